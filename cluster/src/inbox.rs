@@ -17,7 +17,7 @@ pub const RANK_MAX: u8 = 3;
 
 /// An input as it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingInput {
     /// Where the store has it; orders the inputs of one entity.
     pub position: Position,
     /// The encoded [`Input`]; decoding is the receiver's affair, so that bad bytes lose nothing.
@@ -105,7 +105,11 @@ pub trait Inbox: Send + Sync + std::fmt::Debug {
     }
 
     /// All inputs of one entity that wait, after `after`, in stream order, delivered or not.
-    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError>;
+    async fn read(
+        &self,
+        entity: EntityId,
+        after: Position,
+    ) -> Result<Vec<WaitingInput>, StoreError>;
 
     /// How many inputs of one entity wait, delivered or not.
     async fn pending(&self, entity: EntityId) -> Result<usize, StoreError>;

@@ -33,7 +33,7 @@ pub use bus::{Attached, Bus, BusEvent, BusMessage, INBOX, RequestError, Subscrip
 pub use clock::{Backoff, Clock, SystemClock};
 pub use error::StoreError;
 pub use feed::Feed;
-pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, Waiting};
+pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, WaitingInput};
 pub use jobs::{JOB_RANK_MAX, JobConsumer, JobDelivery, Jobs};
 pub use journal::{AppendAnswer, Journal, PAGE_BYTES, Page, Record, Write};
 pub use peek::{Peek, PeekSeen};

@@ -11,7 +11,7 @@ use crate::{AppendAnswer, Record};
 
 /// What to do after a try at an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AppendVerdict {
     /// It is in the journal, here. Fold it.
     Stored(Position),
     /// Somebody else owns the entity now.
@@ -25,31 +25,31 @@ pub enum Verdict {
 }
 
 /// What one answer means by itself.
-pub fn of_answer(answer: &AppendAnswer) -> Verdict {
+pub fn of_answer(answer: &AppendAnswer) -> AppendVerdict {
     match answer {
-        AppendAnswer::Stored(position) => Verdict::Stored(*position),
-        AppendAnswer::Refused => Verdict::ReadBack,
-        AppendAnswer::Unknown(_) => Verdict::Resend,
-        AppendAnswer::Defect(error) => Verdict::Defect(error.to_string()),
+        AppendAnswer::Stored(position) => AppendVerdict::Stored(*position),
+        AppendAnswer::Refused => AppendVerdict::ReadBack,
+        AppendAnswer::Unknown(_) => AppendVerdict::Resend,
+        AppendAnswer::Defect(error) => AppendVerdict::Defect(error.to_string()),
     }
 }
 
 /// What the records after the expected position say of an append that was refused; `own` is the
 /// id of its first event.
-pub fn of_read_back(own: EventId, after_expected: &[Record]) -> Verdict {
+pub fn of_read_back(own: EventId, after_expected: &[Record]) -> AppendVerdict {
     let Some(first) = after_expected.first() else {
         // Refused, but nothing there: this read is older than the one that refused us.
-        return Verdict::Resend;
+        return AppendVerdict::Resend;
     };
     match decode_record(&first.bytes) {
         Ok(events) if events.first().is_some_and(|event| event.head.eid == own) => {
             match after_expected.get(1) {
                 // Ours, and somebody built upon it: the new owner acts on our event.
-                Some(_) => Verdict::Fenced,
-                None => Verdict::Stored(first.position),
+                Some(_) => AppendVerdict::Fenced,
+                None => AppendVerdict::Stored(first.position),
             }
         }
-        Ok(_) => Verdict::Fenced,
-        Err(error) => Verdict::Defect(error.to_string()),
+        Ok(_) => AppendVerdict::Fenced,
+        Err(error) => AppendVerdict::Defect(error.to_string()),
     }
 }

@@ -21,11 +21,11 @@ pub struct Seat {
 
 /// What one process does with each partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement(Vec<Standing>);
+pub struct Placement(Vec<PartitionShare>);
 
 /// What one process does with one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Standing {
+struct PartitionShare {
     /// The rank at which it pulls, if it pulls.
     pulls_at: Option<u8>,
     /// Whether it is served before all others.
@@ -42,12 +42,12 @@ impl Placement {
 
     /// Of a process that has everything to itself.
     pub fn alone(partitions: u16) -> Self {
-        Self(vec![Standing { pulls_at: Some(0), first: true }; usize::from(partitions)])
+        Self(vec![PartitionShare { pulls_at: Some(0), first: true }; usize::from(partitions)])
     }
 
     /// Of a process that takes nothing.
     pub fn nowhere(partitions: u16) -> Self {
-        Self(vec![Standing { pulls_at: None, first: false }; usize::from(partitions)])
+        Self(vec![PartitionShare { pulls_at: None, first: false }; usize::from(partitions)])
     }
 
     /// The rank at which it pulls a partition, if it pulls it.
@@ -87,10 +87,10 @@ pub fn serving(partition: Partition, seats: &[Seat]) -> Vec<(u8, ProcessId)> {
     pulling
 }
 
-fn standing(partition: Partition, me: ProcessId, seats: &[Seat]) -> Standing {
+fn standing(partition: Partition, me: ProcessId, seats: &[Seat]) -> PartitionShare {
     let pulling = serving(partition, seats);
     let mine = pulling.iter().find(|(_, process)| *process == me);
-    Standing {
+    PartitionShare {
         pulls_at: mine.map(|(pulls_at, _)| *pulls_at),
         first: pulling.first().is_some_and(|(_, process)| *process == me),
     }

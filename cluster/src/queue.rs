@@ -11,17 +11,17 @@ use crate::{BusEvent, BusMessage, bus::SUBSCRIPTION_CAPACITY};
 /// At most [`SUBSCRIPTION_CAPACITY`] messages and one `Lagged`. Takes no room while nothing waits:
 /// there is one for each turn that is followed.
 #[derive(Debug, Default)]
-pub struct Queue(Mutex<Waiting>);
+pub struct Queue(Mutex<QueuedMessages>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedMessages {
     events: VecDeque<BusEvent>,
     closed: bool,
     waker: Option<Waker>,
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueuedMessages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,7 +58,7 @@ impl Queue {
     }
 }
 
-fn wake(mut waiting: MutexGuard<'_, Waiting>) {
+fn wake(mut waiting: MutexGuard<'_, QueuedMessages>) {
     let waker = waiting.waker.take();
     drop(waiting);
     if let Some(waker) = waker {

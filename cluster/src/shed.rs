@@ -48,19 +48,19 @@ pub struct Shedding {
 
 /// By how many ranks processes stand back behind the least busy one, once that has lasted.
 #[derive(Clone, Debug, Default)]
-pub struct Settling(BTreeMap<ProcessId, Settled>);
+pub struct ShedDepth(BTreeMap<ProcessId, StableDepth>);
 
 #[derive(Clone, Copy, Debug)]
-struct Settled {
+struct StableDepth {
     /// What partitions are placed by.
     shed: u8,
     /// Since when it is another.
     differs: Option<Instant>,
 }
 
-// === impl Settling ===
+// === impl ShedDepth ===
 
-impl Settling {
+impl ShedDepth {
     /// Takes the seats as heartbeats have them; those to place by, and when to look again, if
     /// something may have lasted by then.
     pub fn look(&mut self, now: Instant, seats: &[Seat]) -> (Vec<Seat>, Option<Instant>) {
@@ -70,13 +70,13 @@ impl Settling {
         let mut settle = |seat: &Seat| {
             let shed = seat.shed - least;
             // A newcomer moves partitions as it is.
-            let known = self.0.entry(seat.process).or_insert(Settled { shed, differs: None });
+            let known = self.0.entry(seat.process).or_insert(StableDepth { shed, differs: None });
             if known.shed == shed {
                 known.differs = None;
             } else {
                 let lasts_at = *known.differs.get_or_insert(now) + SETTLES_AFTER;
                 if now >= lasts_at {
-                    *known = Settled { shed, differs: None };
+                    *known = StableDepth { shed, differs: None };
                 } else {
                     again = Some(again.map_or(lasts_at, |at| at.min(lasts_at)));
                 }
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(looks(&mut it, 100, 0), 0);
     }
 
-    fn settle(settling: &mut Settling, at: Instant, of: [u8; 3]) -> Vec<u8> {
+    fn settle(settling: &mut ShedDepth, at: Instant, of: [u8; 3]) -> Vec<u8> {
         let seats = of.into_iter().zip(1_u128..);
         let seats: Vec<Seat> = seats
             .map(|(shed, process)| Seat { process: ProcessId::from_u128(process), shed })
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn workers_of_one_host_that_stand_back_one_after_the_other_move_nothing() {
-        let (mut settling, mut now) = (Settling::default(), Instant::now());
+        let (mut settling, mut now) = (ShedDepth::default(), Instant::now());
         let steps = [[0, 0, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1], [2, 1, 1], [2, 2, 1], [2, 2, 2]];
         for of in steps.into_iter().chain([[3, 2, 2], [3, 3, 2], [3, 3, 3], [3, 3, 3]]) {
             now += Duration::from_secs(2);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn who_stays_behind_stands_back_after_a_while_and_so_comes_forward() {
-        let (mut settling, start) = (Settling::default(), Instant::now());
+        let (mut settling, start) = (ShedDepth::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         assert_eq!(settle(&mut settling, at(0), [0, 0, 0]), [0, 0, 0]);
         assert_eq!(settle(&mut settling, at(1_000), [1, 0, 0]), [0, 0, 0]);

@@ -20,11 +20,11 @@ const EARLY_BYTES: usize = 64 << 10;
 pub struct LogFile {
     path: PathBuf,
     most: u64,
-    state: State,
+    state: LogFileState,
 }
 
 #[derive(Debug)]
-enum State {
+enum LogFileState {
     /// The node has not made its data directory yet; it makes it durable, so that nobody else may.
     Early(Vec<u8>),
     Open {
@@ -40,7 +40,7 @@ enum State {
 impl LogFile {
     /// The log at this path; nothing is opened yet.
     pub const fn new(path: PathBuf) -> Self {
-        Self { path, most: FILE_BYTES, state: State::Early(Vec::new()) }
+        Self { path, most: FILE_BYTES, state: LogFileState::Early(Vec::new()) }
     }
 
     /// The file that was full last.
@@ -49,7 +49,7 @@ impl LogFile {
     }
 
     fn add(&mut self, line: &[u8]) -> io::Result<()> {
-        if let State::Early(early) = &mut self.state {
+        if let LogFileState::Early(early) = &mut self.state {
             if !self.path.parent().is_some_and(Path::is_dir) {
                 if early.len() + line.len() <= EARLY_BYTES {
                     early.extend_from_slice(line);
@@ -67,13 +67,13 @@ impl LogFile {
         let mut options = OpenOptions::new();
         let file = options.append(true).create(true).mode(0o600).open(&self.path)?;
         let bytes = file.metadata()?.len();
-        self.state = State::Open { file, bytes };
+        self.state = LogFileState::Open { file, bytes };
         Ok(())
     }
 
     fn put(&mut self, line: &[u8]) -> io::Result<()> {
         let length = line.len() as u64;
-        if let State::Open { bytes, .. } = &self.state
+        if let LogFileState::Open { bytes, .. } = &self.state
             && *bytes > 0
             && bytes.saturating_add(length) > self.most
         {
@@ -81,11 +81,11 @@ impl LogFile {
             self.open()?;
         }
         match &mut self.state {
-            State::Open { file, bytes } => {
+            LogFileState::Open { file, bytes } => {
                 *bytes = bytes.saturating_add(length);
                 file.write_all(line)
             }
-            State::Early(_) | State::Failed => io::stderr().write_all(line),
+            LogFileState::Early(_) | LogFileState::Failed => io::stderr().write_all(line),
         }
     }
 }
@@ -93,7 +93,7 @@ impl LogFile {
 impl Write for LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Err(error) = self.add(line) {
-            self.state = State::Failed;
+            self.state = LogFileState::Failed;
             let mut err = io::stderr();
             writeln!(err, "cannot write the log to `{}`: {error}", self.path.display())?;
             err.write_all(line)?;

@@ -66,7 +66,7 @@ const OWN_CRATES: &str = "clawnode";
 const TRACED_CALL: &str = "llm.call";
 
 /// One part of the subscriber.
-type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
+type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Starts logging; for a node that is asked to, tracing as well. Only the first start in a process
 /// takes effect.
@@ -94,7 +94,7 @@ fn log_layer(
     options: &TelemetryOptions,
     env: &Env,
     to: LogTo<'_>,
-) -> Result<Boxed, TelemetryError> {
+) -> Result<BoxedLayer, TelemetryError> {
     let mut filter = EnvFilter::try_new(&options.log)
         .map_err(|source| TelemetryError::Filter { filter: options.log.clone(), source })?;
     if let Ok(quiet) = QUIET_RMCP.parse() {
@@ -145,7 +145,7 @@ fn asked_in_vain(filter: &str) -> Vec<&str> {
 
 #[cfg(not(feature = "otel"))]
 mod export {
-    use super::{Boxed, Env, Span, Telemetry, TelemetryError, Traceparent};
+    use super::{BoxedLayer, Env, Span, Telemetry, TelemetryError, Traceparent};
 
     impl Telemetry {
         /// Nothing is left to export.
@@ -158,7 +158,7 @@ mod export {
     pub(super) fn start_export(
         _env: &Env,
         _is_node: bool,
-        _layers: &mut Vec<Boxed>,
+        _layers: &mut Vec<BoxedLayer>,
     ) -> Result<Telemetry, TelemetryError> {
         Ok(Telemetry::default())
     }
@@ -196,7 +196,7 @@ mod export {
     use tracing_opentelemetry::OpenTelemetrySpanExt;
     use tracing_subscriber::{Layer, filter::filter_fn};
 
-    use super::{Boxed, Env, Span, Telemetry, TelemetryError, Traceparent};
+    use super::{BoxedLayer, Env, Span, Telemetry, TelemetryError, Traceparent};
 
     /// What we are called in traces unless `OTEL_SERVICE_NAME` says otherwise.
     const SERVICE: &str = "clawnode";
@@ -261,7 +261,7 @@ mod export {
     pub(super) fn start_export(
         env: &Env,
         is_node: bool,
-        layers: &mut Vec<Boxed>,
+        layers: &mut Vec<BoxedLayer>,
     ) -> Result<Telemetry, TelemetryError> {
         let endpoint = env
             .get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

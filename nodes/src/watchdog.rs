@@ -41,11 +41,11 @@ const THREADS_MOST: usize = 32;
 
 /// A running watchdog; it stops when this is dropped.
 #[derive(Debug)]
-pub struct Watchdog(Arc<Stop>);
+pub struct Watchdog(Arc<WatchdogStop>);
 
 /// Ends the thread without waiting for its next look.
 #[derive(Debug, Default)]
-struct Stop {
+struct WatchdogStop {
     is_stopped: Mutex<bool>,
     bell: Condvar,
 }
@@ -58,7 +58,7 @@ struct Stall {
 
 /// What a look tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum ProgressCheck {
     Fine,
     /// The process was frozen for so long.
     Frozen(Duration),
@@ -71,7 +71,7 @@ impl Watchdog {
     /// Watches the runtime of `handle` from a thread of its own; a process that hangs ends with
     /// this exit code.
     pub fn start(handle: Handle, exit_code: i32) -> std::io::Result<Self> {
-        let stop = Arc::new(Stop::default());
+        let stop = Arc::new(WatchdogStop::default());
         let watched = Arc::clone(&stop);
         thread::Builder::new()
             .name("watchdog".to_owned())
@@ -87,7 +87,7 @@ impl Drop for Watchdog {
     }
 }
 
-impl Stop {
+impl WatchdogStop {
     /// Waits for a beat; says whether the watchdog goes on.
     fn wait(&self) -> bool {
         let stopped = self.is_stopped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +96,7 @@ impl Stop {
     }
 }
 
-fn watch(handle: &Handle, stop: &Stop, exit_code: i32) {
+fn watch(handle: &Handle, stop: &WatchdogStop, exit_code: i32) {
     let mut stall = Stall::default();
     let ended = Arc::new(AtomicBool::new(true));
     let mut seen = Instant::now();
@@ -117,11 +117,11 @@ fn watch(handle: &Handle, stop: &Stop, exit_code: i32) {
         let now = Instant::now();
         let progressed = ended.load(Ordering::Acquire);
         match stall.look(now.duration_since(seen), progressed) {
-            Look::Fine => {}
-            Look::Frozen(time) => {
+            ProgressCheck::Fine => {}
+            ProgressCheck::Frozen(time) => {
                 warn!(seconds = time.as_secs(), "the process was frozen or starved, and continues");
             }
-            Look::Hangs => end(handle, stall.stalled, exit_code),
+            ProgressCheck::Hangs => end(handle, stall.stalled, exit_code),
         }
         seen = now;
     }
@@ -131,17 +131,17 @@ fn watch(handle: &Handle, stop: &Stop, exit_code: i32) {
 
 impl Stall {
     /// A look, `elapsed` after the one before.
-    fn look(&mut self, elapsed: Duration, progressed: bool) -> Look {
+    fn look(&mut self, elapsed: Duration, progressed: bool) -> ProgressCheck {
         if elapsed >= FROZEN {
             self.stalled = Duration::ZERO;
-            return Look::Frozen(elapsed);
+            return ProgressCheck::Frozen(elapsed);
         }
         if progressed {
             self.stalled = Duration::ZERO;
-            return Look::Fine;
+            return ProgressCheck::Fine;
         }
         self.stalled += elapsed;
-        if self.stalled >= LIMIT { Look::Hangs } else { Look::Fine }
+        if self.stalled >= LIMIT { ProgressCheck::Hangs } else { ProgressCheck::Fine }
     }
 }
 
@@ -228,24 +228,24 @@ mod tests {
         let mut stall = Stall::default();
         let beats = LIMIT.as_millis() / BEAT.as_millis();
         for _ in 1..beats {
-            assert_eq!(stall.look(BEAT, false), Look::Fine);
+            assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine);
         }
-        assert_eq!(stall.look(BEAT, false), Look::Hangs);
+        assert_eq!(stall.look(BEAT, false), ProgressCheck::Hangs);
 
         let mut stall = Stall::default();
         for _ in 1..beats {
-            assert_eq!(stall.look(BEAT, false), Look::Fine);
+            assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine);
         }
         let frozen = LIMIT * 6;
-        assert_eq!(stall.look(frozen, false), Look::Frozen(frozen));
+        assert_eq!(stall.look(frozen, false), ProgressCheck::Frozen(frozen));
         for _ in 1..beats {
-            assert_eq!(stall.look(BEAT, false), Look::Fine, "it counts anew");
+            assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine, "it counts anew");
         }
-        assert_eq!(stall.look(BEAT, true), Look::Fine);
+        assert_eq!(stall.look(BEAT, true), ProgressCheck::Fine);
         for _ in 1..beats {
-            assert_eq!(stall.look(BEAT, false), Look::Fine, "progress counts anew");
+            assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine, "progress counts anew");
         }
-        assert_eq!(stall.look(BEAT, false), Look::Hangs);
+        assert_eq!(stall.look(BEAT, false), ProgressCheck::Hangs);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// A hook's decision.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum HookAnswer {
     /// It goes on.
     Allow,
     /// It does not.
@@ -53,9 +53,9 @@ pub struct MessageChange {
     content: String,
 }
 
-// === impl Answer ===
+// === impl HookAnswer ===
 
-impl Answer {
+impl HookAnswer {
     /// What these bytes say.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, HookFault> {
         // What is wrong with it is not told: it may repeat what the hook was shown.
@@ -100,11 +100,11 @@ mod tests {
 
     #[test]
     fn an_answer_is_one_object_with_nothing_unknown_in_it() {
-        assert_eq!(Answer::parse(b" {\"decision\":\"allow\"}\n"), Ok(Answer::Allow));
-        let block = Answer::parse(br#"{"decision":"block","reason":"no\u001b[2J"}"#);
-        assert_eq!(block, Ok(Answer::Block { reason: "no [2J".to_owned() }));
-        let silent = Answer::parse(br#"{"decision":"block"}"#);
-        assert_eq!(silent, Ok(Answer::Block { reason: "it gave no reason".to_owned() }));
+        assert_eq!(HookAnswer::parse(b" {\"decision\":\"allow\"}\n"), Ok(HookAnswer::Allow));
+        let block = HookAnswer::parse(br#"{"decision":"block","reason":"no\u001b[2J"}"#);
+        assert_eq!(block, Ok(HookAnswer::Block { reason: "no [2J".to_owned() }));
+        let silent = HookAnswer::parse(br#"{"decision":"block"}"#);
+        assert_eq!(silent, Ok(HookAnswer::Block { reason: "it gave no reason".to_owned() }));
         for garbage in [
             &b""[..],
             b"ok",
@@ -115,7 +115,7 @@ mod tests {
             b"{\"decision\":\"allow\"}{\"decision\":\"allow\"}",
             b"\xff\xfe",
         ] {
-            assert_eq!(Answer::parse(garbage), Err(HookFault::Garbage), "{garbage:?}");
+            assert_eq!(HookAnswer::parse(garbage), Err(HookFault::Garbage), "{garbage:?}");
         }
     }
 }

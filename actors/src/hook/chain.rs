@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tracing::{debug, warn};
 
-use super::{Hooks, answer::Answer};
+use super::{Hooks, answer::HookAnswer};
 
 /// The version of the documents that hooks read.
 const VERSION: u32 = 1;
@@ -73,14 +73,14 @@ pub async fn judge(
         let answers = ask_all(hooks, about, group, subject).await;
         for (spec, answer) in group.iter().zip(answers) {
             let answer = answer.and_then(|answer| match answer {
-                Answer::Modify { .. } if !spec.modifies => Err(HookFault::Unfit.into()),
-                Answer::Modify { patch } => {
+                HookAnswer::Modify { .. } if !spec.modifies => Err(HookFault::Unfit.into()),
+                HookAnswer::Modify { patch } => {
                     subject.change(patch)?;
                     trail.changed_by.push(spec.name.clone());
                     Ok(None)
                 }
-                Answer::Block { reason } => Ok(Some(reason)),
-                Answer::Allow => Ok(None),
+                HookAnswer::Block { reason } => Ok(Some(reason)),
+                HookAnswer::Allow => Ok(None),
             });
             hooks.fared(spec, answer.as_ref().err().map(|why| why.fault));
             let reason = answer.unwrap_or_else(|why| fails(about, spec, why, &mut trail));
@@ -111,7 +111,7 @@ async fn ask_all(
     about: &About,
     group: &[HookSpec],
     subject: &impl Subject,
-) -> Vec<Result<Answer, Unanswered>> {
+) -> Vec<Result<HookAnswer, Unanswered>> {
     let document = subject.document().await.and_then(|subject| {
         let document = Document { version: VERSION, about, subject };
         serde_json::to_vec(&document).map_err(|_plain_data| HookFault::TooLarge)

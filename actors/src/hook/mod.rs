@@ -4,7 +4,7 @@
 //! (allow, block or modify). What it decided takes effect by the session's journal alone (HOOK-1,
 //! HOOK-2: see the session's own hooks); here is how it is found and asked.
 //!
-//! - `found`: the folder, its files and their marks. A file that others can write, or that is not
+//! - `folder`: the folder, its files and their marks. A file that others can write, or that is not
 //!   executable, is refused by name.
 //! - `registry`: what was found, for whom.
 //! - `run`: one question to one program: its own process group behind a keeper, a cleared
@@ -22,7 +22,7 @@
 
 mod answer;
 mod chain;
-mod found;
+mod folder;
 mod registry;
 mod run;
 #[cfg(test)]
@@ -30,5 +30,5 @@ mod tests;
 
 pub use answer::{MessageChange, ModelChange};
 pub use chain::{About, Subject, judge, unanswered};
-pub use found::{Entry, Refusal, find, is_safe};
+pub use folder::{HookFile, Refusal, find, is_safe};
 pub use registry::{Hooks, Keeper, Program};

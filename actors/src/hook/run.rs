@@ -21,7 +21,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{About, Hooks, Keeper, answer::Answer, chain::Unanswered, found};
+use super::{About, Hooks, Keeper, answer::HookAnswer, chain::Unanswered, folder};
 
 /// Bytes that a hook is shown (8 MiB): a model's whole window fits.
 const SHOWN_BYTES: usize = 8 << 20;
@@ -53,13 +53,13 @@ impl Hooks {
         spec: &HookSpec,
         about: &About,
         document: &[u8],
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<HookAnswer, Unanswered> {
         let path = self.path(spec).ok_or(HookFault::Missing)?;
         if document.len() > SHOWN_BYTES {
             return Err(HookFault::TooLarge.into());
         }
         // It may have changed since the node began.
-        found::is_safe(path).map_err(|_told_by_name| HookFault::Unsafe)?;
+        folder::is_safe(path).map_err(|_told_by_name| HookFault::Unsafe)?;
         let Some(_room) = self.room().await else { return Err(HookFault::Stopped.into()) };
         let most = Duration::from_millis(u64::from(spec.timeout_ms)).min(HOOK_TIMEOUT_MAX);
         let mut running = Running::start(path, self.keeper(), about).map_err(|error| {
@@ -67,7 +67,7 @@ impl Hooks {
             HookFault::NotStarted
         })?;
         match timeout(most, running.talk(document)).await {
-            Ok(Ok(said)) => Ok(Answer::parse(&said)?),
+            Ok(Ok(said)) => Ok(HookAnswer::parse(&said)?),
             Ok(Err(unanswered)) => Err(unanswered),
             Err(_elapsed) => Err(HookFault::TimedOut.into()),
         }

@@ -15,12 +15,12 @@ use tracing::{Instrument, Span, field::Empty, info_span, warn};
 
 use super::{
     Model, ModelEvent, ModelRequest,
-    http::{Answer, Fault, Http, Prepared},
+    call_stream::{Finish, Teller, tell},
+    failure_text::{NO_END, ProviderName},
+    http::{AttemptFailure, Http, HttpAnswer, Prepared},
     options::{BaseUrl, ProviderOptions},
     retry::Retry,
     sse::{Event, Events, EventsError, within},
-    tell::{Finish, Teller, tell},
-    words::{NO_END, Named},
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
@@ -43,9 +43,9 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
 /// Reads one reply; sans-I/O.
 pub(super) trait Decoder: Send {
     /// Takes the next event and appends what it means. No event follows a [`Piece::End`].
-    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), Fault>;
+    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure>;
     /// Takes a whole reply, from a server that did not stream.
-    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Fault>;
+    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure>;
 }
 
 /// What an event meant.
@@ -70,7 +70,7 @@ struct Inner {
     dialect: Box<dyn Dialect>,
     options: ProviderOptions,
     base: BaseUrl,
-    named: Named,
+    named: ProviderName,
     http: Http,
 }
 
@@ -81,7 +81,7 @@ impl Provider {
         dialect: impl Dialect,
         options: ProviderOptions,
         base: BaseUrl,
-        named: Named,
+        named: ProviderName,
         http: Http,
     ) -> Self {
         Self(Arc::new(Inner { dialect: Box::new(dialect), options, base, named, http }))
@@ -138,7 +138,7 @@ impl Inner {
         let ended = timeout_at(deadline, self.attempts(&prepared, to, deadline)).await;
         let ended = ended.unwrap_or_else(|_elapsed| {
             let message = format!("provider timeout: {NO_END} {} s", total.as_secs_f64());
-            Err(Fault::last(FailureClass::Timeout, message).failure)
+            Err(AttemptFailure::last(FailureClass::Timeout, message).failure)
         });
         match ended {
             Ok(finish) => Ok(self.fit(finish, asked)),
@@ -155,7 +155,7 @@ impl Inner {
         let mut retry = Retry::new(&self.options, deadline);
         let mut breaks = 0;
         loop {
-            let Fault { mut failure, again, after, in_reply } =
+            let AttemptFailure { mut failure, again, after, in_reply } =
                 match self.attempt(prepared, to).await {
                     Ok(finish) => return Ok(finish),
                     Err(fault) => fault,
@@ -185,25 +185,25 @@ impl Inner {
         }
     }
 
-    async fn attempt(&self, prepared: &Prepared, to: &Teller) -> Result<Finish, Fault> {
+    async fn attempt(&self, prepared: &Prepared, to: &Teller) -> Result<Finish, AttemptFailure> {
         let mut decoder = self.dialect.decoder(prepared.offers);
         let mut pieces = Vec::new();
         let mut events = match self.http.send(prepared).await? {
-            Answer::Stream(response) => {
+            HttpAnswer::Stream(response) => {
                 Events::new(within(response.bytes_stream(), self.options.idle_timeout))
             }
-            Answer::Whole(body) => {
+            HttpAnswer::Whole(body) => {
                 let read = decoder.whole(&body, &mut pieces);
                 let end = say(&mut pieces, to).await;
                 read.map_err(|fault| self.cleaned(fault))?;
-                return end.ok_or_else(|| Fault::broken("the reply has no end"));
+                return end.ok_or_else(|| AttemptFailure::broken("the reply has no end"));
             }
         };
         loop {
             let event = match events.next().await {
                 Some(Ok(event)) => event,
                 Some(Err(error)) => return Err(self.unreadable(&error)),
-                None => return Err(Fault::broken("the reply ended too early").broke_off()),
+                None => return Err(AttemptFailure::broken("the reply ended too early").broke_off()),
             };
             let read = decoder.event(&event, &mut pieces);
             let end = say(&mut pieces, to).await;
@@ -228,11 +228,11 @@ impl Inner {
         Finish { stop, model, usage: finish.usage }
     }
 
-    fn unreadable(&self, error: &EventsError) -> Fault {
+    fn unreadable(&self, error: &EventsError) -> AttemptFailure {
         match error {
-            EventsError::Silent(idle) => Fault::silent(*idle),
+            EventsError::Silent(idle) => AttemptFailure::silent(*idle),
             EventsError::TooLong(_) | EventsError::Garbled(_) | EventsError::Connection(_) => {
-                let fault = Fault::broken(clawnode_proto::ErrorChain(error));
+                let fault = AttemptFailure::broken(clawnode_proto::ErrorChain(error));
                 let broke_off = matches!(error, EventsError::Connection(_));
                 self.cleaned(if broke_off { fault.broke_off() } else { fault })
             }
@@ -240,7 +240,7 @@ impl Inner {
     }
 
     /// The fault with the provider's words fit to be shown.
-    fn cleaned(&self, mut fault: Fault) -> Fault {
+    fn cleaned(&self, mut fault: AttemptFailure) -> AttemptFailure {
         fault.failure.message = self.http.clean(&fault.failure.message);
         fault
     }

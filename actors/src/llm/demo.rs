@@ -19,9 +19,9 @@ use tracing::{Instrument, info_span};
 
 use super::{
     Model, ModelEvent, ModelRequest, PlainMessage,
+    call_stream::{Finish, Teller, tell},
     prompt::alternate,
-    tell::{Finish, Teller, tell},
-    uses::MOST,
+    tool_uses::MOST,
 };
 
 /// The model that answers at once; the default.

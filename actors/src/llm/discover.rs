@@ -28,7 +28,7 @@ const HOW_TO_CHANGE: &str =
 
 /// A model, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct ModelChoice {
     /// The model.
     pub model: ModelRef,
     /// Why, and how to change it, for the banner.
@@ -40,7 +40,7 @@ pub struct Choice {
 pub async fn discover<F>(
     lookup: &(dyn Fn(&str) -> Option<String> + Sync),
     probe: impl FnOnce(BaseUrl) -> F,
-) -> Choice
+) -> ModelChoice
 where
     F: Future<Output = Vec<String>>,
 {
@@ -151,17 +151,17 @@ pub fn demo() -> ModelRef {
     ModelRef { provider: "demo".to_owned(), model: super::demo::ECHO.to_owned() }
 }
 
-fn choice(provider: &str, model: &str, because: &str) -> Choice {
+fn choice(provider: &str, model: &str, because: &str) -> ModelChoice {
     let model = ModelRef { provider: provider.to_owned(), model: model.to_owned() };
     let why = format!("using {model}, because {because}; {HOW_TO_CHANGE}");
-    Choice { model, why }
+    ModelChoice { model, why }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    async fn found(env: &[(&str, &str)], ollama: &[&str]) -> Choice {
+    async fn found(env: &[(&str, &str)], ollama: &[&str]) -> ModelChoice {
         let lookup = |name: &str| {
             env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };

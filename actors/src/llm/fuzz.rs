@@ -10,14 +10,14 @@ use futures_util::{FutureExt, stream};
 
 use super::{
     ModelEvent,
-    anthropic::Reader as Anthropic,
+    anthropic::AnthropicReader as Anthropic,
     call::{Decoder, Piece},
-    http::Fault,
-    openai::Reader as OpenAi,
+    call_stream::Finish,
+    http::AttemptFailure,
+    openai::OpenAiReader as OpenAi,
     options::Wire,
     sse::{Events, EventsError},
-    tell::Finish,
-    uses::{MOST, NAME_BYTES},
+    tool_uses::{MOST, NAME_BYTES},
 };
 
 /// What a client that `offers` tools or none makes of a response whose body arrives in these
@@ -35,7 +35,9 @@ pub fn replay(
     said.push(match read {
         Some(Ok(Finish { stop, usage, model })) => ModelEvent::Done { stop, usage, model },
         Some(Err(failure)) => ModelEvent::Failed(failure),
-        None => ModelEvent::Failed(Fault::broken("the reader waits, with all bytes there").failure),
+        None => ModelEvent::Failed(
+            AttemptFailure::broken("the reader waits, with all bytes there").failure,
+        ),
     });
     said
 }
@@ -47,7 +49,9 @@ pub fn replay_whole(wire: Wire, offers: bool, body: &[u8]) -> Vec<ModelEvent> {
     let end = say(&mut pieces, &mut said);
     said.push(match (read, end) {
         (Ok(()), Some(Finish { stop, usage, model })) => ModelEvent::Done { stop, usage, model },
-        (Ok(()), None) => ModelEvent::Failed(Fault::broken("the reply has no end").failure),
+        (Ok(()), None) => {
+            ModelEvent::Failed(AttemptFailure::broken("the reply has no end").failure)
+        }
         (Err(fault), _) => ModelEvent::Failed(fault.failure),
     });
     said
@@ -80,14 +84,14 @@ async fn read(
     let mut events = Events::new(bytes);
     let mut pieces = Vec::new();
     while let Some(event) = events.next().await {
-        let event = event.map_err(|error| Fault::broken(error).failure)?;
+        let event = event.map_err(|error| AttemptFailure::broken(error).failure)?;
         let read = decoder.event(&event, &mut pieces);
         if let Some(finish) = say(&mut pieces, said) {
             return Ok(finish);
         }
         read.map_err(|fault| fault.failure)?;
     }
-    Err(Fault::broken("the reply ended too early").failure)
+    Err(AttemptFailure::broken("the reply ended too early").failure)
 }
 
 /// Any bytes as an answer on Anthropic's wire.

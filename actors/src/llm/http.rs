@@ -41,7 +41,7 @@ const POOL_IDLE: Duration = Duration::from_secs(30);
 
 /// A failed attempt.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct AttemptFailure {
     pub(super) failure: ModelFailure,
     /// Whether the same request may work later.
     pub(super) again: bool,
@@ -62,7 +62,7 @@ pub(super) struct Prepared {
 
 /// An answer that may hold a reply.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum HttpAnswer {
     /// Server-sent events.
     Stream(Response),
     /// The whole reply as JSON, from a server that does not stream.
@@ -80,9 +80,9 @@ pub(super) struct Http {
     client: OnceLock<Result<Client, String>>,
 }
 
-// === impl Fault ===
+// === impl AttemptFailure ===
 
-impl Fault {
+impl AttemptFailure {
     /// A failure that trying again cannot help.
     pub(super) fn last(class: FailureClass, message: impl Into<String>) -> Self {
         let failure = ModelFailure::new(class, message.into());
@@ -132,7 +132,7 @@ impl Http {
     }
 
     /// Sends the request and waits for the head of the answer.
-    pub(super) async fn send(&self, request: &Prepared) -> Result<Answer, Fault> {
+    pub(super) async fn send(&self, request: &Prepared) -> Result<HttpAnswer, AttemptFailure> {
         let sent = self
             .client(&request.url)?
             .post(request.url.clone())
@@ -142,22 +142,24 @@ impl Http {
         let response = match timeout(self.connect + self.idle, sent).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.not_sent(&request.url, error)),
-            Err(_elapsed) => return Err(Fault::silent(self.idle)),
+            Err(_elapsed) => return Err(AttemptFailure::silent(self.idle)),
         };
         if !response.status().is_success() {
             return Err(self.refused(response).await);
         }
         match media_type(response.headers()) {
-            "" | "text/event-stream" => Ok(Answer::Stream(response)),
-            "application/json" => self.body(response, WHOLE_BODY_BYTES).await.map(Answer::Whole),
-            other => Err(Fault::broken(format_args!(
+            "" | "text/event-stream" => Ok(HttpAnswer::Stream(response)),
+            "application/json" => {
+                self.body(response, WHOLE_BODY_BYTES).await.map(HttpAnswer::Whole)
+            }
+            other => Err(AttemptFailure::broken(format_args!(
                 "answered with `{}` instead of an event stream",
                 self.clean(other)
             ))),
         }
     }
 
-    fn client(&self, url: &Url) -> Result<&Client, Fault> {
+    fn client(&self, url: &Url) -> Result<&Client, AttemptFailure> {
         let build = || {
             let text = |error: &(dyn Error + 'static)| ErrorChain(error).to_string();
             Client::builder()
@@ -175,24 +177,24 @@ impl Http {
             Ok(client) => Ok(client),
             Err(why) => {
                 let message = format!("provider unreachable: no TLS client: {why}");
-                Err(Fault::last(FailureClass::Unreachable, message))
+                Err(AttemptFailure::last(FailureClass::Unreachable, message))
             }
         }
     }
 
-    fn not_sent(&self, url: &Url, error: reqwest::Error) -> Fault {
+    fn not_sent(&self, url: &Url, error: reqwest::Error) -> AttemptFailure {
         let is_connect = error.is_connect();
         let why = self.clean(&ErrorChain(&error.without_url()).to_string());
         if is_connect {
             let message = format!("provider unreachable: {url}: {why}");
-            return Fault::last(FailureClass::Unreachable, message).again(true);
+            return AttemptFailure::last(FailureClass::Unreachable, message).again(true);
         }
         // The connection closed before a byte of an answer: a server that restarts, or that closes
         // an idle connection just now. The idempotency key guards against a second bill.
-        Fault::broken(format_args!("{url}: no answer: {why}")).again(true)
+        AttemptFailure::broken(format_args!("{url}: no answer: {why}")).again(true)
     }
 
-    async fn refused(&self, response: Response) -> Fault {
+    async fn refused(&self, response: Response) -> AttemptFailure {
         let status = response.status();
         let after = asked_wait(response.headers(), self.clock.now());
         let may_retry = response.headers().get("x-should-retry").is_none_or(|v| v != "false");
@@ -214,23 +216,25 @@ impl Http {
         let (message, status) = (self.clean(&message), status.as_u16());
         let failure = ModelFailure { status: Some(status), ..ModelFailure::new(class, message) };
         let again = may_retry && !quota && passes(status);
-        Fault { failure, again, in_reply: false, after }
+        AttemptFailure { failure, again, in_reply: false, after }
     }
 
     /// The body up to `most` bytes; longer ones are refused.
-    async fn body(&self, mut response: Response, most: usize) -> Result<Bytes, Fault> {
+    async fn body(&self, mut response: Response, most: usize) -> Result<Bytes, AttemptFailure> {
         let mut body = BytesMut::new();
         loop {
             match timeout(self.idle, response.chunk()).await {
                 Ok(Ok(None)) => return Ok(body.freeze()),
                 Ok(Ok(Some(chunk))) if body.len() + chunk.len() > most => {
-                    return Err(Fault::broken(format_args!("the answer is over {most} bytes")));
+                    return Err(AttemptFailure::broken(format_args!(
+                        "the answer is over {most} bytes"
+                    )));
                 }
                 Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
                 Ok(Err(error)) => {
-                    return Err(Fault::broken(ErrorChain(&error.without_url())));
+                    return Err(AttemptFailure::broken(ErrorChain(&error.without_url())));
                 }
-                Err(_elapsed) => return Err(Fault::silent(self.idle)),
+                Err(_elapsed) => return Err(AttemptFailure::silent(self.idle)),
             }
         }
     }

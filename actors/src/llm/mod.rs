@@ -7,9 +7,9 @@
 //! nothing of the reply has been received. Dropping the stream aborts the call.
 //!
 //! [`Models`] finds a client by name; [`discover`](fn@discover) chooses one where nobody did.
-//! A call is told by one future (`tell`): prepare, send, read, retry (`call`), over HTTP
+//! A call is told by one future (`call_stream`): prepare, send, read, retry (`call`), over HTTP
 //! (`http`, `retry`) and server-sent events (`sse`); what the bytes mean is a sans-I/O decoder per
-//! wire (`anthropic`, `openai`), which gathers tool calls within bounds (`uses`). A tool call is
+//! wire (`anthropic`, `openai`), which gathers tool calls within bounds (`tool_uses`). A tool call is
 //! delivered as the model made it, also one that was cut off or makes no sense.
 //!
 //! Not here: what the model is shown and which tool calls are valid (the session decides), and what
@@ -17,8 +17,10 @@
 
 mod anthropic;
 mod call;
+mod call_stream;
 mod demo;
 mod discover;
+mod failure_text;
 #[cfg(feature = "test-util")]
 pub mod fuzz;
 mod http;
@@ -28,9 +30,7 @@ mod options;
 mod prompt;
 mod retry;
 mod sse;
-mod tell;
-mod uses;
-mod words;
+mod tool_uses;
 
 use std::{fmt, time::Duration};
 
@@ -41,7 +41,7 @@ use clawnode_proto::{
 };
 use futures_util::stream::BoxStream;
 
-pub use discover::{Choice, demo as demo_model, discover, ollama_models};
+pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
 

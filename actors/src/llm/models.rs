@@ -11,10 +11,10 @@ use super::{
     call::Provider,
     demo::{self, Demo},
     discover::{ollama_url, server_url},
+    failure_text::ProviderName,
     http::Http,
     openai::OpenAi,
     options::{OptionsError, ProviderOptions, Wire},
-    words::Named,
 };
 
 /// How long a local server may be silent: it may load a large model first.
@@ -22,10 +22,10 @@ const OLLAMA_IDLE: std::time::Duration = std::time::Duration::from_mins(5);
 
 /// The providers of a process. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Models(Arc<BTreeMap<String, Entry>>);
+pub struct Models(Arc<BTreeMap<String, ModelEntry>>);
 
 #[derive(Debug)]
-struct Entry {
+struct ModelEntry {
     model: Result<Arc<dyn Model>, Arc<OptionsError>>,
     configured: bool,
     is_demo: bool,
@@ -65,15 +65,15 @@ impl Models {
         lookup: &(dyn Fn(&str) -> Option<String> + Sync),
         clock: &Arc<dyn Clock>,
     ) -> Self {
-        let mut providers: BTreeMap<String, Entry> = builtin(lookup)
+        let mut providers: BTreeMap<String, ModelEntry> = builtin(lookup)
             .into_iter()
             .map(|(name, options)| {
-                let entry = Entry::new(&name, options, lookup, clock, false);
+                let entry = ModelEntry::new(&name, options, lookup, clock, false);
                 (name, entry)
             })
             .collect();
         for (name, options) in configured {
-            let entry = Entry::new(&name, Ok(options), lookup, clock, true);
+            let entry = ModelEntry::new(&name, Ok(options), lookup, clock, true);
             providers.insert(name, entry);
         }
         Self(Arc::new(providers))
@@ -109,7 +109,7 @@ impl Models {
     /// The configured providers that cannot be used, for a check at start.
     pub fn problems(&self) -> Vec<ResolveError> {
         let broken = self.0.iter().filter(|(_, entry)| entry.configured);
-        let error = |(name, entry): (&String, &Entry)| {
+        let error = |(name, entry): (&String, &ModelEntry)| {
             let source = entry.model.as_ref().err()?.clone();
             Some(ResolveError::Unusable { name: name.clone(), source })
         };
@@ -117,7 +117,7 @@ impl Models {
     }
 }
 
-impl Entry {
+impl ModelEntry {
     fn new(
         name: &str,
         options: Result<ProviderOptions, OptionsError>,
@@ -170,7 +170,7 @@ fn client(
     let key = options.key(lookup)?;
     let http = Http::new(&options, key.clone(), clock.clone());
     let max_tokens = options.max_tokens;
-    let named = Named {
+    let named = ProviderName {
         name: name.to_owned(),
         url: base.to_string(),
         key_setting: options.key_setting(name),

@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
 use super::{
-    DAYS, HEAD, Stopped, history,
-    meter::{Counted, Meter},
+    CountingStopped, DAYS, HEAD, history,
+    meter::{CountedCalls, Meter},
     recent::Recent,
 };
 
@@ -32,7 +32,7 @@ pub(super) struct Books {
     upto: Position,
     /// Up to here they are saved, and where the bucket has that.
     saved: (Position, Position),
-    days: BTreeMap<Day, Open>,
+    days: BTreeMap<Day, OpenDay>,
     meters: Recent<Meter>,
     /// Up to which day old ones were removed.
     pruned: Option<Day>,
@@ -40,7 +40,7 @@ pub(super) struct Books {
 
 /// A day, as it is counted.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenDay {
     day: UsageDay,
     /// Where the bucket has it; 0 if it does not.
     position: Position,
@@ -51,7 +51,7 @@ struct Open {
 
 impl Books {
     /// Goes on from what is saved.
-    pub(super) async fn open(substrate: Substrate) -> Result<Self, Stopped> {
+    pub(super) async fn open(substrate: Substrate) -> Result<Self, CountingStopped> {
         let (followed, position) = stored::<Followed>(&substrate, HEAD).await?;
         let upto = counted_to(&followed);
         let end = substrate.journal.end().await?;
@@ -68,7 +68,7 @@ impl Books {
     }
 
     /// Counts the next page of the feed; says whether there was one.
-    pub(super) async fn count_page(&mut self) -> Result<bool, Stopped> {
+    pub(super) async fn count_page(&mut self) -> Result<bool, CountingStopped> {
         let page = self.substrate.journal.follow(self.upto, PAGE).await?;
         let mut journals: BTreeMap<EntityId, Vec<Record>> = BTreeMap::new();
         for (entity, record) in page.records {
@@ -90,7 +90,7 @@ impl Books {
         id: EntityId,
         records: &[Record],
         upto: Position,
-    ) -> Result<Vec<(Position, Counted)>, Stopped> {
+    ) -> Result<Vec<(Position, CountedCalls)>, CountingStopped> {
         let meter = self.meters.take(id).unwrap_or_default();
         if let Some((meter, counted)) = gone_on(meter, records) {
             self.meters.put(id, meter);
@@ -113,11 +113,15 @@ impl Books {
         Ok(counted.into_iter().filter(|(position, _)| is_new(position)).collect())
     }
 
-    async fn add(&mut self, position: Position, counted: Counted) -> Result<(), Stopped> {
+    async fn add(
+        &mut self,
+        position: Position,
+        counted: CountedCalls,
+    ) -> Result<(), CountingStopped> {
         let day = Day::of(counted.at);
         if !self.days.contains_key(&day) {
             let (saved, position) = stored(&self.substrate, &key(day)).await?;
-            self.days.insert(day, Open { day: saved, position, is_changed: false });
+            self.days.insert(day, OpenDay { day: saved, position, is_changed: false });
         }
         let open = self.days.entry(day).or_default();
         // A process that ended between saving the day and saving how far it was has counted it.
@@ -129,7 +133,7 @@ impl Books {
     }
 
     /// Saves the days, and then how far they count.
-    pub(super) async fn save(&mut self, now: Timestamp) -> Result<(), Stopped> {
+    pub(super) async fn save(&mut self, now: Timestamp) -> Result<(), CountingStopped> {
         let upto = Followed(vec![self.upto]);
         for (day, open) in &mut self.days {
             if !open.is_changed {
@@ -153,7 +157,7 @@ impl Books {
 
     /// Removes days that are too old, once a day. A clock that is far ahead removes none: the newest day
     /// in which something was counted counts, if it is older.
-    async fn prune(&mut self, now: Timestamp) -> Result<(), Stopped> {
+    async fn prune(&mut self, now: Timestamp) -> Result<(), CountingStopped> {
         let today = Day::of(now);
         if self.pruned.replace(today) == Some(today) {
             return Ok(());
@@ -178,7 +182,7 @@ impl Books {
 }
 
 /// Follows a journal by records that go on where it is; nothing, if they do not, or are damaged.
-fn gone_on(mut meter: Meter, records: &[Record]) -> Option<(Meter, Vec<(Position, Counted)>)> {
+fn gone_on(mut meter: Meter, records: &[Record]) -> Option<(Meter, Vec<(Position, CountedCalls)>)> {
     let mut all = Vec::new();
     for record in records {
         for sealed in decode_record(&record.bytes).ok()? {
@@ -211,21 +215,23 @@ pub(super) fn counted_to(followed: &Followed) -> Position {
 pub(super) async fn stored<T: DeserializeOwned + Default>(
     substrate: &Substrate,
     key: &str,
-) -> Result<(T, Position), Stopped> {
+) -> Result<(T, Position), CountingStopped> {
     let Some(entry) = substrate.bucket.get(key).await? else {
         return Ok((T::default(), Position(0)));
     };
     Ok((decoded(key, &entry.value)?, entry.position))
 }
 
-pub(super) fn decoded<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, Stopped> {
-    codec::decode(bytes)
-        .map_err(|failure| Stopped::Unreadable { key: key.to_owned(), detail: failure.to_string() })
+pub(super) fn decoded<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, CountingStopped> {
+    codec::decode(bytes).map_err(|failure| CountingStopped::Unreadable {
+        key: key.to_owned(),
+        detail: failure.to_string(),
+    })
 }
 
 /// Removes a count, and has the feed followed from its beginning: every other count knows up to where it
 /// counts already.
-pub(super) async fn forget(substrate: &Substrate, key: &str) -> Result<(), Stopped> {
+pub(super) async fn forget(substrate: &Substrate, key: &str) -> Result<(), CountingStopped> {
     for key in [key, HEAD] {
         if let Some(entry) = substrate.bucket.get(key).await? {
             substrate.bucket.delete(key, entry.position).await?;
@@ -234,6 +240,6 @@ pub(super) async fn forget(substrate: &Substrate, key: &str) -> Result<(), Stopp
     Ok(())
 }
 
-fn encoded(value: &impl serde::Serialize) -> Result<Bytes, Stopped> {
-    codec::encode(value).map(Bytes::from).map_err(Stopped::Unwritable)
+fn encoded(value: &impl serde::Serialize) -> Result<Bytes, CountingStopped> {
+    codec::encode(value).map(Bytes::from).map_err(CountingStopped::Unwritable)
 }

@@ -11,7 +11,7 @@ use clawnode_kernel::{
 use clawnode_proto::{EntityId, Position, event::decode_record, kernel::Snapshot};
 use tracing::warn;
 
-use super::{Stopped, meter::Meter};
+use super::{CountingStopped, meter::Meter};
 
 /// Archives that are read of one journal at most: what a follower missed is a few seconds, or all of it.
 const ARCHIVES_MAX: usize = 10_000;
@@ -25,7 +25,7 @@ pub(super) async fn read(
     substrate: &Substrate,
     id: EntityId,
     after: Position,
-) -> Result<Option<(Meter, Vec<Record>)>, Stopped> {
+) -> Result<Option<(Meter, Vec<Record>)>, CountingStopped> {
     let Loaded { mut records, snapshot: mut state } = match load::journal(substrate, id).await {
         Err(StoreError::Corrupt { detail, .. }) => {
             warn!(%id, detail, "the model calls of a damaged journal are not counted");
@@ -78,7 +78,7 @@ async fn archived(
     snapshot: &Snapshot,
     at: Position,
     after: Position,
-) -> Result<Option<Vec<Record>>, Stopped> {
+) -> Result<Option<Vec<Record>>, CountingStopped> {
     let Some(digest) = snapshot.archive else { return Ok(None) };
     let Some(bytes) = load::readable(substrate.blobs.get(digest).await)? else { return Ok(None) };
     let Ok(mut records) = unpack(&bytes) else { return Ok(None) };

@@ -26,7 +26,7 @@ pub(super) struct Meter {
     /// The model as configured last.
     model: Option<ModelRef>,
     /// The attempt under way.
-    open: Option<Open>,
+    open: Option<OpenCall>,
 }
 
 /// Whose journal it is.
@@ -40,7 +40,7 @@ enum Of {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Open {
+struct OpenCall {
     turn: TurnId,
     call: CallId,
     model: ModelRef,
@@ -48,7 +48,7 @@ struct Open {
 
 /// Calls that are to be counted, and when they ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct CountedCalls {
     pub(super) at: Timestamp,
     pub(super) key: UsageKey,
     pub(super) calls: Calls,
@@ -70,7 +70,7 @@ impl Meter {
         Ok(Self {
             n: n.unwrap_or_default().saturating_sub(1),
             of: state.key.map_or(Of::Unborn, Of::Session),
-            open: open.map(|((turn, step), model)| Open { turn, call: step.call, model }),
+            open: open.map(|((turn, step), model)| OpenCall { turn, call: step.call, model }),
             model,
         })
     }
@@ -81,7 +81,7 @@ impl Meter {
     }
 
     /// Takes one event, and says what is to be counted by it.
-    pub(super) fn take(&mut self, sealed: &Sealed) -> Result<Vec<Counted>, CodecError> {
+    pub(super) fn take(&mut self, sealed: &Sealed) -> Result<Vec<CountedCalls>, CodecError> {
         self.n = sealed.head.n.0;
         if matches!(self.of, Of::Other) || !READ.contains(&sealed.head.kind.as_str()) {
             return Ok(Vec::new());
@@ -95,13 +95,13 @@ impl Meter {
         Ok(self.judge(sealed.head.ts, event))
     }
 
-    fn judge(&mut self, at: Timestamp, event: SessionEvent) -> Vec<Counted> {
+    fn judge(&mut self, at: Timestamp, event: SessionEvent) -> Vec<CountedCalls> {
         let mut counted = Vec::new();
         match event {
             SessionEvent::Configured(profile) => self.model = Some(profile.model),
             SessionEvent::ModelBegun(begun) => {
                 counted.extend(self.lose(at));
-                let open = |model| Open { turn: begun.turn, call: begun.call, model };
+                let open = |model| OpenCall { turn: begun.turn, call: begun.call, model };
                 self.open = self.model.clone().map(open);
             }
             SessionEvent::ModelDone(done) => {
@@ -125,7 +125,7 @@ impl Meter {
 
     /// The attempt under way has no outcome and will have none. It counts where that shows, which is the
     /// same wherever a follower begins.
-    fn lose(&mut self, at: Timestamp) -> Option<Counted> {
+    fn lose(&mut self, at: Timestamp) -> Option<CountedCalls> {
         let open = self.open.take()?;
         let calls = Calls { lost: 1, ..Calls::default() };
         self.counted(at, open.model, String::new(), calls)
@@ -137,7 +137,7 @@ impl Meter {
         call: CallId,
         answered: String,
         calls: Calls,
-    ) -> Option<Counted> {
+    ) -> Option<CountedCalls> {
         // A call may be refused before it was begun.
         let begun = self.open.take().filter(|open| open.call == call).map(|open| open.model);
         let model = begun.or_else(|| self.model.clone())?;
@@ -150,11 +150,11 @@ impl Meter {
         model: ModelRef,
         answered: String,
         calls: Calls,
-    ) -> Option<Counted> {
+    ) -> Option<CountedCalls> {
         let Of::Session(key) = &self.of else { return None };
         let user = user_of(key);
         let key = UsageKey { agent: key.agent.clone(), user, model, answered };
-        Some(Counted { at, key, calls })
+        Some(CountedCalls { at, key, calls })
     }
 }
 

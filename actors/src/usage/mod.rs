@@ -45,7 +45,7 @@ const DAYS: &str = "usage.day.";
 
 /// Why counting cannot go on from what is in memory; what is saved is read again.
 #[derive(Debug, thiserror::Error)]
-enum Stopped {
+enum CountingStopped {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Another process counts too; which of the two goes on is for their places to say.
@@ -57,7 +57,7 @@ enum Stopped {
     Unwritable(CodecError),
 }
 
-impl From<BucketError> for Stopped {
+impl From<BucketError> for CountingStopped {
     fn from(error: BucketError) -> Self {
         match error {
             BucketError::Conflict { .. } => Self::Another,
@@ -98,7 +98,11 @@ pub async fn run(sessions: Sessions, leads: impl Fn() -> bool) {
 }
 
 /// Counts all that is new; says whether it was saved.
-async fn round(sessions: &Sessions, books: &mut Option<Books>, due: bool) -> Result<bool, Stopped> {
+async fn round(
+    sessions: &Sessions,
+    books: &mut Option<Books>,
+    due: bool,
+) -> Result<bool, CountingStopped> {
     let open = match books.take() {
         Some(open) => books.insert(open),
         None => books.insert(Books::open(sessions.substrate().clone()).await?),
@@ -119,17 +123,17 @@ async fn round(sessions: &Sessions, books: &mut Option<Books>, due: bool) -> Res
 }
 
 /// Sees to it that the next round can go on. A count that cannot be read is made again from the journals.
-async fn again(substrate: &Substrate, failure: Stopped, is_first: bool) {
+async fn again(substrate: &Substrate, failure: CountingStopped, is_first: bool) {
     let key = match failure {
-        Stopped::Unreadable { key, detail } => {
+        CountingStopped::Unreadable { key, detail } => {
             warn!(key, detail, "a count cannot be read; it is made again from the journals");
             key
         }
-        Stopped::Store(_) | Stopped::Unwritable(_) if is_first => {
+        CountingStopped::Store(_) | CountingStopped::Unwritable(_) if is_first => {
             warn!(%failure, "model calls are counted later");
             return;
         }
-        Stopped::Store(_) | Stopped::Another | Stopped::Unwritable(_) => {
+        CountingStopped::Store(_) | CountingStopped::Another | CountingStopped::Unwritable(_) => {
             debug!(%failure, "model calls are counted later");
             return;
         }

@@ -11,7 +11,7 @@ use clawnode_proto::{
 use tokio::time::Instant;
 
 use super::{
-    DAYS, HEAD, Stopped,
+    CountingStopped, DAYS, HEAD,
     books::{counted_to, decoded, stored},
 };
 
@@ -54,9 +54,9 @@ async fn behind_since(
     Ok(u64::try_from(age).unwrap_or(u64::MAX).max(1))
 }
 
-fn of_store(stopped: Stopped) -> StoreError {
+fn of_store(stopped: CountingStopped) -> StoreError {
     match stopped {
-        Stopped::Store(failure) => failure,
+        CountingStopped::Store(failure) => failure,
         other => StoreError::Refused { store: "usage", detail: other.to_string() },
     }
 }
@@ -66,7 +66,7 @@ async fn summed(
     now: Timestamp,
     by: UsageBy,
     since: Option<Day>,
-) -> Result<UsageView, Stopped> {
+) -> Result<UsageView, CountingStopped> {
     let mut sums: BTreeMap<String, Calls> = BTreeMap::new();
     // Before the days: what is counted meanwhile is shown as counted, or as still to be counted.
     let (followed, _) = stored::<Followed>(substrate, HEAD).await?;

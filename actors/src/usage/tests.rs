@@ -24,7 +24,7 @@ use clawnode_proto::{
 use futures_util::stream::BoxStream;
 use proptest::prelude::*;
 
-use super::{HEAD, Stopped, again, books::Books, show};
+use super::{CountingStopped, HEAD, again, books::Books, show};
 use crate::session::played::{Run, key};
 
 /// One journal, at the positions that its machine was told.
@@ -162,7 +162,7 @@ impl World {
         self.store().await;
     }
 
-    async fn books(&mut self) -> Result<&mut Books, Stopped> {
+    async fn books(&mut self) -> Result<&mut Books, CountingStopped> {
         Ok(match self.books.take() {
             Some(books) => self.books.insert(books),
             None => self.books.insert(Books::open(self.substrate.clone()).await?),
@@ -255,7 +255,7 @@ async fn of_two_who_count_one_is_refused_and_nothing_is_counted_twice() {
     while other.count_page().await.unwrap() {}
     world.save().await;
     let refused = other.save(Timestamp(1)).await.unwrap_err();
-    assert!(matches!(refused, Stopped::Another), "{refused}");
+    assert!(matches!(refused, CountingStopped::Another), "{refused}");
     world.turn("m2", 5).await;
     world.count().await;
     world.save().await;
@@ -277,7 +277,7 @@ async fn a_count_that_cannot_be_read_is_made_again() {
         bucket.put(key, entry.position, junk, None).await.unwrap();
         world.books = None;
         world.turn("m5", 1).await;
-        let read = async |world: &mut World| -> Result<(), Stopped> {
+        let read = async |world: &mut World| -> Result<(), CountingStopped> {
             let books = world.books().await?;
             while books.count_page().await? {}
             Ok(())
@@ -343,7 +343,7 @@ async fn played(steps: Vec<Step>, snapshot_every: u64) -> (UsageView, (u64, u64,
                 world.count().await;
                 world.torn.1.store(true, Ordering::SeqCst);
                 let torn = world.books().await.unwrap().save(Timestamp(1)).await;
-                assert!(matches!(torn, Err(Stopped::Store(_))));
+                assert!(matches!(torn, Err(CountingStopped::Store(_))));
                 world.torn.1.store(false, Ordering::SeqCst);
                 world.books = None;
             }

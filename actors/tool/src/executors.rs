@@ -76,7 +76,7 @@ pub struct Executors {
 }
 
 /// What a look at an executor has found.
-struct Look {
+struct ExecutorProbe {
     needed: BTreeSet<Capability>,
     health: Result<(), String>,
 }
@@ -141,7 +141,7 @@ impl Executors {
         drop(timeout(PROBE_EVERY, changes.next()).await);
     }
 
-    async fn look(&self) -> Vec<Look> {
+    async fn look(&self) -> Vec<ExecutorProbe> {
         let looks = self.list.iter().map(|executor| async move {
             let specs = executor.tools();
             let own = executor.provider();
@@ -152,7 +152,7 @@ impl Executors {
                     Err(format!("a probe took longer than {} s", PROBE_WAIT.as_secs()))
                 }
             };
-            Look { needed, health }
+            ExecutorProbe { needed, health }
         });
         let looks = join_all(looks).await;
         self.note(&looks);
@@ -160,7 +160,7 @@ impl Executors {
     }
 
     /// What several executors offer is well if it is well with one of them.
-    fn note(&self, looks: &[Look]) {
+    fn note(&self, looks: &[ExecutorProbe]) {
         let mut all: BTreeMap<String, &Result<(), String>> = BTreeMap::new();
         for look in looks {
             let mut names: Vec<String> = look.needed.iter().map(ToString::to_string).collect();
@@ -179,7 +179,7 @@ impl Executors {
         }
     }
 
-    fn tell(&self, looks: &[Look]) {
+    fn tell(&self, looks: &[ExecutorProbe]) {
         let capabilities = healthy(looks);
         let toolbox = match Toolbox::new(self.list.iter().map(Arc::clone)) {
             Ok(toolbox) => toolbox.behind(&self.door).told(&self.providers),
@@ -192,7 +192,7 @@ impl Executors {
             let gone: Vec<_> = now.capabilities.difference(&capabilities).cloned().collect();
             let new: Vec<_> = capabilities.difference(&now.capabilities).cloned().collect();
             if !gone.is_empty() {
-                let told = |look: &Look| {
+                let told = |look: &ExecutorProbe| {
                     let why = look.health.as_ref().err()?;
                     look.needed.iter().find(|it| gone.contains(it))?;
                     let names: Vec<&str> = look.needed.iter().map(Capability::as_str).collect();
@@ -215,7 +215,7 @@ impl Executors {
     }
 }
 
-fn healthy(looks: &[Look]) -> BTreeSet<Capability> {
+fn healthy(looks: &[ExecutorProbe]) -> BTreeSet<Capability> {
     let well = looks.iter().filter(|look| look.health.is_ok());
     well.flat_map(|look| look.needed.iter().cloned()).collect()
 }

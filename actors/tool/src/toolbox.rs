@@ -58,7 +58,7 @@ pub struct Tool {
 pub struct Toolbox {
     tools: Arc<BTreeMap<ToolName, Tool>>,
     #[cfg(feature = "test-util")]
-    planted: clawnode_guard::policy::Planted,
+    planted: clawnode_guard::policy::PolicyBug,
 }
 
 /// Executors that do not go together.
@@ -71,7 +71,7 @@ pub enum ToolboxError {
 
 /// Why a run is stopped.
 #[derive(Clone, Debug)]
-enum Stop {
+enum RunStop {
     TimedOut(Duration, Option<TimeLimit>),
     Cancelled,
     Stopped(Stopped),
@@ -101,7 +101,7 @@ impl Toolbox {
     /// The same, with a bug in it.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn plant(self, planted: clawnode_guard::policy::Planted) -> Self {
+    pub fn plant(self, planted: clawnode_guard::policy::PolicyBug) -> Self {
         Self { planted, ..self }
     }
 
@@ -151,7 +151,7 @@ impl Toolbox {
     /// The refusal, for the model.
     pub fn is_decided(&self, action: Action, decided: Digest) -> Result<(), ToolOutcome> {
         #[cfg(feature = "test-util")]
-        if self.planted == clawnode_guard::policy::Planted::NotCompared {
+        if self.planted == clawnode_guard::policy::PolicyBug::NotCompared {
             return Ok(());
         }
         let Some(tool) = self.find(&action.tool) else { return Ok(()) };
@@ -205,7 +205,7 @@ impl Toolbox {
     #[cfg_attr(not(feature = "test-util"), expect(clippy::unused_self, reason = "nothing planted"))]
     pub(super) fn obeys_policy(&self) -> bool {
         #[cfg(feature = "test-util")]
-        if self.planted == clawnode_guard::policy::Planted::CodeUnjudged {
+        if self.planted == clawnode_guard::policy::PolicyBug::CodeUnjudged {
             return false;
         }
         true
@@ -251,7 +251,7 @@ impl Tool {
                     return known(ToolOutcome::failed(ToolFailure::Refused, why));
                 }
             },
-            () = cancelled.cancelled() => return known(Stop::Cancelled.outcome()),
+            () = cancelled.cancelled() => return known(RunStop::Cancelled.outcome()),
         };
         let name = name_of(&self.spec);
         let in_hand = self.providers.begin(ProviderKind::Execution, &name);
@@ -284,9 +284,9 @@ impl Tool {
                     Err(panic) => ToolEnd::Known { outcome: crashed(&name, panic.as_ref()) },
                 };
             }
-            why = pass.stopped() => Stop::Stopped(why),
-            () = cancelled.cancelled() => Stop::Cancelled,
-            () = sleep(longest) => Stop::TimedOut(longest, limit),
+            why = pass.stopped() => RunStop::Stopped(why),
+            () = cancelled.cancelled() => RunStop::Cancelled,
+            () = sleep(longest) => RunStop::TimedOut(longest, limit),
         };
         asked.cancel();
         debug!(%call, tool = %name, ?stop, "asked to stop");
@@ -336,9 +336,9 @@ impl Tool {
     }
 }
 
-// === impl Stop ===
+// === impl RunStop ===
 
-impl Stop {
+impl RunStop {
     const fn grace(&self) -> Duration {
         match self {
             Self::Stopped(_) => STOP_GRACE,
@@ -438,7 +438,7 @@ mod tests {
     };
 
     use super::*;
-    use clawnode_guard::latch::Planted;
+    use clawnode_guard::latch::LatchBug;
 
     /// Does what the tool's name says.
     #[derive(Debug, Default)]
@@ -683,7 +683,7 @@ mod tests {
     /// The twin of the test before.
     #[tokio::test(start_paused = true)]
     async fn a_runner_that_does_not_ask_the_latch_is_found() {
-        for planted in [Planted::ToolsUnasked, Planted::NothingCancelled] {
+        for planted in [LatchBug::ToolsUnasked, LatchBug::NothingCancelled] {
             assert!(obeys_the_latch(LatchDoor::planted(planted)).await.is_err(), "{planted:?}");
         }
     }

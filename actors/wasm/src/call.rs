@@ -7,21 +7,21 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
 use crate::{
     bindings::{Tool, ToolPre},
     engine::Engine,
-    error::{CallError, Stop, said},
-    host::{Host, State},
+    error::{CallError, HostStop, said},
+    host::{CallState, Host},
     limits::FUEL,
 };
 
 /// Makes an instance, does `work` with it and forgets it.
 pub(crate) fn with_instance<T>(
     engine: &Engine,
-    pre: &ToolPre<State>,
+    pre: &ToolPre<CallState>,
     host: Box<dyn Host>,
     longest: Duration,
-    work: impl FnOnce(&Tool, &mut Store<State>) -> wasmtime::Result<T>,
+    work: impl FnOnce(&Tool, &mut Store<CallState>) -> wasmtime::Result<T>,
 ) -> Result<T, CallError> {
     let _running = engine.ticker().running();
-    let mut store = Store::new(engine.wasmtime(), State::new(host, engine.bugs()));
+    let mut store = Store::new(engine.wasmtime(), CallState::new(host, engine.bugs()));
     store.limiter(|state| &mut state.room);
     store.set_hostcall_fuel(engine.bugs().lifted_bytes());
     let begun = Instant::now();
@@ -29,10 +29,10 @@ pub(crate) fn with_instance<T>(
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(move |context| {
         if context.data().is_stopped() {
-            return Err(wasmtime::Error::new(Stop::Cancelled));
+            return Err(wasmtime::Error::new(HostStop::Cancelled));
         }
         if looks && begun.elapsed() >= longest {
-            return Err(wasmtime::Error::new(Stop::TimedOut));
+            return Err(wasmtime::Error::new(HostStop::TimedOut));
         }
         Ok(UpdateDeadline::Continue(1))
     });
@@ -44,11 +44,11 @@ pub(crate) fn with_instance<T>(
 }
 
 /// What an error of the engine means.
-fn ended(error: &wasmtime::Error, store: &Store<State>, longest: Duration) -> CallError {
-    match error.downcast_ref::<Stop>() {
-        Some(Stop::TimedOut) => return CallError::TimedOut(longest),
-        Some(Stop::Cancelled) => return CallError::Cancelled,
-        Some(stop @ Stop::HostCalls) => return CallError::Trapped(stop.to_string()),
+fn ended(error: &wasmtime::Error, store: &Store<CallState>, longest: Duration) -> CallError {
+    match error.downcast_ref::<HostStop>() {
+        Some(HostStop::TimedOut) => return CallError::TimedOut(longest),
+        Some(HostStop::Cancelled) => return CallError::Cancelled,
+        Some(stop @ HostStop::HostCalls) => return CallError::Trapped(stop.to_string()),
         None if error.is::<PoolConcurrencyLimitError>() => return CallError::Busy,
         None => {}
     }

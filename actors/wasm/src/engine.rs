@@ -14,7 +14,7 @@ use crate::{
         CALLS, COMPONENT_BYTES, INSTANCES, MEMORIES, MEMORY_BYTES, STACK_BYTES, TABLE_ELEMENTS,
         TABLES,
     },
-    planted::Bugs,
+    planted::WasmBugs,
     ticker::Ticker,
 };
 
@@ -26,22 +26,22 @@ struct Inner {
     wasmtime: wasmtime::Engine,
     ticker: Ticker,
     cache: Option<Cache>,
-    bugs: Bugs,
+    bugs: WasmBugs,
 }
 
 impl Engine {
     /// An engine that keeps what it compiles in `cache`, if there is one.
     pub fn new(cache: Option<Cache>) -> Result<Self, LoadError> {
-        Self::with_bugs(cache, Bugs::default())
+        Self::with_bugs(cache, WasmBugs::default())
     }
 
     /// One with a bug in it.
     #[cfg(feature = "test-util")]
-    pub fn with_bug(cache: Option<Cache>, planted: crate::Planted) -> Result<Self, LoadError> {
-        Self::with_bugs(cache, Bugs::planted(planted))
+    pub fn with_bug(cache: Option<Cache>, planted: crate::WasmBug) -> Result<Self, LoadError> {
+        Self::with_bugs(cache, WasmBugs::planted(planted))
     }
 
-    fn with_bugs(cache: Option<Cache>, bugs: Bugs) -> Result<Self, LoadError> {
+    fn with_bugs(cache: Option<Cache>, bugs: WasmBugs) -> Result<Self, LoadError> {
         let wasmtime = wasmtime::Engine::new(&config(bugs))
             .map_err(|error| LoadError::Engine(said(&error)))?;
         let ticker = Ticker::start(wasmtime.clone())
@@ -85,7 +85,7 @@ impl Engine {
         &self.0.ticker
     }
 
-    pub(crate) fn bugs(&self) -> Bugs {
+    pub(crate) fn bugs(&self) -> WasmBugs {
         self.0.bugs
     }
 }
@@ -97,7 +97,7 @@ impl fmt::Debug for Engine {
 }
 
 /// How plugins are compiled and kept apart.
-fn config(bugs: Bugs) -> Config {
+fn config(bugs: WasmBugs) -> Config {
     let memory = if bugs.has_limiter() { MEMORY_BYTES } else { 4 * MEMORY_BYTES };
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(CALLS)

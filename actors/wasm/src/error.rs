@@ -66,7 +66,7 @@ pub enum CallError {
 
 /// Why the host ends a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Stop {
+pub(crate) enum HostStop {
     #[error("its time is over")]
     TimedOut,
     #[error("it was stopped")]

@@ -8,9 +8,9 @@ use crate::{
         store::{self, Entry, StoreError},
         types,
     },
-    error::Stop,
+    error::HostStop,
     limits::{HOST_CALLS, INSTANCES, MEMORIES, MEMORY_BYTES, TABLE_ELEMENTS, TABLES},
-    planted::Bugs,
+    planted::WasmBugs,
 };
 
 /// The host of one call.
@@ -65,16 +65,16 @@ pub enum StoreAnswer {
 }
 
 /// What belongs to one call.
-pub(crate) struct State {
+pub(crate) struct CallState {
     host: Box<dyn Host>,
-    pub(crate) room: Room,
+    pub(crate) room: InstanceLimits,
     calls: u32,
-    bugs: Bugs,
+    bugs: WasmBugs,
 }
 
 /// What an instance may have, and what it was refused.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct InstanceLimits {
     /// Bytes of its memories.
     memory: usize,
     is_limited: bool,
@@ -82,11 +82,11 @@ pub(crate) struct Room {
     pub(crate) refused: Option<&'static str>,
 }
 
-// === impl State ===
+// === impl CallState ===
 
-impl State {
-    pub(crate) fn new(host: Box<dyn Host>, bugs: Bugs) -> Self {
-        let room = Room { memory: 0, is_limited: bugs.has_limiter(), refused: None };
+impl CallState {
+    pub(crate) fn new(host: Box<dyn Host>, bugs: WasmBugs) -> Self {
+        let room = InstanceLimits { memory: 0, is_limited: bugs.has_limiter(), refused: None };
         Self { host, room, calls: 0, bugs }
     }
 
@@ -98,28 +98,28 @@ impl State {
     fn asked(&mut self) -> wasmtime::Result<()> {
         self.calls = self.calls.saturating_add(1);
         if self.calls > HOST_CALLS && self.bugs.counts_calls() {
-            return Err(wasmtime::Error::new(Stop::HostCalls));
+            return Err(wasmtime::Error::new(HostStop::HostCalls));
         }
         Ok(())
     }
 }
 
-impl types::Host for State {}
+impl types::Host for CallState {}
 
-impl http::Host for State {
+impl http::Host for CallState {
     fn fetch(
         &mut self,
         request: http::Request,
     ) -> wasmtime::Result<Result<http::Response, String>> {
         self.asked()?;
         if self.is_stopped() {
-            return Err(wasmtime::Error::new(Stop::Cancelled));
+            return Err(wasmtime::Error::new(HostStop::Cancelled));
         }
         Ok(self.host.fetch(request))
     }
 }
 
-impl State {
+impl CallState {
     /// Asks a store, with what belongs to the answer alone.
     fn keep<T>(
         &mut self,
@@ -129,7 +129,7 @@ impl State {
     ) -> wasmtime::Result<Result<T, StoreError>> {
         self.asked()?;
         if self.is_stopped() {
-            return Err(wasmtime::Error::new(Stop::Cancelled));
+            return Err(wasmtime::Error::new(HostStop::Cancelled));
         }
         let other = || StoreError::Unavailable("the host answered something else".to_owned());
         let answer = self.host.store(StoreAsk { store, what });
@@ -137,7 +137,7 @@ impl State {
     }
 }
 
-impl store::Host for State {
+impl store::Host for CallState {
     fn get(
         &mut self,
         store: String,
@@ -182,9 +182,9 @@ impl store::Host for State {
     }
 }
 
-// === impl Room ===
+// === impl InstanceLimits ===
 
-impl ResourceLimiter for Room {
+impl ResourceLimiter for InstanceLimits {
     fn memory_growing(
         &mut self,
         current: usize,

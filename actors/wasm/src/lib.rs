@@ -56,4 +56,4 @@ pub use crate::{
     plugin::{Grants, Plugin},
 };
 #[cfg(all(feature = "engine", feature = "test-util"))]
-pub use planted::Planted;
+pub use planted::WasmBug;

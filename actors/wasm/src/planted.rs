@@ -3,7 +3,7 @@
 /// Which bug is planted.
 #[cfg(feature = "test-util")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Planted {
+pub enum WasmBug {
     /// None.
     #[default]
     None,
@@ -21,41 +21,41 @@ pub enum Planted {
 
 /// What is planted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bugs {
+pub(crate) struct WasmBugs {
     #[cfg(feature = "test-util")]
-    planted: Planted,
+    planted: WasmBug,
 }
 
 #[cfg(feature = "test-util")]
-impl Bugs {
-    pub(crate) const fn planted(planted: Planted) -> Self {
+impl WasmBugs {
+    pub(crate) const fn planted(planted: WasmBug) -> Self {
         Self { planted }
     }
 
     pub(crate) fn has_deadline(self) -> bool {
-        self.planted != Planted::NoDeadline
+        self.planted != WasmBug::NoDeadline
     }
 
     pub(crate) fn has_limiter(self) -> bool {
-        self.planted != Planted::NoLimiter
+        self.planted != WasmBug::NoLimiter
     }
 
     pub(crate) fn counts_calls(self) -> bool {
-        self.planted != Planted::Uncounted
+        self.planted != WasmBug::Uncounted
     }
 
     pub(crate) fn lifted_bytes(self) -> usize {
-        if self.planted == Planted::LooseLift { 1 << 30 } else { crate::limits::LIFTED_BYTES }
+        if self.planted == WasmBug::LooseLift { 1 << 30 } else { crate::limits::LIFTED_BYTES }
     }
 
     pub(crate) fn verifies(self) -> bool {
-        self.planted != Planted::Credulous
+        self.planted != WasmBug::Credulous
     }
 }
 
 #[cfg(not(feature = "test-util"))]
 #[expect(clippy::unused_self, reason = "planted bugs read it")]
-impl Bugs {
+impl WasmBugs {
     pub(crate) const fn has_deadline(self) -> bool {
         true
     }

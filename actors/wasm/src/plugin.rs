@@ -15,7 +15,7 @@ use crate::{
     call::with_instance,
     engine::Engine,
     error::{CallError, LoadError, said},
-    host::{Host, State},
+    host::{CallState, Host},
     limits::{DESCRIBE, TOOLS},
 };
 
@@ -32,7 +32,7 @@ pub struct Grants {
 #[derive(Clone)]
 pub struct Plugin {
     engine: Engine,
-    pre: ToolPre<State>,
+    pre: ToolPre<CallState>,
     tools: Vec<ToolSpec>,
 }
 
@@ -46,7 +46,7 @@ impl Plugin {
     /// milliseconds for small ones and half a minute for those that carry an interpreter.
     pub fn load(engine: &Engine, wasm: &[u8], grants: Grants) -> Result<Self, LoadError> {
         let component = engine.component(wasm)?;
-        let mut linker = engine.linker::<State>();
+        let mut linker = engine.linker::<CallState>();
         let wrong = |error: &wasmtime::Error| LoadError::World(said(error));
         types::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
         if grants.http {

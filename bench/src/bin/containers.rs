@@ -24,7 +24,7 @@ use clap::Parser;
 use clawnode_bench::{Row, Table, percentile};
 use clawnode_executors::{
     SandboxOptions,
-    sandbox::{Commands, Docker, Owner, Processes},
+    sandbox::{Commands, ContainerOwner, Docker, Processes},
 };
 use clawnode_proto::{CallId, JobId, ProcessId, id::ParseIdError};
 use clawnode_tests::{docker::Engine, process::ProcessError};
@@ -100,7 +100,7 @@ async fn main() -> Result<(), BenchError> {
 async fn compare(args: &Args, engine: &Engine) -> Result<[Vec<Duration>; 3], BenchError> {
     let options = json!({ "docker": { "socket": engine.socket(), "image": "busybox:test" } });
     let options: SandboxOptions = serde_json::from_value(options)?;
-    let owner = Owner::new("bench", ProcessId::from_u128(1));
+    let owner = ContainerOwner::new("bench", ProcessId::from_u128(1));
     let docker = Docker::new(options.docker.clone(), owner, Arc::new(|_| false));
     let commands: Arc<dyn Executor> = Arc::new(Commands::in_docker(&options, docker.clone(), None));
     let containers = Toolbox::new([commands])?;

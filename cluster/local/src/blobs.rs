@@ -9,7 +9,7 @@ use clawnode_proto::Digest;
 
 use super::{
     disk::{Disk, read_whole},
-    shared::Client,
+    shared::DirectoryClient,
 };
 
 const STORE: &str = "local blobs";
@@ -19,13 +19,13 @@ const UNFINISHED: &str = ".tmp";
 /// Files named by what is in them.
 #[derive(Clone, Debug)]
 pub(super) struct LocalBlobs {
-    client: Arc<Client>,
+    client: Arc<DirectoryClient>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
 }
 
 impl LocalBlobs {
-    pub(super) fn new(client: Arc<Client>, disk: Arc<dyn Disk>, dir: PathBuf) -> Self {
+    pub(super) fn new(client: Arc<DirectoryClient>, disk: Arc<dyn Disk>, dir: PathBuf) -> Self {
         Self { client, disk, dir }
     }
 

@@ -13,7 +13,7 @@ use super::{
     index::{Index, IndexError, Loc, decode_timed, keys},
     queue::Op,
     record::split_bucket,
-    shared::{Client, Shared},
+    shared::{DirectoryClient, OpenDirectory},
     work::{blocking, is_small},
 };
 
@@ -23,7 +23,7 @@ const KEY_BYTES: usize = 512;
 
 /// Values in the log.
 #[derive(Debug)]
-pub(super) struct LocalBucket(pub(super) Arc<Client>);
+pub(super) struct LocalBucket(pub(super) Arc<DirectoryClient>);
 
 #[async_trait]
 impl Bucket for LocalBucket {
@@ -70,7 +70,7 @@ impl Bucket for LocalBucket {
         }
         // Places may be cleaned away while the read waits for its thread, so it looks again there.
         let prefix = prefix.to_owned();
-        let read = move |shared: &Shared| {
+        let read = move |shared: &OpenDirectory| {
             entries(shared, shared.look(STORE, |index| self::places(shared, index, &prefix))?)
         };
         blocking(shared, STORE, read).await
@@ -104,13 +104,13 @@ fn check(key: &str, value: usize) -> Result<(), StoreError> {
 }
 
 /// Where a value is, unless it has expired.
-fn place(shared: &Shared, value: &[u8]) -> Option<(Position, Loc)> {
+fn place(shared: &OpenDirectory, value: &[u8]) -> Option<(Position, Loc)> {
     let (expires, position, loc) = decode_timed(value)?;
     (expires == 0 || expires > shared.lifetime()).then_some((position, loc))
 }
 
 fn places(
-    shared: &Shared,
+    shared: &OpenDirectory,
     index: &Index,
     prefix: &str,
 ) -> Result<Vec<(String, Position, Loc)>, IndexError> {
@@ -126,7 +126,7 @@ fn places(
 }
 
 fn entries(
-    shared: &Shared,
+    shared: &OpenDirectory,
     places: Vec<(String, Position, Loc)>,
 ) -> Result<Vec<(String, Entry)>, StoreError> {
     let mut entries = Vec::with_capacity(places.len());
@@ -136,7 +136,7 @@ fn entries(
     Ok(entries)
 }
 
-fn entry(shared: &Shared, position: Position, loc: Loc) -> Result<Entry, StoreError> {
+fn entry(shared: &OpenDirectory, position: Position, loc: Loc) -> Result<Entry, StoreError> {
     let (_, body) = shared.read(EntityId::from_u128(0), position, loc)?;
     let value = split_bucket(&body).map_or(0, |(_, _, value)| value.len());
     Ok(Entry { position, value: body.slice(body.len() - value..) })

@@ -17,7 +17,7 @@ use super::{
     log::WriteError,
     queue::{Op, Queued},
     record::{RecordKind, split_due, split_timer},
-    reply::{Reply, answer},
+    reply::{WriteReply, answer},
     staged::{InputChange, JobChange, Staged},
     timers,
 };
@@ -31,9 +31,9 @@ const DUE_RETRY_MS: u64 = 1_000;
 
 /// One group, as far as it is put together.
 #[derive(Debug, Default)]
-struct Group {
+struct CommitGroup {
     staged: Staged,
-    replies: Vec<Reply>,
+    replies: Vec<WriteReply>,
     /// Values that were set, for watchers.
     values: HashMap<String, Entry>,
     /// Entities whose past was replaced.
@@ -69,7 +69,7 @@ impl Engine {
                 }
             }
         }
-        let mut group = Group::default();
+        let mut group = CommitGroup::default();
         let mut came = ops.len();
         let mut acks = std::mem::take(&mut self.owed_acks);
         self.prepare(&mut group, ops, &acks, is_due.then_some(now))?;
@@ -111,7 +111,7 @@ impl Engine {
     /// Delivers the inputs of a group before it is written; says whether there are any.
     ///
     /// What their actors do with them comes behind them in the log: it is durable only if they are.
-    fn hand_out(&self, group: &mut Group) -> bool {
+    fn hand_out(&self, group: &mut CommitGroup) -> bool {
         if group.puts.is_empty() {
             return false;
         }
@@ -139,7 +139,7 @@ impl Engine {
     /// Checks operations in order and stages what is allowed.
     fn prepare(
         &mut self,
-        group: &mut Group,
+        group: &mut CommitGroup,
         ops: Vec<Queued>,
         acks: &[(EntityId, Position)],
         due: Option<u64>,
@@ -170,7 +170,7 @@ impl Engine {
         Err(StoreError::Full { store, detail })
     }
 
-    fn prepare_one(&mut self, index: &Index, group: &mut Group, op: Op) -> Result<(), Fatal> {
+    fn prepare_one(&mut self, index: &Index, group: &mut CommitGroup, op: Op) -> Result<(), Fatal> {
         match op {
             Op::Append { entity, expected, write, reply } => {
                 if self.tail(index, group, entity)? != expected {
@@ -185,7 +185,7 @@ impl Engine {
                 };
                 let at = self.stage(index, group, kind, entity, Position(0), &[&write.bytes])?;
                 group.tails.insert(entity, at);
-                group.replies.push(Reply::Append(reply, at));
+                group.replies.push(WriteReply::Append(reply, at));
             }
             Op::Put { entity, bytes, reply } => {
                 if let Err(full) = self.check_room(inbox::STORE) {
@@ -195,7 +195,7 @@ impl Engine {
                 let kind = RecordKind::Put;
                 let at = self.stage(index, group, kind, entity, Position(0), &[&bytes])?;
                 group.puts.insert(at, bytes);
-                group.replies.push(Reply::Position(reply, at, inbox::STORE));
+                group.replies.push(WriteReply::Position(reply, at, inbox::STORE));
             }
             Op::JobPut { job, capability, bytes, reply } => {
                 self.put_job(index, group, job, &capability, &bytes, reply)?;
@@ -211,7 +211,7 @@ impl Engine {
                 let kind = RecordKind::BucketPut;
                 let at = self.stage(index, group, kind, nobody, Position(0), &parts)?;
                 group.values.insert(key, Entry { position: at, value });
-                group.replies.push(Reply::Value(reply, at));
+                group.replies.push(WriteReply::Value(reply, at));
             }
             Op::ValueDelete { key, expected, reply } => {
                 if self.value_position(index, group, &key)? != expected {
@@ -219,14 +219,14 @@ impl Engine {
                     return Ok(());
                 }
                 let at = self.stage_value_delete(index, group, &key)?;
-                group.replies.push(Reply::Value(reply, at));
+                group.replies.push(WriteReply::Value(reply, at));
             }
             Op::TimerSet { entity, timer, due, input, reply } => {
                 let parts: [&[u8]; 3] =
                     [&timer.as_u128().to_be_bytes(), &due.to_be_bytes(), &input];
                 let kind = RecordKind::TimerSet;
                 let at = self.stage(index, group, kind, entity, Position(0), &parts)?;
-                group.replies.push(Reply::Position(reply, at, timers::STORE));
+                group.replies.push(WriteReply::Position(reply, at, timers::STORE));
             }
             Op::TimerCancel { entity, timer, reply } => {
                 if group.staged.timer(index, entity, timer)?.is_none() {
@@ -236,7 +236,7 @@ impl Engine {
                 let parts: [&[u8]; 1] = [&timer.as_u128().to_be_bytes()];
                 let kind = RecordKind::TimerCancel;
                 let at = self.stage(index, group, kind, entity, Position(0), &parts)?;
-                group.replies.push(Reply::Position(reply, at, timers::STORE));
+                group.replies.push(WriteReply::Position(reply, at, timers::STORE));
             }
             Op::Checkpoint { reply } => self.checkpoints.push(reply),
         }
@@ -244,7 +244,12 @@ impl Engine {
     }
 
     /// The position of a journal's last record, 0 for none.
-    fn tail(&self, index: &Index, group: &Group, entity: EntityId) -> Result<Position, Fatal> {
+    fn tail(
+        &self,
+        index: &Index,
+        group: &CommitGroup,
+        entity: EntityId,
+    ) -> Result<Position, Fatal> {
         let known = group.tails.get(&entity).or_else(|| self.tails.get(&entity));
         Ok(known.map_or_else(|| group.staged.tail(index, entity), |at| Ok(*at))?)
     }
@@ -253,7 +258,7 @@ impl Engine {
     fn stage(
         &mut self,
         index: &Index,
-        group: &mut Group,
+        group: &mut CommitGroup,
         kind: RecordKind,
         entity: EntityId,
         target: Position,
@@ -276,7 +281,7 @@ impl Engine {
     fn put_job(
         &mut self,
         index: &Index,
-        group: &mut Group,
+        group: &mut CommitGroup,
         job: JobId,
         capability: &Capability,
         bytes: &[u8],
@@ -284,7 +289,7 @@ impl Engine {
     ) -> Result<(), Fatal> {
         match group.staged.place_of_job(index, job, capability)? {
             // It waits in this group: that is true once the group is stored.
-            Some((at, true)) => group.replies.push(Reply::Position(reply, at, jobs::STORE)),
+            Some((at, true)) => group.replies.push(WriteReply::Position(reply, at, jobs::STORE)),
             Some((at, false)) => answer(reply, Ok(at)),
             None => {
                 if let Err(full) = self.check_room(jobs::STORE) {
@@ -296,7 +301,7 @@ impl Engine {
                 let (kind, whose) = (RecordKind::JobPut, jobs::as_entity(job));
                 let parts = [&len[..], name, bytes];
                 let at = self.stage(index, group, kind, whose, Position(0), &parts)?;
-                group.replies.push(Reply::Position(reply, at, jobs::STORE));
+                group.replies.push(WriteReply::Position(reply, at, jobs::STORE));
             }
         }
         Ok(())
@@ -305,7 +310,7 @@ impl Engine {
     fn stage_value_delete(
         &mut self,
         index: &Index,
-        group: &mut Group,
+        group: &mut CommitGroup,
         key: &str,
     ) -> Result<Position, Fatal> {
         group.values.remove(key);
@@ -315,7 +320,12 @@ impl Engine {
     }
 
     /// Where a value is, 0 if it is absent or has expired.
-    fn value_position(&self, index: &Index, group: &Group, key: &str) -> Result<Position, Fatal> {
+    fn value_position(
+        &self,
+        index: &Index,
+        group: &CommitGroup,
+        key: &str,
+    ) -> Result<Position, Fatal> {
         let now = self.shared.lifetime();
         let value = group.staged.value(index, key)?;
         Ok(value
@@ -324,7 +334,7 @@ impl Engine {
     }
 
     /// Turns timers that are due into inputs, and removes values that have expired.
-    fn fire(&mut self, index: &Index, group: &mut Group, now: u64) -> Result<(), Fatal> {
+    fn fire(&mut self, index: &Index, group: &mut CommitGroup, now: u64) -> Result<(), Fatal> {
         let mut next = None;
         let mut soon = |moment: u64| next = Some(next.map_or(moment, |at: u64| at.min(moment)));
         let mut timers = Vec::new();
@@ -362,7 +372,7 @@ impl Engine {
     fn fire_one(
         &mut self,
         index: &Index,
-        group: &mut Group,
+        group: &mut CommitGroup,
         due: u64,
         entity: EntityId,
         timer: TimerId,
@@ -390,7 +400,7 @@ impl Engine {
     }
 
     /// The group was not written: nothing of it has happened.
-    fn refuse(&mut self, group: Group, error: &std::io::Error) {
+    fn refuse(&mut self, group: CommitGroup, error: &std::io::Error) {
         warn!(%error, "the disk refused a write to the log; it was taken back");
         let mut deliveries = self.shared.deliveries();
         for position in &group.early {
@@ -407,8 +417,8 @@ impl Engine {
     }
 
     /// The group is durable: answers, and makes the answers visible before anybody can look.
-    fn publish(&mut self, group: Group) -> Result<(), Fatal> {
-        let Group { mut staged, replies, mut values, healed, tails, early, .. } = group;
+    fn publish(&mut self, group: CommitGroup) -> Result<(), Fatal> {
+        let CommitGroup { mut staged, replies, mut values, healed, tails, early, .. } = group;
         if self.tails.len() >= TAILS_MOST {
             self.tails.clear();
         }
@@ -424,7 +434,7 @@ impl Engine {
         self.shared.deliveries().are_stored(&early);
         let rings = self.take_inputs(std::mem::take(&mut staged.inputs));
         self.take_jobs(std::mem::take(&mut staged.jobs));
-        replies.into_iter().for_each(Reply::stored);
+        replies.into_iter().for_each(WriteReply::stored);
         for partition in rings {
             shared.ring(partition);
         }

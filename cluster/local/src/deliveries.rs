@@ -11,7 +11,7 @@ use clawnode_proto::{Capability, EntityId, JobId, Partition, Position, Timestamp
 use tokio::sync::Notify;
 
 use super::{
-    hands::{Hands, Item, Popped},
+    in_flight::{InFlightItems, Item, Popped},
     index::Loc,
 };
 
@@ -22,7 +22,7 @@ const OLD_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub(super) struct Deliveries {
     partitions: u16,
-    hands: Hands<u16, EntityId>,
+    hands: InFlightItems<u16, EntityId>,
     by_entity: BTreeSet<(u16, EntityId, Position)>,
     /// The bytes of inputs that are not in the log yet.
     early: HashMap<Position, Bytes>,
@@ -31,7 +31,7 @@ pub(super) struct Deliveries {
 /// All waiting jobs; lanes are capabilities.
 #[derive(Debug, Default)]
 pub(super) struct JobQueue {
-    pub(super) hands: Hands<Capability, JobId>,
+    pub(super) hands: InFlightItems<Capability, JobId>,
     /// One of each capability that somebody ever took jobs of: something can be delivered.
     bells: BTreeMap<Capability, Arc<Notify>>,
     /// The oldest job that is known not to be too old, and until when it is not.

@@ -20,8 +20,8 @@ use super::{
     index::{Applied, IndexError, keys},
     lock::DirLock,
     log::{Log, WriteError},
-    queue::Queue,
-    shared::Shared,
+    queue::OpQueue,
+    shared::OpenDirectory,
     staged::Staged,
 };
 
@@ -55,7 +55,7 @@ const SCRUB_FIRST: Duration = Duration::from_hours(1);
 /// The state of the one writer.
 #[derive(Debug)]
 pub(super) struct Engine {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<OpenDirectory>,
     pub(super) log: Log,
     pub(super) index_state: IndexState,
     /// The position of the next record.
@@ -68,7 +68,7 @@ pub(super) struct Engine {
     /// Checkpoints that were asked for and wait for a cleaning to end.
     pub(super) checkpoints: Vec<oneshot::Sender<Result<(), StoreError>>>,
     pub(super) scrub: Scrub,
-    pub(super) room: Room,
+    pub(super) room: FreeSpace,
     /// The last record of journals that were extended lately: a look into the index costs more.
     pub(super) tails: HashMap<EntityId, Position>,
     pub(super) crowd: Crowd,
@@ -80,7 +80,7 @@ pub(super) struct Engine {
 
 /// What is known of the free space.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct FreeSpace {
     pub(super) read: Option<(Instant, u64)>,
     /// Bytes in the log when it was read.
     pub(super) written: u64,
@@ -213,7 +213,7 @@ impl Engine {
         } else {
             // A disk that does not say how full it is may be written until it refuses.
             let free = self.log.free_bytes().unwrap_or(u64::MAX);
-            self.room = Room { read: Some((now, free)), written };
+            self.room = FreeSpace { read: Some((now, free)), written };
             free
         };
         let low = free < self.shared.head_room;
@@ -295,7 +295,7 @@ impl Engine {
     /// The end: every door is closed, the directory is free for the next.
     fn let_go(self, why: Option<String>) {
         let shared = self.shared;
-        let queue: &Queue = &shared.queue;
+        let queue: &OpQueue = &shared.queue;
         queue.end(why.as_deref().unwrap_or("the process stops"));
         // First no door can answer any more, then the failure is told.
         drop(shared.index.write().unwrap_or_else(PoisonError::into_inner).take());

@@ -10,16 +10,16 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_cluster::{AckHandle, Consumer, Delivery, Inbox, StoreError, Waiting};
+use clawnode_cluster::{AckHandle, Consumer, Delivery, Inbox, StoreError, WaitingInput};
 use clawnode_proto::{EntityId, Input, Partition, Position, limits};
 use tokio::sync::oneshot;
 
 use super::{
-    hands::Popped,
+    in_flight::Popped,
     index::Loc,
     queue::Op,
     record::{Header, RecordKind, split_timer},
-    shared::{Client, Shared},
+    shared::{DirectoryClient, OpenDirectory},
     work::{blocking, is_small},
 };
 
@@ -30,17 +30,17 @@ pub(super) const INPUT_BYTES: usize = limits::MESSAGE_BYTES + (64 << 10);
 
 /// Inboxes in the log.
 #[derive(Debug)]
-pub(super) struct LocalInbox(pub(super) Arc<Client>);
+pub(super) struct LocalInbox(pub(super) Arc<DirectoryClient>);
 
 /// Pulls one partition.
 struct LocalConsumer {
-    client: Arc<Client>,
+    client: Arc<DirectoryClient>,
     partition: Partition,
 }
 
 /// Answers one delivery.
 struct LocalHandle {
-    client: Arc<Client>,
+    client: Arc<DirectoryClient>,
     entity: EntityId,
     position: Position,
 }
@@ -55,7 +55,11 @@ impl Inbox for LocalInbox {
         self.0.0.ask(STORE, op, len, answer).await?
     }
 
-    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
+    async fn read(
+        &self,
+        entity: EntityId,
+        after: Position,
+    ) -> Result<Vec<WaitingInput>, StoreError> {
         // Not refused with a damaged journal: what is to be done about that comes through here.
         let shared = &self.0.0;
         let places = shared.look(STORE, |_| Ok(shared.deliveries().of(entity, after)))?;
@@ -63,7 +67,7 @@ impl Inbox for LocalInbox {
             return read_all(shared, entity, places);
         }
         // Places may be cleaned away while the read waits for its thread, so it looks again there.
-        let read = move |shared: &Shared| {
+        let read = move |shared: &OpenDirectory| {
             let places = shared.look(STORE, |_| Ok(shared.deliveries().of(entity, after)))?;
             read_all(shared, entity, places)
         };
@@ -190,14 +194,14 @@ pub(super) fn encode(store: &'static str, input: &Input) -> Result<Bytes, StoreE
 
 /// The inputs in the records at these places.
 fn read_all(
-    shared: &Shared,
+    shared: &OpenDirectory,
     entity: EntityId,
     places: Vec<(Position, Loc)>,
-) -> Result<Vec<Waiting>, StoreError> {
+) -> Result<Vec<WaitingInput>, StoreError> {
     let mut waiting = Vec::with_capacity(places.len());
     for (position, loc) in places {
         match input_at(shared, entity, position, loc) {
-            Ok(bytes) => waiting.push(Waiting { position, bytes }),
+            Ok(bytes) => waiting.push(WaitingInput { position, bytes }),
             Err(failure) if failure.is_transient() => return Err(failure),
             // Told where it was found; its entity is refused by its journal.
             Err(_) => {}
@@ -208,7 +212,7 @@ fn read_all(
 
 /// The input in the record at `loc`, which may not be written yet.
 fn input_at(
-    shared: &Shared,
+    shared: &OpenDirectory,
     entity: EntityId,
     position: Position,
     loc: Loc,

@@ -20,12 +20,12 @@ use tokio::sync::{Notify, oneshot};
 use tracing::{error, info};
 
 use super::{
-    hands::Popped,
+    in_flight::Popped,
     index::{Loc, keys},
     log::ReadError,
     queue::Op,
     record::split_job,
-    shared::{Client, Shared},
+    shared::{DirectoryClient, OpenDirectory},
     work::{blocking, is_small},
 };
 
@@ -37,18 +37,18 @@ const LOOK_AGAIN: Duration = Duration::from_hours(1);
 
 /// Jobs in the log.
 #[derive(Debug)]
-pub(super) struct LocalJobs(pub(super) Arc<Client>);
+pub(super) struct LocalJobs(pub(super) Arc<DirectoryClient>);
 
 /// Takes jobs of one capability.
 struct LocalJobConsumer {
-    client: Arc<Client>,
+    client: Arc<DirectoryClient>,
     capability: Capability,
     bell: Arc<Notify>,
 }
 
 /// Answers one delivery.
 struct LocalJobHandle {
-    client: Arc<Client>,
+    client: Arc<DirectoryClient>,
     job: JobId,
     position: Position,
 }
@@ -91,7 +91,7 @@ impl Jobs for LocalJobs {
             let jobs = shared.jobs();
             Ok(is_small(jobs.hands.iter().map(|(_, item)| item.loc)))
         })?;
-        let read_all = |shared: &Shared| {
+        let read_all = |shared: &OpenDirectory| {
             let places: Vec<_> = shared.look(STORE, |_| {
                 let jobs = shared.jobs();
                 Ok(jobs.hands.iter().map(|(at, item)| (at, item.of, item.loc)).collect())
@@ -166,7 +166,7 @@ impl AckHandle for LocalJobHandle {
     }
 }
 
-impl Shared {
+impl OpenDirectory {
     fn remove_job(&self, job: JobId, position: Position) -> Result<(), StoreError> {
         if self.jobs().hands.remove(position).is_none() {
             return Ok(());
@@ -177,7 +177,7 @@ impl Shared {
     }
 }
 
-impl Client {
+impl DirectoryClient {
     /// Removes the oldest jobs, as long as they are too old to be begun: nobody may ever take them.
     /// Jobs of builds that gave them no age stay.
     fn forget_old_jobs(&self) {
@@ -218,7 +218,12 @@ impl LocalJobHandle {
 }
 
 /// The bytes of the job in the record at `loc`. Damage to it refuses nobody's journal.
-fn read(shared: &Shared, job: JobId, position: Position, loc: Loc) -> Result<Bytes, StoreError> {
+fn read(
+    shared: &OpenDirectory,
+    job: JobId,
+    position: Position,
+    loc: Loc,
+) -> Result<Bytes, StoreError> {
     let corrupt = |detail| StoreError::Corrupt { entity: as_entity(job), position, detail };
     match shared.files.read(loc) {
         Ok((_, body)) => {

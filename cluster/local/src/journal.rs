@@ -12,7 +12,7 @@ use super::{
     index::{Index, IndexError, Loc, keys},
     log::ReadError,
     queue::Op,
-    shared::{Client, Shared},
+    shared::{DirectoryClient, OpenDirectory},
     work::{INLINE_RECORDS, blocking, is_small},
 };
 
@@ -20,7 +20,7 @@ const STORE: &str = "local journal";
 
 /// Where a record of the feed is.
 #[derive(Clone, Copy)]
-struct Place {
+struct FeedPlace {
     entity: EntityId,
     position: Position,
     loc: Loc,
@@ -28,7 +28,7 @@ struct Place {
 
 /// Journals in the log.
 #[derive(Debug)]
-pub(super) struct LocalJournal(pub(super) Arc<Client>);
+pub(super) struct LocalJournal(pub(super) Arc<DirectoryClient>);
 
 #[async_trait]
 impl Journal for LocalJournal {
@@ -63,7 +63,7 @@ impl Journal for LocalJournal {
         if is_small(places.iter().map(|(_, loc)| *loc)) {
             return read_all(shared, entity, places);
         }
-        let read = move |shared: &Shared| {
+        let read = move |shared: &OpenDirectory| {
             let all = shared.look(STORE, |index| places_of(index, entity, after, usize::MAX))?;
             read_all(shared, entity, all)
         };
@@ -88,12 +88,12 @@ impl Journal for LocalJournal {
     }
 
     async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
-        let read = move |shared: &Shared| {
+        let read = move |shared: &OpenDirectory| {
             let (places, upto) = shared.look(STORE, |index| places_after(index, after, limit))?;
             let mut records = Vec::with_capacity(places.len());
             for place in places {
                 if let Some(bytes) = read_one(shared, place)? {
-                    let Place { entity, position, .. } = place;
+                    let FeedPlace { entity, position, .. } = place;
                     records.push((entity, Record { position, bytes }));
                 }
             }
@@ -150,8 +150,8 @@ fn places_of(
 
 /// A record of the feed; nothing, if a snapshot has replaced it since its place was looked up, or if it
 /// is damaged, which is reported where its journal is read.
-fn read_one(shared: &Shared, place: Place) -> Result<Option<Bytes>, StoreError> {
-    let Place { entity, position, mut loc } = place;
+fn read_one(shared: &OpenDirectory, place: FeedPlace) -> Result<Option<Bytes>, StoreError> {
+    let FeedPlace { entity, position, mut loc } = place;
     loop {
         match shared.files.read(loc) {
             Ok((_, body)) => return Ok(Some(Bytes::from(body))),
@@ -177,7 +177,7 @@ fn places_after(
     index: &Index,
     after: Position,
     limit: usize,
-) -> Result<(Vec<Place>, Position), IndexError> {
+) -> Result<(Vec<FeedPlace>, Position), IndexError> {
     let mut found = Vec::new();
     let from = keys::feed(after);
     index.each(keys::FEED, Bound::Excluded(&from), &mut |key, value| {
@@ -193,13 +193,13 @@ fn places_after(
             break;
         }
         upto = position;
-        places.extend(loc.map(|loc| Place { entity, position, loc }));
+        places.extend(loc.map(|loc| FeedPlace { entity, position, loc }));
     }
     Ok((places, upto))
 }
 
 fn read_all(
-    shared: &Shared,
+    shared: &OpenDirectory,
     entity: EntityId,
     places: Vec<(Position, Loc)>,
 ) -> Result<Vec<Record>, StoreError> {

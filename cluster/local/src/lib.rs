@@ -34,7 +34,7 @@ mod deliveries;
 mod directory;
 mod disk;
 mod engine;
-mod hands;
+mod in_flight;
 mod inbox;
 mod index;
 mod jobs;
@@ -64,7 +64,7 @@ pub use directory::keep_private;
 pub use moved::{Moved, identity, moved, set_moved, take_back};
 pub use open::{open, open_read_only};
 #[cfg(feature = "test-util")]
-pub use options::Planted;
+pub use options::LocalBug;
 pub use options::{LocalOptions, OpenError};
 #[cfg(feature = "test-util")]
 pub use power_cut::{Fault, PowerCutDisk};

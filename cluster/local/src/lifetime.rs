@@ -15,7 +15,7 @@ use std::{
 use clawnode_cluster::Clock;
 use tracing::{debug, warn};
 
-use super::{directory::boot_id, shared::Shared};
+use super::{directory::boot_id, shared::OpenDirectory};
 
 /// What a time was said to be, and by which boot and uptime of the machine.
 const FILE: &str = "clock";
@@ -69,7 +69,7 @@ impl Lifetime {
     }
 }
 
-impl Shared {
+impl OpenDirectory {
     /// The time by which values expire.
     pub(super) fn lifetime(&self) -> u64 {
         self.lifetime.now(&*self.clock)

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{OpenError, shared::Shared};
+use super::{OpenError, shared::OpenDirectory};
 
 /// The file whose lock says that a directory is in use.
 const FILE: &str = "lock";
@@ -64,7 +64,7 @@ impl DirLock {
     }
 }
 
-impl Shared {
+impl OpenDirectory {
     /// Holds a reader's lock for as long as this lives, or until it is closed.
     pub(super) fn keep(&self, lock: Option<DirLock>) {
         *self.reader_lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;

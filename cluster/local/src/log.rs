@@ -26,7 +26,7 @@ const BUFFER_KEPT: usize = 1 << 20;
 /// The open files of all segments, shared with readers. A file that is removed stays readable for
 /// whoever holds it.
 #[derive(Debug, Default)]
-pub(super) struct Files(RwLock<HashMap<u32, Arc<dyn DiskFile>>>);
+pub(super) struct SegmentFiles(RwLock<HashMap<u32, Arc<dyn DiskFile>>>);
 
 /// What a segment says at its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) struct Log {
     dir: PathBuf,
     store: u128,
     segment_bytes: u64,
-    pub(super) files: Arc<Files>,
+    pub(super) files: Arc<SegmentFiles>,
     pub(super) segments: BTreeMap<u32, Segment>,
     active: u32,
     file: Arc<dyn DiskFile>,
@@ -90,7 +90,7 @@ impl Log {
         dir: PathBuf,
         store: u128,
         segment_bytes: u32,
-        files: Arc<Files>,
+        files: Arc<SegmentFiles>,
         segments: BTreeMap<u32, Segment>,
     ) -> Option<Self> {
         let (&active, &Segment { len: synced, .. }) = segments.last_key_value()?;
@@ -281,9 +281,9 @@ pub(super) fn create_segment(
     Ok(file)
 }
 
-// === impl Files ===
+// === impl SegmentFiles ===
 
-impl Files {
+impl SegmentFiles {
     pub(super) fn get(&self, id: u32) -> Option<Arc<dyn DiskFile>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }

@@ -20,7 +20,7 @@ use super::{
     deliveries::{Deliveries, JobQueue},
     directory::{IndexState, format_of, log_dir, prepare, read_format},
     disk::{Disk, RealDisk},
-    engine::{Crowd, Engine, Room, Scrub},
+    engine::{Crowd, Engine, FreeSpace, Scrub},
     inbox::LocalInbox,
     index::{Index, IndexError, decode_job, decode_waiting, keys},
     jobs::LocalJobs,
@@ -29,10 +29,10 @@ use super::{
     lock::DirLock,
     log::Log,
     moved::refuse_moved,
-    queue::Queue,
+    queue::OpQueue,
     reader::ReplayError,
     recovery::{Recovered, recover, recover_with_index},
-    shared::{Client, Shared},
+    shared::{DirectoryClient, OpenDirectory},
     timers::LocalTimers,
     watch::Watchers,
 };
@@ -87,7 +87,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
         cleaning: None,
         checkpoints: Vec::new(),
         scrub: Scrub::new(std::time::Instant::now()),
-        room: Room { read: None, written: 0 },
+        room: FreeSpace { read: None, written: 0 },
         tails: HashMap::new(),
         crowd: Crowd::default(),
         owes_sync: false,
@@ -144,7 +144,7 @@ fn disk_of(options: &LocalOptions) -> Arc<dyn Disk> {
 
 fn is_planted(options: &LocalOptions) -> bool {
     #[cfg(feature = "test-util")]
-    return options.planted == Some(super::Planted::AnswerBeforeSync);
+    return options.planted == Some(super::LocalBug::AnswerBeforeSync);
     #[cfg(not(feature = "test-util"))]
     {
         let _: &LocalOptions = options;
@@ -153,10 +153,10 @@ fn is_planted(options: &LocalOptions) -> bool {
 }
 
 /// What waits, as it is kept in memory.
-type Waiting = (Deliveries, JobQueue);
+type WaitingItems = (Deliveries, JobQueue);
 
 /// What is kept in memory: the waiting inputs and jobs, and when something is due next.
-fn load(index: &Index, partitions: u16) -> Result<(Waiting, Option<u64>), IndexError> {
+fn load(index: &Index, partitions: u16) -> Result<(WaitingItems, Option<u64>), IndexError> {
     let mut deliveries = Deliveries::new(partitions);
     index.each(keys::INPUTS, Bound::Unbounded, &mut |key, value| {
         let position = super::record::u64_at(key, 1).map(Position);
@@ -191,8 +191,8 @@ fn share(
     options: &LocalOptions,
     lifetime: Lifetime,
     recovered: Recovered,
-    (deliveries, jobs): Waiting,
-) -> Arc<Shared> {
+    (deliveries, jobs): WaitingItems,
+) -> Arc<OpenDirectory> {
     let Recovered { index, files, damages, .. } = recovered;
     let bells: Vec<_> = (0..partitions).map(|_| Notify::new()).collect();
     for (bell, partition) in bells.iter().zip(0..) {
@@ -200,7 +200,7 @@ fn share(
             bell.notify_one();
         }
     }
-    Arc::new(Shared {
+    Arc::new(OpenDirectory {
         dir: dir.to_owned(),
         partitions,
         ack_wait: options.ack_wait,
@@ -213,7 +213,7 @@ fn share(
         bells,
         watchers: Watchers::default(),
         damaged: Mutex::new(damages.into_iter().map(|damage| (damage.entity, damage)).collect()),
-        queue: Queue::new(),
+        queue: OpQueue::new(),
         bus: LocalBus::new(),
         fatal: watch::Sender::new(None),
         done: watch::Sender::new(false),
@@ -224,14 +224,14 @@ fn share(
 }
 
 fn substrate(
-    shared: Arc<Shared>,
+    shared: Arc<OpenDirectory>,
     disk: Arc<dyn Disk>,
     blobs: PathBuf,
     prefix: Prefix,
     partitions: u16,
 ) -> (Substrate, LocalControl) {
     let bus = Arc::new(shared.bus.clone());
-    let client = Arc::new(Client(shared));
+    let client = Arc::new(DirectoryClient(shared));
     let substrate = Substrate {
         journal: Arc::new(LocalJournal(Arc::clone(&client))),
         inbox: Arc::new(LocalInbox(Arc::clone(&client))),
@@ -240,7 +240,7 @@ fn substrate(
         bucket: Arc::new(LocalBucket(Arc::clone(&client))),
         timers: Arc::new(LocalTimers(Arc::clone(&client))),
         blobs: Arc::new(LocalBlobs::new(Arc::clone(&client), disk, blobs)),
-        health: Arc::<Client>::clone(&client),
+        health: Arc::<DirectoryClient>::clone(&client),
         prefix,
         partitions,
         shared: false,

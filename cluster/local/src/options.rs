@@ -32,13 +32,13 @@ pub struct LocalOptions {
     pub disk: Option<Arc<super::PowerCutDisk>>,
     /// A bug to have, so that a test can show that it would find it.
     #[cfg(feature = "test-util")]
-    pub planted: Option<Planted>,
+    pub planted: Option<LocalBug>,
 }
 
 /// A bug on purpose.
 #[cfg(feature = "test-util")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
+pub enum LocalBug {
     /// Answers once written, and leaves the sync to the next commit.
     AnswerBeforeSync,
 }

@@ -26,7 +26,7 @@ const SECTOR: usize = 512;
 /// A disk in memory.
 #[derive(Clone, Debug, Default)]
 pub struct PowerCutDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     /// The life of the process that uses it; absent for whoever holds the plug.
     life: Option<u64>,
     held: Arc<Held>,
@@ -47,7 +47,7 @@ struct Hold {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     /// Names as the running system sees them.
     names: BTreeMap<PathBuf, usize>,
     /// Names as a cut would leave them at least.
@@ -163,7 +163,7 @@ impl PowerCutDisk {
         state.names.iter().filter_map(|(path, file)| Some((path.clone(), content(file)?))).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,7 +174,7 @@ impl PowerCutDisk {
         Self { life: Some(life), ..self.clone() }
     }
 
-    fn alive(&self) -> io::Result<MutexGuard<'_, State>> {
+    fn alive(&self) -> io::Result<MutexGuard<'_, DiskState>> {
         let state = self.lock();
         match self.life {
             Some(life) if life != state.lives => Err(ended()),
@@ -248,7 +248,7 @@ impl Disk for PowerCutDisk {
         if state.syncs_fail {
             return Err(io::Error::other("the disk failed"));
         }
-        let State { names, synced_names, .. } = &mut *state;
+        let DiskState { names, synced_names, .. } = &mut *state;
         let is_here = |path: &PathBuf| path.parent() == Some(dir);
         synced_names.retain(|path, _| !is_here(path));
         let here = names.iter().filter(|(path, _)| is_here(path));
@@ -269,7 +269,7 @@ impl Held {
     }
 }
 
-impl State {
+impl DiskState {
     fn lose_power(&mut self, rng: &mut impl Rng) {
         self.lives += 1;
         self.fault_in = None;
@@ -384,7 +384,7 @@ impl File {
 }
 
 impl Handle {
-    fn with<T>(&self, act: impl FnOnce(&mut State, usize) -> io::Result<T>) -> io::Result<T> {
+    fn with<T>(&self, act: impl FnOnce(&mut DiskState, usize) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.lock();
         if state.lives != self.life {
             return Err(ended());

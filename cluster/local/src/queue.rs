@@ -21,7 +21,7 @@ const ACK_LINGER: Duration = Duration::from_millis(20);
 
 /// Operations on their way to the engine.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct OpQueue {
     state: Mutex<QueueState>,
     bell: Condvar,
     room: Arc<Semaphore>,
@@ -97,7 +97,7 @@ pub(super) enum Op {
 
 /// What the engine finds to do.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct EngineWork {
     pub(super) ops: Vec<Queued>,
     pub(super) acks: Vec<(EntityId, Position)>,
     /// Removed records are to leave the disk.
@@ -109,16 +109,16 @@ pub(super) struct Work {
 
 impl QueueState {
     /// All operations and acknowledgements.
-    fn take(&mut self) -> Work {
+    fn take(&mut self) -> EngineWork {
         self.first_ack = None;
         let (ops, acks) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.acks));
-        Work { ops, acks, ..Work::default() }
+        EngineWork { ops, acks, ..EngineWork::default() }
     }
 }
 
-// === impl Queue ===
+// === impl OpQueue ===
 
-impl Queue {
+impl OpQueue {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::default(),
@@ -211,7 +211,7 @@ impl Queue {
 
     /// Waits for operations, at most until `until`; takes those, and the acknowledgements that were
     /// given before them.
-    pub(super) fn follow(&self, until: Instant) -> Work {
+    pub(super) fn follow(&self, until: Instant) -> EngineWork {
         let mut state = self.lock();
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -224,7 +224,7 @@ impl Queue {
     }
 
     /// Waits for work, at most until `until`.
-    pub(super) fn wait(&self, until: Option<Instant>) -> Work {
+    pub(super) fn wait(&self, until: Option<Instant>) -> EngineWork {
         let mut state = self.lock();
         loop {
             let now = Instant::now();
@@ -235,9 +235,10 @@ impl Queue {
             if !state.ops.is_empty() || lingered || is_time {
                 state.poked = false;
                 let scrub = std::mem::take(&mut state.scrub);
-                let mut work = Work { scrub, closing: state.closing, ..Work::default() };
+                let mut work =
+                    EngineWork { scrub, closing: state.closing, ..EngineWork::default() };
                 if !state.ops.is_empty() || lingered || state.closing {
-                    work = Work { scrub, closing: state.closing, ..state.take() };
+                    work = EngineWork { scrub, closing: state.closing, ..state.take() };
                 }
                 return work;
             }

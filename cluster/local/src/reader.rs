@@ -32,7 +32,7 @@ pub(super) struct Reader {
 
 /// Where the records of a segment end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct SegmentEnd {
     /// After the last record that counts.
     pub(super) at: u64,
     /// The highest position up to there.
@@ -43,7 +43,7 @@ pub(super) struct End {
 
 /// Something between records that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bad {
+pub(super) struct DamagedBytes {
     /// Where it begins.
     pub(super) at: u64,
     /// The next readable record, and where its group began.
@@ -127,14 +127,14 @@ impl Reader {
     }
 
     /// Goes over all headers: where they end, and what is bad.
-    pub(super) fn walk(&mut self) -> io::Result<(End, Option<Bad>)> {
-        let mut end = End { at: SEGMENT_HEADER, position: 0, group: SEGMENT_HEADER };
+    pub(super) fn walk(&mut self) -> io::Result<(SegmentEnd, Option<DamagedBytes>)> {
+        let mut end = SegmentEnd { at: SEGMENT_HEADER, position: 0, group: SEGMENT_HEADER };
         while end.at < self.len {
             let Some(header) = self.header(end.at)? else {
                 let at = end.at;
                 // Only a later group proves that this place was once whole.
                 let next = self.resync(at, |_, group| group > at)?;
-                return Ok((end, Some(Bad { at, next })));
+                return Ok((end, Some(DamagedBytes { at, next })));
             };
             end.group = end.at - u64::from(header.batch_back).min(end.at);
             end.position = end.position.max(header.position.0);
@@ -144,7 +144,7 @@ impl Reader {
     }
 
     /// Where a segment that was closed ends: at its end, or it is damaged.
-    pub(super) fn closed_end(&mut self) -> Result<End, OpenError> {
+    pub(super) fn closed_end(&mut self) -> Result<SegmentEnd, OpenError> {
         match self.walk().map_err(OpenError::io("read", &self.path))? {
             (end, None) => Ok(end),
             (_, Some(bad)) => Err(self.damaged(bad.at)),
@@ -153,7 +153,7 @@ impl Reader {
 
     /// Where the last segment ends: before what a crash left half-written. `synced` is the offset
     /// up to which the index knows it to have been synced.
-    pub(super) fn open_end(&mut self, synced: u64) -> Result<End, OpenError> {
+    pub(super) fn open_end(&mut self, synced: u64) -> Result<SegmentEnd, OpenError> {
         let (mut end, bad) = self.walk().map_err(OpenError::io("read", &self.path))?;
         if let Some(bad) = bad {
             // The bytes are there, and were synced: this is damage. A file that is shorter than
@@ -194,12 +194,12 @@ impl Reader {
     /// after that Linux takes the pages for clean, and a sync alone would not write them. So the
     /// group is written over itself, with the segment's head if no group before it proves that the
     /// head is on the disk. What precedes the last group was synced before that group was written.
-    pub(super) fn settle(&mut self, end: End) -> Result<(), OpenError> {
+    pub(super) fn settle(&mut self, end: SegmentEnd) -> Result<(), OpenError> {
         let tried = self.write_again(end).and_then(|()| self.file.sync());
         tried.map_err(OpenError::unsynced(&self.path))
     }
 
-    fn write_again(&mut self, end: End) -> io::Result<()> {
+    fn write_again(&mut self, end: SegmentEnd) -> io::Result<()> {
         if end.at < self.len {
             self.file.truncate(end.at)?;
         }

@@ -14,8 +14,8 @@ use super::{
     disk::Disk,
     index::{Index, keys},
     log::{
-        Files, SEGMENT_HEADER, Segment, SegmentHead, WriteError, create_segment, segment_ids,
-        segment_path,
+        SEGMENT_HEADER, Segment, SegmentFiles, SegmentHead, WriteError, create_segment,
+        segment_ids, segment_path,
     },
     reader::{Damage, Reader, ReplayError, replay},
 };
@@ -28,7 +28,7 @@ const INDEX_ROOM: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Recovered {
     pub(super) index: Index,
-    pub(super) files: Arc<Files>,
+    pub(super) files: Arc<SegmentFiles>,
     pub(super) segments: BTreeMap<u32, Segment>,
     pub(super) next_position: u64,
     pub(super) damages: Vec<Damage>,
@@ -138,7 +138,7 @@ pub(super) fn recover(
             return Err(ReplayError::Open(OpenError::Index { dir, detail }));
         }
     }
-    let files = Arc::new(Files::default());
+    let files = Arc::new(SegmentFiles::default());
     let mut segments = BTreeMap::new();
     let mut damages = Vec::new();
     let mut position = applied.map_or(0, |applied| applied.position);

@@ -6,15 +6,15 @@ use tokio::sync::oneshot;
 
 /// Who is told that a record is stored.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum WriteReply {
     Append(oneshot::Sender<AppendAnswer>, Position),
     Position(oneshot::Sender<Result<Position, StoreError>>, Position, &'static str),
     Value(oneshot::Sender<Result<Position, BucketError>>, Position),
 }
 
-// === impl Reply ===
+// === impl WriteReply ===
 
-impl Reply {
+impl WriteReply {
     pub(super) fn stored(self) {
         match self {
             Self::Append(to, at) => answer(to, AppendAnswer::Stored(at)),

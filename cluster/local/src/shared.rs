@@ -22,8 +22,8 @@ use super::{
     index::{Index, IndexError, Loc},
     lifetime::Lifetime,
     lock::DirLock,
-    log::{Files, ReadError},
-    queue::{Op, Queue},
+    log::{ReadError, SegmentFiles},
+    queue::{Op, OpQueue},
     reader::Damage,
     record::Header,
     watch::Watchers,
@@ -31,7 +31,7 @@ use super::{
 
 /// Everything there is of one open directory.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct OpenDirectory {
     pub(super) dir: PathBuf,
     pub(super) partitions: u16,
     pub(super) ack_wait: Duration,
@@ -41,14 +41,14 @@ pub(super) struct Shared {
     /// `None` once it is let go. The engine holds it for writing from the moment it answers until
     /// the answer is visible.
     pub(super) index: RwLock<Option<Index>>,
-    pub(super) files: Arc<Files>,
+    pub(super) files: Arc<SegmentFiles>,
     pub(super) deliveries: Mutex<Deliveries>,
     pub(super) jobs: Mutex<JobQueue>,
     /// One bell per partition: something can be delivered.
     pub(super) bells: Vec<Notify>,
     pub(super) watchers: Watchers,
     pub(super) damaged: Mutex<HashMap<EntityId, Damage>>,
-    pub(super) queue: Queue,
+    pub(super) queue: OpQueue,
     pub(super) bus: LocalBus,
     /// Why the store ended, if it did not end on request.
     pub(super) fatal: watch::Sender<Option<String>>,
@@ -64,15 +64,15 @@ pub(super) struct Shared {
 
 /// The doors' share; when the last is dropped, the store closes.
 #[derive(Debug)]
-pub(super) struct Client(pub(super) Arc<Shared>);
+pub(super) struct DirectoryClient(pub(super) Arc<OpenDirectory>);
 
 /// What a node needs beyond the doors.
 #[derive(Clone, Debug)]
-pub struct LocalControl(pub(super) Arc<Client>);
+pub struct LocalControl(pub(super) Arc<DirectoryClient>);
 
-// === impl Shared ===
+// === impl OpenDirectory ===
 
-impl Shared {
+impl OpenDirectory {
     /// The index, as long as the store is open. Short calls only: the engine waits for readers.
     pub(super) fn index(&self) -> RwLockReadGuard<'_, Option<Index>> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
@@ -201,7 +201,7 @@ fn corrupt(damage: &Damage) -> StoreError {
 
 // === impl Client, LocalControl ===
 
-impl Drop for Client {
+impl Drop for DirectoryClient {
     fn drop(&mut self) {
         self.0.queue.close();
     }
@@ -231,7 +231,7 @@ impl LocalControl {
 }
 
 #[async_trait]
-impl Health for Client {
+impl Health for DirectoryClient {
     fn describe(&self) -> String {
         format!("local {}", self.0.dir.display())
     }

@@ -12,7 +12,7 @@ use super::{
     index::{Loc, decode_timed, keys},
     queue::Op,
     record::{split_due, split_timer},
-    shared::{Client, Shared},
+    shared::{DirectoryClient, OpenDirectory},
     work::blocking,
 };
 
@@ -21,7 +21,7 @@ pub(super) const STORE: &str = "local timers";
 
 /// Timers in the log.
 #[derive(Debug)]
-pub(super) struct LocalTimers(pub(super) Arc<Client>);
+pub(super) struct LocalTimers(pub(super) Arc<DirectoryClient>);
 
 #[async_trait]
 impl Timers for LocalTimers {
@@ -51,7 +51,7 @@ impl Timers for LocalTimers {
         before: Timestamp,
         _: Position,
     ) -> Result<Overdue, StoreError> {
-        let look = move |shared: &Shared| overdue(shared, partition, before);
+        let look = move |shared: &OpenDirectory| overdue(shared, partition, before);
         let overdue = blocking(&self.0.0, STORE, look).await?;
         for timer in &overdue {
             self.set(timer).await?;
@@ -61,9 +61,9 @@ impl Timers for LocalTimers {
 }
 
 /// A timer and where its input is.
-type Place = (EntityId, TimerId, (u64, Position, Loc));
+type TimerPlace = (EntityId, TimerId, (u64, Position, Loc));
 
-fn pending(shared: &Shared, partition: Partition) -> Result<Vec<Timer>, StoreError> {
+fn pending(shared: &OpenDirectory, partition: Partition) -> Result<Vec<Timer>, StoreError> {
     let mut places = Vec::new();
     shared.look(STORE, |index| {
         index.each(keys::TIMERS, Bound::Unbounded, &mut |key, value| {
@@ -80,7 +80,7 @@ fn pending(shared: &Shared, partition: Partition) -> Result<Vec<Timer>, StoreErr
 
 /// Those that were due before `before`. The engine fires timers in this order, so they come first.
 fn overdue(
-    shared: &Shared,
+    shared: &OpenDirectory,
     partition: Partition,
     before: Timestamp,
 ) -> Result<Vec<Timer>, StoreError> {
@@ -93,7 +93,7 @@ fn overdue(
             }
             at < before.0
         })?;
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<TimerPlace> = Vec::new();
         for (entity, id) in due {
             let value = index.get(&keys::timer(entity, id))?;
             places.extend(value.and_then(|it| Some((entity, id, decode_timed(&it)?))));
@@ -103,7 +103,7 @@ fn overdue(
     read(shared, places)
 }
 
-fn read(shared: &Shared, places: Vec<Place>) -> Result<Vec<Timer>, StoreError> {
+fn read(shared: &OpenDirectory, places: Vec<TimerPlace>) -> Result<Vec<Timer>, StoreError> {
     let mut timers = Vec::with_capacity(places.len());
     for (entity, id, (due, position, loc)) in places {
         let (_, body) = shared.read(entity, position, loc)?;

@@ -18,11 +18,11 @@ pub struct Watchers(Mutex<Vec<Weak<Watcher>>>);
 #[derive(Debug)]
 struct Watcher {
     prefix: String,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WatchState {
     changes: BTreeMap<String, Option<Entry>>,
     closed: bool,
     waker: Option<Waker>,
@@ -36,7 +36,7 @@ impl Watchers {
     /// Watches what begins with `prefix`; `present` comes first.
     pub fn add(&self, prefix: String, present: Vec<(String, Entry)>) -> Watch {
         let changes = present.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
-        let state = Mutex::new(State { changes, ..State::default() });
+        let state = Mutex::new(WatchState { changes, ..WatchState::default() });
         let watcher = Arc::new(Watcher { prefix, state });
         self.all().push(Arc::downgrade(&watcher));
         Watch(watcher)
@@ -60,7 +60,7 @@ impl Watchers {
         self.each(|_, state| state.closed = true);
     }
 
-    fn each(&self, mut change: impl FnMut(&Watcher, &mut State)) {
+    fn each(&self, mut change: impl FnMut(&Watcher, &mut WatchState)) {
         self.all().retain(|watcher| {
             let Some(watcher) = watcher.upgrade() else { return false };
             let mut state = watcher.lock();
@@ -80,7 +80,7 @@ impl Watchers {
 }
 
 impl Watcher {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clawnode_cluster::StoreError;
 
-use super::{index::Loc, shared::Shared};
+use super::{index::Loc, shared::OpenDirectory};
 
 /// Records that are read at once without another thread: from the page cache that takes less than a
 /// millisecond, and another thread costs some tens of microseconds.
@@ -27,9 +27,9 @@ pub(super) fn is_small(locs: impl IntoIterator<Item = Loc>) -> bool {
 
 /// Runs a read on a thread that may block on the disk.
 pub(super) async fn blocking<T: Send + 'static>(
-    shared: &Arc<Shared>,
+    shared: &Arc<OpenDirectory>,
     store: &'static str,
-    read: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
+    read: impl FnOnce(&OpenDirectory) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let shared = Arc::clone(shared);
     tokio::task::spawn_blocking(move || read(&shared)).await.unwrap_or_else(|error| {

@@ -60,7 +60,7 @@ pub(super) struct Api {
 
 /// Why a request or publish has no good answer.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// Nothing is known; it may or may not have taken effect.
     Unknown(String),
     /// Nobody listened, so it has not taken effect.
@@ -102,9 +102,9 @@ impl Api {
         &self,
         subject: &str,
         question: &impl Serialize,
-    ) -> Result<T, Failure> {
-        let payload =
-            serde_json::to_vec(question).map_err(|error| Failure::Rejected(error.to_string()))?;
+    ) -> Result<T, RequestFailure> {
+        let payload = serde_json::to_vec(question)
+            .map_err(|error| RequestFailure::Rejected(error.to_string()))?;
         let request = Request::new().payload(payload.into()).timeout(Some(self.timeout));
         parse(&self.request(format!("$JS.API.{subject}"), request).await?)
     }
@@ -119,7 +119,7 @@ impl Api {
         subject: String,
         headers: HeaderMap,
         payload: Bytes,
-    ) -> Result<Position, Failure> {
+    ) -> Result<Position, RequestFailure> {
         let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(100));
         loop {
             let request = Request::new()
@@ -127,7 +127,7 @@ impl Api {
                 .payload(payload.clone())
                 .timeout(Some(self.timeout));
             match self.request(subject.clone(), request).await {
-                Err(Failure::Unheard(_)) if backoff.tries() < UNHEARD_TRIES => {
+                Err(RequestFailure::Unheard(_)) if backoff.tries() < UNHEARD_TRIES => {
                     let pause = backoff.next(&mut rand::rng());
                     tokio::time::sleep(pause).await;
                 }
@@ -146,7 +146,7 @@ impl Api {
         subject: &str,
         headers: HeaderMap,
         payload: Bytes,
-    ) -> Result<Position, Failure> {
+    ) -> Result<Position, RequestFailure> {
         let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(100));
         loop {
             let stored = self.publish(subject.to_owned(), headers.clone(), payload.clone()).await;
@@ -162,13 +162,13 @@ impl Api {
 
     /// Waits until the server has taken what was sent before: it answers in order. A flush waits
     /// for the socket alone.
-    pub(super) async fn round_trip(&self, within: Duration) -> Result<(), Failure> {
+    pub(super) async fn round_trip(&self, within: Duration) -> Result<(), RequestFailure> {
         // Nobody listens on a new inbox, and the server says so at once.
         let request = Request::new().timeout(Some(within));
         match self.client.send_request(self.client.new_inbox(), request).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
-            Err(error) => Err(Failure::Unknown(error.to_string())),
+            Err(error) => Err(RequestFailure::Unknown(error.to_string())),
         }
     }
 
@@ -177,7 +177,7 @@ impl Api {
         &self,
         subject: String,
         request: Request,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, RequestFailure> {
         self.check_open()?;
         let answer = self.client.send_request(subject.clone(), request);
         // The client's own timeout begins after the request is queued; a full queue waits too.
@@ -185,40 +185,40 @@ impl Api {
             Ok(Ok(message)) => Ok(message.payload),
             Ok(Err(error)) => match error.kind() {
                 RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
-                    Err(Failure::Rejected(error.to_string()))
+                    Err(RequestFailure::Rejected(error.to_string()))
                 }
-                RequestErrorKind::TimedOut if self.signals.is_denied(&subject) => {
-                    Err(Failure::Rejected(format!("this user may not publish to `{subject}`")))
-                }
-                RequestErrorKind::NoResponders => Err(Failure::Unheard(error.to_string())),
+                RequestErrorKind::TimedOut if self.signals.is_denied(&subject) => Err(
+                    RequestFailure::Rejected(format!("this user may not publish to `{subject}`")),
+                ),
+                RequestErrorKind::NoResponders => Err(RequestFailure::Unheard(error.to_string())),
                 RequestErrorKind::TimedOut | RequestErrorKind::Other => {
-                    Err(Failure::Unknown(error.to_string()))
+                    Err(RequestFailure::Unknown(error.to_string()))
                 }
             },
-            Err(elapsed) => Err(Failure::Unknown(elapsed.to_string())),
+            Err(elapsed) => Err(RequestFailure::Unknown(elapsed.to_string())),
         }
     }
 
     /// Fails at once when closed or not connected, so that nothing is queued to be sent much later.
-    pub(super) fn check_open(&self) -> Result<(), Failure> {
+    pub(super) fn check_open(&self) -> Result<(), RequestFailure> {
         if self.closing.is_cancelled() {
-            return Err(Failure::Closed);
+            return Err(RequestFailure::Closed);
         }
         match self.client.connection_state() {
             State::Connected => Ok(()),
             State::Pending | State::Disconnected => {
-                Err(Failure::Unknown("not connected to NATS".to_owned()))
+                Err(RequestFailure::Unknown("not connected to NATS".to_owned()))
             }
         }
     }
 }
 
-fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
+fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, RequestFailure> {
     let unreadable =
-        |error: serde_json::Error| Failure::Unknown(format!("unreadable answer: {error}"));
+        |error: serde_json::Error| RequestFailure::Unknown(format!("unreadable answer: {error}"));
     let envelope: Envelope = serde_json::from_slice(answer).map_err(unreadable)?;
     match envelope.error {
-        Some(error) => Err(Failure::Answer(error)),
+        Some(error) => Err(RequestFailure::Answer(error)),
         None => serde_json::from_slice(answer).map_err(unreadable),
     }
 }
@@ -236,9 +236,9 @@ pub(super) async fn until_answered<A: Future>(ask: impl Fn() -> A) -> A::Output 
     }
 }
 
-// === impl Failure ===
+// === impl RequestFailure ===
 
-impl Failure {
+impl RequestFailure {
     /// A failure of a read by the client library's own request.
     pub(super) fn of_raw_read(error: &async_nats::jetstream::stream::RawMessageError) -> Self {
         use async_nats::jetstream::stream::RawMessageErrorKind as Kind;
@@ -342,7 +342,7 @@ impl Failure {
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for RequestFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unknown(detail) | Self::Unheard(detail) | Self::Rejected(detail) => {
@@ -381,8 +381,8 @@ impl std::fmt::Display for ApiError {
 mod tests {
     use super::*;
 
-    fn failure(code: u16, err_code: u64, description: &str) -> Failure {
-        Failure::Answer(ApiError { code, err_code, description: description.to_owned() })
+    fn failure(code: u16, err_code: u64, description: &str) -> RequestFailure {
+        RequestFailure::Answer(ApiError { code, err_code, description: description.to_owned() })
     }
 
     #[test]
@@ -403,10 +403,10 @@ mod tests {
             (failure(503, STORE_FAILED, "disk"), true, "unavailable"),
             (failure(500, 10_047, "insufficient storage"), false, "full"),
             (failure(400, 10_054, "message size exceeds maximum allowed"), false, "refused"),
-            (Failure::Unknown("timed out".to_owned()), true, "unavailable"),
-            (Failure::Unheard("no responders".to_owned()), true, "unavailable"),
-            (Failure::Rejected("too large".to_owned()), false, "refused"),
-            (Failure::Closed, false, "closed"),
+            (RequestFailure::Unknown("timed out".to_owned()), true, "unavailable"),
+            (RequestFailure::Unheard("no responders".to_owned()), true, "unavailable"),
+            (RequestFailure::Rejected("too large".to_owned()), false, "refused"),
+            (RequestFailure::Closed, false, "closed"),
         ] {
             assert_eq!(given.is_transient(), transient, "{given}");
             let error = given.of_store("journal");

@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::{
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     connect::{ConnectError, failed, not_ready},
     journal::expecting,
-    options::{Birth, Known, NatsOptions, Replicas},
+    options::{Birth, KnownCluster, NatsOptions, Replicas},
     spec::{ConsumerSpec, StreamSpec, TopologyError},
-    stream::Reader,
+    stream::StreamReader,
     topology,
 };
 
@@ -37,7 +37,7 @@ const CREATED_AT_ONCE: usize = 16;
 
 /// What a connection must know of the cluster's birth.
 #[derive(Clone, Debug)]
-pub(super) struct Born {
+pub(super) struct BirthFacts {
     pub(super) replicas: u8,
     pub(super) partitions: u16,
     /// Which cluster it is; none if it was born before there were ids.
@@ -46,7 +46,7 @@ pub(super) struct Born {
 
 /// How the cluster was born, as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Record {
+struct BirthRecord {
     format: u32,
     partitions: u16,
     /// A name that no other cluster has.
@@ -60,8 +60,8 @@ struct Record {
 }
 
 /// What one try failed with: tried again if time may help.
-enum Trouble {
-    Failure(Failure),
+enum BirthFailure {
+    Failure(RequestFailure),
     Topology(TopologyError),
 }
 
@@ -73,7 +73,7 @@ struct Midwife<'a> {
 }
 
 /// Creates what is missing if the cluster is not complete, else checks it.
-pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, ConnectError> {
+pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<BirthFacts, ConnectError> {
     let midwife = Midwife { api, options, deadline: Instant::now() + options.ready_timeout };
     let replicas = midwife.replicas().await?;
     let bucket = topology::bucket(&options.prefix, replicas);
@@ -88,7 +88,7 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
         return Err(midwife.outdated());
     }
     let reader = async |name: String| {
-        let reader = Reader::new(api.clone(), name).await;
+        let reader = StreamReader::new(api.clone(), name).await;
         reader.map_err(|failure| failed(options, failure))
     };
     let (reader, former) = (reader(birth.name).await?, reader(bucket.name.clone()).await?);
@@ -100,7 +100,8 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
     let Some((record, position)) = found else {
         return Err(midwife.unborn("it has no record of its creation"));
     };
-    let born = Born { replicas, partitions: record.partitions, cluster: record.cluster.clone() };
+    let born =
+        BirthFacts { replicas, partitions: record.partitions, cluster: record.cluster.clone() };
     midwife.check_cluster(&born)?;
     if !record.complete && !may_create {
         return Err(midwife.unborn("its creation is not complete"));
@@ -123,7 +124,7 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<Born, Co
     }
     if !record.complete || !is_current {
         let streams = record.streams.max(STREAMS);
-        let complete = encode(&Record { complete: true, streams, ..record })?;
+        let complete = encode(&BirthRecord { complete: true, streams, ..record })?;
         let done = midwife.store(position, &complete).await?;
         debug!(by_us = done.is_some(), "the cluster is created");
     }
@@ -160,7 +161,8 @@ impl Midwife<'_> {
     }
 
     async fn existing(&self, spec: &StreamSpec) -> Result<Option<u8>, ConnectError> {
-        self.patiently(|| async { spec.replicas(self.api).await.map_err(Trouble::Failure) }).await
+        self.patiently(|| async { spec.replicas(self.api).await.map_err(BirthFailure::Failure) })
+            .await
     }
 
     /// Creates the bucket. One that an older build made has the record of the birth in it, and lets
@@ -168,12 +170,13 @@ impl Midwife<'_> {
     async fn create_bucket(&self, bucket: &StreamSpec) -> Result<(), ConnectError> {
         let birth = self.options.prefix.birth();
         if self.existing(bucket).await?.is_some() {
-            let has = || async { bucket.has(self.api, &birth).await.map_err(Trouble::Failure) };
+            let has =
+                || async { bucket.has(self.api, &birth).await.map_err(BirthFailure::Failure) };
             if self.patiently(has).await? {
                 info!(stream = bucket.name, "bringing a cluster of an older build up to date");
                 return self
                     .patiently(|| async {
-                        bucket.remake(self.api).await.map_err(Trouble::Topology)
+                        bucket.remake(self.api).await.map_err(BirthFailure::Topology)
                     })
                     .await;
             }
@@ -195,9 +198,9 @@ impl Midwife<'_> {
     /// older builds wrote it, as the operator knows it, or anew.
     async fn record(
         &self,
-        reader: &Reader,
-        former: &Reader,
-    ) -> Result<(Record, Position), ConnectError> {
+        reader: &StreamReader,
+        former: &StreamReader,
+    ) -> Result<(BirthRecord, Position), ConnectError> {
         if let Some(found) = self.found(reader).await? {
             return Ok(found);
         }
@@ -214,17 +217,17 @@ impl Midwife<'_> {
     }
 
     /// A record of a birth where there is none. Where sessions are, that is not the first one.
-    async fn fresh(&self) -> Result<Record, ConnectError> {
+    async fn fresh(&self) -> Result<BirthRecord, ConnectError> {
         let (_, _, [journal, ..]) = topology::streams(&self.options.prefix, 1);
         let known = match &self.options.known {
             Some(known) if self.existing(&journal).await?.is_some() => Some(known.clone()),
             _ => None,
         };
-        if let Some(Known { cluster, partitions }) = &known {
+        if let Some(KnownCluster { cluster, partitions }) = &known {
             info!(cluster, partitions, "the creation record was missing; writing it again");
         }
         let partitions = self.options.partitions.unwrap_or(PARTITIONS_NATS);
-        Ok(Record {
+        Ok(BirthRecord {
             format: FORMAT,
             partitions: known.as_ref().map_or(partitions, |it| it.partitions),
             cluster: Some(
@@ -236,13 +239,16 @@ impl Midwife<'_> {
     }
 
     /// The record of the birth, if there is one.
-    async fn found(&self, reader: &Reader) -> Result<Option<(Record, Position)>, ConnectError> {
+    async fn found(
+        &self,
+        reader: &StreamReader,
+    ) -> Result<Option<(BirthRecord, Position)>, ConnectError> {
         let subject = self.options.prefix.birth();
         let stored = self
-            .patiently(|| async { reader.last(&subject).await.map_err(Trouble::Failure) })
+            .patiently(|| async { reader.last(&subject).await.map_err(BirthFailure::Failure) })
             .await?;
         let Some(stored) = stored else { return Ok(None) };
-        let record: Record = serde_json::from_slice(&stored.payload).map_err(|error| {
+        let record: BirthRecord = serde_json::from_slice(&stored.payload).map_err(|error| {
             failed(self.options, format!("`{subject}` is not readable: {error}"))
         })?;
         if record.format != FORMAT {
@@ -270,7 +276,7 @@ impl Midwife<'_> {
 
     /// Creates the stream of jobs of a cluster that was born before there were jobs. Where it is
     /// known to have been created it is checked and no more, as all other streams.
-    async fn add_jobs(&self, born: &Born, is_there: bool) -> Result<(), ConnectError> {
+    async fn add_jobs(&self, born: &BirthFacts, is_there: bool) -> Result<(), ConnectError> {
         let jobs = topology::jobs(&self.options.prefix, born.replicas);
         if is_there {
             return self.check(&jobs).await;
@@ -298,7 +304,7 @@ impl Midwife<'_> {
     }
 
     /// Refuses another cluster than the one that is expected.
-    fn check_cluster(&self, born: &Born) -> Result<(), ConnectError> {
+    fn check_cluster(&self, born: &BirthFacts) -> Result<(), ConnectError> {
         match (&self.options.cluster, &born.cluster) {
             (Some(expected), found) if found.as_ref() != Some(expected) => {
                 Err(ConnectError::OtherCluster {
@@ -323,13 +329,13 @@ impl Midwife<'_> {
             match self.api.publish(subject.clone(), expecting(expected), record.clone()).await {
                 Ok(position) => Ok(Some(position)),
                 Err(failure) if failure.is_wrong_last_sequence() => Ok(None),
-                Err(failure) => Err(Trouble::Failure(failure)),
+                Err(failure) => Err(BirthFailure::Failure(failure)),
             }
         })
         .await
     }
 
-    async fn create_all(&self, born: &Born) -> Result<(), ConnectError> {
+    async fn create_all(&self, born: &BirthFacts) -> Result<(), ConnectError> {
         let (timers, due, others) = topology::streams(&self.options.prefix, born.replicas);
         self.create(&timers).await?;
         self.create_consumer(&due).await?;
@@ -348,30 +354,33 @@ impl Midwife<'_> {
     }
 
     /// Checks the streams of the first build; each partition's consumer is checked by who opens it.
-    async fn check_all(&self, born: &Born) -> Result<(), ConnectError> {
+    async fn check_all(&self, born: &BirthFacts) -> Result<(), ConnectError> {
         let (timers, due, others) = topology::streams(&self.options.prefix, born.replicas);
         for spec in std::iter::once(&timers).chain(&others) {
             self.check(spec).await?;
         }
-        self.patiently(|| async { due.check(self.api).await.map_err(Trouble::Topology) }).await
+        self.patiently(|| async { due.check(self.api).await.map_err(BirthFailure::Topology) }).await
     }
 
     async fn check(&self, spec: &StreamSpec) -> Result<(), ConnectError> {
-        self.patiently(|| async { spec.check(self.api).await.map_err(Trouble::Topology) }).await
+        self.patiently(|| async { spec.check(self.api).await.map_err(BirthFailure::Topology) })
+            .await
     }
 
     async fn create(&self, spec: &StreamSpec) -> Result<(), ConnectError> {
-        self.patiently(|| async { spec.create(self.api).await.map_err(Trouble::Topology) }).await
+        self.patiently(|| async { spec.create(self.api).await.map_err(BirthFailure::Topology) })
+            .await
     }
 
     async fn create_consumer(&self, spec: &ConsumerSpec) -> Result<(), ConnectError> {
-        self.patiently(|| async { spec.create(self.api).await.map_err(Trouble::Topology) }).await
+        self.patiently(|| async { spec.create(self.api).await.map_err(BirthFailure::Topology) })
+            .await
     }
 
     /// Tries until the deadline, as long as time may help.
     async fn patiently<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T, ConnectError>
     where
-        F: Future<Output = Result<T, Trouble>>,
+        F: Future<Output = Result<T, BirthFailure>>,
     {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         loop {
@@ -388,10 +397,10 @@ impl Midwife<'_> {
     }
 }
 
-// === impl Trouble ===
+// === impl BirthFailure ===
 
-impl Trouble {
-    fn failure(&self) -> Option<&Failure> {
+impl BirthFailure {
+    fn failure(&self) -> Option<&RequestFailure> {
         match self {
             Self::Failure(failure) | Self::Topology(TopologyError::Failed { failure, .. }) => {
                 Some(failure)
@@ -401,7 +410,7 @@ impl Trouble {
     }
 
     fn is_transient(&self) -> bool {
-        self.failure().is_some_and(Failure::is_transient)
+        self.failure().is_some_and(RequestFailure::is_transient)
     }
 
     fn detail(&self) -> String {
@@ -424,7 +433,7 @@ impl Trouble {
     }
 }
 
-fn encode(record: &Record) -> Result<Bytes, ConnectError> {
+fn encode(record: &BirthRecord) -> Result<Bytes, ConnectError> {
     serde_json::to_vec(record)
         .map(Bytes::from)
         .map_err(|error| ConnectError::Options(error.to_string()))

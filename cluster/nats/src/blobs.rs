@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::{
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     journal::expecting,
-    stream::Reader,
+    stream::StreamReader,
 };
 
 /// What errors call it.
@@ -36,7 +36,7 @@ const DESCRIPTION: &str = "d";
 pub(super) struct NatsBlobs {
     api: Api,
     prefix: Prefix,
-    reader: Reader,
+    reader: StreamReader,
 }
 
 /// What is stored of a blob beside its pieces.
@@ -49,11 +49,11 @@ struct Description {
 // === impl NatsBlobs ===
 
 impl NatsBlobs {
-    pub(super) fn new(api: Api, prefix: Prefix, reader: Reader) -> Self {
+    pub(super) fn new(api: Api, prefix: Prefix, reader: StreamReader) -> Self {
         Self { api, prefix, reader }
     }
 
-    async fn store(&self, digest: Digest, part: &str, bytes: Bytes) -> Result<(), Failure> {
+    async fn store(&self, digest: Digest, part: &str, bytes: Bytes) -> Result<(), RequestFailure> {
         let subject = self.prefix.blob(digest, part);
         match self.api.publish_when_free(&subject, expecting(Position(0)), bytes).await {
             Ok(_) => Ok(()),
@@ -63,7 +63,7 @@ impl NatsBlobs {
         }
     }
 
-    async fn store_all(&self, digest: Digest, content: &Bytes) -> Result<usize, Failure> {
+    async fn store_all(&self, digest: Digest, content: &Bytes) -> Result<usize, RequestFailure> {
         let pieces = content.len().div_ceil(PIECE_BYTES);
         stream::iter((0..pieces).map(Ok))
             .try_for_each_concurrent(AT_ONCE, |piece| {
@@ -73,21 +73,23 @@ impl NatsBlobs {
             })
             .await?;
         let description = serde_json::to_vec(&Description { bytes: content.len(), pieces })
-            .map_err(|error| Failure::Rejected(error.to_string()))?;
+            .map_err(|error| RequestFailure::Rejected(error.to_string()))?;
         self.store(digest, DESCRIPTION, description.into()).await?;
         Ok(pieces)
     }
 
-    async fn piece(&self, digest: Digest, piece: usize) -> Result<Option<Bytes>, Failure> {
+    async fn piece(&self, digest: Digest, piece: usize) -> Result<Option<Bytes>, RequestFailure> {
         let message = self.reader.last_once(&self.prefix.blob(digest, &piece.to_string())).await?;
         Ok(message.map(|message| message.payload))
     }
 
-    async fn load(&self, digest: Digest) -> Result<Option<Bytes>, Failure> {
+    async fn load(&self, digest: Digest) -> Result<Option<Bytes>, RequestFailure> {
         let subject = self.prefix.blob(digest, DESCRIPTION);
         let Some(message) = self.reader.last(&subject).await? else { return Ok(None) };
-        let description: Description = serde_json::from_slice(&message.payload)
-            .map_err(|error| Failure::Rejected(format!("`{subject}` is not readable: {error}")))?;
+        let description: Description =
+            serde_json::from_slice(&message.payload).map_err(|error| {
+                RequestFailure::Rejected(format!("`{subject}` is not readable: {error}"))
+            })?;
         let pieces: Vec<Option<Bytes>> = stream::iter(0..description.pieces)
             .map(|piece| self.piece(digest, piece))
             .buffered(AT_ONCE)
@@ -103,7 +105,7 @@ impl NatsBlobs {
         }
         let content = content.freeze();
         if Digest::of(&content) != digest {
-            return Err(Failure::Rejected(format!(
+            return Err(RequestFailure::Rejected(format!(
                 "the content of blob `{digest}` is damaged: it has another digest"
             )));
         }
@@ -156,6 +158,6 @@ impl Blobs for NatsBlobs {
     }
 }
 
-fn store_error(failure: Failure) -> StoreError {
+fn store_error(failure: RequestFailure) -> StoreError {
     failure.of_store(STORE)
 }

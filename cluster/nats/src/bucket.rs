@@ -15,10 +15,10 @@ use clawnode_proto::{Position, subject::Prefix};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::{
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     foreign::{OURS, is_foreign},
     journal::expecting,
-    stream::{Reader, is_expiry_marker},
+    stream::{StreamReader, is_expiry_marker},
     watch,
 };
 
@@ -38,13 +38,13 @@ const READ_AT_ONCE: usize = 16;
 pub(super) struct NatsBucket {
     pub(super) api: Api,
     pub(super) prefix: Prefix,
-    pub(super) reader: Reader,
+    pub(super) reader: StreamReader,
 }
 
 // === impl NatsBucket ===
 
 impl NatsBucket {
-    pub(super) fn new(api: Api, prefix: Prefix, reader: Reader) -> Self {
+    pub(super) fn new(api: Api, prefix: Prefix, reader: StreamReader) -> Self {
         Self { api, prefix, reader }
     }
 
@@ -54,7 +54,7 @@ impl NatsBucket {
         expected: Position,
         ttl: Option<Duration>,
         value: Bytes,
-    ) -> Result<Position, Failure> {
+    ) -> Result<Position, RequestFailure> {
         let mut headers = expecting(expected);
         headers.insert(OURS, "1");
         if let Some(ttl) = ttl {
@@ -71,13 +71,13 @@ impl NatsBucket {
     }
 
     /// The sequence of the key's marker, if it has one: removed or expired.
-    async fn marker(&self, key: &str) -> Result<Option<Position>, Failure> {
+    async fn marker(&self, key: &str) -> Result<Option<Position>, RequestFailure> {
         let last = self.reader.last(&self.prefix.bucket(key)).await?;
         Ok(last.filter(is_marker).map(|message| Position(message.sequence)))
     }
 
     /// The keys that begin with `prefix`, present or not.
-    async fn keys(&self, prefix: &str) -> Result<Vec<String>, Failure> {
+    async fn keys(&self, prefix: &str) -> Result<Vec<String>, RequestFailure> {
         let subjects = self.reader.subjects(&self.filter(prefix)).await?;
         Ok(subjects
             .keys()
@@ -227,7 +227,7 @@ fn check_key(key: &str) -> Result<(), StoreError> {
     })
 }
 
-fn store_error(failure: Failure) -> StoreError {
+fn store_error(failure: RequestFailure) -> StoreError {
     failure.of_store(STORE)
 }
 

@@ -21,7 +21,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::broadcast;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::api::{Api, Failure};
+use super::api::{Api, RequestFailure};
 
 /// What errors call it.
 const STORE: &str = "bus";
@@ -71,10 +71,10 @@ impl Bus for NatsBus {
         match tokio::time::timeout(self.api.timeout, published).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(match error.kind() {
-                async_nats::PublishErrorKind::Send => Failure::Unknown(error.to_string()),
-                _ => Failure::Rejected(error.to_string()),
+                async_nats::PublishErrorKind::Send => RequestFailure::Unknown(error.to_string()),
+                _ => RequestFailure::Rejected(error.to_string()),
             }),
-            Err(elapsed) => Err(Failure::Unknown(elapsed.to_string())),
+            Err(elapsed) => Err(RequestFailure::Unknown(elapsed.to_string())),
         }
         .map_err(store_error)
     }
@@ -86,7 +86,7 @@ impl Bus for NatsBus {
             .client
             .subscribe(subject)
             .await
-            .map_err(|error| store_error(Failure::Rejected(error.to_string())))?;
+            .map_err(|error| store_error(RequestFailure::Rejected(error.to_string())))?;
         self.api.round_trip(self.api.timeout).await.map_err(store_error)?;
         let queue = Arc::new(Queue::default());
         let stop = self.api.closing.child_token();
@@ -110,9 +110,11 @@ impl Bus for NatsBus {
                 RequestErrorKind::NoResponders => RequestError::NoResponders { subject },
                 RequestErrorKind::TimedOut => RequestError::Timeout { subject, timeout },
                 RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
-                    store_error(Failure::Rejected(error.to_string())).into()
+                    store_error(RequestFailure::Rejected(error.to_string())).into()
                 }
-                RequestErrorKind::Other => store_error(Failure::Unknown(error.to_string())).into(),
+                RequestErrorKind::Other => {
+                    store_error(RequestFailure::Unknown(error.to_string())).into()
+                }
             }),
             Err(_) => Err(RequestError::Timeout { subject, timeout }),
         }
@@ -158,6 +160,6 @@ fn bus_message(message: Message) -> BusMessage {
     }
 }
 
-fn store_error(failure: Failure) -> StoreError {
+fn store_error(failure: RequestFailure) -> StoreError {
     failure.of_store(STORE)
 }

@@ -14,20 +14,20 @@ use tracing::{debug, info};
 use super::{
     api::Api,
     auth::Credential,
-    birth::{self, Born, FORMAT},
+    birth::{self, BirthFacts, FORMAT},
     blobs::NatsBlobs,
     bucket::NatsBucket,
     bus::NatsBus,
-    health::{NatsHealth, Seen},
+    health::{ConnectReport, NatsHealth},
     inbox::NatsInbox,
     jobs::NatsJobs,
     journal::NatsJournal,
     options::{Login, NatsOptions},
     parting,
     signals::Signals,
-    stream::Reader,
+    stream::StreamReader,
     timers::NatsTimers,
-    topology::Names,
+    topology::StreamNames,
 };
 
 /// The oldest server with all that this needs: message schedules into sourced streams with durable
@@ -440,16 +440,16 @@ pub(super) fn not_ready(options: &NatsOptions, detail: impl std::fmt::Display) -
 async fn assemble(
     api: Api,
     options: NatsOptions,
-    Born { replicas, partitions, cluster }: Born,
+    BirthFacts { replicas, partitions, cluster }: BirthFacts,
 ) -> Result<Substrate, ConnectError> {
-    let names = Names::new(&options.prefix);
+    let names = StreamNames::new(&options.prefix);
     let prefix = options.prefix.clone();
     let reader = async |name: String| {
-        Reader::new(api.clone(), name).await.map_err(|failure| failed(&options, failure))
+        StreamReader::new(api.clone(), name).await.map_err(|failure| failed(&options, failure))
     };
     api.signals.look_after(api.client.clone(), api.closing.clone());
     let credential = credential(&options)?;
-    let seen = Seen {
+    let seen = ConnectReport {
         urls: options.shown_urls(),
         replicas,
         journal: names.journal.clone(),

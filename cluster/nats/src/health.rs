@@ -33,12 +33,12 @@ const PAYLOAD_NEEDED: usize = MESSAGE_BYTES * 2;
 #[derive(Debug)]
 pub(super) struct NatsHealth {
     api: Api,
-    seen: Seen,
+    seen: ConnectReport,
 }
 
 /// What was seen when connecting.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct ConnectReport {
     pub(super) urls: String,
     pub(super) replicas: u8,
     pub(super) journal: String,
@@ -76,11 +76,11 @@ struct StreamState {
 struct StreamCluster {
     leader: Option<String>,
     #[serde(default)]
-    replicas: Vec<Follower>,
+    replicas: Vec<HealthFollower>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Follower {
+struct HealthFollower {
     #[serde(default)]
     current: bool,
     #[serde(default)]
@@ -92,7 +92,7 @@ struct Follower {
 // === impl NatsHealth ===
 
 impl NatsHealth {
-    pub(super) fn new(api: Api, seen: Seen) -> Self {
+    pub(super) fn new(api: Api, seen: ConnectReport) -> Self {
         Self { api, seen }
     }
 

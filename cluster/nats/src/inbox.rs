@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_nats::HeaderMap;
 use async_trait::async_trait;
 use clawnode_cluster::{
-    Consumer, Depth, Inbox, StoreError, Waiting, clock::Backoff, inbox::RANK_MAX,
+    Consumer, Depth, Inbox, StoreError, WaitingInput, clock::Backoff, inbox::RANK_MAX,
 };
 use clawnode_proto::{
     EntityId, Input, Partition, Position,
@@ -15,13 +15,13 @@ use tokio::{sync::OnceCell, time::Instant};
 use tracing::debug;
 
 use super::{
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     foreign::is_foreign,
     journal::expecting,
     pull::Pull,
     signals::{Forgotten, elections},
     spec::TopologyError,
-    stream::Reader,
+    stream::StreamReader,
     topology,
 };
 
@@ -41,7 +41,7 @@ pub(super) struct NatsInbox {
     prefix: Prefix,
     partitions: u16,
     ack_wait: Duration,
-    reader: Reader,
+    reader: StreamReader,
     /// Listened for when the first partition is pulled; who never pulls need not.
     forgotten: OnceCell<Arc<Forgotten>>,
 }
@@ -54,17 +54,18 @@ impl NatsInbox {
         prefix: Prefix,
         partitions: u16,
         ack_wait: Duration,
-        reader: Reader,
+        reader: StreamReader,
     ) -> Self {
         Self { api, prefix, partitions, ack_wait, reader, forgotten: OnceCell::new() }
     }
 
     /// What tells of pulls that the server forgot.
-    async fn forgotten(&self) -> Result<&Arc<Forgotten>, Failure> {
+    async fn forgotten(&self) -> Result<&Arc<Forgotten>, RequestFailure> {
         self.forgotten
             .get_or_try_init(|| async {
                 let elections = self.api.client.subscribe(elections(self.reader.name(), "*")).await;
-                let elections = elections.map_err(|error| Failure::Unknown(error.to_string()))?;
+                let elections =
+                    elections.map_err(|error| RequestFailure::Unknown(error.to_string()))?;
                 let closing = self.api.closing.clone();
                 Ok(Forgotten::watch(&self.api.signals, self.partitions, elections, closing))
             })
@@ -73,7 +74,7 @@ impl NatsInbox {
 
     /// Stores an input marked as foremost, if nothing of its entity waits; `None` if something
     /// does. The server decides that with the store, so there is no moment between the two.
-    async fn put_foremost(&self, input: &Input) -> Result<Option<Position>, Failure> {
+    async fn put_foremost(&self, input: &Input) -> Result<Option<Position>, RequestFailure> {
         let mut headers = expecting(Position(0));
         headers.insert(FOREMOST, "1");
         match self.store(input, headers).await {
@@ -83,12 +84,13 @@ impl NatsInbox {
         }
     }
 
-    async fn store(&self, input: &Input, headers: HeaderMap) -> Result<Position, Failure> {
-        let bytes = input.to_bytes().map_err(|error| Failure::Rejected(error.to_string()))?;
+    async fn store(&self, input: &Input, headers: HeaderMap) -> Result<Position, RequestFailure> {
+        let bytes =
+            input.to_bytes().map_err(|error| RequestFailure::Rejected(error.to_string()))?;
         self.api.publish(self.subject(input.entity), headers, bytes.into()).await
     }
 
-    async fn count(&self, entity: EntityId) -> Result<usize, Failure> {
+    async fn count(&self, entity: EntityId) -> Result<usize, RequestFailure> {
         let subject = self.subject(entity);
         let count = self.reader.subjects(&subject).await?.get(&subject).copied();
         Ok(usize::try_from(count.unwrap_or_default()).unwrap_or(usize::MAX))
@@ -97,7 +99,7 @@ impl NatsInbox {
     /// Tries until then, as long as time may help.
     async fn patiently<T, F>(&self, until: Instant, call: impl Fn() -> F) -> Result<T, StoreError>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, RequestFailure>>,
     {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         loop {
@@ -158,12 +160,19 @@ impl Inbox for NatsInbox {
         self.patiently(until, || self.store(input, HeaderMap::new())).await.map(Some)
     }
 
-    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
+    async fn read(
+        &self,
+        entity: EntityId,
+        after: Position,
+    ) -> Result<Vec<WaitingInput>, StoreError> {
         let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
         Ok(messages
             .into_iter()
             .filter(|it| !is_foreign(Some(&it.headers), &it.payload))
-            .map(|message| Waiting { position: Position(message.sequence), bytes: message.payload })
+            .map(|message| WaitingInput {
+                position: Position(message.sequence),
+                bytes: message.payload,
+            })
             .collect())
     }
 
@@ -209,6 +218,6 @@ impl Inbox for NatsInbox {
     }
 }
 
-fn store_error(failure: Failure) -> StoreError {
+fn store_error(failure: RequestFailure) -> StoreError {
     failure.of_store(STORE)
 }

@@ -30,12 +30,12 @@ use tracing::{debug, warn};
 
 use super::{
     ack::{self, Ack},
-    api::{Api, Failure, until_answered},
+    api::{Api, RequestFailure, until_answered},
     foreign::is_foreign,
     journal::expecting,
     signals::elections,
     spec::{ConsumerSpec, TopologyError},
-    stream::Reader,
+    stream::StreamReader,
     topology::{self, PULL_GROUP},
 };
 
@@ -66,7 +66,7 @@ pub(super) struct NatsJobs {
     api: Api,
     prefix: Prefix,
     ack_wait: Duration,
-    reader: Reader,
+    reader: StreamReader,
 }
 
 /// Takes jobs of one capability.
@@ -76,7 +76,7 @@ struct NatsJobConsumer {
     /// Where to ask for a job.
     subject: String,
     /// Where answers come; none while nothing is asked for.
-    place: Option<Place>,
+    place: Option<PullInbox>,
     connected: watch::Receiver<u64>,
     elected: Subscriber,
     pause: Option<Instant>,
@@ -85,7 +85,7 @@ struct NatsJobConsumer {
 }
 
 /// Where answers to pulls come.
-struct Place {
+struct PullInbox {
     reply: String,
     messages: Subscriber,
     /// Until when a pull waits at the server, if one does.
@@ -93,7 +93,7 @@ struct Place {
 }
 
 /// Why a wait ended.
-enum Woken {
+enum JobWake {
     Message(Message),
     Forgotten,
     Time,
@@ -102,7 +102,7 @@ enum Woken {
 // === impl NatsJobs ===
 
 impl NatsJobs {
-    pub(super) fn new(api: Api, prefix: Prefix, ack_wait: Duration, reader: Reader) -> Self {
+    pub(super) fn new(api: Api, prefix: Prefix, ack_wait: Duration, reader: StreamReader) -> Self {
         Self { api, prefix, ack_wait: ack_wait.min(ACK_WAIT), reader }
     }
 
@@ -181,7 +181,7 @@ impl Jobs for NatsJobs {
         let elections = elections(&spec.stream, &spec.name);
         let elected = self.api.client.subscribe(elections).await;
         let elected =
-            elected.map_err(|error| Failure::Unknown(error.to_string()).of_store(STORE))?;
+            elected.map_err(|error| RequestFailure::Unknown(error.to_string()).of_store(STORE))?;
         Ok(Box::new(NatsJobConsumer {
             subject: format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", spec.stream, spec.name),
             api: self.api.clone(),
@@ -202,7 +202,7 @@ impl Jobs for NatsJobs {
     }
 
     async fn list(&self) -> Result<Vec<Bytes>, StoreError> {
-        let failed = |failure: Failure| failure.of_store(STORE);
+        let failed = |failure: RequestFailure| failure.of_store(STORE);
         let mut all = Vec::new();
         for subject in self.reader.subjects(&self.prefix.jobs()).await.map_err(failed)?.keys() {
             // It may have been acknowledged meanwhile.
@@ -223,19 +223,19 @@ fn of_topology(error: TopologyError) -> StoreError {
     }
 }
 
-// === impl Place ===
+// === impl PullInbox ===
 
-impl Place {
-    async fn new(api: &Api) -> Result<Self, Failure> {
+impl PullInbox {
+    async fn new(api: &Api) -> Result<Self, RequestFailure> {
         let reply = api.client.new_inbox();
         match api.client.subscribe(reply.clone()).await {
             Ok(messages) => Ok(Self { reply, messages, waits: None }),
-            Err(error) => Err(Failure::Unknown(error.to_string())),
+            Err(error) => Err(RequestFailure::Unknown(error.to_string())),
         }
     }
 
     /// Asks for one job; of the pulls that wait, one of the lowest rank is given the next.
-    async fn pull(&mut self, api: &Api, subject: &str, rank: u8) -> Result<(), Failure> {
+    async fn pull(&mut self, api: &Api, subject: &str, rank: u8) -> Result<(), RequestFailure> {
         let expires = u64::try_from(EXPIRES.as_nanos()).unwrap_or(u64::MAX);
         let pull = json!({ "batch": 1, "expires": expires, "group": PULL_GROUP, "priority": rank });
         let pull = pull.to_string();
@@ -246,8 +246,8 @@ impl Place {
                 self.waits = Some(Instant::now() + EXPIRES + GRACE);
                 Ok(())
             }
-            Ok(Err(error)) => Err(Failure::Unknown(error.to_string())),
-            Err(elapsed) => Err(Failure::Unknown(elapsed.to_string())),
+            Ok(Err(error)) => Err(RequestFailure::Unknown(error.to_string())),
+            Err(elapsed) => Err(RequestFailure::Unknown(elapsed.to_string())),
         }
     }
 
@@ -278,19 +278,19 @@ impl Place {
 
 impl NatsJobConsumer {
     /// Sees to it that a pull waits at the server, if there is one to ask.
-    async fn ask(&mut self) -> Result<(), Failure> {
+    async fn ask(&mut self) -> Result<(), RequestFailure> {
         if self.pause.is_some_and(|until| until > Instant::now()) {
             return Ok(());
         }
         self.pause = None;
         // While disconnected there is nobody to ask; the reconnect is signalled.
         match self.api.check_open() {
-            Err(Failure::Closed) => return Err(Failure::Closed),
+            Err(RequestFailure::Closed) => return Err(RequestFailure::Closed),
             Err(_) => return Ok(()),
             Ok(()) => {}
         }
         if self.place.is_none() {
-            self.place = Some(Place::new(&self.api).await?);
+            self.place = Some(PullInbox::new(&self.api).await?);
         }
         let Some(place) = &mut self.place else { return Ok(()) };
         if place.waits.is_some_and(|until| until > Instant::now()) {
@@ -299,7 +299,7 @@ impl NatsJobConsumer {
         place.pull(&self.api, &self.subject, self.rank).await
     }
 
-    async fn wait(&mut self) -> Option<Woken> {
+    async fn wait(&mut self) -> Option<JobWake> {
         let Self { api, place, connected, elected, pause, .. } = self;
         let until = pause.or_else(|| place.as_ref()?.waits);
         let until = until.unwrap_or_else(|| Instant::now() + PAUSE);
@@ -311,11 +311,11 @@ impl NatsJobConsumer {
         };
         tokio::select! {
             biased;
-            message = message => message.map(Woken::Message),
-            changed = connected.changed() => changed.ok().map(|()| Woken::Forgotten),
-            election = elected.next() => election.map(|_| Woken::Forgotten),
+            message = message => message.map(JobWake::Message),
+            changed = connected.changed() => changed.ok().map(|()| JobWake::Forgotten),
+            election = elected.next() => election.map(|_| JobWake::Forgotten),
             () = api.closing.cancelled() => None,
-            () = tokio::time::sleep_until(until) => Some(Woken::Time),
+            () = tokio::time::sleep_until(until) => Some(JobWake::Time),
         }
     }
 
@@ -396,7 +396,7 @@ impl JobConsumer for NatsJobConsumer {
         loop {
             self.ask().await.map_err(|failure| failure.of_store(STORE))?;
             match self.wait().await {
-                Some(Woken::Message(message)) => match status(&message) {
+                Some(JobWake::Message(message)) => match status(&message) {
                     Some(status) => self.take_status(status, &message).await?,
                     None => {
                         if let Some(delivery) = self.take(message) {
@@ -404,13 +404,13 @@ impl JobConsumer for NatsJobConsumer {
                         }
                     }
                 },
-                Some(Woken::Forgotten) => {
+                Some(JobWake::Forgotten) => {
                     self.pause = None;
                     // At another place, so that a pull that was not forgotten brings no second job.
                     self.leave();
                 }
-                Some(Woken::Time) => {}
-                None => return Err(Failure::Closed.of_store(STORE)),
+                Some(JobWake::Time) => {}
+                None => return Err(RequestFailure::Closed.of_store(STORE)),
             }
         }
     }

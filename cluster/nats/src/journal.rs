@@ -19,9 +19,9 @@ use clawnode_proto::{
 };
 
 use super::{
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     foreign::is_foreign,
-    stream::Reader,
+    stream::StreamReader,
 };
 
 /// What errors call it.
@@ -38,13 +38,13 @@ pub(super) struct NatsJournal {
     api: Api,
     prefix: Prefix,
     partitions: u16,
-    reader: Reader,
+    reader: StreamReader,
 }
 
 // === impl NatsJournal ===
 
 impl NatsJournal {
-    pub(super) fn new(api: Api, prefix: Prefix, partitions: u16, reader: Reader) -> Self {
+    pub(super) fn new(api: Api, prefix: Prefix, partitions: u16, reader: StreamReader) -> Self {
         Self { api, prefix, partitions, reader }
     }
 
@@ -53,7 +53,7 @@ impl NatsJournal {
         &self,
         subject: &str,
         expected: Position,
-    ) -> Result<Option<Position>, Failure> {
+    ) -> Result<Option<Position>, RequestFailure> {
         let behind = self.reader.all(subject, expected).await?;
         if !behind.iter().all(|it| self.is_foreign(it)) {
             return Ok(None);
@@ -184,6 +184,6 @@ fn record(message: StreamMessage) -> Record {
     Record { position: Position(message.sequence), bytes: message.payload }
 }
 
-fn store_error(failure: Failure) -> StoreError {
+fn store_error(failure: RequestFailure) -> StoreError {
     failure.of_store(STORE)
 }

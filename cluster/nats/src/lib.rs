@@ -55,5 +55,5 @@ mod topology;
 mod watch;
 
 pub use connect::{ConnectError, connect};
-pub use mirror::{Restored, mirror, restore};
-pub use options::{Birth, Known, NatsOptions, Replicas};
+pub use mirror::{RestoredStream, mirror, restore};
+pub use options::{Birth, KnownCluster, NatsOptions, Replicas};

@@ -24,14 +24,14 @@ use tokio::time::{Instant, timeout};
 use tracing::info;
 
 use super::{
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     connect::{ConnectError, failed, reach},
     foreign::is_foreign,
     journal::ROLLUP_SUBJECT,
     options::NatsOptions,
     spec::{StreamSpec, TopologyError},
-    stream::Reader,
-    topology::{self, Names},
+    stream::StreamReader,
+    topology::{self, StreamNames},
 };
 
 /// How soon a node is heard of that runs: a few of its heartbeats.
@@ -43,7 +43,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// What was brought back of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoredStream {
     /// Its name.
     pub stream: String,
     /// The records that it has now.
@@ -54,7 +54,7 @@ pub struct Restored {
 
 /// What a stream says of itself.
 #[derive(Debug, Default, Deserialize)]
-struct State {
+struct MirrorState {
     #[serde(default)]
     messages: u64,
     #[serde(default)]
@@ -87,7 +87,7 @@ pub async fn mirror(
 pub async fn restore(
     options: &NatsOptions,
     without: Duration,
-) -> Result<Vec<Restored>, ConnectError> {
+) -> Result<Vec<RestoredStream>, ConnectError> {
     let api = reach(options).await?;
     if is_alive(&api, &options.prefix).await.map_err(|error| failed(options, error))? {
         return Err(failed(options, "nodes of this cluster run; stop them first"));
@@ -112,12 +112,12 @@ fn kept(name: &str) -> String {
 
 /// Whose streams the operator's credential for this is about.
 pub(super) fn streams(prefix: &Prefix) -> Vec<String> {
-    let Names { journal, blobs, .. } = Names::new(prefix);
+    let StreamNames { journal, blobs, .. } = StreamNames::new(prefix);
     [&journal, &blobs].iter().flat_map(|name| [(*name).clone(), kept(name)]).collect()
 }
 
 /// Makes the mirror of one stream, or changes it.
-async fn make(api: &Api, name: &str, keep: Option<Duration>) -> Result<String, Failure> {
+async fn make(api: &Api, name: &str, keep: Option<Duration>) -> Result<String, RequestFailure> {
     let of = config(api, name).await?;
     let mut wanted = plain(&kept(name), &of);
     wanted["mirror"] = json!({ "name": name });
@@ -137,7 +137,7 @@ async fn bring_back(
     prefix: &Prefix,
     name: &str,
     without: Duration,
-) -> Result<Restored, Failure> {
+) -> Result<RestoredStream, RequestFailure> {
     let mirror = config(api, &kept(name)).await?;
     let keep = mirror["max_age"].as_u64().filter(|age| *age > 0).map(Duration::from_nanos);
     // A mirror of nothing: what was there stays, whatever becomes of the stream.
@@ -154,8 +154,8 @@ async fn bring_back(
     copy["mirror"] = json!({ "name": kept(name) });
     change(api, "CREATE", &copy).await?;
     until_copied(api, name).await?;
-    let reader = Reader::new(api.clone(), name.to_owned()).await?;
-    let left_out = if name == Names::new(prefix).journal {
+    let reader = StreamReader::new(api.clone(), name.to_owned()).await?;
+    let left_out = if name == StreamNames::new(prefix).journal {
         trim_journals(api, &reader, &prefix.journals(), without).await?
     } else {
         trim_blobs(api, &reader, &prefix.blobs()).await?
@@ -166,7 +166,9 @@ async fn bring_back(
     if let Some(spec) = specs.find(|spec| spec.name == name) {
         spec.remake(api).await.map_err(|error| match error {
             TopologyError::Failed { failure, .. } => failure,
-            different @ TopologyError::Different { .. } => Failure::Rejected(different.to_string()),
+            different @ TopologyError::Different { .. } => {
+                RequestFailure::Rejected(different.to_string())
+            }
         })?;
     }
     // The mirror is made anew as well: it has to begin with what is there now.
@@ -174,17 +176,17 @@ async fn bring_back(
     make(api, name, keep).await?;
     let records = state(api, name).await?.messages;
     info!(stream = name, records, left_out, "restored from its mirror");
-    Ok(Restored { stream: name.to_owned(), records, left_out })
+    Ok(RestoredStream { stream: name.to_owned(), records, left_out })
 }
 
 /// Takes out of the journals what replaced everything, what was stored in the last `without`, and, as
 /// the server had done, what snapshots replaced.
 async fn trim_journals(
     api: &Api,
-    reader: &Reader,
+    reader: &StreamReader,
     filter: &str,
     without: Duration,
-) -> Result<u64, Failure> {
+) -> Result<u64, RequestFailure> {
     let is_recent = |at: SystemTime| at.elapsed().unwrap_or_default() < without;
     let (mut snapshots, mut left_out, mut from) = (BTreeMap::new(), 0, 1);
     while let Some(message) = reader.next(filter, from).await? {
@@ -208,7 +210,7 @@ async fn trim_journals(
 }
 
 /// Leaves of each part of a blob what was stored first: only one content can be under its digest.
-async fn trim_blobs(api: &Api, reader: &Reader, filter: &str) -> Result<u64, Failure> {
+async fn trim_blobs(api: &Api, reader: &StreamReader, filter: &str) -> Result<u64, RequestFailure> {
     let (mut first, mut left_out, mut from) = (BTreeMap::new(), 0, 1);
     while let Some(message) = reader.next(filter, from).await? {
         from = message.sequence + 1;
@@ -222,7 +224,7 @@ async fn trim_blobs(api: &Api, reader: &Reader, filter: &str) -> Result<u64, Fai
 }
 
 /// Waits until the server has copied everything.
-async fn until_copied(api: &Api, name: &str) -> Result<(), Failure> {
+async fn until_copied(api: &Api, name: &str) -> Result<(), RequestFailure> {
     let whole = state(api, &kept(name)).await?;
     let (mut so_far, mut moved) = (0, Instant::now());
     loop {
@@ -234,7 +236,7 @@ async fn until_copied(api: &Api, name: &str) -> Result<(), Failure> {
             (so_far, moved) = (copied.last_seq, Instant::now());
         }
         if moved.elapsed() > STALLED {
-            return Err(Failure::Unknown(format!("copying `{name}` makes no progress")));
+            return Err(RequestFailure::Unknown(format!("copying `{name}` makes no progress")));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
@@ -252,25 +254,25 @@ fn plain(name: &str, like: &Value) -> Value {
     })
 }
 
-async fn config(api: &Api, name: &str) -> Result<Value, Failure> {
+async fn config(api: &Api, name: &str) -> Result<Value, RequestFailure> {
     Ok(ask(api, "INFO", name, &json!({})).await?["config"].clone())
 }
 
-async fn state(api: &Api, name: &str) -> Result<State, Failure> {
+async fn state(api: &Api, name: &str) -> Result<MirrorState, RequestFailure> {
     let info = ask(api, "INFO", name, &json!({})).await?;
     serde_json::from_value(info["state"].clone())
-        .map_err(|error| Failure::Rejected(error.to_string()))
+        .map_err(|error| RequestFailure::Rejected(error.to_string()))
 }
 
-async fn change(api: &Api, how: &str, config: &Value) -> Result<(), Failure> {
+async fn change(api: &Api, how: &str, config: &Value) -> Result<(), RequestFailure> {
     let name = config["name"].as_str().unwrap_or_default();
     ask(api, how, name, config).await.map(drop)
 }
 
-async fn remove(api: &Api, name: &str, sequence: u64) -> Result<(), Failure> {
+async fn remove(api: &Api, name: &str, sequence: u64) -> Result<(), RequestFailure> {
     ask(api, "MSG.DELETE", name, &json!({ "seq": sequence })).await.map(drop)
 }
 
-async fn ask(api: &Api, how: &str, name: &str, question: &Value) -> Result<Value, Failure> {
+async fn ask(api: &Api, how: &str, name: &str, question: &Value) -> Result<Value, RequestFailure> {
     api.ask(&format!("STREAM.{how}.{name}"), question).await
 }

@@ -33,7 +33,7 @@ pub struct NatsOptions {
     pub cluster: Option<String>,
     /// What the record of the birth says, where that is gone and the cluster is not; `None`: nobody
     /// knows, and another cluster is born.
-    pub known: Option<Known>,
+    pub known: Option<KnownCluster>,
     /// What all subjects and streams begin with; clusters with different prefixes share one NATS
     /// account without meeting.
     pub prefix: Prefix,
@@ -67,7 +67,7 @@ pub(super) enum Login {
 
 /// How a cluster was born, as its operator wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct KnownCluster {
     /// Its id.
     pub cluster: String,
     /// Into how many partitions its entities are spread.

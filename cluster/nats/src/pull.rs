@@ -29,7 +29,7 @@ use tracing::{debug, warn};
 
 use super::{
     ack::{self, Ack},
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     foreign::is_foreign,
     inbox::{FOREMOST, STORE},
     topology::PULL_GROUP,
@@ -71,26 +71,26 @@ struct Ranked {
     rank: u8,
     reply: String,
     messages: Subscriber,
-    waits: Waits,
+    waits: PendingPulls,
 }
 
 /// What waits at the server, as far as we know. Pure: no clock, no I/O.
 #[derive(Debug, Default)]
-struct Waits {
-    waiting: VecDeque<Waiting>,
+struct PendingPulls {
+    waiting: VecDeque<PendingPull>,
     credit: usize,
     serial: u64,
 }
 
 /// A pull that waits at the server.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingPull {
     serial: u64,
     until: Instant,
 }
 
 /// Why a wait for messages ended.
-enum Woken {
+enum PullWake {
     Message(Message),
     Outdated(Message, usize),
     Retired(Message),
@@ -101,17 +101,17 @@ enum Woken {
 // === impl Ranked ===
 
 impl Ranked {
-    async fn listen(api: &Api, rank: u8) -> Result<Self, Failure> {
+    async fn listen(api: &Api, rank: u8) -> Result<Self, RequestFailure> {
         api.check_open()?;
         let reply = api.client.new_inbox();
         match api.client.subscribe(format!("{reply}.*")).await {
-            Ok(messages) => Ok(Self { rank, reply, messages, waits: Waits::default() }),
-            Err(error) => Err(Failure::Unknown(error.to_string())),
+            Ok(messages) => Ok(Self { rank, reply, messages, waits: PendingPulls::default() }),
+            Err(error) => Err(RequestFailure::Unknown(error.to_string())),
         }
     }
 
     /// Sees to it that two pulls wait and most of the credit is there.
-    async fn refill(&mut self, api: &Api, subject: &str) -> Result<(), Failure> {
+    async fn refill(&mut self, api: &Api, subject: &str) -> Result<(), RequestFailure> {
         while let Some(expires) = self.waits.wanted() {
             let pull = json!({
                 "batch": BATCH,
@@ -124,8 +124,8 @@ impl Ranked {
                 api.client.publish_with_reply(subject.to_owned(), reply, pull.to_string().into());
             match tokio::time::timeout(api.timeout, sent).await {
                 Ok(Ok(())) => self.waits.sent(Instant::now(), expires),
-                Ok(Err(error)) => return Err(Failure::Unknown(error.to_string())),
-                Err(elapsed) => return Err(Failure::Unknown(elapsed.to_string())),
+                Ok(Err(error)) => return Err(RequestFailure::Unknown(error.to_string())),
+                Err(elapsed) => return Err(RequestFailure::Unknown(elapsed.to_string())),
             }
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Pull {
         consumer: &str,
         rank: u8,
         mut forgotten: watch::Receiver<u64>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RequestFailure> {
         let ranked = Ranked::listen(&api, rank).await?;
         forgotten.mark_unchanged();
         Ok(Self {
@@ -173,7 +173,7 @@ impl Pull {
         })
     }
 
-    async fn refill(&mut self) -> Result<(), Failure> {
+    async fn refill(&mut self) -> Result<(), RequestFailure> {
         match &mut self.ranked {
             Some(ranked) => ranked.refill(&self.api, &self.subject).await,
             None => Ok(()),
@@ -189,23 +189,23 @@ impl Pull {
         self.outdated.retain(|ranked| !ranked.waits.waiting.is_empty());
     }
 
-    async fn wait(&mut self) -> Option<Woken> {
+    async fn wait(&mut self) -> Option<PullWake> {
         let Self { ranked, outdated, retiring, forgotten, api, pause, .. } = self;
         let ranked = ranked.as_mut()?;
         let until = pause.unwrap_or_else(|| ranked.waits.look_again(Instant::now()));
         tokio::select! {
             biased;
             message = retired(retiring), if !retiring.is_empty() => {
-                Some(message.map_or(Woken::Time, Woken::Retired))
+                Some(message.map_or(PullWake::Time, PullWake::Retired))
             }
             // Before what is new: their number is bounded, and their time runs.
             (message, at) = any(outdated), if !outdated.is_empty() => {
-                message.map(|message| Woken::Outdated(message, at))
+                message.map(|message| PullWake::Outdated(message, at))
             }
-            message = ranked.messages.next() => message.map(Woken::Message),
-            changed = forgotten.changed() => changed.ok().map(|()| Woken::Forgotten),
+            message = ranked.messages.next() => message.map(PullWake::Message),
+            changed = forgotten.changed() => changed.ok().map(|()| PullWake::Forgotten),
             () = api.closing.cancelled() => None,
-            () = tokio::time::sleep_until(until) => Some(Woken::Time),
+            () = tokio::time::sleep_until(until) => Some(PullWake::Time),
         }
     }
 
@@ -280,7 +280,7 @@ impl Consumer for Pull {
                 }
             }
             let message = match self.wait().await {
-                Some(Woken::Message(message)) => {
+                Some(PullWake::Message(message)) => {
                     if let Some(status) = status(&message) {
                         self.take_status(status, &message)?;
                         continue;
@@ -288,7 +288,7 @@ impl Consumer for Pull {
                     self.ranked.iter_mut().for_each(|it| it.waits.answered());
                     message
                 }
-                Some(Woken::Outdated(message, at)) => {
+                Some(PullWake::Outdated(message, at)) => {
                     let Some(ranked) = self.outdated.get_mut(at) else { continue };
                     if status(&message).is_some() {
                         ranked.ended(&message);
@@ -297,14 +297,14 @@ impl Consumer for Pull {
                     ranked.waits.answered();
                     message
                 }
-                Some(Woken::Retired(message)) => message,
-                Some(Woken::Forgotten) => {
+                Some(PullWake::Retired(message)) => message,
+                Some(PullWake::Forgotten) => {
                     self.ranked.iter_mut().for_each(|it| it.waits.forget());
                     self.pause = None;
                     continue;
                 }
-                Some(Woken::Time) => continue,
-                None => return Err(Failure::Closed.of_store(STORE)),
+                Some(PullWake::Time) => continue,
+                None => return Err(RequestFailure::Closed.of_store(STORE)),
             };
             if let Some(delivery) = self.take(message) {
                 return Ok(delivery);
@@ -386,9 +386,9 @@ impl Drop for Pull {
     }
 }
 
-// === impl Waits ===
+// === impl PendingPulls ===
 
-impl Waits {
+impl PendingPulls {
     /// How long the next pull should wait at the server, if one is to be sent.
     fn wanted(&self) -> Option<Duration> {
         if self.waiting.is_empty() {
@@ -406,7 +406,7 @@ impl Waits {
         if self.waiting.len() == 2 {
             self.waiting.pop_front();
         }
-        self.waiting.push_back(Waiting { serial: self.serial, until: now + expires + GRACE });
+        self.waiting.push_back(PendingPull { serial: self.serial, until: now + expires + GRACE });
         self.serial += 1;
         self.credit += BATCH;
     }
@@ -446,7 +446,7 @@ impl Waits {
 mod tests {
     use super::*;
 
-    fn refilled(waits: &mut Waits, now: Instant) -> Vec<Duration> {
+    fn refilled(waits: &mut PendingPulls, now: Instant) -> Vec<Duration> {
         std::iter::from_fn(|| {
             let expires = waits.wanted()?;
             waits.sent(now, expires);
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn two_pulls_wait_and_never_end_together() {
-        let (mut waits, now) = (Waits::default(), Instant::now());
+        let (mut waits, now) = (PendingPulls::default(), Instant::now());
         assert_eq!(refilled(&mut waits, now), [EXPIRES / 2, EXPIRES]);
         waits.ended(Some(0), BATCH);
         assert_eq!(refilled(&mut waits, now + EXPIRES / 2), [EXPIRES], "only the one that ended");
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn what_may_be_buffered_is_bounded_and_flows_on() {
-        let (mut waits, now) = (Waits::default(), Instant::now());
+        let (mut waits, now) = (PendingPulls::default(), Instant::now());
         for _ in 0..1_000 {
             refilled(&mut waits, now);
             assert!(waits.waiting.len() == 2 && waits.credit <= 2 * BATCH && waits.credit > BATCH);
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn without_a_server_it_sleeps_and_does_not_spin() {
-        let (mut waits, mut now) = (Waits::default(), Instant::now());
+        let (mut waits, mut now) = (PendingPulls::default(), Instant::now());
         refilled(&mut waits, now);
         for _ in 0..5 {
             waits.expire(now);

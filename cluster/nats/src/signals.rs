@@ -48,7 +48,7 @@ pub(super) struct Signals {
     connected: watch::Sender<u64>,
     breaks: AtomicU64,
     /// Messages in our streams that nobody of us wrote.
-    foreign: Mutex<Foreign>,
+    foreign: Mutex<ForeignMessages>,
     denied: Mutex<VecDeque<String>>,
     partings: Option<broadcast::Sender<ProcessId>>,
     refused: watch::Sender<u32>,
@@ -60,7 +60,7 @@ pub(super) struct Signals {
 
 /// What was met in our streams and is none of ours.
 #[derive(Debug, Default)]
-struct Foreign {
+struct ForeignMessages {
     met: u64,
     /// The last ones, by subject and sequence: what stays is read again and again.
     known: VecDeque<(String, u64)>,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::{Api, Failure, until_answered};
+use super::api::{Api, RequestFailure, until_answered};
 
 /// A stream that must be as described here.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(super) enum TopologyError {
         /// The stream or consumer.
         what: String,
         /// How.
-        failure: Failure,
+        failure: RequestFailure,
     },
 }
 
@@ -72,7 +72,7 @@ impl StreamSpec {
     }
 
     /// How many replicas the stream has, or `None` if it does not exist.
-    pub(super) async fn replicas(&self, api: &Api) -> Result<Option<u8>, Failure> {
+    pub(super) async fn replicas(&self, api: &Api) -> Result<Option<u8>, RequestFailure> {
         match self.describe(api).await {
             Ok(config) => Ok(config["num_replicas"].as_u64().and_then(|n| u8::try_from(n).ok())),
             Err(failure) if failure.is_stream_not_found() => Ok(None),
@@ -99,7 +99,7 @@ impl StreamSpec {
 
     /// Gives the stream, which must exist, the settings that its build did not know; says whether
     /// there were any.
-    pub(super) async fn update(&self, api: &Api) -> Result<bool, Failure> {
+    pub(super) async fn update(&self, api: &Api) -> Result<bool, RequestFailure> {
         let mut config = self.describe(api).await?;
         let missing = |field: &&&str| config.get(**field) != self.config.get(**field);
         let missing: Vec<_> = self.later.iter().filter(missing).collect();
@@ -121,7 +121,7 @@ impl StreamSpec {
     }
 
     /// Whether it stores this subject.
-    pub(super) async fn has(&self, api: &Api, subject: &str) -> Result<bool, Failure> {
+    pub(super) async fn has(&self, api: &Api, subject: &str) -> Result<bool, RequestFailure> {
         let config = self.describe(api).await?;
         let subjects = config["subjects"].as_array();
         Ok(subjects.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(subject))))
@@ -145,7 +145,7 @@ impl StreamSpec {
         self.compare(&updated.config)
     }
 
-    async fn describe(&self, api: &Api) -> Result<Value, Failure> {
+    async fn describe(&self, api: &Api) -> Result<Value, RequestFailure> {
         let described: Described =
             api.ask(&format!("STREAM.INFO.{}", self.name), &json!({})).await?;
         Ok(described.config)

@@ -13,11 +13,11 @@ use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::api::{Api, Failure, until_answered};
+use super::api::{Api, RequestFailure, until_answered};
 
 /// A stream, read at its leader.
 #[derive(Clone, Debug)]
-pub(super) struct Reader {
+pub(super) struct StreamReader {
     api: Api,
     name: String,
     stream: Stream<()>,
@@ -28,7 +28,7 @@ const PAGE_AT_ONCE: usize = 32;
 
 /// What the server counts of a stream.
 #[derive(Deserialize)]
-struct Counts {
+struct StreamCounts {
     #[serde(default)]
     num_subjects: u64,
     #[serde(default)]
@@ -48,15 +48,15 @@ struct SubjectsState {
     subjects: Option<BTreeMap<String, u64>>,
 }
 
-// === impl Reader ===
+// === impl StreamReader ===
 
-impl Reader {
-    pub(super) async fn new(api: Api, name: String) -> Result<Self, Failure> {
+impl StreamReader {
+    pub(super) async fn new(api: Api, name: String) -> Result<Self, RequestFailure> {
         let stream = api
             .context
             .get_stream_no_info(&name)
             .await
-            .map_err(|error| Failure::Rejected(error.to_string()))?;
+            .map_err(|error| RequestFailure::Rejected(error.to_string()))?;
         Ok(Self { api, name, stream })
     }
 
@@ -69,7 +69,10 @@ impl Reader {
     }
 
     /// The last message of a literal subject.
-    pub(super) async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, Failure> {
+    pub(super) async fn last(
+        &self,
+        subject: &str,
+    ) -> Result<Option<StreamMessage>, RequestFailure> {
         self.api.check_open()?;
         let ask = || self.stream.raw_message_builder().last_by_subject(subject).send();
         found(until_answered(ask).await)
@@ -77,7 +80,10 @@ impl Reader {
 
     /// The same, asked for once: an answer that is large takes its time on a busy connection, and
     /// must not come several times.
-    pub(super) async fn last_once(&self, subject: &str) -> Result<Option<StreamMessage>, Failure> {
+    pub(super) async fn last_once(
+        &self,
+        subject: &str,
+    ) -> Result<Option<StreamMessage>, RequestFailure> {
         self.api.check_open()?;
         found(self.stream.raw_message_builder().last_by_subject(subject).send().await)
     }
@@ -87,7 +93,7 @@ impl Reader {
         &self,
         subject: &str,
         from: u64,
-    ) -> Result<Option<StreamMessage>, Failure> {
+    ) -> Result<Option<StreamMessage>, RequestFailure> {
         self.api.check_open()?;
         let request = || self.stream.raw_message_builder().sequence(from).next_by_subject(subject);
         found(until_answered(|| request().send()).await)
@@ -99,7 +105,7 @@ impl Reader {
         &self,
         subject: &str,
         after: Position,
-    ) -> Result<Vec<StreamMessage>, Failure> {
+    ) -> Result<Vec<StreamMessage>, RequestFailure> {
         let Some(last) = self.last(subject).await? else { return Ok(Vec::new()) };
         let mut messages = Vec::new();
         let mut from = after.0 + 1;
@@ -126,7 +132,10 @@ impl Reader {
     }
 
     /// The subjects that match and have messages, with how many.
-    pub(super) async fn subjects(&self, filter: &str) -> Result<BTreeMap<String, u64>, Failure> {
+    pub(super) async fn subjects(
+        &self,
+        filter: &str,
+    ) -> Result<BTreeMap<String, u64>, RequestFailure> {
         let mut all = BTreeMap::new();
         loop {
             let question = json!({ "subjects_filter": filter, "offset": all.len() });
@@ -143,20 +152,20 @@ impl Reader {
     }
 
     /// How many subjects have messages: a number that the server keeps.
-    pub(super) async fn subject_count(&self) -> Result<u64, Failure> {
+    pub(super) async fn subject_count(&self) -> Result<u64, RequestFailure> {
         Ok(self.counts().await?.num_subjects)
     }
 
     /// The sequence of the last message that was stored, also if it was removed since.
-    pub(super) async fn last_sequence(&self) -> Result<u64, Failure> {
+    pub(super) async fn last_sequence(&self) -> Result<u64, RequestFailure> {
         Ok(self.counts().await?.last_seq)
     }
 
     /// What the server counts.
-    async fn counts(&self) -> Result<Counts, Failure> {
+    async fn counts(&self) -> Result<StreamCounts, RequestFailure> {
         #[derive(Deserialize)]
         struct Info {
-            state: Counts,
+            state: StreamCounts,
         }
         let (subject, question) = (format!("STREAM.INFO.{}", self.name), json!({}));
         let info: Info = until_answered(|| self.api.ask(&subject, &question)).await?;
@@ -170,7 +179,7 @@ impl Reader {
         filter: &str,
         after: u64,
         limit: usize,
-    ) -> Result<(Vec<StreamMessage>, u64), Failure> {
+    ) -> Result<(Vec<StreamMessage>, u64), RequestFailure> {
         let last = self.counts().await?.last_seq;
         if last <= after {
             return Ok((Vec::new(), after));
@@ -200,7 +209,7 @@ impl Reader {
 
     /// The message at a sequence. That there is none is believed if it is said twice: a leader that was
     /// deposed may say so too.
-    async fn at_if_any(&self, sequence: u64) -> Result<Option<StreamMessage>, Failure> {
+    async fn at_if_any(&self, sequence: u64) -> Result<Option<StreamMessage>, RequestFailure> {
         match self.at(sequence).await? {
             Some(message) => Ok(Some(message)),
             None => self.at(sequence).await,
@@ -208,14 +217,14 @@ impl Reader {
     }
 
     /// The message at a sequence.
-    async fn at(&self, sequence: u64) -> Result<Option<StreamMessage>, Failure> {
+    async fn at(&self, sequence: u64) -> Result<Option<StreamMessage>, RequestFailure> {
         self.api.check_open()?;
         found(until_answered(|| self.stream.raw_message_builder().sequence(sequence).send()).await)
     }
 
     /// What each consumer of this stream has left, by its name: not delivered, and delivered
     /// without an acknowledgement.
-    pub(super) async fn backlogs(&self) -> Result<BTreeMap<String, (u64, u64)>, Failure> {
+    pub(super) async fn backlogs(&self) -> Result<BTreeMap<String, (u64, u64)>, RequestFailure> {
         #[derive(Deserialize)]
         struct Page {
             #[serde(default)]
@@ -248,7 +257,7 @@ impl Reader {
     }
 
     /// Removes the messages whose subjects match.
-    pub(super) async fn purge(&self, filter: &str) -> Result<(), Failure> {
+    pub(super) async fn purge(&self, filter: &str) -> Result<(), RequestFailure> {
         #[derive(Deserialize)]
         struct Purged {}
         let question = json!({ "filter": filter });
@@ -264,8 +273,8 @@ pub(super) fn is_expiry_marker(headers: &HeaderMap) -> bool {
 
 fn found(
     answer: Result<StreamMessage, async_nats::jetstream::stream::RawMessageError>,
-) -> Result<Option<StreamMessage>, Failure> {
-    match answer.map_err(|error| Failure::of_raw_read(&error)) {
+) -> Result<Option<StreamMessage>, RequestFailure> {
+    match answer.map_err(|error| RequestFailure::of_raw_read(&error)) {
         Ok(message) => Ok(Some(message)),
         Err(failure) if failure.is_no_message() => Ok(None),
         Err(failure) => Err(failure),

@@ -15,10 +15,10 @@ use clawnode_proto::{EntityId, Input, Partition, Position, TimerId, Timestamp, s
 use tracing::warn;
 
 use super::{
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     journal::{ROLLUP_SUBJECT, expecting},
     rfc3339,
-    stream::Reader,
+    stream::StreamReader,
 };
 
 /// What errors call it.
@@ -35,23 +35,28 @@ pub(super) struct NatsTimers {
     api: Api,
     prefix: Prefix,
     partitions: u16,
-    reader: Reader,
+    reader: StreamReader,
 }
 
 // === impl NatsTimers ===
 
 impl NatsTimers {
-    pub(super) fn new(api: Api, prefix: Prefix, partitions: u16, reader: Reader) -> Self {
+    pub(super) fn new(api: Api, prefix: Prefix, partitions: u16, reader: StreamReader) -> Self {
         Self { api, prefix, partitions, reader }
     }
 
     /// Stores a timer, under these headers beside its own.
-    async fn store(&self, timer: &Timer, mut headers: HeaderMap) -> Result<Position, Failure> {
+    async fn store(
+        &self,
+        timer: &Timer,
+        mut headers: HeaderMap,
+    ) -> Result<Position, RequestFailure> {
         let partition = timer.input.entity.partition(self.partitions);
         let due = rfc3339::format(timer.due).ok_or_else(|| {
-            Failure::Rejected(format!("{} ms is after the year 9999", timer.due.0))
+            RequestFailure::Rejected(format!("{} ms is after the year 9999", timer.due.0))
         })?;
-        let bytes = timer.input.to_bytes().map_err(|error| Failure::Rejected(error.to_string()))?;
+        let bytes =
+            timer.input.to_bytes().map_err(|error| RequestFailure::Rejected(error.to_string()))?;
         headers.insert(NATS_SCHEDULE, format!("@at {due}"));
         let target = self.prefix.due(partition, timer.input.entity, timer.id);
         headers.insert(NATS_SCHEDULE_TARGET, target);
@@ -132,6 +137,6 @@ fn timer(message: &StreamMessage) -> Option<Timer> {
     Some(Timer { id, due: Timestamp(due), input })
 }
 
-fn store_error(failure: Failure) -> StoreError {
+fn store_error(failure: RequestFailure) -> StoreError {
     failure.of_store(STORE)
 }

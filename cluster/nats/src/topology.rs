@@ -34,7 +34,7 @@ pub(super) const DUE_CONSUMER: &str = "inbox";
 
 /// The names of the streams.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct StreamNames {
     pub(super) journal: String,
     pub(super) inbox: String,
     pub(super) jobs: String,
@@ -45,9 +45,9 @@ pub(super) struct Names {
     pub(super) offers: String,
 }
 
-// === impl Names ===
+// === impl StreamNames ===
 
-impl Names {
+impl StreamNames {
     pub(super) fn new(prefix: &Prefix) -> Self {
         Self {
             journal: prefix.store("JOURNAL"),
@@ -72,7 +72,7 @@ impl Names {
 /// server may leave no markers of what expired either: those are such messages.
 pub(super) fn bucket(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
-        Names::new(prefix).bucket,
+        StreamNames::new(prefix).bucket,
         &prefix.buckets(),
         replicas,
         json!({
@@ -90,7 +90,7 @@ pub(super) fn bucket(prefix: &Prefix, replicas: u8) -> StreamSpec {
 /// credential.
 pub(super) fn birth(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
-        Names::new(prefix).birth,
+        StreamNames::new(prefix).birth,
         &prefix.birth(),
         replicas,
         json!({
@@ -106,7 +106,7 @@ pub(super) fn birth(prefix: &Prefix, replicas: u8) -> StreamSpec {
 /// The stream of the credentials that wait for their nodes. What is delivered is gone.
 pub(super) fn offers(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
-        Names::new(prefix).offers,
+        StreamNames::new(prefix).offers,
         &prefix.offer("*"),
         replicas,
         json!({
@@ -124,7 +124,7 @@ pub(super) fn offers(prefix: &Prefix, replicas: u8) -> StreamSpec {
 /// and may not, ask for anything.
 pub(super) fn offer_consumer(prefix: &Prefix, user: &str, ttl: Duration) -> ConsumerSpec {
     ConsumerSpec {
-        stream: Names::new(prefix).offers,
+        stream: StreamNames::new(prefix).offers,
         name: user.to_owned(),
         config: json!({
             "name": user,
@@ -146,7 +146,7 @@ pub(super) fn streams(
     prefix: &Prefix,
     replicas: u8,
 ) -> (StreamSpec, ConsumerSpec, [StreamSpec; 3]) {
-    let names = Names::new(prefix);
+    let names = StreamNames::new(prefix);
     let (due, input) = prefix.due_to_input();
     let mut timers = StreamSpec::new(
         names.timers.clone(),
@@ -220,7 +220,7 @@ pub(super) fn streams(
 /// The stream of jobs, which clusters born before [`super::birth`] knew of it get later.
 pub(super) fn jobs(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
-        Names::new(prefix).jobs,
+        StreamNames::new(prefix).jobs,
         &prefix.jobs(),
         replicas,
         json!({
@@ -242,7 +242,7 @@ pub(super) fn jobs_consumer(
 ) -> ConsumerSpec {
     let name = capability_token(capability);
     ConsumerSpec {
-        stream: Names::new(prefix).jobs,
+        stream: StreamNames::new(prefix).jobs,
         config: json!({
             "durable_name": name,
             "deliver_policy": "all",
@@ -270,7 +270,7 @@ pub(super) fn partition_consumer(
 ) -> ConsumerSpec {
     let name = format!("p{partition}");
     ConsumerSpec {
-        stream: Names::new(prefix).inbox,
+        stream: StreamNames::new(prefix).inbox,
         config: json!({
             "durable_name": name,
             "deliver_policy": "all",

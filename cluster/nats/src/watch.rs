@@ -25,7 +25,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tracing::debug;
 
 use super::{
-    api::Failure,
+    api::RequestFailure,
     bucket::{NatsBucket, is_gone, time_to_live},
 };
 
@@ -59,7 +59,7 @@ struct Unwatched;
 pub(super) async fn open(
     bucket: NatsBucket,
     prefix: String,
-) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, Failure> {
+) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, RequestFailure> {
     bucket.api.check_open()?;
     let (changes, receiver) = mpsc::channel(CAPACITY);
     let watcher = Watcher { bucket, prefix, known: BTreeMap::new(), due: BTreeSet::new(), changes };
@@ -92,8 +92,8 @@ impl Watcher {
         }
     }
 
-    async fn replay(&self) -> Result<Replay, Failure> {
-        let unknown = |error: String| Failure::Unknown(error);
+    async fn replay(&self) -> Result<Replay, RequestFailure> {
+        let unknown = |error: String| RequestFailure::Unknown(error);
         let config = OrderedConfig {
             // A name, so that the request's subject says what is watched, and permissions can tell.
             name: Some(format!("w{}", ulid::Ulid::generate())),

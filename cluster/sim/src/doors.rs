@@ -26,7 +26,7 @@ use clawnode_local::LocalBus;
 
 use super::{
     Bugs, Faults, Reply, Request, World,
-    doors_driver::{Client, Shared},
+    doors_driver::{WorldClient, WorldDriver},
     doors_inbox::SimInbox,
     doors_jobs::SimJobs,
 };
@@ -53,7 +53,7 @@ pub struct SimDoorsOptions {
 
 /// A world that outlives the processes that use it.
 #[derive(Clone, Debug)]
-pub struct SimStores(Arc<Shared>);
+pub struct SimStores(Arc<WorldDriver>);
 
 impl Default for SimDoorsOptions {
     /// A calm world.
@@ -77,7 +77,7 @@ impl SimStores {
         world.faults = options.faults;
         world.ack_wait = options.ack_wait;
         world.on_demand();
-        Self(Shared::start(world, options.partitions))
+        Self(WorldDriver::start(world, options.partitions))
     }
 
     /// The world's time of day.
@@ -94,7 +94,7 @@ impl SimStores {
 
     /// A new process in front of the world; the one before it is gone, and hears so.
     pub fn open(&self) -> Substrate {
-        let client = Client::enter(&self.0);
+        let client = WorldClient::enter(&self.0);
         let bus = LocalBus::new();
         Substrate {
             journal: Arc::new(SimJournal(client.clone())),
@@ -115,7 +115,7 @@ impl SimStores {
 // === journal ===
 
 #[derive(Debug)]
-struct SimJournal(Client);
+struct SimJournal(WorldClient);
 
 #[async_trait]
 impl Journal for SimJournal {
@@ -175,7 +175,7 @@ impl Journal for SimJournal {
 // === bucket ===
 
 #[derive(Debug)]
-struct SimBucket(Client);
+struct SimBucket(WorldClient);
 
 impl SimBucket {
     async fn change(&self, key: &str, request: Request) -> Result<Position, BucketError> {
@@ -232,7 +232,7 @@ impl Bucket for SimBucket {
 // === timers ===
 
 #[derive(Debug)]
-struct SimTimers(Client);
+struct SimTimers(WorldClient);
 
 #[async_trait]
 impl Timers for SimTimers {
@@ -269,7 +269,7 @@ impl Timers for SimTimers {
 // === blobs ===
 
 #[derive(Debug)]
-struct SimBlobs(Client);
+struct SimBlobs(WorldClient);
 
 #[async_trait]
 impl Blobs for SimBlobs {
@@ -303,7 +303,7 @@ impl Blobs for SimBlobs {
 
 #[derive(Debug)]
 struct SimHealth {
-    client: Client,
+    client: WorldClient,
     bus: LocalBus,
 }
 

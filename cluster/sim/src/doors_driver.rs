@@ -46,10 +46,10 @@ impl Clock for SimClock {
 
 /// A world, and who waits for something of it.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct WorldDriver {
     pub(super) clock: SimClock,
     pub(super) partitions: u16,
-    state: Mutex<State>,
+    state: Mutex<WorldDriverState>,
     pub(super) watchers: Watchers,
     /// Rings when something was asked, or all is over.
     bell: Arc<Notify>,
@@ -58,7 +58,7 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct WorldDriverState {
     pub(super) world: Stores,
     /// The process that has the doors now, if any.
     process: Option<ProcessId>,
@@ -79,26 +79,26 @@ struct JobLine {
 
 /// One process's access.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct WorldClient {
+    pub(super) shared: Arc<WorldDriver>,
     process: ProcessId,
 }
 
 /// A place in the line for deliveries of a partition; dropping it leaves the line.
-pub(super) struct Place<'a> {
-    client: &'a Client,
+pub(super) struct PullPlace<'a> {
+    client: &'a WorldClient,
     partition: Partition,
 }
 
 /// A place in the line for jobs of a capability; dropping it leaves the line.
 pub(super) struct JobPlace<'a> {
-    client: &'a Client,
+    client: &'a WorldClient,
     capability: &'a Capability,
     bell: Arc<Notify>,
 }
 
 /// Steps the world until nobody has it any more.
-async fn drive(shared: Weak<Shared>, bell: Arc<Notify>) {
+async fn drive(shared: Weak<WorldDriver>, bell: Arc<Notify>) {
     loop {
         let next = {
             let Some(shared) = shared.upgrade() else { return };
@@ -116,16 +116,16 @@ async fn drive(shared: Weak<Shared>, bell: Arc<Notify>) {
     }
 }
 
-// === impl Shared ===
+// === impl WorldDriver ===
 
-impl Shared {
+impl WorldDriver {
     /// Must be called within a runtime.
     pub(super) fn start(world: Stores, partitions: u16) -> Arc<Self> {
         let bell = Arc::new(Notify::new());
         let shared = Arc::new(Self {
             clock: SimClock::new(world.now()),
             partitions,
-            state: Mutex::new(State {
+            state: Mutex::new(WorldDriverState {
                 world,
                 process: None,
                 processes: 0,
@@ -142,12 +142,12 @@ impl Shared {
         shared
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, WorldDriverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Steps the world to the present, and hands out what happened.
-    fn catch_up(&self, state: &mut State) {
+    fn catch_up(&self, state: &mut WorldDriverState) {
         while let Some((_, happening)) = state.world.step_until(self.clock.now()) {
             match happening {
                 Happening::Answer(ticket, reply) => {
@@ -183,7 +183,7 @@ impl Shared {
     }
 
     /// The doors' process is gone, as if it had died.
-    fn leave(state: &mut State) {
+    fn leave(state: &mut WorldDriverState) {
         if let Some(process) = state.process.take() {
             state.world.kill(process);
         }
@@ -200,20 +200,20 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for WorldDriver {
     fn drop(&mut self) {
         self.bell.notify_one();
     }
 }
 
-// === impl Client ===
+// === impl WorldClient ===
 
-impl Client {
+impl WorldClient {
     /// A new process takes the doors; the one before it is gone.
-    pub(super) fn enter(shared: &Arc<Shared>) -> Self {
+    pub(super) fn enter(shared: &Arc<WorldDriver>) -> Self {
         let mut state = shared.lock();
         shared.catch_up(&mut state);
-        Shared::leave(&mut state);
+        WorldDriver::leave(&mut state);
         state.processes += 1;
         let process = ProcessId::from_u128(state.processes);
         state.process = Some(process);
@@ -225,14 +225,17 @@ impl Client {
     pub(super) fn close(&self) {
         let mut state = self.shared.lock();
         if state.process == Some(self.process) {
-            Shared::leave(&mut state);
+            WorldDriver::leave(&mut state);
             self.shared.watchers.close();
             self.shared.arrivals.iter().for_each(Notify::notify_waiters);
         }
     }
 
     /// The state at present, unless this process has ended.
-    pub(super) fn present(&self, store: &'static str) -> Result<MutexGuard<'_, State>, StoreError> {
+    pub(super) fn present(
+        &self,
+        store: &'static str,
+    ) -> Result<MutexGuard<'_, WorldDriverState>, StoreError> {
         let mut state = self.shared.lock();
         if state.process != Some(self.process) {
             let detail = "the process ended".to_owned();
@@ -288,12 +291,16 @@ impl Client {
         }
     }
 
-    fn line_up(&self, store: &'static str, partition: Partition) -> Result<Place<'_>, StoreError> {
+    fn line_up(
+        &self,
+        store: &'static str,
+        partition: Partition,
+    ) -> Result<PullPlace<'_>, StoreError> {
         let mut state = self.present(store)?;
         *state.waiting.entry(partition).or_default() += 1;
         state.world.pull(partition);
         self.shared.bell.notify_one();
-        Ok(Place { client: self, partition })
+        Ok(PullPlace { client: self, partition })
     }
 
     /// What arrived first, unless it arrived so long ago that it comes again.
@@ -324,7 +331,7 @@ impl Client {
     }
 }
 
-impl Client {
+impl WorldClient {
     /// The next job of a capability.
     pub(super) async fn next_job(
         &self,
@@ -396,7 +403,7 @@ impl Drop for JobPlace<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for PullPlace<'_> {
     fn drop(&mut self) {
         let mut state = self.client.shared.lock();
         if state.process != Some(self.client.process) {

@@ -5,27 +5,27 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AckHandle, Consumer, Delivery, Inbox, StoreError, Waiting, inbox::RANK_MAX,
+    AckHandle, Consumer, Delivery, Inbox, StoreError, WaitingInput, inbox::RANK_MAX,
 };
 use clawnode_proto::{EntityId, Input, Partition, Position};
 
-use super::{Delivered, Reply, Request, Token, doors::stray, doors_driver::Client};
+use super::{Delivered, Reply, Request, Token, doors::stray, doors_driver::WorldClient};
 
 const STORE: &str = "simulated inbox";
 
 /// Inboxes of a world.
 #[derive(Debug)]
-pub(super) struct SimInbox(pub(super) Client);
+pub(super) struct SimInbox(pub(super) WorldClient);
 
 /// Pulls one partition.
 struct SimConsumer {
-    client: Client,
+    client: WorldClient,
     partition: Partition,
 }
 
 /// Answers one delivery.
 struct SimHandle {
-    client: Client,
+    client: WorldClient,
     token: Token,
 }
 
@@ -39,13 +39,17 @@ impl Inbox for SimInbox {
         }
     }
 
-    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
+    async fn read(
+        &self,
+        entity: EntityId,
+        after: Position,
+    ) -> Result<Vec<WaitingInput>, StoreError> {
         let inputs = match self.0.ask(STORE, Request::Inbox(entity, after)).await? {
             Reply::Waiting(inputs) => inputs,
             other => return Err(stray(STORE, &other)),
         };
         let waiting = |(position, input): (Position, Input)| {
-            Ok(Waiting { position, bytes: encoded(&input)? })
+            Ok(WaitingInput { position, bytes: encoded(&input)? })
         };
         inputs.into_iter().map(waiting).collect()
     }

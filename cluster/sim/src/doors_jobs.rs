@@ -7,23 +7,23 @@ use bytes::Bytes;
 use clawnode_cluster::{AckHandle, JobConsumer, JobDelivery, Jobs, StoreError, jobs::encode};
 use clawnode_proto::{Capability, job::Job};
 
-use super::{JobDelivered, JobToken, Reply, Request, doors::stray, doors_driver::Client};
+use super::{JobDelivered, JobToken, Reply, Request, doors::stray, doors_driver::WorldClient};
 
 const STORE: &str = "simulated jobs";
 
 /// Jobs of a world.
 #[derive(Debug)]
-pub(super) struct SimJobs(pub(super) Client);
+pub(super) struct SimJobs(pub(super) WorldClient);
 
 /// Takes jobs of one capability.
 struct SimJobConsumer {
-    client: Client,
+    client: WorldClient,
     capability: Capability,
 }
 
 /// Answers one delivery.
 struct SimJobHandle {
-    client: Client,
+    client: WorldClient,
     token: JobToken,
 }
 

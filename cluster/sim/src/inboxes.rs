@@ -11,7 +11,7 @@ use super::STALE_MOST;
 pub struct Token(pub Position);
 
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct SimWaitingInput {
     pub(super) input: Input,
     pub(super) put_at: u64,
     pub(super) removed_at: Option<u64>,
@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 /// All inboxes, in stream order.
 #[derive(Debug, Default)]
 pub(super) struct Inboxes {
-    all: BTreeMap<Position, Waiting>,
+    all: BTreeMap<Position, SimWaitingInput>,
     by_entity: BTreeMap<EntityId, Vec<Position>>,
     /// How many wait for an entity, if any do.
     waiting: BTreeMap<EntityId, usize>,
@@ -42,8 +42,14 @@ impl Inboxes {
         let count = self.waiting.entry(input.entity).or_insert(0);
         *count += 1;
         let foremost = *count == 1;
-        let waiting =
-            Waiting { input, put_at: at, removed_at: None, due: at, deliveries: 0, foremost };
+        let waiting = SimWaitingInput {
+            input,
+            put_at: at,
+            removed_at: None,
+            due: at,
+            deliveries: 0,
+            foremost,
+        };
         self.all.insert(position, waiting);
         position
     }
@@ -57,7 +63,7 @@ impl Inboxes {
         }
     }
 
-    fn forget(&mut self, position: Position) -> Option<Waiting> {
+    fn forget(&mut self, position: Position) -> Option<SimWaitingInput> {
         let waiting = self.all.remove(&position)?;
         let entity = waiting.input.entity;
         if let Some(positions) = self.by_entity.get_mut(&entity) {
@@ -79,7 +85,7 @@ impl Inboxes {
     }
 
     /// The input, if it still waits.
-    pub(super) fn get_mut(&mut self, position: Position) -> Option<&mut Waiting> {
+    pub(super) fn get_mut(&mut self, position: Position) -> Option<&mut SimWaitingInput> {
         self.all.get_mut(&position).filter(|waiting| waiting.removed_at.is_none())
     }
 

@@ -19,7 +19,7 @@ use super::{
 };
 
 #[derive(Debug)]
-struct Waiting {
+struct SimWaitingJob {
     job: Job,
     /// Not delivered again before.
     due: u64,
@@ -31,7 +31,7 @@ struct Waiting {
 /// All jobs, in stream order.
 #[derive(Debug, Default)]
 pub(super) struct JobQueue {
-    all: BTreeMap<Position, Waiting>,
+    all: BTreeMap<Position, SimWaitingJob>,
     places: BTreeMap<(Capability, JobId), Position>,
     /// Who asked for a job, in this order, once for each that they asked for.
     pulls: BTreeMap<Capability, VecDeque<ProcessId>>,
@@ -51,13 +51,13 @@ impl JobQueue {
         let position = Position(self.last);
         self.places.insert(place, position);
         let old = Timestamp(at).plus(JOB_AGE_MAX).0;
-        self.all.insert(position, Waiting { job, due: at, deliveries: 0, old });
+        self.all.insert(position, SimWaitingJob { job, due: at, deliveries: 0, old });
         Some(position)
     }
 
     /// Removes a job, if it still waits.
     pub(super) fn remove(&mut self, position: Position) -> Option<Job> {
-        let Waiting { job, .. } = self.all.remove(&position)?;
+        let SimWaitingJob { job, .. } = self.all.remove(&position)?;
         self.places.remove(&(job.capability.clone(), job.id));
         Some(job)
     }
@@ -75,7 +75,7 @@ impl JobQueue {
 
     /// The first job of a capability that can be delivered now.
     fn ready(&self, capability: &Capability, now: u64) -> Option<Position> {
-        let is_ready = |one: &Waiting| one.job.capability == *capability && one.due <= now;
+        let is_ready = |one: &SimWaitingJob| one.job.capability == *capability && one.due <= now;
         self.all.iter().find(|(_, one)| is_ready(one)).map(|(position, _)| *position)
     }
 }

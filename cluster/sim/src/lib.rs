@@ -20,10 +20,10 @@ mod faults;
 mod inboxes;
 mod jobs;
 mod journals;
+mod key_values;
 mod lanes;
 mod request;
 mod schedule;
-mod shelf;
 mod sync;
 mod world;
 

@@ -47,7 +47,7 @@ pub struct Membership {
 }
 
 /// What it knows and has under way; forgotten when it is started again.
-struct Life {
+struct MembershipRun {
     state: State,
     /// At most one request for each process.
     asked: JoinSet<(ProcessId, Probed)>,
@@ -85,7 +85,7 @@ impl Membership {
             }
         };
         let mut partings = bus.partings();
-        let mut life = Life {
+        let mut life = MembershipRun {
             state: State::new(self.me, self.options.clone(), Instant::now()),
             asked: JoinSet::new(),
             beaten: None,
@@ -117,7 +117,7 @@ impl Membership {
     }
 
     /// Does what follows from what was heard.
-    async fn act(&self, life: &mut Life) {
+    async fn act(&self, life: &mut MembershipRun) {
         let now = Instant::now();
         life.state.attached(now, self.substrate.bus.attached());
         if life.due.is_some_and(|due| due <= now) {
@@ -169,9 +169,9 @@ impl std::fmt::Debug for Membership {
     }
 }
 
-// === impl Life ===
+// === impl MembershipRun ===
 
-impl Life {
+impl MembershipRun {
     fn wake(&self) -> Instant {
         let wake = self.state.wake(Instant::now());
         self.due.map_or(wake, |due| due.min(wake))

@@ -42,13 +42,13 @@ pub struct Ready {
 impl Ready {
     /// Of a node that does not serve yet.
     pub(super) fn soon(process: ProcessId, model: &str, substrate: &Substrate) -> Self {
-        let ground = substrate.health.describe();
+        let storage = substrate.health.describe();
         Self {
             url: String::new(),
             process,
             token: None,
             banner: vec![
-                format!("clawnode {} on {ground}", env!("CARGO_PKG_VERSION")),
+                format!("clawnode {} on {storage}", env!("CARGO_PKG_VERSION")),
                 format!("model {model}"),
             ],
             model: model.to_owned(),

@@ -13,7 +13,7 @@ use crate::{
     local::{NodeFile, Secret, ensure_token},
     node::{
         backend::NodeBackend,
-        overview::Node,
+        overview::NodeInfo,
         panic::Switch,
         serving::{advertised, gateway_options, refused},
     },
@@ -59,10 +59,10 @@ impl Wired {
     /// What answers clients.
     fn backend(&self) -> NodeBackend {
         let base = &self.base;
-        let mcp = self.mcp.door(base.members.clone(), Arc::clone(&self.saying));
-        let (saying, model) = (Arc::clone(&self.saying), self.model.clone());
+        let mcp = self.mcp.door(base.members.clone(), Arc::clone(&self.heartbeat_source));
+        let (heartbeat_source, model) = (Arc::clone(&self.heartbeat_source), self.model.clone());
         let members = base.members.clone();
-        let node = Node::new(&self.context, saying, model, members, &self.operations);
+        let node = NodeInfo::new(&self.context, heartbeat_source, model, members, &self.operations);
         let sessions = Sessions::new(base.substrate.clone(), Arc::clone(&base.clock));
         let sessions = sessions.writing(Arc::clone(&self.agreed));
         let switch = Switch::new(&base.substrate, &base.door, &self.operations.feed);

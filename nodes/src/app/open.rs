@@ -21,12 +21,12 @@ use crate::{
     local::Secret,
     node::{
         base::NodeBase,
-        ground::{self, Opening},
         hooks,
         models::{Answering, answering},
         panic,
         plugins::Plugins,
-        standing::Standing,
+        status::NodeStatus,
+        storage::{self, Opening},
     },
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Opened {
     /// Who answers.
     pub(super) answering: Answering,
     /// Whether the process takes work.
-    pub(super) standing: Arc<Standing>,
+    pub(super) node_status: Arc<NodeStatus>,
     /// What time it is, by the heartbeats of all.
     pub(super) cluster_clock: Arc<ClusterClock>,
     /// Where `base.members` comes from.
@@ -59,12 +59,12 @@ pub(super) async fn open(
     let hooks = hooks::open(&loaded)?;
     let plugins = Plugins::load(&loaded.config).await;
     let opening = Opening { process, roles: &roles, join: join.as_ref() };
-    let (answering, ground) = tokio::try_join!(
+    let (answering, storage) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock, plugins, hooks),
-        ground::open(&loaded, opening, &clock)
+        storage::open(&loaded, opening, &clock)
     )?;
     hooks::remember(&loaded);
-    let (substrate, control) = (ground.substrate, ground.control);
+    let (substrate, control) = (storage.substrate, storage.control);
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
     let door = panic::open(&substrate).await?;
@@ -78,9 +78,9 @@ pub(super) async fn open(
         return Err(failure.into());
     }
     let bucket = Arc::clone(&substrate.bucket);
-    let standing = Standing::new(stop, &loaded.config.node, door.clone(), bucket);
+    let node_status = NodeStatus::new(stop, &loaded.config.node, door.clone(), bucket);
     let (view, members) = watch::channel(Members::default());
     let base = NodeBase { process, roles, substrate, clock, members, door, supervisor };
     let loaded = Arc::new(loaded);
-    Ok(Opened { loaded, base, answering, standing, cluster_clock, view, control })
+    Ok(Opened { loaded, base, answering, node_status, cluster_clock, view, control })
 }

@@ -17,7 +17,7 @@ use crate::{
     config::Config,
     failure::{Exit, Failure},
     host,
-    node::{ground, standing::Standing},
+    node::{status::NodeStatus, storage},
     watchdog::Watchdog,
 };
 
@@ -27,7 +27,7 @@ struct Ends {
     health: Arc<dyn Health>,
     /// The local store's word on its own health; none on NATS.
     control: Option<LocalControl>,
-    standing: Arc<Standing>,
+    node_status: Arc<NodeStatus>,
 }
 
 /// Runs a node until `stop`; returns once everything is stored and let go.
@@ -42,7 +42,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
         supervisor: opened.base.supervisor.clone(),
         health: Arc::clone(&opened.base.substrate.health),
         control: opened.control.take(),
-        standing: Arc::clone(&opened.standing),
+        node_status: Arc::clone(&opened.node_status),
     };
     let (running, told) = match Box::pin(start(opened)).await {
         Ok(started) => started,
@@ -65,11 +65,11 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     tokio::select! {
         () = stop.cancelled() => {
             Box::pin(running.stop()).await;
-            ends.standing.misfit().map_or(Ok(()), |misfit| Err(misfit.into()))
+            ends.node_status.misfit().map_or(Ok(()), |misfit| Err(misfit.into()))
         }
         lost = ends.health.lost() => {
             error!(?lost, "the bus is lost; the process ends");
-            Err(ground::lost(lost).into())
+            Err(storage::lost(lost).into())
         }
         why = fatal => {
             error!(why, "the store has failed; the process ends");

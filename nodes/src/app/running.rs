@@ -13,11 +13,11 @@ use crate::{
     failure::Failure,
     node::{
         base::NodeBase,
-        greet::{self, Saying},
         mcp::McpServers,
         operate::Operations,
-        standing::Standing,
+        status::NodeStatus,
         tools::NodeTools,
+        version_check::{self, HeartbeatSource},
     },
 };
 
@@ -26,8 +26,8 @@ pub(super) struct Running {
     base: NodeBase,
     worker: Option<Worker>,
     gateway: Option<OpenGateway>,
-    standing: Arc<Standing>,
-    saying: Saying,
+    node_status: Arc<NodeStatus>,
+    heartbeat_source: HeartbeatSource,
     shutdown: CancellationToken,
     operations: Operations,
     mcp: McpServers,
@@ -49,9 +49,19 @@ impl Wired {
         }
         // Last: a node that cannot start must not have claimed sessions and begun calls.
         let worker = self.take_part().await?;
-        let Self { base, standing, saying, shutdown, operations, mcp, tools, .. } = self;
-        let running =
-            Running { base, worker, gateway, standing, saying, shutdown, operations, mcp, tools };
+        let Self { base, node_status, heartbeat_source, shutdown, operations, mcp, tools, .. } =
+            self;
+        let running = Running {
+            base,
+            worker,
+            gateway,
+            node_status,
+            heartbeat_source,
+            shutdown,
+            operations,
+            mcp,
+            tools,
+        };
         Ok((running, ready))
     }
 }
@@ -62,9 +72,9 @@ impl Running {
     /// Drains: nothing new, running calls end, every entity is handed over, everything is stored.
     pub(super) async fn stop(self) {
         info!("draining");
-        self.standing.drains();
+        self.node_status.drains();
         self.shutdown.cancel();
-        let runner = self.standing.jobs().peek(Clone::clone);
+        let runner = self.node_status.jobs().peek(Clone::clone);
         let jobs = async {
             if let Some(runner) = runner {
                 runner.drain().await;
@@ -87,7 +97,7 @@ impl Running {
         let substrate = &self.base.substrate;
         self.operations.feed.tell_now(substrate, EventBody::NodeLeft).await;
         self.base.supervisor.stop().await;
-        greet::farewell(substrate, &self.saying).await;
+        version_check::farewell(substrate, &self.heartbeat_source).await;
         substrate.health.close().await;
         if let Some(announced) = announced {
             announced.remove();

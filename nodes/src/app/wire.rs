@@ -26,15 +26,15 @@ use crate::{
     failure::Failure,
     node::{
         base::NodeBase,
-        greet::{self, HeartbeatParts, Saying},
         load::Gauges,
         mcp::McpServers,
         models::CurrentModels,
         operate::Operations,
         panic,
         reload::Reloaded,
-        standing::Standing,
+        status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
+        version_check::{self, HeartbeatParts, HeartbeatSource},
     },
     telemetry,
 };
@@ -43,7 +43,7 @@ use crate::{
 pub(super) struct Wired {
     pub(super) loaded: Arc<Loaded>,
     pub(super) base: NodeBase,
-    pub(super) standing: Arc<Standing>,
+    pub(super) node_status: Arc<NodeStatus>,
     pub(super) cluster_clock: Arc<ClusterClock>,
     /// Where `base.members` comes from.
     pub(super) view: watch::Sender<Members>,
@@ -65,7 +65,7 @@ pub(super) struct Wired {
     /// Where clients reach it, once it serves.
     pub(super) reached: Arc<OnceLock<String>>,
     /// What it says of itself.
-    pub(super) saying: Saying,
+    pub(super) heartbeat_source: HeartbeatSource,
     /// The newest version of inputs that all nodes can read.
     pub(super) agreed: Arc<AtomicU16>,
     /// Cancelled when nothing new is to begin.
@@ -79,7 +79,7 @@ pub(super) struct Wired {
 impl Opened {
     /// Makes every part, and asks the cluster whether the node fits.
     pub(super) async fn wire(self) -> Result<Wired, Failure> {
-        let Self { loaded, base, answering, standing, cluster_clock, view, control: _ } = self;
+        let Self { loaded, base, answering, node_status, cluster_clock, view, control: _ } = self;
         let config = &loaded.config;
         let mcp = McpServers::open(&loaded, &base).await?;
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
@@ -104,32 +104,32 @@ impl Opened {
             link: Arc::new(telemetry::set_parent),
             feed: feed.clone(),
         });
-        let context = Arc::new(context(&loaded, &base, &standing, runner).await?);
+        let context = Arc::new(context(&loaded, &base, &node_status, runner).await?);
         let (gauges, reached) = (Gauges::default(), Arc::new(OnceLock::new()));
-        let saying = greet::saying(HeartbeatParts {
+        let heartbeat_source = version_check::heartbeat_source(HeartbeatParts {
             node: config.node.name.clone(),
             roles: base.roles.clone(),
             context: Arc::clone(&context),
             agents: agents.clone(),
             available: tools.available(),
             hosts: mcp.hosts(),
-            standing: Arc::clone(&standing),
+            node_status: Arc::clone(&node_status),
             gauges: gauges.clone(),
             reached: Arc::clone(&reached),
         });
-        greet::join(&base.substrate, &saying, &cluster_clock).await?;
+        version_check::join(&base.substrate, &heartbeat_source, &cluster_clock).await?;
         let (pins, agents_kept, routes_kept) = (mcp.pins(), agents.clone(), Arc::clone(&routes));
         let reloaded =
             Reloaded { agents: agents_kept, routes: routes_kept, models, pins, plugins, hooks };
         follow_load(&base, &agents, &gauges, &hub).await?;
-        follow_files(&base, &loaded, &standing, reloaded).await?;
-        let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&saying));
+        follow_files(&base, &loaded, &node_status, reloaded).await?;
+        let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
         let (supervisor, stopping) = (base.supervisor.clone(), shutdown.clone());
         let operations = Operations::new(feed, heartbeat, supervisor, agents.clone(), stopping);
         Ok(Wired {
             loaded,
             base,
-            standing,
+            node_status,
             cluster_clock,
             view,
             announcer: Announcer::default(),
@@ -143,7 +143,7 @@ impl Opened {
             context,
             gauges,
             reached,
-            saying,
+            heartbeat_source,
             shutdown,
             operations,
         })
@@ -154,7 +154,7 @@ impl Opened {
 async fn context(
     loaded: &Loaded,
     base: &NodeBase,
-    standing: &Standing,
+    node_status: &NodeStatus,
     runner: SessionRunner,
 ) -> Result<Context, Failure> {
     if base.substrate.shared && base.is_worker() {
@@ -170,15 +170,15 @@ async fn context(
         substrate: base.substrate.clone(),
         clock,
         kinds: Kinds::default().with::<Session>(Arc::new(runner), machine_options(loaded)),
-        version: greet::version(loaded.env())?,
+        version: version_check::version(loaded.env())?,
         activations: AtomicU64::new(1),
         resident: AtomicU64::new(0),
-        speaks: greet::speaks(loaded.env())?,
+        speaks: version_check::speaks(loaded.env())?,
         peers: base.members.clone(),
         lacks: Lacks::default(),
         probations: Probations::default(),
         places: Places::new(loaded.config.session.max_active),
-        cordoned: Arc::clone(standing.cordoned()),
+        cordoned: Arc::clone(node_status.cordoned()),
     })
 }
 
@@ -186,7 +186,7 @@ fn machine_options(loaded: &Loaded) -> MachineOptions {
     let config = &loaded.config;
     MachineOptions {
         #[cfg(feature = "test-util")]
-        hides: greet::hides(loaded.env()),
+        hides: version_check::hides(loaded.env()),
         passivate_after: config.session.passivate_after,
         snapshot_every: u64::from(config.session.snapshot_every),
         ..MachineOptions::default()
@@ -209,10 +209,10 @@ async fn follow_load(
 async fn follow_files(
     base: &NodeBase,
     loaded: &Loaded,
-    standing: &Arc<Standing>,
+    node_status: &Arc<NodeStatus>,
     reloaded: Reloaded,
 ) -> Result<(), Failure> {
-    let (watched, standing) = (loaded.clone(), Arc::clone(standing));
-    let reload = move || reloaded.clone().follow(watched.clone(), Arc::clone(&standing));
+    let (watched, node_status) = (loaded.clone(), Arc::clone(node_status));
+    let reload = move || reloaded.clone().follow(watched.clone(), Arc::clone(&node_status));
     base.supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
 }

@@ -10,7 +10,7 @@ use clawnode_kernel::driver::{Worker, WorkerOptions, answer_requests};
 use super::{run::unspawned, wire::Wired};
 use crate::{
     failure::Failure,
-    node::{greet, scan::Follow, sweep, tools, usage},
+    node::{scan::PartitionFollower, sweep, tools, usage, version_check},
 };
 
 impl Wired {
@@ -36,14 +36,15 @@ impl Wired {
     /// Runs tool calls, and keeps what they say.
     async fn take_jobs(&self) -> Result<(), Failure> {
         let (base, tools) = (&self.base, self.tools.clone());
-        let rank = tools::ranked(base.process, Arc::clone(&self.saying), base.members.clone());
+        let rank =
+            tools::ranked(base.process, Arc::clone(&self.heartbeat_source), base.members.clone());
         let runner = tools::runner(&self.loaded.config, &self.context, tools.available(), rank);
         let keep = move || tools.clone().keep();
         base.supervisor.adopt_task("worker.executors", keep).await.map_err(unspawned)?;
         let archive = runner.archive.clone();
         let sweep = move || archive.clone().keep();
         base.supervisor.adopt_task("worker.archive", sweep).await.map_err(unspawned)?;
-        let current = self.standing.jobs().clone();
+        let current = self.node_status.jobs().clone();
         let jobs = move || tools::run(runner.clone(), current.clone());
         base.supervisor.adopt_task("worker.jobs", jobs).await.map_err(unspawned)
     }
@@ -56,7 +57,7 @@ impl Wired {
         let sessions = Sessions::new(base.substrate.clone(), Arc::clone(&context.clock));
         let sessions = sessions.writing(Arc::clone(&self.agreed));
         let frames = Arc::new(self.hub.clone());
-        let orders = Arc::clone(&self.standing);
+        let orders = Arc::clone(&self.node_status);
         let spawned = Worker::spawn(context, frames, orders, options, &base.supervisor);
         let worker = spawned.await.map_err(unspawned)?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
@@ -68,7 +69,7 @@ impl Wired {
     /// Without a worker, answers what other nodes ask of this process.
     async fn answer_others(&self) -> Result<(), Failure> {
         let (context, frames) = (Arc::clone(&self.context), Arc::new(self.hub.clone()));
-        let orders = Arc::clone(&self.standing);
+        let orders = Arc::clone(&self.node_status);
         let answers =
             move || answer_requests(Arc::clone(&context), None, frames.clone(), orders.clone());
         self.base.supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)
@@ -82,22 +83,30 @@ impl Wired {
             me: base.process,
             options: self.loaded.config.cluster.membership(),
             clock: Arc::clone(&self.cluster_clock),
-            heartbeat: Arc::clone(&self.saying),
+            heartbeat: Arc::clone(&self.heartbeat_source),
             view: self.view.clone(),
             announcer: self.announcer.clone(),
         };
         let part = move || part.clone().run();
         base.supervisor.adopt_task("membership", part).await.map_err(unspawned)?;
-        let (saying, announcer) = (Arc::clone(&self.saying), self.announcer.clone());
-        let (standing, heard) = (Arc::clone(&self.standing), base.members.clone());
+        let (heartbeat_source, announcer) =
+            (Arc::clone(&self.heartbeat_source), self.announcer.clone());
+        let (node_status, heard) = (Arc::clone(&self.node_status), base.members.clone());
         let agreed = Arc::clone(&self.agreed);
         let greet = move || {
-            let (saying, standing) = (Arc::clone(&saying), Arc::clone(&standing));
-            greet::run(announcer.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
+            let (heartbeat_source, node_status) =
+                (Arc::clone(&heartbeat_source), Arc::clone(&node_status));
+            version_check::run(
+                announcer.clone(),
+                heartbeat_source,
+                node_status,
+                Arc::clone(&agreed),
+                heard.clone(),
+            )
         };
         base.supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
         if let Some(worker) = worker {
-            let follow = Follow {
+            let follow = PartitionFollower {
                 substrate: base.substrate.clone(),
                 me: base.process,
                 worker: worker.clone(),

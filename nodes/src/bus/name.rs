@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    fn ground() -> (tempfile::TempDir, Substrate) {
+    fn storage() -> (tempfile::TempDir, Substrate) {
         let dir = tempfile::tempdir().unwrap();
         let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
         options.head_room = 0;
@@ -242,7 +242,7 @@ mod tests {
     /// They all start in the same moment, and then another one does.
     #[tokio::test]
     async fn nodes_that_start_together_are_called_otherwise() {
-        let (_dir, substrate) = ground();
+        let (_dir, substrate) = storage();
         let names = || numbered(&host()).collect::<Vec<_>>();
         let process = ProcessId::from_u128;
         let (one, two, three) = tokio::join!(

@@ -14,7 +14,7 @@ use std::{
 
 use clawnode_cluster::{Clock, Substrate, SystemClock};
 use clawnode_nats::{
-    Birth, Known, NatsOptions, Restored,
+    Birth, KnownCluster, NatsOptions, RestoredStream,
     auth::{
         Authority, AuthorityError, BusRole, BusServer, JoinToken, Pushed, offer, push,
         server_config,
@@ -206,7 +206,7 @@ impl Operator {
         let options = self.cluster_options(config, birth)?;
         let opened = connect(options).await.map_err(|error| unconnected(&error))?;
         if let Some(cluster) = opened.health.cluster()
-            && self.authority.remember(Known { cluster, partitions: opened.partitions })
+            && self.authority.remember(KnownCluster { cluster, partitions: opened.partitions })
         {
             self.save()?;
         }
@@ -262,7 +262,7 @@ impl Operator {
     }
 
     /// Brings back what was kept, but for what was stored in the last `without`.
-    pub async fn restore(&self, without: Duration) -> Result<Vec<Restored>, StartError> {
+    pub async fn restore(&self, without: Duration) -> Result<Vec<RestoredStream>, StartError> {
         let restored = restore(&self.keeper_options()?, without).await;
         restored.map_err(|error| unconnected(&error))
     }

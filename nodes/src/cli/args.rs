@@ -78,7 +78,7 @@ pub(super) struct Cli {
     /// Start a node with these roles, as `clawnode run` does: gateway (serves clients), worker (owns
     /// sessions), or both
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ROLE")]
-    pub role: Vec<Role>,
+    pub role: Vec<RoleArg>,
     #[command(flatten)]
     pub join: up::JoinArgs,
     #[command(flatten)]
@@ -154,7 +154,7 @@ pub(super) enum Format {
 
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(super) enum Role {
+pub(super) enum RoleArg {
     // Serves clients.
     Gateway,
     // Owns sessions.
@@ -260,11 +260,11 @@ pub(super) enum Command {
     Verify(verify::VerifyArgs),
 }
 
-impl From<Role> for NodeRole {
-    fn from(role: Role) -> Self {
+impl From<RoleArg> for NodeRole {
+    fn from(role: RoleArg) -> Self {
         match role {
-            Role::Gateway => Self::Gateway,
-            Role::Worker => Self::Worker,
+            RoleArg::Gateway => Self::Gateway,
+            RoleArg::Worker => Self::Worker,
         }
     }
 }

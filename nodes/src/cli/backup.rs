@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     failure::{Exit, Failure},
-    keeping,
+    offline_commands,
 };
 
 /// What `backup --help` ends with.
@@ -46,13 +46,13 @@ pub(super) struct RestoreArgs {
 
 /// `backup`.
 pub(super) async fn backup(args: BackupArgs, context: &Context) -> Result<Exit, Failure> {
-    let done = keeping::backup(&context.loaded.config, &args.file).await?;
+    let done = offline_commands::backup(&context.loaded.config, &args.file).await?;
     report(context, "wrote", &done)
 }
 
 /// `restore`.
 pub(super) async fn restore(args: RestoreArgs, context: &Context) -> Result<Exit, Failure> {
-    let done = keeping::restore(&context.loaded.config, &args.file).await?;
+    let done = offline_commands::restore(&context.loaded.config, &args.file).await?;
     report(context, "restored from", &done)
 }
 

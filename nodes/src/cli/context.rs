@@ -11,8 +11,8 @@ use crate::{
     client::{Client, ClientError, Gateways, Target},
     config::{Env, Loaded, Sources, env, load},
     failure::{Exit, Failure},
-    keeping,
     node::offline::Directory,
+    offline_commands,
 };
 
 /// What every command is given.
@@ -27,7 +27,7 @@ pub(super) struct Context {
 }
 
 /// Where a command reads: a running node, or the directory itself.
-pub(super) enum Door {
+pub(super) enum DataSource {
     Node(Client),
     Directory(Box<Directory>),
 }
@@ -80,12 +80,12 @@ impl Context {
     }
 
     /// The running node; without one, the data directory, opened read-only.
-    pub(super) async fn door(&self) -> Result<Door, Failure> {
+    pub(super) async fn door(&self) -> Result<DataSource, Failure> {
         if let Some(client) = self.running().await? {
-            return Ok(Door::Node(client));
+            return Ok(DataSource::Node(client));
         }
-        let directory = keeping::open_read_only(&self.loaded.config).await?;
-        Ok(Door::Directory(Box::new(directory)))
+        let directory = offline_commands::open_read_only(&self.loaded.config).await?;
+        Ok(DataSource::Directory(Box::new(directory)))
     }
 
     /// The gateways that are meant, at the first that answers if there are several.
@@ -112,7 +112,7 @@ impl Context {
     }
 }
 
-impl Door {
+impl DataSource {
     /// Calls a method of whichever it is.
     pub(super) async fn call<T: DeserializeOwned>(
         &self,

@@ -65,12 +65,12 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
     let gateways = context.reached().await?;
     let first = EventsParams { limit: Some(args.last.max(1)), ..EventsParams::default() };
     let mut page = read(gateways.current(), &first).await?;
-    let mut place = Place::default();
+    let mut place = FeedCursor::default();
     place.moved(gateways.current().url(), &mut page);
     if args.last == 0 {
         page.events.clear();
     }
-    let mut told = Told::default();
+    let mut told = PrintedEvents::default();
     told.learn(gateways.current(), &page, context.out).await;
     told.print(context.out, &page)?;
     if !args.follow {
@@ -98,7 +98,7 @@ pub(super) async fn read(client: &Client, params: &EventsParams) -> Result<FeedV
 /// How far somebody has read. Each gateway has numbers of its own, so whoever comes to another one
 /// knows what was read by the events themselves.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct FeedCursor {
     /// Whose number it is.
     gateway: String,
     after: u64,
@@ -106,7 +106,7 @@ pub(super) struct Place {
     read: VecDeque<ClusterEvent>,
 }
 
-impl Place {
+impl FeedCursor {
     /// What to ask this gateway for.
     pub(super) fn next(&self, gateway: &str, limit: u32, wait_ms: Option<u32>) -> EventsParams {
         let here = self.gateway == gateway;
@@ -145,9 +145,9 @@ impl Place {
 
 /// The keys of sessions, as far as they are known. Events have ids alone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Keys(HashMap<EntityId, String>);
+pub(super) struct SessionKeys(HashMap<EntityId, String>);
 
-impl Keys {
+impl SessionKeys {
     /// Takes those of a list.
     pub(super) fn take(&mut self, rows: &[SessionRow]) {
         if self.0.len() > KEYS_KEPT {
@@ -164,15 +164,15 @@ impl Keys {
 
 /// What is known of events that are printed.
 #[derive(Debug, Default)]
-struct Told {
-    keys: Keys,
+struct PrintedEvents {
+    keys: SessionKeys,
     /// When the keys were asked for.
     asked: Option<Instant>,
     /// Turns whose end was printed, the newest last.
     ended: VecDeque<TurnId>,
 }
 
-impl Told {
+impl PrintedEvents {
     /// Asks for keys, if a session without a known one is in the page and the last question is some time
     /// ago. Without an answer events have ids.
     async fn learn(&mut self, client: &Client, page: &FeedView, out: Output) {
@@ -220,7 +220,7 @@ impl Told {
     }
 }
 
-fn human(out: Output, row: &FeedRow, keys: &Keys) -> String {
+fn human(out: Output, row: &FeedRow, keys: &SessionKeys) -> String {
     let ClusterEvent { at, what, .. } = &row.event;
     let node = subject(&row.event);
     let name = format!("{:<14}", what.name());
@@ -285,7 +285,7 @@ const fn session(event: &ClusterEvent) -> Option<EntityId> {
 }
 
 /// What an event says beside its name; `wide` has the ids of turns too.
-pub(super) fn detail(event: &ClusterEvent, keys: &Keys, wide: bool) -> String {
+pub(super) fn detail(event: &ClusterEvent, keys: &SessionKeys, wide: bool) -> String {
     let turn_id = |turn: &TurnId| if wide { format!(" {turn}") } else { String::new() };
     let name = |session: &EntityId| keys.name(*session);
     match &event.what {
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_turn_is_told_once_and_a_death_of_the_dead() {
-        let mut told = Told::default();
+        let mut told = PrintedEvents::default();
         let end = |turn| {
             let (session, turn) = (EntityId::from_u128(1), TurnId::from_u128(turn));
             let what = EventBody::TurnEnded { session, turn, outcome: "completed".to_owned() };
@@ -356,7 +356,7 @@ mod tests {
             "id": EntityId::from_u128(1), "key": "default:cli:local:ada", "state": "idle", "turns": 1,
             "events": 2, "updated": 1, "usage": { "input_tokens": 1, "output_tokens": 2 },
         });
-        let mut keys = Keys::default();
+        let mut keys = SessionKeys::default();
         keys.take(&[serde_json::from_value(known).unwrap()]);
         let end = |session| {
             let (session, turn) = (EntityId::from_u128(session), TurnId::from_u128(3));
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn who_comes_to_another_gateway_reads_on_where_it_was() {
-        let mut place = Place::default();
+        let mut place = FeedCursor::default();
         let mut first = page(vec![row(4, 10, 1), row(5, 11, 2)]);
         assert!(!place.moved("a", &mut first));
         assert_eq!((first.events.len(), first.missed), (2, 0), "a beginning is not a gap");

@@ -14,7 +14,7 @@ pub(super) fn human(history: &HistoryView, turns: usize) -> String {
     for turn in history.turns.iter().skip(from) {
         lines.push(String::new());
         lines.extend(messages(turn).map(|(who, it)| message(who, it)));
-        lines.extend(standing(turn, &history.key));
+        lines.extend(node_status(turn, &history.key));
     }
     lines.join("\n")
 }
@@ -29,7 +29,7 @@ pub(super) fn messages(turn: &TurnView) -> impl Iterator<Item = (&'static str, &
 }
 
 /// How a turn ended, or what it waits for; nothing for one that ended well.
-fn standing(turn: &TurnView, session: &str) -> Vec<String> {
+fn node_status(turn: &TurnView, session: &str) -> Vec<String> {
     if let Some(outcome) = &turn.outcome {
         if outcome.name() == "completed" {
             return Vec::new();

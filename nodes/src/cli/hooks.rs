@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     failure::{Exit, Failure},
-    node::hooks::{self, Found},
+    node::hooks::{self, HookStatus},
 };
 
 /// What `hooks --help` ends with.
@@ -52,7 +52,7 @@ fn list(context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn shown(it: &Found) -> Value {
+fn shown(it: &HookStatus) -> Value {
     let marks = it.entry.hook.as_ref().ok().map(|program| {
         let spec = &program.spec;
         json!({
@@ -72,14 +72,14 @@ fn shown(it: &Found) -> Value {
     })
 }
 
-fn name(it: &Found) -> String {
+fn name(it: &HookStatus) -> String {
     let name = it.entry.path.file_name().unwrap_or_default();
     super::output::clean(&name.to_string_lossy())
 }
 
-fn table(out: Output, found: &[Found]) -> String {
+fn table(out: Output, found: &[HookStatus]) -> String {
     let head = ["point", "hook", "required", "modifies", "timeout", "agents", "tools"];
-    let row = |it: &Found| {
+    let row = |it: &HookStatus| {
         let mut row = vec![it.entry.point.to_string(), name(it)];
         if let (Ok(program), None) = (&it.entry.hook, &it.refused) {
             let all = |names: Vec<String>| {

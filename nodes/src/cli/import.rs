@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     failure::{Exit, Failure},
-    keeping,
+    offline_commands,
 };
 
 /// Examples of `import`.
@@ -35,7 +35,7 @@ pub(super) struct ImportArgs {
 
 /// `import`.
 pub(super) async fn run(args: ImportArgs, context: &Context) -> Result<Exit, Failure> {
-    let view = keeping::import(&context.loaded, &args.from).await?;
+    let view = offline_commands::import(&context.loaded, &args.from).await?;
     context.out.document(&view, |view| human(context.out, view))?;
     Ok(if view.refused.is_empty() { Exit::Ok } else { Exit::Failed })
 }

@@ -9,12 +9,12 @@ use clawnode_proto::{
 use serde_json::json;
 
 use super::{
-    context::{Context, Door},
+    context::{Context, DataSource},
     output::{Output, Tone, clean, cut, time},
 };
 use crate::{
     failure::{Exit, Failure},
-    keeping,
+    offline_commands,
 };
 
 /// Events of one page: the most that a node gives.
@@ -83,7 +83,7 @@ pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Ex
 }
 
 /// A whole journal, page by page.
-async fn read_all(door: &Door, session: &str) -> Result<Vec<EventView>, Failure> {
+async fn read_all(door: &DataSource, session: &str) -> Result<Vec<EventView>, Failure> {
     let mut all: Vec<EventView> = Vec::new();
     loop {
         let after = all.last().map(|event| event.n);
@@ -137,7 +137,7 @@ async fn verify(context: &Context, session: Option<String>) -> Result<Exit, Fail
 
 async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Failure> {
     // A replay reads the directory itself, also beside a running node: it needs nothing of it.
-    let directory = keeping::open_read_only(&context.loaded.config).await?;
+    let directory = offline_commands::open_read_only(&context.loaded.config).await?;
     let view: ReplayView = Box::pin(directory.replay(session.as_deref())).await?;
     let sound = view.sessions.iter().all(|row| row.problem.is_none());
     let out = context.out;
@@ -154,7 +154,7 @@ async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Fail
 async fn repair(context: &Context, yes: bool) -> Result<Exit, Failure> {
     // The lock of the directory tells whether a node runs on it. An address that a node left
     // behind may be another's by now.
-    let view: RepairView = keeping::repair(&context.loaded.config, yes).await?;
+    let view: RepairView = offline_commands::repair(&context.loaded.config, yes).await?;
     let out = context.out;
     out.document(&view, |view| {
         if view.findings.is_empty() {

@@ -51,4 +51,4 @@ mod up;
 mod usage;
 mod verify;
 
-pub use run::{Boxed, keeper, main, sandboxed_exec};
+pub use run::{BoxedFuture, keeper, main, sandboxed_exec};

@@ -8,7 +8,7 @@ use clawnode_proto::{
 use serde_json::{Value, json};
 
 use super::{
-    context::{Context, Door},
+    context::{Context, DataSource},
     output::{Output, Tone, size, time},
 };
 use crate::failure::{Exit, Failure};
@@ -70,7 +70,7 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Fai
     Ok(Exit::Ok)
 }
 
-async fn read_all(door: &Door) -> Result<ParkedList, Failure> {
+async fn read_all(door: &DataSource) -> Result<ParkedList, Failure> {
     let mut all = ParkedList::default();
     loop {
         let page = ListParams { limit: Some(PAGE), after: all.next.take() };

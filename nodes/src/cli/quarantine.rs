@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    context::{Context, Door},
+    context::{Context, DataSource},
     output::{Output, Tone, count, cut, size, time},
     parked,
 };
@@ -167,7 +167,7 @@ fn name(done: &QuarantineDone) -> String {
     done.key.clone().unwrap_or_else(|| done.id.to_string())
 }
 
-async fn read_all(door: &Door) -> Result<QuarantineList, Failure> {
+async fn read_all(door: &DataSource) -> Result<QuarantineList, Failure> {
     let mut all = QuarantineList::default();
     loop {
         let page = ListParams { limit: Some(PAGE), after: all.next.take() };

@@ -35,11 +35,11 @@ const CHATTING: &str = "warn,clawnode_actors::llm::call=error";
 
 /// A future whose type is forgotten here, so that it is compiled here: a crate that awaits another
 /// crate's `async fn` compiles that function and all that it awaits once more.
-pub type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+pub type BoxedFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// What keeps an MCP server, if that is what this process was started for. It has no command line
 /// of people's, and nothing of a node.
-pub fn keeper(args: &[OsString]) -> Option<Boxed<u8>> {
+pub fn keeper(args: &[OsString]) -> Option<BoxedFuture<u8>> {
     let [_, command, node, hidden, program, args @ ..] = args else { return None };
     if command != KEEPER {
         return None;
@@ -56,7 +56,7 @@ pub fn sandboxed_exec(args: &[OsString]) -> Option<u8> {
 }
 
 /// Does what the command line says.
-pub fn main(args: Vec<OsString>, env: Env) -> Boxed<Exit> {
+pub fn main(args: Vec<OsString>, env: Env) -> BoxedFuture<Exit> {
     Box::pin(performed(args, env))
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    context::{Context, Door},
+    context::{Context, DataSource},
     history,
     link::{Link, lost_sight},
     listing::{self, ListArgs},
@@ -130,7 +130,7 @@ async fn tail(
     if !follow {
         return Ok(Exit::Ok);
     }
-    if matches!(door, Door::Directory(_)) {
+    if matches!(door, DataSource::Directory(_)) {
         return Err(Failure::new(
             Exit::Unreachable,
             "not_running",

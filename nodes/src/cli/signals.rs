@@ -13,7 +13,7 @@ pub(super) struct Signals {
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopRequest {
     /// SIGTERM: the process is to end.
     Terminate,
     /// SIGINT: a person wants what runs now to end.
@@ -40,10 +40,10 @@ impl Signals {
     }
 
     /// The next one. Safe to drop in the middle.
-    pub(super) async fn next(&mut self) -> Stop {
+    pub(super) async fn next(&mut self) -> StopRequest {
         tokio::select! {
-            _ = self.terminate.recv() => Stop::Terminate,
-            _ = self.interrupt.recv() => Stop::Interrupt,
+            _ = self.terminate.recv() => StopRequest::Terminate,
+            _ = self.interrupt.recv() => StopRequest::Interrupt,
         }
     }
 }

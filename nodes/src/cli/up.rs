@@ -9,14 +9,14 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{args::Role, chat, context::Context, signals::Signals};
+use super::{args::RoleArg, chat, context::Context, signals::Signals};
 use crate::{
     app::{self, NodeArgs, Ready},
     client::{Client, Gateways},
     config::{Env, env, paths},
     failure::{Exit, Failure},
-    keeping,
     local::Secret,
+    offline_commands,
 };
 
 /// How long the end of a node may take before the person at its chat is told what it waits for.
@@ -74,7 +74,7 @@ pub(super) struct UpArgs {
 pub(super) struct RunArgs {
     /// Roles of this node: gateway (serves clients), worker (owns sessions), or both
     #[arg(long, value_enum, value_delimiter = ',', required = true, value_name = "ROLE")]
-    pub role: Vec<Role>,
+    pub role: Vec<RoleArg>,
     #[command(flatten)]
     pub join: JoinArgs,
 }
@@ -99,7 +99,7 @@ impl JoinArgs {
 pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure> {
     let roles = vec![NodeRole::Gateway, NodeRole::Worker];
     if args.take_back
-        && let Some(to) = keeping::take_back(&context.loaded.config).await?
+        && let Some(to) = offline_commands::take_back(&context.loaded.config).await?
     {
         context
             .out

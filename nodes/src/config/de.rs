@@ -6,7 +6,7 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, Unexpected, Visitor};
 
 use super::{
     error::{ConfigError, nearest},
-    tree::{Entry, Node, Origin, Value},
+    tree::{ConfigNode, Entry, Origin, Value},
 };
 
 /// Keys whose values are not quoted in an error.
@@ -18,12 +18,12 @@ const SECRET_TABLES: &[&str] = &["env", "headers"];
 const SAMPLING: &[&str] = &["temperature", "top_p", "max_tokens", "stop"];
 
 /// Reads `tree` as a `T`.
-pub(super) fn read<T: de::DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
+pub(super) fn read<T: de::DeserializeOwned>(tree: &ConfigNode) -> Result<T, ConfigError> {
     T::deserialize(De { node: tree }).map_err(Fault::into_error)
 }
 
 struct De<'a> {
-    node: &'a Node,
+    node: &'a ConfigNode,
 }
 
 /// An error on its way out: every level that it passes adds its key; the innermost its place.
@@ -170,7 +170,7 @@ impl<'de> de::Deserializer<'de> for De<'_> {
         match &self.node.value {
             Value::Raw(text) => {
                 let origin = &self.node.origin;
-                let item = |part: &str| Node {
+                let item = |part: &str| ConfigNode {
                     origin: origin.clone(),
                     value: Value::Raw(part.trim().to_owned()),
                 };
@@ -215,7 +215,7 @@ impl<'de> de::Deserializer<'de> for De<'_> {
 }
 
 struct Items<'a> {
-    list: &'a [Node],
+    list: &'a [ConfigNode],
     at: usize,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString};
 
-use super::tree::{Node, Origin, Value};
+use super::tree::{ConfigNode, Origin, Value};
 
 /// What the variables of this program begin with.
 const PREFIX: &str = "CLAWNODE_";
@@ -37,8 +37,8 @@ impl Env {
 
     /// The settings among the variables. Names without `__` are left alone: container platforms
     /// put such variables there on their own (`CLAWNODE_SERVICE_HOST`).
-    pub fn layer(&self) -> Node {
-        let mut tree = Node::empty();
+    pub fn layer(&self) -> ConfigNode {
+        let mut tree = ConfigNode::empty();
         for (name, value) in &self.0 {
             let Some(path) = name.strip_prefix(PREFIX).filter(|rest| rest.contains(SEPARATOR))
             else {

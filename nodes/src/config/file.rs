@@ -10,19 +10,19 @@ use toml::{
 use super::{
     error::ConfigError,
     json,
-    tree::{Entry, Node, Origin, Value},
+    tree::{ConfigNode, Entry, Origin, Value},
 };
 
 /// Most bytes of a configuration file (4 MiB), so that a wrong path is an error and not a hang.
 const FILE_BYTES: u64 = 4 << 20;
 
 /// Turns byte offsets of one text into places.
-pub(super) struct Places<'a> {
+pub(super) struct LinePositions<'a> {
     file: Arc<Path>,
     text: &'a str,
 }
 
-impl<'a> Places<'a> {
+impl<'a> LinePositions<'a> {
     pub(super) fn new(file: &Path, text: &'a str) -> Self {
         Self { file: Arc::from(file), text }
     }
@@ -40,7 +40,7 @@ impl<'a> Places<'a> {
 }
 
 /// Reads `path` into a tree.
-pub(super) fn read(path: &Path) -> Result<Node, ConfigError> {
+pub(super) fn read(path: &Path) -> Result<ConfigNode, ConfigError> {
     let unreadable = |what: String| {
         let hint = "check that the file exists and is readable, or leave out `--config`";
         ConfigError::new("", Origin::Default, what, hint)
@@ -61,8 +61,8 @@ pub(super) fn read(path: &Path) -> Result<Node, ConfigError> {
 }
 
 /// Parses the text of the file at `path`.
-pub(super) fn parse(path: &Path, text: &str) -> Result<Node, ConfigError> {
-    let places = Places::new(path, text);
+pub(super) fn parse(path: &Path, text: &str) -> Result<ConfigNode, ConfigError> {
+    let places = LinePositions::new(path, text);
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
         return json::parse(&places, text);
     }
@@ -76,10 +76,10 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Node, ConfigError> {
         )
     })?;
     let start = table.span().start;
-    Ok(Node { origin: places.at(start), value: table_of(&places, table.into_inner())? })
+    Ok(ConfigNode { origin: places.at(start), value: table_of(&places, table.into_inner())? })
 }
 
-fn table_of(places: &Places<'_>, table: DeTable<'_>) -> Result<Value, ConfigError> {
+fn table_of(places: &LinePositions<'_>, table: DeTable<'_>) -> Result<Value, ConfigError> {
     let entry = |(key, value): (Spanned<_>, Spanned<DeValue<'_>>)| {
         let place = places.at(key.span().start);
         let name: std::borrow::Cow<'_, str> = key.into_inner();
@@ -88,7 +88,10 @@ fn table_of(places: &Places<'_>, table: DeTable<'_>) -> Result<Value, ConfigErro
     table.into_iter().map(entry).collect::<Result<_, _>>().map(Value::Table)
 }
 
-fn node_of(places: &Places<'_>, value: Spanned<DeValue<'_>>) -> Result<Node, ConfigError> {
+fn node_of(
+    places: &LinePositions<'_>,
+    value: Spanned<DeValue<'_>>,
+) -> Result<ConfigNode, ConfigError> {
     let start = value.span().start;
     let value = match value.into_inner() {
         DeValue::String(text) => Value::Text(text.into_owned()),
@@ -112,5 +115,5 @@ fn node_of(places: &Places<'_>, value: Spanned<DeValue<'_>>) -> Result<Node, Con
         ),
         DeValue::Table(table) => table_of(places, table)?,
     };
-    Ok(Node { origin: places.at(start), value })
+    Ok(ConfigNode { origin: places.at(start), value })
 }

@@ -5,32 +5,32 @@ use std::collections::{BTreeMap, btree_map};
 
 use super::{
     error::ConfigError,
-    file::Places,
-    tree::{Entry, Node, Value},
+    file::LinePositions,
+    tree::{ConfigNode, Entry, Value},
 };
 
 /// What to do about a text that is no JSON.
 const HINT: &str = "fix the syntax: JSON has no comments and no trailing commas";
 
 /// Parses `text`.
-pub(super) fn parse(places: &Places<'_>, text: &str) -> Result<Node, ConfigError> {
+pub(super) fn parse(places: &LinePositions<'_>, text: &str) -> Result<ConfigNode, ConfigError> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| {
         let before: usize =
             text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
         let offset = before + error.column().saturating_sub(1);
         places.error(offset, format!("not valid JSON: {error}"), HINT)
     })?;
-    Walk { places, text, at: 0 }.node()
+    JsonWalk { places, text, at: 0 }.node()
 }
 
 /// A walk over text that is known to be JSON (and so of bounded depth).
-struct Walk<'a> {
-    places: &'a Places<'a>,
+struct JsonWalk<'a> {
+    places: &'a LinePositions<'a>,
     text: &'a str,
     at: usize,
 }
 
-impl Walk<'_> {
+impl JsonWalk<'_> {
     fn peek(&mut self) -> u8 {
         let bytes = self.text.as_bytes();
         while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
@@ -39,7 +39,7 @@ impl Walk<'_> {
         bytes.get(self.at).copied().unwrap_or(0)
     }
 
-    fn node(&mut self) -> Result<Node, ConfigError> {
+    fn node(&mut self) -> Result<ConfigNode, ConfigError> {
         let first = self.peek();
         let origin = self.places.at(self.at);
         let value = match first {
@@ -47,7 +47,7 @@ impl Walk<'_> {
             b'[' => self.list()?,
             _ => self.leaf()?,
         };
-        Ok(Node { origin, value })
+        Ok(ConfigNode { origin, value })
     }
 
     fn table(&mut self) -> Result<Value, ConfigError> {

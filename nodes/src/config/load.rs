@@ -9,7 +9,7 @@ use super::{
     file,
     options::Config,
     paths,
-    tree::{Node, Origin, Value},
+    tree::{ConfigNode, Origin, Value},
     validate,
 };
 use crate::local::Secret;
@@ -45,7 +45,7 @@ pub struct Loaded {
     pub file: Option<PathBuf>,
     /// The token that the environment gives, if any; it goes before the data directory's own.
     pub token: Option<Secret>,
-    pub(super) tree: Node,
+    pub(super) tree: ConfigNode,
     sources: Sources,
 }
 
@@ -60,7 +60,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
 fn compose(
     sources: &Sources,
     file: Option<PathBuf>,
-    layer: Option<Node>,
+    layer: Option<ConfigNode>,
 ) -> Result<Loaded, ConfigError> {
     let env = &sources.env;
     let mut tree = defaults(env);
@@ -93,8 +93,8 @@ pub fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Defaults that depend on where the program runs; all others are in the types.
-fn defaults(env: &Env) -> Node {
-    let mut tree = Node::empty();
+fn defaults(env: &Env) -> ConfigNode {
+    let mut tree = ConfigNode::empty();
     let name = paths::node_name(Some(env)).to_string();
     tree.set(&["node", "name"], &Origin::Default, Value::Text(name));
     if let Some(dir) = paths::data_dir(env) {
@@ -105,9 +105,9 @@ fn defaults(env: &Env) -> Node {
 }
 
 /// The layer of the environment; `RUST_LOG` is an older name of one setting.
-fn environment(env: &Env) -> Node {
+fn environment(env: &Env) -> ConfigNode {
     const LOG: &str = "RUST_LOG";
-    let mut tree = Node::empty();
+    let mut tree = ConfigNode::empty();
     if let Some(filter) = env.get(LOG) {
         let origin = Origin::Env(LOG.to_owned());
         tree.set(&["telemetry", "log"], &origin, Value::Raw(filter.to_owned()));
@@ -118,7 +118,7 @@ fn environment(env: &Env) -> Node {
 
 /// Makes paths of the file absolute: they are relative to the file. Programs start in folders of their own,
 /// where a relative path would mean another file.
-fn resolve_paths(config: &mut Config, tree: &Node, file: Option<&Path>, env: &Env) {
+fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, env: &Env) {
     let folder = file.and_then(Path::parent).map(absolute);
     let folder = folder.as_deref();
     let fix = |path: &mut PathBuf, key: &[&str]| {

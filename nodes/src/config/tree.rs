@@ -25,7 +25,7 @@ pub enum Origin {
 
 /// One value, or a table of values.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct ConfigNode {
     /// Where the value is.
     pub origin: Origin,
     /// What it is.
@@ -38,7 +38,7 @@ pub struct Entry {
     /// Where its key is.
     pub key: Origin,
     /// Its value.
-    pub node: Node,
+    pub node: ConfigNode,
 }
 
 /// What a value is.
@@ -55,7 +55,7 @@ pub enum Value {
     /// Text.
     Text(String),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<ConfigNode>),
     /// A table.
     Table(BTreeMap<String, Entry>),
 }
@@ -71,7 +71,7 @@ impl fmt::Display for Origin {
     }
 }
 
-impl Node {
+impl ConfigNode {
     /// A table with nothing in it.
     pub fn empty() -> Self {
         Self { origin: Origin::Default, value: Value::Table(BTreeMap::new()) }
@@ -136,10 +136,10 @@ mod tests {
     fn the_upper_layer_wins_key_by_key() {
         let low = Origin::Env("LOW".to_owned());
         let high = Origin::Flag("--high");
-        let mut tree = Node::empty();
+        let mut tree = ConfigNode::empty();
         tree.set(&["a", "x"], &low, Value::Integer(1));
         tree.set(&["a", "y"], &low, Value::Integer(2));
-        let mut over = Node::empty();
+        let mut over = ConfigNode::empty();
         over.set(&["a", "y"], &high, Value::Integer(3));
         tree.merge(over);
         assert_eq!(tree.origin_of(&["a", "x"]), low);

@@ -14,7 +14,7 @@ use super::{
     mcp::{self, ServerFault},
     options::Config,
     tools::ToolTimeout,
-    tree::Node,
+    tree::ConfigNode,
 };
 
 /// The shortest wait for a person that makes sense.
@@ -36,7 +36,7 @@ const PLUGINS: usize = 64;
 const SSH_HOSTS: usize = 64;
 
 /// Refuses the first thing that is wrong.
-pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
+pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigError> {
     let checks = Checks { config, tree };
     checks.node()?;
     checks.gateway()?;
@@ -60,7 +60,7 @@ pub(super) fn check(config: &Config, tree: &Node) -> Result<(), ConfigError> {
 
 struct Checks<'a> {
     config: &'a Config,
-    tree: &'a Node,
+    tree: &'a ConfigNode,
 }
 
 impl Checks<'_> {

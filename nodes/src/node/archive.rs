@@ -21,7 +21,7 @@ use clawnode_tool::archive;
 use tokio::sync::watch;
 use tracing::debug;
 
-use super::greet::Saying;
+use super::version_check::HeartbeatSource;
 
 /// How long a process may take to say what a job said, beside the wait that was asked for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ const ANSWER_BYTES: usize = 1 << 20;
 pub struct ArchiveDoor {
     sessions: Sessions,
     members: watch::Receiver<Members>,
-    saying: Saying,
+    heartbeat_source: HeartbeatSource,
 }
 
 /// A log as far as it is there.
@@ -57,14 +57,18 @@ impl std::fmt::Debug for ArchiveDoor {
 // === impl ArchiveDoor ===
 
 impl ArchiveDoor {
-    /// Of this node, which says `saying` of itself.
-    pub fn new(sessions: Sessions, members: watch::Receiver<Members>, saying: Saying) -> Self {
-        Self { sessions, members, saying }
+    /// Of this node, which says `heartbeat_source` of itself.
+    pub fn new(
+        sessions: Sessions,
+        members: watch::Receiver<Members>,
+        heartbeat_source: HeartbeatSource,
+    ) -> Self {
+        Self { sessions, members, heartbeat_source }
     }
 
     /// Whether a process is gone, with what it has not stored.
     fn is_gone(&self, process: ProcessId) -> bool {
-        process != (self.saying)().process
+        process != (self.heartbeat_source)().process
             && (!self.sessions.substrate().shared
                 || self.members.peek(|members| members.holds_dead(process)))
     }
@@ -165,7 +169,7 @@ impl ArchiveDoor {
 
     /// The processes that can remove jobs, this one first.
     fn cleaners(&self) -> Vec<ProcessId> {
-        let own = (self.saying)();
+        let own = (self.heartbeat_source)();
         let works = |one: &Heartbeat| one.roles.contains(&NodeRole::Worker) && !one.draining;
         self.members.peek(|members| {
             let others = members.alive.iter().filter(|one| one.process != own.process);

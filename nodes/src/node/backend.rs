@@ -18,7 +18,7 @@ use super::{
     archive::ArchiveDoor,
     execute::Executions,
     mcp::McpDoor,
-    overview::{Node, Overview},
+    overview::{NodeInfo, Overview},
     panic::Switch,
 };
 
@@ -40,12 +40,12 @@ impl NodeBackend {
         sessions: Sessions,
         agents: Agents,
         routes: Arc<std::sync::RwLock<Routes>>,
-        node: Node,
+        node: NodeInfo,
         switch: Switch,
         mcp: McpDoor,
     ) -> Self {
-        let (members, saying) = (node.members.clone(), Arc::clone(&node.heartbeat));
-        let archive = ArchiveDoor::new(sessions.clone(), members, saying);
+        let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
+        let archive = ArchiveDoor::new(sessions.clone(), members, heartbeat_source);
         let overview = Overview::new(node, sessions.clone());
         Self { sessions, agents, routes, overview, switch, mcp, archive }
     }

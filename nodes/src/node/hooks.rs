@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, io, path::PathBuf};
 
-use clawnode_actors::hook::{self, Entry, Hooks, Keeper, Program};
+use clawnode_actors::hook::{self, HookFile, Hooks, Keeper, Program};
 use clawnode_proto::ErrorChain;
 use tracing::{info, warn};
 
@@ -24,9 +24,9 @@ const ABOUT: &str = "# Hooks that were here when a node started. `doctor` and th
 
 /// A file in the folder of hooks, and whether it may be asked.
 #[derive(Debug)]
-pub struct Found {
+pub struct HookStatus {
     /// What it is.
-    pub entry: Entry,
+    pub entry: HookFile,
     /// Why it may not, for people.
     pub refused: Option<String>,
 }
@@ -42,14 +42,14 @@ pub fn folder(loaded: &Loaded) -> Option<PathBuf> {
 }
 
 /// All that is in the folder.
-pub fn found(loaded: &Loaded) -> Vec<Found> {
+pub fn found(loaded: &Loaded) -> Vec<HookStatus> {
     let Some(folder) = folder(loaded) else { return Vec::new() };
-    let judged = |entry: Entry| {
+    let judged = |entry: HookFile| {
         let refused = match &entry.hook {
             Ok(program) => stranger(&loaded.config, program),
             Err(refusal) => Some(ErrorChain(refusal).to_string()),
         };
-        Found { entry, refused }
+        HookStatus { entry, refused }
     };
     hook::find(&folder).into_iter().map(judged).collect()
 }
@@ -86,7 +86,7 @@ pub fn remember(loaded: &Loaded) {
 
 /// All that is in the folder, as `POINT/NAME`, whether it may be asked or not.
 fn names(loaded: &Loaded) -> BTreeSet<String> {
-    let named = |it: Found| {
+    let named = |it: HookStatus| {
         let name = it.entry.path.file_name()?.to_str()?.to_owned();
         Some(format!("{}/{name}", it.entry.point.as_str()))
     };
@@ -123,7 +123,7 @@ fn stranger(config: &Config, program: &Program) -> Option<String> {
 /// it there relies on it.
 pub fn open(loaded: &Loaded) -> Result<Hooks, StartError> {
     let mut programs = Vec::new();
-    for Found { entry, refused } in found(loaded) {
+    for HookStatus { entry, refused } in found(loaded) {
         let path = entry.path.display();
         if let Some(why) = refused {
             let what = format!("`{path}` cannot be used as a hook: {why}");

@@ -26,7 +26,7 @@ use clawnode_proto::{
 };
 use futures_util::{StreamExt, stream};
 
-use super::{ground::refused, transfer};
+use super::{storage::refused, transfer};
 use crate::start_error::StartError;
 
 /// Sessions and blobs that are copied at the same time.

@@ -2,13 +2,13 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `ground` | opens the storage backend |
+//! | `storage` | opens the storage backend |
 //! | `base` | what all parts of a node share |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers` | what the gateway asks of sessions; a handler for each method |
 //! | `delete`, `execute`, `archive`, `policy`, `scheduler`, `wanted` | longer answers |
-//! | `greet`, `standing`, `load` | heartbeats: what this process is, does, and how busy it is |
+//! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `scan` | places the worker, and looks after the inputs of processes that died |
 //! | `reload` | follows the configuration's files |
 //! | `sweep`, `usage` | delete sessions of single requests; count model calls |
@@ -17,8 +17,8 @@
 //! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
 //!
 //! For those who operate the cluster, put together in `operate`: `overview` answers them, `events`
-//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `looked` which
-//! sessions are out of service, `health` how executors and providers fare, and `views` makes documents
+//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service`
+//! which sessions are, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 
 mod answers;
@@ -33,19 +33,17 @@ pub mod events;
 mod execute;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
-pub mod greet;
-pub mod ground;
 pub mod health;
 pub mod hooks;
 pub mod import;
 pub mod load;
-pub mod looked;
 pub mod mcp;
 pub mod models;
 pub mod observe;
 pub mod offline;
 pub mod operate;
 pub mod orders;
+pub mod out_of_service;
 pub mod overview;
 pub mod panic;
 pub mod plugins;
@@ -54,11 +52,13 @@ pub mod reload;
 pub mod scan;
 mod scheduler;
 pub mod serving;
-pub mod standing;
+pub mod status;
+pub mod storage;
 pub mod sweep;
 pub mod tools;
 mod transfer;
 pub mod tree;
 pub mod usage;
+pub mod version_check;
 pub mod views;
 mod wanted;

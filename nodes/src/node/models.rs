@@ -8,7 +8,7 @@ use std::{
 use clawnode_actors::{
     agent::AgentOptions,
     hook::Hooks,
-    llm::{self, Choice, Model, Models, discover, ollama_models},
+    llm::{self, Model, ModelChoice, Models, discover, ollama_models},
     session::{
         ResolveModel,
         clients::route::{self, Routes},
@@ -62,7 +62,7 @@ pub struct Answering {
     /// Which agent answers where.
     pub routes: Routes,
     /// The default model, and why that one.
-    pub choice: Choice,
+    pub choice: ModelChoice,
     /// The plugins that agents may have tools of.
     pub plugins: Plugins,
     /// The hooks that judge their calls.
@@ -109,7 +109,7 @@ pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, StartError> {
     let (config, env) = (&loaded.config, loaded.env());
     let plugins = Plugins::unloaded(config, "a check loads none");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let demo = || Choice { model: llm::demo_model(), why: "for a check".to_owned() };
+    let demo = || ModelChoice { model: llm::demo_model(), why: "for a check".to_owned() };
     let choice = named(config).unwrap_or_else(demo);
     let answering = resolved(config, env, &clock, choice, plugins, hooks::open(loaded)?)?;
     mcp::check(config, env)?;
@@ -118,17 +118,17 @@ pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, StartError> {
 }
 
 /// The model that the settings name for all agents.
-fn named(config: &Config) -> Option<Choice> {
+fn named(config: &Config) -> Option<ModelChoice> {
     let model = config.agents.values().find_map(|agent| agent.model.clone())?;
     let all = config.agents.values().all(|agent| agent.model.is_some());
-    all.then(|| Choice { model, why: "the configuration names it".to_owned() })
+    all.then(|| ModelChoice { model, why: "the configuration names it".to_owned() })
 }
 
 fn resolved(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
-    choice: Choice,
+    choice: ModelChoice,
     plugins: Plugins,
     hooks: Hooks,
 ) -> Result<Answering, StartError> {
@@ -163,7 +163,7 @@ fn resolved(
     }
     // What people are told is the model of the agent that they speak to unless they name another.
     let choice = match config.agents.get(&default).and_then(|agent| agent.model.clone()) {
-        Some(model) => Choice { model, why: format!("agent `{default}` has it") },
+        Some(model) => ModelChoice { model, why: format!("agent `{default}` has it") },
         None => choice,
     };
     let bindings: Vec<route::Binding> = config.bindings.iter().map(binding).collect();
@@ -209,7 +209,7 @@ fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOpt
 /// What agents are made of, beside their settings.
 struct AgentParts<'a> {
     /// The model of those that name none.
-    choice: &'a Choice,
+    choice: &'a ModelChoice,
     /// The tools that agents may be given.
     catalogue: &'a [ToolSpec],
     plugins: &'a Plugins,

@@ -22,7 +22,7 @@ pub const CLOCK_DIFFERS: &str = "nodes.clock_differs";
 
 /// What has been told already.
 #[derive(Debug, Default)]
-struct Told {
+struct ReportedEvents {
     own: Option<(bool, bool)>,
     /// What nodes are called, and whether they were about to go.
     names: BTreeMap<ProcessId, (NodeName, bool)>,
@@ -36,7 +36,7 @@ pub async fn run(
     heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
     mut members: watch::Receiver<Members>,
 ) {
-    let mut told = Told::default();
+    let mut told = ReportedEvents::default();
     loop {
         let view = members.peek_seen(Clone::clone);
         for event in told.changes(&heartbeat(), &view) {
@@ -101,9 +101,9 @@ pub fn no_worker(waiting: Option<u64>) -> WarningView {
     }
 }
 
-// === impl Told ===
+// === impl ReportedEvents ===
 
-impl Told {
+impl ReportedEvents {
     fn changes(&mut self, own: &Heartbeat, view: &Members) -> Vec<EventBody> {
         let mut events = Vec::new();
         let (cordoned, draining) = self.own.unwrap_or_default();
@@ -215,7 +215,7 @@ mod tests {
     fn the_eldest_tells_of_the_dead_and_each_of_itself() {
         let (one, two, three) = (heartbeat(1), heartbeat(2), heartbeat(3));
         let all = members(&[one.clone(), two.clone(), three], &[]);
-        let (mut eldest, mut second) = (Told::default(), Told::default());
+        let (mut eldest, mut second) = (ReportedEvents::default(), ReportedEvents::default());
         assert_eq!(names(&eldest.changes(&one, &all)), ["node_joined"]);
         assert_eq!(names(&second.changes(&two, &all)), ["node_joined"]);
         let less = members(&[one.clone(), two.clone()], &[3]);
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn who_drains_says_so_itself_and_does_not_die() {
         let (one, mut two) = (heartbeat(1), heartbeat(2));
-        let mut told = Told::default();
+        let mut told = ReportedEvents::default();
         told.changes(&two, &members(&[two.clone()], &[]));
         two.cordoned = true;
         assert_eq!(
@@ -244,7 +244,7 @@ mod tests {
         two.draining = true;
         let both = members(&[one.clone(), two.clone()], &[]);
         assert_eq!(names(&told.changes(&two, &both)), ["node_draining"]);
-        let mut eldest = Told::default();
+        let mut eldest = ReportedEvents::default();
         eldest.changes(&one, &both);
         assert_eq!(eldest.changes(&one, &members(std::slice::from_ref(&one), &[2])), []);
     }
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn differing_configurations_are_told_once() {
         let (one, mut two) = (heartbeat(1), heartbeat(2));
-        let mut told = Told::default();
+        let mut told = ReportedEvents::default();
         told.changes(&one, &members(&[one.clone(), two.clone()], &[]));
         two.config = Digest::of(b"other");
         let view = members(&[one.clone(), two], &[]);

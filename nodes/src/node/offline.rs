@@ -15,7 +15,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{backend::named, ground::refused, wanted};
+use super::{backend::named, storage::refused, wanted};
 use crate::{config::Config, start_error::StartError};
 
 /// Rows of a list unless somebody says otherwise.

@@ -51,15 +51,15 @@ impl Operations {
         members: watch::Receiver<Members>,
     ) -> Result<(), SpawnErr> {
         let supervisor = &self.roots.supervisor;
-        let (feed, ground) = (self.feed.clone(), substrate.clone());
-        let tell = move || feed.clone().run(ground.clone());
+        let (feed, storage) = (self.feed.clone(), substrate.clone());
+        let tell = move || feed.clone().run(storage.clone());
         supervisor.adopt_task("events.tell", tell).await?;
         let (feed, heartbeat) = (self.feed.clone(), Arc::clone(&self.roots.heartbeat));
         let see = move || observe::run(feed.clone(), Arc::clone(&heartbeat), members.clone());
         supervisor.adopt_task("events.observe", see).await?;
         if substrate.shared {
-            let (roots, ground) = (self.roots.clone(), substrate.clone());
-            let answer = move || roots.clone().answer(ground.clone());
+            let (roots, storage) = (self.roots.clone(), substrate.clone());
+            let answer = move || roots.clone().answer(storage.clone());
             supervisor.adopt_task("tree.answer", answer).await?;
         }
         Ok(())

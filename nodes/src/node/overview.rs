@@ -28,12 +28,13 @@ use tracing::debug;
 
 use super::{
     events::EventLog,
-    greet::{self, Saying},
-    looked::Looked,
     observe,
     operate::Operations,
+    out_of_service::OutOfServiceScan,
     tree::Roots,
-    usage, views,
+    usage,
+    version_check::{self, HeartbeatSource},
+    views,
 };
 
 /// How long the store may take to say how many sessions there are.
@@ -43,7 +44,7 @@ const EVENTS: u32 = 100;
 
 /// What a node knows of itself and the others.
 #[derive(Clone)]
-pub struct Node {
+pub struct NodeInfo {
     /// Its process id.
     pub process: ProcessId,
     /// What it says of itself now.
@@ -60,11 +61,11 @@ pub struct Node {
     pub roots: Roots,
 }
 
-impl Node {
+impl NodeInfo {
     /// The node of this context, which says `heartbeat` of itself.
     pub fn new(
         context: &Arc<Context>,
-        heartbeat: Saying,
+        heartbeat: HeartbeatSource,
         model: String,
         members: watch::Receiver<Members>,
         operations: &Operations,
@@ -76,7 +77,7 @@ impl Node {
     }
 }
 
-impl std::fmt::Debug for Node {
+impl std::fmt::Debug for NodeInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Node").field("process", &self.process).finish_non_exhaustive()
     }
@@ -85,9 +86,9 @@ impl std::fmt::Debug for Node {
 /// The cluster as this node sees it.
 #[derive(Debug)]
 pub struct Overview {
-    node: Node,
+    node: NodeInfo,
     sessions: Sessions,
-    looked: Looked,
+    looked: OutOfServiceScan,
     /// What the last count was, for when there is none.
     counted: AtomicU64,
 }
@@ -96,8 +97,8 @@ pub struct Overview {
 
 impl Overview {
     /// A view of this node, the others, and the sessions.
-    pub fn new(node: Node, sessions: Sessions) -> Self {
-        Self { node, sessions, looked: Looked::default(), counted: AtomicU64::new(0) }
+    pub fn new(node: NodeInfo, sessions: Sessions) -> Self {
+        Self { node, sessions, looked: OutOfServiceScan::default(), counted: AtomicU64::new(0) }
     }
 
     fn substrate(&self) -> &Substrate {
@@ -186,7 +187,7 @@ impl Overview {
         }
         warnings.extend(bus.iter().flat_map(bus_warnings));
         let own = (self.node.heartbeat)();
-        warnings.extend(self.node.members.peek(|members| greet::warnings(&own, members)));
+        warnings.extend(self.node.members.peek(|members| version_check::warnings(&own, members)));
         warnings.extend(observe::config_differs(&nodes));
         warnings.extend(uncounted);
         warnings.extend(self.node.members.peek(observe::clocks_apart));

@@ -182,7 +182,7 @@ impl Switch {
         if !already {
             self.tell(&latch, true, &latch.by);
         }
-        let asking = Asking { switch: self, scope: &latch.scope, position, on: true, began };
+        let asking = SwitchRequest { switch: self, scope: &latch.scope, position, on: true, began };
         let nodes = asking.all(nodes, wait_of(params.wait_ms)).await;
         Ok(PanicView { latch, on: true, already, nodes })
     }
@@ -200,7 +200,8 @@ impl Switch {
         let cleared = latch::clear(&self.door, bucket, params.latch, by.clone(), at).await;
         let (position, latch) = cleared.map_err(|error| unstored(&error))?;
         self.tell(&latch, false, &by);
-        let asking = Asking { switch: self, scope: &latch.scope, position, on: false, began };
+        let asking =
+            SwitchRequest { switch: self, scope: &latch.scope, position, on: false, began };
         let nodes = asking.all(nodes, wait_of(params.wait_ms)).await;
         Ok(PanicView { latch, on: false, already: false, nodes })
     }
@@ -238,7 +239,7 @@ fn unstored(error: &LatchError) -> ErrorBody {
 
 /// One latch on its way to the nodes.
 #[derive(Clone, Copy)]
-struct Asking<'a> {
+struct SwitchRequest<'a> {
     switch: &'a Switch,
     scope: &'a LatchScope,
     position: Position,
@@ -246,9 +247,9 @@ struct Asking<'a> {
     began: Instant,
 }
 
-// === impl Asking ===
+// === impl SwitchRequest ===
 
-impl Asking<'_> {
+impl SwitchRequest<'_> {
     /// How each node takes it within `wait`, in name order.
     async fn all(self, nodes: &NodeList, wait: Duration) -> Vec<LatchAck> {
         let until = self.began + wait;

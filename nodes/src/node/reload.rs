@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::{
     models::{CurrentModels, answering},
     plugins::Plugins,
-    standing::Standing,
+    status::NodeStatus,
 };
 use crate::config::{Config, Loaded};
 
@@ -55,14 +55,14 @@ pub struct Reloaded {
 
 impl Reloaded {
     /// Reads the configuration again when one of its files has changed, or something was approved.
-    /// What does not read is reported, and the old settings stay; `standing` tells others how the file
+    /// What does not read is reported, and the old settings stay; `node_status` tells others how the file
     /// stands.
-    pub async fn follow(self, loaded: Loaded, standing: Arc<Standing>) {
-        follow(self, loaded, &standing).await;
+    pub async fn follow(self, loaded: Loaded, node_status: Arc<NodeStatus>) {
+        follow(self, loaded, &node_status).await;
     }
 }
 
-async fn follow(reloaded: Reloaded, loaded: Loaded, standing: &Standing) {
+async fn follow(reloaded: Reloaded, loaded: Loaded, node_status: &NodeStatus) {
     let Reloaded { agents, routes, models, mut pins, plugins, hooks } = reloaded;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = sections(&loaded.config);
@@ -83,7 +83,8 @@ async fn follow(reloaded: Reloaded, loaded: Loaded, standing: &Standing) {
             Err(error) => {
                 let problem = ErrorChain(&error).to_string();
                 warn!(error = problem, "cannot read the configuration; the old one stays in use");
-                standing.read_again(FileState { problem: Some(cut(&problem)), ..standing.file() });
+                node_status
+                    .read_again(FileState { problem: Some(cut(&problem)), ..node_status.file() });
                 continue;
             }
         };
@@ -99,17 +100,17 @@ async fn follow(reloaded: Reloaded, loaded: Loaded, standing: &Standing) {
                 *routes.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
                     answering.routes;
                 let waits = changed(&started, &sections(&again.config));
-                if !waits.is_empty() && waits != standing.file().waits {
+                if !waits.is_empty() && waits != node_status.file().waits {
                     info!(sections = waits.join(", "), "changes wait for a restart of this node");
                 }
-                standing.read_again(FileState { waits, problem: None });
+                node_status.read_again(FileState { waits, problem: None });
                 current = again;
                 info!("agents, providers and bindings were read again");
             }
             Err(failure) => {
                 warn!(%failure, "the configuration is not valid; the old one stays in use");
                 let problem = Some(cut(&failure.to_string()));
-                standing.read_again(FileState { problem, ..standing.file() });
+                node_status.read_again(FileState { problem, ..node_status.file() });
             }
         }
     }

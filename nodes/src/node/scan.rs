@@ -7,7 +7,7 @@ use clawnode_cluster::{
     PeekSeen, Substrate,
     membership::Members,
     placement::{Placement, Seat},
-    shed::Settling,
+    shed::ShedDepth,
 };
 use clawnode_kernel::driver::Worker;
 use clawnode_proto::{Partition, ProcessId, limits::ACK_WAIT};
@@ -29,7 +29,7 @@ const AT_ONCE: usize = 16;
 
 /// What follows the others on behalf of one worker.
 #[derive(Clone, Debug)]
-pub struct Follow {
+pub struct PartitionFollower {
     /// Where the inboxes are.
     pub substrate: Substrate,
     /// Who it is.
@@ -43,28 +43,28 @@ pub struct Follow {
 }
 
 /// What is followed, so far.
-struct Known {
+struct FollowedPartitions {
     view: Members,
     seats: Vec<Seat>,
     /// Which of their loads have lasted, and when others may have.
-    settling: Settling,
+    settling: ShedDepth,
     settles: Option<Instant>,
     /// Until when everything that it serves first is scanned.
     until: Instant,
 }
 
-// === impl Follow ===
+// === impl PartitionFollower ===
 
-impl Follow {
+impl PartitionFollower {
     /// Places the worker among the others whenever they change, tells it who is dead, and scans
     /// what it serves first: at once and for two `ACK_WAIT`s after a death and after its own start.
     pub async fn run(mut self) {
         // Also at the start: whoever died before it was never heard of here.
         let until = Instant::now() + ACK_WAIT * 2;
-        let mut known = Known {
+        let mut known = FollowedPartitions {
             view: Members::default(),
             seats: Vec::new(),
-            settling: Settling::default(),
+            settling: ShedDepth::default(),
             settles: None,
             until,
         };
@@ -101,7 +101,7 @@ impl Follow {
     }
 
     /// Takes a new view; returns the partitions that this process serves first only now.
-    fn changed(&mut self, known: &mut Known) -> Vec<Partition> {
+    fn changed(&mut self, known: &mut FollowedPartitions) -> Vec<Partition> {
         let view = self.members.peek_seen(Clone::clone);
         if view.dead != known.view.dead {
             if view.dead.difference(&known.view.dead).next().is_some() {

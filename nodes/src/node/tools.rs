@@ -9,7 +9,7 @@ use clawnode_actors::{
 use clawnode_cluster::{Clock, Peek, membership::Members};
 use clawnode_executors::{
     Basics, HttpFetch, Workspace, WorkspaceOptions,
-    sandbox::{self, Commands, Docker, Owner, ProcessOptions, Processes, Steps},
+    sandbox::{self, Commands, ContainerOwner, Docker, ProcessOptions, Processes, Steps},
     ssh, workspace,
 };
 use clawnode_kernel::driver::Context;
@@ -26,10 +26,10 @@ use tracing::debug;
 
 use super::{
     base::NodeBase,
-    greet::Saying,
     mcp::{McpServers, OWN},
     plugins::Plugins,
     scheduler,
+    version_check::HeartbeatSource,
 };
 use crate::{
     config::{Config, Env, Loaded},
@@ -194,8 +194,8 @@ pub async fn open(
 fn containers(config: &Config, base: &NodeBase) -> Docker {
     let substrate = &base.substrate;
     // A cluster without a name is told by what it stands on.
-    let ground = substrate.health.cluster().unwrap_or_else(|| substrate.health.describe());
-    let owner = Owner::new(&format!("{} {ground}", config.cluster.prefix), base.process);
+    let storage = substrate.health.cluster().unwrap_or_else(|| substrate.health.describe());
+    let owner = ContainerOwner::new(&format!("{} {storage}", config.cluster.prefix), base.process);
     let (shared, members) = (substrate.shared, base.members.clone());
     // Nobody else can be alive on ground that is not shared.
     let is_dead = move |process| !shared || members.peek(|members| members.holds_dead(process));
@@ -251,12 +251,16 @@ fn hosts(config: &Config, _: &NodeBase) -> Vec<Arc<dyn Executor>> {
 }
 
 /// How good this process is for a job, beside those that it hears of.
-pub fn ranked(me: ProcessId, saying: Saying, members: watch::Receiver<Members>) -> JobRank {
+pub fn ranked(
+    me: ProcessId,
+    heartbeat_source: HeartbeatSource,
+    members: watch::Receiver<Members>,
+) -> JobRank {
     Arc::new(move |capability, in_hand| {
         if members.peek(|members| members.alive.iter().all(|one| one.process == me)) {
             return 0;
         }
-        let own = saying();
+        let own = heartbeat_source();
         members.peek(|it| scheduler::rank(own, it.alive.iter(), capability, in_hand))
     })
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::{
     Backoff, Record, Write,
-    outcome::{Verdict, of_answer, of_read_back},
+    outcome::{AppendVerdict, of_answer, of_read_back},
 };
 use clawnode_proto::{EntityId, ErrorChain, Position, Sealed, Seq, event::decode_record};
 use tokio::time::Instant;
@@ -102,24 +102,26 @@ async fn append(
         let write = Write { bytes: bytes.clone(), rollup: false };
         let answer = journal.append(id, expected, write).await;
         let verdict = match of_answer(&answer) {
-            Verdict::ReadBack => {
+            AppendVerdict::ReadBack => {
                 let after = patiently(|| journal.read(id, expected)).await;
                 of_read_back(own, &after.map_err(|error| said("the cluster", &error.into()))?)
             }
             verdict => verdict,
         };
         match verdict {
-            Verdict::Stored(position) => return Ok(position),
-            Verdict::Fenced => {
+            AppendVerdict::Stored(position) => return Ok(position),
+            AppendVerdict::Fenced => {
                 return Err("a client uses this session in the cluster during the move; import \
                             again when no client uses it"
                     .to_owned());
             }
-            Verdict::Defect(why) => return Err(format!("the cluster refuses this session: {why}")),
-            Verdict::ReadBack | Verdict::Resend if Instant::now() >= deadline => {
+            AppendVerdict::Defect(why) => {
+                return Err(format!("the cluster refuses this session: {why}"));
+            }
+            AppendVerdict::ReadBack | AppendVerdict::Resend if Instant::now() >= deadline => {
                 return Err("cannot reach the cluster; import again".to_owned());
             }
-            Verdict::ReadBack | Verdict::Resend => {
+            AppendVerdict::ReadBack | AppendVerdict::Resend => {
                 tokio::time::sleep(backoff.next(&mut rand::rng())).await;
             }
         }

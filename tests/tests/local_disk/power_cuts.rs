@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Substrate, Timer, Write};
-use clawnode_local::{Fault, LocalControl, OpenError, Planted, PowerCutDisk, open};
+use clawnode_local::{Fault, LocalBug, LocalControl, OpenError, PowerCutDisk, open};
 use clawnode_proto::{Digest, EntityId, Input, JobId, Position, TimerId, job::Job};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -42,7 +42,7 @@ enum Asked {
 
 /// Random work by several writers until the power goes, the process is killed or a sync fails,
 /// several times over.
-async fn survive(seed: u64, planted: Option<Planted>) -> Result {
+async fn survive(seed: u64, planted: Option<LocalBug>) -> Result {
     const WRITERS: u64 = 4;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let disk = Arc::new(PowerCutDisk::new());
@@ -347,7 +347,7 @@ async fn what_was_answered_survives_power_cuts_kills_and_failed_syncs() -> Resul
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_before_the_sync_is_found_by_power_cuts() {
     for seed in 0..40 {
-        if let Err(error) = survive(seed, Some(Planted::AnswerBeforeSync)).await {
+        if let Err(error) = survive(seed, Some(LocalBug::AnswerBeforeSync)).await {
             let error = error.to_string();
             let is_loss = ["told", "lost"].iter().any(|word| error.contains(word));
             assert!(is_loss, "the planted bug loses what was answered, but: {error}");

@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use clawnode_local::{Planted, open};
+use clawnode_local::{LocalBug, open};
 
 use crate::support::{Home, NONE, Result, append, input, options};
 
@@ -23,7 +23,7 @@ const CHILD_PLANTED: &str = "CLAWNODE_TEST_PLANTED";
 async fn child_holds_the_directory() -> Result {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return Ok(()) };
     let mut options = options();
-    options.planted = std::env::var_os(CHILD_PLANTED).map(|_| Planted::AnswerBeforeSync);
+    options.planted = std::env::var_os(CHILD_PLANTED).map(|_| LocalBug::AnswerBeforeSync);
     let (store, _control) = open(Path::new(&dir), options)?;
     let mut last = NONE;
     let say = |text: &str| std::io::stderr().write_all(format!("{text}\n").as_bytes());

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use clawnode_cluster::{Substrate, SystemClock, membership::Members};
 use clawnode_executors::mcp::{
-    self, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, Planted, StdioOptions,
+    self, McpBug, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, StdioOptions,
 };
 use clawnode_guard::latch::LatchDoor;
 use clawnode_kernel::jobs::Probe;
@@ -71,10 +71,10 @@ fn run(tool: &str, arguments: serde_json::Map<String, serde_json::Value>) -> Too
 
 impl Bench {
     pub(crate) fn start(options: McpOptions) -> Self {
-        Self::with_bug(options, Planted::None)
+        Self::with_bug(options, McpBug::None)
     }
 
-    pub(crate) fn with_bug(mut options: McpOptions, planted: Planted) -> Self {
+    pub(crate) fn with_bug(mut options: McpOptions, planted: McpBug) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().display().to_string();
         if let McpTransport::Stdio(stdio) = &mut options.transport {

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use clawnode_cluster::Peek;
-use clawnode_executors::mcp::{self, Planted};
+use clawnode_executors::mcp::{self, McpBug};
 use clawnode_proto::{mcp::McpToolState, tool::ToolFailure};
 use clawnode_tests::wait::until;
 use clawnode_tool::Executor as _;
@@ -23,7 +23,7 @@ fn listing(description: &str, more: &[&str]) -> String {
 
 /// Whether a call is run after the server has changed what it says of the tool, once it is known to
 /// have.
-async fn is_run_after_a_change(planted: Planted) -> (bool, Bench) {
+async fn is_run_after_a_change(planted: McpBug) -> (bool, Bench) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tools.json");
     fs::write(&file, listing("Acts.", &[])).unwrap();
@@ -55,7 +55,7 @@ async fn is_run_after_a_change(planted: Planted) -> (bool, Bench) {
 
 #[tokio::test]
 async fn s_23_a_changed_tool_is_not_run_until_it_is_approved() {
-    let (run, bench) = is_run_after_a_change(Planted::None).await;
+    let (run, bench) = is_run_after_a_change(McpBug::None).await;
     assert!(!run, "MCP-2");
     let server = bench.server.name().clone();
     let refused = bench.call("bad__act", LONG).await;
@@ -86,7 +86,7 @@ async fn s_23_a_changed_tool_is_not_run_until_it_is_approved() {
 /// The planted twin: without the pin, the same steps run the changed tool.
 #[tokio::test]
 async fn s_23_a_server_that_is_not_pinned_is_found_out() {
-    let (run, bench) = is_run_after_a_change(Planted::Unpinned).await;
+    let (run, bench) = is_run_after_a_change(McpBug::Unpinned).await;
     assert!(run, "the planted bug was not found");
     bench.stop().await;
 }

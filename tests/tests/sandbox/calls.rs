@@ -4,7 +4,7 @@
 
 use std::{process::Command, process::Stdio};
 
-use clawnode_executors::sandbox::Planted;
+use clawnode_executors::sandbox::SandboxBug;
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::process::binary;
 use clawnode_tool::Toolbox;
@@ -82,7 +82,7 @@ async fn python(toolbox: &Toolbox, code: &str) -> (Option<ToolFailure>, String) 
 /// With Landlock and without it.
 fn filtered() -> [Toolbox; 2] {
     ["if_present", "off"].map(|landlock| {
-        processes(json!({ "process": { "landlock": landlock } }), Planted::None, None)
+        processes(json!({ "process": { "landlock": landlock } }), SandboxBug::None, None)
     })
 }
 
@@ -103,7 +103,7 @@ async fn what_namespaces_do_not_divide_is_refused() {
     }
     assert_eq!(kept(&code), (ALLOWED.to_owned(), Some(0)));
     // The twin.
-    let unfiltered = processes(json!({}), Planted::NoFilter, None);
+    let unfiltered = processes(json!({}), SandboxBug::NoFilter, None);
     let (_, text) = python(&unfiltered, &code).await;
     for way in ["add_key", "keyctl", "family 40"] {
         assert!(text.contains(way), "{way}: {text}");

@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use clawnode_cluster::SystemClock;
 use clawnode_executors::{
     Basics, SandboxOptions,
-    sandbox::{Commands, Docker, Owner, Processes},
+    sandbox::{Commands, ContainerOwner, Docker, Processes},
 };
-use clawnode_guard::policy::Planted as PolicyPlanted;
+use clawnode_guard::policy::PolicyBug as PolicyPlanted;
 use clawnode_proto::{
     CallId, JobId,
     job::Callbacks,
@@ -102,7 +102,11 @@ impl Place {
         let options = json!({ "run_in": run_in, "docker": docker });
         let options: SandboxOptions = serde_json::from_value(options).unwrap();
         let docker = socket.map(|_| {
-            Docker::new(options.docker.clone(), Owner::new("tests", ME), Arc::new(|_| false))
+            Docker::new(
+                options.docker.clone(),
+                ContainerOwner::new("tests", ME),
+                Arc::new(|_| false),
+            )
         });
         let commands = match &docker {
             Some(docker) => Commands::in_docker(&options, docker.clone(), None),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_executors::sandbox::Planted;
+use clawnode_executors::sandbox::SandboxBug;
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::{docker::Engine, process::ProcessError, wait::until};
 use serde_json::json;
@@ -30,7 +30,7 @@ async fn commands_in_docker_end_in_words() -> Outcome {
     let engine = engine().await?;
     engine.import_python().await?;
     let bench =
-        Bench::new(&engine.socket(), json!({ "memory": "64m", "tmp": "16m" }), Planted::None);
+        Bench::new(&engine.socket(), json!({ "memory": "64m", "tmp": "16m" }), SandboxBug::None);
     for (line, failure, words) in [
         ("echo a; echo b >&2", None, "a\n[stderr]\nb\n"),
         ("true", None, "[exit code 0, no output]"),
@@ -89,7 +89,7 @@ async fn commands_in_docker_end_in_words() -> Outcome {
 #[tokio::test]
 async fn f_18_a_command_in_docker_that_takes_too_long_is_killed_with_all_it_has_begun() -> Outcome {
     let engine = engine().await?;
-    let bench = Bench::new(&engine.socket(), json!({ "warm": 0 }), Planted::None);
+    let bench = Bench::new(&engine.socket(), json!({ "warm": 0 }), SandboxBug::None);
     let stubborn = "trap '' TERM INT HUP; echo working; (setsid sh -c 'trap \"\" TERM; sleep 1000' &) ; \
                     while :; do sleep 1; done";
     let arguments = json!({ "command": stubborn, "timeout_s": 2 });
@@ -135,7 +135,7 @@ async fn f_18_a_command_in_docker_that_takes_too_long_is_killed_with_all_it_has_
 async fn containers_that_stand_ready_are_used_once() -> Outcome {
     let engine = engine().await?;
     let options = json!({ "warm": 2, "warm_idle": "20s" });
-    let bench = Bench::new(&engine.socket(), options, Planted::None);
+    let bench = Bench::new(&engine.socket(), options, SandboxBug::None);
     let mark = "cat /tmp/mark /dev/shm/mark /data/mark 2>/dev/null; hostname; \
                 echo x >/tmp/mark; echo x >/dev/shm/mark; echo x >/data/mark; \
                 (setsid sleep 1000 &); [ $(ps | grep -c '[s]leep 1000$') -gt 1 ] || echo alone";
@@ -184,7 +184,7 @@ async fn a_tool_of_the_configuration_runs_in_its_docker_image() -> Outcome {
         "slow": { "description": "Takes long.", "command": ["sleep", "100"], "timeout": "1s" },
     });
     engine.import(std::path::Path::new("/bin/busybox"), "busybox", "empty:1").await?;
-    let bench = Bench::with(&engine.socket(), json!({ "tools": tools }), Planted::None, None);
+    let bench = Bench::with(&engine.socket(), json!({ "tools": tools }), SandboxBug::None, None);
     let text = "a; $(b) 'c'";
     let (failure, told_) =
         told(bench.call("count", json!({ "text": text, "more": { "d": 1 } })).await);

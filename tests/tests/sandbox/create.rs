@@ -12,7 +12,7 @@ use axum::{
     http::{StatusCode, Uri},
     routing::{delete, get, post},
 };
-use clawnode_executors::{SandboxOptions, sandbox::Planted};
+use clawnode_executors::{SandboxOptions, sandbox::SandboxBug};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -127,7 +127,7 @@ fn wrong(mut body: Value) -> Option<String> {
 }
 
 /// The requests of a call with every hostile value in every place that a call has.
-async fn asked(planted: Planted) -> (Vec<Value>, Vec<String>) {
+async fn asked(planted: SandboxBug) -> (Vec<Value>, Vec<String>) {
     let (_dir, socket, seen) = daemon();
     let tools = json!({
         "shout": {
@@ -162,7 +162,7 @@ async fn asked(planted: Planted) -> (Vec<Value>, Vec<String>) {
 
 #[tokio::test]
 async fn s_13_no_value_of_a_call_reaches_a_field_of_the_container() {
-    let (made, strange) = asked(Planted::None).await;
+    let (made, strange) = asked(SandboxBug::None).await;
     assert_eq!(strange, [""; 0], "requests that nobody should make");
     assert_eq!(made.len(), 3 * HOSTILE.len(), "`run_python` takes no such arguments");
     for body in made {
@@ -173,8 +173,9 @@ async fn s_13_no_value_of_a_call_reaches_a_field_of_the_container() {
 /// The twins: each makes the container another one, and is seen.
 #[tokio::test]
 async fn s_13_a_planted_bug_is_found() {
-    for planted in Planted::ALL {
-        if matches!(planted, Planted::SharedPids | Planted::HostFiles | Planted::NoFilter) {
+    for planted in SandboxBug::ALL {
+        if matches!(planted, SandboxBug::SharedPids | SandboxBug::HostFiles | SandboxBug::NoFilter)
+        {
             continue;
         }
         let (made, _) = asked(planted).await;

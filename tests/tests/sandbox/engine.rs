@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use clawnode_cluster::Peek;
-use clawnode_executors::sandbox::{Commands, Docker, Owner, Planted};
+use clawnode_executors::sandbox::{Commands, ContainerOwner, Docker, SandboxBug};
 use clawnode_guard::latch::LatchDoor;
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::{process::ProcessError, wait::until};
@@ -14,7 +14,7 @@ use super::{Bench, DEAD, ME, OTHER, Outcome, engine, told};
 
 #[tokio::test]
 async fn a_docker_engine_that_is_not_there_is_named() {
-    let bench = Bench::new(Path::new("/nowhere/docker.sock"), json!({}), Planted::None);
+    let bench = Bench::new(Path::new("/nowhere/docker.sock"), json!({}), SandboxBug::None);
     let (failure, text) = bench.sh("echo a").await;
     assert_eq!(failure, Some(ToolFailure::Unavailable));
     assert!(
@@ -30,7 +30,7 @@ async fn a_docker_engine_that_is_not_there_is_named() {
 #[tokio::test]
 async fn f_11_an_engine_of_docker_that_is_killed_is_noticed_and_so_is_its_return() -> Outcome {
     let mut engine = engine().await?;
-    let bench = Bench::new(&engine.socket(), json!({ "warm": 1 }), Planted::None);
+    let bench = Bench::new(&engine.socket(), json!({ "warm": 1 }), SandboxBug::None);
     // What a node announces follows.
     let options = serde_json::from_value(json!({})).unwrap();
     let commands: Arc<dyn Executor> =
@@ -91,7 +91,7 @@ async fn the_containers_of_the_dead_are_removed_and_no_others() -> Outcome {
             "docker": { "socket": engine.socket(), "image": "busybox:test", "warm": 1 }
         }))
         .unwrap();
-        let owner = Owner::new(cluster, process);
+        let owner = ContainerOwner::new(cluster, process);
         let docker = Docker::new(
             clawnode_executors::SandboxOptions::clone(&options).docker,
             owner,
@@ -119,7 +119,7 @@ async fn the_containers_of_the_dead_are_removed_and_no_others() -> Outcome {
     engine
         .docker(&["run", "-d", "--name", "clawnode-foreign", "busybox:test", "sleep", "1000"])
         .await?;
-    let bench = Bench::new(&engine.socket(), json!({ "warm": 0 }), Planted::None);
+    let bench = Bench::new(&engine.socket(), json!({ "warm": 0 }), SandboxBug::None);
     until("the containers of the dead to be removed", async || {
         Ok((engine.containers().await?.len() == 3).then_some(()))
     })

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use clawnode_executors::sandbox::Planted;
+use clawnode_executors::sandbox::SandboxBug;
 use clawnode_tests::{docker::Engine, process::ProcessError, wait::until};
 use serde_json::json;
 
@@ -79,7 +79,7 @@ async fn s_14_there_is_no_way_out_and_nothing_remains() -> Outcome {
         "workspace": "read_write",
         "docker": { "memory": "64m", "tmp": "16m", "pids": 32 },
     });
-    let bench = Bench::with(&engine.socket(), options, Planted::None, Some(root.path()));
+    let bench = Bench::with(&engine.socket(), options, SandboxBug::None, Some(root.path()));
 
     assert_eq!(open(&bench).await, [""; 0]);
     // The workspace is the agent's own, and links do not lead out of it.
@@ -121,10 +121,10 @@ async fn s_14_there_is_no_way_out_and_nothing_remains() -> Outcome {
 async fn s_14_a_planted_bug_is_found() -> Outcome {
     let engine = engine().await?;
     for (planted, way) in [
-        (Planted::HostNetwork, "have a network"),
-        (Planted::Privileged, "have a capability"),
-        (Planted::Root, "be root"),
-        (Planted::Root, "gain privileges"),
+        (SandboxBug::HostNetwork, "have a network"),
+        (SandboxBug::Privileged, "have a capability"),
+        (SandboxBug::Root, "be root"),
+        (SandboxBug::Root, "gain privileges"),
     ] {
         let bench = Bench::new(&engine.socket(), json!({}), planted);
         let open = open(&bench).await;

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use clawnode_executors::sandbox::Planted;
+use clawnode_executors::sandbox::SandboxBug;
 use clawnode_tests::process::{Ground, Home, Node, binary};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json;
@@ -45,7 +45,7 @@ async fn a_sandboxed_command_has_its_standard_streams_alone() {
     assert!(is_inherited(&file));
     for landlock in ["required", "off"] {
         let options = json!({ "process": { "landlock": landlock } });
-        let toolbox = processes(options, Planted::None, None);
+        let toolbox = processes(options, SandboxBug::None, None);
         let sh = async |line: &str| {
             let arguments = json!({ "command": line });
             told(call(&toolbox, "run_command", arguments, CancellationToken::new()).await)

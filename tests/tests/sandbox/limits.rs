@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Command, process::Stdio, sync::Arc};
 
 use clawnode_executors::{
     SandboxOptions,
-    sandbox::{Commands, Held, Planted, Processes},
+    sandbox::{Commands, GroupLimits, Processes, SandboxBug},
 };
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::{process::binary, wait::until};
@@ -31,7 +31,7 @@ async fn python(toolbox: &Toolbox, code: &str) -> (Option<ToolFailure>, String) 
 async fn files_in_memory_have_a_size() {
     for landlock in ["if_present", "off"] {
         let options = json!({ "process": { "landlock": landlock, "tmp": "16m" } });
-        let toolbox = processes(options, Planted::None, None);
+        let toolbox = processes(options, SandboxBug::None, None);
         // Files of less than the greatest size, so that only the sum can stop them.
         for place in ["/tmp", "/dev/shm"] {
             let line = format!(
@@ -58,7 +58,7 @@ async fn files_in_memory_have_a_size() {
 /// When the host's memory ends, what runs for agents goes before the node.
 #[tokio::test]
 async fn commands_and_servers_are_the_first_to_go() {
-    let toolbox = processes(json!({}), Planted::None, None);
+    let toolbox = processes(json!({}), SandboxBug::None, None);
     assert_eq!(sh(&toolbox, "cat /proc/self/oom_score_adj").await, (None, "1000\n".to_owned()));
     let node = std::process::id().to_string();
     let mut keeper = Command::new(binary().unwrap());
@@ -71,7 +71,7 @@ async fn commands_and_servers_are_the_first_to_go() {
 }
 
 /// Commands in control groups, and what holds there; or why there are none on this host.
-fn grouped(mut options: Value) -> (Result<Held, String>, Toolbox) {
+fn grouped(mut options: Value) -> (Result<GroupLimits, String>, Toolbox) {
     if let Some(group) = std::env::var_os(GROUP) {
         options["process"]["cgroup"] = json!(PathBuf::from(group));
     }

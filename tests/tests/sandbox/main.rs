@@ -17,7 +17,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use clawnode_executors::{
     SandboxOptions,
-    sandbox::{Commands, Docker, Owner, Planted, Processes, Steps},
+    sandbox::{Commands, ContainerOwner, Docker, Processes, SandboxBug, Steps},
 };
 use clawnode_proto::{
     CallId, JobId, ProcessId,
@@ -50,14 +50,14 @@ struct Bench {
 
 impl Bench {
     /// On the engine at this socket, with more settings of `[sandbox.docker]`.
-    fn new(socket: &Path, docker: Value, planted: Planted) -> Self {
+    fn new(socket: &Path, docker: Value, planted: SandboxBug) -> Self {
         let mut options = json!({});
         options["docker"] = docker;
         Self::with(socket, options, planted, None)
     }
 
     /// On the engine at this socket, with settings of `[sandbox]`.
-    fn with(socket: &Path, mut options: Value, planted: Planted, root: Option<&Path>) -> Self {
+    fn with(socket: &Path, mut options: Value, planted: SandboxBug, root: Option<&Path>) -> Self {
         let docker = &mut options["docker"];
         docker["socket"] = json!(socket);
         for (key, value) in [("image", "busybox:test"), ("python_image", "python:test")] {
@@ -67,7 +67,7 @@ impl Bench {
         }
         let options: SandboxOptions = serde_json::from_value(options).unwrap();
         options.check().unwrap();
-        let owner = Owner::new("tests", ME);
+        let owner = ContainerOwner::new("tests", ME);
         let docker =
             Docker::new(options.docker.clone(), owner, Arc::new(|process| process == DEAD));
         let docker = docker.with_bug(planted);
@@ -94,7 +94,7 @@ impl Bench {
 }
 
 /// Commands as processes of this host, with more settings of `[sandbox]`.
-fn processes(mut options: Value, planted: Planted, root: Option<&Path>) -> Toolbox {
+fn processes(mut options: Value, planted: SandboxBug, root: Option<&Path>) -> Toolbox {
     options["run_in"] = json!("process");
     let options: SandboxOptions = serde_json::from_value(options).unwrap();
     options.check().unwrap();

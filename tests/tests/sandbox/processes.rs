@@ -10,7 +10,7 @@ use std::{
 
 use clawnode_executors::{
     SandboxOptions, Workspace, WorkspaceOptions,
-    sandbox::{Planted, Processes},
+    sandbox::{Processes, SandboxBug},
 };
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::wait::until;
@@ -37,7 +37,7 @@ async fn a_process_is_alone_and_ends_in_words() {
     // What the host has and a command must not see.
     let secret = tempfile::NamedTempFile::new_in("/tmp").unwrap();
     let secret = secret.path().display();
-    let toolbox = processes(json!({}), Planted::None, None);
+    let toolbox = processes(json!({}), SandboxBug::None, None);
     for (line, failure, words) in [
         ("echo a; echo b >&2".to_owned(), None, "a\n[stderr]\nb\n"),
         ("exit 4".to_owned(), Some(ToolFailure::Failed), "[exit code 4]"),
@@ -110,7 +110,8 @@ async fn a_process_changes_the_files_of_its_agent_alone() {
         ("read_only", Some(ToolFailure::Failed), "/workspace\n[stderr]\n"),
         ("none", None, "/tmp\nnew\n"),
     ] {
-        let toolbox = processes(json!({ "workspace": access }), Planted::None, Some(root.path()));
+        let toolbox =
+            processes(json!({ "workspace": access }), SandboxBug::None, Some(root.path()));
         let (failed, text) =
             sh(&toolbox, "pwd; echo new >n && cat n; ls ../other 2>/dev/null; [ -e n ]").await;
         assert_eq!(failed, failure, "{access}: {text}");
@@ -129,7 +130,7 @@ async fn a_command_goes_on_with_what_file_write_made_and_no_mark_on_it_stays() {
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(&files, Some(1_000), Some(1_000)).unwrap();
     let commands =
-        processes(json!({ "workspace": "read_write" }), Planted::None, Some(root.path()));
+        processes(json!({ "workspace": "read_write" }), SandboxBug::None, Some(root.path()));
     let workspace = Workspace::open(&WorkspaceOptions::new(root.path().to_owned())).unwrap();
     let workspace = Toolbox::new([Arc::new(workspace) as Arc<dyn Executor>]).unwrap();
     let write = async |path: &str| {
@@ -163,7 +164,7 @@ async fn the_line_of_a_sandbox_tells_nothing_of_its_host() {
     let host = root.path().to_str().unwrap();
     for landlock in ["required", "off"] {
         let options = json!({ "workspace": "read_write", "process": { "landlock": landlock } });
-        let toolbox = processes(options, Planted::None, Some(root.path()));
+        let toolbox = processes(options, SandboxBug::None, Some(root.path()));
         let line = "tr '\\0' ' ' </proc/1/cmdline; echo; env; pwd";
         let (failure, text) = sh(&toolbox, line).await;
         assert_eq!(failure, None, "{landlock}: {text}");
@@ -204,7 +205,7 @@ async fn hides(toolbox: &Toolbox, mark: &str, cancel: bool) -> (Option<ToolFailu
 async fn f_18_a_process_is_killed_with_all_it_has_begun() -> Outcome {
     for (isolation, mark) in [("bubblewrap", 91_001), ("none", 91_002)] {
         let options = json!({ "process": { "isolation": isolation } });
-        let toolbox = processes(options, Planted::None, None);
+        let toolbox = processes(options, SandboxBug::None, None);
         for (cancel, failure) in [(false, ToolFailure::TimedOut), (true, ToolFailure::Cancelled)] {
             let mark = format!("{mark}{}", u8::from(cancel));
             let (failed, text) = hides(&toolbox, &mark, cancel).await;
@@ -217,7 +218,7 @@ async fn f_18_a_process_is_killed_with_all_it_has_begun() -> Outcome {
         }
     }
     // One that would end if it is asked to may do so.
-    let toolbox = processes(json!({}), Planted::None, None);
+    let toolbox = processes(json!({}), SandboxBug::None, None);
     let line = "trap 'echo bye; exit 0' TERM; echo working; while :; do sleep 0.1; done";
     let arguments = json!({ "command": line, "timeout_s": 0.5 });
     let (failure, text) =
@@ -230,7 +231,7 @@ async fn f_18_a_process_is_killed_with_all_it_has_begun() -> Outcome {
 /// The twin: without a namespace of processes a grandchild lives on.
 #[tokio::test]
 async fn f_18_a_planted_bug_is_found() -> Outcome {
-    let toolbox = processes(json!({}), Planted::SharedPids, None);
+    let toolbox = processes(json!({}), SandboxBug::SharedPids, None);
     let mark = "910030";
     drop(hides(&toolbox, mark, false).await);
     assert!(runs(|line| line.contains(mark)), "the bug is seen");
@@ -265,7 +266,7 @@ async fn without_isolation_nothing_is_run_unless_it_is_said() {
     assert!(why.starts_with("sandbox_unavailable"), "{why}");
     assert_eq!(refusal(json!({ "isolation": "none", "bwrap": "/nowhere" })).await, "well");
     // A call does not run on the host either.
-    let toolbox = processes(json!({ "process": missing }), Planted::None, None);
+    let toolbox = processes(json!({ "process": missing }), SandboxBug::None, None);
     let mark = tempfile::tempdir().unwrap();
     let file = mark.path().join("ran");
     let (failure, text) = sh(&toolbox, &format!("echo x >{}", file.display())).await;

@@ -17,7 +17,7 @@ use std::{
 
 use clawnode_executors::{
     SandboxOptions,
-    sandbox::{Planted, Processes, Steps},
+    sandbox::{Processes, SandboxBug, Steps},
 };
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tool::Toolbox;
@@ -40,7 +40,7 @@ async fn sh(toolbox: &Toolbox, line: &str) -> (Option<ToolFailure>, String) {
 }
 
 /// Processes with this hole in their first wall, with the second and without it.
-fn both(planted: Planted) -> [(bool, Toolbox); 2] {
+fn both(planted: SandboxBug) -> [(bool, Toolbox); 2] {
     [("required", true), ("off", false)].map(|(landlock, walled)| {
         let options = json!({ "process": { "landlock": landlock } });
         (walled, processes(options, planted, None))
@@ -113,7 +113,7 @@ async fn what_a_command_is_shown_works_behind_both_walls() {
     let with = |access: &str| {
         let process = json!({ "landlock": "required" });
         let options = json!({ "workspace": access, "process": process });
-        processes(options, Planted::None, Some(root.path()))
+        processes(options, SandboxBug::None, Some(root.path()))
     };
     let toolbox = with("read_write");
     for (line, words) in [
@@ -147,7 +147,7 @@ async fn what_a_command_is_shown_works_behind_both_walls() {
     // A program that is not there ends as it does in a shell.
     let tools =
         json!({ "gone": { "description": "d", "command": ["no-such-program"], "env": "process" } });
-    let gone = processes(json!({ "tools": tools }), Planted::None, None);
+    let gone = processes(json!({ "tools": tools }), SandboxBug::None, None);
     let (failure, text) = told(call(&gone, "gone", json!({}), CancellationToken::new()).await);
     assert_eq!(failure, Some(ToolFailure::Failed));
     assert!(text.contains("cannot run `no-such-program`") && text.contains("127"), "{text}");
@@ -167,7 +167,7 @@ async fn files_that_are_mounted_by_mistake_can_be_neither_read_nor_written() {
     let (dir, inside) = (dir.path(), at(&secret));
     let (inside, folder) = (inside.display(), at(dir));
     let folder = folder.display();
-    for (walled, toolbox) in both(Planted::HostFiles) {
+    for (walled, toolbox) in both(SandboxBug::HostFiles) {
         let (failure, text) = sh(&toolbox, &format!("cat {inside}")).await;
         assert_eq!(text.contains("a secret"), !walled, "{text}");
         assert_eq!(failure.is_some(), walled, "{text}");
@@ -208,7 +208,7 @@ async fn abstract_sockets_that_are_shared_by_mistake_are_not_reached() {
         )
     };
     let hidden = format!("socket.socket(socket.AF_UNIX).connect('\\0{name}')");
-    for (walled, toolbox) in both(Planted::HostNetwork) {
+    for (walled, toolbox) in both(SandboxBug::HostNetwork) {
         let (_, text) = python(&toolbox, &told_by(&hidden)).await;
         assert_eq!(text, if walled { "refused\n" } else { "through\n" });
         // This is why Landlock alone is no isolation.
@@ -232,14 +232,15 @@ async fn a_command_has_a_localhost_of_its_own() {
          try:\n    socket.create_connection(('127.0.0.1', {port}), 10)\n\
          except ConnectionRefusedError:\n    print('nobody else')"
     );
-    let walled = processes(json!({ "process": { "landlock": "required" } }), Planted::None, None);
+    let walled =
+        processes(json!({ "process": { "landlock": "required" } }), SandboxBug::None, None);
     let (failure, text) = python(&walled, &code).await;
     assert_eq!((failure, text.as_str()), (None, "b'hi'\nnobody else\n"));
 }
 
 #[tokio::test]
 async fn processes_that_are_seen_by_mistake_are_not_signalled() {
-    for (walled, toolbox) in both(Planted::SharedPids) {
+    for (walled, toolbox) in both(SandboxBug::SharedPids) {
         let mut victim = Command::new("sleep").arg("1000").uid(NOBODY).gid(NOBODY).spawn().unwrap();
         let line = format!("kill -9 {}", victim.id());
         let (failure, text) = sh(&toolbox, &line).await;

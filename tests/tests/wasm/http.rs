@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Router, response::Redirect, routing::get};
 use clawnode_tool::{
     Egress, EgressOptions, Toolbox,
-    egress::{Planted, SystemResolver},
+    egress::{EgressBug, SystemResolver},
 };
 use clawnode_wasm::text::Text;
 
@@ -92,7 +92,7 @@ async fn a_plugin_is_no_way_round_what_its_agent_may_reach() {
 #[tokio::test]
 async fn s_16_a_grant_that_nobody_looks_at_is_found() {
     let port = serve().await;
-    let planted = Egress::with_bug(options(port), Arc::new(SystemResolver), Planted::NoGrants);
+    let planted = Egress::with_bug(options(port), Arc::new(SystemResolver), EgressBug::NoGrants);
     for path in ["http://localhost:PORT/", "http://127.0.0.1:PORT/away"] {
         let folder = Folder::new();
         let url = path.replace("PORT", &port.to_string());

@@ -11,7 +11,7 @@ use clawnode_tool::{
     Executor, ToolRun,
     append::append,
     arguments,
-    egress::{Decoded, Egress, EgressError, HeaderBounds, Reply, Request},
+    egress::{Decoded, Egress, EgressError, EgressReply, EgressRequest, HeaderBounds},
     spec::BuiltIn,
 };
 use reqwest::{
@@ -54,7 +54,7 @@ pub struct HttpFetch {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct FetchArguments {
     url: String,
     #[serde(default)]
     method: FetchMethod,
@@ -79,12 +79,12 @@ impl HttpFetch {
 
     async fn run(&self, mut run: ToolRun) -> Result<ToolOutcome, ToolOutcome> {
         let agent = run.agent.clone();
-        let Arguments { url, method, headers, max_bytes } = arguments::read(&mut run)?;
+        let FetchArguments { url, method, headers, max_bytes } = arguments::read(&mut run)?;
         let invalid = |why| ToolOutcome::failed(ToolFailure::Invalid, why);
         // The schema has judged that all are texts.
         let given =
             headers.iter().map(|(name, value)| (&**name, value.as_str().unwrap_or_default()));
-        let request = Request {
+        let request = EgressRequest {
             url,
             method: match method {
                 FetchMethod::Get => Method::GET,
@@ -172,7 +172,7 @@ impl Executor for HttpFetch {
 }
 
 /// A reply as a model reads it.
-fn tell(reply: &Reply) -> ToolOutcome {
+fn tell(reply: &EgressReply) -> ToolOutcome {
     let mut text = format!("HTTP {}\n", reply.status);
     if reply.redirects > 0 {
         append(&mut text, format_args!("url: {} (after redirects)\n", reply.url));

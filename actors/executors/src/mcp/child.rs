@@ -35,7 +35,7 @@ const SHOWN: usize = 300;
 
 /// A running program. Dropping it asks its keeper to end it.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ServerProcess {
     server: McpServerName,
     keeper: Child,
     last: Arc<Mutex<String>>,
@@ -45,7 +45,7 @@ pub(super) struct Process {
 /// Its streams.
 pub(super) type Streams = (ChildStdout, ChildStdin);
 
-impl Process {
+impl ServerProcess {
     /// Starts the program; it may still turn out not to be one.
     pub(super) fn start(
         server: &McpServerName,
@@ -116,7 +116,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.tell(Signal::TERM);
     }

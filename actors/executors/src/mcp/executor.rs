@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     options::McpTransport,
-    phase::{Phase, Up},
+    phase::{ServerPhase, Up},
     reply,
     server::McpServer,
     session::CallEnd,
@@ -44,10 +44,11 @@ impl McpTools {
     /// The server, once it is up.
     async fn up(&self, within: Duration) -> Result<Up, ToolOutcome> {
         let mut phase = self.0.0.phase();
-        let settled = phase.wait_for(|phase| matches!(phase, Phase::Up(_) | Phase::Leaves(_)));
+        let settled =
+            phase.wait_for(|phase| matches!(phase, ServerPhase::Up(_) | ServerPhase::Leaves(_)));
         match timeout(within.min(START_WAIT), settled).await {
             Ok(Ok(phase)) => match &*phase {
-                Phase::Up(up) | Phase::Leaves(up) => Ok(up.clone()),
+                ServerPhase::Up(up) | ServerPhase::Leaves(up) => Ok(up.clone()),
                 _ => Err(self.unavailable("it is not up")),
             },
             Ok(Err(_)) | Err(_) => Err(self.unavailable(&self.why_not())),
@@ -171,7 +172,7 @@ impl McpTools {
 
     #[cfg(feature = "test-util")]
     fn is_unpinned(&self) -> bool {
-        self.0.0.planted == super::Planted::Unpinned
+        self.0.0.planted == super::McpBug::Unpinned
     }
 
     #[cfg(not(feature = "test-util"))]
@@ -217,7 +218,7 @@ impl Executor for McpTools {
 
     async fn health_check(&self) -> Result<(), String> {
         self.0.0.phase().peek(|phase| match phase {
-            Phase::Up(_) => Ok(()),
+            ServerPhase::Up(_) => Ok(()),
             down => Err(why_not(down)),
         })
     }
@@ -228,13 +229,13 @@ impl Executor for McpTools {
 }
 
 /// Why a server in this phase takes no calls.
-fn why_not(phase: &Phase) -> String {
+fn why_not(phase: &ServerPhase) -> String {
     match phase {
-        Phase::Up(_) => "it is just starting".to_owned(),
-        Phase::Starts => STARTING.to_owned(),
-        Phase::StandsBy | Phase::Leaves(_) => STANDING_BY.to_owned(),
-        Phase::Down(why) => format!("it is down: {why}"),
-        Phase::Stopped => "this node is stopping".to_owned(),
+        ServerPhase::Up(_) => "it is just starting".to_owned(),
+        ServerPhase::Starts => STARTING.to_owned(),
+        ServerPhase::StandsBy | ServerPhase::Leaves(_) => STANDING_BY.to_owned(),
+        ServerPhase::Down(why) => format!("it is down: {why}"),
+        ServerPhase::Stopped => "this node is stopping".to_owned(),
     }
 }
 

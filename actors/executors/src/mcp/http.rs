@@ -25,23 +25,23 @@ use tracing::debug;
 
 use super::{
     options::HttpOptions,
-    wire::{Ending, MESSAGE_BYTES, Unasked},
+    wire::{ConnectionEnd, MESSAGE_BYTES, Unasked},
 };
 
 /// The connection to a service.
-pub(super) struct Service {
+pub(super) struct HttpConnection {
     inner: StreamableHttpClientTransport<Client>,
     unasked: Unasked,
     relist: Arc<Notify>,
-    ending: Arc<Ending>,
+    ending: Arc<ConnectionEnd>,
 }
 
-impl Service {
+impl HttpConnection {
     /// To this service; nothing is sent yet. Redirects are not followed.
     pub(super) async fn new(
         options: &HttpOptions,
         relist: Arc<Notify>,
-        ending: Arc<Ending>,
+        ending: Arc<ConnectionEnd>,
     ) -> Result<Self, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in &options.headers {
@@ -68,7 +68,7 @@ impl Service {
     }
 }
 
-impl Transport<RoleClient> for Service {
+impl Transport<RoleClient> for HttpConnection {
     type Error = <StreamableHttpClientTransport<Client> as Transport<RoleClient>>::Error;
 
     fn send(

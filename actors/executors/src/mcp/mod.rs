@@ -50,5 +50,5 @@ pub use options::{HttpOptions, McpOptions, McpTransport, PinPolicy, StdioOptions
 pub use pins::{ApproveError, Pins, approve, follow, load};
 pub use place::hosts_it;
 #[cfg(feature = "test-util")]
-pub use planted::Planted;
+pub use planted::McpBug;
 pub use server::{McpContext, McpServer};

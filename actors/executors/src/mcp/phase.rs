@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use clawnode_proto::tool::ToolSpec;
 use tokio_util::sync::CancellationToken;
 
-use super::session::Calls;
+use super::session::McpCaller;
 
 /// What a server is doing here.
 #[derive(Clone, Debug)]
-pub(super) enum Phase {
+pub(super) enum ServerPhase {
     /// It is not this node's to run, as far as is known.
     StandsBy,
     /// It is being started.
@@ -27,15 +27,15 @@ pub(super) enum Phase {
 /// A server that can be called.
 #[derive(Clone, Debug)]
 pub(super) struct Up {
-    pub(super) calls: Calls,
+    pub(super) calls: McpCaller,
     /// Its tools, by its own names for them.
     pub(super) listed: Arc<BTreeMap<String, ToolSpec>>,
-    pub(super) life: Life,
+    pub(super) life: ProgramLife,
 }
 
 /// One run of a program, as those see it who have to end it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Life {
+pub(super) struct ProgramLife {
     /// It is killed without being asked.
     pub(super) cut: CancellationToken,
     /// Nothing of it is left.

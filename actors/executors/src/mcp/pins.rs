@@ -138,7 +138,7 @@ pub async fn follow(bucket: Arc<dyn Bucket>, tell: watch::Sender<Pins>) {
 
 /// What a server said, and who heard it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard<'a> {
+pub(super) struct HeardTools<'a> {
     pub(super) server: &'a McpServerName,
     /// Its tools, by its own names.
     pub(super) listed: &'a BTreeMap<String, ToolSpec>,
@@ -148,7 +148,10 @@ pub(super) struct Heard<'a> {
 }
 
 /// Writes down what a server said of its tools; returns what is known of it from then on.
-pub(super) async fn heard(bucket: &dyn Bucket, heard: Heard<'_>) -> Result<McpPins, BucketError> {
+pub(super) async fn heard(
+    bucket: &dyn Bucket,
+    heard: HeardTools<'_>,
+) -> Result<McpPins, BucketError> {
     let server = heard.server;
     let pins = change(bucket, server, |known| Ok::<_, BucketError>(after(known, heard))).await?;
     for tool in pins.listed.keys().chain(pins.approved.keys()) {
@@ -166,7 +169,7 @@ pub(super) async fn heard(bucket: &dyn Bucket, heard: Heard<'_>) -> Result<McpPi
 }
 
 /// What is known of a server once this was heard.
-fn after(known: Option<&McpPins>, heard: Heard<'_>) -> McpPins {
+fn after(known: Option<&McpPins>, heard: HeardTools<'_>) -> McpPins {
     let listed = heard.listed.clone();
     let mut approved = match (known, heard.policy) {
         (Some(known), _) => known.approved.clone(),
@@ -305,7 +308,7 @@ mod tests {
         let bucket = &*substrate.bucket;
         let (fs, node): (McpServerName, NodeName) = ("fs".parse().unwrap(), "n".parse().unwrap());
         let say = async |listed: &BTreeMap<String, ToolSpec>, policy| {
-            let heard = Heard { server: &fs, listed, policy, node: &node, at: Timestamp(1) };
+            let heard = HeardTools { server: &fs, listed, policy, node: &node, at: Timestamp(1) };
             super::heard(bucket, heard).await.unwrap()
         };
         let first = BTreeMap::from([spec("read", "reads"), spec("list", "lists")]);
@@ -340,7 +343,8 @@ mod tests {
         let (fs, node): (McpServerName, NodeName) = ("fs".parse().unwrap(), "n".parse().unwrap());
         let listed = BTreeMap::from([spec("read", "reads")]);
         let policy = PinPolicy::Ask;
-        let heard = Heard { server: &fs, listed: &listed, policy, node: &node, at: Timestamp(1) };
+        let heard =
+            HeardTools { server: &fs, listed: &listed, policy, node: &node, at: Timestamp(1) };
         let pins = after(None, heard);
         assert!(pins.approved.is_empty());
         assert_eq!(pins.state("read"), Some(McpToolState::New));
@@ -348,7 +352,7 @@ mod tests {
         let approved = McpPins { approved: listed.clone(), ..pins };
         let mut listed = listed.clone();
         listed.get_mut("read").unwrap().class = EffectClass::Safe;
-        let pins = after(Some(&approved), Heard { listed: &listed, ..heard });
+        let pins = after(Some(&approved), HeardTools { listed: &listed, ..heard });
         assert_eq!(pins.approved["read"].class, EffectClass::Safe);
     }
 }

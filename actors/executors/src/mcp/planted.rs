@@ -2,7 +2,7 @@
 
 /// Which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Planted {
+pub enum McpBug {
     /// None.
     #[default]
     None,

@@ -20,16 +20,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    child::Process,
-    http::Service,
+    child::ServerProcess,
+    http::HttpConnection,
     options::{McpOptions, McpTransport, PinPolicy},
-    phase::{Life, Phase, Up},
-    pins::{self, Heard, Pins},
+    phase::{ProgramLife, ServerPhase, Up},
+    pins::{self, HeardTools, Pins},
     place::hosts_it,
     restarts::Restarts,
     secrets::Secrets,
-    session::{Session, TOOLS, bounded},
-    wire::{Ending, Wire},
+    session::{McpSession, TOOLS, bounded},
+    wire::{ConnectionEnd, StdioConnection},
 };
 
 /// How often a server that says nothing is asked for its tools again (1 min): how long it may
@@ -74,7 +74,7 @@ pub struct McpServer(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) options: McpOptions,
     pub(super) context: McpContext,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ServerPhase>,
     /// Told whenever the phase or what is approved has changed.
     pub(super) changed: Notify,
     /// Told when a call was given up: the server may hang.
@@ -83,7 +83,7 @@ pub(super) struct Inner {
     calls: watch::Sender<usize>,
     stop: CancellationToken,
     #[cfg(feature = "test-util")]
-    pub(super) planted: super::Planted,
+    pub(super) planted: super::McpBug,
 }
 
 /// One call under way; dropping it ends the count.
@@ -91,7 +91,7 @@ pub(super) struct Inner {
 pub(super) struct UnderWay<'a>(&'a watch::Sender<usize>);
 
 /// Why a server is not run on.
-enum End {
+enum ServerEnd {
     /// Another node runs it from now on.
     Moved,
     /// This node ends.
@@ -110,19 +110,19 @@ impl McpServer {
         Self(Arc::new(Inner {
             options,
             context,
-            phase: watch::Sender::new(Phase::Starts),
+            phase: watch::Sender::new(ServerPhase::Starts),
             changed: Notify::new(),
             suspected: Notify::new(),
             calls: watch::Sender::new(0),
             stop: CancellationToken::new(),
             #[cfg(feature = "test-util")]
-            planted: super::Planted::None,
+            planted: super::McpBug::None,
         }))
     }
 
     /// One with a bug in it.
     #[cfg(feature = "test-util")]
-    pub fn with_bug(options: McpOptions, context: McpContext, planted: super::Planted) -> Self {
+    pub fn with_bug(options: McpOptions, context: McpContext, planted: super::McpBug) -> Self {
         let mut server = Self::new(options, context);
         if let Some(inner) = Arc::get_mut(&mut server.0) {
             inner.planted = planted;
@@ -150,14 +150,14 @@ impl McpServer {
         self.0.stop.cancel();
         let mut phase = self.0.phase.subscribe();
         // It ends only with the last server of this name, which is here.
-        drop(phase.wait_for(|phase| matches!(phase, Phase::Stopped)).await);
+        drop(phase.wait_for(|phase| matches!(phase, ServerPhase::Stopped)).await);
     }
 }
 
 // === impl Inner ===
 
 impl Inner {
-    pub(super) fn phase(&self) -> watch::Receiver<Phase> {
+    pub(super) fn phase(&self) -> watch::Receiver<ServerPhase> {
         self.phase.subscribe()
     }
 
@@ -168,10 +168,10 @@ impl Inner {
     }
 
     fn is_down(&self) -> bool {
-        self.phase.peek(|phase| matches!(phase, Phase::Down(_)))
+        self.phase.peek(|phase| matches!(phase, ServerPhase::Down(_)))
     }
 
-    fn enter(&self, phase: Phase) {
+    fn enter(&self, phase: ServerPhase) {
         self.phase.send_replace(phase);
         self.changed.notify_one();
     }
@@ -181,7 +181,7 @@ impl Inner {
         let mut restarts = Restarts::new(&self.options);
         loop {
             if self.context.shared && !self.is_down() {
-                self.enter(Phase::StandsBy);
+                self.enter(ServerPhase::StandsBy);
             }
             tokio::select! {
                 () = self.turn(true) => {}
@@ -189,12 +189,12 @@ impl Inner {
             }
             let began = Instant::now();
             match Box::pin(self.serve()).await {
-                End::Moved => {
+                ServerEnd::Moved => {
                     info!(%server, "another node runs an MCP server from now on");
-                    self.enter(Phase::StandsBy);
+                    self.enter(ServerPhase::StandsBy);
                 }
-                End::Stopped => break,
-                End::Cut => {
+                ServerEnd::Stopped => break,
+                ServerEnd::Cut => {
                     warn!(%server, "an MCP server was killed, because a call that it ran is stopped");
                     let mut view = self.context.door.view();
                     tokio::select! {
@@ -203,9 +203,9 @@ impl Inner {
                         () = self.stop.cancelled() => break,
                     }
                 }
-                End::Broken(why) => {
+                ServerEnd::Broken(why) => {
                     let wait = restarts.wait(&why, began.elapsed());
-                    self.enter(Phase::Down(why));
+                    self.enter(ServerPhase::Down(why));
                     tokio::select! {
                         () = sleep(wait) => {}
                         () = self.stop.cancelled() => break,
@@ -213,7 +213,7 @@ impl Inner {
                 }
             }
         }
-        self.enter(Phase::Stopped);
+        self.enter(ServerPhase::Stopped);
     }
 
     /// Waits until it is this node's turn to run it, or no longer.
@@ -234,31 +234,37 @@ impl Inner {
     }
 
     /// Starts it and keeps it up, until it ends or is no longer wanted here.
-    async fn serve(&self) -> End {
+    async fn serve(&self) -> ServerEnd {
         // Until it is up again, why it went down is what people ask for.
         if !self.is_down() {
-            self.enter(Phase::Starts);
+            self.enter(ServerPhase::Starts);
         }
         let secrets = Arc::new(Secrets::of(&self.options.transport));
-        let ending = Arc::new(Ending::new(Arc::clone(&secrets)));
+        let ending = Arc::new(ConnectionEnd::new(Arc::clone(&secrets)));
         let relist = Arc::new(Notify::new());
         match &self.options.transport {
             McpTransport::Stdio(stdio) => {
-                match Process::start(&self.options.name, stdio, secrets) {
+                match ServerProcess::start(&self.options.name, stdio, secrets) {
                     Ok((process, (read, write))) => {
-                        let wire = Wire::new(read, write, Arc::clone(&relist), Arc::clone(&ending));
+                        let wire = StdioConnection::new(
+                            read,
+                            write,
+                            Arc::clone(&relist),
+                            Arc::clone(&ending),
+                        );
                         self.serve_on(wire, ending, &relist, Some(process)).await
                     }
                     Err(error) => {
-                        End::Broken(ending.shown(&format!("it cannot be started: {error}")))
+                        ServerEnd::Broken(ending.shown(&format!("it cannot be started: {error}")))
                     }
                 }
             }
             McpTransport::Http(http) => {
-                let service = Service::new(http, Arc::clone(&relist), Arc::clone(&ending)).await;
+                let service =
+                    HttpConnection::new(http, Arc::clone(&relist), Arc::clone(&ending)).await;
                 match service {
                     Ok(service) => self.serve_on(service, ending, &relist, None).await,
-                    Err(why) => End::Broken(why),
+                    Err(why) => ServerEnd::Broken(why),
                 }
             }
         }
@@ -267,19 +273,19 @@ impl Inner {
     async fn serve_on<T>(
         &self,
         transport: T,
-        ending: Arc<Ending>,
+        ending: Arc<ConnectionEnd>,
         relist: &Notify,
-        process: Option<Process>,
-    ) -> End
+        process: Option<ServerProcess>,
+    ) -> ServerEnd
     where
         T: Transport<RoleClient> + 'static,
     {
-        let greeting = Session::greet(transport, ending, self.options.start_timeout);
+        let greeting = McpSession::greet(transport, ending, self.options.start_timeout);
         let greeted = tokio::select! {
             greeted = greeting => greeted,
             () = self.stop.cancelled() => {
                 drop(stop(process).await);
-                return End::Stopped;
+                return ServerEnd::Stopped;
             }
         };
         let session = match greeted {
@@ -287,13 +293,13 @@ impl Inner {
             Err(error) => {
                 let said = stop(process).await;
                 let said = if said.is_empty() { said } else { format!("; it said: {said}") };
-                return End::Broken(format!("{}{said}", ErrorChain(&error)));
+                return ServerEnd::Broken(format!("{}{said}", ErrorChain(&error)));
             }
         };
-        let life = Life::default();
+        let life = ProgramLife::default();
         let mut end = tokio::select! {
             end = Box::pin(self.keep_up(&session, relist, &life)) => end,
-            () = life.cut.cancelled() => End::Cut,
+            () = life.cut.cancelled() => ServerEnd::Cut,
         };
         let is_cut = tokio::select! {
             biased;
@@ -302,9 +308,9 @@ impl Inner {
         };
         match process {
             Some(process) if is_cut => {
-                self.enter(Phase::Down("an operator stopped a call that it ran".to_owned()));
+                self.enter(ServerPhase::Down("an operator stopped a call that it ran".to_owned()));
                 process.kill().await;
-                end = End::Cut;
+                end = ServerEnd::Cut;
             }
             process => {
                 session.close().await;
@@ -317,15 +323,15 @@ impl Inner {
     }
 
     /// Calls that run may end, if the server is only wanted elsewhere.
-    async fn leave(&self, end: &End) {
+    async fn leave(&self, end: &ServerEnd) {
         match end {
-            End::Moved => {
+            ServerEnd::Moved => {
                 let up = self.phase.peek(|phase| match phase {
-                    Phase::Up(up) => Some(up.clone()),
+                    ServerPhase::Up(up) => Some(up.clone()),
                     _ => None,
                 });
                 if let Some(up) = up {
-                    self.enter(Phase::Leaves(up));
+                    self.enter(ServerPhase::Leaves(up));
                     sleep(LEAVE).await;
                 }
                 let mut calls = self.calls.subscribe();
@@ -334,12 +340,17 @@ impl Inner {
                     warn!(server = %self.options.name, "calls are cut off: the server has moved");
                 }
             }
-            End::Broken(why) => self.enter(Phase::Down(why.clone())),
-            End::Stopped | End::Cut => self.enter(Phase::Starts),
+            ServerEnd::Broken(why) => self.enter(ServerPhase::Down(why.clone())),
+            ServerEnd::Stopped | ServerEnd::Cut => self.enter(ServerPhase::Starts),
         }
     }
 
-    async fn keep_up(&self, session: &Session, relist: &Notify, life: &Life) -> End {
+    async fn keep_up(
+        &self,
+        session: &McpSession,
+        relist: &Notify,
+        life: &ProgramLife,
+    ) -> ServerEnd {
         let server = &self.options.name;
         let calls = session.calls();
         let mut pins = self.context.pins.clone();
@@ -349,40 +360,40 @@ impl Inner {
             if due {
                 let listed = tokio::select! {
                     listed = calls.list(self.options.start_timeout) => listed,
-                    () = self.stop.cancelled() => return End::Stopped,
+                    () = self.stop.cancelled() => return ServerEnd::Stopped,
                 };
                 let tools = match listed {
                     Ok(tools) => tools,
-                    Err(error) => return End::Broken(ErrorChain(&error).to_string()),
+                    Err(error) => return ServerEnd::Broken(ErrorChain(&error).to_string()),
                 };
                 let listed = Arc::new(self.specs(&tools, known.is_none()));
                 if !self.note(&listed).await {
-                    return End::Broken("cannot store the list of its tools".to_owned());
+                    return ServerEnd::Broken("cannot store the list of its tools".to_owned());
                 }
                 if known.as_ref() != Some(&listed) {
                     info!(%server, tools = listed.len(), "an MCP server is up");
                     known = Some(Arc::clone(&listed));
                     let (calls, life) = (calls.clone(), life.clone());
-                    self.enter(Phase::Up(Up { calls, listed, life }));
+                    self.enter(ServerPhase::Up(Up { calls, listed, life }));
                 }
             }
             due = false;
             tokio::select! {
-                why = session.over() => return End::Broken(why),
-                () = self.stop.cancelled() => return End::Stopped,
-                () = self.turn(false) => return End::Moved,
+                why = session.over() => return ServerEnd::Broken(why),
+                () = self.stop.cancelled() => return ServerEnd::Stopped,
+                () = self.turn(false) => return ServerEnd::Moved,
                 () = sleep(RELIST) => due = true,
                 () = relist.notified() => {
                     due = true;
                     sleep(RELIST_PAUSE).await;
                 }
                 () = self.suspected.notified() => if !calls.answers().await {
-                    return End::Broken("it does not answer".to_owned());
+                    return ServerEnd::Broken("it does not answer".to_owned());
                 },
                 changed = pins.changed() => {
                     self.changed.notify_one();
                     if changed.is_err() {
-                        return End::Stopped;
+                        return ServerEnd::Stopped;
                     }
                 }
             }
@@ -394,7 +405,7 @@ impl Inner {
         let (server, context) = (&self.options.name, &self.context);
         let (policy, node, at): (PinPolicy, _, _) =
             (self.options.pin, &context.node, context.clock.now());
-        let heard = Heard { server, listed, policy, node, at };
+        let heard = HeardTools { server, listed, policy, node, at };
         match pins::heard(&*context.bucket, heard).await {
             Ok(_) => true,
             Err(error) => {
@@ -465,7 +476,7 @@ impl Inner {
 }
 
 /// Ends the program, if it is one; its last words.
-async fn stop(process: Option<Process>) -> String {
+async fn stop(process: Option<ServerProcess>) -> String {
     match process {
         Some(process) => process.stop().await,
         None => String::new(),

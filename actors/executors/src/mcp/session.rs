@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::wire::Ending;
+use super::wire::ConnectionEnd;
 
 /// Tools of one server (128, as many as one agent may have); what is beyond is left out.
 pub(super) const TOOLS: usize = 128;
@@ -68,9 +68,9 @@ pub(super) enum CallEnd {
 
 /// A connection that has been greeted.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct McpSession {
     service: RunningService<RoleClient, Quiet>,
-    ending: Arc<Ending>,
+    ending: Arc<ConnectionEnd>,
 }
 
 /// A client that serves nothing: what a server asks for is refused before it comes here.
@@ -84,13 +84,13 @@ impl ClientHandler for Quiet {
     }
 }
 
-// === impl Session ===
+// === impl McpSession ===
 
-impl Session {
+impl McpSession {
     /// Greets the server at the other end.
     pub(super) async fn greet<T>(
         transport: T,
-        ending: Arc<Ending>,
+        ending: Arc<ConnectionEnd>,
         within: Duration,
     ) -> Result<Self, SessionError>
     where
@@ -114,8 +114,8 @@ impl Session {
     }
 
     /// What calls are made on.
-    pub(super) fn calls(&self) -> Calls {
-        Calls { peer: self.service.peer().clone(), ending: Arc::clone(&self.ending) }
+    pub(super) fn calls(&self) -> McpCaller {
+        McpCaller { peer: self.service.peer().clone(), ending: Arc::clone(&self.ending) }
     }
 
     /// Waits for its end, and says why it came.
@@ -134,14 +134,14 @@ impl Session {
 
 /// Makes calls on a connection. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Calls {
+pub(super) struct McpCaller {
     peer: Peer<RoleClient>,
-    ending: Arc<Ending>,
+    ending: Arc<ConnectionEnd>,
 }
 
-// === impl Calls ===
+// === impl McpCaller ===
 
-impl Calls {
+impl McpCaller {
     /// All its tools, by its own names for them.
     pub(super) async fn list(
         &self,

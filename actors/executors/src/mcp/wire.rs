@@ -46,26 +46,26 @@ const OUTBOX: usize = 64;
 
 /// The end of a connection, and why it came.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
+pub(super) struct ConnectionEnd {
     why: OnceLock<String>,
     secrets: Arc<Secrets>,
     over: CancellationToken,
 }
 
 /// The connection to a program, by its standard streams.
-pub(super) struct Wire<R> {
+pub(super) struct StdioConnection<R> {
     read: BufReader<R>,
     line: Vec<u8>,
-    out: Option<mpsc::Sender<Line>>,
-    judge: Judge,
-    ending: Arc<Ending>,
+    out: Option<mpsc::Sender<WrittenLine>>,
+    judge: MessageJudge,
+    ending: Arc<ConnectionEnd>,
 }
 
 /// A line to be written, and who waits for it.
-struct Line(Vec<u8>, Option<oneshot::Sender<io::Result<()>>>);
+struct WrittenLine(Vec<u8>, Option<oneshot::Sender<io::Result<()>>>);
 
 /// What is done about a message.
-pub(super) enum Verdict {
+pub(super) enum MessageAction {
     /// It answers a request of ours.
     Pass(Box<RxJsonRpcMessage<RoleClient>>),
     /// It asks for something; this is what it is told.
@@ -77,7 +77,7 @@ pub(super) enum Verdict {
 }
 
 /// Judges one message after the other.
-pub(super) struct Judge {
+pub(super) struct MessageJudge {
     noise: u32,
     unasked: Unasked,
     /// Told when the server's list of tools has changed.
@@ -98,9 +98,9 @@ struct Shape<'a> {
     method: Option<String>,
 }
 
-// === impl Ending ===
+// === impl ConnectionEnd ===
 
-impl Ending {
+impl ConnectionEnd {
     /// Of a connection to the server that has these secrets.
     pub(super) fn new(secrets: Arc<Secrets>) -> Self {
         Self { secrets, ..Self::default() }
@@ -134,18 +134,18 @@ impl Ending {
     }
 }
 
-// === impl Wire ===
+// === impl StdioConnection ===
 
-impl<R: AsyncRead + Unpin + Send> Wire<R> {
+impl<R: AsyncRead + Unpin + Send> StdioConnection<R> {
     /// Over these streams; `ending` is told when and why it ends.
-    pub(super) fn new<W>(read: R, write: W, relist: Arc<Notify>, ending: Arc<Ending>) -> Self
+    pub(super) fn new<W>(read: R, write: W, relist: Arc<Notify>, ending: Arc<ConnectionEnd>) -> Self
     where
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let (out, lines) = mpsc::channel(OUTBOX);
         tokio::spawn(write_all(write, lines));
         let read = BufReader::new(read);
-        Self { read, line: Vec::new(), out: Some(out), judge: Judge::new(relist), ending }
+        Self { read, line: Vec::new(), out: Some(out), judge: MessageJudge::new(relist), ending }
     }
 
     fn end(&self, why: &str) -> Option<RxJsonRpcMessage<RoleClient>> {
@@ -154,7 +154,7 @@ impl<R: AsyncRead + Unpin + Send> Wire<R> {
     }
 }
 
-impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
+impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for StdioConnection<R> {
     type Error = io::Error;
 
     fn send(
@@ -167,7 +167,7 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
             let line = serde_json::to_vec(&item).map_err(io::Error::other)?;
             let (written, done) = oneshot::channel();
             let out = out.ok_or_else(closed)?;
-            out.send(Line(line, Some(written))).await.map_err(|_closed| closed())?;
+            out.send(WrittenLine(line, Some(written))).await.map_err(|_closed| closed())?;
             let written = done.await.map_err(|_closed| closed())?;
             if written.is_err() {
                 // Who reads nothing any more has ended, whether that is seen at its output yet or not.
@@ -197,15 +197,15 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
             }
             let line = std::mem::take(&mut self.line);
             match self.judge.judge(&line, Instant::now()) {
-                Verdict::Pass(message) => return Some(*message),
-                Verdict::Drop => {}
-                Verdict::Answer(answer) => {
-                    let sent = self.out.as_ref().map(|out| out.try_send(Line(answer, None)));
+                MessageAction::Pass(message) => return Some(*message),
+                MessageAction::Drop => {}
+                MessageAction::Answer(answer) => {
+                    let sent = self.out.as_ref().map(|out| out.try_send(WrittenLine(answer, None)));
                     if !matches!(sent, Some(Ok(()))) {
                         return self.end("it sends requests, but does not read the answers");
                     }
                 }
-                Verdict::End(why) => return self.end(&why),
+                MessageAction::End(why) => return self.end(&why),
             }
         }
     }
@@ -219,8 +219,8 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleClient> for Wire<R> {
 }
 
 /// Writes line after line; ends with the connection, or when it cannot.
-async fn write_all<W: AsyncWrite + Unpin>(mut write: W, mut lines: mpsc::Receiver<Line>) {
-    while let Some(Line(mut line, written)) = lines.recv().await {
+async fn write_all<W: AsyncWrite + Unpin>(mut write: W, mut lines: mpsc::Receiver<WrittenLine>) {
+    while let Some(WrittenLine(mut line, written)) = lines.recv().await {
         line.push(b'\n');
         let result = async {
             write.write_all(&line).await?;
@@ -239,18 +239,18 @@ async fn write_all<W: AsyncWrite + Unpin>(mut write: W, mut lines: mpsc::Receive
     }
 }
 
-// === impl Judge ===
+// === impl MessageJudge ===
 
-impl Judge {
+impl MessageJudge {
     pub(super) fn new(relist: Arc<Notify>) -> Self {
         Self { noise: 0, unasked: Unasked::default(), relist }
     }
 
     /// What is done about this message at this time.
-    pub(super) fn judge(&mut self, line: &[u8], now: Instant) -> Verdict {
+    pub(super) fn judge(&mut self, line: &[u8], now: Instant) -> MessageAction {
         let line = line.trim_ascii();
         if line.is_empty() {
-            return Verdict::Drop;
+            return MessageAction::Drop;
         }
         // A list would be read as a shape too.
         let shape = line.starts_with(b"{").then(|| serde_json::from_slice::<Shape<'_>>(line));
@@ -258,41 +258,41 @@ impl Judge {
         self.noise = 0;
         let Some(method) = shape.method else { return self.answers(line, shape.id) };
         if !self.unasked.may_say_more(now) {
-            return Verdict::End("it floods".to_owned());
+            return MessageAction::End("it floods".to_owned());
         }
         match shape.id {
-            Some(id) if id.get().len() <= ID_BYTES => Verdict::Answer(refusal(id, &method)),
+            Some(id) if id.get().len() <= ID_BYTES => MessageAction::Answer(refusal(id, &method)),
             Some(_) => self.is_noise(),
             None => {
                 if method == "notifications/tools/list_changed" {
                     self.relist.notify_one();
                 }
-                Verdict::Drop
+                MessageAction::Drop
             }
         }
     }
 
     /// A message without a method: an answer, if it is one to us.
-    fn answers(&mut self, line: &[u8], id: Option<&RawValue>) -> Verdict {
+    fn answers(&mut self, line: &[u8], id: Option<&RawValue>) -> MessageAction {
         if let Ok(message) = serde_json::from_slice::<RxJsonRpcMessage<RoleClient>>(line)
             && matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_))
         {
-            return Verdict::Pass(Box::new(message));
+            return MessageAction::Pass(Box::new(message));
         }
         // Whoever waits for it should know now.
         let id = id.and_then(|id| serde_json::from_str::<RequestId>(id.get()).ok());
         let Some(id) = id else { return self.is_noise() };
         let what = "the answer is not a valid MCP answer";
         let error = ErrorData::new(ErrorCode::INVALID_REQUEST, what, None);
-        Verdict::Pass(Box::new(JsonRpcMessage::error(error, Some(id))))
+        MessageAction::Pass(Box::new(JsonRpcMessage::error(error, Some(id))))
     }
 
-    fn is_noise(&mut self) -> Verdict {
+    fn is_noise(&mut self) -> MessageAction {
         self.noise += 1;
         if self.noise > NOISE {
-            return Verdict::End("its output is not MCP".to_owned());
+            return MessageAction::End("its output is not MCP".to_owned());
         }
-        Verdict::Drop
+        MessageAction::Drop
     }
 }
 
@@ -331,19 +331,21 @@ fn refusal(id: &RawValue, method: &str) -> Vec<u8> {
 mod tests {
     use std::time::Duration;
 
-    use super::{super::session::Session, *};
+    use super::{super::session::McpSession, *};
 
-    fn judge() -> (Judge, Arc<Notify>) {
+    fn judge() -> (MessageJudge, Arc<Notify>) {
         let relist = Arc::new(Notify::new());
-        (Judge::new(Arc::clone(&relist)), relist)
+        (MessageJudge::new(Arc::clone(&relist)), relist)
     }
 
-    fn said(verdict: &Verdict) -> String {
+    fn said(verdict: &MessageAction) -> String {
         match verdict {
-            Verdict::Pass(message) => format!("pass {}", serde_json::to_string(message).unwrap()),
-            Verdict::Answer(bytes) => format!("answer {}", String::from_utf8_lossy(bytes)),
-            Verdict::Drop => "drop".to_owned(),
-            Verdict::End(why) => format!("end {why}"),
+            MessageAction::Pass(message) => {
+                format!("pass {}", serde_json::to_string(message).unwrap())
+            }
+            MessageAction::Answer(bytes) => format!("answer {}", String::from_utf8_lossy(bytes)),
+            MessageAction::Drop => "drop".to_owned(),
+            MessageAction::End(why) => format!("end {why}"),
         }
     }
 
@@ -353,9 +355,9 @@ mod tests {
         let (read, _output) = tokio::io::duplex(64);
         let (write, input) = tokio::io::duplex(64);
         drop(input);
-        let ending = Arc::new(Ending::default());
-        let wire = Wire::new(read, write, Arc::new(Notify::new()), Arc::clone(&ending));
-        let greeted = Session::greet(wire, ending, Duration::from_secs(30)).await;
+        let ending = Arc::new(ConnectionEnd::default());
+        let wire = StdioConnection::new(read, write, Arc::new(Notify::new()), Arc::clone(&ending));
+        let greeted = McpSession::greet(wire, ending, Duration::from_secs(30)).await;
         assert_eq!(greeted.unwrap_err().to_string(), ENDED);
     }
 
@@ -396,7 +398,7 @@ mod tests {
         let (mut judge, _) = self::judge();
         let line = br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#;
         let mut said_first = 0;
-        while matches!(judge.judge(line, now), Verdict::Drop) {
+        while matches!(judge.judge(line, now), MessageAction::Drop) {
             said_first += 1;
         }
         assert_eq!(said_first, 2_000);
@@ -408,8 +410,8 @@ mod tests {
     async fn a_line_without_an_end_is_ended() {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (read, write) = tokio::io::split(ours);
-        let ending = Arc::new(Ending::default());
-        let mut wire = Wire::new(read, write, Arc::default(), Arc::clone(&ending));
+        let ending = Arc::new(ConnectionEnd::default());
+        let mut wire = StdioConnection::new(read, write, Arc::default(), Arc::clone(&ending));
         let (_, mut theirs) = tokio::io::split(theirs);
         let flood =
             tokio::spawn(async move { while theirs.write_all(&[b'x'; 4_096]).await.is_ok() {} });

@@ -52,7 +52,7 @@ impl Host for PluginHost {
         }
         let given = request.headers.iter().map(|(name, value)| (&**name, &**value));
         let headers = HEADERS.read(given)?;
-        let request = egress::Request {
+        let request = egress::EgressRequest {
             method: match request.method {
                 Method::Get => reqwest::Method::GET,
                 Method::Head => reqwest::Method::HEAD,
@@ -103,7 +103,8 @@ async fn answer(stores: &PluginStores, ask: StoreAsk) -> Result<StoreAnswer, Sto
     let store = &ask.store;
     let done = match ask.what {
         StoreCall::Get(key) => stores.get(store, &key).await.map(|found| {
-            let entry = |it: super::Stored| Entry { value: it.value.into(), revision: it.revision };
+            let entry =
+                |it: super::StoredValue| Entry { value: it.value.into(), revision: it.revision };
             StoreAnswer::Got(found.map(entry))
         }),
         StoreCall::Put(key, value, expected) => {
@@ -125,7 +126,7 @@ async fn answer(stores: &PluginStores, ask: StoreAsk) -> Result<StoreAnswer, Sto
     })
 }
 
-fn response(reply: egress::Reply) -> Response {
+fn response(reply: egress::EgressReply) -> Response {
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let headers = reply.headers.iter();
     Response {

@@ -38,4 +38,4 @@ pub use load::Plugins;
 pub use manifest::{Manifest, ManifestError};
 pub use name::{ParsePluginNameError, PluginName};
 pub use options::PluginOptions;
-pub use store::{ParseStoreNameError, PluginStores, StoreFailure, StoreName, Stored};
+pub use store::{ParseStoreNameError, PluginStores, StoreFailure, StoreName, StoredValue};

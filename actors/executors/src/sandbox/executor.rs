@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Docker, Isolation, Processes, SandboxError,
-    code::{Conversation, Verdict},
-    options::{Place, SandboxOptions, WorkspaceAccess},
-    output::{End, Ran},
+    code::{ProgramEnd, ProgramSession},
+    dialogue::{Wires, talk},
+    options::{SandboxOptions, SandboxPlace, WorkspaceAccess},
+    output::{CommandEnd, Ran},
     recipe::{Recipe, recipes},
-    spec::{AgentFiles, Command, Network, Policy, User},
-    talk::{Wires, talk},
+    spec::{AgentFiles, Command, Network, SandboxPolicy, User},
 };
 use crate::workspace::DIRECTORY_MODE;
 
@@ -44,21 +44,21 @@ const SAID: usize = 300;
 /// All tools that are commands, as an agent may be given them, whichever node runs them.
 pub fn specs(options: &SandboxOptions) -> Vec<ToolSpec> {
     let of = |place| recipes(options, place).into_iter().map(|recipe| recipe.spec);
-    of(Place::Docker).chain(of(Place::Process)).collect()
+    of(SandboxPlace::Docker).chain(of(SandboxPlace::Process)).collect()
 }
 
 /// The commands of one place.
 #[derive(Debug)]
 pub struct Commands {
     recipes: BTreeMap<ToolName, Recipe>,
-    place: At,
-    files: Files,
+    place: SandboxStage,
+    files: SandboxFiles,
     /// Whether other machines can be reached from there.
     reaches_out: bool,
 }
 
 #[derive(Clone, Debug)]
-enum At {
+enum SandboxStage {
     Docker(Docker),
     Process(Processes),
 }
@@ -72,7 +72,7 @@ struct AgentAccess {
 
 /// Where agents' files are, and what commands see of them.
 #[derive(Clone, Debug)]
-struct Files {
+struct SandboxFiles {
     root: Option<PathBuf>,
     access: WorkspaceAccess,
 }
@@ -82,7 +82,7 @@ struct Files {
 impl Commands {
     /// Those in containers. `root` is where agents' files are, if anywhere.
     pub fn in_docker(options: &SandboxOptions, docker: Docker, root: Option<PathBuf>) -> Self {
-        Self::at(options, Place::Docker, At::Docker(docker), root)
+        Self::at(options, SandboxPlace::Docker, SandboxStage::Docker(docker), root)
     }
 
     /// Those that are processes. `root` is where agents' files are, if anywhere.
@@ -91,17 +91,22 @@ impl Commands {
         processes: Processes,
         root: Option<PathBuf>,
     ) -> Self {
-        Self::at(options, Place::Process, At::Process(processes), root)
+        Self::at(options, SandboxPlace::Process, SandboxStage::Process(processes), root)
     }
 
-    fn at(options: &SandboxOptions, place: Place, at: At, root: Option<PathBuf>) -> Self {
+    fn at(
+        options: &SandboxOptions,
+        place: SandboxPlace,
+        at: SandboxStage,
+        root: Option<PathBuf>,
+    ) -> Self {
         let recipes = recipes(options, place);
         let recipes = recipes.into_iter().map(|it| (it.spec.name.clone(), it)).collect();
         let reaches_out = match place {
-            Place::Docker => options.docker.network == Network::Bridge,
-            Place::Process => options.process.isolation == Isolation::None,
+            SandboxPlace::Docker => options.docker.network == Network::Bridge,
+            SandboxPlace::Process => options.process.isolation == Isolation::None,
         };
-        let files = Files { root, access: options.workspace };
+        let files = SandboxFiles { root, access: options.workspace };
         Self { recipes, place: at, files, reaches_out }
     }
 
@@ -123,10 +128,10 @@ impl Commands {
             return self.code(recipe, access, command, back, caller, cancelled).await;
         }
         let ran = self.place.run(recipe, access, &command, None, cancelled).await?;
-        if ran.end == End::Cancelled && ran.capture.is_empty() {
+        if ran.end == CommandEnd::Cancelled && ran.capture.is_empty() {
             return Err(ToolOutcome::failed(ToolFailure::Cancelled, ""));
         }
-        let is_late = matches!(ran.end, End::TimedOut(_));
+        let is_late = matches!(ran.end, CommandEnd::TimedOut(_));
         let mut outcome = ran.outcome();
         if is_late && let Text::Inline { text } = &mut outcome.content {
             append(text, format_args!("\n[{limit}]"));
@@ -145,8 +150,8 @@ impl Commands {
         let never = CancellationToken::new();
         let ran = self.place.run(recipe, access, &command, None, &never).await?;
         Ok(match ran.end {
-            End::Exited(0) => Probe::Happened(ran.outcome()),
-            End::Exited(NOT_HAPPENED) => Probe::Absent,
+            CommandEnd::Exited(0) => Probe::Happened(ran.outcome()),
+            CommandEnd::Exited(NOT_HAPPENED) => Probe::Absent,
             _ => Probe::Unclear(format!("its probe could not tell: {}", said(&ran.outcome()))),
         })
     }
@@ -162,7 +167,7 @@ impl Commands {
         cancelled: &CancellationToken,
     ) -> Result<ToolOutcome, ToolOutcome> {
         let (talk, wires) = talk();
-        let mut code = Conversation::new(back, caller, talk, command.timeout, cancelled);
+        let mut code = ProgramSession::new(back, caller, talk, command.timeout, cancelled);
         let text = String::from_utf8_lossy(&command.stdin).into_owned();
         command.stdin = code.begin(&text).into();
         let stop = cancelled.child_token();
@@ -175,13 +180,16 @@ impl Commands {
         let (verdict, end) = match ran {
             // What it said last may not have been heard yet.
             Either::Left(ran) => {
-                let is_cancelled = ran.as_ref().is_ok_and(|ran| ran.end == End::Cancelled);
+                let is_cancelled = ran.as_ref().is_ok_and(|ran| ran.end == CommandEnd::Cancelled);
                 let verdict = code.close(is_cancelled).await;
                 (verdict, ran?.end)
             }
             Either::Right(verdict) => {
-                let moment =
-                    if matches!(verdict, Verdict::Broke(_)) { Duration::ZERO } else { LAST_MOMENT };
+                let moment = if matches!(verdict, ProgramEnd::Broke(_)) {
+                    Duration::ZERO
+                } else {
+                    LAST_MOMENT
+                };
                 let ran = {
                     let mut ending = pin!(async {
                         tokio::select! {
@@ -200,7 +208,7 @@ impl Commands {
                 };
                 code.close(true).await;
                 // What it said counts, however its sandbox ended.
-                (verdict, ran.map_or(End::Cancelled, |ran| ran.end))
+                (verdict, ran.map_or(CommandEnd::Cancelled, |ran| ran.end))
             }
         };
         Ok(code.outcome(verdict, end))
@@ -235,16 +243,16 @@ impl Executor for Commands {
 
     async fn health_check(&self) -> Result<(), String> {
         let health = match &self.place {
-            At::Docker(docker) => docker.health_check().await,
-            At::Process(processes) => processes.health_check().await,
+            SandboxStage::Docker(docker) => docker.health_check().await,
+            SandboxStage::Process(processes) => processes.health_check().await,
         };
         health.map_err(|error| ErrorChain(&error).to_string())
     }
 
     async fn changed(&self) {
         match &self.place {
-            At::Docker(docker) => docker.changed().await,
-            At::Process(_) => std::future::pending().await,
+            SandboxStage::Docker(docker) => docker.changed().await,
+            SandboxStage::Process(_) => std::future::pending().await,
         }
     }
 }
@@ -256,9 +264,9 @@ fn said(outcome: &ToolOutcome) -> String {
     text.chars().skip(skipped).collect()
 }
 
-// === impl At ===
+// === impl SandboxStage ===
 
-impl At {
+impl SandboxStage {
     async fn run(
         &self,
         recipe: &Recipe,
@@ -273,22 +281,22 @@ impl At {
                 let options = docker.options();
                 let (limits, network) = (options.limits(), options.network);
                 let image = recipe.image.clone();
-                let policy = Policy { image, limits, network, workspace, user };
+                let policy = SandboxPolicy { image, limits, network, workspace, user };
                 docker.run(&policy, command, wires, cancelled).await
             }
             Self::Process(processes) => {
                 let limits = processes.options().limits();
                 let network = Network::None;
-                let policy = Policy { image: None, limits, network, workspace, user };
+                let policy = SandboxPolicy { image: None, limits, network, workspace, user };
                 processes.run(&policy, command, wires, cancelled).await
             }
         }
     }
 }
 
-// === impl Files ===
+// === impl SandboxFiles ===
 
-impl Files {
+impl SandboxFiles {
     /// What a command of an agent sees of its files, and who it is.
     fn of(&self, agent: &AgentName) -> Result<AgentAccess, SandboxError> {
         let is_read_only = match self.access {

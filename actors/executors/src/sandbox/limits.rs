@@ -37,7 +37,7 @@ pub enum LimitError {
 
 /// What a sandbox may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Limits {
+pub struct SandboxLimits {
     /// Processors.
     pub cpus: Cpus,
     /// Memory and swap together.

@@ -13,6 +13,7 @@
 //! Not here: who may call what (policy), and the network of containers (`bridge` is the engine's).
 
 mod code;
+mod dialogue;
 mod docker;
 mod error;
 mod executor;
@@ -24,14 +25,15 @@ mod planted;
 mod process;
 mod recipe;
 pub mod spec;
-mod talk;
 
-pub use docker::{Docker, DockerOptions, IsDead, Owner};
+pub use docker::{ContainerOwner, Docker, DockerOptions, IsDead};
 pub use error::SandboxError;
 pub use executor::{Commands, specs};
 pub use options::{
-    CommandTool, MaxTimeout, Place, SandboxOptions, SandboxOptionsError, WorkspaceAccess,
+    CommandTool, MaxTimeout, SandboxOptions, SandboxOptionsError, SandboxPlace, WorkspaceAccess,
 };
 #[cfg(feature = "test-util")]
-pub use planted::Planted;
-pub use process::{Held, Isolation, Landlock, ProcessOptions, Processes, Steps, Strength, step};
+pub use planted::SandboxBug;
+pub use process::{
+    GroupLimits, Isolation, Landlock, ProcessOptions, Processes, Steps, Strength, step,
+};

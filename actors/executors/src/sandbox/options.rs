@@ -21,7 +21,7 @@ const TIMEOUT_MOST: Duration = Duration::from_hours(1);
 pub struct SandboxOptions {
     /// Where `run_command`, `run_python` and `execute_code` run: `docker`, or `process`. A call waits for a node
     /// that has it; it never runs in the other instead.
-    pub run_in: Place,
+    pub run_in: SandboxPlace,
     /// What a command sees of its agent's files (`[workspace]`), at `/workspace`: `none`,
     /// `read_only` or `read_write`. They are its agent's if a user who is not root owns them.
     pub workspace: WorkspaceAccess,
@@ -43,7 +43,7 @@ pub struct MaxTimeout(#[serde(with = "duration")] pub Duration);
 /// Where a command runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum SandboxPlace {
     /// In a container.
     #[default]
     Docker,
@@ -79,7 +79,7 @@ pub struct CommandTool {
     pub command: Vec<String>,
     /// Where it runs: `docker` or `process`.
     #[serde(default)]
-    pub env: Place,
+    pub env: SandboxPlace,
     /// In which image, in Docker; `sandbox.docker.image` unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
@@ -134,7 +134,8 @@ const fn write() -> Risk {
 impl SandboxOptions {
     /// Whether anything runs as a process.
     pub fn has_processes(&self) -> bool {
-        self.run_in == Place::Process || self.tools.values().any(|tool| tool.env == Place::Process)
+        self.run_in == SandboxPlace::Process
+            || self.tools.values().any(|tool| tool.env == SandboxPlace::Process)
     }
 
     /// Refuses the first thing that is well-formed and wrong.

@@ -18,7 +18,7 @@ const STDERR_BYTES: usize = 100_000;
 
 /// Which stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum OutputStream {
     Stdout,
     Stderr,
 }
@@ -26,13 +26,13 @@ pub enum Stream {
 /// What was said so far.
 #[derive(Clone, Debug, Default)]
 pub struct Capture {
-    stdout: Kept,
-    stderr: Kept,
+    stdout: KeptOutput,
+    stderr: KeptOutput,
     sink: RunSink,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Kept {
+struct KeptOutput {
     bytes: Vec<u8>,
     /// Of what was said, kept or not.
     said: u64,
@@ -40,7 +40,7 @@ struct Kept {
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CommandEnd {
     /// By itself.
     Exited(i64),
     /// The kernel ended it, or a part of it: it wanted more memory than this.
@@ -55,7 +55,7 @@ pub enum End {
 #[derive(Clone, Debug)]
 pub struct Ran {
     pub capture: Capture,
-    pub end: End,
+    pub end: CommandEnd,
 }
 
 // === impl Capture ===
@@ -72,10 +72,10 @@ impl Capture {
     }
 
     /// Keeps what fits.
-    pub fn add(&mut self, stream: Stream, bytes: &[u8]) {
+    pub fn add(&mut self, stream: OutputStream, bytes: &[u8]) {
         let (kept, to) = match stream {
-            Stream::Stdout => (&mut self.stdout, LogStream::Stdout),
-            Stream::Stderr => (&mut self.stderr, LogStream::Stderr),
+            OutputStream::Stdout => (&mut self.stdout, LogStream::Stdout),
+            OutputStream::Stderr => (&mut self.stderr, LogStream::Stderr),
         };
         self.sink.said(to, bytes);
         kept.said += bytes.len() as u64;
@@ -108,9 +108,9 @@ impl Capture {
     }
 }
 
-// === impl Kept ===
+// === impl KeptOutput ===
 
-impl Kept {
+impl KeptOutput {
     /// As text of at most `most` bytes, with what is to be known about it.
     fn tell(&self, name: &str, most: usize, notes: &mut Vec<String>) -> String {
         // A character that the limit cuts in two is no sign of bytes that are no text.
@@ -145,29 +145,29 @@ impl Ran {
         let (mut text, mut notes) = self.capture.tell();
         let is_silent = text.is_empty();
         let failure = match self.end {
-            End::Exited(0) => {
+            CommandEnd::Exited(0) => {
                 if is_silent {
                     notes.push("exit code 0, no output".to_owned());
                 }
                 None
             }
-            End::Exited(code) => {
+            CommandEnd::Exited(code) => {
                 notes.push(format!("exit code {code}"));
                 Some(ToolFailure::Failed)
             }
-            End::OutOfMemory(limit) => {
+            CommandEnd::OutOfMemory(limit) => {
                 notes.push(format!(
                     "out of memory: it was killed (137) when it wanted more than {limit}"
                 ));
                 Some(ToolFailure::Crashed)
             }
-            End::TimedOut(after) => {
+            CommandEnd::TimedOut(after) => {
                 let part = if is_silent { "it printed nothing" } else { "its output is above" };
                 let seconds = after.as_secs_f64();
                 notes.push(format!("timed_out: it was killed after {seconds} s; {part}"));
                 Some(ToolFailure::TimedOut)
             }
-            End::Cancelled => {
+            CommandEnd::Cancelled => {
                 notes.push("cancelled: it was killed".to_owned());
                 Some(ToolFailure::Cancelled)
             }
@@ -197,7 +197,7 @@ fn new_line(text: &mut String) {
 mod tests {
     use super::*;
 
-    fn told(said: &[(Stream, &[u8])], end: End) -> (Option<ToolFailure>, String) {
+    fn told(said: &[(OutputStream, &[u8])], end: CommandEnd) -> (Option<ToolFailure>, String) {
         let mut capture = Capture::default();
         for (stream, bytes) in said {
             capture.add(*stream, bytes);
@@ -208,36 +208,41 @@ mod tests {
 
     #[test]
     fn an_end_is_told_after_what_was_said() {
-        let out = (Stream::Stdout, b"a\n".as_slice());
-        let err = (Stream::Stderr, b"b".as_slice());
+        let out = (OutputStream::Stdout, b"a\n".as_slice());
+        let err = (OutputStream::Stderr, b"b".as_slice());
         let memory = Memory::mib(64);
         let after = Duration::from_millis(1_500);
         for (said, end, failure, text) in [
-            (vec![out], End::Exited(0), None, "a\n"),
-            (vec![], End::Exited(0), None, "[exit code 0, no output]"),
-            (vec![err, out], End::Exited(0), None, "a\n[stderr]\nb"),
-            (vec![err], End::Exited(2), Some(ToolFailure::Failed), "[stderr]\nb\n[exit code 2]"),
+            (vec![out], CommandEnd::Exited(0), None, "a\n"),
+            (vec![], CommandEnd::Exited(0), None, "[exit code 0, no output]"),
+            (vec![err, out], CommandEnd::Exited(0), None, "a\n[stderr]\nb"),
+            (
+                vec![err],
+                CommandEnd::Exited(2),
+                Some(ToolFailure::Failed),
+                "[stderr]\nb\n[exit code 2]",
+            ),
             (
                 vec![out],
-                End::OutOfMemory(memory),
+                CommandEnd::OutOfMemory(memory),
                 Some(ToolFailure::Crashed),
                 "a\n[out of memory: it was killed (137) when it wanted more than 64MiB]",
             ),
             (
                 vec![out],
-                End::TimedOut(after),
+                CommandEnd::TimedOut(after),
                 Some(ToolFailure::TimedOut),
                 "a\n[timed_out: it was killed after 1.5 s; its output is above]",
             ),
             (
                 vec![],
-                End::TimedOut(after),
+                CommandEnd::TimedOut(after),
                 Some(ToolFailure::TimedOut),
                 "[timed_out: it was killed after 1.5 s; it printed nothing]",
             ),
             (
                 vec![out],
-                End::Cancelled,
+                CommandEnd::Cancelled,
                 Some(ToolFailure::Cancelled),
                 "a\n[cancelled: it was killed]",
             ),
@@ -249,26 +254,32 @@ mod tests {
     #[test]
     fn long_output_is_cut_and_both_streams_are_heard() {
         let flood = vec![b'a'; 3 * KEPT_BYTES];
-        let (_, text) = told(&[(Stream::Stdout, &flood), (Stream::Stderr, b"why")], End::Exited(1));
+        let (_, text) = told(
+            &[(OutputStream::Stdout, &flood), (OutputStream::Stderr, b"why")],
+            CommandEnd::Exited(1),
+        );
         assert!(text.len() < KEPT_BYTES + 500, "{}", text.len());
         assert!(text.contains("\n[stderr]\nwhy\n"));
         assert!(text.contains("[cut: the first 999997 of 3000000 bytes of stdout]"), "cut");
-        let (_, text) = told(&[(Stream::Stdout, &flood), (Stream::Stderr, &flood)], End::Exited(1));
+        let (_, text) = told(
+            &[(OutputStream::Stdout, &flood), (OutputStream::Stderr, &flood)],
+            CommandEnd::Exited(1),
+        );
         assert!(text.contains("the first 100000 of 3000000 bytes of stderr"));
         assert!(text.ends_with("[exit code 1]"));
     }
 
     #[test]
     fn bytes_that_are_no_text_are_told() {
-        let (_, text) = told(&[(Stream::Stdout, b"a\xff\xfeb")], End::Exited(0));
+        let (_, text) = told(&[(OutputStream::Stdout, b"a\xff\xfeb")], CommandEnd::Exited(0));
         assert!(text.starts_with("a\u{fffd}\u{fffd}b\n[some bytes of stdout were not"), "{text}");
         let garbage = vec![0xff; KEPT_BYTES];
-        let (_, text) = told(&[(Stream::Stdout, &garbage)], End::Exited(0));
+        let (_, text) = told(&[(OutputStream::Stdout, &garbage)], CommandEnd::Exited(0));
         assert!(text.len() < KEPT_BYTES + 500 && text.contains("[cut: "), "{}", text.len());
         // The limit falls into a character.
         let long = "é".repeat(KEPT_BYTES);
         let odd = [b"x", long.as_bytes()].concat();
-        let (_, text) = told(&[(Stream::Stdout, &odd)], End::Exited(0));
+        let (_, text) = told(&[(OutputStream::Stdout, &odd)], CommandEnd::Exited(0));
         assert!(!text.contains("UTF-8") && text.contains("[cut: "), "cut between characters");
     }
 }

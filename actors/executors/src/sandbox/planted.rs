@@ -2,7 +2,7 @@
 
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Planted {
+pub enum SandboxBug {
     /// None.
     #[default]
     None,
@@ -26,7 +26,7 @@ pub enum Planted {
     NoFilter,
 }
 
-impl Planted {
+impl SandboxBug {
     /// All of them.
     pub const ALL: [Self; 9] = [
         Self::HostNetwork,

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     ProcessOptions, code,
-    options::{CommandTool, Place, SandboxOptions},
+    options::{CommandTool, SandboxOptions, SandboxPlace},
     spec::{Argv, Command, Image, SpecError},
 };
 
@@ -74,13 +74,13 @@ struct RunPython {
 }
 
 /// The tools of a place, as configured.
-pub(super) fn recipes(options: &SandboxOptions, place: Place) -> Vec<Recipe> {
+pub(super) fn recipes(options: &SandboxOptions, place: SandboxPlace) -> Vec<Recipe> {
     let usual = match place {
-        Place::Docker => options.docker.timeout,
-        Place::Process => options.process.timeout,
+        SandboxPlace::Docker => options.docker.timeout,
+        SandboxPlace::Process => options.process.timeout,
     };
     let timeouts = Timeouts { usual, most: options.max_timeout.0 };
-    let in_docker = |image: &Image| (place == Place::Docker).then(|| image.clone());
+    let in_docker = |image: &Image| (place == SandboxPlace::Docker).then(|| image.clone());
     let mut recipes = Vec::new();
     if options.run_in == place {
         recipes.push(Recipe {
@@ -133,7 +133,7 @@ pub(super) fn recipes(options: &SandboxOptions, place: Place) -> Vec<Recipe> {
 }
 
 /// What a node needs to run tools of a place.
-fn capability(place: Place) -> Option<Capability> {
+fn capability(place: SandboxPlace) -> Option<Capability> {
     place.capability().parse().ok()
 }
 
@@ -141,9 +141,9 @@ fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
-// === impl Place ===
+// === impl SandboxPlace ===
 
-impl Place {
+impl SandboxPlace {
     /// What a node announces that has it.
     pub const fn capability(self) -> &'static str {
         match self {
@@ -157,14 +157,16 @@ impl Place {
 
 impl Recipe {
     /// The digest of what runs, and in what; not of how long and how much.
-    fn pin(&self, options: &SandboxOptions, place: Place) -> Digest {
+    fn pin(&self, options: &SandboxOptions, place: SandboxPlace) -> Digest {
         let command = match &self.how {
             How::Command | How::Python | How::Code => &[],
             How::Template(items) => items.as_slice(),
         };
         let surroundings = match place {
-            Place::Docker => json!({ "image": self.image, "network": options.docker.network }),
-            Place::Process => {
+            SandboxPlace::Docker => {
+                json!({ "image": self.image, "network": options.docker.network })
+            }
+            SandboxPlace::Process => {
                 let ProcessOptions { isolation, paths, .. } = &options.process;
                 json!({ "isolation": isolation, "paths": paths })
             }
@@ -181,7 +183,7 @@ impl Recipe {
     }
 
     /// How long its calls may take, and where that is set.
-    fn time(&self, options: &SandboxOptions, place: Place) -> ToolTime {
+    fn time(&self, options: &SandboxOptions, place: SandboxPlace) -> ToolTime {
         let own = options.tools.get(&self.spec.name).and_then(|tool| tool.timeout);
         let bound = |duration, set_in| TimeBound { ms: milliseconds(duration), set_in };
         let set_in = match own {
@@ -335,7 +337,7 @@ pub(super) fn check(name: &ToolName, tool: &CommandTool, most: Duration) -> Resu
         let what = "only a tool of class `check` can have a probe".to_owned();
         return Err(("probe", what, "write `class = \"check\"`, or remove it"));
     }
-    if tool.env == Place::Process && tool.image.is_some() {
+    if tool.env == SandboxPlace::Process && tool.image.is_some() {
         let what = "a process has no image".to_owned();
         return Err(("image", what, "remove it, or write `env = \"docker\"`"));
     }
@@ -358,7 +360,7 @@ fn placeholders(key: &'static str, items: &[String], input: &Value) -> Result<()
     Ok(())
 }
 
-fn run_command(place: Place, timeouts: Timeouts) -> ToolSpec {
+fn run_command(place: SandboxPlace, timeouts: Timeouts) -> ToolSpec {
     let (usual, most) = (timeouts.usual.as_secs_f64(), timeouts.most.as_secs_f64());
     built_in(
         place,
@@ -397,7 +399,7 @@ fn run_command(place: Place, timeouts: Timeouts) -> ToolSpec {
     )
 }
 
-fn run_python(place: Place, timeouts: Timeouts) -> ToolSpec {
+fn run_python(place: SandboxPlace, timeouts: Timeouts) -> ToolSpec {
     python(
         place,
         timeouts,
@@ -409,12 +411,12 @@ fn run_python(place: Place, timeouts: Timeouts) -> ToolSpec {
     )
 }
 
-fn execute_code(place: Place, timeouts: Timeouts) -> ToolSpec {
+fn execute_code(place: SandboxPlace, timeouts: Timeouts) -> ToolSpec {
     python(place, timeouts, EXECUTE_CODE, code::DESCRIPTION)
 }
 
 fn python(
-    place: Place,
+    place: SandboxPlace,
     timeouts: Timeouts,
     name: &'static str,
     description: &'static str,
@@ -452,7 +454,7 @@ fn timeout_input(usual: f64, most: f64) -> Value {
 }
 
 fn built_in(
-    place: Place,
+    place: SandboxPlace,
     timeouts: Timeouts,
     name: &'static str,
     description: &'static str,
@@ -514,7 +516,7 @@ mod tests {
     }
 
     fn command(tool: &str, arguments: Value) -> Result<Command, String> {
-        let recipes = recipes(&options(), Place::Docker);
+        let recipes = recipes(&options(), SandboxPlace::Docker);
         let recipe = recipes.iter().find(|it| it.spec.name.as_str() == tool).unwrap();
         let text = |outcome: ToolOutcome| outcome.content.inline().unwrap().to_owned();
         recipe.command(run(tool, arguments)).map_err(text)
@@ -526,18 +528,21 @@ mod tests {
         let names = |options: &SandboxOptions, place| -> Vec<String> {
             recipes(options, place).iter().map(|it| it.spec.name.to_string()).collect()
         };
-        for recipe in recipes(&options, Place::Docker) {
+        for recipe in recipes(&options, SandboxPlace::Docker) {
             schema::check(&recipe.spec).unwrap();
             assert_eq!(recipe.spec.capability.unwrap().as_str(), "docker");
         }
-        assert_eq!(names(&options, Place::Docker), [RUN_COMMAND, RUN_PYTHON, EXECUTE_CODE, "find"]);
-        assert_eq!(names(&options, Place::Process), [""; 0]);
-        options.run_in = Place::Process;
-        assert_eq!(names(&options, Place::Docker), ["find"]);
-        assert_eq!(names(&options, Place::Process), [RUN_COMMAND, RUN_PYTHON, EXECUTE_CODE]);
-        let once = &recipes(&options, Place::Process)[0].spec;
+        assert_eq!(
+            names(&options, SandboxPlace::Docker),
+            [RUN_COMMAND, RUN_PYTHON, EXECUTE_CODE, "find"]
+        );
+        assert_eq!(names(&options, SandboxPlace::Process), [""; 0]);
+        options.run_in = SandboxPlace::Process;
+        assert_eq!(names(&options, SandboxPlace::Docker), ["find"]);
+        assert_eq!(names(&options, SandboxPlace::Process), [RUN_COMMAND, RUN_PYTHON, EXECUTE_CODE]);
+        let once = &recipes(&options, SandboxPlace::Process)[0].spec;
         // What is behind a tool is known by its pin.
-        let pin = |options: &SandboxOptions| recipes(options, Place::Docker)[0].spec.pin;
+        let pin = |options: &SandboxOptions| recipes(options, SandboxPlace::Docker)[0].spec.pin;
         let mut other = options.clone();
         other.docker.memory = "64m".parse().unwrap();
         assert_eq!(pin(&options), pin(&other));

@@ -11,7 +11,7 @@ use clawnode_proto::tool::{ToolFailure, ToolOutcome};
 use clawnode_tool::RunSink;
 use serde::{Deserialize, Serialize};
 
-use super::limits::Limits;
+use super::limits::SandboxLimits;
 
 /// Bytes of one argument: what Linux takes, less its end.
 const ARGUMENT_BYTES: usize = (128 << 10) - 1;
@@ -34,11 +34,11 @@ const NOBODY: u32 = 65_534;
 
 /// What holds for a sandbox, whatever runs in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Policy {
+pub struct SandboxPolicy {
     /// What it sees as its file system; a sandbox without an image sees parts of the host's.
     pub image: Option<Image>,
     /// What it may use.
-    pub limits: Limits,
+    pub limits: SandboxLimits,
     /// Whom it may reach.
     pub network: Network,
     /// The files of the agent that it works for, at `/workspace`.

@@ -96,7 +96,7 @@ impl SshHost {
         run: ToolRun,
         cancelled: &CancellationToken,
     ) -> Result<ToolEnd, ToolOutcome> {
-        let command = run::Command::of(&self.options, run)?;
+        let command = run::SshCommand::of(&self.options, run)?;
         let entered = tokio::select! {
             biased;
             () = cancelled.cancelled() => return Err(run::nothing_ran()),

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::{SshError, SshHostOptions, connect::Entered, spec::TIMEOUT};
 use crate::sandbox::{
-    output::{Capture, End, Ran, Stream},
+    output::{Capture, CommandEnd, OutputStream, Ran},
     spec::IDEMPOTENCY_KEY,
 };
 
@@ -26,7 +26,7 @@ const BEGIN: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_millis(300);
 
 /// A command line that may be run.
-pub(super) struct Command {
+pub(super) struct SshCommand {
     line: String,
     idempotency_key: String,
     timeout: Duration,
@@ -36,7 +36,7 @@ pub(super) struct Command {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SshArguments {
     command: String,
     timeout_s: Option<f64>,
 }
@@ -58,13 +58,13 @@ enum GivenUp {
     Cancelled,
 }
 
-// === impl Command ===
+// === impl SshCommand ===
 
-impl Command {
+impl SshCommand {
     /// The command of a call, if the host is for such.
     pub(super) fn of(options: &SshHostOptions, mut run: ToolRun) -> Result<Self, ToolOutcome> {
         let (most, idempotency_key) = (TIMEOUT.min(run.timeout), run.idempotency_key.clone());
-        let Arguments { command, timeout_s } = arguments::read(&mut run)?;
+        let SshArguments { command, timeout_s } = arguments::read(&mut run)?;
         let wanted = timeout_s.and_then(|it| Duration::try_from_secs_f64(it).ok());
         let timeout = wanted.filter(|it| !it.is_zero()).unwrap_or(TIMEOUT).min(most);
         if !is_allowed(&options.commands, &command) {
@@ -115,7 +115,7 @@ pub(super) fn lost(detail: String) -> ToolOutcome {
 pub(super) async fn follow(
     options: &SshHostOptions,
     entered: &Entered,
-    command: &Command,
+    command: &SshCommand,
     cancelled: &CancellationToken,
 ) -> Result<ToolEnd, ToolOutcome> {
     let begun = timeout(BEGIN, begin(entered, command)).await;
@@ -143,7 +143,7 @@ pub(super) async fn follow(
         over = hear(&mut channel, &mut capture) => return match over {
             Over::Lost => uncertain("while the command ran"),
             Over::Exited(code) => {
-                let end = End::Exited(i64::from(code));
+                let end = CommandEnd::Exited(i64::from(code));
                 Ok(ToolEnd::Known { outcome: Ran { capture, end }.outcome() })
             }
             Over::Killed(signal) => {
@@ -165,7 +165,7 @@ enum Unbegun {
 }
 
 /// Asks for a command; `None` if the server refuses.
-async fn begin(entered: &Entered, command: &Command) -> Result<Option<Channel<Msg>>, Unbegun> {
+async fn begin(entered: &Entered, command: &SshCommand) -> Result<Option<Channel<Msg>>, Unbegun> {
     let mut channel = entered.channel_open_session().await.map_err(Unbegun::NotAsked)?;
     let key = command.idempotency_key.as_str();
     // Where its server takes it (`AcceptEnv`).
@@ -186,8 +186,10 @@ async fn hear(channel: &mut Channel<Msg>, capture: &mut Capture) -> Over {
     let mut over = Over::Lost;
     loop {
         match channel.wait().await {
-            Some(ChannelMsg::Data { data }) => capture.add(Stream::Stdout, &data),
-            Some(ChannelMsg::ExtendedData { data, ext: 1 }) => capture.add(Stream::Stderr, &data),
+            Some(ChannelMsg::Data { data }) => capture.add(OutputStream::Stdout, &data),
+            Some(ChannelMsg::ExtendedData { data, ext: 1 }) => {
+                capture.add(OutputStream::Stderr, &data)
+            }
             Some(ChannelMsg::ExitStatus { exit_status }) => over = Over::Exited(exit_status),
             Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
                 over = Over::Killed(format!("{signal_name:?}").chars().take(20).collect());

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     WorkspaceError, WorkspaceOptions,
+    agent_directory::Root,
     list::list,
-    place::Root,
     read::{READ_BYTES, read},
-    search::{Wanted, search},
+    search::{SearchTarget, search},
     specs::specs,
     write::write,
 };
@@ -27,18 +27,18 @@ use super::{
 #[derive(Debug)]
 pub struct Workspace {
     specs: Vec<ToolSpec>,
-    files: Arc<Files>,
+    files: Arc<WorkspaceFiles>,
 }
 
 #[derive(Debug)]
-struct Files {
+struct WorkspaceFiles {
     root: Root,
     search_time: Duration,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Read {
+struct ReadArguments {
     path: String,
     #[serde(default)]
     offset: u64,
@@ -47,7 +47,7 @@ struct Read {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Write {
+struct WriteArguments {
     path: String,
     content: String,
 }
@@ -61,7 +61,7 @@ struct List {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Search {
+struct SearchArguments {
     pattern: String,
     path: Option<String>,
     #[serde(default)]
@@ -71,7 +71,7 @@ struct Search {
 }
 
 /// What is to be done, with its paths parsed.
-enum Work {
+enum FileWork {
     Read { path: WorkspacePath, offset: u64, limit: u64 },
     Write { path: WorkspacePath, content: String },
     List { path: WorkspacePath, depth: usize },
@@ -90,17 +90,17 @@ impl Workspace {
     #[cfg(feature = "test-util")]
     pub fn with_bug(
         options: &WorkspaceOptions,
-        planted: super::Planted,
+        planted: super::WorkspaceBug,
     ) -> Result<Self, WorkspaceError> {
         let mut root = Root::open(options)?;
-        if planted != super::Planted::None {
+        if planted != super::WorkspaceBug::None {
             root.plant(options, planted);
         }
         Ok(Self::of(options, root))
     }
 
     fn of(options: &WorkspaceOptions, root: Root) -> Self {
-        let files = Arc::new(Files { root, search_time: options.search_time });
+        let files = Arc::new(WorkspaceFiles { root, search_time: options.search_time });
         Self { specs: specs(options), files }
     }
 }
@@ -113,7 +113,7 @@ impl Executor for Workspace {
 
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
         let (agent, call) = (run.agent.clone(), run.call);
-        let work = match Work::read(run) {
+        let work = match FileWork::read(run) {
             Ok(work) => work,
             Err(outcome) => return outcome,
         };
@@ -136,41 +136,42 @@ impl Executor for Workspace {
     }
 }
 
-// === impl Files ===
+// === impl WorkspaceFiles ===
 
-impl Files {
+impl WorkspaceFiles {
     fn run(
         &self,
         agent: &AgentName,
         call: CallId,
-        work: &Work,
+        work: &FileWork,
         asked: &CancellationToken,
     ) -> Result<String, WorkspaceError> {
         let place = self.root.place(agent)?;
         match work {
-            Work::Read { path, offset, limit } => read(&place, path, *offset, *limit),
-            Work::Write { path, content } => write(&place, path, content, call, asked),
-            Work::List { path, depth } => list(&place, path, *depth),
-            Work::Search { path, pattern, is_regex, ignore_case } => {
-                let wanted = Wanted { pattern, is_regex: *is_regex, ignore_case: *ignore_case };
+            FileWork::Read { path, offset, limit } => read(&place, path, *offset, *limit),
+            FileWork::Write { path, content } => write(&place, path, content, call, asked),
+            FileWork::List { path, depth } => list(&place, path, *depth),
+            FileWork::Search { path, pattern, is_regex, ignore_case } => {
+                let wanted =
+                    SearchTarget { pattern, is_regex: *is_regex, ignore_case: *ignore_case };
                 search(&place, path, &wanted, self.search_time, asked)
             }
         }
     }
 }
 
-// === impl Work ===
+// === impl FileWork ===
 
-impl Work {
+impl FileWork {
     fn read(mut run: ToolRun) -> Result<Self, ToolOutcome> {
         match run.tool.as_str() {
             FILE_READ => {
-                let Read { path, offset, limit } = arguments::read(&mut run)?;
+                let ReadArguments { path, offset, limit } = arguments::read(&mut run)?;
                 let limit = limit.unwrap_or(READ_BYTES);
                 Ok(Self::Read { path: parse(&path)?, offset, limit })
             }
             FILE_WRITE => {
-                let Write { path, content } = arguments::read(&mut run)?;
+                let WriteArguments { path, content } = arguments::read(&mut run)?;
                 Ok(Self::Write { path: parse(&path)?, content })
             }
             FILE_LIST => {
@@ -178,7 +179,8 @@ impl Work {
                 Ok(Self::List { path: parse_or_whole(path)?, depth: depth.unwrap_or(1) })
             }
             FILE_SEARCH => {
-                let Search { pattern, path, regex, ignore_case } = arguments::read(&mut run)?;
+                let SearchArguments { pattern, path, regex, ignore_case } =
+                    arguments::read(&mut run)?;
                 let path = parse_or_whole(path)?;
                 Ok(Self::Search { path, pattern, is_regex: regex, ignore_case })
             }

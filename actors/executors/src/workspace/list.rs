@@ -6,8 +6,8 @@ use clawnode_tool::workspace_path::WorkspacePath;
 
 use super::{
     WorkspaceError,
-    place::Place,
-    walk::{Kind, Walk},
+    agent_directory::AgentDirectory,
+    walk::{FileKind, Walk},
 };
 
 /// Entries that one call lists.
@@ -17,7 +17,7 @@ pub(super) const DEPTH: usize = 16;
 
 /// What is in a directory, a line each; `depth` 1 is the directory alone.
 pub(super) fn list(
-    place: &Place,
+    place: &AgentDirectory,
     path: &WorkspacePath,
     depth: usize,
 ) -> Result<String, WorkspaceError> {
@@ -30,10 +30,10 @@ pub(super) fn list(
             return ControlFlow::Break(());
         }
         lines.push(match entry.kind {
-            Kind::Directory => format!("{}/", entry.path),
-            Kind::Link => format!("{}  (symbolic link)", entry.path),
-            Kind::Special => format!("{}  (not a regular file)", entry.path),
-            Kind::File => match entry.dir.symlink_metadata(&entry.name) {
+            FileKind::Directory => format!("{}/", entry.path),
+            FileKind::Link => format!("{}  (symbolic link)", entry.path),
+            FileKind::Special => format!("{}  (not a regular file)", entry.path),
+            FileKind::File => match entry.dir.symlink_metadata(&entry.name) {
                 Ok(metadata) => format!("{}  {} bytes", entry.path, metadata.len()),
                 Err(_gone) => entry.path.clone(),
             },

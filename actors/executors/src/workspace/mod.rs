@@ -3,7 +3,7 @@
 //! Each agent has one directory, `root/AGENT`, and nothing else. A model writes the paths, and
 //! other tools of the same agent write the directory at the same time, symbolic links included; so
 //! a path is not looked at and then used. It is parsed once at the edge (`path`), and what is done
-//! with it is done on a handle of the agent's directory (`place`), where the kernel refuses to
+//! with it is done on a handle of the agent's directory (`agent_directory`), where the kernel refuses to
 //! resolve a name to anything outside, at the moment at which it is used.
 //!
 //! The handles are cap-std's: `openat2` with `RESOLVE_BENEATH` where the kernel has it, and a walk
@@ -19,11 +19,11 @@
 //!
 //! Not here: deleting and renaming (a shell's work, and its risk), and a quota of disk space.
 
+mod agent_directory;
 mod error;
 mod executor;
 mod list;
 mod options;
-mod place;
 #[cfg(feature = "test-util")]
 mod planted;
 mod read;
@@ -32,10 +32,10 @@ mod specs;
 mod walk;
 mod write;
 
+pub use agent_directory::DIRECTORY_MODE;
 pub use error::WorkspaceError;
 pub use executor::Workspace;
 pub use options::WorkspaceOptions;
-pub use place::DIRECTORY_MODE;
 #[cfg(feature = "test-util")]
-pub use planted::Planted;
+pub use planted::WorkspaceBug;
 pub use specs::specs;

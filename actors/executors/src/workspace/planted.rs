@@ -7,7 +7,7 @@ use std::{
 
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Planted {
+pub enum WorkspaceBug {
     /// None.
     #[default]
     None,
@@ -21,13 +21,13 @@ pub enum Planted {
 #[derive(Clone, Debug)]
 pub(super) struct TextPaths {
     pub(super) root: PathBuf,
-    pub(super) planted: Planted,
+    pub(super) planted: WorkspaceBug,
 }
 
 impl TextPaths {
     pub(super) fn resolve(&self, path: &str) -> io::Result<PathBuf> {
         let joined = self.root.join(path);
-        if self.planted == Planted::JoinOnly {
+        if self.planted == WorkspaceBug::JoinOnly {
             return Ok(joined);
         }
         let real = joined.canonicalize().or_else(|_| {

@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use clawnode_tool::workspace_path::WorkspacePath;
 use clawnode_tool::{append::append, egress::whole_characters};
 
-use super::{WorkspaceError, place::Place};
+use super::{WorkspaceError, agent_directory::AgentDirectory};
 
 /// Bytes that one call reads (256 KiB): what is kept of a result in place.
 pub(super) const READ_BYTES: u64 = 256 << 10;
@@ -14,7 +14,7 @@ const SNIFFED: usize = 8 << 10;
 
 /// A part of a file, and after it what a reader needs to go on.
 pub(super) fn read(
-    place: &Place,
+    place: &AgentDirectory,
     path: &WorkspacePath,
     offset: u64,
     limit: u64,

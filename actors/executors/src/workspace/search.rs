@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     WorkspaceError,
-    place::Place,
-    walk::{Kind, Walk},
+    agent_directory::AgentDirectory,
+    walk::{FileKind, Walk},
 };
 
 /// Lines that one call finds.
@@ -41,13 +41,13 @@ const SHOWN_CHARS: usize = 300;
 const SNIFFED: usize = 8 << 10;
 
 /// What is looked for.
-pub(super) struct Wanted<'a> {
+pub(super) struct SearchTarget<'a> {
     pub(super) pattern: &'a str,
     pub(super) is_regex: bool,
     pub(super) ignore_case: bool,
 }
 
-struct Search<'a> {
+struct TextSearch<'a> {
     regex: Regex,
     until: Instant,
     cancelled: &'a CancellationToken,
@@ -59,13 +59,13 @@ struct Search<'a> {
 
 /// The lines that were found, each with its path, number and offset.
 pub(super) fn search(
-    place: &Place,
+    place: &AgentDirectory,
     path: &WorkspacePath,
-    wanted: &Wanted<'_>,
+    wanted: &SearchTarget<'_>,
     longest: Duration,
     cancelled: &CancellationToken,
 ) -> Result<String, WorkspaceError> {
-    let mut search = Search {
+    let mut search = TextSearch {
         regex: wanted.compile()?,
         until: Instant::now() + longest,
         cancelled,
@@ -88,7 +88,7 @@ pub(super) fn search(
         clean => format!("{clean}/"),
     };
     walk.run(&dir, path.given(), &mut |entry| {
-        if entry.kind != Kind::File {
+        if entry.kind != FileKind::File {
             return ControlFlow::Continue(());
         }
         let shown = format!("{prefix}{}", entry.path);
@@ -101,7 +101,7 @@ pub(super) fn search(
     Ok(search.tell(Some(&walk)))
 }
 
-impl Wanted<'_> {
+impl SearchTarget<'_> {
     fn compile(&self) -> Result<Regex, WorkspaceError> {
         let escaped = if self.is_regex { None } else { Some(regex::escape(self.pattern)) };
         RegexBuilder::new(escaped.as_deref().unwrap_or(self.pattern))
@@ -116,7 +116,7 @@ impl Wanted<'_> {
     }
 }
 
-impl Search<'_> {
+impl TextSearch<'_> {
     fn file(&mut self, file: File, shown: &str) -> ControlFlow<()> {
         let room = SCANNED - self.scanned;
         let mut bytes = Vec::new();

@@ -10,18 +10,18 @@ use super::{WorkspaceError, write::TEMPORARY};
 const ENTRIES: usize = 50_000;
 
 /// What a walk comes across.
-pub(super) struct Entry<'a> {
+pub(super) struct WalkEntry<'a> {
     /// The directory that it is in.
     pub(super) dir: &'a Dir,
     /// Its name there.
     pub(super) name: OsString,
     /// Its path from where the walk began, fit to be shown.
     pub(super) path: String,
-    pub(super) kind: Kind,
+    pub(super) kind: FileKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     File,
     Directory,
     /// A symbolic link: it is not followed.
@@ -43,7 +43,7 @@ pub(super) struct Walk {
     pub(super) unreadable: usize,
 }
 
-type Visit<'v> = dyn FnMut(&Entry<'_>) -> ControlFlow<()> + 'v;
+type Visit<'v> = dyn FnMut(&WalkEntry<'_>) -> ControlFlow<()> + 'v;
 
 impl Walk {
     pub(super) const fn new(depth: usize) -> Self {
@@ -64,7 +64,7 @@ impl Walk {
         }
     }
 
-    fn names(&mut self, dir: &Dir) -> std::io::Result<Vec<(OsString, Kind)>> {
+    fn names(&mut self, dir: &Dir) -> std::io::Result<Vec<(OsString, FileKind)>> {
         let mut names = Vec::new();
         for entry in dir.entries()? {
             let entry = entry?;
@@ -79,13 +79,13 @@ impl Walk {
             }
             let file_type = entry.file_type()?;
             let kind = if file_type.is_dir() {
-                Kind::Directory
+                FileKind::Directory
             } else if file_type.is_file() {
-                Kind::File
+                FileKind::File
             } else if file_type.is_symlink() {
-                Kind::Link
+                FileKind::Link
             } else {
-                Kind::Special
+                FileKind::Special
             };
             names.push((name, kind));
         }
@@ -96,16 +96,16 @@ impl Walk {
     fn visit(
         &mut self,
         dir: &Dir,
-        names: Vec<(OsString, Kind)>,
+        names: Vec<(OsString, FileKind)>,
         prefix: &str,
         depth: usize,
         visit: &mut Visit<'_>,
     ) -> ControlFlow<()> {
         for (name, kind) in names {
             let path = format!("{prefix}{}", shown(&name));
-            let entry = Entry { dir, name, path, kind };
+            let entry = WalkEntry { dir, name, path, kind };
             visit(&entry)?;
-            if kind != Kind::Directory || depth == self.depth {
+            if kind != FileKind::Directory || depth == self.depth {
                 continue;
             }
             let below = dir.open_dir(&entry.name).and_then(|below| {

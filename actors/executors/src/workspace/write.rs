@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     WorkspaceError,
-    place::{Owner, Place, kind},
+    agent_directory::{AgentDirectory, FileOwner, kind},
 };
 
 /// Bytes that one call writes (1 MiB).
@@ -35,7 +35,7 @@ struct Unfinished<'a> {
 
 /// Writes `content` beside the file that is there, and puts it in its place. Twice is like once.
 pub(super) fn write(
-    place: &Place,
+    place: &AgentDirectory,
     path: &WorkspacePath,
     content: &str,
     call: CallId,
@@ -94,9 +94,9 @@ impl<'a> Unfinished<'a> {
         Ok(Self { dir, name, file, done: false })
     }
 
-    fn fill(&mut self, content: &[u8], mode: u32, owner: Option<Owner>) -> io::Result<()> {
+    fn fill(&mut self, content: &[u8], mode: u32, owner: Option<FileOwner>) -> io::Result<()> {
         self.file.write_all(content)?;
-        if let Some(Owner { uid, gid }) = owner {
+        if let Some(FileOwner { uid, gid }) = owner {
             fchown(&self.file, Some(uid), Some(gid))?;
         }
         self.file.set_permissions(Permissions::from_mode(mode))?;

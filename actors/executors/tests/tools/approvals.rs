@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use clawnode_guard::policy::Planted;
+use clawnode_guard::policy::PolicyBug;
 use clawnode_proto::{
     CallId, Digest, TurnId,
     policy::Action,
@@ -44,7 +44,7 @@ impl Executor for Shell {
     }
 }
 
-fn toolbox(pin: &[u8], planted: Planted) -> Toolbox {
+fn toolbox(pin: &[u8], planted: PolicyBug) -> Toolbox {
     let shell: Arc<dyn Executor> = Arc::new(Shell { pin: Some(Digest::of(pin)) });
     Toolbox::new([shell]).unwrap().plant(planted)
 }
@@ -99,7 +99,7 @@ fn others() -> impl Strategy<Value = (Action, &'static [u8])> {
 }
 
 /// Whether this runs, where that was decided on.
-fn runs(other: &Action, behind: &[u8], planted: Planted) -> bool {
+fn runs(other: &Action, behind: &[u8], planted: PolicyBug) -> bool {
     let decided = action().digest().unwrap();
     match toolbox(behind, planted).is_decided(other.clone(), decided) {
         Ok(()) => true,
@@ -114,19 +114,19 @@ proptest! {
     #[test]
     fn s_25_what_differs_by_a_byte_does_not_run((other, behind) in others()) {
         prop_assume!(other != action() || behind != b"alpine sh -c");
-        prop_assert!(!runs(&other, behind, Planted::None));
+        prop_assert!(!runs(&other, behind, PolicyBug::None));
     }
 }
 
 #[test]
 fn s_25_what_was_decided_on_runs() {
-    assert!(runs(&action(), b"alpine sh -c", Planted::None));
+    assert!(runs(&action(), b"alpine sh -c", PolicyBug::None));
 }
 
 /// The twin: without the comparison the property above does not hold.
 #[test]
 fn s_25_without_the_comparison_anything_runs() {
     let other = Action { arguments: r#"{"argv":["rm","-rf","/"]}"#.to_owned(), ..action() };
-    assert!(!runs(&other, b"alpine sh -c", Planted::None));
-    assert!(runs(&other, b"alpine sh -c", Planted::NotCompared));
+    assert!(!runs(&other, b"alpine sh -c", PolicyBug::None));
+    assert!(runs(&other, b"alpine sh -c", PolicyBug::NotCompared));
 }

@@ -20,7 +20,9 @@ use clawnode_proto::{
     latch::{Latch, LatchRecord, LatchScope},
     tool::ToolFailure,
 };
-use clawnode_tool::egress::{Egress, EgressError, EgressOptions, Planted, Reply, Request, Resolve};
+use clawnode_tool::egress::{
+    Egress, EgressBug, EgressError, EgressOptions, EgressReply, EgressRequest, Resolve,
+};
 use reqwest::{Method, header::HeaderMap};
 
 use crate::{
@@ -108,16 +110,21 @@ impl Resolve for Liar {
     }
 }
 
-pub(crate) fn get(url: impl Into<String>) -> Request {
-    Request { url: url.into(), method: Method::GET, headers: HeaderMap::new(), max_bytes: 1 << 16 }
+pub(crate) fn get(url: impl Into<String>) -> EgressRequest {
+    EgressRequest {
+        url: url.into(),
+        method: Method::GET,
+        headers: HeaderMap::new(),
+        max_bytes: 1 << 16,
+    }
 }
 
-fn body(reply: &Reply) -> &str {
+fn body(reply: &EgressReply) -> &str {
     std::str::from_utf8(&reply.body.bytes).unwrap()
 }
 
 /// Whether the request was refused before anything left.
-fn is_refused(reply: &Result<Reply, EgressError>) -> bool {
+fn is_refused(reply: &Result<EgressReply, EgressError>) -> bool {
     let refused = |error: &EgressError| {
         matches!(error.failure(), ToolFailure::Refused | ToolFailure::Invalid)
     };
@@ -216,11 +223,11 @@ async fn s19_only_ports_of_web_servers_are_reached() {
 struct Attack {
     ground: Ground,
     resolver: Arc<Liar>,
-    reply: Result<Reply, EgressError>,
+    reply: Result<EgressReply, EgressError>,
 }
 
 async fn attack(
-    planted: Planted,
+    planted: EgressBug,
     says: Vec<Vec<IpAddr>>,
     script: impl Fn(&Seen, u16) -> Answer + Clone + Send + Sync + 'static,
 ) -> Attack {
@@ -235,11 +242,11 @@ async fn attack(
 async fn s19_a_name_that_changes_its_mind_is_asked_once() {
     let public = |_: &Seen, _: u16| Answer::ok("public");
     let says = || vec![vec![ALLOWED.into()], vec![Ipv4Addr::LOCALHOST.into()]];
-    let safe = attack(Planted::None, says(), public).await;
+    let safe = attack(EgressBug::None, says(), public).await;
     assert_eq!(body(&safe.reply.unwrap()), "public");
     assert_eq!((safe.resolver.asked(), safe.ground.intruders()), (1, 0));
 
-    let harmed = attack(Planted::NoPin, says(), public).await;
+    let harmed = attack(EgressBug::NoPin, says(), public).await;
     assert_eq!(body(&harmed.reply.unwrap()), "secret", "the attack is none");
     assert_eq!(harmed.ground.intruders(), 1);
 }
@@ -250,17 +257,17 @@ async fn s19_one_private_address_among_many_is_one_too_many() {
     for at in 0..5 {
         let mut addresses: Vec<IpAddr> = vec![ALLOWED.into(); 4];
         addresses.insert(at, Ipv4Addr::LOCALHOST.into());
-        let safe = attack(Planted::None, vec![addresses], public).await;
+        let safe = attack(EgressBug::None, vec![addresses], public).await;
         assert!(is_refused(&safe.reply), "{:?}", safe.reply);
         assert_eq!((safe.ground.intruders(), safe.ground.allowed.seen().len()), (0, 0));
     }
     let says = || vec![vec![DEAF.into(), Ipv4Addr::LOCALHOST.into()]];
-    let safe = attack(Planted::None, says(), public).await;
+    let safe = attack(EgressBug::None, says(), public).await;
     let told = safe.reply.unwrap_err().to_string();
     // What kind of address, but not which: a network is not to be mapped with it.
     assert!(told.contains("loopback") && !told.contains("127."), "{told}");
 
-    let harmed = attack(Planted::FirstAddressOnly, says(), public).await;
+    let harmed = attack(EgressBug::FirstAddressOnly, says(), public).await;
     assert_eq!(body(&harmed.reply.unwrap()), "secret", "the attack is none");
     assert_eq!(harmed.ground.intruders(), 1);
 }
@@ -278,11 +285,11 @@ async fn s19_a_redirect_is_checked_like_a_request() {
         let script =
             move |_: &Seen, port: u16| Answer::to(&location.replace("PORT", &port.to_string()));
         let says = || vec![vec![ALLOWED.into()], vec![Ipv4Addr::LOCALHOST.into()]];
-        let safe = attack(Planted::None, says(), script).await;
+        let safe = attack(EgressBug::None, says(), script).await;
         assert!(is_refused(&safe.reply), "{location}: {:?}", safe.reply);
         assert_eq!((safe.ground.allowed.seen().len(), safe.ground.intruders()), (1, 0));
 
-        let harmed = attack(Planted::NoRecheck, says(), script).await;
+        let harmed = attack(EgressBug::NoRecheck, says(), script).await;
         if harmed.ground.watched.len() > 1 || !location.contains("[::1]") {
             assert_eq!(harmed.ground.intruders(), 1, "{location}: the attack is none");
         }
@@ -292,7 +299,7 @@ async fn s19_a_redirect_is_checked_like_a_request() {
 #[tokio::test]
 async fn redirects_end() {
     let around = |seen: &Seen, _: u16| Answer::to(&format!("{}x", seen.path));
-    let safe = attack(Planted::None, vec![vec![ALLOWED.into()]], around).await;
+    let safe = attack(EgressBug::None, vec![vec![ALLOWED.into()]], around).await;
     assert!(matches!(safe.reply, Err(EgressError::Redirects(5))), "{:?}", safe.reply);
     assert_eq!(safe.ground.allowed.seen().len(), 6);
 }
@@ -323,7 +330,7 @@ async fn credentials_stay_with_the_host_that_they_are_for() {
     }
     for path in ["same", "other"] {
         let url = format!("http://lab.test:{}/{path}", ground.port);
-        egress.fetch(None, Request { headers: headers.clone(), ..get(url) }).await.unwrap();
+        egress.fetch(None, EgressRequest { headers: headers.clone(), ..get(url) }).await.unwrap();
     }
     let seen = ground.allowed.seen();
     let has = |at: usize, name: &str| seen.get(at).unwrap().headers.contains_key(name);
@@ -335,7 +342,7 @@ async fn credentials_stay_with_the_host_that_they_are_for() {
         let mut headers = HeaderMap::new();
         headers.insert(own, "1".parse().unwrap());
         let url = format!("http://lab.test:{}/", ground.port);
-        let error = egress.fetch(None, Request { headers, ..get(url) }).await.unwrap_err();
+        let error = egress.fetch(None, EgressRequest { headers, ..get(url) }).await.unwrap_err();
         assert!(matches!(error, EgressError::Header(_)), "{error}");
     }
 }
@@ -351,7 +358,7 @@ async fn a_body_without_end_is_read_to_its_limit() {
     let egress = Egress::with_resolver(options, Liar::saying([vec![ALLOWED.into()]]));
     let url = format!("http://lab.test:{}/", ground.port);
     for (asked, read) in [(12_345, 12_345), (1 << 30, 50_000)] {
-        let request = Request { max_bytes: asked, ..get(&url) };
+        let request = EgressRequest { max_bytes: asked, ..get(&url) };
         let reply = egress.fetch(None, request).await.unwrap();
         assert_eq!((reply.body.bytes.len(), reply.body.is_cut), (read, true));
     }

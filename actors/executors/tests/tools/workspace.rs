@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clawnode_executors::{Workspace, WorkspaceOptions, workspace::Planted};
+use clawnode_executors::{Workspace, WorkspaceOptions, workspace::WorkspaceBug};
 use clawnode_proto::tool::{ToolFailure, ToolSpec};
 use clawnode_tool::Executor;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mkfifoat, mknodat, renameat_with};
@@ -86,7 +86,7 @@ impl Trap {
         self.folder.path().join(path)
     }
 
-    fn tools(&self, planted: Planted) -> Arc<dyn Executor> {
+    fn tools(&self, planted: WorkspaceBug) -> Arc<dyn Executor> {
         let options = WorkspaceOptions::new(self.at("root"));
         Arc::new(Workspace::with_bug(&options, planted).unwrap())
     }
@@ -272,7 +272,7 @@ fn arguments(spec: &ToolSpec, parameter: &str, path: &str) -> Value {
 }
 
 /// Runs every spelling in every parameter; what got through.
-async fn attack(trap: &Trap, planted: Planted) -> Vec<String> {
+async fn attack(trap: &Trap, planted: WorkspaceBug) -> Vec<String> {
     let tools = trap.tools(planted);
     let specs = tools.tools();
     let parameters = path_parameters(&specs);
@@ -288,7 +288,7 @@ async fn attack(trap: &Trap, planted: Planted) -> Vec<String> {
             let is_late = outcome.failure == Some(ToolFailure::TimedOut);
             if is_late || text(&outcome).contains(CANARY) || trap.outside() != before {
                 through.push(format!("{} {spelling:?}: {outcome:?}", spec.name));
-                if planted != Planted::None {
+                if planted != WorkspaceBug::None {
                     return through;
                 }
             }
@@ -299,7 +299,7 @@ async fn attack(trap: &Trap, planted: Planted) -> Vec<String> {
 
 #[tokio::test]
 async fn s17_no_spelling_of_a_path_leads_out() {
-    let through = attack(&Trap::new(), Planted::None).await;
+    let through = attack(&Trap::new(), WorkspaceBug::None).await;
     assert!(through.is_empty(), "{through:#?}");
 }
 
@@ -310,7 +310,7 @@ async fn s17_paths_that_are_only_joined_are_found() {
     for name in ["fifo", "link_zero"] {
         fs::remove_file(trap.at("root/main").join(name)).unwrap();
     }
-    assert!(!attack(&trap, Planted::JoinOnly).await.is_empty(), "the attack is none");
+    assert!(!attack(&trap, WorkspaceBug::JoinOnly).await.is_empty(), "the attack is none");
 }
 
 #[tokio::test]
@@ -319,7 +319,7 @@ async fn s17_what_is_no_file_is_named_and_not_waited_for() {
     let device = trap.at("root/main/device");
     // Only root may make one: `/dev/zero`.
     let made = mknodat(CWD, &device, FileType::CharacterDevice, Mode::from_raw_mode(0o600), 0x105);
-    let tools = trap.tools(Planted::None);
+    let tools = trap.tools(WorkspaceBug::None);
     for (path, why) in [
         ("fifo", "`fifo` is a pipe, not a file"),
         ("socket", "`socket` is a socket, not a file"),
@@ -364,7 +364,7 @@ async fn s17_no_name_of_an_agent_is_a_way_out() {
     symlink("other", trap.at("root/linked")).unwrap();
     symlink("../outside", trap.at("root/escaped")).unwrap();
     fs::write(trap.at("root/file"), CANARY).unwrap();
-    let tools = trap.tools(Planted::None);
+    let tools = trap.tools(WorkspaceBug::None);
     let before = trap.outside();
     for agent in [".", "..", "linked", "escaped", "file", "canary.txt"] {
         for (tool, arguments) in [
@@ -409,7 +409,7 @@ impl Drop for Swapper {
 }
 
 /// Rounds until something got through, or enough of them.
-async fn race(planted: Planted, rounds: usize, longest: Duration) -> (Option<String>, usize) {
+async fn race(planted: WorkspaceBug, rounds: usize, longest: Duration) -> (Option<String>, usize) {
     let trap = Trap::new();
     // `dir/x` is sometimes a file of the agent, sometimes one outside; `dir/x` itself changes too.
     symlink(trap.at("outside/inner"), trap.at("root/main/swapped")).unwrap();
@@ -447,13 +447,13 @@ async fn race(planted: Planted, rounds: usize, longest: Duration) -> (Option<Str
 
 #[tokio::test]
 async fn s17_a_link_swapped_in_between_leads_nowhere() {
-    let (through, served) = race(Planted::None, ROUNDS, RACE).await;
+    let (through, served) = race(WorkspaceBug::None, ROUNDS, RACE).await;
     assert_eq!(through, None);
     assert!(served > 100, "only {served} calls met the directory itself");
 }
 
 #[tokio::test]
 async fn s17_a_check_before_the_use_is_found() {
-    let (through, _) = race(Planted::CheckThenUse, usize::MAX, RACE).await;
+    let (through, _) = race(WorkspaceBug::CheckThenUse, usize::MAX, RACE).await;
     assert!(through.is_some(), "the attack is none");
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 #[cfg(feature = "test-util")]
-use super::Planted;
+use super::LatchBug;
 use super::{Latches, Stopped, Work};
 
 /// The one door of a process to all work that a latch may stop. Cheap to clone.
@@ -29,7 +29,7 @@ struct Inner {
     /// Changes whenever a pass is given back.
     ended: watch::Sender<u64>,
     #[cfg(feature = "test-util")]
-    planted: Planted,
+    planted: LatchBug,
 }
 
 /// One lock over both, so that nothing begins between a look and a change.
@@ -62,7 +62,7 @@ pub struct Pass {
 impl LatchDoor {
     /// A door with a bug.
     #[cfg(feature = "test-util")]
-    pub fn planted(planted: Planted) -> Self {
+    pub fn planted(planted: LatchBug) -> Self {
         Self(Arc::new(Inner { planted, ..Inner::default() }))
     }
 
@@ -76,7 +76,7 @@ impl LatchDoor {
         let stopped = board.latches.stops(&work);
         #[cfg(feature = "test-util")]
         let stopped = match (self.0.planted, &work) {
-            (Planted::ToolsUnasked, Work::Tool { .. }) => None,
+            (LatchBug::ToolsUnasked, Work::Tool { .. }) => None,
             _ => stopped,
         };
         if let Some(stopped) = stopped {
@@ -109,7 +109,7 @@ impl LatchDoor {
         let on = record.is_on();
         let mut board = self.board();
         #[cfg(feature = "test-util")]
-        if self.0.planted == Planted::LastHeard {
+        if self.0.planted == LatchBug::LastHeard {
             board.latches.forget(&latch.scope);
         }
         if !board.latches.take(position, record) {
@@ -169,7 +169,7 @@ impl LatchDoor {
         let Board { latches, passes, .. } = board;
         let mut stopped = 0;
         #[cfg(feature = "test-util")]
-        let cancels = self.0.planted != Planted::NothingCancelled;
+        let cancels = self.0.planted != LatchBug::NothingCancelled;
         #[cfg(not(feature = "test-util"))]
         let cancels = true;
         for out in passes.values_mut().filter(|out| out.why.is_none() && cancels) {
@@ -318,7 +318,7 @@ mod tests {
         lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|it| work.is_of(&it))
     }
 
-    fn obeys(planted: Planted, steps: &[Happens]) -> Result<(), String> {
+    fn obeys(planted: LatchBug, steps: &[Happens]) -> Result<(), String> {
         let doors: Vec<LatchDoor> = (0..3).map(|_| LatchDoor::planted(planted)).collect();
         let mut heard = vec![vec![None; SCOPES.len()]; 3];
         let mut lost = [false; 3];
@@ -379,7 +379,7 @@ mod tests {
         fn nothing_runs_that_the_nodes_own_view_forbids(
             steps in proptest::collection::vec(happens(), 0..80)
         ) {
-            prop_assert_eq!(obeys(Planted::None, &steps), Ok(()));
+            prop_assert_eq!(obeys(LatchBug::None, &steps), Ok(()));
         }
     }
 
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn planted_bugs_of_the_latch_are_found() {
         use proptest::{strategy::ValueTree as _, test_runner::TestRunner};
-        for planted in [Planted::ToolsUnasked, Planted::NothingCancelled, Planted::LastHeard] {
+        for planted in [LatchBug::ToolsUnasked, LatchBug::NothingCancelled, LatchBug::LastHeard] {
             let mut runner = TestRunner::deterministic();
             let steps = proptest::collection::vec(happens(), 0..80);
             let found = (0..512).any(|_| {

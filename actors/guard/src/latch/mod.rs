@@ -29,6 +29,6 @@ mod store;
 pub use door::{LatchDoor, Pass};
 pub use follow::{contact, follow, look, read};
 #[cfg(feature = "test-util")]
-pub use planted::Planted;
+pub use planted::LatchBug;
 pub use state::{Latches, Stopped, Work};
 pub use store::{LatchError, clear, set};

@@ -19,5 +19,5 @@ pub use command::{ReadOnly, ReadOnlyError, risk_of};
 pub use judge::{Judgement, deciding, exactly, judge};
 pub use pattern::Pattern;
 #[cfg(feature = "test-util")]
-pub use planted::Planted;
+pub use planted::PolicyBug;
 pub use spelling::{names, path, place};

@@ -3,7 +3,7 @@
 
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Planted {
+pub enum PolicyBug {
     /// None.
     #[default]
     None,

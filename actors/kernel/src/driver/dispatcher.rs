@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{AckHandle, Delivery, StoreError, Waiting};
+use clawnode_cluster::{AckHandle, Delivery, StoreError, WaitingInput};
 use clawnode_proto::{EntityId, InputId, Partition as PartitionId, Timestamp, node::NodeReply};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::{sync::oneshot, task::JoinSet};
@@ -248,7 +248,7 @@ impl State {
         let Delivery { entity, position, redelivered, foremost, bytes, .. } = delivery;
         // Whoever is not active reads its inbox anyway.
         let foremost = (foremost && self.entities.contains_key(&entity))
-            .then(|| arrived(&self.context, entity, Waiting { position, bytes }));
+            .then(|| arrived(&self.context, entity, WaitingInput { position, bytes }));
         In::Delivered { entity, position, handle, redelivered, foremost }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{Peek, RequestError, Waiting};
+use clawnode_cluster::{Peek, RequestError, WaitingInput};
 use clawnode_proto::{
     EntityId, ErrorChain, Input, InputId, Position, ProcessId, codec,
     envelope::InputError,
@@ -29,7 +29,7 @@ const ASKS_OF_THE_LIVING: u32 = 10;
 pub(super) async fn read_inbox(context: &Context, entity: EntityId, after: Position) -> In {
     match context.substrate.inbox.read(entity, after).await {
         Ok(waiting) => {
-            let arrived = |one: Waiting| (one.position, arrived(context, entity, one));
+            let arrived = |one: WaitingInput| (one.position, arrived(context, entity, one));
             In::Inbox(entity, after, waiting.into_iter().map(arrived).collect())
         }
         Err(failure) => {
@@ -40,8 +40,8 @@ pub(super) async fn read_inbox(context: &Context, entity: EntityId, after: Posit
 }
 
 /// What something in an inbox is to this process.
-pub(super) fn arrived(context: &Context, entity: EntityId, waiting: Waiting) -> Arrived {
-    let Waiting { position, bytes } = waiting;
+pub(super) fn arrived(context: &Context, entity: EntityId, waiting: WaitingInput) -> Arrived {
+    let WaitingInput { position, bytes } = waiting;
     if bytes.len() > INPUT_STORED_BYTES {
         let found = bytes.len();
         let reason = format!("it has {found} bytes, and {INPUT_STORED_BYTES} fit into an append");

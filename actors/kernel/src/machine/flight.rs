@@ -2,7 +2,7 @@
 
 use clawnode_cluster::{
     AppendAnswer, Record,
-    outcome::{self, Verdict},
+    outcome::{self, AppendVerdict},
 };
 use clawnode_proto::Position;
 
@@ -44,10 +44,10 @@ impl<K: EntityKind> Machine<K> {
         self.verdict(verdict)
     }
 
-    fn verdict(&mut self, verdict: Verdict) -> Result<(), Stop> {
+    fn verdict(&mut self, verdict: AppendVerdict) -> Result<(), Stop> {
         let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
         match verdict {
-            Verdict::Stored(position) => {
+            AppendVerdict::Stored(position) => {
                 let record = Record { position, bytes: flight.write.bytes.clone() };
                 let events = flight.events;
                 self.position = position;
@@ -72,12 +72,12 @@ impl<K: EntityKind> Machine<K> {
                 }
                 Ok(())
             }
-            Verdict::Fenced => Err(Stop::Fenced),
-            Verdict::ReadBack => {
+            AppendVerdict::Fenced => Err(Stop::Fenced),
+            AppendVerdict::ReadBack => {
                 self.out.push(Out::ReadBack { after: flight.expected });
                 Ok(())
             }
-            Verdict::Resend => {
+            AppendVerdict::Resend => {
                 let wait = RESEND_FIRST.saturating_mul(1 << flight.tries.min(10)).min(RESEND_MOST);
                 flight.tries = flight.tries.saturating_add(1);
                 self.out.push(Out::Append {
@@ -87,7 +87,7 @@ impl<K: EntityKind> Machine<K> {
                 });
                 Ok(())
             }
-            Verdict::Defect(detail) => Err(Stop::Defect(detail)),
+            AppendVerdict::Defect(detail) => Err(Stop::Defect(detail)),
         }
     }
 

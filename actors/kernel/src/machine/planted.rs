@@ -2,7 +2,7 @@
 
 use clawnode_cluster::{
     AppendAnswer, Record, Write,
-    outcome::{Verdict, of_read_back},
+    outcome::{AppendVerdict, of_read_back},
 };
 use clawnode_proto::{
     CodecError, Digest, EventId, Grammar, Head, Position, Sealed,
@@ -145,18 +145,20 @@ impl<K: EntityKind> Machine<K> {
     pub(super) fn misread_answer(
         &mut self,
         answer: &AppendAnswer,
-        verdict: Verdict,
-    ) -> Result<Option<Verdict>, Stop> {
+        verdict: AppendVerdict,
+    ) -> Result<Option<AppendVerdict>, Stop> {
         match (self.options.planted, answer) {
             (Planted::FoldInconclusive, AppendAnswer::Refused) => {
                 let Busy::Appending(flight) = &self.busy else { return Ok(None) };
-                Ok(Some(Verdict::Stored(Position(flight.expected.0 + 1))))
+                Ok(Some(AppendVerdict::Stored(Position(flight.expected.0 + 1))))
             }
             (Planted::RetryWithNewBytes, AppendAnswer::Unknown(_)) => {
                 self.redraft(Redraft::NewBytes)?;
                 Ok(Some(verdict))
             }
-            (Planted::AbsentMeansFailed, AppendAnswer::Unknown(_)) => Ok(Some(Verdict::ReadBack)),
+            (Planted::AbsentMeansFailed, AppendAnswer::Unknown(_)) => {
+                Ok(Some(AppendVerdict::ReadBack))
+            }
             _ => Ok(Some(verdict)),
         }
     }
@@ -166,27 +168,27 @@ impl<K: EntityKind> Machine<K> {
         &mut self,
         after_expected: &[Record],
         tail: Position,
-        verdict: Verdict,
-    ) -> Result<Option<Verdict>, Stop> {
+        verdict: AppendVerdict,
+    ) -> Result<Option<AppendVerdict>, Stop> {
         match self.options.planted {
             Planted::AbsentMeansFailed if after_expected.is_empty() && self.base.is_some() => {
                 self.redraft(Redraft::Anew)?;
                 Ok(None)
             }
-            Planted::ActsFenced if verdict == Verdict::Fenced => {
+            Planted::ActsFenced if verdict == AppendVerdict::Fenced => {
                 let Busy::Appending(flight) = &self.busy else { return Ok(None) };
                 let first = after_expected.first();
                 let is_own = |it: &&Record| {
-                    of_read_back(flight.first, std::slice::from_ref(*it)) != Verdict::Fenced
+                    of_read_back(flight.first, std::slice::from_ref(*it)) != AppendVerdict::Fenced
                 };
-                let own = first.filter(is_own).map(|it| Verdict::Stored(it.position));
+                let own = first.filter(is_own).map(|it| AppendVerdict::Stored(it.position));
                 Ok(Some(own.unwrap_or(verdict)))
             }
-            Planted::RebaseOnConflict if verdict == Verdict::Fenced => {
+            Planted::RebaseOnConflict if verdict == AppendVerdict::Fenced => {
                 if let Busy::Appending(flight) = &mut self.busy {
                     flight.expected = tail;
                 }
-                Ok(Some(Verdict::Resend))
+                Ok(Some(AppendVerdict::Resend))
             }
             _ => Ok(Some(verdict)),
         }

@@ -3,5 +3,5 @@
 mod reply;
 mod request;
 
-pub(super) use reply::Reader;
+pub(super) use reply::AnthropicReader;
 pub(super) use request::Anthropic;

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::llm::{
     call::{Decoder, Piece},
-    http::Fault,
+    call_stream::Finish,
+    http::AttemptFailure,
     sse::Event,
-    tell::Finish,
-    uses::{Growing, Room, stop_with, unasked_tool},
+    tool_uses::{Growing, ToolUseBounds, stop_with, unasked_tool},
 };
 
 /// Names of events that are read; others are skipped unread.
@@ -32,43 +32,43 @@ const KNOWN: [&str; 8] = [
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Told {
+enum AnthropicEvent {
     MessageStart {
-        message: Started,
+        message: MessageStart,
     },
     ContentBlockStart {
         index: u32,
-        content_block: Block,
+        content_block: ReplyBlock,
     },
     ContentBlockDelta {
         index: u32,
-        delta: Delta,
+        delta: BlockDelta,
     },
     ContentBlockStop {
         index: u32,
     },
     MessageDelta {
-        delta: Ending,
-        usage: Option<Counts>,
+        delta: MessageEnding,
+        usage: Option<AnthropicCounts>,
     },
     MessageStop,
     Ping,
     Error {
-        error: Trouble,
+        error: AnthropicError,
     },
     #[serde(other)]
     Unknown,
 }
 
 #[derive(Deserialize)]
-struct Started {
+struct MessageStart {
     model: String,
-    usage: Option<Counts>,
+    usage: Option<AnthropicCounts>,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block {
+enum ReplyBlock {
     Text {
         #[serde(default)]
         text: String,
@@ -89,7 +89,7 @@ enum Block {
 
 #[derive(Deserialize)]
 #[serde(tag = "type")]
-enum Delta {
+enum BlockDelta {
     #[serde(rename = "text_delta")]
     Text { text: String },
     #[serde(rename = "thinking_delta")]
@@ -103,12 +103,12 @@ enum Delta {
 }
 
 #[derive(Deserialize)]
-struct Ending {
+struct MessageEnding {
     stop_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Trouble {
+struct AnthropicError {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -118,14 +118,14 @@ struct Trouble {
 #[derive(Deserialize)]
 struct WholeReply {
     model: String,
-    content: Vec<Block>,
+    content: Vec<ReplyBlock>,
     stop_reason: Option<String>,
-    usage: Option<Counts>,
+    usage: Option<AnthropicCounts>,
 }
 
 /// Token counts; each report holds the ones it knows, cumulative.
 #[derive(Clone, Copy, Default, Deserialize)]
-struct Counts {
+struct AnthropicCounts {
     #[serde(rename = "input_tokens")]
     input: Option<u64>,
     #[serde(rename = "output_tokens")]
@@ -137,7 +137,7 @@ struct Counts {
 }
 
 /// What an open block holds.
-enum Open {
+enum OpenBlock {
     Text,
     /// A tool call, and the arguments that it began with: these are an empty object, and the real
     /// ones follow.
@@ -148,54 +148,57 @@ enum Open {
 
 /// Reads one reply.
 #[derive(Default)]
-pub(in crate::llm) struct Reader {
+pub(in crate::llm) struct AnthropicReader {
     /// Whether tools were offered.
     offers: bool,
     model: Option<String>,
     /// Every block of the message by index; `None` once it is closed.
-    blocks: BTreeMap<u32, Option<Open>>,
-    room: Room,
+    blocks: BTreeMap<u32, Option<OpenBlock>>,
+    room: ToolUseBounds,
     /// The last call, if it has closed without arguments: that is how this wire writes a call
     /// without any, and also how it writes a call that was cut off before them. The stop reason
     /// tells which.
     bare: Option<Growing>,
-    counts: Counts,
+    counts: AnthropicCounts,
     stop: Option<StopReason>,
 }
 
-impl Decoder for Reader {
-    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+impl Decoder for AnthropicReader {
+    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
         if !event.name.is_empty() && !KNOWN.contains(&event.name.as_str()) {
             return Ok(());
         }
-        let told: Told = serde_json::from_str(&event.data).map_err(Fault::broken)?;
+        let told: AnthropicEvent =
+            serde_json::from_str(&event.data).map_err(AttemptFailure::broken)?;
         match told {
-            Told::Ping | Told::Unknown => Ok(()),
-            Told::Error { error } => Err(Self::trouble(error)),
-            Told::MessageStart { message } => self.start(message, pieces),
-            _ if self.model.is_none() => Err(Fault::broken("an event before `message_start`")),
-            Told::ContentBlockStart { index, content_block } => {
+            AnthropicEvent::Ping | AnthropicEvent::Unknown => Ok(()),
+            AnthropicEvent::Error { error } => Err(Self::trouble(error)),
+            AnthropicEvent::MessageStart { message } => self.start(message, pieces),
+            _ if self.model.is_none() => {
+                Err(AttemptFailure::broken("an event before `message_start`"))
+            }
+            AnthropicEvent::ContentBlockStart { index, content_block } => {
                 self.open(index, content_block, pieces)
             }
-            Told::ContentBlockDelta { index, delta } => self.grow(index, delta, pieces),
-            Told::ContentBlockStop { index } => self.close(index, pieces),
-            Told::MessageDelta { delta, usage } => self.ending(delta, usage, pieces),
-            Told::MessageStop => self.end(pieces),
+            AnthropicEvent::ContentBlockDelta { index, delta } => self.grow(index, delta, pieces),
+            AnthropicEvent::ContentBlockStop { index } => self.close(index, pieces),
+            AnthropicEvent::MessageDelta { delta, usage } => self.ending(delta, usage, pieces),
+            AnthropicEvent::MessageStop => self.end(pieces),
         }
     }
 
-    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Fault> {
-        let reply: WholeReply = serde_json::from_slice(body).map_err(Fault::broken)?;
+    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+        let reply: WholeReply = serde_json::from_slice(body).map_err(AttemptFailure::broken)?;
         let Some(reason) = reply.stop_reason else {
-            return Err(Fault::broken("a reply without a stop reason"));
+            return Err(AttemptFailure::broken("a reply without a stop reason"));
         };
         let stop = self.stop_reason(reason)?;
         let last = reply.content.len().saturating_sub(1);
         for (nth, block) in reply.content.into_iter().enumerate() {
             match block {
-                Block::Text { text } => push_text(text, pieces),
-                Block::ToolUse { .. } if !self.offers => return Err(unasked_tool()),
-                Block::ToolUse { id, name, input } => {
+                ReplyBlock::Text { text } => push_text(text, pieces),
+                ReplyBlock::ToolUse { .. } if !self.offers => return Err(unasked_tool()),
+                ReplyBlock::ToolUse { id, name, input } => {
                     let mut arguments = input.to_string();
                     if nth == last && is_cut_off(&stop) {
                         // What came of it was made an object; it is left open, as it was.
@@ -206,7 +209,7 @@ impl Decoder for Reader {
                         pieces.push(Piece::ToolUse(call.done()));
                     }
                 }
-                Block::Thinking | Block::RedactedThinking | Block::Unknown => {}
+                ReplyBlock::Thinking | ReplyBlock::RedactedThinking | ReplyBlock::Unknown => {}
             }
         }
         let (stop, model) = (stop_with(self.room.calls(), stop)?, reply.model);
@@ -216,73 +219,96 @@ impl Decoder for Reader {
     }
 }
 
-impl Reader {
+impl AnthropicReader {
     pub(in crate::llm) fn new(offers: bool) -> Self {
         Self { offers, ..Self::default() }
     }
 
-    fn start(&mut self, message: Started, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn start(
+        &mut self,
+        message: MessageStart,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), AttemptFailure> {
         if self.model.is_some() {
-            return Err(Fault::broken("a second `message_start`"));
+            return Err(AttemptFailure::broken("a second `message_start`"));
         }
         self.model = Some(message.model);
         self.count(message.usage, pieces);
         Ok(())
     }
 
-    fn open(&mut self, index: u32, block: Block, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn open(
+        &mut self,
+        index: u32,
+        block: ReplyBlock,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), AttemptFailure> {
         if self.stop.is_some() {
-            return Err(Fault::broken("a block after the stop reason"));
+            return Err(AttemptFailure::broken("a block after the stop reason"));
         }
         // What follows a call does not cut it off.
         self.unbare(false, pieces);
         let open = match block {
-            Block::Text { text } => {
+            ReplyBlock::Text { text } => {
                 push_text(text, pieces);
-                Open::Text
+                OpenBlock::Text
             }
-            Block::ToolUse { .. } if !self.offers => return Err(unasked_tool()),
-            Block::ToolUse { id, name, input } => match self.called(&id, &name) {
-                Some(call) => Open::Tool(call, input),
-                None => Open::Other,
+            ReplyBlock::ToolUse { .. } if !self.offers => return Err(unasked_tool()),
+            ReplyBlock::ToolUse { id, name, input } => match self.called(&id, &name) {
+                Some(call) => OpenBlock::Tool(call, input),
+                None => OpenBlock::Other,
             },
-            Block::Thinking | Block::RedactedThinking | Block::Unknown => Open::Other,
+            ReplyBlock::Thinking | ReplyBlock::RedactedThinking | ReplyBlock::Unknown => {
+                OpenBlock::Other
+            }
         };
         match self.blocks.insert(index, Some(open)) {
             None => Ok(()),
-            Some(_) => Err(Fault::broken("two blocks with one index")),
+            Some(_) => Err(AttemptFailure::broken("two blocks with one index")),
         }
     }
 
-    fn grow(&mut self, index: u32, delta: Delta, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn grow(
+        &mut self,
+        index: u32,
+        delta: BlockDelta,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), AttemptFailure> {
         let Some(Some(open)) = self.blocks.get_mut(&index) else {
-            return Err(Fault::broken("more of a block that is not open"));
+            return Err(AttemptFailure::broken("more of a block that is not open"));
         };
         match (open, delta) {
-            (Open::Text, Delta::Text { text }) => push_text(text, pieces),
-            (Open::Tool(call, _), Delta::InputJson { partial_json }) => {
+            (OpenBlock::Text, BlockDelta::Text { text }) => push_text(text, pieces),
+            (OpenBlock::Tool(call, _), BlockDelta::InputJson { partial_json }) => {
                 self.room.argue(call, &partial_json);
             }
-            (Open::Text, Delta::Thinking | Delta::Signature | Delta::InputJson { .. }) => {
-                return Err(Fault::broken("something else within a block of text"));
+            (
+                OpenBlock::Text,
+                BlockDelta::Thinking | BlockDelta::Signature | BlockDelta::InputJson { .. },
+            ) => {
+                return Err(AttemptFailure::broken("something else within a block of text"));
             }
-            (Open::Tool(..), Delta::Text { .. } | Delta::Thinking | Delta::Signature) => {
-                return Err(Fault::broken("something else within a tool call"));
+            (
+                OpenBlock::Tool(..),
+                BlockDelta::Text { .. } | BlockDelta::Thinking | BlockDelta::Signature,
+            ) => {
+                return Err(AttemptFailure::broken("something else within a tool call"));
             }
-            (Open::Text | Open::Tool(..), Delta::Unknown) | (Open::Other, _) => {}
+            (OpenBlock::Text | OpenBlock::Tool(..), BlockDelta::Unknown)
+            | (OpenBlock::Other, _) => {}
         }
         Ok(())
     }
 
-    fn close(&mut self, index: u32, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn close(&mut self, index: u32, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
         let open = self.blocks.get_mut(&index).and_then(Option::take);
         match open {
-            None => return Err(Fault::broken("an end of a block that is not open")),
-            Some(Open::Text | Open::Other) => {}
-            Some(Open::Tool(call, _)) if call.is_begun() => {
+            None => return Err(AttemptFailure::broken("an end of a block that is not open")),
+            Some(OpenBlock::Text | OpenBlock::Other) => {}
+            Some(OpenBlock::Tool(call, _)) if call.is_begun() => {
                 pieces.push(Piece::ToolUse(call.done()));
             }
-            Some(Open::Tool(mut call, input)) => match input {
+            Some(OpenBlock::Tool(mut call, input)) => match input {
                 Value::Object(input) if input.is_empty() => {
                     self.unbare(false, pieces);
                     self.bare = Some(call);
@@ -318,10 +344,10 @@ impl Reader {
 
     fn ending(
         &mut self,
-        delta: Ending,
-        usage: Option<Counts>,
+        delta: MessageEnding,
+        usage: Option<AnthropicCounts>,
         pieces: &mut Vec<Piece>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AttemptFailure> {
         if let Some(reason) = delta.stop_reason {
             self.stop = Some(self.stop_reason(reason)?);
         }
@@ -329,17 +355,17 @@ impl Reader {
         Ok(())
     }
 
-    fn end(&mut self, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn end(&mut self, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
         let Some(stop) = self.stop.take() else {
-            return Err(Fault::broken("`message_stop` without a stop reason"));
+            return Err(AttemptFailure::broken("`message_stop` without a stop reason"));
         };
         let cut_off = is_cut_off(&stop);
         self.unbare(cut_off, pieces);
         for open in std::mem::take(&mut self.blocks).into_values().flatten() {
             match open {
-                Open::Tool(call, _) if cut_off => pieces.push(Piece::ToolUse(call.done())),
-                Open::Text | Open::Tool(..) | Open::Other => {
-                    return Err(Fault::broken("`message_stop` within a block"));
+                OpenBlock::Tool(call, _) if cut_off => pieces.push(Piece::ToolUse(call.done())),
+                OpenBlock::Text | OpenBlock::Tool(..) | OpenBlock::Other => {
+                    return Err(AttemptFailure::broken("`message_stop` within a block"));
                 }
             }
         }
@@ -349,7 +375,7 @@ impl Reader {
         Ok(())
     }
 
-    fn stop_reason(&self, reason: String) -> Result<StopReason, Fault> {
+    fn stop_reason(&self, reason: String) -> Result<StopReason, AttemptFailure> {
         Ok(match reason.as_str() {
             "end_turn" => StopReason::EndTurn,
             "max_tokens" => StopReason::MaxTokens,
@@ -361,9 +387,9 @@ impl Reader {
         })
     }
 
-    fn count(&mut self, counts: Option<Counts>, pieces: &mut Vec<Piece>) {
+    fn count(&mut self, counts: Option<AnthropicCounts>, pieces: &mut Vec<Piece>) {
         if let Some(new) = counts {
-            self.counts = Counts {
+            self.counts = AnthropicCounts {
                 input: new.input.or(self.counts.input),
                 output: new.output.or(self.counts.output),
                 cache_write: new.cache_write.or(self.counts.cache_write),
@@ -374,7 +400,7 @@ impl Reader {
     }
 
     /// An error event: the provider gives up.
-    fn trouble(error: Trouble) -> Fault {
+    fn trouble(error: AnthropicError) -> AttemptFailure {
         let class = match error.kind.as_str() {
             "overloaded_error" | "api_error" => FailureClass::Overloaded,
             "rate_limit_error" => FailureClass::RateLimited,
@@ -390,11 +416,11 @@ impl Reader {
             FailureClass::Overloaded | FailureClass::RateLimited | FailureClass::Timeout
         );
         let message = if error.message.trim().is_empty() { error.kind } else { error.message };
-        Fault::last(class, message).again(passes)
+        AttemptFailure::last(class, message).again(passes)
     }
 }
 
-impl Counts {
+impl AnthropicCounts {
     fn usage(&self) -> Usage {
         let cache_read_tokens = self.cache_read.unwrap_or(0);
         let cache_write_tokens = self.cache_write.unwrap_or(0);

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::Reader;
+use super::AnthropicReader;
 use crate::llm::{
     ModelRequest, PlainMessage, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
@@ -30,14 +30,14 @@ pub(in crate::llm) struct Anthropic {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct MessagesBody<'a> {
     model: &'a str,
     max_tokens: u32,
     #[serde(skip_serializing_if = "str::is_empty")]
     system: &'a str,
-    messages: Vec<Said<'a>>,
+    messages: Vec<AnthropicMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<AnthropicTool<'a>>,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
@@ -48,14 +48,14 @@ struct Body<'a> {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct AnthropicTool<'a> {
     name: &'a ToolName,
     description: &'a str,
     input_schema: &'a Value,
 }
 
 #[derive(Serialize)]
-struct Said<'a> {
+struct AnthropicMessage<'a> {
     role: Role,
     content: Content<'a>,
 }
@@ -64,12 +64,12 @@ struct Said<'a> {
 #[serde(untagged)]
 enum Content<'a> {
     Text(&'a str),
-    Blocks(Vec<Block<'a>>),
+    Blocks(Vec<RequestBlock<'a>>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block<'a> {
+enum RequestBlock<'a> {
     ToolResult {
         tool_use_id: &'a str,
         /// Left out if there is none: the API has no empty text.
@@ -98,12 +98,12 @@ impl Dialect for Anthropic {
 
     fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
         let messages = alternate(request.messages)?;
-        let body = Body {
+        let body = MessagesBody {
             model: &request.model,
             max_tokens: request.sampling.max_tokens.unwrap_or(self.max_tokens),
             system: request.system.trim(),
             messages: messages.iter().map(said).collect::<Result<_, _>>()?,
-            tools: request.tools.iter().map(Tool::from).collect(),
+            tools: request.tools.iter().map(AnthropicTool::from).collect(),
             stream: true,
             temperature: request.sampling.temperature,
             top_p: request.sampling.top_p,
@@ -122,11 +122,11 @@ impl Dialect for Anthropic {
     }
 
     fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
-        Box::new(Reader::new(offers))
+        Box::new(AnthropicReader::new(offers))
     }
 }
 
-impl<'a> From<&'a ToolOffer> for Tool<'a> {
+impl<'a> From<&'a ToolOffer> for AnthropicTool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         let ToolOffer { name, description, input_schema } = offer;
         Self { name, description, input_schema }
@@ -135,23 +135,23 @@ impl<'a> From<&'a ToolOffer> for Tool<'a> {
 
 /// A message: plain text where it is nothing else; tool results first and tool uses last, as the
 /// API wants them.
-fn said(message: &PlainMessage) -> Result<Said<'_>, ModelFailure> {
+fn said(message: &PlainMessage) -> Result<AnthropicMessage<'_>, ModelFailure> {
     let PlainMessage { role, text, tool_uses, tool_replies } = message;
     if tool_uses.is_empty() && tool_replies.is_empty() {
-        return Ok(Said { role: *role, content: Content::Text(text) });
+        return Ok(AnthropicMessage { role: *role, content: Content::Text(text) });
     }
     let mut blocks = Vec::with_capacity(tool_replies.len() + 1 + tool_uses.len());
     for reply in tool_replies {
         let content = if reply.text.trim().is_empty() { "" } else { &reply.text };
         let (tool_use_id, is_error) = (&reply.id, reply.is_error);
-        blocks.push(Block::ToolResult { tool_use_id, content, is_error });
+        blocks.push(RequestBlock::ToolResult { tool_use_id, content, is_error });
     }
     if !text.is_empty() {
-        blocks.push(Block::Text { text });
+        blocks.push(RequestBlock::Text { text });
     }
     for tool_use in tool_uses {
         let input = serde_json::from_str(&tool_use.arguments).map_err(not_sent)?;
-        blocks.push(Block::ToolUse { id: &tool_use.id, name: &tool_use.name, input });
+        blocks.push(RequestBlock::ToolUse { id: &tool_use.id, name: &tool_use.name, input });
     }
-    Ok(Said { role: *role, content: Content::Blocks(blocks) })
+    Ok(AnthropicMessage { role: *role, content: Content::Blocks(blocks) })
 }

@@ -7,19 +7,19 @@ use clawnode_proto::tool::ToolUse;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::llm::uses::{Growing, Room};
+use crate::llm::tool_uses::{Growing, ToolUseBounds};
 
 /// A piece of a call.
 #[derive(Deserialize)]
 pub(super) struct Fragment {
     index: Option<u32>,
     id: Option<String>,
-    function: Option<Function>,
+    function: Option<FunctionDelta>,
 }
 
 /// A piece of what is called; all there was before there could be several calls.
 #[derive(Deserialize)]
-pub(super) struct Function {
+pub(super) struct FunctionDelta {
     name: Option<String>,
     /// Text; some servers send the object itself.
     arguments: Option<Value>,
@@ -27,8 +27,8 @@ pub(super) struct Function {
 
 /// The calls of one reply.
 #[derive(Default)]
-pub(super) struct Calls {
-    room: Room,
+pub(super) struct CallDeltas {
+    room: ToolUseBounds,
     made: Vec<(Option<u32>, Growing)>,
     /// Where the last piece went; `None` if it was left out.
     last: Option<usize>,
@@ -36,15 +36,15 @@ pub(super) struct Calls {
 
 // === impl Fragment ===
 
-impl From<Function> for Fragment {
-    fn from(function: Function) -> Self {
+impl From<FunctionDelta> for Fragment {
+    fn from(function: FunctionDelta) -> Self {
         Self { index: None, id: None, function: Some(function) }
     }
 }
 
-// === impl Calls ===
+// === impl CallDeltas ===
 
-impl Calls {
+impl CallDeltas {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.room.calls()
@@ -110,7 +110,7 @@ impl Calls {
     fn add(&mut self, fragment: Fragment) {
         let Some((_, call)) = self.last.and_then(|at| self.made.get_mut(at)) else { return };
         call.identify(fragment.id.as_deref().unwrap_or_default());
-        let Some(Function { name, arguments }) = fragment.function else { return };
+        let Some(FunctionDelta { name, arguments }) = fragment.function else { return };
         call.name(name.as_deref().unwrap_or_default());
         match arguments {
             Some(Value::String(text)) => self.room.argue(call, &text),
@@ -128,7 +128,7 @@ mod tests {
 
     /// The calls that chunks with these pieces make.
     fn calls(chunks: Value) -> Vec<(String, String, String)> {
-        let mut calls = Calls::default();
+        let mut calls = CallDeltas::default();
         for chunk in serde_json::from_value::<Vec<Vec<Fragment>>>(chunks).unwrap() {
             calls.grow(chunk);
         }
@@ -207,7 +207,7 @@ mod tests {
         chunks.push(json!([{"function": {"arguments": "x"}}]));
         chunks.push(json!([{"index": 99, "function": {"arguments": "x"}}]));
         let made = calls(Value::Array(chunks));
-        assert_eq!(made.len(), crate::llm::uses::MOST);
+        assert_eq!(made.len(), crate::llm::tool_uses::MOST);
         assert!(made.iter().all(|(_, _, arguments)| arguments.is_empty()), "{made:?}");
     }
 }

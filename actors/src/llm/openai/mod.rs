@@ -5,5 +5,5 @@ mod calls;
 mod reply;
 mod request;
 
-pub(super) use reply::Reader;
+pub(super) use reply::OpenAiReader;
 pub(super) use request::OpenAi;

@@ -8,13 +8,13 @@ use clawnode_proto::llm::{FailureClass, StopReason, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::calls::{Calls, Fragment, Function};
+use super::calls::{CallDeltas, Fragment, FunctionDelta};
 use crate::llm::{
     call::{Decoder, Piece},
-    http::{Fault, class_of, message_in, passes},
+    call_stream::Finish,
+    http::{AttemptFailure, class_of, message_in, passes},
     sse::Event,
-    tell::Finish,
-    uses::{stop_with, unasked_tool},
+    tool_uses::{stop_with, unasked_tool},
 };
 
 /// The data of the last event.
@@ -22,33 +22,33 @@ const DONE: &str = "[DONE]";
 
 /// A chunk, or a whole completion: they differ in where a choice keeps its text.
 #[derive(Deserialize)]
-struct Chunk {
+struct ReplyChunk {
     model: Option<String>,
-    choices: Option<Vec<Choice>>,
-    usage: Option<Counts>,
+    choices: Option<Vec<ReplyChoice>>,
+    usage: Option<OpenAiCounts>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct ReplyChoice {
     #[serde(default)]
     index: u32,
-    delta: Option<Delta>,
+    delta: Option<ReplyDelta>,
     /// In the place of the delta, in a whole completion.
-    message: Option<Delta>,
+    message: Option<ReplyDelta>,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Delta {
+struct ReplyDelta {
     content: Option<String>,
     refusal: Option<String>,
     tool_calls: Option<Vec<Fragment>>,
-    function_call: Option<Function>,
+    function_call: Option<FunctionDelta>,
 }
 
 #[derive(Deserialize)]
-struct Counts {
+struct OpenAiCounts {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
@@ -61,41 +61,41 @@ struct PromptDetails {
 
 /// Reads one reply.
 #[derive(Default)]
-pub(in crate::llm) struct Reader {
+pub(in crate::llm) struct OpenAiReader {
     /// Whether tools were offered.
     offers: bool,
     model: String,
     refused: bool,
-    calls: Calls,
+    calls: CallDeltas,
     usage: Usage,
     stop: Option<StopReason>,
 }
 
-impl Decoder for Reader {
-    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+impl Decoder for OpenAiReader {
+    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
         if event.data.trim() == DONE {
             return self.end(pieces);
         }
-        self.chunk(serde_json::from_str(&event.data).map_err(Fault::broken)?, pieces)
+        self.chunk(serde_json::from_str(&event.data).map_err(AttemptFailure::broken)?, pieces)
     }
 
-    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Fault> {
-        self.chunk(serde_json::from_slice(body).map_err(Fault::broken)?, pieces)?;
+    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+        self.chunk(serde_json::from_slice(body).map_err(AttemptFailure::broken)?, pieces)?;
         self.end(pieces)
     }
 }
 
-impl Reader {
+impl OpenAiReader {
     pub(in crate::llm) fn new(offers: bool) -> Self {
         Self { offers, ..Self::default() }
     }
 
-    fn chunk(&mut self, chunk: Chunk, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn chunk(&mut self, chunk: ReplyChunk, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
         if let Some(error) = chunk.error {
             return Err(Self::trouble(&error));
         }
         if chunk.choices.is_none() && chunk.usage.is_none() {
-            return Err(Fault::broken("neither a chunk nor an error"));
+            return Err(AttemptFailure::broken("neither a chunk nor an error"));
         }
         if let Some(model) = chunk.model.filter(|model| !model.is_empty()) {
             self.model = model;
@@ -110,9 +110,13 @@ impl Reader {
         Ok(())
     }
 
-    fn choice(&mut self, choice: Choice, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn choice(
+        &mut self,
+        choice: ReplyChoice,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), AttemptFailure> {
         if choice.index != 0 {
-            return Err(Fault::broken("a second choice, and one was asked for"));
+            return Err(AttemptFailure::broken("a second choice, and one was asked for"));
         }
         let is_whole = choice.delta.is_none();
         if let Some(delta) = choice.delta.or(choice.message) {
@@ -133,10 +137,10 @@ impl Reader {
 
     fn delta(
         &mut self,
-        delta: Delta,
+        delta: ReplyDelta,
         is_whole: bool,
         pieces: &mut Vec<Piece>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), AttemptFailure> {
         let mut calls = delta.tool_calls.unwrap_or_default();
         if calls.is_empty() {
             calls.extend(delta.function_call.map(Fragment::from));
@@ -146,7 +150,7 @@ impl Reader {
                 return Err(unasked_tool());
             }
             if self.stop.is_some() {
-                return Err(Fault::broken("a tool call after the finish reason"));
+                return Err(AttemptFailure::broken("a tool call after the finish reason"));
             }
             if is_whole { self.calls.whole(calls) } else { self.calls.grow(calls) }
         }
@@ -155,16 +159,16 @@ impl Reader {
         let text = delta.content.filter(|text| !text.is_empty());
         for text in text.into_iter().chain(refusal) {
             if self.stop.is_some() {
-                return Err(Fault::broken("text after the finish reason"));
+                return Err(AttemptFailure::broken("text after the finish reason"));
             }
             pieces.push(Piece::Text(text));
         }
         Ok(())
     }
 
-    fn end(&mut self, pieces: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn end(&mut self, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
         let Some(stop) = self.stop.take() else {
-            return Err(Fault::broken("`[DONE]` without a finish reason"));
+            return Err(AttemptFailure::broken("`[DONE]` without a finish reason"));
         };
         let stop = if self.refused { StopReason::Refusal } else { stop };
         let stop = stop_with(self.calls.len(), stop)?;
@@ -175,7 +179,7 @@ impl Reader {
     }
 
     /// An error in the place of a chunk.
-    fn trouble(error: &Value) -> Fault {
+    fn trouble(error: &Value) -> AttemptFailure {
         let code = error.get("code");
         let status = code
             .and_then(|code| code.as_u64().or_else(|| code.as_str()?.parse().ok()))
@@ -198,13 +202,13 @@ impl Reader {
         };
         let message = error.as_str().map(str::to_owned).or_else(|| message_in(error));
         let message = message.unwrap_or_else(|| "the provider gave up without a reason".to_owned());
-        let mut fault = Fault::last(class, message).again(again);
+        let mut fault = AttemptFailure::last(class, message).again(again);
         fault.failure.status = status;
         fault
     }
 }
 
-impl Counts {
+impl OpenAiCounts {
     fn usage(&self) -> Usage {
         let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
         Usage {

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Reader;
+use super::OpenAiReader;
 use crate::llm::{
     ModelRequest, PlainMessage, PlainReply, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
@@ -35,11 +35,11 @@ pub(in crate::llm) struct OpenAi {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ChatBody<'a> {
     model: &'a str,
-    messages: Vec<Said<'a>>,
+    messages: Vec<OpenAiMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<OpenAiTool<'a>>,
     stream: bool,
     stream_options: StreamOptions,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,31 +60,31 @@ struct StreamOptions {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct OpenAiTool<'a> {
     r#type: &'static str,
-    function: Function<'a>,
+    function: FunctionSpec<'a>,
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct FunctionSpec<'a> {
     name: &'a ToolName,
     description: &'a str,
     parameters: &'a Value,
 }
 
 #[derive(Serialize)]
-struct Said<'a> {
+struct OpenAiMessage<'a> {
     role: &'static str,
     /// `null` for an assistant that only calls.
     content: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<ToolCall<'a>>,
+    tool_calls: Vec<OpenAiToolCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
 }
 
 #[derive(Serialize)]
-struct ToolCall<'a> {
+struct OpenAiToolCall<'a> {
     id: &'a str,
     r#type: &'static str,
     function: Called<'a>,
@@ -109,16 +109,16 @@ impl Dialect for OpenAi {
         let mut messages = Vec::with_capacity(conversation.len() + 1);
         let system = request.system.trim();
         if !system.is_empty() {
-            messages.push(Said::text("system", system));
+            messages.push(OpenAiMessage::text("system", system));
         }
         for message in &conversation {
             say(message, &mut messages);
         }
         let limit = request.sampling.max_tokens;
-        let body = Body {
+        let body = ChatBody {
             model: &request.model,
             messages,
-            tools: request.tools.iter().map(Tool::from).collect(),
+            tools: request.tools.iter().map(OpenAiTool::from).collect(),
             stream: true,
             stream_options: StreamOptions { include_usage: true },
             temperature: request.sampling.temperature,
@@ -138,21 +138,21 @@ impl Dialect for OpenAi {
     }
 
     fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
-        Box::new(Reader::new(offers))
+        Box::new(OpenAiReader::new(offers))
     }
 }
 
-impl<'a> From<&'a ToolOffer> for Tool<'a> {
+impl<'a> From<&'a ToolOffer> for OpenAiTool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         let ToolOffer { name, description, input_schema } = offer;
         Self {
             r#type: FUNCTION,
-            function: Function { name, description, parameters: input_schema },
+            function: FunctionSpec { name, description, parameters: input_schema },
         }
     }
 }
 
-impl<'a> Said<'a> {
+impl<'a> OpenAiMessage<'a> {
     fn text(role: &'static str, text: &'a str) -> Self {
         let content = Some(Cow::Borrowed(text));
         Self { role, content, tool_calls: Vec::new(), tool_call_id: None }
@@ -170,20 +170,20 @@ impl<'a> Said<'a> {
 }
 
 /// A message; each tool reply is one of its own, before the user's words.
-fn say<'a>(message: &'a PlainMessage, messages: &mut Vec<Said<'a>>) {
+fn say<'a>(message: &'a PlainMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
     match message.role {
         Role::User => {
-            messages.extend(message.tool_replies.iter().map(Said::reply));
+            messages.extend(message.tool_replies.iter().map(OpenAiMessage::reply));
             if !message.text.is_empty() {
-                messages.push(Said::text("user", &message.text));
+                messages.push(OpenAiMessage::text("user", &message.text));
             }
         }
         Role::Assistant => {
             let call = |tool_use: &'a ToolUse| {
                 let function = Called { name: &tool_use.name, arguments: &tool_use.arguments };
-                ToolCall { id: &tool_use.id, r#type: FUNCTION, function }
+                OpenAiToolCall { id: &tool_use.id, r#type: FUNCTION, function }
             };
-            messages.push(Said {
+            messages.push(OpenAiMessage {
                 role: "assistant",
                 content: (!message.text.is_empty()).then_some(Cow::Borrowed(&message.text)),
                 tool_calls: message.tool_uses.iter().map(call).collect(),

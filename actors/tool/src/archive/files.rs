@@ -11,14 +11,14 @@ use clawnode_proto::{
 
 /// Files with their names, and what was left out.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct ArchivedFiles {
     pub files: Vec<(String, Bytes)>,
     pub left_out: Vec<String>,
 }
 
 /// Reads a tar archive; `is_cut` says that its end is missing.
-pub fn read(tar: &Bytes, is_cut: bool) -> Files {
-    let mut found = Files::default();
+pub fn read(tar: &Bytes, is_cut: bool) -> ArchivedFiles {
+    let mut found = ArchivedFiles::default();
     let (mut others, mut misnamed, mut over) = (0_u32, 0_u32, 0_u32);
     let mut room = ARTIFACTS_BYTES as u64;
     let mut broken = is_cut;
@@ -110,7 +110,7 @@ mod tests {
         builder.into_inner().unwrap().into()
     }
 
-    fn names(files: &Files) -> Vec<&str> {
+    fn names(files: &ArchivedFiles) -> Vec<&str> {
         files.files.iter().map(|(name, _)| name.as_str()).collect()
     }
 

@@ -18,11 +18,11 @@ use clawnode_proto::{
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     /// Lines that have not ended yet, one for each stream.
-    open: [Open; 2],
-    first: Kept,
+    open: [OpenLine; 2],
+    first: KeptLines,
     /// Nothing is kept at the beginning any more.
     first_is_full: bool,
-    last: Kept,
+    last: KeptLines,
     cut: LogCut,
     /// The number of the last line.
     n: u64,
@@ -30,13 +30,13 @@ pub(super) struct Lines {
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenLine {
     at: Timestamp,
     bytes: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptLines {
     lines: VecDeque<LogLine>,
     cost: usize,
 }
@@ -110,7 +110,7 @@ impl Lines {
 
     /// A line has ended.
     fn close(&mut self, stream: LogStream) {
-        let Open { at, mut bytes } = std::mem::take(&mut self.open[stream as usize]);
+        let OpenLine { at, mut bytes } = std::mem::take(&mut self.open[stream as usize]);
         if bytes.last() == Some(&b'\r') {
             bytes.pop();
         }
@@ -153,9 +153,9 @@ impl Lines {
     }
 }
 
-// === impl Kept ===
+// === impl KeptLines ===
 
-impl Kept {
+impl KeptLines {
     fn push(&mut self, line: LogLine) {
         self.cost += cost(&line);
         self.lines.push_back(line);

@@ -31,9 +31,9 @@ use tracing::{debug, info, warn};
 
 use super::{
     clean::{self, remove},
-    files::Files,
+    files::ArchivedFiles,
     lines::Lines,
-    sink::{RunSink, Shared},
+    sink::{RunSink, SharedSink},
     store::{self, Put},
 };
 
@@ -85,7 +85,7 @@ pub struct Archive(Arc<Inner>);
 
 struct Inner {
     context: ArchiveContext,
-    live: Mutex<HashMap<JobId, Arc<Shared>>>,
+    live: Mutex<HashMap<JobId, Arc<SharedSink>>>,
     places: Arc<Semaphore>,
     tasks: TaskTracker,
 }
@@ -94,10 +94,10 @@ struct Inner {
 #[derive(Debug, Default)]
 pub struct Recording {
     sink: RunSink,
-    end: Option<oneshot::Sender<End>>,
+    end: Option<oneshot::Sender<RecordedEnd>>,
 }
 
-type End = (RunEnd, Option<StoredResult>);
+type RecordedEnd = (RunEnd, Option<StoredResult>);
 
 impl Default for ArchiveOptions {
     fn default() -> Self {
@@ -207,7 +207,7 @@ impl fmt::Debug for Archive {
 // === impl Inner ===
 
 impl Inner {
-    fn live(&self) -> MutexGuard<'_, HashMap<JobId, Arc<Shared>>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<JobId, Arc<SharedSink>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -229,8 +229,8 @@ impl Inner {
         self: Arc<Self>,
         job: Job,
         mut run: JobRun,
-        shared: Arc<Shared>,
-        mut ended: oneshot::Receiver<End>,
+        shared: Arc<SharedSink>,
+        mut ended: oneshot::Receiver<RecordedEnd>,
         _place: OwnedSemaphorePermit,
     ) {
         let (soon, linger) = match job.class {
@@ -261,9 +261,9 @@ impl Inner {
     }
 
     /// Stores what the run has said and made.
-    async fn store(&self, job: &Job, run: &mut JobRun, shared: &Shared) {
+    async fn store(&self, job: &Job, run: &mut JobRun, shared: &SharedSink) {
         let substrate = &self.context.substrate;
-        let Files { files, left_out } = shared.collected(COLLECTED).await;
+        let ArchivedFiles { files, left_out } = shared.collected(COLLECTED).await;
         run.lost.extend(left_out.iter().map(|what| format!("of its files: {what}")));
         for (name, content) in files {
             let bytes = content.len() as u64;
@@ -293,7 +293,7 @@ impl Inner {
         }
     }
 
-    async fn put(&self, job: &Job, run: &mut JobRun, shared: &Shared) {
+    async fn put(&self, job: &Job, run: &mut JobRun, shared: &SharedSink) {
         let substrate = &self.context.substrate;
         let gone = match store::put_run(substrate, job, run, self.ttl()).await {
             Ok(Put::There { number, gone }) => {

@@ -10,24 +10,24 @@ use clawnode_cluster::{Clock, Peek};
 use clawnode_proto::archive::{LogPart, LogStream};
 use tokio::sync::watch;
 
-use super::{files::Files, lines::Lines};
+use super::{files::ArchivedFiles, lines::Lines};
 
 /// Takes what one run says. It never waits and never fails; one that nobody reads takes it and
 /// forgets it. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct RunSink(Option<Arc<Shared>>);
+pub struct RunSink(Option<Arc<SharedSink>>);
 
-pub(super) struct Shared {
+pub(super) struct SharedSink {
     clock: Arc<dyn Clock>,
     lines: Mutex<Lines>,
-    made: Mutex<Files>,
+    made: Mutex<ArchivedFiles>,
     /// Those who are still collecting what it has made.
     collecting: watch::Sender<usize>,
-    told: watch::Sender<Told>,
+    told: watch::Sender<RunProgress>,
 }
 
 /// Somebody who collects what a run has made; done when it is dropped.
-pub struct Collecting(Arc<Shared>);
+pub struct Collecting(Arc<SharedSink>);
 
 impl fmt::Debug for Collecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,7 +37,7 @@ impl fmt::Debug for Collecting {
 
 /// How far a run is, for those who wait.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct RunProgress {
     last: u64,
     over: bool,
     /// Which run it is, once that is known.
@@ -48,10 +48,10 @@ struct Told {
 
 impl RunSink {
     /// One that is read.
-    pub(super) fn new(clock: Arc<dyn Clock>) -> (Self, Arc<Shared>) {
-        let told = watch::Sender::new(Told::default());
+    pub(super) fn new(clock: Arc<dyn Clock>) -> (Self, Arc<SharedSink>) {
+        let told = watch::Sender::new(RunProgress::default());
         let (lines, made, collecting) = (Mutex::default(), Mutex::default(), watch::Sender::new(0));
-        let shared = Arc::new(Shared { clock, lines, made, collecting, told });
+        let shared = Arc::new(SharedSink { clock, lines, made, collecting, told });
         (Self(Some(Arc::clone(&shared))), shared)
     }
 
@@ -84,7 +84,7 @@ impl RunSink {
 
 impl Collecting {
     /// This was made, and this was left out of it.
-    pub fn made(&self, files: Files) {
+    pub fn made(&self, files: ArchivedFiles) {
         let mut made = self.0.made();
         made.files.extend(files.files);
         made.left_out.extend(files.left_out);
@@ -116,19 +116,19 @@ impl PartialEq for RunSink {
 
 impl Eq for RunSink {}
 
-// === impl Shared ===
+// === impl SharedSink ===
 
-impl Shared {
+impl SharedSink {
     pub(super) fn lines(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn made(&self) -> MutexGuard<'_, Files> {
+    fn made(&self) -> MutexGuard<'_, ArchivedFiles> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All that was made, once it is collected; what is not by then is told to be lost.
-    pub(super) async fn collected(&self, most: Duration) -> Files {
+    pub(super) async fn collected(&self, most: Duration) -> ArchivedFiles {
         let mut collecting = self.collecting.subscribe();
         let done = tokio::time::timeout(most, collecting.wait_for(|count| *count == 0)).await;
         let mut files = std::mem::take(&mut *self.made());
@@ -138,7 +138,7 @@ impl Shared {
         files
     }
 
-    fn tell(&self, change: impl FnOnce(&mut Told)) {
+    fn tell(&self, change: impl FnOnce(&mut RunProgress)) {
         self.told.send_modify(change);
     }
 

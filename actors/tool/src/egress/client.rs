@@ -57,12 +57,12 @@ struct Inner {
     /// Read when `https` is first asked for; the error is kept as text.
     tls: OnceLock<Result<rustls::ClientConfig, String>>,
     #[cfg(feature = "test-util")]
-    planted: super::Planted,
+    planted: super::EgressBug,
 }
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct EgressRequest {
     /// Where.
     pub url: String,
     /// `GET` or `HEAD`: what is asked with may be asked again, by a redirect for one.
@@ -75,7 +75,7 @@ pub struct Request {
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct EgressReply {
     /// From where, after redirects.
     pub url: Url,
     /// How many redirects there were.
@@ -85,12 +85,12 @@ pub struct Reply {
     /// All headers.
     pub headers: HeaderMap,
     /// The body, as far as it was read.
-    pub body: Body,
+    pub body: EgressBody,
 }
 
 /// A body, as far as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
+pub struct EgressBody {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Whether there was more.
@@ -112,7 +112,7 @@ impl Egress {
             resolver,
             tls: OnceLock::new(),
             #[cfg(feature = "test-util")]
-            planted: super::Planted::None,
+            planted: super::EgressBug::None,
         };
         Self(Arc::new(inner), LatchDoor::default())
     }
@@ -128,7 +128,7 @@ impl Egress {
     pub fn with_bug(
         options: EgressOptions,
         resolver: Arc<dyn Resolve>,
-        planted: super::Planted,
+        planted: super::EgressBug,
     ) -> Self {
         let inner = Inner { options, resolver, tls: OnceLock::new(), planted };
         Self(Arc::new(inner), LatchDoor::default())
@@ -165,8 +165,8 @@ impl Egress {
     pub async fn fetch(
         &self,
         agent: Option<&AgentName>,
-        request: Request,
-    ) -> Result<Reply, EgressError> {
+        request: EgressRequest,
+    ) -> Result<EgressReply, EgressError> {
         self.fetch_from(agent, None, request).await
     }
 
@@ -176,8 +176,8 @@ impl Egress {
         &self,
         agent: Option<&AgentName>,
         hosts: &[HostPattern],
-        request: Request,
-    ) -> Result<Reply, EgressError> {
+        request: EgressRequest,
+    ) -> Result<EgressReply, EgressError> {
         self.fetch_from(agent, Some(hosts), request).await
     }
 
@@ -185,8 +185,8 @@ impl Egress {
         &self,
         agent: Option<&AgentName>,
         within: Option<&[HostPattern]>,
-        request: Request,
-    ) -> Result<Reply, EgressError> {
+        request: EgressRequest,
+    ) -> Result<EgressReply, EgressError> {
         let target = Target::parse(&request.url)?;
         if let Some(own) = request.headers.keys().find(|name| is_own(name)) {
             return Err(EgressError::Header(own.to_string()));
@@ -219,9 +219,9 @@ impl Inner {
         &self,
         agent: Option<&AgentName>,
         within: Option<&[HostPattern]>,
-        mut request: Request,
+        mut request: EgressRequest,
         mut target: Target,
-    ) -> Result<Reply, EgressError> {
+    ) -> Result<EgressReply, EgressError> {
         let mut redirects = 0;
         loop {
             let addresses = self.checked(agent, within, &target, redirects).await?;
@@ -319,7 +319,7 @@ impl Inner {
 
     async fn send(
         &self,
-        request: &Request,
+        request: &EgressRequest,
         target: &Target,
         addresses: Vec<IpAddr>,
     ) -> Result<Response, EgressError> {
@@ -335,10 +335,10 @@ impl Inner {
     async fn reply(
         &self,
         mut response: Response,
-        request: &Request,
+        request: &EgressRequest,
         target: Target,
         redirects: u8,
-    ) -> Result<Reply, EgressError> {
+    ) -> Result<EgressReply, EgressError> {
         let is_coded = |value: &&HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
         let encoding = response.headers().get(CONTENT_ENCODING).filter(is_coded);
         if let Some(encoding) = encoding.filter(|_| request.method != Method::HEAD) {
@@ -346,7 +346,7 @@ impl Inner {
             return Err(EgressError::Encoded { host: target.host.text(), encoding });
         }
         let most = request.max_bytes.min(self.options.max_body_bytes);
-        let mut body = Body { bytes: Vec::new(), is_cut: false };
+        let mut body = EgressBody { bytes: Vec::new(), is_cut: false };
         while !body.is_cut {
             let chunk = response.chunk().await.map_err(|error| broken(&target, error))?;
             let Some(chunk) = chunk else { break };
@@ -354,7 +354,7 @@ impl Inner {
             body.is_cut = chunk.len() > room;
             body.bytes.extend(chunk.into_iter().take(room));
         }
-        Ok(Reply {
+        Ok(EgressReply {
             status: response.status(),
             headers: std::mem::take(response.headers_mut()),
             url: target.url,
@@ -378,20 +378,20 @@ impl Inner {
 #[cfg(feature = "test-util")]
 impl Inner {
     fn skips_check(&self, redirects: u8) -> bool {
-        self.planted == super::Planted::NoRecheck && redirects > 0
+        self.planted == super::EgressBug::NoRecheck && redirects > 0
     }
 
     fn heeds_grants(&self) -> bool {
-        self.planted != super::Planted::NoGrants
+        self.planted != super::EgressBug::NoGrants
     }
 
     fn checks(&self, addresses: usize) -> usize {
-        if self.planted == super::Planted::FirstAddressOnly { 1 } else { addresses }
+        if self.planted == super::EgressBug::FirstAddressOnly { 1 } else { addresses }
     }
 
     fn pin(&self, builder: reqwest::ClientBuilder, pinned: Pinned) -> reqwest::ClientBuilder {
         match self.planted {
-            super::Planted::NoPin => {
+            super::EgressBug::NoPin => {
                 builder.dns_resolver(super::resolve::Unpinned(Arc::clone(&self.resolver)))
             }
             _ => builder.dns_resolver(pinned),

@@ -22,12 +22,12 @@ mod text;
 mod tls;
 
 pub use address::{Cidr, ParseCidrError, Special};
-pub use client::{Body, Egress, Reply, Request};
+pub use client::{Egress, EgressBody, EgressReply, EgressRequest};
 pub use error::EgressError;
 pub use headers::HeaderBounds;
 pub use options::{EgressOptions, HostPattern, ParseHostPatternError};
 #[cfg(feature = "test-util")]
-pub use planted::Planted;
+pub use planted::EgressBug;
 pub use resolve::{Resolve, SystemResolver};
 pub use text::Decoded;
 pub use text::whole_characters;

@@ -2,7 +2,7 @@
 
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Planted {
+pub enum EgressBug {
     /// None.
     #[default]
     None,

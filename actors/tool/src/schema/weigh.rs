@@ -18,20 +18,20 @@ const FOREIGN: [&str; 4] = ["$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$
 
 /// What a part of a schema comes to.
 #[derive(Clone, Copy, Debug, Default)]
-struct Load {
+struct SchemaWeight {
     weight: u64,
     height: usize,
 }
 
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     root: &'a Value,
     /// What references lead to, by pointer; none while it is walked.
-    seen: BTreeMap<&'a str, Option<Load>>,
+    seen: BTreeMap<&'a str, Option<SchemaWeight>>,
 }
 
 /// The schema's weight, if it may be used at all.
 pub(super) fn weigh(root: &Value) -> Result<u64, SchemaError> {
-    let mut walk = Walk { root, seen: BTreeMap::new() };
+    let mut walk = SchemaWalk { root, seen: BTreeMap::new() };
     Ok(walk.value(root, 0)?.weight)
 }
 
@@ -51,13 +51,13 @@ pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value>
     if pointer.contains('%') { None } else { root.pointer(pointer) }
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SchemaWalk<'a> {
     /// Walks everything, whether it is a schema or not: what is not can only weigh too much.
-    fn value(&mut self, value: &'a Value, depth: usize) -> Result<Load, SchemaError> {
+    fn value(&mut self, value: &'a Value, depth: usize) -> Result<SchemaWeight, SchemaError> {
         if depth > DEPTH {
             return Err(SchemaError::TooDeep { most: DEPTH });
         }
-        let mut load = Load { weight: 1, height: 0 };
+        let mut load = SchemaWeight { weight: 1, height: 0 };
         match value {
             Value::Array(items) => {
                 for item in items {
@@ -80,17 +80,17 @@ impl<'a> Walk<'a> {
         name: &str,
         field: &'a Value,
         depth: usize,
-        load: &mut Load,
+        load: &mut SchemaWeight,
     ) -> Result<(), SchemaError> {
         match (name, field) {
             ("$ref", Value::String(reference)) => {
                 let target = self.reference(reference, depth + 1)?;
                 load.take(target)
             }
-            ("pattern", Value::String(_)) => load.take(Load { weight: PATTERN, height: 0 }),
+            ("pattern", Value::String(_)) => load.take(SchemaWeight { weight: PATTERN, height: 0 }),
             ("patternProperties", Value::Object(patterns)) => {
                 let weight = PATTERN.saturating_mul(patterns.len() as u64);
-                load.take(Load { weight, height: 0 })
+                load.take(SchemaWeight { weight, height: 0 })
             }
             // Within the schema it would change what `#` means.
             ("$id" | "id", Value::String(_)) if depth > 0 => {
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn reference(&mut self, reference: &'a str, depth: usize) -> Result<Load, SchemaError> {
+    fn reference(&mut self, reference: &'a str, depth: usize) -> Result<SchemaWeight, SchemaError> {
         let shown = || reference.chars().take(80).collect::<String>();
         match self.seen.get(reference) {
             Some(Some(load)) if depth + load.height <= DEPTH => return Ok(*load),
@@ -121,7 +121,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Load {
+impl SchemaWeight {
     fn take(&mut self, part: Self) -> Result<(), SchemaError> {
         self.weight = self.weight.saturating_add(part.weight);
         self.height = self.height.max(part.height + 1);

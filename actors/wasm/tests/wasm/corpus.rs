@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_wasm::{
-    CallError, Engine, Planted, Plugin, limits,
+    CallError, Engine, Plugin, WasmBug, limits,
     text::{ECHO, Text},
 };
 
@@ -245,10 +245,10 @@ fn s_16_planted_bugs_are_found() {
         let with_bug = ends(&engine(planted), call);
         assert!(!with_bug.as_ref().is_err_and(sound_ends), "{planted:?}: {with_bug:?}");
     };
-    is_found(Planted::NoDeadline, FOREVER, timed_out);
-    is_found(Planted::NoLimiter, BEYOND, |it| trapped(it, "refused more memory"));
-    is_found(Planted::LooseLift, LARGE, |it| trapped(it, "fuel"));
-    is_found(Planted::Uncounted, ASK, |it| trapped(it, "10000 calls"));
+    is_found(WasmBug::NoDeadline, FOREVER, timed_out);
+    is_found(WasmBug::NoLimiter, BEYOND, |it| trapped(it, "refused more memory"));
+    is_found(WasmBug::LooseLift, LARGE, |it| trapped(it, "fuel"));
+    is_found(WasmBug::Uncounted, ASK, |it| trapped(it, "10000 calls"));
 }
 
 /// Ten seconds of a core and more: what a call may compute is bounded whatever its deadline.

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::{Credential, CredentialError, JoinToken};
 use crate::{
-    api::{Api, Failure},
+    api::{Api, RequestFailure},
     connect::{ConnectError, failed, reach},
     journal::expecting,
     options::NatsOptions,
@@ -46,7 +46,7 @@ pub enum AdmitError {
 }
 
 /// What came to one who waits for an offer.
-enum Heard {
+enum OfferWait {
     Offer(Credential),
     /// The server sent it before.
     Gone,
@@ -83,7 +83,7 @@ async fn offer_once(
     options: &NatsOptions,
     credential: &Credential,
     ttl: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), RequestFailure> {
     let (prefix, user) = (&options.prefix, credential.user());
     // As many as the cluster has of everything else.
     let replicas = topology::birth(prefix, 1).replicas(api).await?.unwrap_or(1);
@@ -96,10 +96,12 @@ async fn offer_once(
     api.publish(prefix.offer(user), headers, jwt).await.map(drop)
 }
 
-fn of_topology(error: TopologyError) -> Failure {
+fn of_topology(error: TopologyError) -> RequestFailure {
     match error {
         TopologyError::Failed { failure, .. } => failure,
-        different @ TopologyError::Different { .. } => Failure::Rejected(different.to_string()),
+        different @ TopologyError::Different { .. } => {
+            RequestFailure::Rejected(different.to_string())
+        }
     }
 }
 
@@ -119,30 +121,30 @@ pub async fn admit(options: &NatsOptions, token: &JoinToken) -> Result<Credentia
     let deadline = Instant::now() + OFFER_WITHIN;
     while let Ok(Some(message)) = timeout_at(deadline, offers.next()).await {
         match heard(&message, token) {
-            Heard::Offer(credential) => return Ok(credential),
-            Heard::Gone => break,
-            Heard::Noise => {}
+            OfferWait::Offer(credential) => return Ok(credential),
+            OfferWait::Gone => break,
+            OfferWait::Noise => {}
         }
     }
     Err(AdmitError::Used)
 }
 
-fn heard(message: &Message, token: &JoinToken) -> Heard {
+fn heard(message: &Message, token: &JoinToken) -> OfferWait {
     if message.status == Some(StatusCode::IDLE_HEARTBEAT) {
         let sent = message.headers.as_ref().and_then(|all| all.get(SENT));
         let sent = sent.and_then(|sent| sent.as_str().parse::<u64>().ok()).unwrap_or_default();
-        return if sent > 0 { Heard::Gone } else { Heard::Noise };
+        return if sent > 0 { OfferWait::Gone } else { OfferWait::Noise };
     }
     let jwt = String::from_utf8_lossy(&message.payload).into_owned();
     match Credential::new(jwt, token.admission.seed().to_owned()) {
         // Others may have the server write here; the operator said what it offers.
         Ok(found) if token.offer.as_ref().is_none_or(|offer| *offer == found.digest()) => {
-            Heard::Offer(found)
+            OfferWait::Offer(found)
         }
-        Ok(_) => Heard::Noise,
+        Ok(_) => OfferWait::Noise,
         Err(error) => {
             debug!(%error, "a message is not a credential offer");
-            Heard::Noise
+            OfferWait::Noise
         }
     }
 }

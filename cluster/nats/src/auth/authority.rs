@@ -13,14 +13,14 @@ use super::{
     grants::{BusRole, Grants},
     jwt::{self, JwtError},
 };
-use crate::{mirror, options::Known};
+use crate::{mirror, options::KnownCluster};
 
 /// The layout of the file that this build knows.
 const FORMAT: u32 = 1;
 
 /// The authority over one cluster. Not printable.
 pub struct Authority {
-    sealed: Sealed,
+    sealed: StoredAuthority,
     prefix: Prefix,
     operator: KeyPair,
     account: KeyPair,
@@ -34,7 +34,7 @@ pub struct Authority {
 /// As it is stored: seeds, so the file is secret.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sealed {
+struct StoredAuthority {
     format: u32,
     cluster: String,
     prefix: String,
@@ -52,7 +52,7 @@ struct Sealed {
     changed: u64,
     /// How the cluster was born, once it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    born: Option<Known>,
+    born: Option<KnownCluster>,
 }
 
 /// A user that a credential was made for.
@@ -97,7 +97,7 @@ impl Authority {
     pub fn new(cluster: &str, prefix: &Prefix) -> Result<Self, AuthorityError> {
         let roles =
             BusRole::ALL.into_iter().map(|role| Ok((role, seed_of(&KeyPair::new_account())?)));
-        Self::unseal(Sealed {
+        Self::unseal(StoredAuthority {
             format: FORMAT,
             cluster: cluster.to_owned(),
             prefix: prefix.to_string(),
@@ -135,7 +135,7 @@ impl Authority {
             .map_err(|error| AuthorityError::Malformed(error.to_string()))
     }
 
-    fn unseal(sealed: Sealed) -> Result<Self, AuthorityError> {
+    fn unseal(sealed: StoredAuthority) -> Result<Self, AuthorityError> {
         let pair = |seed: &String| {
             KeyPair::from_seed(seed).map_err(|error| JwtError::Key(error.to_string()))
         };
@@ -165,12 +165,12 @@ impl Authority {
     }
 
     /// How the cluster was born, as far as it was written down here.
-    pub const fn born(&self) -> Option<&Known> {
+    pub const fn born(&self) -> Option<&KnownCluster> {
         self.sealed.born.as_ref()
     }
 
     /// Writes down how the cluster was born; whether that is news.
-    pub fn remember(&mut self, born: Known) -> bool {
+    pub fn remember(&mut self, born: KnownCluster) -> bool {
         let is_news = self.sealed.born.as_ref() != Some(&born);
         self.sealed.born = Some(born);
         is_news

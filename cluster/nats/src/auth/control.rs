@@ -51,11 +51,11 @@ pub enum PushError {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ControlAnswer {
     #[serde(default)]
     server: Server,
     #[serde(default)]
-    error: Option<Trouble>,
+    error: Option<ControlFailure>,
 }
 
 #[derive(Default, Deserialize)]
@@ -65,7 +65,7 @@ struct Server {
 }
 
 #[derive(Deserialize)]
-struct Trouble {
+struct ControlFailure {
     #[serde(default)]
     description: String,
 }
@@ -98,8 +98,10 @@ pub async fn push(
     while pushed.servers.len() < servers.max(1) {
         let Ok(Some(message)) = timeout_at(deadline, answers.next()).await else { break };
         // "No responders" is an answer without a body.
-        let Ok(answer) = serde_json::from_slice::<Answer>(&message.payload) else { continue };
-        if let Some(Trouble { description }) = answer.error {
+        let Ok(answer) = serde_json::from_slice::<ControlAnswer>(&message.payload) else {
+            continue;
+        };
+        if let Some(ControlFailure { description }) = answer.error {
             return Err(PushError::Refused { server: answer.server.name, detail: description });
         }
         pushed.servers.insert(answer.server.name);

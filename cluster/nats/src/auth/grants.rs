@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::{
     signals::elections,
-    topology::{DUE_CONSUMER, Names, TAKERS},
+    topology::{DUE_CONSUMER, StreamNames, TAKERS},
 };
 
 /// What the server puts in a user's public key for.
@@ -104,7 +104,7 @@ impl fmt::Display for BusRole {
 impl Grants {
     /// What `role` may do in the cluster of this prefix.
     pub(super) fn of(role: BusRole, prefix: &Prefix) -> Self {
-        let names = Names::new(prefix);
+        let names = StreamNames::new(prefix);
         let mut it = Self::default();
         if role != BusRole::Admission {
             // Answers come here; a round trip is a request to nobody there.
@@ -143,7 +143,7 @@ impl Grants {
     }
 
     /// What every node needs: to see that the cluster is as it must be, and who is there.
-    fn any_node(&mut self, prefix: &Prefix, names: &Names) {
+    fn any_node(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.publish("$JS.API.INFO".to_owned());
         for stream in names.all().iter().chain([&names.birth]) {
             self.api("STREAM.INFO", stream);
@@ -173,7 +173,7 @@ impl Grants {
         self.publish(format!("{INBOX}.>"));
     }
 
-    fn worker(&mut self, prefix: &Prefix, names: &Names) {
+    fn worker(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.any_node(prefix, names);
         self.publish(prefix.journals());
         self.api("STREAM.MSG.GET", &names.inbox);
@@ -220,7 +220,7 @@ impl Grants {
         self.publish(prefix.bucket(&format!("{LETTER_KEYS}>")));
     }
 
-    fn gateway(&mut self, prefix: &Prefix, names: &Names) {
+    fn gateway(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.any_node(prefix, names);
         self.publish(prefix.inputs());
         // What waits for a session out of service is shown to people. A gateway reads journals, which
@@ -237,7 +237,7 @@ impl Grants {
         }
     }
 
-    fn admin(&mut self, prefix: &Prefix, names: &Names) {
+    fn admin(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.publish("$JS.API.INFO".to_owned());
         for stream in names.all().iter().chain([&names.birth, &names.offers]) {
             self.api("STREAM.INFO", stream);

@@ -44,7 +44,7 @@ pub struct JoinToken {
 
 /// As it travels.
 #[derive(Serialize, Deserialize)]
-struct Wire {
+struct TokenFields {
     urls: Vec<String>,
     ca: String,
     prefix: String,
@@ -78,7 +78,7 @@ pub enum TokenError {
 impl JoinToken {
     /// The whole text: secret.
     pub fn to_text(&self) -> Result<String, TokenError> {
-        let wire = Wire {
+        let wire = TokenFields {
             urls: self.urls.clone(),
             ca: self.ca.clone(),
             prefix: self.prefix.to_string(),
@@ -109,7 +109,8 @@ impl JoinToken {
         if found != sum(body) {
             return Err(TokenError::Garbled);
         }
-        let wire: Wire = serde_json::from_slice(body).map_err(|_error| TokenError::Garbled)?;
+        let wire: TokenFields =
+            serde_json::from_slice(body).map_err(|_error| TokenError::Garbled)?;
         Ok(Self {
             admission: Credential::new(wire.jwt, wire.seed)?,
             prefix: wire.prefix.parse().map_err(|_error| TokenError::Garbled)?,

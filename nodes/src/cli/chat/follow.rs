@@ -19,7 +19,7 @@ use super::{
 use crate::{
     cli::{
         link::{RECONNECT_FOR, backoff, lost_sight, lost_words},
-        signals::Stop,
+        signals::StopRequest,
         turn::{Step, Turn, result_line},
     },
     client::{Client, ClientError, Event, Incoming, Socket},
@@ -224,7 +224,7 @@ impl Chat<'_> {
                 }
                 stop = self.signals.next() => {
                     // The end of this process is not the end of the turn.
-                    if stop == Stop::Terminate || patience.interrupted {
+                    if stop == StopRequest::Terminate || patience.interrupted {
                         return Ok(Followed::Ended(Said::Left));
                     }
                     self.cancel(&mut socket, turn, patience).await?;

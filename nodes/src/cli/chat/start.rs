@@ -19,7 +19,7 @@ use crate::{
     cli::{
         context::Context,
         output::Output,
-        signals::{Signals, Stop},
+        signals::{Signals, StopRequest},
     },
     client::{Gateways, Socket},
     config::paths,
@@ -220,7 +220,7 @@ impl Chat<'_> {
         let done = tokio::select! {
             done = what(self) => Some(done),
             stop = signals.next() => {
-                terminated = stop == Stop::Terminate;
+                terminated = stop == StopRequest::Terminate;
                 None
             }
         };

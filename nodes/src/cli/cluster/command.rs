@@ -49,7 +49,7 @@ pub(in crate::cli) enum ClusterCommand {
     /// Keep a copy of every session record; no node can remove the copy
     Mirror(keep::MirrorArgs),
     /// Restore sessions from the mirror; all nodes must be stopped
-    Restore(keep::RestoreArgs),
+    Restore(keep::ClusterRestoreArgs),
 }
 
 /// Where the keys are.

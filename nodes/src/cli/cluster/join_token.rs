@@ -10,7 +10,7 @@ use serde_json::json;
 use super::command::DirArgs;
 use crate::{
     bus::operator::{Admission, Operator, now},
-    cli::{args::Role, context::Context, output},
+    cli::{args::RoleArg, context::Context, output},
     config::units::parse_duration,
     failure::{Exit, Failure},
 };
@@ -36,7 +36,7 @@ pub(in crate::cli) struct JoinTokenArgs {
     pub dir: DirArgs,
     /// Roles that the node may have
     #[arg(long, value_enum, value_delimiter = ',', required = true, value_name = "ROLE")]
-    pub role: Vec<Role>,
+    pub role: Vec<RoleArg>,
     /// How long the token can be used, at most 7d
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub ttl: Duration,

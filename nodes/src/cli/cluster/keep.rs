@@ -45,7 +45,7 @@ pub(in crate::cli) struct MirrorArgs {
 /// `cluster restore`.
 #[derive(Debug, Args)]
 #[command(after_help = BRINGS)]
-pub(in crate::cli) struct RestoreArgs {
+pub(in crate::cli) struct ClusterRestoreArgs {
     #[command(flatten)]
     pub dir: DirArgs,
     /// Leave out records of this last period
@@ -64,7 +64,7 @@ pub(super) async fn mirror(args: &MirrorArgs, context: &Context) -> Result<Exit,
 }
 
 /// `cluster restore`.
-pub(super) async fn restore(args: &RestoreArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn restore(args: &ClusterRestoreArgs, context: &Context) -> Result<Exit, Failure> {
     let operator = Operator::open(&args.dir.path(context))?;
     let restored = operator.restore(args.without_last).await?;
     let streams: Vec<Value> = restored
@@ -72,7 +72,7 @@ pub(super) async fn restore(args: &RestoreArgs, context: &Context) -> Result<Exi
         .map(|it| json!({ "name": it.stream, "records": it.records, "left_out": it.left_out }))
         .collect();
     context.out.document(&json!({ "streams": streams }), |_| {
-        let line = |it: &clawnode_nats::Restored| {
+        let line = |it: &clawnode_nats::RestoredStream| {
             format!("{}: {} records, {} left out", it.stream, it.records, it.left_out)
         };
         restored.iter().map(line).collect::<Vec<_>>().join("\n")

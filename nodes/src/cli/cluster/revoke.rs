@@ -9,7 +9,7 @@ use super::command::{DirArgs, warn_of_missing};
 use crate::{
     bus::operator::{Operator, now},
     cli::{
-        args::Role,
+        args::RoleArg,
         context::Context,
         output::{self, count},
     },
@@ -32,7 +32,7 @@ pub(in crate::cli) struct RevokeArgs {
     pub user: Option<String>,
     /// All credentials for exactly this role or these roles
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ROLE")]
-    pub role: Vec<Role>,
+    pub role: Vec<RoleArg>,
 }
 
 /// `cluster revoke`.

@@ -372,16 +372,16 @@ fn clock(now: Timestamp) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Verdict, *};
+    use super::{super::CheckStatus, *};
 
     #[test]
     fn a_token_that_others_may_read_is_red() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(TOKEN_FILE);
-        assert_eq!(token(&path).verdict, Verdict::Green);
+        assert_eq!(token(&path).verdict, CheckStatus::Green);
         fs::write(&path, "secret").unwrap();
         for (mode, verdict) in
-            [(0o600, Verdict::Green), (0o640, Verdict::Red), (0o604, Verdict::Red)]
+            [(0o600, CheckStatus::Green), (0o640, CheckStatus::Red), (0o604, CheckStatus::Red)]
         {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let check = token(&path);
@@ -393,9 +393,9 @@ mod tests {
     #[test]
     fn a_data_directory_that_others_may_look_into_is_red() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(private(&dir.path().join("absent")).verdict, Verdict::Green);
+        assert_eq!(private(&dir.path().join("absent")).verdict, CheckStatus::Green);
         for (mode, verdict) in
-            [(0o700, Verdict::Green), (0o750, Verdict::Red), (0o701, Verdict::Red)]
+            [(0o700, CheckStatus::Green), (0o750, CheckStatus::Red), (0o701, CheckStatus::Red)]
         {
             fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(private(dir.path()).verdict, verdict, "{mode:o}");
@@ -404,22 +404,22 @@ mod tests {
 
     #[test]
     fn too_few_open_files_are_yellow() {
-        assert_eq!(files(1_023, 1_024).verdict, Verdict::Yellow);
-        assert_eq!(files(1_024, 1_024).verdict, Verdict::Green);
+        assert_eq!(files(1_023, 1_024).verdict, CheckStatus::Yellow);
+        assert_eq!(files(1_024, 1_024).verdict, CheckStatus::Green);
     }
 
     #[test]
     fn a_clock_before_the_program_is_red() {
-        assert_eq!(clock(Timestamp(0)).verdict, Verdict::Red);
-        assert_eq!(clock(NOT_BEFORE).verdict, Verdict::Green);
+        assert_eq!(clock(Timestamp(0)).verdict, CheckStatus::Red);
+        assert_eq!(clock(NOT_BEFORE).verdict, CheckStatus::Green);
     }
 
     #[test]
     fn a_directory_that_is_a_file_is_red() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(data_dir(&file.path().join("data")).verdict, Verdict::Red);
+        assert_eq!(data_dir(&file.path().join("data")).verdict, CheckStatus::Red);
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(data_dir(&dir.path().join("a/b")).verdict, Verdict::Green);
+        assert_eq!(data_dir(&dir.path().join("a/b")).verdict, CheckStatus::Green);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
     }
 }

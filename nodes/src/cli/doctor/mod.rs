@@ -38,7 +38,7 @@ pub(super) struct DoctorArgs {}
 /// How one check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(super) enum CheckStatus {
     /// As it should be.
     Green,
     /// A node works, but something is to be known.
@@ -53,7 +53,7 @@ pub(super) struct Check {
     /// A stable name: `data_dir.writable`.
     pub name: &'static str,
     /// How it went.
-    pub verdict: Verdict,
+    pub verdict: CheckStatus,
     /// What was found.
     pub found: String,
     /// What to do about it.
@@ -64,21 +64,21 @@ pub(super) struct Check {
 /// All checks.
 #[derive(Debug, Serialize)]
 struct Report {
-    verdict: Verdict,
+    verdict: CheckStatus,
     checks: Vec<Check>,
 }
 
 impl Check {
     pub(super) fn green(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Green, found: found.into(), fix: None }
+        Self { name, verdict: CheckStatus::Green, found: found.into(), fix: None }
     }
 
     pub(super) fn yellow(name: &'static str, found: impl Into<String>, fix: &str) -> Self {
-        Self { name, verdict: Verdict::Yellow, found: found.into(), fix: Some(fix.to_owned()) }
+        Self { name, verdict: CheckStatus::Yellow, found: found.into(), fix: Some(fix.to_owned()) }
     }
 
     pub(super) fn red(name: &'static str, found: impl Into<String>, fix: &str) -> Self {
-        Self { name, verdict: Verdict::Red, found: found.into(), fix: Some(fix.to_owned()) }
+        Self { name, verdict: CheckStatus::Red, found: found.into(), fix: Some(fix.to_owned()) }
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn run(
         Ok(_) => {
             let checks = checks::all(&Context::new(flags, env, out)?).await;
             let is_config =
-                |it: &Check| it.name == checks::CONFIGURATION && it.verdict == Verdict::Red;
+                |it: &Check| it.name == checks::CONFIGURATION && it.verdict == CheckStatus::Red;
             let exit = if checks.iter().any(is_config) { Exit::Config } else { Exit::Failed };
             (checks, exit)
         }
@@ -107,19 +107,19 @@ pub(super) async fn run(
             (vec![Check::red(name, error.to_string(), &error.hint)], Exit::Config)
         }
     };
-    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Green);
+    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(CheckStatus::Green);
     let report = Report { verdict, checks };
     out.document(&report, |report| human(out, report))?;
-    Ok(if report.verdict == Verdict::Red { exit } else { Exit::Ok })
+    Ok(if report.verdict == CheckStatus::Red { exit } else { Exit::Ok })
 }
 
 fn human(out: Output, report: &Report) -> String {
     let mut lines = Vec::new();
     for check in &report.checks {
         let (tone, word) = match check.verdict {
-            Verdict::Green => (Tone::Good, "green "),
-            Verdict::Yellow => (Tone::Warn, "yellow"),
-            Verdict::Red => (Tone::Bad, "red   "),
+            CheckStatus::Green => (Tone::Good, "green "),
+            CheckStatus::Yellow => (Tone::Warn, "yellow"),
+            CheckStatus::Red => (Tone::Bad, "red   "),
         };
         let word = out.paint(tone, word);
         lines.push(format!("{word}  {:<22} {}", check.name, super::output::clean(&check.found)));

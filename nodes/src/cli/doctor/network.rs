@@ -165,7 +165,7 @@ fn number(version: &str) -> Option<(u32, u32, u32)> {
 mod tests {
     use tokio::io::AsyncWriteExt;
 
-    use super::{super::Verdict, *};
+    use super::{super::CheckStatus, *};
 
     /// A server that says `greeting` to the first who connects.
     async fn server(greeting: &'static str) -> String {
@@ -181,12 +181,12 @@ mod tests {
     #[tokio::test]
     async fn a_nats_server_is_known_by_its_greeting() {
         for (greeting, verdict) in [
-            ("INFO {\"version\":\"2.15.1\",\"jetstream\":true}\r\n", Verdict::Green),
-            ("INFO {\"version\":\"2.15.0\",\"jetstream\":true}\r\n", Verdict::Red),
-            ("INFO {\"version\":\"2.15.1\"}\r\n", Verdict::Red),
-            ("INFO {\"version\":\"2.9.0\",\"jetstream\":true}\r\n", Verdict::Red),
-            ("SSH-2.0\r\n", Verdict::Red),
-            ("", Verdict::Red),
+            ("INFO {\"version\":\"2.15.1\",\"jetstream\":true}\r\n", CheckStatus::Green),
+            ("INFO {\"version\":\"2.15.0\",\"jetstream\":true}\r\n", CheckStatus::Red),
+            ("INFO {\"version\":\"2.15.1\"}\r\n", CheckStatus::Red),
+            ("INFO {\"version\":\"2.9.0\",\"jetstream\":true}\r\n", CheckStatus::Red),
+            ("SSH-2.0\r\n", CheckStatus::Red),
+            ("", CheckStatus::Red),
         ] {
             let checks = nats_server(&server(greeting).await).await;
             let check = &checks[0];
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn a_bus_that_is_open_to_others_is_yellow() {
         for (address, auth_required, tls_required, verdict) in [
-            ("127.0.0.1:4222", false, false, Verdict::Green),
-            ("[::1]:4222", false, false, Verdict::Green),
-            ("localhost:4222", false, false, Verdict::Green),
-            ("10.0.0.1:4222", false, false, Verdict::Yellow),
-            ("10.0.0.1:4222", false, true, Verdict::Yellow),
-            ("bus.lan:4222", true, false, Verdict::Yellow),
-            ("bus.lan:4222", true, true, Verdict::Green),
+            ("127.0.0.1:4222", false, false, CheckStatus::Green),
+            ("[::1]:4222", false, false, CheckStatus::Green),
+            ("localhost:4222", false, false, CheckStatus::Green),
+            ("10.0.0.1:4222", false, false, CheckStatus::Yellow),
+            ("10.0.0.1:4222", false, true, CheckStatus::Yellow),
+            ("bus.lan:4222", true, false, CheckStatus::Yellow),
+            ("bus.lan:4222", true, true, CheckStatus::Green),
         ] {
             let greeting =
                 Greeting { version: String::new(), jetstream: true, auth_required, tls_required };

@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use clawnode_executors::{
     SandboxOptions,
-    sandbox::{Docker, Isolation, Landlock, Owner, Place, Processes, spec::Image},
+    sandbox::{ContainerOwner, Docker, Isolation, Landlock, Processes, SandboxPlace, spec::Image},
 };
 use clawnode_proto::{Capability, ErrorChain, ProcessId};
 
-use super::{Check, Verdict, versions};
+use super::{Check, CheckStatus, versions};
 use crate::node::tools;
 
 /// Whether commands can be run where the configuration says so. A node works without, and where no
@@ -19,24 +19,24 @@ pub(super) async fn checks(
     node: u32,
     needed: &BTreeSet<Capability>,
 ) -> Vec<Check> {
-    let has_docker = options.run_in == Place::Docker
-        || options.tools.values().any(|tool| tool.env == Place::Docker);
+    let has_docker = options.run_in == SandboxPlace::Docker
+        || options.tools.values().any(|tool| tool.env == SandboxPlace::Docker);
     let mut checks = Vec::new();
     if has_docker {
         let found = docker(options).await;
-        checks.extend(found.into_iter().map(|it| as_needed(it, needed, Place::Docker)));
+        checks.extend(found.into_iter().map(|it| as_needed(it, needed, SandboxPlace::Docker)));
     }
     if options.has_processes() {
         let found = process(options, node).await;
-        checks.extend(found.into_iter().map(|it| as_needed(it, needed, Place::Process)));
+        checks.extend(found.into_iter().map(|it| as_needed(it, needed, SandboxPlace::Process)));
     }
     checks
 }
 
 /// What no agent needs is nobody's to mend.
-fn as_needed(check: Check, needed: &BTreeSet<Capability>, place: Place) -> Check {
+fn as_needed(check: Check, needed: &BTreeSet<Capability>, place: SandboxPlace) -> Check {
     let is_needed = needed.iter().any(|it| it.as_str() == place.capability());
-    if check.verdict == Verdict::Green || is_needed {
+    if check.verdict == CheckStatus::Green || is_needed {
         return check;
     }
     Check::green(
@@ -48,7 +48,7 @@ fn as_needed(check: Check, needed: &BTreeSet<Capability>, place: Place) -> Check
 async fn docker(options: &SandboxOptions) -> Vec<Check> {
     const NAME: &str = "sandbox.docker";
     // It is only asked whether it answers; nothing is made on anybody's account.
-    let owner = Owner::new("doctor", ProcessId::from_u128(0));
+    let owner = ContainerOwner::new("doctor", ProcessId::from_u128(0));
     let docker = Docker::new(options.docker.clone(), owner, Arc::new(|_| false));
     let shown = options.docker.socket.display();
     let mut checks = match docker.health_check().await {
@@ -70,7 +70,7 @@ async fn docker(options: &SandboxOptions) -> Vec<Check> {
 /// another one tomorrow, a digest does not.
 fn images(options: &SandboxOptions) -> Check {
     const NAME: &str = "sandbox.images";
-    let of_tools = options.tools.values().filter(|tool| tool.env == Place::Docker);
+    let of_tools = options.tools.values().filter(|tool| tool.env == SandboxPlace::Docker);
     let mut all = vec![&options.docker.image, &options.docker.python_image];
     all.extend(of_tools.filter_map(|tool| tool.image.as_ref()));
     let tags: BTreeSet<&str> =
@@ -92,7 +92,7 @@ async fn engine(docker: &Docker) -> Check {
                new version number, see its changelog";
     match docker.versions().await {
         Ok(said) => {
-            let versions::Verdict { found, bad } = versions::judge(&said);
+            let versions::VersionStatus { found, bad } = versions::judge(&said);
             if bad.is_empty() {
                 Check::green(NAME, found)
             } else {
@@ -163,7 +163,7 @@ mod tests {
     use serde_json::json;
     use tokio::net::UnixListener;
 
-    use super::{super::Verdict, *};
+    use super::{super::CheckStatus, *};
 
     fn needed() -> BTreeSet<Capability> {
         BTreeSet::from(["docker", "process"].map(|it| it.parse().unwrap()))
@@ -172,7 +172,7 @@ mod tests {
     /// S-15: an engine that says what an old one does.
     #[tokio::test]
     async fn s_15_an_engine_whose_parts_are_known_to_be_bad_is_yellow() {
-        for (runc, verdict) in [("1.1.5", Verdict::Yellow), ("1.3.3", Verdict::Green)] {
+        for (runc, verdict) in [("1.1.5", CheckStatus::Yellow), ("1.3.3", CheckStatus::Green)] {
             let about = json!({
                 "ApiVersion": "1.41",
                 "Components": [
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(found.len(), 3, "{found:?}");
             assert_eq!(found[1].verdict, verdict, "{found:?}");
             let bad = found[1].found.contains("runc before 1.1.12: CVE-2024-21626");
-            assert_eq!(bad, verdict == Verdict::Yellow, "{found:?}");
+            assert_eq!(bad, verdict == CheckStatus::Yellow, "{found:?}");
             assert!(found[1].found.contains(&format!("runc {runc}")), "{found:?}");
         }
     }
@@ -206,19 +206,19 @@ mod tests {
         options.docker.socket = "/nowhere/docker.sock".into();
         let found = checks(&options, 1, &needed()).await;
         assert_eq!(found.len(), 2);
-        assert_eq!(found[0].verdict, Verdict::Yellow);
+        assert_eq!(found[0].verdict, CheckStatus::Yellow);
         assert!(found[0].found.contains("/nowhere/docker.sock"), "{}", found[0].found);
         // Finding 36: where no agent needs it, nothing is wrong.
         for check in checks(&options, 1, &BTreeSet::new()).await {
-            assert_eq!(check.verdict, Verdict::Green, "{check:?}");
+            assert_eq!(check.verdict, CheckStatus::Green, "{check:?}");
         }
 
-        options.run_in = Place::Process;
+        options.run_in = SandboxPlace::Process;
         options.process.bwrap = "/nowhere/bwrap".into();
         let found = checks(&options, 1, &needed()).await;
-        assert_eq!((found.len(), found[0].verdict), (1, Verdict::Yellow));
+        assert_eq!((found.len(), found[0].verdict), (1, CheckStatus::Yellow));
         options.process.isolation = Isolation::None;
-        assert_eq!(checks(&options, 1, &needed()).await[0].verdict, Verdict::Yellow);
+        assert_eq!(checks(&options, 1, &needed()).await[0].verdict, CheckStatus::Yellow);
     }
 
     /// L8.
@@ -231,12 +231,12 @@ mod tests {
             serde_json::from_value(json!({ "docker": docker, "tools": { "own": tool } })).unwrap()
         };
         let found = images(&options(&digest, &digest, &digest));
-        assert_eq!(found.verdict, Verdict::Green, "{found:?}");
+        assert_eq!(found.verdict, CheckStatus::Green, "{found:?}");
         for bad in [[&digest, "a:1", &digest], ["a:1", &digest, &digest], [&digest, &digest, "a:1"]]
         {
             let [image, python, tool] = bad;
             let found = images(&options(image, python, tool));
-            assert_eq!(found.verdict, Verdict::Yellow, "{bad:?}");
+            assert_eq!(found.verdict, CheckStatus::Yellow, "{bad:?}");
             assert!(found.found.ends_with(": `a:1`"), "{found:?}");
         }
     }
@@ -244,10 +244,11 @@ mod tests {
     /// Process 1 is no service.
     #[tokio::test]
     async fn limits_of_single_processes_are_yellow_and_said() {
-        let mut options = SandboxOptions { run_in: Place::Process, ..SandboxOptions::default() };
+        let mut options =
+            SandboxOptions { run_in: SandboxPlace::Process, ..SandboxOptions::default() };
         let found = checks(&options, 1, &needed()).await;
         let limits = found.iter().find(|it| it.name == "sandbox.limits").unwrap();
-        assert_eq!(limits.verdict, Verdict::Yellow, "{limits:?}");
+        assert_eq!(limits.verdict, CheckStatus::Yellow, "{limits:?}");
         assert!(limits.found.contains("not limited"), "{limits:?}");
         assert!(found.iter().any(|it| it.name == "sandbox.seccomp"), "{found:?}");
         // A group that somebody named, as far as it can be seen.
@@ -256,6 +257,6 @@ mod tests {
         options.process.cgroup = Some(dir.path().to_owned());
         let found = checks(&options, 1, &needed()).await;
         let limits = found.iter().find(|it| it.name == "sandbox.limits").unwrap();
-        assert_eq!(limits.verdict, Verdict::Green, "{limits:?}");
+        assert_eq!(limits.verdict, CheckStatus::Green, "{limits:?}");
     }
 }

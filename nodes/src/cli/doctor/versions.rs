@@ -68,7 +68,7 @@ const SHOWN_CHARS: usize = 40;
 
 /// What an engine's versions mean.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct VersionStatus {
     /// The versions, for people.
     pub(super) found: String,
     /// What is known to be bad, or cannot be read; empty if all is well.
@@ -105,7 +105,7 @@ impl Bad {
 }
 
 /// Judges what an engine says of itself: names of parts, and their versions.
-pub(super) fn judge(said: &[(String, String)]) -> Verdict {
+pub(super) fn judge(said: &[(String, String)]) -> VersionStatus {
     let mut found = Vec::new();
     let mut wrong = Vec::new();
     for part in PARTS {
@@ -129,7 +129,7 @@ pub(super) fn judge(said: &[(String, String)]) -> Verdict {
     if found.is_empty() {
         wrong.push("the engine does not report its versions".to_owned());
     }
-    Verdict { found: found.join(", "), bad: wrong }
+    VersionStatus { found: found.join(", "), bad: wrong }
 }
 
 struct Dotted([u32; 3]);

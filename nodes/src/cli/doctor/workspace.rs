@@ -45,15 +45,15 @@ fn judge(root: &Path, mount: Result<StatVfsMountFlags, String>) -> Check {
 mod tests {
     use clawnode_executors::WorkspaceOptions;
 
-    use super::{super::Verdict, *};
+    use super::{super::CheckStatus, *};
 
     #[test]
     fn a_workspace_where_programs_may_gain_rights_is_yellow() {
         let root = Path::new("/srv/agents");
         for (mount, verdict) in [
-            (Ok(StatVfsMountFlags::NOSUID | StatVfsMountFlags::RELATIME), Verdict::Green),
-            (Ok(StatVfsMountFlags::NODEV), Verdict::Yellow),
-            (Err("gone".to_owned()), Verdict::Yellow),
+            (Ok(StatVfsMountFlags::NOSUID | StatVfsMountFlags::RELATIME), CheckStatus::Green),
+            (Ok(StatVfsMountFlags::NODEV), CheckStatus::Yellow),
+            (Err("gone".to_owned()), CheckStatus::Yellow),
         ] {
             let check = judge(root, mount);
             assert_eq!(check.verdict, verdict, "{check:?}");

@@ -13,7 +13,7 @@ use ratatui::{
     widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table},
 };
 
-use super::screen::{Problem, Screen, Tab, Told};
+use super::screen::{EventRow, Problem, Tab, TopScreen};
 use crate::cli::{
     events::{detail, subject, tone},
     nodes::{roles, state},
@@ -44,11 +44,11 @@ const HELP: [&str; 7] = [
 
 /// Whether colours may be used.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct TopStyle {
     pub(super) color: bool,
 }
 
-impl Look {
+impl TopStyle {
     fn tone(self, tone: Tone) -> Style {
         let color = match tone {
             Tone::Good => Color::Green,
@@ -65,7 +65,7 @@ impl Look {
 }
 
 /// Draws all of it, on whatever room there is.
-pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, look: Look) {
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &TopScreen, look: TopStyle) {
     let area = frame.area();
     let spark = if area.height >= TALL { 2 } else { 0 };
     let alarm = u16::from(screen.problem.is_some());
@@ -125,7 +125,7 @@ fn title_line(it: &StatusView) -> Line<'static> {
 }
 
 /// What is so in the whole cluster; then, by name, what one gateway measures of its own turns.
-fn load_line(screen: &Screen) -> Line<'static> {
+fn load_line(screen: &TopScreen) -> Line<'static> {
     let nodes = || screen.status.iter().flat_map(|status| &status.nodes);
     let running: u64 = nodes().map(|node| u64::from(node.load.turns_running)).sum();
     let clients: u64 = nodes().map(|node| u64::from(node.load.clients)).sum();
@@ -155,7 +155,7 @@ fn latency(it: Latency) -> String {
     format!("p50 {} p99 {}", shown(it.p50_ms), shown(it.p99_ms))
 }
 
-fn tab_line(screen: &Screen) -> Line<'static> {
+fn tab_line(screen: &TopScreen) -> Line<'static> {
     let tab = |tab: Tab| {
         let chosen = if tab == screen.tab { Modifier::REVERSED } else { Modifier::empty() };
         Span::styled(format!(" {} ", tab.name()), Style::new().add_modifier(chosen))
@@ -164,14 +164,14 @@ fn tab_line(screen: &Screen) -> Line<'static> {
 }
 
 /// How old all of this is, and what is done about it.
-fn alarm_line(screen: &Screen, problem: &Problem, look: Look) -> Line<'static> {
+fn alarm_line(screen: &TopScreen, problem: &Problem, look: TopStyle) -> Line<'static> {
     let age = screen.age().unwrap_or_default().as_secs();
     let (trying, what) = (clean(&problem.trying), clean(&problem.what));
     let text = format!("{age}s old; trying {trying}: {what}");
     Line::from(Span::styled(text, look.tone(Tone::Bad)))
 }
 
-fn foot_line(screen: &Screen, look: Look) -> Line<'static> {
+fn foot_line(screen: &TopScreen, look: TopStyle) -> Line<'static> {
     let warnings = screen.status.iter().flat_map(|it| &it.warnings);
     let (fatal, told): (Vec<&WarningView>, Vec<_>) = warnings.partition(|it| it.is_fatal());
     let mut spans = vec![Span::raw("q quit  tab lists  ? help")];
@@ -228,7 +228,7 @@ fn node_columns(roomy: bool, name: u16) -> Columns {
     Columns { head: Row::new(head), widths }
 }
 
-fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
+fn nodes(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle) {
     let roomy = area.width >= ROOMY;
     let row = |it: &NodeView| {
         let load = it.load;
@@ -279,7 +279,7 @@ fn brief(millis: u64) -> String {
     }
 }
 
-fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
+fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle) {
     let roomy = area.width >= ROOMY;
     let mut head: Vec<Cell<'static>> = vec!["SESSION".into(), "STATE".into(), right("TURNS")];
     let mut widths = vec![Constraint::Min(16), Constraint::Length(11), Constraint::Length(6)];
@@ -316,7 +316,7 @@ fn sessions(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
     );
 }
 
-fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
+fn events(frame: &mut Frame<'_>, area: Rect, screen: &TopScreen, look: TopStyle) {
     let roomy = area.width >= ROOMY;
     let mut head = vec!["TIME", "EVENT", "WHAT"];
     let mut widths = vec![Constraint::Length(8), Constraint::Length(13), Constraint::Min(10)];
@@ -324,7 +324,7 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
         head.insert(1, "NODE");
         widths.insert(1, Constraint::Length(16));
     }
-    let row = |it: &Told| {
+    let row = |it: &EventRow| {
         let gap = |name: &str, text: String| {
             let mut cells = vec!["-".to_owned(), name.to_owned(), text];
             if roomy {
@@ -333,9 +333,9 @@ fn events(frame: &mut Frame<'_>, area: Rect, screen: &Screen, look: Look) {
             Row::new(cells).style(look.tone(Tone::Warn))
         };
         let it = match it {
-            Told::Event(it) => it,
-            Told::Gap(missed) => return gap("missing", count(*missed, "event")),
-            Told::Moved(url) => {
+            EventRow::Event(it) => it,
+            EventRow::Gap(missed) => return gap("missing", count(*missed, "event")),
+            EventRow::Moved(url) => {
                 return gap("reconnected", format!("{}; events may be missing", clean(url)));
             }
         };

@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    draw::{Look, draw},
-    screen::{Problem, Screen, Snapshot, Tab, Then},
+    draw::{TopStyle, draw},
+    screen::{AfterKey, Problem, Snapshot, Tab, TopScreen},
 };
 use crate::{
-    cli::{context::Context, events::Place, signals::Signals},
+    cli::{context::Context, events::FeedCursor, signals::Signals},
     client::{Client, ClientError, Gateways},
     failure::{Exit, Failure},
 };
@@ -72,7 +72,7 @@ pub(in crate::cli) struct TopArgs {
 }
 
 /// What came up.
-enum Happened {
+enum TopEvent {
     Key(KeyEvent),
     Resized,
 }
@@ -96,12 +96,12 @@ pub(in crate::cli) async fn run(args: TopArgs, context: &Context) -> Result<Exit
     }
     // Before the terminal is taken: what is wrong from the start is said as by any command.
     let mut asker = Asker::at(context.reached().await?);
-    let mut screen = Screen::default();
+    let mut screen = TopScreen::default();
     screen.take(asker.ask().await?);
     asker.gateways.found();
     let terminal = ratatui::try_init().map_err(|error| broken(&error))?;
     let _restore = Restore;
-    let look = Look { color: out.color() };
+    let look = TopStyle { color: out.color() };
     Box::pin(look_on(terminal, screen, look, asker, Duration::from_secs(args.every))).await
 }
 
@@ -114,8 +114,8 @@ fn broken(error: &std::io::Error) -> Failure {
 /// keep anybody from leaving.
 async fn look_on(
     terminal: DefaultTerminal,
-    screen: Screen,
-    look: Look,
+    screen: TopScreen,
+    look: TopStyle,
     asker: Asker,
     every: Duration,
 ) -> Result<Exit, Failure> {
@@ -140,7 +140,7 @@ async fn look_on(
 }
 
 /// What the node said.
-enum Answer {
+enum TopAnswer {
     Pulse(Box<Snapshot>),
     Sessions(Vec<SessionRow>),
     /// Nothing, because of this.
@@ -148,11 +148,11 @@ enum Answer {
 }
 
 async fn show(
-    (mut terminal, look): (DefaultTerminal, Look),
-    mut screen: Screen,
+    (mut terminal, look): (DefaultTerminal, TopStyle),
+    mut screen: TopScreen,
     (mut keys, mut answers, tab): (
-        mpsc::Receiver<Happened>,
-        mpsc::Receiver<Answer>,
+        mpsc::Receiver<TopEvent>,
+        mpsc::Receiver<TopAnswer>,
         watch::Sender<Tab>,
     ),
     mut signals: Signals,
@@ -163,20 +163,20 @@ async fn show(
         terminal.draw(|frame| draw(frame, &screen, look)).map_err(|error| broken(&error))?;
         tokio::select! {
             happened = keys.recv() => match happened {
-                Some(Happened::Key(key)) => {
-                    if screen.key(key) == Then::Quit {
+                Some(TopEvent::Key(key)) => {
+                    if screen.key(key) == AfterKey::Quit {
                         return Ok(Exit::Ok);
                     }
                     tab.send_if_modified(|known| std::mem::replace(known, screen.tab) != screen.tab);
                 }
-                Some(Happened::Resized) => {}
+                Some(TopEvent::Resized) => {}
                 // The terminal is gone.
                 None => return Ok(Exit::Ok),
             },
             answer = answers.recv() => match answer {
-                Some(Answer::Pulse(snapshot)) => screen.take(*snapshot),
-                Some(Answer::Sessions(sessions)) => screen.list(sessions),
-                Some(Answer::Nothing(problem)) => screen.problem = Some(problem),
+                Some(TopAnswer::Pulse(snapshot)) => screen.take(*snapshot),
+                Some(TopAnswer::Sessions(sessions)) => screen.list(sessions),
+                Some(TopAnswer::Nothing(problem)) => screen.problem = Some(problem),
                 None => return Ok(Exit::Ok),
             },
             // What is old grows older.
@@ -187,7 +187,7 @@ async fn show(
 }
 
 /// Reads keys until all is over or the terminal is gone.
-fn listen(over: &AtomicBool, tell: &mpsc::Sender<Happened>) {
+fn listen(over: &AtomicBool, tell: &mpsc::Sender<TopEvent>) {
     while !over.load(Ordering::Relaxed) {
         match event::poll(KEY_WAIT) {
             Ok(false) => continue,
@@ -195,8 +195,8 @@ fn listen(over: &AtomicBool, tell: &mpsc::Sender<Happened>) {
             Err(_) => return,
         }
         let happened = match event::read() {
-            Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Happened::Key(key),
-            Ok(Event::Resize(..)) => Happened::Resized,
+            Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => TopEvent::Key(key),
+            Ok(Event::Resize(..)) => TopEvent::Resized,
             Ok(_) => continue,
             Err(_) => return,
         };
@@ -211,7 +211,7 @@ struct Asker {
     gateways: Gateways,
     /// The one to ask, for those who ask it as well.
     current: watch::Sender<Client>,
-    place: Place,
+    place: FeedCursor,
     /// Whether the last question had no answer.
     lost: bool,
 }
@@ -219,7 +219,7 @@ struct Asker {
 impl Asker {
     fn at(gateways: Gateways) -> Self {
         let current = watch::Sender::new(gateways.current().clone());
-        Self { gateways, current, place: Place::default(), lost: false }
+        Self { gateways, current, place: FeedCursor::default(), lost: false }
     }
 
     /// Asks each time, for as long as somebody takes the answers.
@@ -227,13 +227,13 @@ impl Asker {
         self,
         every: Duration,
         chosen: watch::Receiver<Tab>,
-        answer: mpsc::Sender<Answer>,
+        answer: mpsc::Sender<TopAnswer>,
     ) {
         let current = self.current.subscribe();
         tokio::join!(self.pulses(every, answer.clone()), sessions(current, chosen, answer));
     }
 
-    async fn pulses(mut self, every: Duration, answer: mpsc::Sender<Answer>) {
+    async fn pulses(mut self, every: Duration, answer: mpsc::Sender<TopAnswer>) {
         loop {
             tokio::time::sleep(if self.lost { TRY_AGAIN.min(every) } else { every }).await;
             let asked = tokio::time::timeout(ASK_WITHIN, self.ask()).await;
@@ -242,9 +242,9 @@ impl Asker {
                     if std::mem::take(&mut self.lost) {
                         self.gateways.found();
                     }
-                    Answer::Pulse(Box::new(snapshot))
+                    TopAnswer::Pulse(Box::new(snapshot))
                 }
-                Err(error) => Answer::Nothing(self.turn_away(&error)),
+                Err(error) => TopAnswer::Nothing(self.turn_away(&error)),
             };
             if answer.send(said).await.is_err() {
                 return;
@@ -289,7 +289,7 @@ impl Asker {
 async fn sessions(
     current: watch::Receiver<Client>,
     mut chosen: watch::Receiver<Tab>,
-    answer: mpsc::Sender<Answer>,
+    answer: mpsc::Sender<TopAnswer>,
 ) {
     loop {
         if chosen.wait_for(|tab| *tab != Tab::Nodes).await.is_err() {
@@ -300,11 +300,11 @@ async fn sessions(
         let listing = call::<SessionList>(&client, Method::SessionsList, json!(page));
         let problem = |what| Problem { what, trying: client.url().to_owned() };
         let said = match tokio::time::timeout(LIST_WITHIN, listing).await {
-            Ok(Ok(list)) => Some(Answer::Sessions(list.sessions)),
+            Ok(Ok(list)) => Some(TopAnswer::Sessions(list.sessions)),
             // Whoever asks for the rest turns to another gateway, and says so.
             Ok(Err(error)) if error.is_lost() || error.is_passing() => None,
-            Ok(Err(error)) => Some(Answer::Nothing(problem(error.to_string()))),
-            Err(_elapsed) => Some(Answer::Nothing(problem(late(LIST_WITHIN)))),
+            Ok(Err(error)) => Some(TopAnswer::Nothing(problem(error.to_string()))),
+            Err(_elapsed) => Some(TopAnswer::Nothing(problem(late(LIST_WITHIN)))),
         };
         if let Some(said) = said
             && answer.send(said).await.is_err()

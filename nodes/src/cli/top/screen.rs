@@ -12,7 +12,7 @@ use clawnode_proto::{
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::cli::events::{Keys, ended};
+use crate::cli::events::{SessionKeys, ended};
 
 /// Seconds of throughput that are drawn.
 const RATES_MAX: usize = 240;
@@ -53,7 +53,7 @@ pub(super) struct Problem {
 
 /// A line of the events.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum EventRow {
     Event(Box<FeedRow>),
     /// So many are missing.
     Gap(u64),
@@ -63,7 +63,7 @@ pub(super) enum Told {
 
 /// Everything that is drawn.
 #[derive(Debug, Default)]
-pub(super) struct Screen {
+pub(super) struct TopScreen {
     pub(super) tab: Tab,
     pub(super) help: bool,
     /// The first row that is shown, of each tab.
@@ -74,9 +74,9 @@ pub(super) struct Screen {
     /// sessions is to read them.
     pub(super) sessions: Option<Vec<SessionRow>>,
     /// The keys of sessions that were listed.
-    pub(super) keys: Keys,
+    pub(super) keys: SessionKeys,
     /// The newest first.
-    pub(super) events: VecDeque<Told>,
+    pub(super) events: VecDeque<EventRow>,
     /// Turns a second in tenths, the newest last.
     pub(super) rates: VecDeque<u64>,
     turns: Option<(Instant, TurnCounts)>,
@@ -88,7 +88,7 @@ pub(super) struct Screen {
 
 /// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum AfterKey {
     Draw,
     Quit,
 }
@@ -120,9 +120,9 @@ impl Tab {
     }
 }
 
-// === impl Screen ===
+// === impl TopScreen ===
 
-impl Screen {
+impl TopScreen {
     /// Takes what was answered.
     pub(super) fn take(&mut self, snapshot: Snapshot) {
         let Snapshot { at, gateway, moved, status, stats: measured, feed } = snapshot;
@@ -140,13 +140,13 @@ impl Screen {
         }
         self.turns = Some((at, turns));
         if moved {
-            self.events.push_front(Told::Moved(gateway));
+            self.events.push_front(EventRow::Moved(gateway));
         } else if feed.missed > 0 {
-            self.events.push_front(Told::Gap(feed.missed));
+            self.events.push_front(EventRow::Gap(feed.missed));
         }
         for row in feed.events {
             if !self.is_retold(&row.event) {
-                self.events.push_front(Told::Event(Box::new(row)));
+                self.events.push_front(EventRow::Event(Box::new(row)));
             }
         }
         self.events.truncate(EVENTS_MAX);
@@ -163,12 +163,12 @@ impl Screen {
     }
 
     /// What follows from a key.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Then {
+    pub(super) fn key(&mut self, key: KeyEvent) -> AfterKey {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if control => return Then::Quit,
+            KeyCode::Char('c') if control => return AfterKey::Quit,
             KeyCode::Esc if self.help => self.help = false,
-            KeyCode::Char('q') | KeyCode::Esc => return Then::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => return AfterKey::Quit,
             KeyCode::Char('?') => self.help = !self.help,
             KeyCode::Tab | KeyCode::Right => self.tab = self.tab.shifted(1),
             KeyCode::BackTab | KeyCode::Left => self.tab = self.tab.shifted(2),
@@ -180,14 +180,14 @@ impl Screen {
             KeyCode::End => self.scroll(usize::MAX, false),
             _ => {}
         }
-        Then::Draw
+        AfterKey::Draw
     }
 
     /// Whether it is a turn's end that is shown already.
     fn is_retold(&self, event: &ClusterEvent) -> bool {
         ended(event).is_some_and(|turn| {
             let shown =
-                |told: &Told| matches!(told, Told::Event(row) if ended(&row.event) == Some(turn));
+                |told: &EventRow| matches!(told, EventRow::Event(row) if ended(&row.event) == Some(turn));
             self.events.iter().any(shown)
         })
     }

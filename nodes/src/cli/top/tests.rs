@@ -15,8 +15,8 @@ use ratatui::{
 use serde_json::json;
 
 use super::{
-    draw::{Look, draw},
-    screen::{Problem, Screen, Snapshot, Tab, Then},
+    draw::{TopStyle, draw},
+    screen::{AfterKey, Problem, Snapshot, Tab, TopScreen},
 };
 
 /// As a node answers.
@@ -73,8 +73,8 @@ fn session(key: &str, state: &str, updated: u64) -> SessionRow {
     .unwrap()
 }
 
-fn screen() -> Screen {
-    let (mut screen, start) = (Screen::default(), Instant::now());
+fn screen() -> TopScreen {
+    let (mut screen, start) = (TopScreen::default(), Instant::now());
     let turn = Latency { samples: 10, p50_ms: Some(120), p99_ms: Some(2_340) };
     for (second, ended) in [(0, 100), (2, 125)] {
         screen.take(Snapshot {
@@ -94,15 +94,15 @@ fn screen() -> Screen {
     screen
 }
 
-fn drawn(screen: &Screen, width: u16, height: u16) -> Vec<String> {
+fn drawn(screen: &TopScreen, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, screen, Look { color: false })).unwrap();
+    terminal.draw(|frame| draw(frame, screen, TopStyle { color: false })).unwrap();
     let buffer = terminal.backend().buffer();
     let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
     (0..height).map(line).collect()
 }
 
-fn press(screen: &mut Screen, code: KeyCode) -> Then {
+fn press(screen: &mut TopScreen, code: KeyCode) -> AfterKey {
     screen.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -145,7 +145,7 @@ fn small_terminals_show_the_names_and_none_breaks_it() {
 #[test]
 fn keys_lead_around_and_out() {
     let mut screen = screen();
-    assert_eq!(press(&mut screen, KeyCode::Tab), Then::Draw);
+    assert_eq!(press(&mut screen, KeyCode::Tab), AfterKey::Draw);
     assert_eq!(screen.tab, Tab::Sessions);
     let listed = screen.sessions.take();
     assert!(drawn(&screen, 80, 24).join("\n").contains("reading the sessions"));
@@ -170,11 +170,11 @@ fn keys_lead_around_and_out() {
     );
     press(&mut screen, KeyCode::Char('?'));
     assert!(drawn(&screen, 80, 24).join("\n").contains("nothing can be changed here"));
-    assert_eq!(press(&mut screen, KeyCode::Esc), Then::Draw, "out of the help first");
-    assert_eq!(press(&mut screen, KeyCode::Esc), Then::Quit);
-    assert_eq!(press(&mut screen, KeyCode::Char('q')), Then::Quit);
+    assert_eq!(press(&mut screen, KeyCode::Esc), AfterKey::Draw, "out of the help first");
+    assert_eq!(press(&mut screen, KeyCode::Esc), AfterKey::Quit);
+    assert_eq!(press(&mut screen, KeyCode::Char('q')), AfterKey::Quit);
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(screen.key(interrupt), Then::Quit);
+    assert_eq!(screen.key(interrupt), AfterKey::Quit);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_node_that_does_not_answer_and_a_restarted_one() {
     assert!(text.contains("worker-1"), "what was known stays\n{text}");
     assert!(text.contains("q quit"), "and so does the help\n{text}");
     let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-    terminal.draw(|frame| draw(frame, &screen, Look { color: false })).unwrap();
+    terminal.draw(|frame| draw(frame, &screen, TopStyle { color: false })).unwrap();
     let buffer = terminal.backend().buffer();
     assert!(buffer[(0, 7)].modifier.contains(Modifier::DIM), "what is old is dim");
     let at = known.unwrap();
@@ -218,7 +218,7 @@ fn colours_are_used_only_where_they_may_be() {
     let screen = screen();
     for color in [false, true] {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        terminal.draw(|frame| draw(frame, &screen, Look { color })).unwrap();
+        terminal.draw(|frame| draw(frame, &screen, TopStyle { color })).unwrap();
         let cells = terminal.backend().buffer().content.iter();
         let painted = cells.filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
         assert_eq!(painted.count() > 0, color);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use clawnode_cluster::Substrate;
 
 use super::{
-    doors::{Armed, Watched},
     jobs::WatchedJobs,
+    stores::{Armed, WithFailpoints},
 };
 use crate::{config::Env, start_error::StartError};
 
@@ -21,15 +21,15 @@ pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, StartError> {
         StartError::config("config_invalid", message)
     })?);
     Ok(Substrate {
-        journal: Arc::new(Watched { inner: substrate.journal, armed: Arc::clone(&armed) }),
-        inbox: Arc::new(Watched { inner: substrate.inbox, armed: Arc::clone(&armed) }),
+        journal: Arc::new(WithFailpoints { inner: substrate.journal, armed: Arc::clone(&armed) }),
+        inbox: Arc::new(WithFailpoints { inner: substrate.inbox, armed: Arc::clone(&armed) }),
         jobs: Arc::new(WatchedJobs {
             inner: substrate.jobs,
             armed: Arc::clone(&armed),
             puts: Arc::default(),
         }),
-        bucket: Arc::new(Watched { inner: substrate.bucket, armed: Arc::clone(&armed) }),
-        bus: Arc::new(Watched { inner: substrate.bus, armed }),
+        bucket: Arc::new(WithFailpoints { inner: substrate.bucket, armed: Arc::clone(&armed) }),
+        bus: Arc::new(WithFailpoints { inner: substrate.bus, armed }),
         ..substrate
     })
 }

@@ -15,7 +15,7 @@ use clawnode_proto::{
 use futures_util::Stream;
 use tokio::sync::RwLock;
 
-use super::doors::{Armed, Point, Watched};
+use super::stores::{Armed, Point, WithFailpoints};
 
 /// Jobs with points in them. No job is delivered while one is being put: a process that dies of
 /// having put one has not begun it.
@@ -28,7 +28,7 @@ pub(super) struct WatchedJobs {
 }
 
 /// A consumer that waits until no job is being put.
-struct WatchedConsumer {
+struct FailpointJobConsumer {
     inner: Box<dyn JobConsumer>,
     puts: Arc<RwLock<()>>,
     /// What came, and waits.
@@ -54,7 +54,7 @@ impl Jobs for WatchedJobs {
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError> {
         self.armed.rarely("jobs.consume");
         let inner = self.inner.consume(capability).await?;
-        Ok(Box::new(WatchedConsumer { inner, puts: Arc::clone(&self.puts), held: None }))
+        Ok(Box::new(FailpointJobConsumer { inner, puts: Arc::clone(&self.puts), held: None }))
     }
 
     async fn pending(&self, capability: &Capability) -> Result<u64, StoreError> {
@@ -67,7 +67,7 @@ impl Jobs for WatchedJobs {
 }
 
 #[async_trait]
-impl JobConsumer for WatchedConsumer {
+impl JobConsumer for FailpointJobConsumer {
     async fn next(&mut self) -> Result<JobDelivery, StoreError> {
         let delivery = match self.held.take() {
             Some(held) => held,
@@ -94,7 +94,7 @@ impl JobConsumer for WatchedConsumer {
 }
 
 #[async_trait]
-impl Bucket for Watched<dyn Bucket> {
+impl Bucket for WithFailpoints<dyn Bucket> {
     async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
         if key.starts_with(JOB_KEYS) {
             self.armed.rarely("jobs.state");

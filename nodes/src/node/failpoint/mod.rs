@@ -9,7 +9,7 @@
 
 mod arm;
 mod chance;
-mod doors;
 mod jobs;
+mod stores;
 
 pub use self::{arm::arm, chance::clock};

@@ -14,4 +14,4 @@ mod name;
 mod values;
 
 pub use name::{ParseStoreNameError, StoreName};
-pub use values::{PluginStores, StoreFailure, Stored};
+pub use values::{PluginStores, StoreFailure, StoredValue};

@@ -31,7 +31,7 @@ pub struct ParseStoreNameError(String);
 
 /// A place for a value: one store of one plugin, and a key of it that is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ValuePlace {
     /// Where the keys of the store are.
     pub(super) keys: String,
     /// Where the value is.
@@ -49,8 +49,8 @@ impl StoreName {
     }
 
     /// The place of a key; none for a text that is no key.
-    pub(super) fn place(&self, plugin: &PluginName, key: &str) -> Option<Place> {
-        is_key(key).then(|| Place {
+    pub(super) fn place(&self, plugin: &PluginName, key: &str) -> Option<ValuePlace> {
+        is_key(key).then(|| ValuePlace {
             keys: self.keys(plugin),
             value: store_value_key(self.owner(plugin), &self.name, key),
             key: key.to_owned(),

@@ -11,7 +11,7 @@ use clawnode_proto::{
     plugin::StoreKeys,
 };
 
-use super::name::{Place, StoreName};
+use super::name::{StoreName, ValuePlace};
 use crate::plugin::PluginName;
 
 /// Tries of a change that others get in the way of: each try that fails is somebody else's success.
@@ -27,7 +27,7 @@ pub struct PluginStores {
 
 /// A value, and at which change of the cluster's bucket it came to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredValue {
     /// What was put.
     pub value: Bytes,
     /// What to expect when changing it; 0 is none's.
@@ -74,10 +74,10 @@ impl PluginStores {
     }
 
     /// The value of a key.
-    pub async fn get(&self, store: &str, key: &str) -> Result<Option<Stored>, StoreFailure> {
+    pub async fn get(&self, store: &str, key: &str) -> Result<Option<StoredValue>, StoreFailure> {
         let place = self.place(store, key)?;
         let found = self.bucket.get(&place.value).await?;
-        Ok(found.map(|it| Stored { value: it.value, revision: it.position.0 }))
+        Ok(found.map(|it| StoredValue { value: it.value, revision: it.position.0 }))
     }
 
     /// Sets a key, whatever it is, or if it is at `expected` (0: it has no value). Its revision now.
@@ -146,13 +146,13 @@ impl PluginStores {
         found.ok_or_else(|| StoreFailure::Denied(short(store)))
     }
 
-    fn place(&self, store: &str, key: &str) -> Result<Place, StoreFailure> {
+    fn place(&self, store: &str, key: &str) -> Result<ValuePlace, StoreFailure> {
         let place = self.granted(store)?.place(&self.plugin, key);
         place.ok_or_else(|| StoreFailure::Key(short(key)))
     }
 
     /// Where a change of the value expects it to be.
-    async fn at(&self, place: &Place, expected: Option<u64>) -> Result<Position, StoreError> {
+    async fn at(&self, place: &ValuePlace, expected: Option<u64>) -> Result<Position, StoreError> {
         if let Some(expected) = expected {
             return Ok(Position(expected));
         }
@@ -173,7 +173,7 @@ impl PluginStores {
 
     /// Notes a key, if there is room. One that has its value already is noted in any case, and
     /// written even if it is there.
-    async fn note(&self, place: &Place, has_value: bool) -> Result<(), StoreFailure> {
+    async fn note(&self, place: &ValuePlace, has_value: bool) -> Result<(), StoreFailure> {
         for _ in 0..TRIES {
             let (position, mut noted) = self.noted(&place.keys).await?;
             let is_new = noted.keys.insert(place.key.clone());
@@ -191,7 +191,7 @@ impl PluginStores {
     }
 
     /// Takes a key away that has no value any more.
-    async fn forget(&self, place: &Place) -> Result<(), StoreFailure> {
+    async fn forget(&self, place: &ValuePlace) -> Result<(), StoreFailure> {
         for _ in 0..TRIES {
             // In this order: who makes a value after the second read writes the keys after that.
             let (position, mut noted) = self.noted(&place.keys).await?;
@@ -208,7 +208,7 @@ impl PluginStores {
     /// Writes the keys; whether nobody else did meanwhile.
     async fn write(
         &self,
-        place: &Place,
+        place: &ValuePlace,
         position: Position,
         noted: &StoreKeys,
     ) -> Result<bool, StoreFailure> {

@@ -17,10 +17,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info_span};
 
-use super::frame::{FRAME_BYTES, Lines, Said, Told};
+use super::frame::{FRAME_BYTES, HostMessage, Lines, ProgramMessage};
 use crate::sandbox::{
-    output::{End, Stream},
-    talk::Talk,
+    dialogue::Talk,
+    output::{CommandEnd, OutputStream},
 };
 
 /// Calls of one program: beyond it each is refused.
@@ -39,7 +39,7 @@ const GRACE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_mill
 
 /// How a program ended, as far as it says.
 #[derive(Debug, PartialEq)]
-pub(in crate::sandbox) enum Verdict {
+pub(in crate::sandbox) enum ProgramEnd {
     /// It returned this.
     Returned(Value),
     /// Its code failed so.
@@ -51,7 +51,7 @@ pub(in crate::sandbox) enum Verdict {
 }
 
 /// A program and the calls that it makes.
-pub(in crate::sandbox) struct Conversation {
+pub(in crate::sandbox) struct ProgramSession {
     back: Arc<CallBack>,
     caller: Caller,
     talk: Talk,
@@ -61,8 +61,8 @@ pub(in crate::sandbox) struct Conversation {
     /// How long a program may take, and when it was first heard of.
     longest: Duration,
     since: Option<Instant>,
-    tail: Tail,
-    calls: Calls,
+    tail: OutputTail,
+    calls: CallCounts,
     /// Each ends as the name of the tool that it called.
     running: FuturesUnordered<BoxFuture<'static, String>>,
     stop: CancellationToken,
@@ -70,21 +70,21 @@ pub(in crate::sandbox) struct Conversation {
 
 /// What was called, by tool: how often, and how many of these have not ended.
 #[derive(Debug, Default)]
-struct Calls {
+struct CallCounts {
     count: u32,
     by_tool: BTreeMap<String, (u32, u32)>,
 }
 
 /// The end of what was printed.
 #[derive(Debug, Default)]
-struct Tail {
+struct OutputTail {
     bytes: Vec<u8>,
     printed: u64,
 }
 
-// === impl Conversation ===
+// === impl ProgramSession ===
 
-impl Conversation {
+impl ProgramSession {
     /// With a program that may take so long.
     pub(in crate::sandbox) fn new(
         back: CallBack,
@@ -102,8 +102,8 @@ impl Conversation {
             said: 0,
             longest,
             since: None,
-            tail: Tail::default(),
-            calls: Calls::default(),
+            tail: OutputTail::default(),
+            calls: CallCounts::default(),
             running: FuturesUnordered::new(),
             stop: cancelled.child_token(),
         }
@@ -112,12 +112,12 @@ impl Conversation {
     /// The first line that the program reads.
     pub(in crate::sandbox) fn begin(&self, code: &str) -> Bytes {
         let tools: Vec<&ToolName> = self.back.offered();
-        Told::Begin { code, tools }.line()
+        HostMessage::Begin { code, tools }.line()
     }
 
     /// Answers calls until the program says how it ended, or nothing any more. Dropping it loses
     /// nothing.
-    pub(in crate::sandbox) async fn verdict(&mut self) -> Verdict {
+    pub(in crate::sandbox) async fn verdict(&mut self) -> ProgramEnd {
         loop {
             while self.has_room() {
                 match self.lines.next() {
@@ -139,9 +139,9 @@ impl Conversation {
                     self.calls.ended(&tool);
                 }
                 heard = self.talk.heard.recv(), if has_room => match heard {
-                    None => return Verdict::Silent,
-                    Some((Stream::Stderr, bytes)) => self.tail.push(&bytes),
-                    Some((Stream::Stdout, bytes)) => {
+                    None => return ProgramEnd::Silent,
+                    Some((OutputStream::Stderr, bytes)) => self.tail.push(&bytes),
+                    Some((OutputStream::Stdout, bytes)) => {
                         self.since.get_or_insert_with(Instant::now);
                         self.heard += bytes.len();
                         if self.heard > HEARD_MAX {
@@ -156,7 +156,7 @@ impl Conversation {
 
     /// The program has ended: nothing is called for it any more, what is running is ended, and what
     /// it said last is heard.
-    pub(in crate::sandbox) async fn close(&mut self, is_cancelled: bool) -> Verdict {
+    pub(in crate::sandbox) async fn close(&mut self, is_cancelled: bool) -> ProgramEnd {
         self.stop.cancel();
         let grace = if is_cancelled { GRACE.1 } else { GRACE.0 };
         let running = async {
@@ -176,7 +176,7 @@ impl Conversation {
     pub(in crate::sandbox) async fn hear_out(&mut self) -> Infallible {
         self.stop.cancel();
         while let Some((stream, bytes)) = self.talk.heard.recv().await {
-            if stream == Stream::Stderr {
+            if stream == OutputStream::Stderr {
                 self.tail.push(&bytes);
             }
         }
@@ -189,15 +189,15 @@ impl Conversation {
     }
 
     /// What one line asks for.
-    fn take(&mut self, line: &[u8]) -> Option<Verdict> {
+    fn take(&mut self, line: &[u8]) -> Option<ProgramEnd> {
         self.said += 1;
         if self.said > LINES_MAX {
             return Some(broke(format!("more than {LINES_MAX} lines")));
         }
         match serde_json::from_slice(line) {
-            Ok(Said::Return { value }) => Some(Verdict::Returned(value)),
-            Ok(Said::Raise { error }) => Some(Verdict::Raised(error)),
-            Ok(Said::Call { id, tool, arguments }) => {
+            Ok(ProgramMessage::Return { value }) => Some(ProgramEnd::Returned(value)),
+            Ok(ProgramMessage::Raise { error }) => Some(ProgramEnd::Raised(error)),
+            Ok(ProgramMessage::Call { id, tool, arguments }) => {
                 let nested = Nested { index: self.calls.count, tool, arguments, left: self.left() };
                 self.call(id, nested);
                 None
@@ -244,36 +244,36 @@ impl Conversation {
     }
 
     /// What the model is told.
-    pub(in crate::sandbox) fn outcome(&self, verdict: Verdict, end: End) -> ToolOutcome {
+    pub(in crate::sandbox) fn outcome(&self, verdict: ProgramEnd, end: CommandEnd) -> ToolOutcome {
         debug!(calls = self.calls.count, printed = self.tail.printed, ?end, "code has ended");
         let (failure, mut text) = match (verdict, end) {
-            (Verdict::Returned(value), _) => return self.returned(value),
-            (Verdict::Raised(error), _) => {
+            (ProgramEnd::Returned(value), _) => return self.returned(value),
+            (ProgramEnd::Raised(error), _) => {
                 let cut = error.len().saturating_sub(ERROR_BYTES);
                 let from = error.ceil_char_boundary(cut);
                 (ToolFailure::Failed, error.get(from..).unwrap_or_default().trim_end().to_owned())
             }
-            (Verdict::Broke(what), _) => {
+            (ProgramEnd::Broke(what), _) => {
                 let text = format!(
                     "the code was ended: it wrote {what} where only calls of tools and its value \
                      belong; use `clawnode` and `return`"
                 );
                 (ToolFailure::Failed, text)
             }
-            (Verdict::Silent, End::TimedOut(after)) => {
+            (ProgramEnd::Silent, CommandEnd::TimedOut(after)) => {
                 let text = format!("timed_out: the code was ended after {} s", after.as_secs_f64());
                 (ToolFailure::TimedOut, text)
             }
-            (Verdict::Silent, End::OutOfMemory(most)) => {
+            (ProgramEnd::Silent, CommandEnd::OutOfMemory(most)) => {
                 let text =
                     format!("out of memory: the code was ended when it wanted more than {most}");
                 (ToolFailure::Crashed, text)
             }
-            (Verdict::Silent, End::Exited(code)) => {
+            (ProgramEnd::Silent, CommandEnd::Exited(code)) => {
                 let text = format!("the code ended with exit code {code} and returned nothing");
                 (ToolFailure::Failed, text)
             }
-            (Verdict::Silent, End::Cancelled) => {
+            (ProgramEnd::Silent, CommandEnd::Cancelled) => {
                 (ToolFailure::Cancelled, "cancelled: the code was ended".to_owned())
             }
         };
@@ -298,7 +298,7 @@ impl Conversation {
     }
 }
 
-impl fmt::Debug for Conversation {
+impl fmt::Debug for ProgramSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What was said is content of a conversation, which is in no log.
         f.debug_struct("Conversation")
@@ -308,25 +308,25 @@ impl fmt::Debug for Conversation {
     }
 }
 
-fn broke(what: String) -> Verdict {
-    Verdict::Broke(what)
+fn broke(what: String) -> ProgramEnd {
+    ProgramEnd::Broke(what)
 }
 
 /// Tells what came of a call; a program that has ended does not hear it.
 async fn answer(tell: &mpsc::Sender<Bytes>, id: u64, outcome: &ToolOutcome) {
     let text = outcome.content.inline().unwrap_or_default();
     let line = match outcome.failure {
-        None => Told::Result { id, text }.line(),
-        Some(failure) => Told::Error { id, failure, text }.line(),
+        None => HostMessage::Result { id, text }.line(),
+        Some(failure) => HostMessage::Error { id, failure, text }.line(),
     };
     if tell.send(line).await.is_err() {
         debug!("code ended before its call did");
     }
 }
 
-// === impl Calls ===
+// === impl CallCounts ===
 
-impl Calls {
+impl CallCounts {
     fn began(&mut self, tool: &str) {
         self.count += 1;
         let (all, open) = self.by_tool.entry(tool.to_owned()).or_default();
@@ -363,9 +363,9 @@ impl Calls {
     }
 }
 
-// === impl Tail ===
+// === impl OutputTail ===
 
-impl Tail {
+impl OutputTail {
     fn push(&mut self, bytes: &[u8]) {
         self.printed += bytes.len() as u64;
         self.bytes.extend_from_slice(bytes);
@@ -390,19 +390,19 @@ mod tests {
     use clawnode_proto::{CallId, job::Callbacks, policy::Policy};
 
     use super::*;
-    use crate::{Basics, sandbox::talk};
+    use crate::{Basics, sandbox::dialogue};
     use clawnode_tool::{Executor, RunSink, Toolbox};
 
     /// A conversation of so long, and the program's side of it.
-    fn conversation(longest: Duration) -> (Conversation, talk::Wires) {
+    fn conversation(longest: Duration) -> (ProgramSession, dialogue::Wires) {
         let basics: Arc<dyn Executor> = Arc::new(Basics::new(Arc::new(SystemClock)));
         let toolbox = Toolbox::new([basics]).unwrap();
         let tools = toolbox.specs().map(|it| (it.name.clone(), it.digest().unwrap())).collect();
         let callbacks = Callbacks { tools, policy: Policy::default(), at_once: 8 };
         let back = CallBack::new(toolbox, [].into(), Some(callbacks));
         let caller = Caller { call: CallId::from_u128(1), agent: "main".parse().unwrap() };
-        let (talk, wires) = talk::talk();
-        (Conversation::new(back, caller, talk, longest, &CancellationToken::new()), wires)
+        let (talk, wires) = dialogue::talk();
+        (ProgramSession::new(back, caller, talk, longest, &CancellationToken::new()), wires)
     }
 
     const CALL: &[u8] =
@@ -412,48 +412,48 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_called_after_the_deadline() {
         let (mut code, wires) = conversation(Duration::from_secs(2));
-        let (mut ears, told) = talk::Ears::new(Some(wires), &RunSink::default());
+        let (mut ears, told) = dialogue::OutputListener::new(Some(wires), &RunSink::default());
         let mut told = told.unwrap();
         let program = async {
-            ears.add(Stream::Stdout, CALL);
+            ears.add(OutputStream::Stdout, CALL);
             let answer = told.recv().await.unwrap();
             assert_eq!(answer, r#"{"type":"result","id":3,"text":"42"}"#.to_owned() + "\n");
             tokio::time::advance(Duration::from_secs(2)).await;
-            ears.add(Stream::Stdout, CALL);
+            ears.add(OutputStream::Stdout, CALL);
             assert!(timeout(Duration::from_mins(1), told.recv()).await.is_err(), "no answer");
             drop(ears);
         };
         let (verdict, ()) = tokio::join!(code.verdict(), program);
-        assert_eq!(verdict, Verdict::Silent);
+        assert_eq!(verdict, ProgramEnd::Silent);
         assert_eq!(code.calls.count, 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_called_for_a_program_that_has_ended() {
         let (mut code, wires) = conversation(Duration::from_mins(1));
-        let (mut ears, _told) = talk::Ears::new(Some(wires), &RunSink::default());
-        ears.add(Stream::Stdout, CALL);
-        ears.add(Stream::Stdout, b"{\"type\":\"return\",\"value\":\"said last\"}\n");
+        let (mut ears, _told) = dialogue::OutputListener::new(Some(wires), &RunSink::default());
+        ears.add(OutputStream::Stdout, CALL);
+        ears.add(OutputStream::Stdout, b"{\"type\":\"return\",\"value\":\"said last\"}\n");
         drop(ears);
         let verdict = code.close(false).await;
-        assert_eq!(verdict, Verdict::Returned(Value::String("said last".to_owned())));
+        assert_eq!(verdict, ProgramEnd::Returned(Value::String("said last".to_owned())));
         assert_eq!(code.calls.count, 0);
     }
 
     #[tokio::test]
     async fn what_is_printed_counts_also_if_it_comes_after_the_value() {
         let (mut code, wires) = conversation(Duration::from_secs(9));
-        let (mut ears, _told) = talk::Ears::new(Some(wires), &RunSink::default());
-        ears.add(Stream::Stdout, b"{\"type\":\"return\",\"value\":null}\n");
+        let (mut ears, _told) = dialogue::OutputListener::new(Some(wires), &RunSink::default());
+        ears.add(OutputStream::Stdout, b"{\"type\":\"return\",\"value\":null}\n");
         let verdict = code.verdict().await;
-        ears.add(Stream::Stderr, b"x\n");
+        ears.add(OutputStream::Stderr, b"x\n");
         drop(ears);
         tokio::select! {
             biased;
             never = code.hear_out() => match never {},
             () = std::future::ready(()) => {}
         }
-        let told = code.outcome(verdict, End::Exited(0));
+        let told = code.outcome(verdict, CommandEnd::Exited(0));
         let text = told.content.inline().unwrap();
         assert_eq!(text, "null\n[what code prints is not shown: `return` a value]");
     }

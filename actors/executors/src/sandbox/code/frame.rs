@@ -11,7 +11,7 @@ pub(super) const FRAME_BYTES: usize = 1 << 20;
 /// What a program may say.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Said {
+pub(super) enum ProgramMessage {
     /// Call a tool.
     Call {
         /// Repeated by the answer; the program's own matter.
@@ -29,7 +29,7 @@ pub(super) enum Said {
 /// What a program is told.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Told<'a> {
+pub(super) enum HostMessage<'a> {
     /// What to run, and what it may call; the first line.
     Begin { code: &'a str, tools: Vec<&'a ToolName> },
     /// What came of a call.
@@ -46,9 +46,9 @@ pub(super) struct Lines(Vec<u8>);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-// === impl Told ===
+// === impl HostMessage ===
 
-impl Told<'_> {
+impl HostMessage<'_> {
     /// Its line.
     pub(super) fn line(&self) -> Bytes {
         // Text, numbers and names: all of it can be written.
@@ -118,7 +118,7 @@ mod tests {
             (&format!(r#"{{"type":"return","value":{}"#, "[".repeat(100_000)), false),
             ("", false),
         ] {
-            assert_eq!(serde_json::from_str::<Said>(line).is_ok(), is_read, "{line:.80}");
+            assert_eq!(serde_json::from_str::<ProgramMessage>(line).is_ok(), is_read, "{line:.80}");
         }
     }
 }

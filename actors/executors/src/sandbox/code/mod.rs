@@ -1,6 +1,6 @@
 //! `execute_code`: Python in a sandbox, which calls the agent's tools and returns one value.
 //!
-//! The program and the node talk over the program's own standard streams (`talk`), in lines of JSON
+//! The program and the node talk over the program's own standard streams (`dialogue`), in lines of JSON
 //! (`frame`). The sandbox is that of `run_python`: the network stays off, and nothing is mounted for
 //! it. Every line from inside is hostile: the code may forge any, so a line is bounded, is one of
 //! three kinds, and asks for nothing that the agent would not be given by itself
@@ -12,7 +12,7 @@
 mod conversation;
 mod frame;
 
-pub(super) use conversation::{Conversation, Verdict};
+pub(super) use conversation::{ProgramEnd, ProgramSession};
 
 /// The program that runs the code, and what the code imports as `clawnode`.
 pub(super) const PROGRAM: &str = include_str!("clawnode.py");

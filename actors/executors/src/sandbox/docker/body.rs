@@ -8,10 +8,10 @@ use bollard::models::{
 };
 
 #[cfg(feature = "test-util")]
-use crate::sandbox::planted::Planted;
+use crate::sandbox::planted::SandboxBug;
 use crate::sandbox::{
-    limits::Limits,
-    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Command, Network, Policy},
+    limits::SandboxLimits,
+    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Command, Network, SandboxPolicy},
 };
 
 /// Where the agent's files are.
@@ -28,10 +28,10 @@ const FILES: i64 = 1_024;
 /// The container of a policy. `volumes` are the paths that its image declares to be written: they
 /// would be made on the host's disk, without a limit, so each is a small file system in memory.
 pub(super) fn container(
-    policy: &Policy,
+    policy: &SandboxPolicy,
     volumes: &[String],
     labels: HashMap<String, String>,
-    #[cfg(feature = "test-util")] planted: Planted,
+    #[cfg(feature = "test-util")] planted: SandboxBug,
 ) -> ContainerCreateBody {
     let [program, forever] = IDLE.map(str::to_owned);
     let body = ContainerCreateBody {
@@ -56,8 +56,8 @@ pub(super) fn container(
     body
 }
 
-fn host(policy: &Policy, volumes: &[String]) -> HostConfig {
-    let Limits { cpus, memory, pids, tmp } = policy.limits;
+fn host(policy: &SandboxPolicy, volumes: &[String]) -> HostConfig {
+    let SandboxLimits { cpus, memory, pids, tmp } = policy.limits;
     let memory = i64::try_from(memory.bytes()).unwrap_or(i64::MAX);
     // Where the image has such a folder its mode stays; so that it can be written, it is the user's.
     let (uid, gid) = (policy.user.uid(), policy.user.gid());
@@ -133,26 +133,29 @@ pub(super) fn exec(command: &Command) -> ExecConfig {
 }
 
 #[cfg(feature = "test-util")]
-fn spoilt(mut body: ContainerCreateBody, planted: Planted) -> ContainerCreateBody {
+fn spoilt(mut body: ContainerCreateBody, planted: SandboxBug) -> ContainerCreateBody {
     let host = body.host_config.get_or_insert_default();
     match planted {
-        Planted::None | Planted::SharedPids | Planted::HostFiles | Planted::NoFilter => {}
-        Planted::HostNetwork => {
+        SandboxBug::None
+        | SandboxBug::SharedPids
+        | SandboxBug::HostFiles
+        | SandboxBug::NoFilter => {}
+        SandboxBug::HostNetwork => {
             host.network_mode = Some("host".to_owned());
             body.network_disabled = None;
         }
-        Planted::EngineSocket => {
+        SandboxBug::EngineSocket => {
             host.binds = Some(vec!["/var/run/docker.sock:/var/run/docker.sock".to_owned()]);
         }
-        Planted::Privileged => host.privileged = Some(true),
-        Planted::Root => {
+        SandboxBug::Privileged => host.privileged = Some(true),
+        SandboxBug::Root => {
             (body.user, host.security_opt, host.cap_drop) = (None, None, None);
         }
-        Planted::NoLimits => {
+        SandboxBug::NoLimits => {
             (host.memory, host.memory_swap, host.pids_limit, host.nano_cpus) =
                 (None, None, None, None);
         }
-        Planted::Reused => host.readonly_rootfs = None,
+        SandboxBug::Reused => host.readonly_rootfs = None,
     }
     body
 }

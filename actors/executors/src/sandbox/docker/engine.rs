@@ -20,7 +20,7 @@ use bollard::{
 use futures_util::StreamExt;
 use tokio::time::{sleep, timeout};
 
-use super::labels::{Found, Owner};
+use super::labels::{ContainerOwner, FoundContainer};
 use crate::sandbox::{SandboxError, spec::Image};
 
 /// Seconds that an engine may take to answer; making a container on a busy disk takes a few.
@@ -32,7 +32,7 @@ const END_ASKS: (u32, Duration) = (40, Duration::from_millis(50));
 
 /// One engine. It is connected to when it is needed, and anew once it was lost.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct DockerEngine {
     socket: PathBuf,
     client: Mutex<Option<Client>>,
 }
@@ -55,9 +55,9 @@ pub(super) enum BeginError {
     Failed(SandboxError),
 }
 
-// === impl Engine ===
+// === impl DockerEngine ===
 
-impl Engine {
+impl DockerEngine {
     pub(super) fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned(), client: Mutex::new(None) }
     }
@@ -224,7 +224,10 @@ impl Engine {
     }
 
     /// All containers of the owner's cluster.
-    pub(super) async fn list(&self, owner: &Owner) -> Result<Vec<Found>, SandboxError> {
+    pub(super) async fn list(
+        &self,
+        owner: &ContainerOwner,
+    ) -> Result<Vec<FoundContainer>, SandboxError> {
         let options =
             ListContainersOptionsBuilder::new().all(true).filters(&owner.filters()).build();
         let listed = self.client().await?.list_containers(Some(options)).await;
@@ -282,7 +285,7 @@ mod tests {
     async fn an_engine_that_is_not_there_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("none");
-        let error = Engine::new(&socket).ping().await.unwrap_err();
+        let error = DockerEngine::new(&socket).ping().await.unwrap_err();
         assert!(matches!(error, SandboxError::EngineMissing { .. }), "{error:?}");
         assert!(error.to_string().contains(&socket.display().to_string()));
         assert!(error.to_string().starts_with("sandbox_unavailable"));

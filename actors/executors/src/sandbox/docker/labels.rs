@@ -14,7 +14,7 @@ const NAME: &str = "clawnode-";
 
 /// On whose account containers are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct ContainerOwner {
     /// Which cluster, so that clusters can share an engine.
     cluster: String,
     /// Which process of it.
@@ -23,7 +23,7 @@ pub struct Owner {
 
 /// What is known of a container of this cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundContainer {
     /// As the engine calls it.
     pub(super) id: String,
     /// Of which process; nobody's if that cannot be read.
@@ -34,9 +34,9 @@ pub(super) struct Found {
     pub(super) job: Option<String>,
 }
 
-// === impl Owner ===
+// === impl ContainerOwner ===
 
-impl Owner {
+impl ContainerOwner {
     /// A process of the cluster that `cluster` tells from all others, in whatever words.
     pub fn new(cluster: &str, process: ProcessId) -> Self {
         let mut digest = Digest::of(cluster.as_bytes()).to_string();
@@ -79,7 +79,7 @@ impl Owner {
         id: String,
         names: &[String],
         labels: &HashMap<String, String>,
-    ) -> Option<Found> {
+    ) -> Option<FoundContainer> {
         // The engine was asked for these alone; whose it is decides over removal, so it is looked at.
         if labels.get(CLUSTER) != Some(&self.cluster) {
             return None;
@@ -92,7 +92,7 @@ impl Owner {
             name.filter(|name| *name != key).map(str::to_owned)
         };
         let job = labels.get(JOB).cloned().or_else(of_name);
-        Some(Found { id, process, key, job })
+        Some(FoundContainer { id, process, key, job })
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn only_containers_of_the_cluster_are_known() {
-        let owner = Owner::new("one", ProcessId::from_u128(1));
+        let owner = ContainerOwner::new("one", ProcessId::from_u128(1));
         let labels = owner.labels("k1", "p", None);
         let names = [format!("/{}", name("k1"))];
         let found = owner.found("id".to_owned(), &names, &labels).unwrap();
@@ -117,9 +117,10 @@ mod tests {
         let renamed = [format!("/{}", name("job_7"))];
         let found = owner.found("id".to_owned(), &renamed, &labels).unwrap();
         assert_eq!(found.job.as_deref(), Some("job_7"));
-        for other in
-            [Owner::new("two", ProcessId::from_u128(1)).labels("k1", "p", None), HashMap::new()]
-        {
+        for other in [
+            ContainerOwner::new("two", ProcessId::from_u128(1)).labels("k1", "p", None),
+            HashMap::new(),
+        ] {
             assert_eq!(owner.found("id".to_owned(), &names, &other), None);
         }
     }

@@ -19,10 +19,10 @@ mod engine;
 mod keep;
 mod labels;
 mod options;
+mod pool;
 mod run;
 mod service;
-mod shelf;
 
-pub use labels::Owner;
+pub use labels::ContainerOwner;
 pub use options::DockerOptions;
 pub use service::{Docker, IsDead};

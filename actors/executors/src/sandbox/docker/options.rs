@@ -10,7 +10,7 @@ use clawnode_proto::units::duration;
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::{
-    limits::{Cpus, Limits, Memory},
+    limits::{Cpus, Memory, SandboxLimits},
     spec::{Image, Network},
 };
 
@@ -76,7 +76,7 @@ impl Default for DockerOptions {
 
 impl DockerOptions {
     /// What one container may use.
-    pub const fn limits(&self) -> Limits {
-        Limits { cpus: self.cpus, memory: self.memory, pids: self.pids, tmp: self.tmp }
+    pub const fn limits(&self) -> SandboxLimits {
+        SandboxLimits { cpus: self.cpus, memory: self.memory, pids: self.pids, tmp: self.tmp }
     }
 }

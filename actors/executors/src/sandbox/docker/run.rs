@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clawnode_proto::{Digest, ErrorChain, limits::ARTIFACTS_BYTES};
 use clawnode_tool::archive::{
     Collecting,
-    files::{self, Files},
+    files::{self, ArchivedFiles},
 };
 use futures_util::{Stream, StreamExt};
 use tokio::{
@@ -26,9 +26,9 @@ use super::{
 };
 use crate::sandbox::{
     SandboxError,
-    output::{Capture, End, Ran, Stream as Of},
-    spec::{Command, Image, Policy},
-    talk::{Ears, Wires},
+    dialogue::{OutputListener, Wires},
+    output::{Capture, CommandEnd, OutputStream as Of, Ran},
+    spec::{Command, Image, SandboxPolicy},
 };
 
 /// How long a container that was ended may go on telling what was said in it.
@@ -41,7 +41,7 @@ const TAR_BYTES: usize = 1 << 20;
 const STALE: usize = 4;
 
 /// What a container says.
-type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
+type ContainerOutput = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 
 // === impl Docker ===
 
@@ -49,7 +49,7 @@ impl Docker {
     /// Runs a command in a container of its own, until it ends, takes too long or is cancelled.
     pub(in crate::sandbox) async fn run(
         &self,
-        policy: &Policy,
+        policy: &SandboxPolicy,
         command: &Command,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
@@ -62,7 +62,7 @@ impl Docker {
                 Err(error) => Err(error),
             },
             // Nothing runs yet: what is under way is dropped, and removed.
-            () = cancelled.cancelled() => Ok(Ran { capture: Capture::default(), end: End::Cancelled }),
+            () = cancelled.cancelled() => Ok(Ran { capture: Capture::default(), end: CommandEnd::Cancelled }),
         };
         self.0.heard(&ran);
         ran
@@ -75,7 +75,7 @@ impl Inner {
     /// A container with the command prepared in it.
     async fn have(
         self: &Arc<Self>,
-        policy: &Policy,
+        policy: &SandboxPolicy,
         command: &Command,
     ) -> Result<(Lease, String), SandboxError> {
         let job = command.idempotency_key.as_str();
@@ -111,7 +111,7 @@ impl Inner {
     /// Makes a container and starts it.
     pub(super) async fn make(
         self: &Arc<Self>,
-        policy: &Policy,
+        policy: &SandboxPolicy,
         job: Option<&str>,
     ) -> Result<Lease, SandboxError> {
         let key = ulid::Ulid::generate().to_string().to_lowercase();
@@ -189,7 +189,7 @@ impl Inner {
         self: &Arc<Self>,
         lease: Lease,
         exec: &str,
-        policy: &Policy,
+        policy: &SandboxPolicy,
         command: &Command,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
@@ -199,14 +199,14 @@ impl Inner {
         else {
             return Err(self.engine.cut_off(Error::RequestTimeoutError));
         };
-        let (mut ears, told) = Ears::new(wires, &command.sink);
+        let (mut ears, told) = OutputListener::new(wires, &command.sink);
         let mut feeding = Box::pin(feed(input, &command.stdin, told));
         let mut is_fed = false;
         let end = loop {
             tokio::select! {
                 biased;
-                () = cancelled.cancelled() => break End::Cancelled,
-                () = sleep_until(deadline) => break End::TimedOut(command.timeout),
+                () = cancelled.cancelled() => break CommandEnd::Cancelled,
+                () = sleep_until(deadline) => break CommandEnd::TimedOut(command.timeout),
                 () = &mut feeding, if !is_fed => is_fed = true,
                 () = ears.open(), if !ears.are_open() => {}
                 said = output.next(), if ears.are_open() => match said {
@@ -215,15 +215,15 @@ impl Inner {
                     None => {
                         let code = self.engine.end(exec).await?;
                         break if code == 137 && self.engine.ran_out_of_memory(lease.id()).await {
-                            End::OutOfMemory(policy.limits.memory)
+                            CommandEnd::OutOfMemory(policy.limits.memory)
                         } else {
-                            End::Exited(code)
+                            CommandEnd::Exited(code)
                         };
                     }
                 },
             }
         };
-        if matches!(end, End::Cancelled | End::TimedOut(_)) {
+        if matches!(end, CommandEnd::Cancelled | CommandEnd::TimedOut(_)) {
             self.end(lease, &mut output, &mut ears).await;
         } else if let Some(collecting) = command.sink.collect() {
             // The call does not wait for it. Detached: it is bounded, and the container goes with it.
@@ -240,11 +240,11 @@ impl Inner {
         };
         collecting.made(found.unwrap_or_else(|why| {
             debug!(why, "cannot collect the files of a command");
-            Files { left_out: vec![why], ..Files::default() }
+            ArchivedFiles { left_out: vec![why], ..ArchivedFiles::default() }
         }));
     }
 
-    async fn files(&self, id: &str) -> Result<Files, String> {
+    async fn files(&self, id: &str) -> Result<ArchivedFiles, String> {
         let no = |why: SandboxError| ErrorChain(&why).to_string();
         let exec = match self.engine.prepare(id, body::collect()).await {
             Ok(exec) => exec,
@@ -277,7 +277,7 @@ impl Inner {
     }
 
     /// Ends what runs, with all that it has started, and keeps its last words.
-    async fn end(&self, lease: Lease, output: &mut Output, ears: &mut Ears) {
+    async fn end(&self, lease: Lease, output: &mut ContainerOutput, ears: &mut OutputListener) {
         match self.engine.remove(lease.id()).await {
             Ok(()) => lease.forget(),
             Err(error) => debug!(%error, "cannot remove a container now; trying again later"),
@@ -294,7 +294,7 @@ impl Inner {
     }
 }
 
-fn keep(ears: &mut Ears, said: &LogOutput) {
+fn keep(ears: &mut OutputListener, said: &LogOutput) {
     match said {
         LogOutput::StdErr { message } => ears.add(Of::Stderr, message),
         LogOutput::StdOut { message }

@@ -12,13 +12,13 @@ use clawnode_proto::ProcessId;
 use tokio::sync::Notify;
 
 use super::{
-    DockerOptions, Owner,
-    engine::Engine,
-    shelf::{Container, Shelf},
+    ContainerOwner, DockerOptions,
+    engine::DockerEngine,
+    pool::{Container, ContainerPool},
 };
 use crate::sandbox::SandboxError;
 #[cfg(feature = "test-util")]
-use crate::sandbox::planted::Planted;
+use crate::sandbox::planted::SandboxBug;
 
 /// Whether a process of the cluster is held dead.
 pub type IsDead = Arc<dyn Fn(ProcessId) -> bool + Send + Sync>;
@@ -28,18 +28,18 @@ pub type IsDead = Arc<dyn Fn(ProcessId) -> bool + Send + Sync>;
 pub struct Docker(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
-    pub(super) engine: Engine,
+    pub(super) engine: DockerEngine,
     pub(super) options: DockerOptions,
-    pub(super) owner: Owner,
+    pub(super) owner: ContainerOwner,
     pub(super) is_dead: IsDead,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<ContainerPool>,
     /// There is something to remove, or to make.
     pub(super) wake: Notify,
     /// Whether the engine answered when it was last heard of, and that this has changed.
     answers: AtomicBool,
     changed: Notify,
     #[cfg(feature = "test-util")]
-    pub(super) planted: Planted,
+    pub(super) planted: SandboxBug,
 }
 
 /// A container in use: it is removed when this is dropped.
@@ -54,9 +54,9 @@ pub(super) struct Lease {
 
 impl Docker {
     /// Containers of `owner`; those of processes that `is_dead` are removed.
-    pub fn new(options: DockerOptions, owner: Owner, is_dead: IsDead) -> Self {
+    pub fn new(options: DockerOptions, owner: ContainerOwner, is_dead: IsDead) -> Self {
         Self(Arc::new(Inner {
-            engine: Engine::new(&options.socket),
+            engine: DockerEngine::new(&options.socket),
             options,
             owner,
             is_dead,
@@ -65,14 +65,14 @@ impl Docker {
             answers: AtomicBool::new(true),
             changed: Notify::new(),
             #[cfg(feature = "test-util")]
-            planted: Planted::None,
+            planted: SandboxBug::None,
         }))
     }
 
     /// The same with a bug in it; before anything is run.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn with_bug(self, planted: Planted) -> Self {
+    pub fn with_bug(self, planted: SandboxBug) -> Self {
         let Inner { options, owner, is_dead, .. } = &*self.0;
         let new = Self::new(options.clone(), owner.clone(), Arc::clone(is_dead));
         let inner = Arc::into_inner(new.0).map(|inner| Inner { planted, ..inner });
@@ -120,7 +120,7 @@ impl fmt::Debug for Docker {
 // === impl Inner ===
 
 impl Inner {
-    pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    pub(super) fn shelf(&self) -> MutexGuard<'_, ContainerPool> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

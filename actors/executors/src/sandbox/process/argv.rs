@@ -11,10 +11,10 @@ use super::{
     outlet::{self, OUTLET, Outlet},
 };
 #[cfg(feature = "test-util")]
-use crate::sandbox::planted::Planted;
+use crate::sandbox::planted::SandboxBug;
 use crate::sandbox::{
-    limits::Limits,
-    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Command, Policy, WALLS},
+    limits::SandboxLimits,
+    spec::{ARTIFACTS, ARTIFACTS_VARIABLE, AgentFiles, Command, SandboxPolicy, WALLS},
 };
 
 /// Where programs are looked for.
@@ -26,7 +26,7 @@ const FILES: u32 = 1_024;
 
 /// A path of this host that commands see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum VisiblePath {
     /// As it is.
     Tree(PathBuf),
     /// A link, and where it leads.
@@ -39,7 +39,7 @@ pub(super) enum Shown {
 pub(super) const PRLIMIT: &str = "prlimit";
 
 /// What limits a process and its children; the program to run follows.
-pub(super) fn limits(limits: &Limits, max_file: u64) -> Vec<OsString> {
+pub(super) fn limits(limits: &SandboxLimits, max_file: u64) -> Vec<OsString> {
     [
         // Memory that can be written: what is only reserved costs nothing.
         format!("--data={}", limits.memory.bytes()),
@@ -66,12 +66,12 @@ pub(super) struct Inside<'a> {
 /// The command within bubblewrap, from the program on.
 pub(super) fn isolated(
     options: &ProcessOptions,
-    shown: &[Shown],
-    policy: &Policy,
+    shown: &[VisiblePath],
+    policy: &SandboxPolicy,
     Inside { command, outlet, walls }: Inside<'_>,
-    #[cfg(feature = "test-util")] planted: Planted,
+    #[cfg(feature = "test-util")] planted: SandboxBug,
 ) -> serde_json::Result<Vec<OsString>> {
-    let mut argv = Argv(vec![options.bwrap.clone().into_os_string()]);
+    let mut argv = ArgvBuilder(vec![options.bwrap.clone().into_os_string()]);
     argv.add(["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
     // Within a user namespace of its own a command could try what only root may.
     argv.add(["--unshare-user", "--disable-userns"]);
@@ -83,14 +83,14 @@ pub(super) fn isolated(
     argv.add(["--uid", &uid, "--gid", &gid]);
     for it in shown {
         match it {
-            Shown::Tree(path) => argv.paths("--ro-bind-try", path, path),
-            Shown::Link(path, target) => argv.paths("--symlink", target, path),
-            Shown::Hidden(_) => {}
+            VisiblePath::Tree(path) => argv.paths("--ro-bind-try", path, path),
+            VisiblePath::Link(path, target) => argv.paths("--symlink", target, path),
+            VisiblePath::Hidden(_) => {}
         }
     }
     argv.add(["--proc", "/proc", "--dev", "/dev"]);
     for it in shown {
-        if let Shown::Hidden(path) = it {
+        if let VisiblePath::Hidden(path) = it {
             // A device that nobody can open, on a mount without devices.
             argv.paths("--ro-bind", Path::new("/dev/null"), path);
         }
@@ -137,25 +137,25 @@ pub(super) fn isolated(
 
 /// Breaks the first wall.
 #[cfg(feature = "test-util")]
-fn plant(argv: &mut Vec<OsString>, planted: Planted) {
+fn plant(argv: &mut Vec<OsString>, planted: SandboxBug) {
     let more: &[&str] = match planted {
-        Planted::SharedPids => {
+        SandboxBug::SharedPids => {
             argv.retain(|it| it != "--unshare-all" && it != "--die-with-parent");
             &["--unshare-uts", "--unshare-net"]
         }
-        Planted::HostNetwork => &["--share-net"],
-        Planted::HostFiles => &["--bind", "/", "/host"],
+        SandboxBug::HostNetwork => &["--share-net"],
+        SandboxBug::HostFiles => &["--bind", "/", "/host"],
         _ => &[],
     };
     let at = argv.iter().position(|it| it == "--new-session").map_or(1, |at| at + 1);
     argv.splice(at..at, more.iter().map(OsString::from));
 }
 
-struct Argv(Vec<OsString>);
+struct ArgvBuilder(Vec<OsString>);
 
-// === impl Argv ===
+// === impl ArgvBuilder ===
 
-impl Argv {
+impl ArgvBuilder {
     fn add<'a>(&mut self, items: impl IntoIterator<Item = &'a str>) {
         self.0.extend(items.into_iter().map(OsString::from));
     }
@@ -183,7 +183,7 @@ mod tests {
         outlet: Option<&Outlet>,
     ) -> Vec<String> {
         let options = ProcessOptions::default();
-        let policy = Policy {
+        let policy = SandboxPolicy {
             image: None,
             limits: options.limits(),
             network: Network::None,
@@ -198,9 +198,9 @@ mod tests {
             sink: RunSink::default(),
         };
         let shown = [
-            Shown::Tree("/usr".into()),
-            Shown::Link("/bin".into(), "usr/bin".into()),
-            Shown::Hidden("/proc/keys".into()),
+            VisiblePath::Tree("/usr".into()),
+            VisiblePath::Link("/bin".into(), "usr/bin".into()),
+            VisiblePath::Hidden("/proc/keys".into()),
         ];
         let argv = isolated(
             &options,
@@ -208,7 +208,7 @@ mod tests {
             &policy,
             Inside { command: &command, outlet, walls: None },
             #[cfg(feature = "test-util")]
-            Planted::None,
+            SandboxBug::None,
         );
         argv.unwrap().into_iter().map(|it| it.into_string().unwrap()).collect()
     }

@@ -30,7 +30,7 @@ use clawnode_tool::filter;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::wall::Wall;
+use super::landlock_rules::LandlockRules;
 use crate::sandbox::spec::WALLS;
 
 /// What the first step waits for.
@@ -64,7 +64,7 @@ pub struct Steps {
 #[serde(deny_unknown_fields)]
 pub(super) struct Walls {
     /// Around files, by Landlock.
-    pub(super) files: Option<Wall>,
+    pub(super) files: Option<LandlockRules>,
     /// Whether its system calls are filtered.
     pub(super) filter: bool,
 }

@@ -17,7 +17,7 @@ use std::{
 use rustix::fs::getxattr;
 use tracing::debug;
 
-use crate::sandbox::limits::Limits;
+use crate::sandbox::limits::SandboxLimits;
 
 /// Where the node itself is in its group.
 const NODE: &str = "node";
@@ -51,7 +51,7 @@ pub(super) struct Groups {
 
 /// What control groups hold for commands here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct GroupLimits {
     /// The group.
     pub group: PathBuf,
     /// Whether processor time is limited too.
@@ -60,7 +60,7 @@ pub struct Held {
 
 /// The group of one command. Dropping it ends what is left in it.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct CommandGroup {
     path: PathBuf,
     groups: Arc<Groups>,
 }
@@ -117,9 +117,9 @@ fn is_marked(path: &Path) -> bool {
     })
 }
 
-// === impl Held ===
+// === impl GroupLimits ===
 
-impl fmt::Display for Held {
+impl fmt::Display for GroupLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cpu = if self.cpu { ", processor time" } else { "" };
         write!(f, "all memory, processes{cpu} (control group `{}`)", self.group.display())
@@ -127,14 +127,14 @@ impl fmt::Display for Held {
 }
 
 /// What would hold in this group, without a change to it.
-pub(super) fn look(root: &Path) -> Result<Held, Lack> {
+pub(super) fn look(root: &Path) -> Result<GroupLimits, Lack> {
     let path = root.join("cgroup.controllers");
     let has = fs::read_to_string(&path).map_err(|e| format!("`{}`: {e}", path.display()))?;
     let has = |wanted: &str| has.split_whitespace().any(|it| it == wanted);
     if let Some(lacks) = NEEDED.into_iter().find(|it| !has(it)) {
         return Err(format!("the control group `{}` has no `{lacks}`", root.display()));
     }
-    Ok(Held { group: root.to_owned(), cpu: has(CPU) })
+    Ok(GroupLimits { group: root.to_owned(), cpu: has(CPU) })
 }
 
 // === impl Groups ===
@@ -143,7 +143,7 @@ impl Groups {
     /// Takes possession of a group that is this process's to divide.
     pub(super) fn open(named: Option<&Path>) -> Result<Self, Lack> {
         let root = delegated(named, std::process::id())?;
-        let Held { cpu, .. } = look(&root)?;
+        let GroupLimits { cpu, .. } = look(&root)?;
         Self::divide(root.clone(), cpu).map_err(|error| {
             format!("the control group `{}` cannot be divided: {error}", root.display())
         })
@@ -182,18 +182,18 @@ impl Groups {
     }
 
     /// What holds in it.
-    pub(super) fn held(&self) -> Held {
-        Held { group: self.root.clone(), cpu: self.has_cpu }
+    pub(super) fn held(&self) -> GroupLimits {
+        GroupLimits { group: self.root.clone(), cpu: self.has_cpu }
     }
 
     /// A group for a command.
-    pub(super) fn make(self: &Arc<Self>, limits: &Limits) -> io::Result<Group> {
+    pub(super) fn make(self: &Arc<Self>, limits: &SandboxLimits) -> io::Result<CommandGroup> {
         if let Ok(mut ending) = self.ending.lock() {
             ending.retain(|path| !remove(path));
         }
         let path = self.root.join(format!("{RUN}{}", ulid::Ulid::generate()));
         fs::create_dir(&path)?;
-        let group = Group { path, groups: Arc::clone(self) };
+        let group = CommandGroup { path, groups: Arc::clone(self) };
         group.set("memory.max", &limits.memory.bytes().to_string())?;
         // A host may do without swap, and then there is nothing to limit.
         match group.set("memory.swap.max", "0") {
@@ -211,9 +211,9 @@ impl Groups {
     }
 }
 
-// === impl Group ===
+// === impl CommandGroup ===
 
-impl Group {
+impl CommandGroup {
     /// Takes a process in, and whatever it starts from now on.
     pub(super) fn take(&self, pid: u32) -> io::Result<()> {
         self.set("cgroup.procs", &pid.to_string())
@@ -231,7 +231,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for CommandGroup {
     fn drop(&mut self) {
         // Since Linux 5.14; bubblewrap's namespace ends all of them too.
         if let Err(error) = self.set("cgroup.kill", "1") {
@@ -286,7 +286,7 @@ mod tests {
         assert!(lack.contains("has no `memory`"), "{lack}");
         group(&named, "cpu memory pids\n");
         let held = look(&named).unwrap();
-        assert_eq!(held, Held { group: named.clone(), cpu: true });
+        assert_eq!(held, GroupLimits { group: named.clone(), cpu: true });
         assert!(held.to_string().starts_with("all memory, processes, processor time"), "{held}");
         group(&named, "memory pids");
         assert!(!look(&named).unwrap().cpu);

@@ -8,7 +8,7 @@
 //! `sandbox.process.isolation = "none"` says so. Then only processes are hunted down when a command
 //! ends, by a mark in their environment; nothing else is kept from them.
 //!
-//! Where the kernel has Landlock, the command is behind a second wall ([`wall`](Strength)): what it is
+//! Where the kernel has Landlock, a second layer confines the command ([`landlock_rules`](Strength)): what it is
 //! shown by mistake it still cannot touch. A filter of system calls (`filter`) refuses parts of the
 //! kernel that namespaces do not divide, keyrings above all. Between the node and the command stands this
 //! program itself ([`Steps`]), which shuts itself in and becomes the command: nothing is done between
@@ -24,16 +24,16 @@
 mod argv;
 mod enter;
 mod groups;
+mod landlock_rules;
 mod options;
 mod outlet;
 mod run;
-mod second;
+mod second_layer;
 mod streams;
 mod tree;
-mod wall;
 
 pub use enter::{Steps, step};
-pub use groups::Held;
+pub use groups::GroupLimits;
+pub use landlock_rules::Strength;
 pub use options::{Isolation, Landlock, ProcessOptions};
 pub use run::Processes;
-pub use wall::Strength;

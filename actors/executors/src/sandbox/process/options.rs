@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use clawnode_proto::units::duration;
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::limits::{Cpus, Limits, Memory};
+use crate::sandbox::limits::{Cpus, Memory, SandboxLimits};
 
 /// `[sandbox.process]`: commands as processes of this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl Default for ProcessOptions {
 
 impl ProcessOptions {
     /// What one command may use.
-    pub const fn limits(&self) -> Limits {
-        Limits { cpus: self.cpus, memory: self.memory, pids: self.pids, tmp: self.tmp }
+    pub const fn limits(&self) -> SandboxLimits {
+        SandboxLimits { cpus: self.cpus, memory: self.memory, pids: self.pids, tmp: self.tmp }
     }
 }

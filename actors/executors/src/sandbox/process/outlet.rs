@@ -14,7 +14,7 @@ use std::{
 };
 
 use clawnode_proto::limits::ARTIFACTS_BYTES;
-use clawnode_tool::archive::files::{self, Files};
+use clawnode_tool::archive::files::{self, ArchivedFiles};
 use tracing::debug;
 
 use crate::sandbox::spec::User;
@@ -96,7 +96,7 @@ impl Outlet {
     }
 
     /// What was handed out, once nothing writes into it any more.
-    pub(super) fn read(mut self) -> Files {
+    pub(super) fn read(mut self) -> ArchivedFiles {
         let most = ARTIFACTS_BYTES + TAR_BYTES;
         let mut tar = Vec::new();
         let read = self.file.rewind().and_then(|()| {
@@ -104,7 +104,10 @@ impl Outlet {
             self.file.by_ref().take(most as u64 + 1).read_to_end(&mut tar)
         });
         if let Err(error) = read {
-            return Files { left_out: vec![format!("all: {error}")], ..Files::default() };
+            return ArchivedFiles {
+                left_out: vec![format!("all: {error}")],
+                ..ArchivedFiles::default()
+            };
         }
         let is_cut = tar.len() > most;
         tar.truncate(most);

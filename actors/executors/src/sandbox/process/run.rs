@@ -22,22 +22,22 @@ use tracing::{debug, info, warn};
 
 use super::{
     Isolation, ProcessOptions,
-    argv::{self, Inside, PATH, PRLIMIT, Shown, WORKSPACE},
+    argv::{self, Inside, PATH, PRLIMIT, VisiblePath, WORKSPACE},
     enter::{GO, Steps, Walls},
-    groups::{self, Group, Groups, Held},
+    groups::{self, CommandGroup, GroupLimits, Groups},
+    landlock_rules::{LandlockRules, Strength},
     outlet::{self, Outlet},
-    second::{Around, Second},
+    second_layer::{Around, SecondLayer},
     streams::{Listening, feed},
     tree,
-    wall::{Strength, Wall},
 };
 #[cfg(feature = "test-util")]
-use crate::sandbox::planted::Planted;
+use crate::sandbox::planted::SandboxBug;
 use crate::sandbox::{
     SandboxError,
-    output::{End, Ran},
-    spec::{Argv, Command, Network, Policy, RUN, User},
-    talk::{Ears, Wires},
+    dialogue::{OutputListener, Wires},
+    output::{CommandEnd, Ran},
+    spec::{Argv, Command, Network, RUN, SandboxPolicy, User},
 };
 
 /// How long a command that was asked to end (SIGTERM) may take before it is ended (SIGKILL).
@@ -60,20 +60,20 @@ const ROUNDS: usize = 10;
 pub struct Processes {
     options: ProcessOptions,
     is_root: bool,
-    second: Arc<Second>,
+    second: Arc<SecondLayer>,
     /// Where limits hold for all processes of a command together.
     groups: Option<Arc<Groups>>,
     #[cfg(feature = "test-util")]
-    planted: Planted,
+    planted: SandboxBug,
 }
 
 /// A command that runs; what is left of it is ended when this is dropped.
-struct Running {
+struct RunningCommand {
     child: Child,
     /// What all its processes have in their environment, where they are not isolated.
     mark: Option<String>,
     /// What its processes may use together.
-    group: Option<Group>,
+    group: Option<CommandGroup>,
     /// What the first step waits for.
     go: &'static [u8],
 }
@@ -90,21 +90,21 @@ impl Processes {
             );
         }
         outlet::sweep();
-        let second = Arc::new(Second::new(options.landlock, None));
+        let second = Arc::new(SecondLayer::new(options.landlock, None));
         Self {
             options,
             second,
             groups: None,
             is_root: rustix::process::geteuid().is_root(),
             #[cfg(feature = "test-util")]
-            planted: Planted::None,
+            planted: SandboxBug::None,
         }
     }
 
     /// The same, with a second wall that this program puts up.
     #[must_use]
     pub fn walled_by(mut self, steps: Steps) -> Self {
-        self.second = Arc::new(Second::new(self.options.landlock, Some(steps)));
+        self.second = Arc::new(SecondLayer::new(self.options.landlock, Some(steps)));
         self
     }
 
@@ -129,7 +129,7 @@ impl Processes {
     }
 
     /// What control groups hold for the commands of process `pid`, or why they hold nothing.
-    pub fn limits_of(&self, pid: u32) -> Result<Held, String> {
+    pub fn limits_of(&self, pid: u32) -> Result<GroupLimits, String> {
         let group = groups::delegated(self.options.cgroup.as_deref(), pid)?;
         groups::look(&group)
     }
@@ -147,7 +147,7 @@ impl Processes {
     /// The same with a bug in it.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub const fn with_bug(mut self, planted: Planted) -> Self {
+    pub const fn with_bug(mut self, planted: SandboxBug) -> Self {
         self.planted = planted;
         self
     }
@@ -193,7 +193,7 @@ impl Processes {
             timeout: PROBE_WAIT,
             sink: RunSink::default(),
         };
-        let policy = Policy {
+        let policy = SandboxPolicy {
             image: None,
             limits: self.options.limits(),
             network: Network::None,
@@ -209,10 +209,10 @@ impl Processes {
             }
             Err(error) => return Err(error),
         };
-        if ran.end == End::Exited(0) {
+        if ran.end == CommandEnd::Exited(0) {
             return Ok(Ok(()));
         }
-        let is_late = matches!(ran.end, End::TimedOut(_));
+        let is_late = matches!(ran.end, CommandEnd::TimedOut(_));
         let said = ran.outcome().content.inline().unwrap_or_default().replace('\n', " ");
         let said = said.chars().take(300).collect();
         // That it takes long says nothing of any wall.
@@ -222,7 +222,7 @@ impl Processes {
     /// Runs a command until it ends, takes too long or is cancelled; nothing of it is left.
     pub(in crate::sandbox) async fn run(
         &self,
-        policy: &Policy,
+        policy: &SandboxPolicy,
         command: &Command,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
@@ -237,7 +237,7 @@ impl Processes {
     async fn run_within(
         &self,
         around: Around<'_>,
-        policy: &Policy,
+        policy: &SandboxPolicy,
         command: &Command,
         wires: Option<Wires>,
         cancelled: &CancellationToken,
@@ -253,27 +253,29 @@ impl Processes {
                 source: io::ErrorKind::BrokenPipe.into(),
             });
         };
-        let (mut ears, told) = Ears::new(wires, &command.sink);
+        let (mut ears, told) = OutputListener::new(wires, &command.sink);
         let mut feeding = Box::pin(feed(stdin, running.go, &command.stdin, told));
         let mut is_fed = false;
         let mut listening = Listening::new();
         let end = loop {
             tokio::select! {
                 biased;
-                () = cancelled.cancelled() => break End::Cancelled,
-                () = sleep_until(deadline) => break End::TimedOut(command.timeout),
+                () = cancelled.cancelled() => break CommandEnd::Cancelled,
+                () = sleep_until(deadline) => break CommandEnd::TimedOut(command.timeout),
                 () = &mut feeding, if !is_fed => is_fed = true,
-                ended = running.child.wait() => break End::Exited(code(ended)?),
+                ended = running.child.wait() => break CommandEnd::Exited(code(ended)?),
                 () = listening.next(&mut stdout, &mut stderr, &mut ears),
                     if !(ears.are_open() && listening.is_over()) => {}
             }
         };
         let end = match end {
-            End::Exited(_) if running.is_out_of_memory() => End::OutOfMemory(policy.limits.memory),
+            CommandEnd::Exited(_) if running.is_out_of_memory() => {
+                CommandEnd::OutOfMemory(policy.limits.memory)
+            }
             end => end,
         };
         match end {
-            End::Cancelled | End::TimedOut(_) => running.end().await,
+            CommandEnd::Cancelled | CommandEnd::TimedOut(_) => running.end().await,
             // It has ended; what it left behind has not, where nothing isolates it.
             _ => running.hunt().await,
         }
@@ -285,7 +287,7 @@ impl Processes {
         };
         drop(timeout(LAST_WORDS, rest).await);
         if let (Some(outlet), Some(collecting)) = (outlet, command.sink.collect())
-            && matches!(end, End::Exited(_))
+            && matches!(end, CommandEnd::Exited(_))
         {
             // The call does not wait for it.
             drop(tokio::task::spawn_blocking(move || collecting.made(outlet.read())));
@@ -294,7 +296,7 @@ impl Processes {
     }
 
     /// Where the command's files leave its sandbox, if somebody wants them and they can.
-    fn outlet(&self, policy: &Policy, command: &Command) -> Option<Outlet> {
+    fn outlet(&self, policy: &SandboxPolicy, command: &Command) -> Option<Outlet> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
         if !is_isolated || !command.sink.is_read() || !outlet::is_possible(&self.options.paths) {
             return None;
@@ -307,20 +309,21 @@ impl Processes {
     fn start(
         &self,
         around: Around<'_>,
-        policy: &Policy,
+        policy: &SandboxPolicy,
         command: &Command,
         outlet: Option<&Outlet>,
-    ) -> Result<Running, SandboxError> {
+    ) -> Result<RunningCommand, SandboxError> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
         let mut argv = argv::limits(&policy.limits, policy.limits.tmp.bytes());
         let mut program = OsString::from(PRLIMIT);
         if is_isolated {
             let walls = around.map(|(steps, shut)| {
                 let paths = &self.options.paths;
-                let wall = |strength| Wall::new(strength, paths, policy, WORKSPACE, outlet);
+                let wall =
+                    |strength| LandlockRules::new(strength, paths, policy, WORKSPACE, outlet);
                 let filter = shut.filter;
                 #[cfg(feature = "test-util")]
-                let filter = filter && self.planted != Planted::NoFilter;
+                let filter = filter && self.planted != SandboxBug::NoFilter;
                 (steps, Walls { files: shut.wall.map(wall), filter })
             });
             let walls = walls.as_ref().map(|(steps, walls)| (*steps, walls));
@@ -372,13 +375,14 @@ impl Processes {
             _ => SandboxError::Io { what: "start a command", source: error },
         })?;
         // Dropped on an error, which kills it. It does nothing yet: it waits to be told to.
-        let running = Running { child, mark, group, go: if around.is_some() { GO } else { b"" } };
+        let running =
+            RunningCommand { child, mark, group, go: if around.is_some() { GO } else { b"" } };
         running.limit()?;
         Ok(running)
     }
 
     /// A group for a command, where there are any.
-    fn group(&self, policy: &Policy) -> Result<Option<Group>, SandboxError> {
+    fn group(&self, policy: &SandboxPolicy) -> Result<Option<CommandGroup>, SandboxError> {
         let Some(groups) = &self.groups else { return Ok(None) };
         let made = groups.make(&policy.limits);
         let made = made.map_err(|source| SandboxError::Io { what: "limit a command", source })?;
@@ -397,18 +401,18 @@ fn code(ended: io::Result<ExitStatus>) -> Result<i64, SandboxError> {
     Ok(i64::from(code.unwrap_or(-1)))
 }
 
-fn shown(paths: &[PathBuf]) -> Vec<Shown> {
+fn shown(paths: &[PathBuf]) -> Vec<VisiblePath> {
     let shown = |path: &PathBuf| match std::fs::read_link(path) {
-        Ok(target) => Shown::Link(path.clone(), target),
-        Err(_no_link) => Shown::Tree(path.clone()),
+        Ok(target) => VisiblePath::Link(path.clone(), target),
+        Err(_no_link) => VisiblePath::Tree(path.clone()),
     };
     let hidden = HIDDEN.iter().map(PathBuf::from).filter(|path| path.exists());
-    paths.iter().map(shown).chain(hidden.map(Shown::Hidden)).collect()
+    paths.iter().map(shown).chain(hidden.map(VisiblePath::Hidden)).collect()
 }
 
-// === impl Running ===
+// === impl RunningCommand ===
 
-impl Running {
+impl RunningCommand {
     /// Holds it within its limits, before it has started anything.
     fn limit(&self) -> Result<(), SandboxError> {
         // Without an id it has ended already.
@@ -422,7 +426,7 @@ impl Running {
 
     /// Whether the kernel ended a part of it for want of memory.
     fn is_out_of_memory(&self) -> bool {
-        self.group.as_ref().is_some_and(Group::is_out_of_memory)
+        self.group.as_ref().is_some_and(CommandGroup::is_out_of_memory)
     }
 
     /// Asks all processes of the command to end, and ends those that do not.
@@ -469,7 +473,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // The child itself is killed by its own drop.
         if let Some(mark) = &self.mark {

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use crate::sandbox::{output::Stream, talk::Ears};
+use crate::sandbox::{dialogue::OutputListener, output::OutputStream};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 64 << 10;
@@ -60,15 +60,15 @@ impl Listening {
         &mut self,
         stdout: &mut (impl AsyncRead + Unpin),
         stderr: &mut (impl AsyncRead + Unpin),
-        ears: &mut Ears,
+        ears: &mut OutputListener,
     ) {
         if !ears.are_open() {
             return ears.open().await;
         }
         let [out, err] = &mut self.buffers;
         let (stream, at, bytes) = tokio::select! {
-            read = stdout.read(out), if !self.over[0] => (Stream::Stdout, 0, said(out, read)),
-            read = stderr.read(err), if !self.over[1] => (Stream::Stderr, 1, said(err, read)),
+            read = stdout.read(out), if !self.over[0] => (OutputStream::Stdout, 0, said(out, read)),
+            read = stderr.read(err), if !self.over[1] => (OutputStream::Stderr, 1, said(err, read)),
             else => return,
         };
         if bytes.is_empty() {

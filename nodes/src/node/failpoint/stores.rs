@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
     AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Page,
-    Record, RequestError, StoreError, Subscription, Waiting, Write,
+    Record, RequestError, StoreError, Subscription, WaitingInput, Write,
 };
 use clawnode_proto::{
     EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,
@@ -118,7 +118,7 @@ pub(super) enum Dies {
 
 /// A door with points in it.
 #[derive(Debug)]
-pub(super) struct Watched<T: ?Sized> {
+pub(super) struct WithFailpoints<T: ?Sized> {
     pub(super) inner: Arc<T>,
     pub(super) armed: Arc<Armed>,
 }
@@ -257,7 +257,7 @@ fn kinds(bytes: &[u8]) -> Vec<String> {
 }
 
 #[async_trait]
-impl Journal for Watched<dyn Journal> {
+impl Journal for WithFailpoints<dyn Journal> {
     async fn append(&self, entity: EntityId, expected: Position, write: Write) -> AppendAnswer {
         self.armed.chance("journal.append");
         let (kinds, rollup) = (kinds(&write.bytes), write.rollup);
@@ -312,7 +312,7 @@ impl Journal for Watched<dyn Journal> {
 }
 
 #[async_trait]
-impl Inbox for Watched<dyn Inbox> {
+impl Inbox for WithFailpoints<dyn Inbox> {
     async fn put(&self, input: &Input) -> Result<Position, StoreError> {
         self.armed.chance("inbox.put");
         self.armed.pass(Point::BeforePut);
@@ -340,7 +340,11 @@ impl Inbox for Watched<dyn Inbox> {
         Ok(position)
     }
 
-    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Waiting>, StoreError> {
+    async fn read(
+        &self,
+        entity: EntityId,
+        after: Position,
+    ) -> Result<Vec<WaitingInput>, StoreError> {
         self.armed.rarely("inbox.read");
         self.inner.read(entity, after).await
     }
@@ -365,22 +369,22 @@ impl Inbox for Watched<dyn Inbox> {
     ) -> Result<Box<dyn Consumer>, StoreError> {
         self.armed.rarely("inbox.consume");
         let inner = self.inner.consume(partition, rank).await?;
-        Ok(Box::new(WatchedConsumer { inner, armed: Arc::clone(&self.armed) }))
+        Ok(Box::new(FailpointConsumer { inner, armed: Arc::clone(&self.armed) }))
     }
 }
 
 /// A consumer whose deliveries have points in them.
-struct WatchedConsumer {
+struct FailpointConsumer {
     inner: Box<dyn Consumer>,
     armed: Arc<Armed>,
 }
 
 #[async_trait]
-impl Consumer for WatchedConsumer {
+impl Consumer for FailpointConsumer {
     async fn next(&mut self) -> Result<Delivery, StoreError> {
         self.armed.rarely("inbox.next");
         let delivery = self.inner.next().await?;
-        let handle = Watched { inner: delivery.handle, armed: Arc::clone(&self.armed) };
+        let handle = WithFailpoints { inner: delivery.handle, armed: Arc::clone(&self.armed) };
         Ok(Delivery { handle: Arc::new(handle), ..delivery })
     }
 
@@ -390,7 +394,7 @@ impl Consumer for WatchedConsumer {
 }
 
 #[async_trait]
-impl AckHandle for Watched<dyn AckHandle> {
+impl AckHandle for WithFailpoints<dyn AckHandle> {
     async fn ack(&self) -> Result<(), StoreError> {
         self.armed.rarely("ack");
         self.armed.pass(Point::BeforeAck);
@@ -408,7 +412,7 @@ impl AckHandle for Watched<dyn AckHandle> {
 }
 
 #[async_trait]
-impl Bus for Watched<dyn Bus> {
+impl Bus for WithFailpoints<dyn Bus> {
     async fn publish(
         &self,
         subject: String,

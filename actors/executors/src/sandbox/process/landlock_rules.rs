@@ -16,7 +16,7 @@ use rustix::fs::{FileType, fstat};
 use serde::{Deserialize, Serialize};
 
 use super::outlet::{OUTLET, Outlet};
-use crate::sandbox::spec::{ARTIFACTS, AgentFiles, Policy};
+use crate::sandbox::spec::{ARTIFACTS, AgentFiles, SandboxPolicy};
 
 /// What a kernel can keep of the wall, by the first version of Landlock that does; later ones are
 /// not asked for more, as nothing here was tried with it.
@@ -36,7 +36,7 @@ pub struct Strength(ABI);
 /// The wall of one command, as the paths are named in its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wall {
+pub(super) struct LandlockRules {
     strength: Strength,
     /// What may be read and run.
     read: Vec<PathBuf>,
@@ -98,14 +98,14 @@ impl From<Strength> for i32 {
     }
 }
 
-// === impl Wall ===
+// === impl LandlockRules ===
 
-impl Wall {
+impl LandlockRules {
     /// That of a command that is shown these paths.
     pub(super) fn new(
         strength: Strength,
         shown: &[PathBuf],
-        policy: &Policy,
+        policy: &SandboxPolicy,
         workspace: &str,
         outlet: Option<&Outlet>,
     ) -> Self {
@@ -186,15 +186,15 @@ mod tests {
         spec::{Network, User},
     };
 
-    fn wall(workspace: Option<AgentFiles>, outlet: Option<&Outlet>) -> Wall {
-        let policy = Policy {
+    fn wall(workspace: Option<AgentFiles>, outlet: Option<&Outlet>) -> LandlockRules {
+        let policy = SandboxPolicy {
             image: None,
             limits: ProcessOptions::default().limits(),
             network: Network::None,
             workspace,
             user: User::nobody(),
         };
-        Wall::new(Strength::FULL, &["/usr".into()], &policy, "/workspace", outlet)
+        LandlockRules::new(Strength::FULL, &["/usr".into()], &policy, "/workspace", outlet)
     }
 
     fn paths(paths: &[PathBuf]) -> Vec<&str> {
@@ -222,7 +222,7 @@ mod tests {
         let text = serde_json::to_string(&wall).unwrap();
         let wanted = r#"{"strength":6,"read":["/usr","/proc"],"write":["/tmp","/dev/shm"]}"#;
         assert_eq!(text, wanted);
-        assert_eq!(serde_json::from_str::<Wall>(&text).unwrap(), wall);
+        assert_eq!(serde_json::from_str::<LandlockRules>(&text).unwrap(), wall);
         for bad in [
             &text.replace(":6", ":0"),
             &text.replace(":6", ":99"),
@@ -230,7 +230,7 @@ mod tests {
             "{}",
             "",
         ] {
-            assert!(serde_json::from_str::<Wall>(bad).is_err(), "{bad}");
+            assert!(serde_json::from_str::<LandlockRules>(bad).is_err(), "{bad}");
         }
     }
 

@@ -10,9 +10,10 @@ use clawnode_proto::offline::{BackupView, ImportView, RepairView};
 use crate::{
     config::{Config, Loaded},
     node::{
-        backup, ground,
+        backup,
         import::{self, Import},
         offline::Directory,
+        storage,
     },
     start_error::StartError,
 };
@@ -34,7 +35,7 @@ pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, StartErr
     let report = looked
         .await
         .map_err(|error| StartError::failed("internal", error.to_string()))?
-        .map_err(|error| ground::refused(&error))?;
+        .map_err(|error| storage::refused(&error))?;
     let mut findings: Vec<String> = report
         .spans
         .iter()
@@ -88,7 +89,7 @@ pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, StartErr
     let to = format!("{nats} (prefix `{}`)", config.cluster.prefix);
     // Open, it is held shared: no node can start while it is read.
     let source = Directory::at(from.to_owned()).await?;
-    let target = ground::cluster(config).await?;
+    let target = storage::cluster(config).await?;
     #[cfg(feature = "test-util")]
     let target = crate::node::failpoint::arm(target, loaded.env())?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -111,6 +112,6 @@ pub async fn take_back(config: &Config) -> Result<Option<String>, StartError> {
     let moved = taken
         .await
         .map_err(|error| StartError::failed("internal", error.to_string()))?
-        .map_err(|error| ground::refused(&error))?;
+        .map_err(|error| storage::refused(&error))?;
     Ok(moved.map(|moved| moved.to))
 }

@@ -29,7 +29,7 @@ pub(super) enum Expiry {
 
 /// The bucket, the timers, and who pulls.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct SimKeyValues {
     values: BTreeMap<String, Entry>,
     /// Changes of values since they were asked for last; only kept if somebody asks.
     changes: Option<Vec<(String, Option<Entry>)>>,
@@ -42,9 +42,9 @@ pub(super) struct Shelf {
     parked: BTreeMap<Partition, BTreeSet<Position>>,
 }
 
-// === impl Shelf ===
+// === impl SimKeyValues ===
 
-impl Shelf {
+impl SimKeyValues {
     /// Whether to deliver now; parks the input if not.
     pub(super) fn is_wanted(&mut self, partition: Partition, position: Position) -> bool {
         let Some(wanted) = &mut self.wanted else { return true };

@@ -23,18 +23,18 @@ const FIRST_LOOK: Duration = Duration::from_millis(75);
 
 /// What was found, and who looks.
 #[derive(Clone, Debug, Default)]
-pub struct Looked(Arc<Inner>);
+pub struct OutOfServiceScan(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    found: Mutex<Found>,
+    found: Mutex<ScanResult>,
     looking: AtomicBool,
     done: Notify,
 }
 
 /// What was found, over all looks since the last one that began with the first session.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct ScanResult {
     /// When the last look ended; none has if absent.
     pub at: Option<Instant>,
     /// How many sessions were looked at in this round.
@@ -59,12 +59,12 @@ impl Drop for Looking {
     }
 }
 
-// === impl Looked ===
+// === impl OutOfServiceScan ===
 
-impl Looked {
+impl OutOfServiceScan {
     /// What is known now. If that is old, a further look is begun; only the first is waited for,
     /// and not for long.
-    pub async fn get(&self, sessions: &Sessions) -> Found {
+    pub async fn get(&self, sessions: &Sessions) -> ScanResult {
         let found = self.found();
         if found.at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
             return found;
@@ -81,7 +81,7 @@ impl Looked {
         self.found()
     }
 
-    fn found(&self) -> Found {
+    fn found(&self) -> ScanResult {
         self.0.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -101,9 +101,9 @@ async fn look(looking: Looking, sessions: Sessions) {
     }
 }
 
-// === impl Found ===
+// === impl ScanResult ===
 
-impl Found {
+impl ScanResult {
     /// Whether there are sessions that nobody has looked at yet.
     pub const fn is_partial(&self) -> bool {
         self.after.is_some()
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn looks_go_round_and_forget_what_is_back_in_service() {
-        let mut found = Found::default();
+        let mut found = ScanResult::default();
         found.take(2_000, &[id(1)], Some(id(5)));
         found.take(500, &[id(7)], None);
         assert_eq!((found.sessions, found.quarantined.len()), (2_500, 2));

@@ -33,7 +33,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{load::Gauges, standing::Standing};
+use super::{load::Gauges, status::NodeStatus};
 use crate::start_error::StartError;
 
 /// How long the others may take to answer a newcomer, once it has heard itself: they answer at
@@ -44,7 +44,7 @@ const LISTEN: Duration = Duration::from_millis(250);
 const ECHO: Duration = Duration::from_secs(2);
 
 /// Builds the process's heartbeat.
-pub type Saying = Arc<dyn Fn() -> Heartbeat + Send + Sync>;
+pub type HeartbeatSource = Arc<dyn Fn() -> Heartbeat + Send + Sync>;
 
 /// What a heartbeat is made of.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct HeartbeatParts {
     /// The MCP servers that it could run.
     pub hosts: BTreeSet<Capability>,
     /// Whether it takes work.
-    pub standing: Arc<Standing>,
+    pub node_status: Arc<NodeStatus>,
     /// How busy it is.
     pub gauges: Gauges,
     /// Where clients reach it, once it serves.
@@ -70,7 +70,7 @@ pub struct HeartbeatParts {
 }
 
 /// What the process says of itself, whenever it is asked.
-pub fn saying(parts: HeartbeatParts) -> Saying {
+pub fn heartbeat_source(parts: HeartbeatParts) -> HeartbeatSource {
     let HeartbeatParts {
         node,
         roles,
@@ -78,7 +78,7 @@ pub fn saying(parts: HeartbeatParts) -> Saying {
         agents,
         available,
         hosts,
-        standing,
+        node_status,
         gauges,
         reached,
     } = parts;
@@ -86,16 +86,16 @@ pub fn saying(parts: HeartbeatParts) -> Saying {
     let knows = context.kinds.events();
     let kinds: BTreeSet<Capability> =
         context.kinds.served().filter_map(|kind| kind.as_str().parse().ok()).collect();
-    let saying = move |available: &Available| Heartbeat {
+    let heartbeat_source = move |available: &Available| Heartbeat {
         process: context.process,
         node: node.clone(),
         version: context.version.to_string(),
         roles: roles.clone(),
         started,
-        draining: standing.draining(),
+        draining: node_status.draining(),
         entities: context.resident.load(Ordering::Relaxed),
         config: agents.digest(),
-        cordoned: standing.cordoned().load(Ordering::Relaxed),
+        cordoned: node_status.cordoned().load(Ordering::Relaxed),
         speaks: context.speaks,
         capabilities: &capabilities(&roles, &kinds, available) | &hosts,
         load: gauges.load(),
@@ -108,9 +108,9 @@ pub fn saying(parts: HeartbeatParts) -> Saying {
         url: reached.get().cloned(),
         providers: providers(&roles, available, &agents),
         time: None,
-        file: standing.file(),
+        file: node_status.file(),
     };
-    Arc::new(move || saying(&available.peek(Clone::clone)))
+    Arc::new(move || heartbeat_source(&available.peek(Clone::clone)))
 }
 
 /// How what a worker works with fares.
@@ -186,7 +186,7 @@ pub fn hides(env: &crate::config::Env) -> &'static [&'static str] {
 /// process writes, or the other way round.
 pub async fn join(
     substrate: &Substrate,
-    saying: &Saying,
+    heartbeat_source: &HeartbeatSource,
     clock: &ClusterClock,
 ) -> Result<(), StartError> {
     if !substrate.shared {
@@ -200,7 +200,7 @@ pub async fn join(
         }
     };
     // Without a role it takes no part yet.
-    let own = Heartbeat { roles: Vec::new(), time: Some(clock.machine()), ..saying() };
+    let own = Heartbeat { roles: Vec::new(), time: Some(clock.machine()), ..heartbeat_source() };
     say(substrate, &own).await;
     let mut until = Instant::now() + ECHO;
     while let Ok(Some(event)) = timeout_at(until, heard.next()).await {
@@ -240,8 +240,8 @@ fn unfit(own: &Heartbeat, other: &Heartbeat) -> StartError {
 /// all who are alive can read.
 pub async fn run(
     announcer: Announcer,
-    saying: Saying,
-    standing: Arc<Standing>,
+    heartbeat_source: HeartbeatSource,
+    node_status: Arc<NodeStatus>,
     agreed: Arc<AtomicU16>,
     mut members: watch::Receiver<Members>,
 ) {
@@ -250,10 +250,10 @@ pub async fn run(
             changed = members.changed() => if changed.is_err() {
                 return;
             },
-            () = standing.changed() => announcer.announce(),
+            () = node_status.changed() => announcer.announce(),
         }
         let alive = members.peek_seen(|members| members.alive.clone());
-        let own = saying();
+        let own = heartbeat_source();
         let version = common(own.speaks, &alive);
         if agreed.swap(version, Ordering::Relaxed) != version {
             info!(version, "inputs are written in the newest version that all nodes speak");
@@ -261,7 +261,7 @@ pub async fn run(
         let elder =
             alive.iter().find(|one| one.process < own.process && !one.speaks.overlaps(own.speaks));
         if let Some(elder) = elder {
-            standing.refuse(unfit(&own, elder));
+            node_status.refuse(unfit(&own, elder));
         }
     }
 }
@@ -273,9 +273,9 @@ fn common(own: VersionRange, alive: &[Heartbeat]) -> u16 {
 }
 
 /// The last word of a process: the others need not wait for its silence.
-pub async fn farewell(substrate: &Substrate, saying: &Saying) {
+pub async fn farewell(substrate: &Substrate, heartbeat_source: &HeartbeatSource) {
     if substrate.shared {
-        say(substrate, &Heartbeat { leaving: true, draining: true, ..saying() }).await;
+        say(substrate, &Heartbeat { leaving: true, draining: true, ..heartbeat_source() }).await;
     }
 }
 

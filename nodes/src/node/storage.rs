@@ -32,7 +32,7 @@ const ACK_WAIT: &str = "CLAWNODE_TEST_ACK_WAIT";
 
 /// What a node stands on.
 #[derive(Debug)]
-pub struct Ground {
+pub struct NodeStorage {
     /// The doors.
     pub substrate: Substrate,
     /// The local store's word on its own health; none on NATS.
@@ -56,7 +56,7 @@ pub async fn open(
     loaded: &Loaded,
     opening: Opening<'_>,
     clock: &Arc<dyn Clock>,
-) -> Result<Ground, StartError> {
+) -> Result<NodeStorage, StartError> {
     let config = &loaded.config;
     #[cfg(feature = "nats")]
     {
@@ -65,7 +65,7 @@ pub async fn open(
             // It holds this node's credential and token.
             local::keep_private(&config.node.data_dir);
             let substrate = nats(config, member, Some(opening.process), ack_wait(loaded)).await?;
-            return Ok(Ground { substrate, control: None });
+            return Ok(NodeStorage { substrate, control: None });
         }
     }
     #[cfg(not(feature = "nats"))]
@@ -87,7 +87,7 @@ pub async fn open(
     let (substrate, control) = opened
         .map_err(|error| StartError::failed("internal", error.to_string()))?
         .map_err(|error| refused(&error))?;
-    Ok(Ground { substrate, control: Some(control) })
+    Ok(NodeStorage { substrate, control: Some(control) })
 }
 
 /// So that a test of many deaths need not wait for each.

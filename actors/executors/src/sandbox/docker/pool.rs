@@ -7,8 +7,8 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{DockerOptions, labels::Found};
-use crate::sandbox::spec::Policy;
+use super::{DockerOptions, labels::FoundContainer};
+use crate::sandbox::spec::SandboxPolicy;
 
 /// Kinds of containers that are remembered; beyond it the one that was used longest ago goes.
 const KINDS: usize = 64;
@@ -21,8 +21,8 @@ pub(super) struct Container {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
-    kinds: HashMap<Policy, Kind>,
+pub(super) struct ContainerPool {
+    kinds: HashMap<SandboxPolicy, PoolKind>,
     /// In use or being made, by key, with the job that it is for.
     busy: HashMap<String, Option<String>>,
     /// To be removed, by the engine's id.
@@ -32,20 +32,25 @@ pub(super) struct Shelf {
 }
 
 #[derive(Debug)]
-struct Kind {
+struct PoolKind {
     ready: VecDeque<Container>,
     used: Instant,
 }
 
-// === impl Shelf ===
+// === impl ContainerPool ===
 
-impl Shelf {
+impl ContainerPool {
     /// One that stands ready; it is in use from now on.
-    pub(super) fn take(&mut self, policy: &Policy, job: &str, now: Instant) -> Option<Container> {
+    pub(super) fn take(
+        &mut self,
+        policy: &SandboxPolicy,
+        job: &str,
+        now: Instant,
+    ) -> Option<Container> {
         if !self.kinds.contains_key(policy) && self.kinds.len() >= KINDS {
             self.forget_oldest();
         }
-        let kind = self.kinds.entry(policy.clone()).or_insert_with(|| Kind::used(now));
+        let kind = self.kinds.entry(policy.clone()).or_insert_with(|| PoolKind::used(now));
         kind.used = now;
         let container = kind.ready.pop_front()?;
         self.busy.insert(container.key.clone(), Some(job.to_owned()));
@@ -61,7 +66,7 @@ impl Shelf {
     }
 
     /// One was made to stand ready.
-    pub(super) fn put(&mut self, policy: &Policy, container: Container) {
+    pub(super) fn put(&mut self, policy: &SandboxPolicy, container: Container) {
         self.busy.remove(&container.key);
         match self.kinds.get_mut(policy) {
             Some(kind) if !self.closed => kind.ready.push_back(container),
@@ -76,7 +81,7 @@ impl Shelf {
     }
 
     /// The kind of which one should be made to stand ready, if any.
-    pub(super) fn wanted(&self, options: &DockerOptions, now: Instant) -> Option<Policy> {
+    pub(super) fn wanted(&self, options: &DockerOptions, now: Instant) -> Option<SandboxPolicy> {
         let ready: usize = self.kinds.values().map(|kind| kind.ready.len()).sum();
         if self.closed || ready >= options.warm_total.get() {
             return None;
@@ -113,9 +118,9 @@ impl Shelf {
     /// this process runs now, and of this process if it does not know them.
     pub(super) fn judge(
         &mut self,
-        found: Vec<Found>,
-        is_mine: impl Fn(&Found) -> bool,
-        is_dead: impl Fn(&Found) -> bool,
+        found: Vec<FoundContainer>,
+        is_mine: impl Fn(&FoundContainer) -> bool,
+        is_dead: impl Fn(&FoundContainer) -> bool,
     ) {
         let jobs: BTreeSet<&String> = self.busy.values().flatten().collect();
         let ready: BTreeSet<&String> = self
@@ -156,9 +161,9 @@ impl Shelf {
     }
 }
 
-// === impl Kind ===
+// === impl PoolKind ===
 
-impl Kind {
+impl PoolKind {
     const fn used(now: Instant) -> Self {
         Self { ready: VecDeque::new(), used: now }
     }

@@ -11,7 +11,7 @@ use clawnode_proto::{
     tool::ToolUse,
 };
 
-use super::http::Fault;
+use super::http::AttemptFailure;
 
 /// Bytes of a call's id, and of its tool's name (256): far over any vendor's, and longer than a
 /// tool's name may be, so a name that was cut names no tool.
@@ -21,7 +21,7 @@ pub(super) const MOST: usize = REPLY_TOOLS + 1;
 
 /// What the tool calls of one reply have taken of what they may.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct ToolUseBounds {
     calls: usize,
     bytes: usize,
 }
@@ -36,9 +36,9 @@ pub(super) struct Growing {
     begun: bool,
 }
 
-// === impl Room ===
+// === impl ToolUseBounds ===
 
-impl Room {
+impl ToolUseBounds {
     /// How many calls there are.
     pub(super) fn calls(&self) -> usize {
         self.calls
@@ -123,18 +123,18 @@ fn kept(id: &str) -> &str {
 }
 
 /// Why a model stopped that made so many calls: some servers call it the end of the turn.
-pub(super) fn stop_with(calls: usize, stop: StopReason) -> Result<StopReason, Fault> {
+pub(super) fn stop_with(calls: usize, stop: StopReason) -> Result<StopReason, AttemptFailure> {
     match stop {
         StopReason::ToolUse if calls == 0 => {
-            Err(Fault::broken("the model waits for tool results, but called no tool"))
+            Err(AttemptFailure::broken("the model waits for tool results, but called no tool"))
         }
         StopReason::EndTurn if calls > 0 => Ok(StopReason::ToolUse),
         stop => Ok(stop),
     }
 }
 
-pub(super) fn unasked_tool() -> Fault {
-    Fault::broken("the model called a tool, but none was offered")
+pub(super) fn unasked_tool() -> AttemptFailure {
+    AttemptFailure::broken("the model called a tool, but none was offered")
 }
 
 #[cfg(test)]
@@ -143,14 +143,14 @@ mod tests {
 
     #[test]
     fn one_call_more_than_is_run_is_kept() {
-        let mut room = Room::default();
+        let mut room = ToolUseBounds::default();
         let kept = (0..100).filter_map(|_| room.open()).count();
         assert_eq!((kept, room.calls()), (REPLY_TOOLS + 1, REPLY_TOOLS + 1));
     }
 
     #[test]
     fn arguments_are_cut_for_good_and_at_a_character() {
-        let mut room = Room::default();
+        let mut room = ToolUseBounds::default();
         let (mut one, mut two) = (room.open().unwrap(), room.open().unwrap());
         room.argue(&mut one, &"a".repeat(TOOL_ARGUMENTS_BYTES - 3));
         room.argue(&mut two, "🦀");
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn names_and_ids_are_bounded() {
-        let mut room = Room::default();
+        let mut room = ToolUseBounds::default();
         let long = "é".repeat(200);
         let mut call = room.open().unwrap();
         for part in [&long, &long, "x"] {

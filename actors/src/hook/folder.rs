@@ -41,7 +41,7 @@ const ROOT: u32 = 0;
 
 /// A file in the folder, and what it is.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct HookFile {
     /// When it would be asked.
     pub point: HookPoint,
     /// Its file.
@@ -104,7 +104,7 @@ struct Marks {
 }
 
 /// All that is in the folder, by point and name; nothing if there is no folder.
-pub fn find(folder: &Path) -> Vec<Entry> {
+pub fn find(folder: &Path) -> Vec<HookFile> {
     let mut entries = Vec::new();
     for point in HookPoint::ALL {
         let folder = folder.join(point.as_str());
@@ -113,7 +113,7 @@ pub fn find(folder: &Path) -> Vec<Entry> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
                 let hook = Err(Refusal::Unreadable(error.to_string()));
-                entries.push(Entry { point, path: folder, hook });
+                entries.push(HookFile { point, path: folder, hook });
                 continue;
             }
         };
@@ -128,7 +128,7 @@ pub fn find(folder: &Path) -> Vec<Entry> {
             };
             count += 1;
             let hook = if count > HOOKS_PER_POINT { Err(Refusal::TooMany) } else { hook };
-            entries.push(Entry { point, path, hook });
+            entries.push(HookFile { point, path, hook });
         }
     }
     entries
@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn refusals(folder: &Path) -> Vec<String> {
-        let told = |it: Entry| it.hook.err().map(|refusal| refusal.to_string());
+        let told = |it: HookFile| it.hook.err().map(|refusal| refusal.to_string());
         find(folder).into_iter().filter_map(told).collect()
     }
 

@@ -8,7 +8,7 @@ pub(super) const NO_END: &str = "no end within";
 
 /// What people call a provider.
 #[derive(Clone, Debug)]
-pub(super) struct Named {
+pub(super) struct ProviderName {
     /// Its name in the configuration.
     pub(super) name: String,
     /// Where it is, without secrets.
@@ -17,9 +17,9 @@ pub(super) struct Named {
     pub(super) key_setting: String,
 }
 
-// === impl Named ===
+// === impl ProviderName ===
 
-impl Named {
+impl ProviderName {
     /// The failure of a call of `model`, with all of that.
     pub(super) fn explain(&self, mut failure: ModelFailure, model: &str) -> ModelFailure {
         let message = failure.message.trim_end().trim_end_matches('.');
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn explained(class: FailureClass, status: Option<u16>, message: &str) -> String {
-        let named = Named {
+        let named = ProviderName {
             name: "fake".to_owned(),
             url: "http://127.0.0.1:9/v1".to_owned(),
             key_setting: "FAKE_KEY".to_owned(),

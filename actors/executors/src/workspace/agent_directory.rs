@@ -33,24 +33,24 @@ pub(super) struct Root {
 
 /// The directory of one agent.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct AgentDirectory {
     dir: Dir,
     hard_links: bool,
-    owner: Option<Owner>,
+    owner: Option<FileOwner>,
     #[cfg(feature = "test-util")]
     text_paths: Option<super::planted::TextPaths>,
 }
 
 /// To whom files are given.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
+pub(super) struct FileOwner {
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
 
-// === impl Owner ===
+// === impl FileOwner ===
 
-impl Owner {
+impl FileOwner {
     /// Whose this directory is, where this process can give files away: what root writes for an
     /// agent is the agent's, whose commands run as the owner of its directory.
     fn of(dir: &Dir) -> io::Result<Option<Self>> {
@@ -76,7 +76,7 @@ impl Root {
     }
 
     #[cfg(feature = "test-util")]
-    pub(super) fn plant(&mut self, options: &WorkspaceOptions, planted: super::Planted) {
+    pub(super) fn plant(&mut self, options: &WorkspaceOptions, planted: super::WorkspaceBug) {
         let root = options.root.clone();
         self.text_paths = Some(super::planted::TextPaths { root, planted });
     }
@@ -87,14 +87,14 @@ impl Root {
     }
 
     /// The directory of this agent; made if it is not there yet.
-    pub(super) fn place(&self, agent: &AgentName) -> Result<Place, WorkspaceError> {
+    pub(super) fn place(&self, agent: &AgentName) -> Result<AgentDirectory, WorkspaceError> {
         let name = agent.as_str();
         // Names of agents may have dots in them, and two of those are not names of files.
         if matches!(name, "." | "..") {
             return Err(WorkspaceError::Agent(name.to_owned()));
         }
         match self.dir.create_dir(name) {
-            Ok(()) => Owner::of(&self.dir)
+            Ok(()) => FileOwner::of(&self.dir)
                 .and_then(|owner| give(&self.dir, Path::new(name), owner))
                 .map_err(WorkspaceError::Root)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -107,8 +107,8 @@ impl Root {
             return Err(WorkspaceError::Root(error));
         }
         let dir = self.dir.open_dir(name).map_err(WorkspaceError::Root)?;
-        Ok(Place {
-            owner: Owner::of(&dir).map_err(WorkspaceError::Root)?,
+        Ok(AgentDirectory {
+            owner: FileOwner::of(&dir).map_err(WorkspaceError::Root)?,
             dir,
             hard_links: self.hard_links,
             #[cfg(feature = "test-util")]
@@ -120,9 +120,9 @@ impl Root {
     }
 }
 
-// === impl Place ===
+// === impl AgentDirectory ===
 
-impl Place {
+impl AgentDirectory {
     /// Opens a regular file to be read, without ever waiting for one.
     pub(super) fn open_file(&self, path: &WorkspacePath) -> Result<(File, u64), WorkspaceError> {
         #[cfg(feature = "test-util")]
@@ -216,7 +216,7 @@ impl Place {
     }
 
     /// To whom files that are written here are given.
-    pub(super) const fn owner(&self) -> Option<Owner> {
+    pub(super) const fn owner(&self) -> Option<FileOwner> {
         self.owner
     }
 
@@ -227,11 +227,11 @@ impl Place {
 }
 
 /// Gives a directory that was just made to this owner.
-fn give(dir: &Dir, path: &Path, owner: Option<Owner>) -> io::Result<()> {
+fn give(dir: &Dir, path: &Path, owner: Option<FileOwner>) -> io::Result<()> {
     // By a handle, and only if it is a directory: somebody else may have put something there.
     let flags = i32::try_from(OFlags::DIRECTORY.bits()).unwrap_or_default();
     let made = dir.open_with(path, OpenOptions::new().read(true).custom_flags(flags))?;
-    if let Some(Owner { uid, gid }) = owner {
+    if let Some(FileOwner { uid, gid }) = owner {
         fchown(&made, Some(uid), Some(gid))?;
     }
     made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))

@@ -7,23 +7,23 @@ use std::sync::OnceLock;
 
 use tracing::{info, warn};
 
-use super::{Landlock, enter::Steps, wall::Strength};
+use super::{Landlock, enter::Steps, landlock_rules::Strength};
 use crate::sandbox::SandboxError;
 
 /// What a node knows of it.
 #[derive(Debug)]
-pub(super) struct Second {
+pub(super) struct SecondLayer {
     wanted: Landlock,
     steps: Option<Steps>,
     /// What the host has.
     host: Option<Strength>,
     /// What commands have, once that is known.
-    settled: OnceLock<Settled>,
+    settled: OnceLock<SettledConfinement>,
 }
 
 /// What a command shuts itself in with before it is the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shut {
+pub(super) struct Confinement {
     /// The second wall.
     pub(super) wall: Option<Strength>,
     /// The filter of system calls.
@@ -31,18 +31,18 @@ pub(super) struct Shut {
 }
 
 /// What stands around a command, and who puts it up; nothing where nobody does.
-pub(super) type Around<'a> = Option<(&'a Steps, Shut)>;
+pub(super) type Around<'a> = Option<(&'a Steps, Confinement)>;
 
 #[derive(Debug)]
-struct Settled {
-    shut: Option<Shut>,
+struct SettledConfinement {
+    shut: Option<Confinement>,
     /// Why it is not more.
     why: String,
 }
 
-// === impl Second ===
+// === impl SecondLayer ===
 
-impl Second {
+impl SecondLayer {
     pub(super) fn new(wanted: Landlock, steps: Option<Steps>) -> Self {
         let host = Strength::of_host();
         Self { wanted, steps, host, settled: OnceLock::new() }
@@ -54,7 +54,7 @@ impl Second {
             return Err(lack.to_owned());
         }
         let of = match self.settled.get() {
-            Some(Settled { shut, why }) => shut.and_then(|it| it.wall).ok_or(why),
+            Some(SettledConfinement { shut, why }) => shut.and_then(|it| it.wall).ok_or(why),
             None => return self.host.ok_or_else(String::new),
         };
         of.map_err(Clone::clone)
@@ -74,7 +74,7 @@ impl Second {
     pub(super) fn filter(&self) -> Result<(), String> {
         match (self.settled.get(), &self.steps) {
             (_, None) => Err("this process cannot apply it".to_owned()),
-            (Some(Settled { shut, why }), _) if !shut.is_some_and(|it| it.filter) => {
+            (Some(SettledConfinement { shut, why }), _) if !shut.is_some_and(|it| it.filter) => {
                 Err(why.clone())
             }
             _ => Ok(()),
@@ -98,24 +98,24 @@ impl Second {
         }
         let shut = match self.settled.get() {
             Some(settled) => settled.shut,
-            None => Some(Shut { wall: wall.ok(), filter: true }),
+            None => Some(Confinement { wall: wall.ok(), filter: true }),
         };
         Ok(self.steps.as_ref().zip(shut))
     }
 
     /// What there is to try if `shut` does not work, the most first; at last nothing.
-    pub(super) fn less(&self, shut: Shut) -> Vec<Around<'_>> {
-        let without_wall = shut.wall.map(|_| Shut { wall: None, ..shut });
-        let without_filter = shut.wall.map(|_| Shut { filter: false, ..shut });
+    pub(super) fn less(&self, shut: Confinement) -> Vec<Around<'_>> {
+        let without_wall = shut.wall.map(|_| Confinement { wall: None, ..shut });
+        let without_filter = shut.wall.map(|_| Confinement { filter: false, ..shut });
         let less = [without_wall, without_filter].into_iter().flatten();
         let less = less.map(|shut| self.steps.as_ref().zip(Some(shut)));
         less.chain([None]).collect()
     }
 
     /// It was seen to work.
-    pub(super) fn works(&self, shut: Shut) {
+    pub(super) fn works(&self, shut: Confinement) {
         let why = String::new();
-        if self.settled.set(Settled { shut: Some(shut), why }).is_ok() {
+        if self.settled.set(SettledConfinement { shut: Some(shut), why }).is_ok() {
             let landlock = shut.wall.map(|it| it.to_string());
             info!(landlock, filter = shut.filter, "commands are isolated in more than one layer");
         }
@@ -127,7 +127,7 @@ impl Second {
         if self.wanted == Landlock::Required && shut.is_none_or(|it| it.wall.is_none()) {
             return false;
         }
-        if self.settled.set(Settled { shut, why: why.to_owned() }).is_ok() {
+        if self.settled.set(SettledConfinement { shut, why: why.to_owned() }).is_ok() {
             warn!(why, ?shut, "commands run with less isolation than this kernel offers");
         }
         // Somebody else may have seen it work meanwhile.

@@ -9,7 +9,7 @@ use clawnode_proto::archive::LogStream;
 use clawnode_tool::RunSink;
 use tokio::sync::mpsc;
 
-use super::output::{Capture, Stream};
+use super::output::{Capture, OutputStream};
 
 /// Pieces that wait in one direction.
 const WAITING: usize = 8;
@@ -18,7 +18,7 @@ const WAITING: usize = 8;
 #[derive(Debug)]
 pub(super) struct Talk {
     /// What it says; closed once it has ended.
-    pub(super) heard: mpsc::Receiver<(Stream, Bytes)>,
+    pub(super) heard: mpsc::Receiver<(OutputStream, Bytes)>,
     /// What it is told, after its standard input.
     pub(super) tell: mpsc::Sender<Bytes>,
 }
@@ -26,22 +26,22 @@ pub(super) struct Talk {
 /// The end of whoever runs the command.
 #[derive(Debug)]
 pub(super) struct Wires {
-    heard: mpsc::Sender<(Stream, Bytes)>,
+    heard: mpsc::Sender<(OutputStream, Bytes)>,
     told: mpsc::Receiver<Bytes>,
 }
 
 /// Where what a command says goes.
 #[derive(Debug, Default)]
-pub(super) struct Ears {
+pub(super) struct OutputListener {
     capture: Capture,
-    wire: Option<Wire>,
+    wire: Option<CommandPipe>,
 }
 
 #[derive(Debug)]
-struct Wire {
-    heard: mpsc::Sender<(Stream, Bytes)>,
+struct CommandPipe {
+    heard: mpsc::Sender<(OutputStream, Bytes)>,
     /// What there was no room for yet.
-    waiting: Option<(Stream, Bytes)>,
+    waiting: Option<(OutputStream, Bytes)>,
     /// Where errors are told too; its output is for whoever talks with it alone.
     sink: RunSink,
 }
@@ -53,9 +53,9 @@ pub(super) fn talk() -> (Talk, Wires) {
     (Talk { heard, tell }, Wires { heard: says, told })
 }
 
-// === impl Ears ===
+// === impl OutputListener ===
 
-impl Ears {
+impl OutputListener {
     /// To be kept and told to `sink`, or to go to whoever talks with the command; and what that one
     /// tells it.
     pub(super) fn new(
@@ -66,7 +66,7 @@ impl Ears {
         let Some(Wires { heard, told }) = wires else {
             return (Self { capture, wire: None }, None);
         };
-        let wire = Some(Wire { heard, waiting: None, sink: sink.clone() });
+        let wire = Some(CommandPipe { heard, waiting: None, sink: sink.clone() });
         (Self { capture, wire }, Some(told))
     }
 
@@ -76,9 +76,9 @@ impl Ears {
     }
 
     /// Takes in what was said. What comes while they are not open is lost: the command has ended.
-    pub(super) fn add(&mut self, stream: Stream, bytes: &[u8]) {
+    pub(super) fn add(&mut self, stream: OutputStream, bytes: &[u8]) {
         let Some(wire) = &mut self.wire else { return self.capture.add(stream, bytes) };
-        if stream == Stream::Stderr {
+        if stream == OutputStream::Stderr {
             wire.sink.said(LogStream::Stderr, bytes);
         }
         let piece = (stream, Bytes::copy_from_slice(bytes));

@@ -21,7 +21,7 @@ pub(super) struct Item<L, T> {
     pub(super) loc: Loc,
     /// Whether anybody ever had it.
     pub(super) seen: bool,
-    state: State,
+    state: ItemState,
 }
 
 /// Something that is handed out.
@@ -34,7 +34,7 @@ pub(super) struct Popped<L, T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ItemState {
     /// Can be delivered.
     Ready,
     /// In somebody's hand, or put back, until then.
@@ -45,7 +45,7 @@ enum State {
 
 /// All that waits, in lanes `L`.
 #[derive(Debug)]
-pub(super) struct Hands<L, T> {
+pub(super) struct InFlightItems<L, T> {
     items: BTreeMap<Position, Item<L, T>>,
     ready: BTreeMap<L, BTreeSet<Position>>,
     deadlines: BTreeSet<(Instant, Position)>,
@@ -53,7 +53,7 @@ pub(super) struct Hands<L, T> {
     armed: Option<Instant>,
 }
 
-impl<L, T> Default for Hands<L, T> {
+impl<L, T> Default for InFlightItems<L, T> {
     fn default() -> Self {
         Self {
             items: BTreeMap::new(),
@@ -64,10 +64,10 @@ impl<L, T> Default for Hands<L, T> {
     }
 }
 
-impl<L: Ord + Clone, T: Clone> Hands<L, T> {
+impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
     /// Something new.
     pub(super) fn add(&mut self, lane: L, of: T, position: Position, loc: Loc, seen: bool) {
-        let item = Item { of, lane: lane.clone(), loc, seen, state: State::Ready };
+        let item = Item { of, lane: lane.clone(), loc, seen, state: ItemState::Ready };
         self.items.insert(position, item);
         self.set_ready(lane, position);
     }
@@ -108,8 +108,8 @@ impl<L: Ord + Clone, T: Clone> Hands<L, T> {
     /// Puts off the next delivery of something, if it is in a hand (or `always`).
     pub(super) fn put_off(&mut self, position: Position, until: Instant, always: bool) -> bool {
         match self.items.get(&position).map(|item| item.state) {
-            Some(State::Until(_)) => self.set_until(position, until),
-            Some(State::Ready) if always => self.set_until(position, until),
+            Some(ItemState::Until(_)) => self.set_until(position, until),
+            Some(ItemState::Ready) if always => self.set_until(position, until),
             _ => false,
         }
     }
@@ -118,7 +118,7 @@ impl<L: Ord + Clone, T: Clone> Hands<L, T> {
     pub(super) fn set_damaged(&mut self, position: Position) {
         self.unset(position);
         if let Some(item) = self.items.get_mut(&position) {
-            item.state = State::Damaged;
+            item.state = ItemState::Damaged;
         }
     }
 
@@ -130,7 +130,7 @@ impl<L: Ord + Clone, T: Clone> Hands<L, T> {
         {
             self.deadlines.pop_first();
             if let Some(item) = self.items.get_mut(&position) {
-                item.state = State::Ready;
+                item.state = ItemState::Ready;
                 let lane = item.lane.clone();
                 lanes.insert(lane.clone());
                 self.set_ready(lane, position);
@@ -164,7 +164,7 @@ impl<L: Ord + Clone, T: Clone> Hands<L, T> {
     fn set_until(&mut self, position: Position, until: Instant) -> bool {
         self.unset(position);
         let Some(item) = self.items.get_mut(&position) else { return false };
-        item.state = State::Until(until);
+        item.state = ItemState::Until(until);
         self.deadlines.insert((until, position));
         let wake = self.armed.is_none_or(|armed| until < armed);
         if wake {
@@ -177,7 +177,7 @@ impl<L: Ord + Clone, T: Clone> Hands<L, T> {
     fn unset(&mut self, position: Position) {
         let Some(item) = self.items.get(&position) else { return };
         match item.state {
-            State::Ready => {
+            ItemState::Ready => {
                 if let Some(ready) = self.ready.get_mut(&item.lane) {
                     ready.remove(&position);
                     if ready.is_empty() {
@@ -185,10 +185,10 @@ impl<L: Ord + Clone, T: Clone> Hands<L, T> {
                     }
                 }
             }
-            State::Until(at) => {
+            ItemState::Until(at) => {
                 self.deadlines.remove(&(at, position));
             }
-            State::Damaged => {}
+            ItemState::Damaged => {}
         }
     }
 }

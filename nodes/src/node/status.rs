@@ -31,7 +31,7 @@ use crate::{config::NodeOptions, start_error::StartError};
 
 /// What a process says of itself before it says anything else: shared by all its parts.
 #[derive(Debug)]
-pub struct Standing {
+pub struct NodeStatus {
     draining: AtomicBool,
     cordoned: Arc<AtomicBool>,
     /// The file that says so to whoever starts next under this node's name.
@@ -48,7 +48,7 @@ pub struct Standing {
     bucket: Arc<dyn Bucket>,
 }
 
-impl Standing {
+impl NodeStatus {
     /// A process that takes work until `stop`; none, if the node was cordoned before.
     pub fn new(
         stop: CancellationToken,
@@ -146,7 +146,7 @@ impl Standing {
 }
 
 #[async_trait]
-impl TakeOrders for Standing {
+impl TakeOrders for NodeStatus {
     async fn latch(&self, scope: LatchScope, wait: Duration) -> Option<(Position, u32)> {
         let position = match latch::look(&self.door, self.bucket.as_ref(), &scope).await {
             Ok(position) => position,
