@@ -14,7 +14,7 @@ use crate::StoreError;
 
 /// A value and where the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct BucketEntry {
     /// What to expect when changing it.
     pub position: Position,
     /// The value.
@@ -23,11 +23,11 @@ pub struct Entry {
 
 /// A change that a watcher sees: the latest state of a key, not each step to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct BucketChange {
     /// Which key.
     pub key: String,
     /// Its value now, or `None` if it is gone.
-    pub entry: Option<Entry>,
+    pub entry: Option<BucketEntry>,
 }
 
 /// Why a value was not changed.
@@ -48,7 +48,7 @@ pub enum BucketError {
 #[async_trait]
 pub trait Bucket: Send + Sync + std::fmt::Debug {
     /// The value of `key`, as the store's leader has it.
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError>;
+    async fn get(&self, key: &str) -> Result<Option<BucketEntry>, StoreError>;
 
     /// Sets `key` if it is at `expected` (0: absent); gone after `ttl` if given.
     async fn put(
@@ -63,12 +63,12 @@ pub trait Bucket: Send + Sync + std::fmt::Debug {
     async fn delete(&self, key: &str, expected: Position) -> Result<(), BucketError>;
 
     /// All keys that begin with `prefix`, with their values, in key order.
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError>;
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, BucketEntry)>, StoreError>;
 
     /// First every present key that begins with `prefix`, then every change. Ends only when the
     /// store is closed.
     async fn watch(
         &self,
         prefix: &str,
-    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError>;
+    ) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, StoreError>;
 }

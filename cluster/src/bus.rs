@@ -80,7 +80,7 @@ pub enum RequestError {
 
 /// What a bus knows of the connection that it hangs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attached {
+pub struct BusConnection {
     /// The server at its other end, as it calls itself; empty for a bus within the process.
     pub server: String,
     /// How many times that connection broke, was made anew, or was said to end.
@@ -110,7 +110,7 @@ pub trait Bus: Send + Sync + std::fmt::Debug {
     ) -> Result<Bytes, RequestError>;
 
     /// The connection that it hangs on now.
-    fn attached(&self) -> Attached;
+    fn attached(&self) -> BusConnection;
 
     /// Processes of which a server says that their connection has ended, if servers tell.
     fn partings(&self) -> Option<broadcast::Receiver<ProcessId>>;

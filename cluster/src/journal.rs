@@ -35,7 +35,7 @@ pub const PAGE_BYTES: usize = 8 << 20;
 
 /// A page of the records of all journals; see [`Journal::follow`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct FeedPage {
     /// Records with their entities, by position.
     pub records: Vec<(EntityId, Record)>,
     /// Up to here the reader has seen every record that is still stored. The next page follows it.
@@ -79,7 +79,7 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     /// record that a snapshot replaced before it was read here is not seen: the snapshot is, and its
     /// archive has the record. A page has [`PAGE_BYTES`] at most, or one record. One that ends at
     /// `after` says that there are no more for now; one without records may end behind it.
-    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError>;
+    async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError>;
 
     /// A position behind which [`follow`](Self::follow) has every record that is stored from now on.
     async fn end(&self) -> Result<Position, StoreError>;

@@ -28,14 +28,14 @@ pub mod substrate;
 pub mod timers;
 
 pub use blobs::Blobs;
-pub use bucket::{Bucket, BucketError, Change, Entry};
-pub use bus::{Attached, Bus, BusEvent, BusMessage, INBOX, RequestError, Subscription};
+pub use bucket::{Bucket, BucketChange, BucketEntry, BucketError};
+pub use bus::{Bus, BusConnection, BusEvent, BusMessage, INBOX, RequestError, Subscription};
 pub use clock::{Backoff, Clock, SystemClock};
 pub use error::StoreError;
 pub use feed::Feed;
 pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, WaitingInput};
 pub use jobs::{JOB_RANK_MAX, JobConsumer, JobDelivery, Jobs};
-pub use journal::{AppendAnswer, Journal, PAGE_BYTES, Page, Record, Write};
+pub use journal::{AppendAnswer, FeedPage, Journal, PAGE_BYTES, Record, Write};
 pub use peek::{Peek, PeekSeen};
 pub use substrate::{Health, Lost, Substrate, Warning};
 pub use timers::{OVERDUE_LOOKS, Overdue, Timer, Timers};

@@ -12,15 +12,15 @@ use crate::{
     node::{
         backup,
         import::{self, Import},
-        offline::Directory,
+        offline::DataDirectory,
         storage,
     },
     start_error::StartError,
 };
 
 /// Opens the data directory for reading, where no node runs.
-pub async fn open_read_only(config: &Config) -> Result<Directory, StartError> {
-    Directory::open(config).await
+pub async fn open_read_only(config: &Config) -> Result<DataDirectory, StartError> {
+    DataDirectory::open(config).await
 }
 
 /// Looks for damage in the data directory, and repairs it if `apply`.
@@ -61,7 +61,7 @@ pub async fn repair(config: &Config, apply: bool) -> Result<RepairView, StartErr
 /// Writes the data directory to `file`, which must not exist.
 pub async fn backup(config: &Config, file: &Path) -> Result<BackupView, StartError> {
     // Open, it is held shared: no node can start while it is read.
-    let directory = Directory::open(config).await?;
+    let directory = DataDirectory::open(config).await?;
     let sessions = directory.all().await?.len() as u64;
     let (dir, file) = (config.node.data_dir.clone(), file.to_owned());
     tokio::task::spawn_blocking(move || backup::write(&dir, &file, sessions))
@@ -75,7 +75,7 @@ pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, StartEr
     let bytes = tokio::task::spawn_blocking(move || backup::read(&from, &dir))
         .await
         .map_err(|error| StartError::failed("internal", error.to_string()))??;
-    let sessions = Directory::open(config).await?.all().await?.len() as u64;
+    let sessions = DataDirectory::open(config).await?.all().await?.len() as u64;
     Ok(BackupView { file: file.display().to_string(), bytes, sessions })
 }
 
@@ -88,7 +88,7 @@ pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, StartErr
     };
     let to = format!("{nats} (prefix `{}`)", config.cluster.prefix);
     // Open, it is held shared: no node can start while it is read.
-    let source = Directory::at(from.to_owned()).await?;
+    let source = DataDirectory::at(from.to_owned()).await?;
     let target = storage::cluster(config).await?;
     #[cfg(feature = "test-util")]
     let target = crate::node::failpoint::arm(target, loaded.env())?;

@@ -52,7 +52,7 @@ struct WatchdogStop {
 
 /// How long there was no progress.
 #[derive(Debug, Default)]
-struct Stall {
+struct RuntimeStall {
     stalled: Duration,
 }
 
@@ -97,7 +97,7 @@ impl WatchdogStop {
 }
 
 fn watch(handle: &Handle, stop: &WatchdogStop, exit_code: i32) {
-    let mut stall = Stall::default();
+    let mut stall = RuntimeStall::default();
     let ended = Arc::new(AtomicBool::new(true));
     let mut seen = Instant::now();
     loop {
@@ -127,9 +127,9 @@ fn watch(handle: &Handle, stop: &WatchdogStop, exit_code: i32) {
     }
 }
 
-// === impl Stall ===
+// === impl RuntimeStall ===
 
-impl Stall {
+impl RuntimeStall {
     /// A look, `elapsed` after the one before.
     fn look(&mut self, elapsed: Duration, progressed: bool) -> ProgressCheck {
         if elapsed >= FROZEN {
@@ -225,14 +225,14 @@ mod tests {
 
     #[test]
     fn only_time_in_which_the_watchdog_ran_counts() {
-        let mut stall = Stall::default();
+        let mut stall = RuntimeStall::default();
         let beats = LIMIT.as_millis() / BEAT.as_millis();
         for _ in 1..beats {
             assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine);
         }
         assert_eq!(stall.look(BEAT, false), ProgressCheck::Hangs);
 
-        let mut stall = Stall::default();
+        let mut stall = RuntimeStall::default();
         for _ in 1..beats {
             assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine);
         }

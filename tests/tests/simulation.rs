@@ -12,7 +12,7 @@
 )]
 
 use clawnode_kernel::Planted;
-use clawnode_simulator::{Failure, Report, SimOptions, run};
+use clawnode_simulator::{RunFailure, RunReport, SimOptions, run};
 
 /// Seeds of each of the tests that run in parallel.
 const SEEDS: u64 = 500;
@@ -22,16 +22,16 @@ const LARGE: u64 = 80;
 const SESSIONS: usize = 10_000;
 const SESSIONS_SOAK: usize = 1_000_000;
 
-fn one(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
+fn one(seed: u64, planted: Planted) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions { seed, planted, ..SimOptions::default() })
 }
 
 /// Runs the seed again with its trace, and fails with its end.
-fn replay(seed: u64, planted: Planted) -> Report {
+fn replay(seed: u64, planted: Planted) -> RunReport {
     traced(&SimOptions { seed, planted, trace: true, ..SimOptions::default() })
 }
 
-fn traced(options: &SimOptions) -> Report {
+fn traced(options: &SimOptions) -> RunReport {
     match run(options) {
         Ok(report) => report,
         Err(failure) => panic!("{failure}"),
@@ -91,7 +91,7 @@ fn sim_hooks() {
     }
 }
 
-fn hooked(seed: u64, planted: Planted) -> Result<Report, Box<Failure>> {
+fn hooked(seed: u64, planted: Planted) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions {
         seed,
         planted,
@@ -121,7 +121,7 @@ fn sim_large() {
     println!("{turns} turns");
 }
 
-fn large(seed: u64, planted: Planted) -> Report {
+fn large(seed: u64, planted: Planted) -> RunReport {
     traced(&large_options(seed, planted))
 }
 
@@ -190,7 +190,7 @@ fn number(name: &str) -> Option<u64> {
 /// So many sessions with skewed keys: an hour of virtual time in which a third of the nodes are
 /// lost, the bus loses its leader every ten minutes, 1 % of requests take effect after they failed
 /// for their sender and 20 % of reads show the past.
-fn at_scale(seed: u64, sessions: usize, planted: Planted) -> Result<Report, Box<Failure>> {
+fn at_scale(seed: u64, sessions: usize, planted: Planted) -> Result<RunReport, Box<RunFailure>> {
     let began = std::time::Instant::now();
     let ran = run(&SimOptions { seed, planted, sessions: Some(sessions), ..SimOptions::default() });
     println!("seed {seed}, {sessions} sessions, {:?}: {ran:?}", began.elapsed());

@@ -16,11 +16,11 @@ use clawnode_proto::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    Violation,
+    JudgeViolation,
     violation::{encoded, of_fold},
 };
 
-pub(super) type Checked = Result<(), Violation>;
+pub(super) type Checked = Result<(), JudgeViolation>;
 /// Reads an archive.
 type Archived<'a> = &'a mut dyn FnMut(Digest) -> Option<Loaded>;
 
@@ -72,7 +72,7 @@ pub(super) trait Booked: EntityKind + Sized {
 }
 
 /// A book, whatever its kind.
-pub(super) trait Kept {
+pub(super) trait AnyBook {
     /// A record was added.
     fn adds(&mut self, record: &Record) -> Checked;
     /// A record replaced all before it: a snapshot, or a tombstone.
@@ -98,7 +98,7 @@ pub(super) trait Kept {
     fn at_the_end(&self) -> Checked;
 }
 
-impl<K: Booked> Kept for Book<K> {
+impl<K: Booked> AnyBook for Book<K> {
     fn adds(&mut self, record: &Record) -> Checked {
         self.position = record.position;
         self.appended(record)
@@ -122,7 +122,7 @@ impl<K: Booked> Kept for Book<K> {
         }
         if !self.journaled.contains_key(&input) {
             let text = format!("`{input}` left the inbox, but the journal has it not");
-            return Err(Violation::new("I4", text));
+            return Err(JudgeViolation::new("I4", text));
         }
         self.anchored()
     }
@@ -137,14 +137,14 @@ impl<K: Booked> Kept for Book<K> {
             "`{}` is not at rest, and `{:?}`, which was journaled last, left the inbox",
             self.entity.id, newest
         );
-        Err(Violation::new("I4", text))
+        Err(JudgeViolation::new("I4", text))
     }
 
     fn is_rightly_out(&self, planned: bool) -> Checked {
         match &self.entity.core.service {
             Service::Quarantined { reason } if !planned && !self.damaged => {
                 let text = format!("`{}` is harmless and out of service: {reason}", self.entity.id);
-                Err(Violation::new("OUT-1", text))
+                Err(JudgeViolation::new("OUT-1", text))
             }
             _ => Ok(()),
         }
@@ -222,7 +222,7 @@ impl<K: Booked> Book<K> {
 
     fn appended(&mut self, record: &Record) -> Checked {
         let events = decode_record(&record.bytes)
-            .map_err(|error| Violation::new("I1", error.to_string()))?;
+            .map_err(|error| JudgeViolation::new("I1", error.to_string()))?;
         for sealed in &events {
             let parked = self.entity.core.parked.clone();
             match self.entity.apply(sealed) {
@@ -242,7 +242,7 @@ impl<K: Booked> Book<K> {
     fn served(&mut self, parked: &[Input]) -> Checked {
         for input in parked.iter().filter(|one| one.order.is_none()) {
             let body = codec::decode(&input.body)
-                .map_err(|error| Violation::new("I1", error.to_string()))?;
+                .map_err(|error| JudgeViolation::new("I1", error.to_string()))?;
             self.journaled.insert(input.id, Some(body));
         }
         Ok(())
@@ -263,7 +263,10 @@ impl<K: Booked> Book<K> {
             let record = loaded.records.first();
             let events = record.map(|record| decode_record(&record.bytes));
             let Some(Ok(events)) = events else {
-                return Err(Violation::new("I1", "a snapshot that is not readable".to_owned()));
+                return Err(JudgeViolation::new(
+                    "I1",
+                    "a snapshot that is not readable".to_owned(),
+                ));
             };
             if let Some(Ok(Some(KernelEvent::Snapshot(snapshot)))) =
                 events.first().map(Sealed::event)
@@ -272,7 +275,7 @@ impl<K: Booked> Book<K> {
                 let core = Core::of(id, &archive, &|_| true).map_err(|error| of_fold(&error))?;
                 if core.tail != snapshot.tail {
                     let text = format!("the archive of `{id}` is not all that it replaced");
-                    return Err(Violation::new("I1", text));
+                    return Err(JudgeViolation::new("I1", text));
                 }
             }
             for sealed in &events {
@@ -283,7 +286,7 @@ impl<K: Booked> Book<K> {
                     "the snapshot of `{id}` is not what its events add up to ({} bytes)",
                     expected.len()
                 );
-                return Err(Violation::new("I1", text));
+                return Err(JudgeViolation::new("I1", text));
             }
         }
         self.entity = folded;
@@ -309,7 +312,7 @@ impl<K: Booked> Book<K> {
 
     /// Counts what may happen only once.
     fn note(&mut self, sealed: &Sealed) -> Checked {
-        let damaged = |error: CodecError| Violation::new("I1", error.to_string());
+        let damaged = |error: CodecError| JudgeViolation::new("I1", error.to_string());
         match sealed.event::<KernelEvent>().map_err(damaged)? {
             Some(
                 KernelEvent::Accepted(Accepted { input: order @ Input { order: Some(_), .. } })
@@ -338,7 +341,7 @@ impl<K: Booked> Book<K> {
                 K::again(&mut self.own, input);
                 Ok(())
             }
-            Some(_) => Err(Violation::new("D1", format!("`{input}` is in the journal twice"))),
+            Some(_) => Err(JudgeViolation::new("D1", format!("`{input}` is in the journal twice"))),
         }
     }
 }

@@ -12,10 +12,10 @@ use clawnode_sim::Faults;
 use rand::Rng;
 
 use super::{
-    CLIENTS, FATE, Sim, Violation,
+    CLIENTS, FATE, JudgeViolation, Sim,
     jobs::JobHands,
-    kinds::Told,
-    process::{Note, Process},
+    kinds::MachineMessage,
+    process::{PlannedNote, SimProcess},
 };
 
 /// A process that says nothing for this long is held dead, in milliseconds.
@@ -44,77 +44,77 @@ impl Sim {
         self.poisoned = self.clients.first().map(|client| client.input.entity);
         self.ledger.poisoned = self.poisoned.filter(|_| self.plan.poison.is_some());
         for (at, client) in self.clients.iter().enumerate() {
-            self.world.later(CLIENTS, client.after, Note::Send(at));
+            self.world.later(CLIENTS, client.after, PlannedNote::Send(at));
         }
         self.begin_scale();
         let first = self.plan.fate_every / 2;
-        self.world.later(FATE, first, Note::Fate);
-        self.world.later(FATE, self.plan.ends(), Note::Calm);
+        self.world.later(FATE, first, PlannedNote::Fate);
+        self.world.later(FATE, self.plan.ends(), PlannedNote::Calm);
         self.begin_pause();
         if self.plan.is_operated() {
-            self.world.later(FATE, self.plan.busy / 3, Note::Operate);
+            self.world.later(FATE, self.plan.busy / 3, PlannedNote::Operate);
         }
     }
 
-    pub(super) fn fate(&mut self, note: &Note) -> Result<(), Violation> {
+    pub(super) fn fate(&mut self, note: &PlannedNote) -> Result<(), JudgeViolation> {
         match note {
-            Note::Fate => {
+            PlannedNote::Fate => {
                 if self.calm {
                     return Ok(());
                 }
                 if let Some(rest) = self.rests_for() {
-                    self.world.later(FATE, rest, Note::Fate);
+                    self.world.later(FATE, rest, PlannedNote::Fate);
                     return Ok(());
                 }
                 let after = self.world.rng.random_range(1..self.plan.fate_every * 2);
-                self.world.later(FATE, after, Note::Fate);
+                self.world.later(FATE, after, PlannedNote::Fate);
                 self.befall()
             }
-            Note::Spawn => {
+            PlannedNote::Spawn => {
                 self.spawn();
                 Ok(())
             }
-            Note::Declare(process, dead) => {
+            PlannedNote::Declare(process, dead) => {
                 self.declare(*process, *dead);
                 Ok(())
             }
-            Note::Thaw(process) => {
+            PlannedNote::Thaw(process) => {
                 self.remark(*process, || "thaws".to_owned());
                 self.judge.befalls(self.world.now().0, *process);
                 self.world.thaw(*process);
                 Ok(())
             }
-            Note::Calm => {
+            PlannedNote::Calm => {
                 self.remark(FATE, || "faults stop".to_owned());
                 self.calm = true;
                 self.world.faults = Faults::none();
-                self.world.later(FATE, 1_000, Note::Watch);
+                self.world.later(FATE, 1_000, PlannedNote::Watch);
                 Ok(())
             }
-            Note::Returns => {
+            PlannedNote::Returns => {
                 self.returns();
                 Ok(())
             }
-            Note::LoseNodes => self.lose_nodes(),
-            Note::LoseLeader => {
+            PlannedNote::LoseNodes => self.lose_nodes(),
+            PlannedNote::LoseLeader => {
                 self.lose_leader();
                 Ok(())
             }
-            Note::LeaderSettles => {
+            PlannedNote::LeaderSettles => {
                 self.leader_settles();
                 Ok(())
             }
-            Note::Operate => {
+            PlannedNote::Operate => {
                 self.operate();
                 Ok(())
             }
-            Note::Watch => self.watch(),
+            PlannedNote::Watch => self.watch(),
             _ => Ok(()),
         }
     }
 
     /// Ends the run once all is quiet; complains if that takes too long.
-    fn watch(&mut self) -> Result<(), Violation> {
+    fn watch(&mut self) -> Result<(), JudgeViolation> {
         let waits = !self.world.inboxes_empty();
         let answered = self.clients.iter().all(|client| client.answered);
         let unfinished = || self.ledger.unfinished().or_else(|| self.out_of_service());
@@ -136,19 +136,19 @@ impl Sim {
                 if answered { "something waits in the inbox" } else { "a sender is not answered" }
                     .to_owned()
             });
-            return Err(Violation::new("E1", text));
+            return Err(JudgeViolation::new("E1", text));
         }
-        self.world.later(FATE, 1_000, Note::Watch);
+        self.world.later(FATE, 1_000, PlannedNote::Watch);
         Ok(())
     }
 
     /// R1: a driver keeps only the handles that its machines will answer to.
-    fn nothing_leaks(&self) -> Result<(), Violation> {
+    fn nothing_leaks(&self) -> Result<(), JudgeViolation> {
         for (id, process) in &self.processes {
             let known: usize = process.partitions.iter().map(Partition::handles).sum();
             if process.handles.len() > known {
                 let text = format!("`{id}` keeps {} handles of {known}", process.handles.len());
-                return Err(Violation::new("R1", text));
+                return Err(JudgeViolation::new("R1", text));
             }
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Sim {
             partition
         };
         let partitions = (0..self.plan.partitions).map(|_| partition()).collect();
-        let process = Process {
+        let process = SimProcess {
             skew,
             partitions,
             actors: BTreeMap::new(),
@@ -192,7 +192,7 @@ impl Sim {
         self.world.start(id, true);
         self.pull_jobs(id);
         let tick = self.world.rng.random_range(1..1_000);
-        self.world.later(id, tick, Note::Tick);
+        self.world.later(id, tick, PlannedNote::Tick);
         for partition in 0..self.plan.partitions {
             let dead = partition::In::Dead(self.dead.clone());
             self.mail_dispatcher(id, partition, dead);
@@ -203,7 +203,7 @@ impl Sim {
         }
     }
 
-    fn befall(&mut self) -> Result<(), Violation> {
+    fn befall(&mut self) -> Result<(), JudgeViolation> {
         let living: Vec<ProcessId> = self.processes.keys().copied().collect();
         let Some(&one) = living.get(self.world.rng.random_range(0..living.len().max(1))) else {
             return Ok(());
@@ -247,24 +247,24 @@ impl Sim {
             }
             _ => {
                 let after = self.world.rng.random_range(1_000..10_000);
-                self.world.later(FATE, after, Note::Declare(one, false));
+                self.world.later(FATE, after, PlannedNote::Declare(one, false));
                 self.declare(one, true);
             }
         }
         Ok(())
     }
 
-    fn kill(&mut self, process: ProcessId) -> Result<(), Violation> {
+    fn kill(&mut self, process: ProcessId) -> Result<(), JudgeViolation> {
         self.lose(process)?;
         let down = self.world.rng.random_range(100..8_000);
-        self.world.later(FATE, down, Note::Spawn);
+        self.world.later(FATE, down, PlannedNote::Spawn);
         let noticed = self.world.rng.random_range(500..=SILENT);
-        self.world.later(FATE, noticed, Note::Declare(process, true));
+        self.world.later(FATE, noticed, PlannedNote::Declare(process, true));
         Ok(())
     }
 
     /// A process is gone for good.
-    pub(super) fn lose(&mut self, process: ProcessId) -> Result<(), Violation> {
+    pub(super) fn lose(&mut self, process: ProcessId) -> Result<(), JudgeViolation> {
         self.remark(process, || "dies".to_owned());
         self.judge.befalls(self.world.now().0, process);
         self.world.kill(process);
@@ -285,10 +285,10 @@ impl Sim {
         self.remark(process, || format!("freezes for {millis} ms"));
         self.judge.befalls(self.world.now().0, process);
         self.world.freeze(process);
-        self.world.later(FATE, millis, Note::Thaw(process));
+        self.world.later(FATE, millis, PlannedNote::Thaw(process));
         if millis > SILENT {
-            self.world.later(FATE, SILENT, Note::Declare(process, true));
-            self.world.later(FATE, millis + 1_000, Note::Declare(process, false));
+            self.world.later(FATE, SILENT, PlannedNote::Declare(process, true));
+            self.world.later(FATE, millis + 1_000, PlannedNote::Declare(process, false));
         }
     }
 
@@ -313,16 +313,16 @@ impl Sim {
         }
     }
 
-    fn drain(&mut self, one: ProcessId) -> Result<(), Violation> {
+    fn drain(&mut self, one: ProcessId) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&one) else { return Ok(()) };
         if std::mem::replace(&mut process.draining, true) {
             return Ok(());
         }
         self.remark(one, || "is drained".to_owned());
         self.world.stop_pulling(one);
-        self.world.later(one, DRAIN_GRACE, Note::GiveUp);
-        self.world.later(FATE, DRAIN_GRACE, Note::Spawn);
-        self.tell_all(one, || Told::Drain)?;
+        self.world.later(one, DRAIN_GRACE, PlannedNote::GiveUp);
+        self.world.later(FATE, DRAIN_GRACE, PlannedNote::Spawn);
+        self.tell_all(one, || MachineMessage::Drain)?;
         for partition in 0..self.plan.partitions {
             self.dispatch(one, partition, partition::In::Drain)?;
         }

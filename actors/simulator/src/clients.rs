@@ -5,28 +5,28 @@ use clawnode_proto::{
     IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute, session::SessionInput,
     tool::ToolSpec,
 };
-use clawnode_sim::{Reply, Request};
+use clawnode_sim::{StoreReply, StoreRequest};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
     CLIENTS, Sim,
-    plan::Plan,
-    process::{Note, Op},
+    plan::SeedPlan,
+    process::{PendingOp, PlannedNote},
     tools::specs,
 };
 
 /// One input and when it is sent first.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct SimClient {
     pub(super) after: u64,
     pub(super) input: Input,
     pub(super) answered: bool,
 }
 
-impl Client {
+impl SimClient {
     /// What the plan's clients send.
-    pub(super) fn all(plan: &Plan) -> Vec<Self> {
+    pub(super) fn all(plan: &SeedPlan) -> Vec<Self> {
         let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x00c1_1e47);
         let mut sizes = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x517e_0f17);
         let mut clients: Vec<Self> = Vec::new();
@@ -93,12 +93,12 @@ impl Sim {
         if it.input.kind != Counter::KIND {
             self.judge.sends(&it.input);
         }
-        let ticket = self.world.submit(CLIENTS, Request::Put(it.input.clone()));
-        self.expect(CLIENTS, ticket, Op::Put(client));
+        let ticket = self.world.submit(CLIENTS, StoreRequest::Put(it.input.clone()));
+        self.expect(CLIENTS, ticket, PendingOp::Put(client));
     }
 
-    pub(super) fn sent(&mut self, client: usize, reply: &Reply) {
-        if let Reply::Put(_) = reply
+    pub(super) fn sent(&mut self, client: usize, reply: &StoreReply) {
+        if let StoreReply::Put(_) = reply
             && let Some(it) = self.clients.get_mut(client)
         {
             it.answered = true;
@@ -106,6 +106,6 @@ impl Sim {
             return;
         }
         let after = self.world.rng.random_range(200..3_000);
-        self.world.later(CLIENTS, after, Note::Send(client));
+        self.world.later(CLIENTS, after, PlannedNote::Send(client));
     }
 }

@@ -11,11 +11,11 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    Violation,
-    book::{Book, Booked, Checked, Kept as _},
-    clients::Client,
+    JudgeViolation,
+    book::{AnyBook as _, Book, Booked, Checked},
+    clients::SimClient,
     ledger::Ledger,
-    plan::Plan,
+    plan::SeedPlan,
 };
 
 /// How long after it is sent a number is added by a timer, at most, in milliseconds.
@@ -25,14 +25,14 @@ const MOST: u64 = 1_000;
 
 /// What happened to a counter.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct CounterHistory {
     /// The total that was said last.
     total: u64,
 }
 
-impl Client {
+impl SimClient {
     /// What the clients of counters send.
-    pub(super) fn of_counters(plan: &Plan, started: u64) -> Vec<Self> {
+    pub(super) fn of_counters(plan: &SeedPlan, started: u64) -> Vec<Self> {
         let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x00c0_0737);
         let mut clients = Vec::new();
         for counter in 0..plan.counters {
@@ -64,29 +64,29 @@ impl Client {
 }
 
 /// The counters of a plan.
-pub(super) fn entities(plan: &Plan) -> impl Iterator<Item = EntityId> {
+pub(super) fn entities(plan: &SeedPlan) -> impl Iterator<Item = EntityId> {
     (0..plan.counters).map(|counter| EntityId::derive(Counter::KIND, &format!("counter{counter}")))
 }
 
 impl Booked for Counter {
     type Body = CounterInput;
-    type Own = Said;
+    type Own = CounterHistory;
 
-    fn note(own: &mut Said, _: &Head, event: CounterEvent) -> Checked {
+    fn note(own: &mut CounterHistory, _: &Head, event: CounterEvent) -> Checked {
         let CounterEvent::Counted(counted) = event;
         own.total = counted.total;
         Ok(())
     }
 
-    fn is_told(_: &Said, _: TurnId) -> bool {
+    fn is_told(_: &CounterHistory, _: TurnId) -> bool {
         true
     }
 
-    fn forget(_: &mut Said) {}
+    fn forget(_: &mut CounterHistory) {}
 
-    fn told_by_deletion(_: &mut Said) {}
+    fn told_by_deletion(_: &mut CounterHistory) {}
 
-    fn again(_: &mut Said, _: InputId) {}
+    fn again(_: &mut CounterHistory, _: InputId) {}
 
     fn unfinished(book: &Book<Self>, input: InputId, body: &CounterInput) -> Option<String> {
         match body {
@@ -123,7 +123,7 @@ impl Ledger {
             }
             if book.own.total != sum {
                 let text = format!("`{id}` says {}, and was told {sum}", book.own.total);
-                return Err(Violation::new("SUM-1", text));
+                return Err(JudgeViolation::new("SUM-1", text));
             }
         }
         Ok(())

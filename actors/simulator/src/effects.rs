@@ -19,11 +19,11 @@ use clawnode_proto::{
 use rand::Rng;
 
 use super::{
-    Sim, Violation,
-    judge::Shown,
-    plan::{Plan, Poison},
-    process::Note,
-    settle::Ending,
+    JudgeViolation, Sim,
+    judge::ShownCall,
+    plan::{Poison, SeedPlan},
+    process::PlannedNote,
+    settle::TurnEnding,
     tools::specs,
 };
 
@@ -52,14 +52,26 @@ impl Sim {
             let failure = failure(FailureClass::NoAgent, "no agent");
             let outcome = Outcome::Failed { attempt, failure, partial, usage };
             let after = self.world.rng.random_range(10..3_000);
-            self.world.mail(to, entity.as_u128(), Note::Feed(entity, counter, In::Deferred(key)));
-            self.world.later(to, after, Note::Feed(entity, counter, In::Refused(key, outcome)));
+            self.world.mail(
+                to,
+                entity.as_u128(),
+                PlannedNote::Feed(entity, counter, In::Deferred(key)),
+            );
+            self.world.later(
+                to,
+                after,
+                PlannedNote::Feed(entity, counter, In::Refused(key, outcome)),
+            );
             return;
         }
-        let granted = Note::Feed(entity, counter, In::Granted(key, grant));
+        let granted = PlannedNote::Feed(entity, counter, In::Granted(key, grant));
         if self.world.chance(0.1) {
             let after = self.world.rng.random_range(10..3_000);
-            self.world.mail(to, entity.as_u128(), Note::Feed(entity, counter, In::Deferred(key)));
+            self.world.mail(
+                to,
+                entity.as_u128(),
+                PlannedNote::Feed(entity, counter, In::Deferred(key)),
+            );
             self.world.later(to, after, granted);
         } else {
             self.world.mail(to, entity.as_u128(), granted);
@@ -73,12 +85,12 @@ impl Sim {
         counter: u64,
         key: CallKey,
         job: &SessionJob,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&to);
         let fenced = process.and_then(|it| it.actor(entity, counter)).is_some_and(|it| it.fenced);
         if fenced {
             let text = format!("`{key:?}` of `{entity}` starts, and somebody else has it by now");
-            return Err(Violation::new("F1", text));
+            return Err(JudgeViolation::new("F1", text));
         }
         match job {
             SessionJob::Call(job) => return self.start_call(to, (entity, counter, key), job),
@@ -110,8 +122,8 @@ impl Sim {
                 } else {
                     self.world.rng.random_range(1..20)
                 };
-                let ending = Ending { entity, counter, turn, jobs: job.jobs.clone() };
-                self.world.later(to, after, Note::Closes(Box::new(ending)));
+                let ending = TurnEnding { entity, counter, turn, jobs: job.jobs.clone() };
+                self.world.later(to, after, PlannedNote::Closes(Box::new(ending)));
             }
         }
         Ok(())
@@ -122,18 +134,18 @@ impl Sim {
         to: ProcessId,
         (entity, counter, key): (EntityId, u64, CallKey),
         job: &CallJob,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let (call, attempt) = (job.call, job.attempt);
         self.remark(to, || format!("calls {call} attempt {attempt}"));
         let by = Incarnation { process: to, counter };
         if self.processes.get(&to).is_some_and(|it| it.gave_up) {
             let text = format!("`{call}` is made after all calls were given up");
-            return Err(Violation::new("G1", text));
+            return Err(JudgeViolation::new("G1", text));
         }
         self.ledger.calling(entity, by, call, attempt)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
-        self.judge.calls(entity, by, &Shown { turn: job.turn, call, messages, cut })?;
+        self.judge.calls(entity, by, &ShownCall { turn: job.turn, call, messages, cut })?;
         self.last_call.insert(entity, (call, attempt));
         self.runs(to, entity, counter, key, Some(attempt));
         if self.plan.poison == Some(Poison::Calls) && self.poisoned == Some(entity) {
@@ -144,7 +156,7 @@ impl Sim {
         match job.limit.as_ref().filter(|limit| u64::from(limit.left_ms) <= after) {
             Some(limit) => self.too_long(to, (entity, counter, key), attempt, limit),
             None => {
-                self.world.later(to, after, Note::CallEnds(entity, counter, call, attempt));
+                self.world.later(to, after, PlannedNote::CallEnds(entity, counter, call, attempt));
             }
         }
         Ok(())
@@ -166,7 +178,7 @@ impl Sim {
         let (partial, usage) = (Text::from("so far"), Usage::default());
         let ended = In::Ended(key, Outcome::Failed { attempt, failure, partial, usage });
         let after = u64::from(limit.left_ms).max(1);
-        self.world.later(to, after, Note::Feed(entity, counter, ended));
+        self.world.later(to, after, PlannedNote::Feed(entity, counter, ended));
     }
 
     pub(super) fn runs(
@@ -196,7 +208,7 @@ impl Sim {
             Some(None) | None => In::Gone(key),
         };
         let after = self.world.rng.random_range(1..50);
-        self.world.later(to, after, Note::Feed(entity, counter, input));
+        self.world.later(to, after, PlannedNote::Feed(entity, counter, input));
     }
 
     pub(super) fn call_ends(
@@ -206,7 +218,7 @@ impl Sim {
         counter: u64,
         call: CallId,
         attempt: Attempt,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let fails = self.world.chance(self.plan.call_fails);
         let tool_uses = self.tool_uses();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
@@ -234,7 +246,7 @@ impl Sim {
         entity: EntityId,
         counter: u64,
         turn: TurnId,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         if process.actor(entity, counter).is_none() {
             return Ok(());
@@ -250,7 +262,7 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         counter: u64,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         if self.planted != Planted::RecallAfterOutcome {
             return Ok(());
         }
@@ -259,7 +271,7 @@ impl Sim {
     }
 }
 
-fn grant(plan: &Plan) -> Option<Grant> {
+fn grant(plan: &SeedPlan) -> Option<Grant> {
     let mut options = AgentOptions::new("default".parse().ok()?, "sim/model".parse().ok()?);
     options.tools = specs();
     options.hooks.clone_from(&plan.hooks);

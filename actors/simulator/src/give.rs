@@ -6,12 +6,12 @@ use clawnode_actors::session::{
 };
 use clawnode_kernel::{In, Planted};
 use clawnode_proto::{EntityId, Incarnation, Position, ProcessId, TimerId, job::Job};
-use clawnode_sim::{Reply, Request};
+use clawnode_sim::{StoreReply, StoreRequest};
 
 use super::{
-    Sim, Violation,
+    JudgeViolation, Sim,
     jobs::AGAIN,
-    process::{Note, Op},
+    process::{PendingOp, PlannedNote},
 };
 
 /// A job that its owner gives away.
@@ -32,30 +32,35 @@ impl Sim {
         to: ProcessId,
         (entity, counter, key): (EntityId, u64, CallKey),
         it: &PublishJob,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         self.runs(to, entity, counter, key, None);
         let (job, since) = (Box::new(it.job.clone()), self.world.now().0);
         self.give(to, Giving { entity, counter, key, job, since }, it.again)
     }
 
     /// Stores a job; one that may have been stored before is looked for first.
-    fn give(&mut self, to: ProcessId, it: Giving, again: bool) -> Result<(), Violation> {
+    fn give(&mut self, to: ProcessId, it: Giving, again: bool) -> Result<(), JudgeViolation> {
         let again = again && self.planted != Planted::GivesBlindly;
         self.give_step(to, it, GiveStep::first(again))
     }
 
-    fn give_step(&mut self, to: ProcessId, it: Giving, step: GiveStep) -> Result<(), Violation> {
+    fn give_step(
+        &mut self,
+        to: ProcessId,
+        it: Giving,
+        step: GiveStep,
+    ) -> Result<(), JudgeViolation> {
         let request = match step {
-            GiveStep::Waits => Request::JobWaits(it.job.capability.clone(), it.job.id),
-            GiveStep::Result => Request::Inbox(it.entity, Position(0)),
+            GiveStep::Waits => StoreRequest::JobWaits(it.job.capability.clone(), it.job.id),
+            GiveStep::Result => StoreRequest::Inbox(it.entity, Position(0)),
             GiveStep::Put => {
                 let by = Incarnation { process: to, counter: it.counter };
                 self.judge.gives(it.entity, by, it.job.call, it.since)?;
-                Request::PutJob(it.job.clone())
+                StoreRequest::PutJob(it.job.clone())
             }
         };
         let ticket = self.world.submit(to, request);
-        self.expect(to, ticket, Op::Give(it, step));
+        self.expect(to, ticket, PendingOp::Give(it, step));
         Ok(())
     }
 
@@ -65,19 +70,19 @@ impl Sim {
         to: ProcessId,
         it: Giving,
         step: GiveStep,
-        reply: &Reply,
-    ) -> Result<(), Violation> {
+        reply: &StoreReply,
+    ) -> Result<(), JudgeViolation> {
         if !self.is_giving(to, &it) {
             return Ok(());
         }
         let found = match (step, reply) {
-            (GiveStep::Waits, Reply::Is(waits)) => *waits,
-            (GiveStep::Result, Reply::Waiting(all)) => {
+            (GiveStep::Waits, StoreReply::Is(waits)) => *waits,
+            (GiveStep::Result, StoreReply::Waiting(all)) => {
                 GiveStep::has_result(&it.job, all.iter().map(|(_, input)| input.id))
             }
-            (GiveStep::Put, Reply::Done) => true,
+            (GiveStep::Put, StoreReply::Done) => true,
             _ => {
-                self.world.later(to, AGAIN, Note::GiveAgain(Box::new(it)));
+                self.world.later(to, AGAIN, PlannedNote::GiveAgain(Box::new(it)));
                 return Ok(());
             }
         };
@@ -89,7 +94,7 @@ impl Sim {
     }
 
     /// A job that could not be given away is given again.
-    pub(super) fn give_again(&mut self, to: ProcessId, it: Giving) -> Result<(), Violation> {
+    pub(super) fn give_again(&mut self, to: ProcessId, it: Giving) -> Result<(), JudgeViolation> {
         if !self.is_giving(to, &it) {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use clawnode_proto::{
 };
 use rand::Rng;
 
-use super::{Sim, Violation, ledger::Ledger, process::Note};
+use super::{JudgeViolation, Sim, ledger::Ledger, process::PlannedNote};
 
 /// The hooks of all agents of the simulation.
 pub(super) fn hooks() -> Vec<HookSpec> {
@@ -70,7 +70,7 @@ impl Sim {
             }
         };
         let after = self.world.rng.random_range(1..1_500);
-        self.world.later(to, after, Note::Feed(entity, counter, In::Ended(key, outcome)));
+        self.world.later(to, after, PlannedNote::Feed(entity, counter, In::Ended(key, outcome)));
     }
 
     /// Whether a tool is run with what the journal says.
@@ -80,7 +80,7 @@ impl Sim {
         (entity, counter): (EntityId, u64),
         call: CallId,
         arguments: &str,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let by = Incarnation { process: to, counter };
         self.ledger.runs_with(entity, by, call, arguments)
     }
@@ -112,14 +112,14 @@ impl Ledger {
         by: Incarnation,
         call: CallId,
         request: Digest,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let Some(state) = self.owned(entity, by) else { return Ok(()) };
         let (Some(profile), Some(turn)) = (&state.profile, state.running()) else { return Ok(()) };
         if shown(state, profile, turn, call).digest() == request {
             return Ok(());
         }
         let text = format!("`{call}` shows a model what the journal does not say");
-        Err(Violation::new("HOOK-2", text))
+        Err(JudgeViolation::new("HOOK-2", text))
     }
 
     /// A tool is run with what the journal says (HOOK-2), if its owner is still the owner.
@@ -129,13 +129,13 @@ impl Ledger {
         by: Incarnation,
         call: CallId,
         arguments: &str,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let turn = self.owned(entity, by).and_then(SessionState::running);
         let mut tools = turn.into_iter().flat_map(|it| &it.steps).flat_map(|it| &it.tools);
         match tools.find(|tool| tool.call == call) {
             Some(tool) if tool.arguments() != arguments => {
                 let text = format!("`{call}` is run with what the journal does not say");
-                Err(Violation::new("HOOK-2", text))
+                Err(JudgeViolation::new("HOOK-2", text))
             }
             _ => Ok(()),
         }

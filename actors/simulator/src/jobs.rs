@@ -12,12 +12,12 @@ use clawnode_proto::{
     subject::job_key,
     tool::{EffectClass, ToolFailure, ToolOutcome},
 };
-use clawnode_sim::{JobDelivered, JobToken, Reply, Request};
+use clawnode_sim::{JobDelivered, JobToken, StoreReply, StoreRequest};
 use rand::Rng;
 
 use super::{
-    Sim, Violation,
-    process::{Note, Op},
+    JudgeViolation, Sim,
+    process::{PendingOp, PlannedNote},
 };
 
 /// How long a job hangs that nobody calls off: longer than anybody waits for it.
@@ -37,12 +37,12 @@ pub(super) struct JobHands {
     machine: JobMachine,
     tokens: BTreeMap<JobId, JobToken>,
     /// Runs that go on, and what they run.
-    runs: BTreeMap<JobId, Run>,
+    runs: BTreeMap<JobId, SimJobRun>,
 }
 
 /// A run.
 #[derive(Debug)]
-struct Run {
+struct SimJobRun {
     number: u64,
     job: Box<Job>,
     /// It still has to happen.
@@ -53,7 +53,7 @@ struct Run {
 
 /// What really happened.
 #[derive(Debug, Default)]
-pub(super) struct Effects(BTreeMap<JobId, (EffectClass, u32)>);
+pub(super) struct ToolEffects(BTreeMap<JobId, (EffectClass, u32)>);
 
 /// Who is held dead.
 struct Dead<'a>(&'a BTreeSet<ProcessId>);
@@ -72,16 +72,16 @@ impl JobHands {
     }
 }
 
-// === impl Effects ===
+// === impl ToolEffects ===
 
-impl Effects {
+impl ToolEffects {
     /// A run has its effect.
-    fn happens(&mut self, job: &Job) -> Result<(), Violation> {
+    fn happens(&mut self, job: &Job) -> Result<(), JudgeViolation> {
         let (_, times) = self.0.entry(job.id).or_insert((job.class, 0));
         *times += 1;
         if job.class == EffectClass::Once && *times > 1 {
             let text = format!("`{}` may run once, and ran {times} times", job.id);
-            return Err(Violation::new("JOB-4", text));
+            return Err(JudgeViolation::new("JOB-4", text));
         }
         Ok(())
     }
@@ -137,10 +137,10 @@ impl Sim {
         &mut self,
         to: ProcessId,
         delivered: JobDelivered,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         if process.draining {
-            self.world.submit(to, Request::NakJob(delivered.token, std::time::Duration::ZERO));
+            self.world.submit(to, StoreRequest::NakJob(delivered.token, std::time::Duration::ZERO));
             return Ok(());
         }
         process.jobs.tokens.insert(delivered.job.id, delivered.token);
@@ -148,7 +148,7 @@ impl Sim {
         self.job_step(to, JobIn::Delivered(delivered.job))
     }
 
-    pub(super) fn job_step(&mut self, to: ProcessId, input: JobIn) -> Result<(), Violation> {
+    pub(super) fn job_step(&mut self, to: ProcessId, input: JobIn) -> Result<(), JudgeViolation> {
         let now = self.now(to).wall;
         let dead = self.dead.clone();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
@@ -156,55 +156,56 @@ impl Sim {
         outs.into_iter().try_for_each(|out| self.perform_job(to, out))
     }
 
-    fn perform_job(&mut self, to: ProcessId, out: JobOut) -> Result<(), Violation> {
+    fn perform_job(&mut self, to: ProcessId, out: JobOut) -> Result<(), JudgeViolation> {
         match out {
             JobOut::Read { job, wait } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-                self.world.later(to, wait, Note::ReadJob(job));
+                self.world.later(to, wait, PlannedNote::ReadJob(job));
             }
             JobOut::Set { job, expected, state } => {
                 self.remark(to, || format!("sets {job} to {}", state.name()));
                 let Ok(bytes) = state.to_bytes() else { return Ok(()) };
                 let (key, value, ttl) = (job_key(job), bytes.into(), None);
-                let ticket = self.world.submit(to, Request::SetValue { key, expected, value, ttl });
-                self.expect(to, ticket, Op::JobSet(job));
+                let ticket =
+                    self.world.submit(to, StoreRequest::SetValue { key, expected, value, ttl });
+                self.expect(to, ticket, PendingOp::JobSet(job));
             }
             JobOut::Run(job) => {
                 self.remark(to, || format!("runs {}", job.id));
                 let written = !self.world.values(&job_key(job.id)).is_empty();
                 if !written && job.class != EffectClass::Safe {
                     let text = format!("`{}` runs, and its state is not stored", job.id);
-                    return Err(Violation::new("JOB-1", text));
+                    return Err(JudgeViolation::new("JOB-1", text));
                 }
                 return self.run_job(to, job);
             }
             JobOut::Watch { job, after } => {
                 let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-                self.world.later(to, after, Note::JobLasts(job));
+                self.world.later(to, after, PlannedNote::JobLasts(job));
             }
             JobOut::Probe(job) => {
                 let after = self.world.rng.random_range(1..500);
-                self.world.later(to, after, Note::Probes(job));
+                self.world.later(to, after, PlannedNote::Probes(job));
             }
             JobOut::Abort(job) => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 if let Some(run) = process.jobs.runs.get_mut(&job) {
                     run.aborted = true;
-                    let ends = Note::JobEnds(job, run.number);
+                    let ends = PlannedNote::JobEnds(job, run.number);
                     self.world.later(to, 1, ends);
                 }
             }
             JobOut::Send(job, end) => self.send_result(to, *job, end),
-            JobOut::Acknowledge(job) => self.answer_job(to, job, Request::AckJob),
+            JobOut::Acknowledge(job) => self.answer_job(to, job, StoreRequest::AckJob),
             JobOut::GiveBack { job, delay } => {
-                self.answer_job(to, job, |token| Request::NakJob(token, delay));
+                self.answer_job(to, job, |token| StoreRequest::NakJob(token, delay));
             }
         }
         Ok(())
     }
 
     /// Runs a job: it happens when it begins or, if that can be found out, perhaps when it ends.
-    fn run_job(&mut self, to: ProcessId, job: Box<Job>) -> Result<(), Violation> {
+    fn run_job(&mut self, to: ProcessId, job: Box<Job>) -> Result<(), JudgeViolation> {
         self.judge.runs(job.call, &job.tool, || action_of(&job).digest().ok())?;
         self.judge.begins(self.world.now().0, job.call)?;
         let due = job.class == EffectClass::Check && self.world.chance(0.5);
@@ -215,19 +216,19 @@ impl Sim {
         let after = if hangs { HANGS } else { self.world.rng.random_range(1..self.plan.call_most) };
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let (number, id) = (process.number(), job.id);
-        process.jobs.runs.insert(id, Run { number, job, due, aborted: false });
-        self.world.later(to, after, Note::JobEnds(id, number));
+        process.jobs.runs.insert(id, SimJobRun { number, job, due, aborted: false });
+        self.world.later(to, after, PlannedNote::JobEnds(id, number));
         Ok(())
     }
 
-    fn happens(&mut self, to: ProcessId, job: &Job) -> Result<(), Violation> {
+    fn happens(&mut self, to: ProcessId, job: &Job) -> Result<(), JudgeViolation> {
         self.remark(to, || format!("does {}", job.id));
         self.effects.happens(job)?;
         self.judge.does(to, job.call)
     }
 
     /// A probe of the simulation sees what really happened, or nothing.
-    pub(super) fn probes(&mut self, to: ProcessId, job: &Job) -> Result<(), Violation> {
+    pub(super) fn probes(&mut self, to: ProcessId, job: &Job) -> Result<(), JudgeViolation> {
         let probe = if self.world.chance(0.2) {
             Probe::Unclear("no answer".to_owned())
         } else if self.effects.0.contains_key(&job.id) {
@@ -239,7 +240,12 @@ impl Sim {
         self.job_step(to, JobIn::Probed(job.id, probe))
     }
 
-    fn answer_job(&mut self, to: ProcessId, job: JobId, request: impl FnOnce(JobToken) -> Request) {
+    fn answer_job(
+        &mut self,
+        to: ProcessId,
+        job: JobId,
+        request: impl FnOnce(JobToken) -> StoreRequest,
+    ) {
         let Some(process) = self.processes.get_mut(&to) else { return };
         if let Some(token) = process.jobs.tokens.remove(&job) {
             self.world.submit(to, request(token));
@@ -255,30 +261,30 @@ impl Sim {
         let (key, session) = (IdempotencyKey::of_job(job.id), job.session.to_string());
         let now = self.now(to).wall;
         let Ok(input) = Input::new(Kind::SESSION, &session, key, now, &result) else { return };
-        let ticket = self.world.submit(to, Request::Put(input));
-        self.expect(to, ticket, Op::JobSent(Box::new(job), end));
+        let ticket = self.world.submit(to, StoreRequest::Put(input));
+        self.expect(to, ticket, PendingOp::JobSent(Box::new(job), end));
     }
 
     pub(super) fn read_job(&mut self, to: ProcessId, job: JobId) {
-        let ticket = self.world.submit(to, Request::Value(job_key(job)));
-        self.expect(to, ticket, Op::JobState(job));
+        let ticket = self.world.submit(to, StoreRequest::Value(job_key(job)));
+        self.expect(to, ticket, PendingOp::JobState(job));
     }
 
     pub(super) fn job_state(
         &mut self,
         to: ProcessId,
         job: JobId,
-        reply: Reply,
-    ) -> Result<(), Violation> {
+        reply: StoreReply,
+    ) -> Result<(), JudgeViolation> {
         let input = match reply {
-            Reply::Value(entry) => {
+            StoreReply::Value(entry) => {
                 let state = entry.map(|entry| {
                     let state = JobState::from_bytes(&entry.value);
                     state.map(|state| (entry.position, state))
                 });
                 match state.transpose() {
                     Ok(state) => JobIn::Read(job, state),
-                    Err(error) => return Err(Violation::new("X1", error.to_string())),
+                    Err(error) => return Err(JudgeViolation::new("X1", error.to_string())),
                 }
             }
             _ => JobIn::Unknown(job),
@@ -290,11 +296,11 @@ impl Sim {
         &mut self,
         to: ProcessId,
         job: JobId,
-        reply: &Reply,
-    ) -> Result<(), Violation> {
+        reply: &StoreReply,
+    ) -> Result<(), JudgeViolation> {
         let input = match reply {
-            Reply::Changed(Some(position)) => JobIn::Stored(job, *position),
-            Reply::Changed(None) => JobIn::Conflict(job),
+            StoreReply::Changed(Some(position)) => JobIn::Stored(job, *position),
+            StoreReply::Changed(None) => JobIn::Conflict(job),
             _ => JobIn::Unknown(job),
         };
         self.job_step(to, input)
@@ -305,12 +311,12 @@ impl Sim {
         to: ProcessId,
         job: Box<Job>,
         end: ToolEnd,
-        reply: &Reply,
-    ) -> Result<(), Violation> {
-        if matches!(reply, Reply::Put(_)) {
+        reply: &StoreReply,
+    ) -> Result<(), JudgeViolation> {
+        if matches!(reply, StoreReply::Put(_)) {
             return self.job_step(to, JobIn::Sent(job.id));
         }
-        self.world.later(to, AGAIN, Note::SendAgain(job, end));
+        self.world.later(to, AGAIN, PlannedNote::SendAgain(job, end));
         Ok(())
     }
 
@@ -319,7 +325,7 @@ impl Sim {
         to: ProcessId,
         job: JobId,
         run: u64,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(it) = process.jobs.runs.remove(&job) else { return Ok(()) };
         if it.number != run {
@@ -341,7 +347,7 @@ impl Sim {
         let Some(process) = self.processes.get(&to) else { return };
         let tokens: Vec<JobToken> = process.jobs.tokens.values().copied().collect();
         for token in tokens {
-            self.world.submit(to, Request::ProgressJob(token));
+            self.world.submit(to, StoreRequest::ProgressJob(token));
         }
     }
 }

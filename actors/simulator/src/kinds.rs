@@ -12,8 +12,8 @@ use clawnode_proto::{
 use rand::Rng;
 
 use super::{
-    Sim, Violation,
-    process::{Actor, Note},
+    JudgeViolation, Sim,
+    process::{Actor, PlannedNote},
 };
 
 /// How long it takes to store a timer, at most, in milliseconds.
@@ -21,7 +21,7 @@ const SET_MOST: u64 = 3_000;
 
 /// An activation of a process: whose, of which entity, and which.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct ActivationPlace {
     pub(super) process: ProcessId,
     pub(super) entity: EntityId,
     pub(super) counter: u64,
@@ -36,7 +36,7 @@ pub(super) enum AnyMachine {
 
 /// What a machine of any kind is told.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum MachineMessage {
     Deliver(Vec<Input>),
     Loaded(Loaded),
     Probation {
@@ -62,7 +62,7 @@ pub(super) enum Told {
     GiveUp,
 }
 
-impl Told {
+impl MachineMessage {
     fn of<K: EntityKind>(self) -> In<K> {
         match self {
             Self::Deliver(inputs) => In::Deliver(inputs),
@@ -94,11 +94,16 @@ pub(super) trait Simulated: EntityKind {
     /// One of its effects has ended.
     fn ran(_: &mut Actor, _: &Self::Key) {}
 
-    fn acquire(sim: &mut Sim, at: At, key: Self::Key, effect: &Self::Effect);
+    fn acquire(sim: &mut Sim, at: ActivationPlace, key: Self::Key, effect: &Self::Effect);
 
-    fn start(sim: &mut Sim, at: At, key: Self::Key, job: &Self::Job) -> Result<(), Violation>;
+    fn start(
+        sim: &mut Sim,
+        at: ActivationPlace,
+        key: Self::Key,
+        job: &Self::Job,
+    ) -> Result<(), JudgeViolation>;
 
-    fn abort(sim: &mut Sim, at: At, key: Self::Key);
+    fn abort(sim: &mut Sim, at: ActivationPlace, key: Self::Key);
 }
 
 impl Simulated for Session {
@@ -113,15 +118,20 @@ impl Simulated for Session {
         actor.running.remove(key);
     }
 
-    fn acquire(sim: &mut Sim, at: At, key: CallKey, effect: &Effect) {
+    fn acquire(sim: &mut Sim, at: ActivationPlace, key: CallKey, effect: &Effect) {
         sim.acquire(at.process, at.entity, at.counter, (key, effect));
     }
 
-    fn start(sim: &mut Sim, at: At, key: CallKey, job: &SessionJob) -> Result<(), Violation> {
+    fn start(
+        sim: &mut Sim,
+        at: ActivationPlace,
+        key: CallKey,
+        job: &SessionJob,
+    ) -> Result<(), JudgeViolation> {
         sim.start(at.process, at.entity, at.counter, key, job)
     }
 
-    fn abort(sim: &mut Sim, at: At, key: CallKey) {
+    fn abort(sim: &mut Sim, at: ActivationPlace, key: CallKey) {
         sim.abort(at.process, at.entity, at.counter, key);
     }
 }
@@ -134,18 +144,27 @@ impl Simulated for Counter {
         }
     }
 
-    fn acquire(sim: &mut Sim, at: At, key: TimerId, _: &Later) {
+    fn acquire(sim: &mut Sim, at: ActivationPlace, key: TimerId, _: &Later) {
         sim.count(at, In::Deferred(key));
     }
 
     /// A timer is set; it is lost with a process that dies before.
-    fn start(sim: &mut Sim, at: At, _: TimerId, job: &Timer) -> Result<(), Violation> {
+    fn start(
+        sim: &mut Sim,
+        at: ActivationPlace,
+        _: TimerId,
+        job: &Timer,
+    ) -> Result<(), JudgeViolation> {
         let after = sim.world.rng.random_range(1..SET_MOST);
-        sim.world.later(at.process, after, Note::SetsCounterTimer(at, Box::new(job.clone())));
+        sim.world.later(
+            at.process,
+            after,
+            PlannedNote::SetsCounterTimer(at, Box::new(job.clone())),
+        );
         Ok(())
     }
 
-    fn abort(sim: &mut Sim, at: At, key: TimerId) {
+    fn abort(sim: &mut Sim, at: ActivationPlace, key: TimerId) {
         sim.count(at, In::Gone(key));
     }
 }
@@ -161,8 +180,12 @@ impl AnyMachine {
 
 impl Sim {
     /// Tells an activation of whatever kind.
-    pub(super) fn tell(&mut self, at: At, told: Told) -> Result<(), Violation> {
-        let At { process, entity, counter } = at;
+    pub(super) fn tell(
+        &mut self,
+        at: ActivationPlace,
+        told: MachineMessage,
+    ) -> Result<(), JudgeViolation> {
+        let ActivationPlace { process, entity, counter } = at;
         let actor = self.processes.get_mut(&process).and_then(|it| it.actor(entity, counter));
         match actor.map(|actor| &actor.machine) {
             Some(AnyMachine::Session(_)) => self.feed_as::<Session>(at, told.of()),
@@ -171,12 +194,16 @@ impl Sim {
         }
     }
 
-    fn count(&mut self, at: At, input: In<Counter>) {
-        self.world.mail(at.process, at.entity.as_u128(), Note::Count(at, input));
+    fn count(&mut self, at: ActivationPlace, input: In<Counter>) {
+        self.world.mail(at.process, at.entity.as_u128(), PlannedNote::Count(at, input));
     }
 
     /// The timer of a counter is stored.
-    pub(super) fn sets_counter_timer(&mut self, at: At, timer: &Timer) -> Result<(), Violation> {
+    pub(super) fn sets_counter_timer(
+        &mut self,
+        at: ActivationPlace,
+        timer: &Timer,
+    ) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&at.process);
         if process.and_then(|it| it.actor(at.entity, at.counter)).is_none() {
             return Ok(());

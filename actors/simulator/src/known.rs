@@ -6,11 +6,11 @@ use clawnode_proto::{
     Attempt, Epoch, Incarnation, Timestamp, session::TurnOutcome, timeout::TimeLevel,
 };
 
-use super::{Violation, effects::TURN_TIME};
+use super::{JudgeViolation, effects::TURN_TIME};
 
 /// What is known of one model call.
 #[derive(Debug, Default)]
-pub(super) struct Call {
+pub(super) struct KnownCall {
     /// Attempts that were begun, by whom.
     pub(super) begun: Vec<(Attempt, Incarnation, Epoch)>,
     pub(super) recorded: bool,
@@ -20,7 +20,7 @@ pub(super) struct Call {
 
 /// What is known of one turn.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct KnownTurn {
     pub(super) outcome: Option<TurnOutcome>,
     pub(super) replies: u32,
     pub(super) settled: u32,
@@ -33,13 +33,13 @@ pub(super) struct Turn {
     pub(super) late_call: bool,
 }
 
-impl Turn {
+impl KnownTurn {
     /// PLAN-1: a step of its plan begins, the next one.
-    pub(super) fn step(&mut self, step: u32, now: Timestamp) -> Result<(), Violation> {
+    pub(super) fn step(&mut self, step: u32, now: Timestamp) -> Result<(), JudgeViolation> {
         self.begun.get_or_insert(now);
         if step != self.planned {
             let text = format!("step {step} of a plan begins after {} others", self.planned);
-            return Err(Violation::new("PLAN-1", text));
+            return Err(JudgeViolation::new("PLAN-1", text));
         }
         self.planned += 1;
         Ok(())
@@ -57,7 +57,11 @@ impl Turn {
     }
 
     /// TIME-1: no turn ends by its time before that.
-    pub(super) fn in_time(&self, outcome: &TurnOutcome, now: Timestamp) -> Result<(), Violation> {
+    pub(super) fn in_time(
+        &self,
+        outcome: &TurnOutcome,
+        now: Timestamp,
+    ) -> Result<(), JudgeViolation> {
         let TurnOutcome::TimedOut { level, .. } = outcome else { return Ok(()) };
         let least = match level {
             TimeLevel::Global => TURN_TIME.global_ms,
@@ -66,7 +70,7 @@ impl Turn {
         let had = self.begun.map_or(0, |begun| now.0.saturating_sub(begun.0));
         if had < u64::from(least) && !self.late_call {
             let text = format!("a turn of {least} ms ended by its time after {had} ms");
-            return Err(Violation::new("TIME-1", text));
+            return Err(JudgeViolation::new("TIME-1", text));
         }
         Ok(())
     }

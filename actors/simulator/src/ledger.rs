@@ -10,11 +10,11 @@ use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, Incarnation, Input, InputId, Kind, TurnId,
     limits::{CLAIMS_BEFORE_PROBATION, CLAIMS_WITHOUT_PROGRESS},
 };
-use clawnode_sim::Change;
+use clawnode_sim::StoreChange;
 
 use super::{
-    Violation,
-    book::{Book, Checked, Kept},
+    JudgeViolation,
+    book::{AnyBook, Book, Checked},
 };
 
 /// Deaths with an entity in hand that may look as if it had caused them: as many as there are claims
@@ -49,32 +49,32 @@ impl Ledger {
         self.books.entry(entity).or_insert_with(|| Book::new(entity))
     }
 
-    fn any(&mut self, entity: EntityId) -> &mut dyn Kept {
+    fn any(&mut self, entity: EntityId) -> &mut dyn AnyBook {
         match self.counters.get_mut(&entity) {
             Some(book) => book,
             None => self.books.entry(entity).or_insert_with(|| Book::new(entity)),
         }
     }
 
-    fn known(&self, entity: EntityId) -> Option<&dyn Kept> {
-        let session = || self.books.get(&entity).map(|book| book as &dyn Kept);
-        self.counters.get(&entity).map(|book| book as &dyn Kept).or_else(session)
+    fn known(&self, entity: EntityId) -> Option<&dyn AnyBook> {
+        let session = || self.books.get(&entity).map(|book| book as &dyn AnyBook);
+        self.counters.get(&entity).map(|book| book as &dyn AnyBook).or_else(session)
     }
 
-    fn all(&self) -> impl Iterator<Item = (&EntityId, &dyn Kept)> {
-        let sessions = self.books.iter().map(|(id, book)| (id, book as &dyn Kept));
-        sessions.chain(self.counters.iter().map(|(id, book)| (id, book as &dyn Kept)))
+    fn all(&self) -> impl Iterator<Item = (&EntityId, &dyn AnyBook)> {
+        let sessions = self.books.iter().map(|(id, book)| (id, book as &dyn AnyBook));
+        sessions.chain(self.counters.iter().map(|(id, book)| (id, book as &dyn AnyBook)))
     }
 
     /// Takes one change of the stores.
     pub(super) fn change(
         &mut self,
-        change: &Change,
+        change: &StoreChange,
         stored: impl FnOnce() -> Loaded,
         archived: impl FnMut(Digest) -> Option<Loaded>,
     ) -> Checked {
         match change {
-            Change::Appended { entity, record, rollup } => {
+            StoreChange::Appended { entity, record, rollup } => {
                 let struck = self.struck.get(entity).copied().unwrap_or_default();
                 let planned = struck >= DEATHS || self.poisoned == Some(*entity);
                 let book = self.any(*entity);
@@ -87,12 +87,12 @@ impl Ledger {
                 book.anchored()?;
                 book.is_rightly_out(planned)
             }
-            Change::Put(entity, input) => {
+            StoreChange::Put(entity, input) => {
                 self.any(*entity).put(*input);
                 Ok(())
             }
-            Change::Removed(entity, input) => self.any(*entity).removed(*input),
-            Change::JobPut(_) | Change::JobRemoved(_) => Ok(()),
+            StoreChange::Removed(entity, input) => self.any(*entity).removed(*input),
+            StoreChange::JobPut(_) | StoreChange::JobRemoved(_) => Ok(()),
         }
     }
 
@@ -108,7 +108,7 @@ impl Ledger {
 
     /// Whether it was deleted last.
     pub(super) fn is_deleted(&self, entity: EntityId) -> bool {
-        self.known(entity).is_some_and(Kept::is_deleted)
+        self.known(entity).is_some_and(AnyBook::is_deleted)
     }
 
     /// Whether all that was accepted must have come to its end.
@@ -122,7 +122,7 @@ impl Ledger {
             return Ok(());
         }
         let text = format!("`{input}` is acknowledged, but the journal has it not");
-        Err(Violation::new("I4", text))
+        Err(JudgeViolation::new("I4", text))
     }
 
     /// A model call is about to be made.
@@ -138,11 +138,11 @@ impl Ledger {
         if known.begun.iter().find(mine).is_none() {
             let name = if known.recorded { "C7" } else { "I8" };
             let text = format!("attempt {attempt} at `{call}` was not begun in the journal");
-            return Err(Violation::new(name, text));
+            return Err(JudgeViolation::new(name, text));
         }
         if !known.made.insert(attempt) {
             let text = format!("attempt {attempt} at `{call}` is made twice");
-            return Err(Violation::new("C6", text));
+            return Err(JudgeViolation::new("C6", text));
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Ledger {
             return Ok(());
         }
         let text = format!("the end of `{turn}` is shown, but the journal has it not");
-        Err(Violation::new("I5", text))
+        Err(JudgeViolation::new("I5", text))
     }
 
     /// A turn's post-turn effects were shown.
@@ -176,13 +176,16 @@ impl Ledger {
         for (entity, book) in self.all() {
             if position_of(&journal(*entity)) < book.position() {
                 let text = format!("the journal of `{entity}` lost records that were answered for");
-                return Err(Violation::new("S1", text));
+                return Err(JudgeViolation::new("S1", text));
             }
         }
         for (id, input) in &self.accepted {
             let journaled = self.known(input.entity).is_some_and(|book| book.has(*id));
             if !journaled && !waits(input) {
-                return Err(Violation::new("S1", format!("`{id}` was answered for and is gone")));
+                return Err(JudgeViolation::new(
+                    "S1",
+                    format!("`{id}` was answered for and is gone"),
+                ));
             }
         }
         Ok(())
@@ -201,7 +204,7 @@ impl Ledger {
     /// What must hold once all is quiet.
     pub(super) fn at_the_end(&self) -> Checked {
         if let Some(text) = self.unfinished() {
-            return Err(Violation::new("E1", text));
+            return Err(JudgeViolation::new("E1", text));
         }
         self.all().try_for_each(|(_, book)| book.at_the_end())?;
         self.counted()

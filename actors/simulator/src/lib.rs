@@ -61,17 +61,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_kernel::{EntityKind as _, Planted, counter::Counter};
 use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
-use clawnode_sim::{Bugs, Change, Happening, Ticket, World};
+use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
-pub use self::violation::Violation;
+pub use self::violation::JudgeViolation;
 use self::{
-    clients::Client,
-    jobs::Effects,
-    judge::Judge,
+    clients::SimClient,
+    jobs::ToolEffects,
+    judge::OutsideJudge,
     ledger::Ledger,
-    plan::Plan,
-    process::{Note, Op, Process},
-    trace::Trace,
+    plan::SeedPlan,
+    process::{PendingOp, PlannedNote, SimProcess},
+    trace::RunTrace,
 };
 
 /// Where clients' answers go.
@@ -102,7 +102,7 @@ pub struct SimOptions {
 
 /// A run in which nothing was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct RunReport {
     /// The hash of all that happened.
     pub hash: u64,
     /// Steps taken.
@@ -125,7 +125,7 @@ pub struct Report {
 
 /// A run in which an invariant did not hold.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct RunFailure {
     /// The seed that shows it.
     pub seed: u64,
     /// With so many sessions, if not with the seed's.
@@ -133,7 +133,7 @@ pub struct Failure {
     /// With so many counters.
     pub counters: usize,
     /// What did not hold.
-    pub violation: Violation,
+    pub violation: JudgeViolation,
     /// After how many steps.
     pub steps: u64,
     /// What happened last, if the trace was kept.
@@ -143,16 +143,16 @@ pub struct Failure {
 /// A world with its processes and clients.
 #[derive(Debug)]
 struct Sim {
-    plan: Plan,
+    plan: SeedPlan,
     planted: Planted,
-    world: World<Note>,
-    processes: BTreeMap<ProcessId, Process>,
+    world: World<PlannedNote>,
+    processes: BTreeMap<ProcessId, SimProcess>,
     dead: BTreeSet<ProcessId>,
-    clients: Vec<Client>,
+    clients: Vec<SimClient>,
     ledger: Ledger,
-    judge: Judge,
-    effects: Effects,
-    client_ops: BTreeMap<Ticket, Op>,
+    judge: OutsideJudge,
+    effects: ToolEffects,
+    client_ops: BTreeMap<RequestTicket, PendingOp>,
     /// Who wrote each journal last.
     last_writer: BTreeMap<EntityId, ProcessId>,
     /// The last model call of each entity.
@@ -168,11 +168,11 @@ struct Sim {
     over: bool,
     hash: u64,
     steps: u64,
-    trace: Option<Trace>,
+    trace: Option<RunTrace>,
 }
 
 /// Runs one seed.
-pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
+pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
     let mut sim = Sim::new(options);
     let _planted = options.planted.in_folds();
     match sim.run() {
@@ -182,12 +182,19 @@ pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
             let (hash, steps) = (sim.hash, sim.steps);
             let millis = sim.world.now().0 - sim.started;
             let (jobs, runs) = sim.effects.tally();
-            Ok(Report { hash, steps, millis, turns, calls, attempts, quarantined, jobs, runs })
+            Ok(RunReport { hash, steps, millis, turns, calls, attempts, quarantined, jobs, runs })
         }
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
             let SimOptions { seed, sessions, counters, .. } = *options;
-            Err(Box::new(Failure { seed, sessions, counters, violation, steps: sim.steps, tail }))
+            Err(Box::new(RunFailure {
+                seed,
+                sessions,
+                counters,
+                violation,
+                steps: sim.steps,
+                tail,
+            }))
         }
     }
 }
@@ -197,8 +204,8 @@ pub fn run(options: &SimOptions) -> Result<Report, Box<Failure>> {
 impl Sim {
     fn new(options: &SimOptions) -> Self {
         let mut plan = match options.sessions {
-            Some(sessions) => Plan::scale(options.seed, sessions, options.planted),
-            None => Plan::of(options.seed, options.planted),
+            Some(sessions) => SeedPlan::scale(options.seed, sessions, options.planted),
+            None => SeedPlan::of(options.seed, options.planted),
         };
         if options.hooks {
             plan.hooks = hooks::hooks();
@@ -216,8 +223,8 @@ impl Sim {
             keeps_old_jobs: plan.pause.is_some_and(|pause| pause.keeps_old_jobs),
         };
         let world = World::new(options.seed, plan.partitions, plan.local, bugs);
-        let mut clients = Client::all(&plan);
-        clients.extend(Client::of_counters(&plan, world.now().0));
+        let mut clients = SimClient::all(&plan);
+        clients.extend(SimClient::of_counters(&plan, world.now().0));
         Self {
             clients,
             planted: options.planted,
@@ -225,8 +232,8 @@ impl Sim {
             processes: BTreeMap::new(),
             dead: BTreeSet::new(),
             ledger,
-            judge: Judge::new(plan.approval_wait, tools::changing(), &tools::specs()),
-            effects: Effects::default(),
+            judge: OutsideJudge::new(plan.approval_wait, tools::changing(), &tools::specs()),
+            effects: ToolEffects::default(),
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),
             last_call: BTreeMap::new(),
@@ -238,12 +245,12 @@ impl Sim {
             over: false,
             hash: 0xcbf2_9ce4_8422_2325,
             steps: 0,
-            trace: options.trace.then(Trace::default),
+            trace: options.trace.then(RunTrace::default),
             plan,
         }
     }
 
-    fn run(&mut self) -> Result<(), Violation> {
+    fn run(&mut self) -> Result<(), JudgeViolation> {
         self.begin();
         let steps_most = self.plan.steps_most();
         while !self.over {
@@ -251,7 +258,7 @@ impl Sim {
             self.steps += 1;
             if self.steps > steps_most {
                 let text = self.ledger.unfinished().unwrap_or_else(|| "it is busy".to_owned());
-                return Err(Violation::new("E1", format!("{steps_most} steps, and {text}")));
+                return Err(JudgeViolation::new("E1", format!("{steps_most} steps, and {text}")));
             }
             self.note(to, &happening);
             self.check()?;
@@ -269,7 +276,7 @@ impl Sim {
     }
 
     /// Everything that changed in the stores goes through the ledger.
-    fn check(&mut self) -> Result<(), Violation> {
+    fn check(&mut self) -> Result<(), JudgeViolation> {
         for change in self.world.changes() {
             self.mix(&change);
             self.warn_the_fenced(&change);
@@ -280,7 +287,7 @@ impl Sim {
                 continue;
             }
             self.judge.change(self.world.now().0, &change)?;
-            if let Change::Appended { entity, rollup: true, .. } = change
+            if let StoreChange::Appended { entity, rollup: true, .. } = change
                 && self.ledger.is_deleted(entity)
             {
                 self.judge.deleted(entity)?;
@@ -293,23 +300,29 @@ impl Sim {
     }
 
     /// The judge knows sessions; counters are judged by their sum.
-    fn is_of_counter(&self, change: &Change) -> bool {
+    fn is_of_counter(&self, change: &StoreChange) -> bool {
         match change {
-            Change::Appended { entity, .. }
-            | Change::Put(entity, _)
-            | Change::Removed(entity, _) => self.ledger.kind_of(*entity) == Counter::KIND,
-            Change::JobPut(_) | Change::JobRemoved(_) => false,
+            StoreChange::Appended { entity, .. }
+            | StoreChange::Put(entity, _)
+            | StoreChange::Removed(entity, _) => self.ledger.kind_of(*entity) == Counter::KIND,
+            StoreChange::JobPut(_) | StoreChange::JobRemoved(_) => false,
         }
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for RunFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for line in &self.tail {
             writeln!(f, "{line}")?;
         }
-        let Self { seed, sessions, counters, violation: Violation { name, detail }, steps, .. } =
-            self;
+        let Self {
+            seed,
+            sessions,
+            counters,
+            violation: JudgeViolation { name, detail },
+            steps,
+            ..
+        } = self;
         writeln!(f, "seed {seed} broke {name} after {steps} steps: {detail}")?;
         let mut with = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
         if *counters > 0 {

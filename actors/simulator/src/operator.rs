@@ -7,7 +7,7 @@ use clawnode_kernel::{
 use clawnode_proto::{Digest, EntityId, Input, Order, Timestamp};
 use rand::Rng;
 
-use super::{CLIENTS, FATE, Sim, clients::Client, process::Note};
+use super::{CLIENTS, FATE, Sim, clients::SimClient, process::PlannedNote};
 
 /// Between two looks of the operator, in milliseconds.
 const LOOK: std::ops::Range<u64> = 300..6_000;
@@ -16,7 +16,7 @@ impl Sim {
     /// Damages what the plan says, and orders what is to be done about sessions out of service.
     pub(super) fn operate(&mut self) {
         let after = self.world.rng.random_range(LOOK);
-        self.world.later(FATE, self.rests_for().unwrap_or(after), Note::Operate);
+        self.world.later(FATE, self.rests_for().unwrap_or(after), PlannedNote::Operate);
         let first = self.clients.first().map(|client| client.input.entity);
         if let Some(first) = first
             && self.plan.damage
@@ -38,8 +38,8 @@ impl Sim {
             if self.poisoned == Some(entity) && (self.calm || self.world.chance(0.7)) {
                 self.poisoned = None;
             }
-            self.clients.push(Client { after: 0, input, answered: false });
-            self.world.later(CLIENTS, 0, Note::Send(self.clients.len() - 1));
+            self.clients.push(SimClient { after: 0, input, answered: false });
+            self.world.later(CLIENTS, 0, PlannedNote::Send(self.clients.len() - 1));
         }
     }
 

@@ -11,15 +11,15 @@ use clawnode_kernel::{
 use clawnode_proto::{
     Digest, EntityId, Incarnation, Position, ProcessId, event::decode_record, kernel::SnapshotState,
 };
-use clawnode_sim::{Change, Reply, Request, World};
+use clawnode_sim::{StoreChange, StoreReply, StoreRequest, World};
 use rand::Rng;
 use serde_bytes::ByteBuf;
 
 use super::{
-    Sim, Violation,
-    kinds::{At, Simulated, Told},
+    JudgeViolation, Sim,
+    kinds::{ActivationPlace, MachineMessage, Simulated},
     plan::Poison,
-    process::{Do, Note, Op, Replaced},
+    process::{Do, PendingOp, PlannedNote, Replaced},
 };
 
 /// Records of a journal that kills whoever folds it, at least.
@@ -39,12 +39,16 @@ impl Sim {
         entity: EntityId,
         counter: u64,
         input: In<Session>,
-    ) -> Result<(), Violation> {
-        self.feed_as(At { process: to, entity, counter }, input)
+    ) -> Result<(), JudgeViolation> {
+        self.feed_as(ActivationPlace { process: to, entity, counter }, input)
     }
 
-    pub(super) fn feed_as<K: Simulated>(&mut self, at: At, input: In<K>) -> Result<(), Violation> {
-        let At { process: to, entity, counter } = at;
+    pub(super) fn feed_as<K: Simulated>(
+        &mut self,
+        at: ActivationPlace,
+        input: In<K>,
+    ) -> Result<(), JudgeViolation> {
+        let ActivationPlace { process: to, entity, counter } = at;
         let now = self.now(to);
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
@@ -70,14 +74,18 @@ impl Sim {
 
     pub(super) fn perform_all<K: Simulated>(
         &mut self,
-        at: At,
+        at: ActivationPlace,
         outs: Vec<Out<K>>,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         outs.into_iter().try_for_each(|out| self.perform_entity::<K>(at, out))
     }
 
-    fn perform_entity<K: Simulated>(&mut self, at: At, out: Out<K>) -> Result<(), Violation> {
-        let At { process: to, entity, counter } = at;
+    fn perform_entity<K: Simulated>(
+        &mut self,
+        at: ActivationPlace,
+        out: Out<K>,
+    ) -> Result<(), JudgeViolation> {
+        let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
         if process.is_none_or(|it| it.actor(entity, counter).is_none()) {
             // It panicked half-way.
@@ -114,7 +122,7 @@ impl Sim {
             // reader.
             Out::Discard(blobs) => {
                 for digest in blobs {
-                    self.world.submit(to, Request::RemoveBlob(digest));
+                    self.world.submit(to, StoreRequest::RemoveBlob(digest));
                 }
             }
             // Best effort in production; here the append alone must do.
@@ -125,7 +133,7 @@ impl Sim {
     }
 
     pub(super) fn mail_dispatcher(&mut self, to: ProcessId, partition: u16, what: partition::In) {
-        self.world.mail(to, u128::from(partition), Note::Dispatch(partition, what));
+        self.world.mail(to, u128::from(partition), PlannedNote::Dispatch(partition, what));
     }
 
     fn stopped(
@@ -134,7 +142,7 @@ impl Sim {
         entity: EntityId,
         counter: u64,
         stop: &Stop,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         self.remark(to, || format!("{entity} {stop:?}"));
         self.leave_probation(to, entity);
         let why = match stop {
@@ -160,7 +168,7 @@ impl Sim {
                 } else {
                     "X1"
                 };
-                return Err(Violation::new(name, format!("`{entity}` at `{by}`: {stop:?}")));
+                return Err(JudgeViolation::new(name, format!("`{entity}` at `{by}`: {stop:?}")));
             }
         };
         if let Some(actor) = self.processes.get_mut(&to).and_then(|it| it.actor(entity, counter)) {
@@ -178,7 +186,7 @@ impl Sim {
         } else {
             // Between half of it and all of it, as the other driver does.
             let wait = self.world.rng.random_range(wait / 2..=wait);
-            self.world.later(to, wait, Note::Do(entity, counter, work));
+            self.world.later(to, wait, PlannedNote::Do(entity, counter, work));
         }
     }
 
@@ -195,22 +203,22 @@ impl Sim {
             return;
         }
         let request = match &work {
-            Do::Load { .. } | Do::Archive { .. } => Request::Journal(entity, Position(0)),
-            Do::LoadBlob { digest, .. } => Request::GetBlob(*digest),
+            Do::Load { .. } | Do::Archive { .. } => StoreRequest::Journal(entity, Position(0)),
+            Do::LoadBlob { digest, .. } => StoreRequest::GetBlob(*digest),
             Do::Append { expected, write } => {
-                Request::Append { entity, expected: *expected, write: write.clone() }
+                StoreRequest::Append { entity, expected: *expected, write: write.clone() }
             }
-            Do::ReadBack { after, .. } => Request::Journal(entity, *after),
-            Do::ReadBackTail { .. } | Do::Erase { .. } => Request::Tail(entity),
+            Do::ReadBack { after, .. } => StoreRequest::Journal(entity, *after),
+            Do::ReadBackTail { .. } | Do::Erase { .. } => StoreRequest::Tail(entity),
             Do::Scrub { blobs } => match blobs.last() {
-                Some(digest) => Request::RemoveBlob(*digest),
-                None => Request::Tail(entity),
+                Some(digest) => StoreRequest::RemoveBlob(*digest),
+                None => StoreRequest::Tail(entity),
             },
-            Do::ArchiveRecords { content, .. } => Request::PutBlob(content.clone()),
-            Do::ArchiveState { state, .. } => Request::PutBlob(state.clone()),
+            Do::ArchiveRecords { content, .. } => StoreRequest::PutBlob(content.clone()),
+            Do::ArchiveState { state, .. } => StoreRequest::PutBlob(state.clone()),
         };
         let ticket = self.world.submit(to, request);
-        self.expect(to, ticket, Op::Entity(entity, counter, work));
+        self.expect(to, ticket, PendingOp::Entity(entity, counter, work));
     }
 
     pub(super) fn worked(
@@ -219,10 +227,10 @@ impl Sim {
         entity: EntityId,
         counter: u64,
         work: Do,
-        reply: Reply,
-    ) -> Result<(), Violation> {
+        reply: StoreReply,
+    ) -> Result<(), JudgeViolation> {
         let input = match (work, reply) {
-            (Do::Load { tries }, Reply::Records(records)) => match snapshot_blob(&records) {
+            (Do::Load { tries }, StoreReply::Records(records)) => match snapshot_blob(&records) {
                 Some(digest) => {
                     self.work(to, entity, counter, Do::LoadBlob { records, digest, tries });
                     return Ok(());
@@ -230,32 +238,32 @@ impl Sim {
                 None => self.loaded(to, entity, counter, records, None)?,
             },
             // The read was older than the next snapshot, perhaps.
-            (Do::LoadBlob { tries, .. }, Reply::Blob(None)) if tries < MISSING_MOST => {
+            (Do::LoadBlob { tries, .. }, StoreReply::Blob(None)) if tries < MISSING_MOST => {
                 self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
                 return Ok(());
             }
-            (Do::LoadBlob { records, .. }, Reply::Blob(snapshot)) => {
+            (Do::LoadBlob { records, .. }, StoreReply::Blob(snapshot)) => {
                 self.loaded(to, entity, counter, records, snapshot)?
             }
             (Do::Load { tries } | Do::LoadBlob { tries, .. }, _) => {
                 self.again(to, tries, entity, counter, Do::Load { tries: tries + 1 });
                 return Ok(());
             }
-            (Do::Append { .. }, Reply::Append(answer)) => Told::Answered(answer),
+            (Do::Append { .. }, StoreReply::Append(answer)) => MachineMessage::Answered(answer),
             (Do::Append { .. }, _) => {
                 let detail = "no answer".to_owned();
                 let failure = StoreError::Unavailable { store: "journal", detail };
-                Told::Answered(AppendAnswer::Unknown(failure))
+                MachineMessage::Answered(AppendAnswer::Unknown(failure))
             }
-            (Do::ReadBack { after, .. }, Reply::Records(records)) => {
+            (Do::ReadBack { after, .. }, StoreReply::Records(records)) => {
                 let work = Do::ReadBackTail { after, records, tries: 0 };
                 self.work(to, entity, counter, work);
                 return Ok(());
             }
-            (Do::ReadBackTail { records, .. }, Reply::Tail(tail)) => {
+            (Do::ReadBackTail { records, .. }, StoreReply::Tail(tail)) => {
                 self.sees_others((to, entity, counter), &records);
                 let tail = tail.map_or(Position(0), |record| record.position);
-                Told::ReadBack { after_expected: records, tail }
+                MachineMessage::ReadBack { after_expected: records, tail }
             }
             (Do::ReadBack { after, tries } | Do::ReadBackTail { after, tries, .. }, _) => {
                 let work = Do::ReadBack { after, tries: tries + 1 };
@@ -264,14 +272,14 @@ impl Sim {
             }
             (Do::Erase { state }, _) => {
                 let state = SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) };
-                Told::Erased(state)
+                MachineMessage::Erased(state)
             }
             (work, reply) => match self.archiving(to, entity, counter, work, reply)? {
                 Some(input) => input,
                 None => return Ok(()),
             },
         };
-        self.tell(At { process: to, entity, counter }, input)
+        self.tell(ActivationPlace { process: to, entity, counter }, input)
     }
 
     /// How a snapshot or a burial goes on; what its machine is told once it has ended.
@@ -281,46 +289,46 @@ impl Sim {
         entity: EntityId,
         counter: u64,
         work: Do,
-        reply: Reply,
-    ) -> Result<Option<Told>, Violation> {
+        reply: StoreReply,
+    ) -> Result<Option<MachineMessage>, JudgeViolation> {
         let (archive, state, replaced) = match (work, reply) {
-            (Do::Archive { upto, state }, Reply::Records(records))
+            (Do::Archive { upto, state }, StoreReply::Records(records))
                 if position_of(&records) == upto =>
             {
                 let content = archive::pack(&records)
-                    .map_err(|error| Violation::new("X1", error.to_string()))?;
+                    .map_err(|error| JudgeViolation::new("X1", error.to_string()))?;
                 let positions = archive::positions(&records);
                 let replaced = Replaced { positions, superseded: snapshot_blob(&records) };
                 self.work(to, entity, counter, Do::ArchiveRecords { content, state, replaced });
                 return Ok(None);
             }
-            (Do::ArchiveRecords { state, replaced, .. }, Reply::Stored(archive))
+            (Do::ArchiveRecords { state, replaced, .. }, StoreReply::Stored(archive))
                 if state.len() > STATE_INLINE =>
             {
                 let work = Do::ArchiveState { archive, state, replaced };
                 self.work(to, entity, counter, work);
                 return Ok(None);
             }
-            (Do::ArchiveRecords { state, replaced, .. }, Reply::Stored(archive)) => {
+            (Do::ArchiveRecords { state, replaced, .. }, StoreReply::Stored(archive)) => {
                 let bytes = ByteBuf::from(state.to_vec());
                 (archive, SnapshotState::Inline { bytes }, replaced)
             }
-            (Do::ArchiveState { archive, replaced, .. }, Reply::Stored(digest)) => {
+            (Do::ArchiveState { archive, replaced, .. }, StoreReply::Stored(digest)) => {
                 (archive, SnapshotState::Blob { digest }, replaced)
             }
             (Do::Scrub { mut blobs }, _) => {
                 blobs.pop();
                 if blobs.is_empty() {
-                    return Ok(Some(Told::Scrubbed));
+                    return Ok(Some(MachineMessage::Scrubbed));
                 }
                 self.work(to, entity, counter, Do::Scrub { blobs });
                 return Ok(None);
             }
-            _ => return Ok(Some(Told::ArchiveFailed)),
+            _ => return Ok(Some(MachineMessage::ArchiveFailed)),
         };
         let Replaced { positions, superseded } = replaced;
         let superseded = superseded.into_iter().collect();
-        Ok(Some(Told::Archived { archive, state, superseded, positions }))
+        Ok(Some(MachineMessage::Archived { archive, state, superseded, positions }))
     }
 
     /// Whether an activation reads that somebody has written behind it.
@@ -345,9 +353,9 @@ impl Sim {
         counter: u64,
         records: Vec<Record>,
         snapshot: Option<Bytes>,
-    ) -> Result<Told, Violation> {
+    ) -> Result<MachineMessage, JudgeViolation> {
         self.recall_if_planted(to, entity, counter)?;
-        Ok(Told::Loaded(Loaded { records, snapshot }))
+        Ok(MachineMessage::Loaded(Loaded { records, snapshot }))
     }
 }
 
@@ -359,8 +367,8 @@ pub(super) fn archived<D>(world: &World<D>, digest: Digest) -> Option<Loaded> {
 }
 
 /// The record that replaced all others, as anyone would load it.
-pub(super) fn stored<D>(world: &World<D>, change: &Change) -> Loaded {
-    let Change::Appended { record, .. } = change else { return Loaded::default() };
+pub(super) fn stored<D>(world: &World<D>, change: &StoreChange) -> Loaded {
+    let StoreChange::Appended { record, .. } = change else { return Loaded::default() };
     let records = vec![record.clone()];
     let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
     Loaded { records, snapshot }

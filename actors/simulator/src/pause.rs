@@ -4,7 +4,7 @@ use clawnode_proto::ProcessId;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{FATE, Sim, jobs::scarce, plan::Plan, process::Note};
+use super::{FATE, Sim, jobs::scarce, plan::SeedPlan, process::PlannedNote};
 
 /// A day, in milliseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000;
@@ -40,7 +40,7 @@ impl Pause {
     }
 }
 
-impl Plan {
+impl SeedPlan {
     /// When something comes that would come so long after the beginning.
     pub(super) fn at(&self, after: u64) -> u64 {
         let pause = self.pause.filter(|pause| pause.from < after);
@@ -73,7 +73,7 @@ impl Sim {
 
     pub(super) fn begin_pause(&mut self) {
         if let Some(pause) = self.plan.pause {
-            self.world.later(FATE, pause.until(), Note::Returns);
+            self.world.later(FATE, pause.until(), PlannedNote::Returns);
         }
     }
 

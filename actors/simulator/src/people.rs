@@ -13,7 +13,7 @@ use clawnode_proto::{
 };
 use rand::Rng;
 
-use super::{Sim, Violation, clients::Client, process::Note};
+use super::{JudgeViolation, Sim, clients::SimClient, process::PlannedNote};
 
 /// People say what they have to say within this, in milliseconds.
 const SOON: u64 = 30_000;
@@ -30,12 +30,12 @@ impl Sim {
         to: ProcessId,
         (entity, counter, key): (EntityId, u64, CallKey),
         it: &AskJob,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let approval = &it.approval;
         let (call, session) = (approval.action.call, approval.action.session.clone());
         if approval.action.digest().ok() != Some(approval.digest) {
             let text = format!("a person is shown another action than they approve of: `{call}`");
-            return Err(Violation::new("APR-2", text));
+            return Err(JudgeViolation::new("APR-2", text));
         }
         let decide = |action, decision| {
             let decided = Decided { decision, by: "sim".to_owned(), reason: None };
@@ -97,7 +97,7 @@ impl Sim {
         let most = if self.world.chance(0.2) { SET_LATE } else { 200 };
         let after = self.world.rng.random_range(1..most);
         let (session, timer, due) = (it.session.clone(), it.timer, it.due);
-        let sets = Note::SetsTimer(entity, counter, key, Box::new((session, timer, due)));
+        let sets = PlannedNote::SetsTimer(entity, counter, key, Box::new((session, timer, due)));
         self.world.later(to, after, sets);
     }
 
@@ -106,7 +106,7 @@ impl Sim {
         to: ProcessId,
         (entity, counter, key): (EntityId, u64, CallKey),
         (session, timer, due): &(SessionKey, TimerId, Timestamp),
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&to);
         if process.and_then(|it| it.actor(entity, counter)).is_none() {
             return Ok(());
@@ -122,7 +122,7 @@ impl Sim {
     fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
         self.runs(to, entity, counter, key, None);
         let after = self.world.rng.random_range(1..200);
-        self.world.later(to, after, Note::Feed(entity, counter, In::Confirmed(key)));
+        self.world.later(to, after, PlannedNote::Feed(entity, counter, In::Confirmed(key)));
     }
 
     /// A timer that is due after so long; by whose clock is chance, and it may come late.
@@ -154,8 +154,8 @@ impl Sim {
         if self.clients.iter().any(|client| client.input.id == input.id) {
             return;
         }
-        self.clients.push(Client { after, input, answered: false });
+        self.clients.push(SimClient { after, input, answered: false });
         let client = self.clients.len() - 1;
-        self.world.later(super::CLIENTS, after, Note::Send(client));
+        self.world.later(super::CLIENTS, after, PlannedNote::Send(client));
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum Poison {
 /// What a seed decides.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
-pub(super) struct Plan {
+pub(super) struct SeedPlan {
     pub(super) seed: u64,
     /// One process whose store syncs in groups, and loses the rest in a power cut.
     pub(super) local: bool,
@@ -88,7 +88,7 @@ pub(super) struct Plan {
     pub(super) scale: Option<Scale>,
 }
 
-impl Plan {
+impl SeedPlan {
     /// Whether there is much to work off once all is calm.
     pub(super) const fn is_long(&self) -> bool {
         self.scale.is_some() || self.inputs > 20

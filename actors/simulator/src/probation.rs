@@ -3,7 +3,7 @@
 use clawnode_proto::{EntityId, ProcessId};
 use rand::Rng;
 
-use super::{Sim, kinds::Told, process::Note};
+use super::{Sim, kinds::MachineMessage, process::PlannedNote};
 
 impl Sim {
     pub(super) fn enter_probation(&mut self, to: ProcessId, entity: EntityId, counter: u64) {
@@ -23,7 +23,11 @@ impl Sim {
         }
         self.remark(to, || format!("{entity} is tried, blamed: {blamed}"));
         let after = self.world.rng.random_range(1..20);
-        self.world.later(to, after, Note::Tell(entity, counter, Told::Probation { blamed }));
+        self.world.later(
+            to,
+            after,
+            PlannedNote::Tell(entity, counter, MachineMessage::Probation { blamed }),
+        );
     }
 
     /// What it begins with has begun, or it left memory.

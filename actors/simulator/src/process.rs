@@ -17,18 +17,18 @@ use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, InputId, JobId, Position, ProcessId, SessionKey,
     TimerId, Timestamp, job::Job, session::ToolEnd,
 };
-use clawnode_sim::{Ticket, Token};
+use clawnode_sim::{RequestTicket, Token};
 
 use super::{
     give::Giving,
     jobs::JobHands,
-    kinds::{AnyMachine, At, Told},
-    settle::Ending,
+    kinds::{ActivationPlace, AnyMachine, MachineMessage},
+    settle::TurnEnding,
 };
 
 /// What the driver plans for a process.
 #[derive(Debug)]
-pub(super) enum Note {
+pub(super) enum PlannedNote {
     /// A second has passed.
     Tick,
     /// Something for a partition's dispatcher.
@@ -36,11 +36,11 @@ pub(super) enum Note {
     /// Something for an entity's actor, by its activation.
     Feed(EntityId, u64, In<Session>),
     /// Something for the actor of a counter.
-    Count(At, In<Counter>),
+    Count(ActivationPlace, In<Counter>),
     /// Something for an actor of whatever kind.
-    Tell(EntityId, u64, Told),
+    Tell(EntityId, u64, MachineMessage),
     /// The timer of a counter is stored.
-    SetsCounterTimer(At, Box<Timer>),
+    SetsCounterTimer(ActivationPlace, Box<Timer>),
     /// Another process's question, as the actor gets it.
     AskActor(EntityId, u64, AskId, InputId),
     /// An operation on the stores, after a wait.
@@ -68,7 +68,7 @@ pub(super) enum Note {
     /// A timer is set.
     SetsTimer(EntityId, u64, CallKey, Box<(SessionKey, TimerId, Timestamp)>),
     /// An emission was told; the jobs of its turn are closed.
-    Closes(Box<Ending>),
+    Closes(Box<TurnEnding>),
     /// Another process asks.
     Asked { by: ProcessId, number: u64, entity: EntityId, input: InputId },
     /// An owner gave an entity up for which this process had asked.
@@ -131,7 +131,7 @@ pub(super) enum Do {
 
 /// Whose answer a ticket brings.
 #[derive(Debug)]
-pub(super) enum Op {
+pub(super) enum PendingOp {
     Put(usize),
     Inbox(EntityId, Position),
     Tail(EntityId),
@@ -140,7 +140,7 @@ pub(super) enum Op {
     JobState(JobId),
     JobSet(JobId),
     Settle(EntityId, u64, CallKey, Box<SettleJob>, ToolEnd),
-    Close(Box<Ending>),
+    Close(Box<TurnEnding>),
     JobSent(Box<Job>, ToolEnd),
     Entity(EntityId, u64, Do),
 }
@@ -161,7 +161,7 @@ pub(super) struct Actor {
 
 /// A process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct SimProcess {
     /// By how much its clock is wrong, in milliseconds.
     pub(super) skew: i64,
     pub(super) partitions: Vec<Partition>,
@@ -171,7 +171,7 @@ pub(super) struct Process {
     pub(super) asks: BTreeMap<AskId, (ProcessId, u64)>,
     /// Own questions that are not answered.
     pub(super) asked: BTreeMap<u64, EntityId>,
-    pub(super) ops: BTreeMap<Ticket, Op>,
+    pub(super) ops: BTreeMap<RequestTicket, PendingOp>,
     pub(super) next: u64,
     pub(super) ticks: u64,
     pub(super) drained: usize,
@@ -186,7 +186,7 @@ pub(super) struct Process {
     pub(super) scans_until: u64,
 }
 
-impl Process {
+impl SimProcess {
     pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next

@@ -2,9 +2,9 @@
 
 use clawnode_kernel::{OwnerSays, partition};
 use clawnode_proto::{EntityId, ProcessId, event::decode_record};
-use clawnode_sim::Change;
+use clawnode_sim::StoreChange;
 
-use super::{Sim, Violation, process::Note};
+use super::{JudgeViolation, Sim, process::PlannedNote};
 
 impl Sim {
     pub(super) fn ask_actor(
@@ -25,7 +25,7 @@ impl Sim {
     pub(super) fn says(&mut self, from: ProcessId, ask: partition::AskId, says: OwnerSays) {
         let Some(process) = self.processes.get_mut(&from) else { return };
         if let Some((by, number)) = process.asks.remove(&ask) {
-            self.world.send(by, Note::Says(number, says));
+            self.world.send(by, PlannedNote::Says(number, says));
         }
     }
 
@@ -34,15 +34,15 @@ impl Sim {
         to: ProcessId,
         number: u64,
         says: OwnerSays,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(entity) = process.asked.remove(&number) else { return Ok(()) };
         self.dispatch(to, self.partition_of(entity), partition::In::OwnerSaid(entity, says))
     }
 
     /// A claimer may tell whoever it took the entity from.
-    pub(super) fn warn_the_fenced(&mut self, change: &Change) {
-        let Change::Appended { entity, record, .. } = change else { return };
+    pub(super) fn warn_the_fenced(&mut self, change: &StoreChange) {
+        let StoreChange::Appended { entity, record, .. } = change else { return };
         let Ok(events) = decode_record(&record.bytes) else { return };
         let Some(first) = events.first() else { return };
         let before = self.last_writer.insert(*entity, first.head.incarnation.process);
@@ -51,7 +51,7 @@ impl Sim {
             && self.processes.contains_key(&before)
             && self.world.chance(0.3)
         {
-            self.world.send(before, Note::Fenced(*entity, first.head.epoch));
+            self.world.send(before, PlannedNote::Fenced(*entity, first.head.epoch));
         }
     }
 }

@@ -13,10 +13,10 @@ use rand::{Rng, SeedableRng, seq::IteratorRandom};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    FATE, Sim, Violation,
+    FATE, JudgeViolation, Sim,
     chaos::SILENT,
-    plan::{Plan, Weights},
-    process::Note,
+    plan::{SeedPlan, Weights},
+    process::PlannedNote,
     sizes::Sizes,
 };
 
@@ -48,7 +48,7 @@ pub(super) struct Scale {
     back: usize,
 }
 
-impl Plan {
+impl SeedPlan {
     /// What a seed decides for so many sessions.
     pub(super) fn scale(seed: u64, sessions: usize, planted: Planted) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5ca1_e000);
@@ -145,23 +145,23 @@ impl Sim {
     /// Plans what befalls so many sessions, besides what befalls few.
     pub(super) fn begin_scale(&mut self) {
         if let Some(scale) = self.plan.scale {
-            self.world.later(FATE, scale.lost_at, Note::LoseNodes);
-            self.world.later(FATE, LEADER_EVERY, Note::LoseLeader);
+            self.world.later(FATE, scale.lost_at, PlannedNote::LoseNodes);
+            self.world.later(FATE, LEADER_EVERY, PlannedNote::LoseLeader);
         }
     }
 
     /// A third of the nodes die within a second; some of them are replaced after minutes.
-    pub(super) fn lose_nodes(&mut self) -> Result<(), Violation> {
+    pub(super) fn lose_nodes(&mut self) -> Result<(), JudgeViolation> {
         let Some(Scale { lost, back, .. }) = self.plan.scale else { return Ok(()) };
         let lost: Vec<ProcessId> =
             self.processes.keys().copied().choose_multiple(&mut self.world.rng, lost);
         for (at, process) in lost.into_iter().enumerate() {
             self.lose(process)?;
             let noticed = self.world.rng.random_range(500..=SILENT);
-            self.world.later(FATE, noticed, Note::Declare(process, true));
+            self.world.later(FATE, noticed, PlannedNote::Declare(process, true));
             if at < back {
                 let after = self.world.rng.random_range(60_000..600_000);
-                self.world.later(FATE, after, Note::Spawn);
+                self.world.later(FATE, after, PlannedNote::Spawn);
             }
         }
         Ok(())
@@ -177,8 +177,8 @@ impl Sim {
         self.world.outage(millis);
         self.world.faults.spurious_refusal = 0.05;
         self.world.faults.busy = 0.05;
-        self.world.later(FATE, millis + LEADER_YOUNG, Note::LeaderSettles);
-        self.world.later(FATE, LEADER_EVERY, Note::LoseLeader);
+        self.world.later(FATE, millis + LEADER_YOUNG, PlannedNote::LeaderSettles);
+        self.world.later(FATE, LEADER_EVERY, PlannedNote::LoseLeader);
     }
 
     pub(super) fn leader_settles(&mut self) {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn few_sessions_have_most_inputs_and_all_have_one() {
-        let plan = Plan::scale(1, 10_000, Planted::None);
+        let plan = SeedPlan::scale(1, 10_000, Planted::None);
         let inputs: Vec<usize> = (0..10_000).map(|session| plan.inputs_of(session)).collect();
         let all: usize = inputs.iter().sum();
         let of_the_first_percent: usize = inputs.iter().take(100).sum();

@@ -10,17 +10,17 @@ use clawnode_proto::{
 };
 
 use super::{
-    Violation,
-    book::{Book, Booked, Checked, Kept as _},
-    known::{Call, Turn},
+    JudgeViolation,
+    book::{AnyBook as _, Book, Booked, Checked},
+    known::{KnownCall, KnownTurn},
     tools::ToolBook,
 };
 
 /// What happened in a session.
 #[derive(Debug, Default)]
-pub(super) struct Happened {
-    pub(super) turns: BTreeMap<TurnId, Turn>,
-    pub(super) calls: BTreeMap<CallId, Call>,
+pub(super) struct SessionHistory {
+    pub(super) turns: BTreeMap<TurnId, KnownTurn>,
+    pub(super) calls: BTreeMap<CallId, KnownCall>,
     pub(super) tools: ToolBook,
     /// The turn whose call was begun last.
     last_turn: Option<TurnId>,
@@ -28,9 +28,9 @@ pub(super) struct Happened {
 
 impl Booked for Session {
     type Body = SessionInput;
-    type Own = Happened;
+    type Own = SessionHistory;
 
-    fn note(own: &mut Happened, head: &Head, event: SessionEvent) -> Checked {
+    fn note(own: &mut SessionHistory, head: &Head, event: SessionEvent) -> Checked {
         match event {
             SessionEvent::ModelBegun(begun) => {
                 let turn = own.turns.entry(begun.turn).or_default();
@@ -39,7 +39,7 @@ impl Booked for Session {
                 let call = own.calls.entry(begun.call).or_default();
                 if call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
                     let text = format!("`{}` is begun twice by one owner", begun.call);
-                    return Err(Violation::new("C6", text));
+                    return Err(JudgeViolation::new("C6", text));
                 }
                 call.begun.push((begun.attempt, head.incarnation, head.epoch));
             }
@@ -62,7 +62,7 @@ impl Booked for Session {
                 turn.in_time(&done.outcome, head.ts)?;
                 if turn.outcome.replace(done.outcome).is_some() {
                     let text = format!("`{}` has ended twice", done.turn);
-                    return Err(Violation::new("E2", text));
+                    return Err(JudgeViolation::new("E2", text));
                 }
             }
             SessionEvent::Settled(settled) => {
@@ -76,20 +76,20 @@ impl Booked for Session {
         Ok(())
     }
 
-    fn is_told(own: &Happened, turn: TurnId) -> bool {
+    fn is_told(own: &SessionHistory, turn: TurnId) -> bool {
         own.turns.get(&turn).is_some_and(|turn| turn.emitted)
     }
 
-    fn forget(own: &mut Happened) {
+    fn forget(own: &mut SessionHistory) {
         own.calls.clear();
         own.tools = ToolBook::default();
     }
 
-    fn told_by_deletion(own: &mut Happened) {
+    fn told_by_deletion(own: &mut SessionHistory) {
         own.turns.values_mut().for_each(|turn| turn.emitted = true);
     }
 
-    fn again(own: &mut Happened, input: InputId) {
+    fn again(own: &mut SessionHistory, input: InputId) {
         own.turns.remove(&TurnId::from(input));
     }
 
@@ -124,16 +124,19 @@ impl Booked for Session {
                     turn.replies,
                     turn.settled
                 );
-                return Err(Violation::new("E2", text));
+                return Err(JudgeViolation::new("E2", text));
             }
             if !turn.emitted && !book.is_quarantined() {
-                return Err(Violation::new("E3", format!("the end of `{id}` was never shown")));
+                return Err(JudgeViolation::new(
+                    "E3",
+                    format!("the end of `{id}` was never shown"),
+                ));
             }
         }
         for (id, call) in &book.own.calls {
             if call.made.len() > call.begun.len() {
                 let text = format!("`{id}` was made more often than it was begun");
-                return Err(Violation::new("C6", text));
+                return Err(JudgeViolation::new("C6", text));
             }
         }
         Ok(())

@@ -15,12 +15,12 @@ use clawnode_proto::{
     EntityId, JobId, Position, ProcessId, TurnId, hook::HookTrail, job::JobState,
     limits::JOB_CLOSED_TTL, subject::job_key,
 };
-use clawnode_sim::{Reply, Request};
+use clawnode_sim::{StoreReply, StoreRequest};
 
 use super::{
-    Sim, Violation,
+    JudgeViolation, Sim,
     jobs::AGAIN,
-    process::{Note, Op},
+    process::{PendingOp, PlannedNote},
 };
 
 /// How soon a job that somebody runs is looked at again, in milliseconds.
@@ -28,7 +28,7 @@ const SETTLES: u64 = 2_000;
 
 /// The end of a turn that is being told, and its jobs that are not closed yet.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct TurnEnding {
     pub(super) entity: EntityId,
     pub(super) counter: u64,
     pub(super) turn: TurnId,
@@ -37,12 +37,12 @@ pub(super) struct Ending {
 
 impl Sim {
     /// What the state key of a job says, and where.
-    fn state_of(&self, job: JobId) -> Result<(Position, Option<JobState>), Violation> {
+    fn state_of(&self, job: JobId) -> Result<(Position, Option<JobState>), JudgeViolation> {
         let Some((_, entry)) = self.world.values(&job_key(job)).pop() else {
             return Ok((Position(0), None));
         };
         let state = JobState::from_bytes(&entry.value);
-        let state = state.map_err(|error| Violation::new("X1", error.to_string()))?;
+        let state = state.map_err(|error| JudgeViolation::new("X1", error.to_string()))?;
         Ok((entry.position, Some(state)))
     }
 
@@ -52,10 +52,10 @@ impl Sim {
         job: JobId,
         expected: Position,
         (state, ttl): (&JobState, Option<Duration>),
-        op: Op,
+        op: PendingOp,
     ) {
         let Ok(bytes) = state.to_bytes() else { return };
-        let set = Request::SetValue { key: job_key(job), expected, value: bytes.into(), ttl };
+        let set = StoreRequest::SetValue { key: job_key(job), expected, value: bytes.into(), ttl };
         let ticket = self.world.submit(to, set);
         self.expect(to, ticket, op);
     }
@@ -66,7 +66,7 @@ impl Sim {
         to: ProcessId,
         (entity, counter, key): (EntityId, u64, CallKey),
         it: Box<SettleJob>,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&to);
         if process.and_then(|it| it.actor(entity, counter)).is_none() {
             return Ok(());
@@ -77,12 +77,12 @@ impl Sim {
         match settling(&it, state, Duration::from_millis(self.job_wait()), is_dead) {
             Settling::Wait { cancel } => {
                 if let Some(process) = cancel {
-                    self.world.send(process, Note::CancelJob(job));
+                    self.world.send(process, PlannedNote::CancelJob(job));
                 }
-                self.world.later(to, SETTLES, Note::Settles(entity, counter, key, it));
+                self.world.later(to, SETTLES, PlannedNote::Settles(entity, counter, key, it));
             }
             Settling::Set(state, end) => {
-                let op = Op::Settle(entity, counter, key, it, end);
+                let op = PendingOp::Settle(entity, counter, key, it, end);
                 self.set_state(to, job, position, (&state, None), op);
             }
             Settling::Ended(end) => {
@@ -94,7 +94,11 @@ impl Sim {
     }
 
     /// A turn's end is told: its jobs are closed, one after the other, before that is confirmed.
-    pub(super) fn closes(&mut self, to: ProcessId, mut it: Ending) -> Result<(), Violation> {
+    pub(super) fn closes(
+        &mut self,
+        to: ProcessId,
+        mut it: TurnEnding,
+    ) -> Result<(), JudgeViolation> {
         while let Some(job) = it.jobs.last().copied() {
             let (position, state) = self.state_of(job)?;
             match closing(state.as_ref()) {
@@ -103,10 +107,10 @@ impl Sim {
                 }
                 Closing::Set { cancel } => {
                     if let Some(process) = cancel {
-                        self.world.send(process, Note::CancelJob(job));
+                        self.world.send(process, PlannedNote::CancelJob(job));
                     }
                     let closed = (&JobState::Closed, Some(JOB_CLOSED_TTL));
-                    self.set_state(to, job, position, closed, Op::Close(Box::new(it)));
+                    self.set_state(to, job, position, closed, PendingOp::Close(Box::new(it)));
                     return Ok(());
                 }
             }
@@ -115,8 +119,8 @@ impl Sim {
     }
 
     /// Whether a job was closed shows when it is looked at again.
-    pub(super) fn closed(&mut self, to: ProcessId, it: Box<Ending>, reply: &Reply) {
-        let wait = if matches!(reply, Reply::Changed(_)) { 0 } else { AGAIN };
-        self.world.later(to, wait, Note::Closes(it));
+    pub(super) fn closed(&mut self, to: ProcessId, it: Box<TurnEnding>, reply: &StoreReply) {
+        let wait = if matches!(reply, StoreReply::Changed(_)) { 0 } else { AGAIN };
+        self.world.later(to, wait, PlannedNote::Closes(it));
     }
 }

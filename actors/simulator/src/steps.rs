@@ -13,13 +13,15 @@ use clawnode_proto::{
     EntityId, Incarnation, Kind, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
     kernel::RELEASED,
 };
-use clawnode_sim::{Change, Delivered, Happening, Reply, Request, Ticket, Token};
+use clawnode_sim::{
+    Delivered, Happening, RequestTicket, StoreChange, StoreReply, StoreRequest, Token,
+};
 
 use super::{
-    CLIENTS, Sim, Violation,
+    CLIENTS, JudgeViolation, Sim,
     jobs::AGAIN,
-    kinds::{AnyMachine, At, Simulated, Told},
-    process::{Actor, Note, Op},
+    kinds::{ActivationPlace, AnyMachine, MachineMessage, Simulated},
+    process::{Actor, PendingOp, PlannedNote},
     trace::{short, told},
 };
 
@@ -43,7 +45,7 @@ impl Sim {
     }
 
     /// Remembers whose answer a ticket brings.
-    pub(super) fn expect(&mut self, process: ProcessId, ticket: Ticket, op: Op) {
+    pub(super) fn expect(&mut self, process: ProcessId, ticket: RequestTicket, op: PendingOp) {
         if process == CLIENTS {
             self.client_ops.insert(ticket, op);
         } else if let Some(process) = self.processes.get_mut(&process) {
@@ -52,119 +54,124 @@ impl Sim {
     }
 
     #[expect(clippy::too_many_lines, reason = "one flat match over what is planned")]
-    pub(super) fn noted(&mut self, to: ProcessId, note: Note) -> Result<(), Violation> {
+    pub(super) fn noted(&mut self, to: ProcessId, note: PlannedNote) -> Result<(), JudgeViolation> {
         match note {
-            Note::Tick => self.tick(to),
-            Note::Dispatch(partition, input) => self.dispatch(to, partition, input),
-            Note::Feed(entity, counter, input) => self.feed(to, entity, counter, input),
-            Note::Count(at, input) => self.feed_as::<Counter>(at, input),
-            Note::Tell(entity, counter, told) => {
-                self.tell(At { process: to, entity, counter }, told)
+            PlannedNote::Tick => self.tick(to),
+            PlannedNote::Dispatch(partition, input) => self.dispatch(to, partition, input),
+            PlannedNote::Feed(entity, counter, input) => self.feed(to, entity, counter, input),
+            PlannedNote::Count(at, input) => self.feed_as::<Counter>(at, input),
+            PlannedNote::Tell(entity, counter, told) => {
+                self.tell(ActivationPlace { process: to, entity, counter }, told)
             }
-            Note::SetsCounterTimer(at, timer) => self.sets_counter_timer(at, &timer),
-            Note::AskActor(entity, counter, ask, input) => {
+            PlannedNote::SetsCounterTimer(at, timer) => self.sets_counter_timer(at, &timer),
+            PlannedNote::AskActor(entity, counter, ask, input) => {
                 self.ask_actor(to, entity, counter, ask, input);
                 Ok(())
             }
-            Note::Do(entity, counter, work) => {
+            PlannedNote::Do(entity, counter, work) => {
                 self.work(to, entity, counter, work);
                 Ok(())
             }
-            Note::CallEnds(entity, counter, call, attempt) => {
+            PlannedNote::CallEnds(entity, counter, call, attempt) => {
                 self.call_ends(to, entity, counter, call, attempt)
             }
-            Note::ToolEnds(entity, counter, call) => self.tool_ends(to, entity, counter, call),
-            Note::GiveAgain(it) => self.give_again(to, *it),
-            Note::ReadJob(job) => {
+            PlannedNote::ToolEnds(entity, counter, call) => {
+                self.tool_ends(to, entity, counter, call)
+            }
+            PlannedNote::GiveAgain(it) => self.give_again(to, *it),
+            PlannedNote::ReadJob(job) => {
                 self.read_job(to, job);
                 Ok(())
             }
-            Note::JobLasts(job) => self.job_step(to, JobIn::Lasts(job)),
-            Note::JobEnds(job, run) => self.job_ends(to, job, run),
-            Note::Probes(job) => self.probes(to, &job),
-            Note::Settles(entity, counter, key, it) => self.settles(to, (entity, counter, key), it),
-            Note::CancelJob(job) => self.job_step(to, JobIn::Cancel(job)),
-            Note::SendAgain(job, end) => {
+            PlannedNote::JobLasts(job) => self.job_step(to, JobIn::Lasts(job)),
+            PlannedNote::JobEnds(job, run) => self.job_ends(to, job, run),
+            PlannedNote::Probes(job) => self.probes(to, &job),
+            PlannedNote::Settles(entity, counter, key, it) => {
+                self.settles(to, (entity, counter, key), it)
+            }
+            PlannedNote::CancelJob(job) => self.job_step(to, JobIn::Cancel(job)),
+            PlannedNote::SendAgain(job, end) => {
                 self.send_result(to, *job, end);
                 Ok(())
             }
-            Note::SetsTimer(entity, counter, key, timer) => {
+            PlannedNote::SetsTimer(entity, counter, key, timer) => {
                 self.sets_timer(to, (entity, counter, key), &timer)
             }
-            Note::Closes(it) => self.closes(to, *it),
-            Note::Asked { by, number, entity, input } => {
+            PlannedNote::Closes(it) => self.closes(to, *it),
+            PlannedNote::Asked { by, number, entity, input } => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 let ask = partition::AskId(process.number());
                 process.asks.insert(ask, (by, number));
                 let partition = self.partition_of(entity);
                 self.dispatch(to, partition, partition::In::Asked(ask, entity, input, Some(by)))
             }
-            Note::Rung(entity, input) => {
+            PlannedNote::Rung(entity, input) => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 let ask = partition::AskId(process.number());
                 let partition = self.partition_of(entity);
                 self.dispatch(to, partition, partition::In::Rung(ask, entity, input))
             }
-            Note::Says(number, says) => self.owner_said(to, number, says),
-            Note::Silent(number) => {
+            PlannedNote::Says(number, says) => self.owner_said(to, number, says),
+            PlannedNote::Silent(number) => {
                 let asked = self.processes.get(&to).and_then(|it| it.asked.get(&number));
                 if let Some(entity) = asked.copied() {
                     self.judge.troubles(self.world.now().0, entity);
                 }
                 self.owner_said(to, number, OwnerSays::Silent)
             }
-            Note::Fenced(entity, epoch) => {
+            PlannedNote::Fenced(entity, epoch) => {
                 let actor = self.processes.get(&to).and_then(|it| it.actors.get(&entity));
                 match actor.map(|actor| actor.counter) {
-                    Some(counter) => {
-                        self.tell(At { process: to, entity, counter }, Told::Fenced(epoch))
-                    }
+                    Some(counter) => self.tell(
+                        ActivationPlace { process: to, entity, counter },
+                        MachineMessage::Fenced(epoch),
+                    ),
                     None => Ok(()),
                 }
             }
-            Note::GiveUp => {
+            PlannedNote::GiveUp => {
                 self.judge.befalls(self.world.now().0, to);
                 if let Some(process) = self.processes.get_mut(&to) {
                     process.gave_up = true;
                 }
-                self.tell_all(to, || Told::GiveUp)
+                self.tell_all(to, || MachineMessage::GiveUp)
             }
-            Note::Send(client) => {
+            PlannedNote::Send(client) => {
                 self.send(client);
                 Ok(())
             }
-            Note::Fate
-            | Note::Spawn
-            | Note::Declare(..)
-            | Note::Returns
-            | Note::Thaw(_)
-            | Note::Operate
-            | Note::LoseNodes
-            | Note::LoseLeader
-            | Note::LeaderSettles
-            | Note::Calm
-            | Note::Watch => self.fate(&note),
+            PlannedNote::Fate
+            | PlannedNote::Spawn
+            | PlannedNote::Declare(..)
+            | PlannedNote::Returns
+            | PlannedNote::Thaw(_)
+            | PlannedNote::Operate
+            | PlannedNote::LoseNodes
+            | PlannedNote::LoseLeader
+            | PlannedNote::LeaderSettles
+            | PlannedNote::Calm
+            | PlannedNote::Watch => self.fate(&note),
         }
     }
 
     pub(super) fn answered(
         &mut self,
         to: ProcessId,
-        ticket: Ticket,
-        reply: Reply,
-    ) -> Result<(), Violation> {
+        ticket: RequestTicket,
+        reply: StoreReply,
+    ) -> Result<(), JudgeViolation> {
         let ops = match self.processes.get_mut(&to) {
             Some(process) => &mut process.ops,
             None => &mut self.client_ops,
         };
         match ops.remove(&ticket) {
-            Some(Op::Put(client)) => {
+            Some(PendingOp::Put(client)) => {
                 self.sent(client, &reply);
                 Ok(())
             }
-            Some(Op::Inbox(entity, after)) => {
+            Some(PendingOp::Inbox(entity, after)) => {
                 let input = match reply {
-                    Reply::Waiting(waiting) => {
+                    StoreReply::Waiting(waiting) => {
                         let arrived = |(at, input)| (at, Arrived::Input(input));
                         let waiting = waiting.into_iter().map(arrived).collect();
                         partition::In::Inbox(entity, after, waiting)
@@ -173,9 +180,9 @@ impl Sim {
                 };
                 self.dispatch(to, self.partition_of(entity), input)
             }
-            Some(Op::Tail(entity)) => {
+            Some(PendingOp::Tail(entity)) => {
                 let input = match reply {
-                    Reply::Tail(record) => {
+                    StoreReply::Tail(record) => {
                         let events = record.and_then(|it| decode_record(&it.bytes).ok());
                         let last = events.as_ref().and_then(|events| events.last());
                         let last = last.map(|event| LastWriter {
@@ -188,32 +195,32 @@ impl Sim {
                 };
                 self.dispatch(to, self.partition_of(entity), input)
             }
-            Some(Op::Scan(partition)) => match reply {
-                Reply::Entities(entities) => {
+            Some(PendingOp::Scan(partition)) => match reply {
+                StoreReply::Entities(entities) => {
                     self.dispatch(to, partition, partition::In::Scanned(entities))
                 }
                 _ => Ok(()),
             },
-            Some(Op::Give(it, step)) => self.given(to, it, step, &reply),
-            Some(Op::JobState(job)) => self.job_state(to, job, reply),
-            Some(Op::JobSet(job)) => self.job_set(to, job, &reply),
-            Some(Op::Settle(entity, counter, key, _, end))
-                if matches!(reply, Reply::Changed(Some(_))) =>
+            Some(PendingOp::Give(it, step)) => self.given(to, it, step, &reply),
+            Some(PendingOp::JobState(job)) => self.job_state(to, job, reply),
+            Some(PendingOp::JobSet(job)) => self.job_set(to, job, &reply),
+            Some(PendingOp::Settle(entity, counter, key, _, end))
+                if matches!(reply, StoreReply::Changed(Some(_))) =>
             {
                 let outcome = Outcome::Tool(end, HookTrail::default());
                 self.feed(to, entity, counter, In::Ended(key, outcome))
             }
             // Somebody was faster, or nobody knows: it is looked at again.
-            Some(Op::Settle(entity, counter, key, it, _)) => {
-                self.world.later(to, AGAIN, Note::Settles(entity, counter, key, it));
+            Some(PendingOp::Settle(entity, counter, key, it, _)) => {
+                self.world.later(to, AGAIN, PlannedNote::Settles(entity, counter, key, it));
                 Ok(())
             }
-            Some(Op::Close(it)) => {
+            Some(PendingOp::Close(it)) => {
                 self.closed(to, it, &reply);
                 Ok(())
             }
-            Some(Op::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
-            Some(Op::Entity(entity, counter, work)) => {
+            Some(PendingOp::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
+            Some(PendingOp::Entity(entity, counter, work)) => {
                 self.worked(to, entity, counter, work, reply)
             }
             None => Ok(()),
@@ -224,7 +231,7 @@ impl Sim {
         &mut self,
         to: ProcessId,
         delivered: Delivered,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let handle = HandleId(process.number());
         process.handles.insert(handle, delivered.token);
@@ -234,9 +241,9 @@ impl Sim {
         self.dispatch(to, self.partition_of(entity), input)
     }
 
-    fn tick(&mut self, to: ProcessId) -> Result<(), Violation> {
+    fn tick(&mut self, to: ProcessId) -> Result<(), JudgeViolation> {
         let tick = self.long_tick().unwrap_or(TICK);
-        self.world.later(to, tick, Note::Tick);
+        self.world.later(to, tick, PlannedNote::Tick);
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         process.ticks += 1;
         let (ticks, scans) = (process.ticks, process.ticks <= process.scans_until);
@@ -249,26 +256,26 @@ impl Sim {
         }
         if ticks.is_multiple_of(ENTITY_TICKS) {
             self.job_progress(to);
-            self.tell_all(to, || Told::Tick)?;
+            self.tell_all(to, || MachineMessage::Tick)?;
         }
         Ok(())
     }
 
     pub(super) fn scan(&mut self, process: ProcessId, partition: u16) {
         let id = clawnode_proto::Partition(partition);
-        let ticket = self.world.submit(process, Request::Scan(id));
-        self.expect(process, ticket, Op::Scan(partition));
+        let ticket = self.world.submit(process, StoreRequest::Scan(id));
+        self.expect(process, ticket, PendingOp::Scan(partition));
     }
 
     pub(super) fn tell_all(
         &mut self,
         to: ProcessId,
-        what: impl Fn() -> Told,
-    ) -> Result<(), Violation> {
+        what: impl Fn() -> MachineMessage,
+    ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get(&to) else { return Ok(()) };
         let all: Vec<(EntityId, u64)> =
             process.actors.iter().map(|(entity, actor)| (*entity, actor.counter)).collect();
-        let at = |(entity, counter)| At { process: to, entity, counter };
+        let at = |(entity, counter)| ActivationPlace { process: to, entity, counter };
         all.into_iter().try_for_each(|one| self.tell(at(one), what()))
     }
 
@@ -279,7 +286,7 @@ impl Sim {
         to: ProcessId,
         partition: u16,
         input: partition::In,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         // Waits are measured, so they do not depend on the clock.
         let now = self.world.now();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
@@ -295,25 +302,29 @@ impl Sim {
         Ok(())
     }
 
-    fn perform(&mut self, to: ProcessId, partition: u16, out: Out) -> Result<(), Violation> {
+    fn perform(&mut self, to: ProcessId, partition: u16, out: Out) -> Result<(), JudgeViolation> {
         match out {
             Out::ReadInbox(entity, after) => {
-                self.ask_store(to, Request::Inbox(entity, after), Op::Inbox(entity, after));
+                self.ask_store(
+                    to,
+                    StoreRequest::Inbox(entity, after),
+                    PendingOp::Inbox(entity, after),
+                );
             }
             Out::ReadTail(entity) => {
-                self.ask_store(to, Request::Tail(entity), Op::Tail(entity));
+                self.ask_store(to, StoreRequest::Tail(entity), PendingOp::Tail(entity));
             }
             Out::AskOwner(owner, entity, input) => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 let number = process.number();
                 process.asked.insert(number, entity);
-                self.world.send(owner, Note::Asked { by: to, number, entity, input });
-                self.world.later(to, ASK_TIMEOUT, Note::Silent(number));
+                self.world.send(owner, PlannedNote::Asked { by: to, number, entity, input });
+                self.world.later(to, ASK_TIMEOUT, PlannedNote::Silent(number));
             }
             // Everything in this world can be read.
             Out::SetAside(entity, position, ..) => {
                 let text = format!("input {position} of `{entity}` is put aside");
-                return Err(Violation::new("X1", text));
+                return Err(JudgeViolation::new("X1", text));
             }
             Out::Activate(entity, kind, activation, heir) => {
                 return self.activates(to, entity, kind, (activation, heir));
@@ -322,16 +333,21 @@ impl Sim {
                 if self.planted == Planted::AckBeforeJournal {
                     for input in &inputs {
                         let done = partition::In::Completed(entity, input.id);
-                        self.world.mail(to, u128::from(partition), Note::Dispatch(partition, done));
+                        self.world.mail(
+                            to,
+                            u128::from(partition),
+                            PlannedNote::Dispatch(partition, done),
+                        );
                     }
                 }
                 self.mail_actor(to, entity, |counter| {
-                    Note::Tell(entity, counter, Told::Deliver(inputs))
+                    PlannedNote::Tell(entity, counter, MachineMessage::Deliver(inputs))
                 });
             }
             Out::AskActor(ask, entity, input) => {
-                let known = self
-                    .mail_actor(to, entity, |counter| Note::AskActor(entity, counter, ask, input));
+                let known = self.mail_actor(to, entity, |counter| {
+                    PlannedNote::AskActor(entity, counter, ask, input)
+                });
                 if !known {
                     self.says(to, ask, OwnerSays::NotMine);
                 }
@@ -341,13 +357,13 @@ impl Sim {
             // Best effort: nobody waits for the answer to a ring.
             Out::AnswerRung(_) => {}
             Out::Ring(process, entity, input) => {
-                self.world.send(process, Note::Rung(entity, input));
+                self.world.send(process, PlannedNote::Rung(entity, input));
             }
             // Best effort, too, and placement may be wrong: any other one.
             Out::RingNext(entity, input) => {
                 let other = self.processes.keys().find(|other| **other != to).copied();
                 if let Some(other) = other {
-                    self.world.send(other, Note::Rung(entity, input));
+                    self.world.send(other, PlannedNote::Rung(entity, input));
                 }
             }
             // All processes of this world are of one version.
@@ -355,10 +371,12 @@ impl Sim {
                 let came = partition::In::Forwarded(entity, partition::Forwarded::Nobody);
                 self.mail_dispatcher(to, partition, came);
             }
-            Out::Ack(handle) => self.answer_delivery(to, handle, true, Request::Ack),
-            Out::Progress(handle) => self.answer_delivery(to, handle, false, Request::Progress),
+            Out::Ack(handle) => self.answer_delivery(to, handle, true, StoreRequest::Ack),
+            Out::Progress(handle) => {
+                self.answer_delivery(to, handle, false, StoreRequest::Progress)
+            }
             Out::Nak(handle, wait) => {
-                self.answer_delivery(to, handle, true, |token| Request::Nak(token, wait));
+                self.answer_delivery(to, handle, true, |token| StoreRequest::Nak(token, wait));
             }
             Out::Forget(handle) => {
                 if let Some(process) = self.processes.get_mut(&to) {
@@ -370,7 +388,7 @@ impl Sim {
         Ok(())
     }
 
-    fn ask_store(&mut self, from: ProcessId, request: Request, op: Op) {
+    fn ask_store(&mut self, from: ProcessId, request: StoreRequest, op: PendingOp) {
         let ticket = self.world.submit(from, request);
         self.expect(from, ticket, op);
     }
@@ -380,7 +398,7 @@ impl Sim {
         from: ProcessId,
         handle: HandleId,
         last: bool,
-        request: impl FnOnce(Token) -> Request,
+        request: impl FnOnce(Token) -> StoreRequest,
     ) {
         let Some(process) = self.processes.get_mut(&from) else { return };
         let token = if last {
@@ -398,7 +416,7 @@ impl Sim {
         &mut self,
         process: ProcessId,
         entity: EntityId,
-        what: impl FnOnce(u64) -> Note,
+        what: impl FnOnce(u64) -> PlannedNote,
     ) -> bool {
         let actor = self.processes.get(&process).and_then(|it| it.actors.get(&entity));
         let Some(counter) = actor.map(|actor| actor.counter) else { return false };
@@ -412,7 +430,7 @@ impl Sim {
         entity: EntityId,
         kind: Kind,
         how: (Activation, Heir),
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         if kind == Counter::KIND {
             let boxed = |machine| AnyMachine::Counter(Box::new(machine));
             return self.activate::<Counter>(to, entity, how, boxed);
@@ -427,7 +445,7 @@ impl Sim {
         entity: EntityId,
         (activation, heir): (Activation, Heir),
         any: impl FnOnce(Machine<K>) -> AnyMachine,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let now = self.now(to);
         let options = self.plan.machine;
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
@@ -438,12 +456,12 @@ impl Sim {
         let actor =
             Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);
-        self.perform_all::<K>(At { process: to, entity, counter }, outs)
+        self.perform_all::<K>(ActivationPlace { process: to, entity, counter }, outs)
     }
 
     // === the trace ===
 
-    pub(super) fn note(&mut self, to: ProcessId, happening: &Happening<Note>) {
+    pub(super) fn note(&mut self, to: ProcessId, happening: &Happening<PlannedNote>) {
         let kind = match happening {
             Happening::Answer(ticket, _) => ticket.0 << 2,
             Happening::Delivery(delivered) => delivered.token.0.0 << 2 | 1,
@@ -457,7 +475,11 @@ impl Sim {
         }
         let tick = matches!(
             happening,
-            Happening::Own(Note::Tick | Note::Watch | Note::Dispatch(_, partition::In::Tick))
+            Happening::Own(
+                PlannedNote::Tick
+                    | PlannedNote::Watch
+                    | PlannedNote::Dispatch(_, partition::In::Tick)
+            )
         );
         if let Some(trace) = &mut self.trace
             && !tick
@@ -471,9 +493,10 @@ impl Sim {
         }
     }
 
-    pub(super) fn mix(&mut self, change: &Change) {
-        if let Change::Appended { record: clawnode_cluster::Record { position, bytes }, .. } =
-            change
+    pub(super) fn mix(&mut self, change: &StoreChange) {
+        if let StoreChange::Appended {
+            record: clawnode_cluster::Record { position, bytes }, ..
+        } = change
         {
             let digest = clawnode_proto::Digest::of(bytes);
             let word = digest

@@ -14,14 +14,14 @@ use clawnode_proto::{
 use rand::Rng;
 
 use super::{
-    Sim, Violation,
+    JudgeViolation, Sim,
     jobs::{capability, scarce},
-    process::Note,
+    process::PlannedNote,
 };
 
 /// What is known of one tool call.
 #[derive(Debug, Default)]
-struct Tool {
+struct KnownTool {
     asked: bool,
     /// A person was asked, and has not approved.
     waits: bool,
@@ -30,13 +30,13 @@ struct Tool {
 
 /// The tool calls of one session.
 #[derive(Debug, Default)]
-pub(super) struct ToolBook(BTreeMap<CallId, Tool>);
+pub(super) struct ToolBook(BTreeMap<CallId, KnownTool>);
 
 // === impl ToolBook ===
 
 impl ToolBook {
     /// The journal says something.
-    pub(super) fn event(&mut self, event: &SessionEvent) -> Result<(), Violation> {
+    pub(super) fn event(&mut self, event: &SessionEvent) -> Result<(), JudgeViolation> {
         match event {
             SessionEvent::ToolAsked(asked) => self.asked(asked.call),
             SessionEvent::ToolDone(done) => self.ended(done.call),
@@ -53,42 +53,44 @@ impl ToolBook {
         }
     }
 
-    fn tool(&mut self, call: CallId) -> &mut Tool {
+    fn tool(&mut self, call: CallId) -> &mut KnownTool {
         self.0.entry(call).or_default()
     }
 
     /// The journal says that it is about to run.
-    fn asked(&mut self, call: CallId) -> Result<(), Violation> {
+    fn asked(&mut self, call: CallId) -> Result<(), JudgeViolation> {
         let tool = self.0.entry(call).or_default();
         if tool.asked || tool.ended {
-            return Err(Violation::new("I3", format!("tool call `{call}` is begun twice")));
+            return Err(JudgeViolation::new("I3", format!("tool call `{call}` is begun twice")));
         }
         if tool.waits {
             let text = format!("tool call `{call}` is begun, and nobody approved of it");
-            return Err(Violation::new("APR-1", text));
+            return Err(JudgeViolation::new("APR-1", text));
         }
         tool.asked = true;
         Ok(())
     }
 
     /// The journal says that it has ended.
-    fn ended(&mut self, call: CallId) -> Result<(), Violation> {
+    fn ended(&mut self, call: CallId) -> Result<(), JudgeViolation> {
         let tool = self.0.entry(call).or_default();
         if tool.ended {
-            return Err(Violation::new("I3", format!("tool call `{call}` has two outcomes")));
+            return Err(JudgeViolation::new("I3", format!("tool call `{call}` has two outcomes")));
         }
         tool.ended = true;
         Ok(())
     }
 
     /// It runs, beside the session's owner or somebody who was that once.
-    pub(super) fn runs(&self, call: CallId, owns: bool) -> Result<(), Violation> {
+    pub(super) fn runs(&self, call: CallId, owns: bool) -> Result<(), JudgeViolation> {
         match self.0.get(&call) {
-            Some(Tool { asked: true, ended, .. }) if !(*ended && owns) => Ok(()),
-            Some(Tool { asked: true, .. }) => {
-                Err(Violation::new("C9", format!("tool call `{call}` runs after its outcome")))
+            Some(KnownTool { asked: true, ended, .. }) if !(*ended && owns) => Ok(()),
+            Some(KnownTool { asked: true, .. }) => {
+                Err(JudgeViolation::new("C9", format!("tool call `{call}` runs after its outcome")))
             }
-            _ => Err(Violation::new("I8", format!("tool call `{call}` runs, and nobody asked"))),
+            _ => {
+                Err(JudgeViolation::new("I8", format!("tool call `{call}` runs, and nobody asked")))
+            }
         }
     }
 }
@@ -163,12 +165,12 @@ impl Sim {
         entity: EntityId,
         counter: u64,
         call: CallId,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         self.remark(to, || format!("runs {call}"));
         self.ledger.tool_runs(entity, Incarnation { process: to, counter }, call)?;
         self.runs(to, entity, counter, CallKey::Call(call), None);
         let after = self.world.rng.random_range(1..self.plan.call_most);
-        self.world.later(to, after, Note::ToolEnds(entity, counter, call));
+        self.world.later(to, after, PlannedNote::ToolEnds(entity, counter, call));
         Ok(())
     }
 
@@ -178,7 +180,7 @@ impl Sim {
         entity: EntityId,
         counter: u64,
         call: CallId,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
         let key = CallKey::Call(call);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use clawnode_proto::{Position, ProcessId, event::decode_record};
-use clawnode_sim::Change;
+use clawnode_sim::StoreChange;
 
 use super::{CLIENTS, FATE};
 
@@ -14,9 +14,9 @@ const TAIL: usize = 120;
 
 /// What happened last, a line each.
 #[derive(Debug, Default)]
-pub(super) struct Trace(VecDeque<String>);
+pub(super) struct RunTrace(VecDeque<String>);
 
-impl Trace {
+impl RunTrace {
     pub(super) fn keep(&mut self, line: String) {
         if self.0.len() == KEPT {
             self.0.pop_front();
@@ -47,18 +47,18 @@ pub(super) fn short(process: ProcessId) -> String {
 }
 
 /// A change in few words.
-pub(super) fn told(change: &Change) -> String {
+pub(super) fn told(change: &StoreChange) -> String {
     match change {
-        Change::Appended { entity, record, rollup } => {
+        StoreChange::Appended { entity, record, rollup } => {
             let events = decode_record(&record.bytes).unwrap_or_default();
             let names: Vec<&str> = events.iter().map(|event| event.head.kind.as_str()).collect();
             let by = events.first().map(|event| event.head.incarnation);
             let Position(at) = record.position;
             format!("{entity} @{at} by {by:?}{}: {names:?}", if *rollup { " rollup" } else { "" })
         }
-        Change::Put(entity, input) => format!("{entity} inbox + {input}"),
-        Change::Removed(entity, input) => format!("{entity} inbox - {input}"),
-        Change::JobPut(job) => format!("jobs + {job}"),
-        Change::JobRemoved(job) => format!("jobs - {job}"),
+        StoreChange::Put(entity, input) => format!("{entity} inbox + {input}"),
+        StoreChange::Removed(entity, input) => format!("{entity} inbox - {input}"),
+        StoreChange::JobPut(job) => format!("jobs + {job}"),
+        StoreChange::JobRemoved(job) => format!("jobs - {job}"),
     }
 }

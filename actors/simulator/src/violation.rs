@@ -5,27 +5,27 @@ use clawnode_proto::event::RecordError;
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
+pub struct JudgeViolation {
     /// Which.
     pub name: &'static str,
     /// What was found.
     pub detail: String,
 }
 
-// === impl Violation ===
+// === impl JudgeViolation ===
 
-impl Violation {
+impl JudgeViolation {
     pub(super) fn new(name: &'static str, detail: String) -> Self {
         Self { name, detail }
     }
 }
 
-pub(super) fn encoded<K: EntityKind>(entity: &Entity<K>) -> Result<Vec<u8>, Violation> {
-    entity.snapshot().map_err(|error| Violation::new("I1", error.to_string()))
+pub(super) fn encoded<K: EntityKind>(entity: &Entity<K>) -> Result<Vec<u8>, JudgeViolation> {
+    entity.snapshot().map_err(|error| JudgeViolation::new("I1", error.to_string()))
 }
 
 /// Which invariant a journal that cannot be folded breaks.
-pub(super) fn of_fold(error: &FoldError) -> Violation {
+pub(super) fn of_fold(error: &FoldError) -> JudgeViolation {
     let name = match error {
         FoldError::Record { source: RecordError::Epoch { .. }, .. } => "I2",
         FoldError::Record { .. }
@@ -37,5 +37,5 @@ pub(super) fn of_fold(error: &FoldError) -> Violation {
         FoldError::Violation { source, .. } if source.0.contains("(HOOK-1)") => "HOOK-1",
         FoldError::Violation { .. } => "I3",
     };
-    Violation::new(name, clawnode_proto::ErrorChain(error).to_string())
+    JudgeViolation::new(name, clawnode_proto::ErrorChain(error).to_string())
 }

@@ -241,7 +241,7 @@ async fn follow_latches(entries: Entries, door: LatchDoor) {
     }
 }
 
-fn heard(entries: &Entries, name: &AgentName, entry: Option<&clawnode_cluster::Entry>) {
+fn heard(entries: &Entries, name: &AgentName, entry: Option<&clawnode_cluster::BucketEntry>) {
     let shared = entry.map(|entry| codec::decode::<Shared>(&entry.value));
     match shared.transpose() {
         Ok(shared) => apply(entries, name, shared.is_some_and(|shared| shared.paused)),

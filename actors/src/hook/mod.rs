@@ -31,4 +31,4 @@ mod tests;
 pub use answer::{MessageChange, ModelChange};
 pub use chain::{About, Subject, judge, unanswered};
 pub use folder::{HookFile, Refusal, find, is_safe};
-pub use registry::{Hooks, Keeper, Program};
+pub use registry::{HookKeeper, Hooks, Program};

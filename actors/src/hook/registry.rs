@@ -25,7 +25,7 @@ pub struct Hooks(Arc<Inner>);
 
 struct Inner {
     programs: BTreeMap<(HookPoint, HookName), Program>,
-    keeper: Option<Keeper>,
+    keeper: Option<HookKeeper>,
     room: Semaphore,
     /// Where the node keeps how they fare, once it has such a place.
     health: OnceLock<Providers>,
@@ -45,7 +45,7 @@ pub struct Program {
 /// The binary that ends all that a hook has started, whatever becomes of the node, and the command
 /// that makes it that.
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub struct HookKeeper {
     /// The binary.
     pub binary: PathBuf,
     /// Its command.
@@ -73,7 +73,7 @@ impl Default for Hooks {
 
 impl Hooks {
     /// These. Without a keeper a hook's process group is killed, and what left it is not found.
-    pub fn new(programs: Vec<Program>, keeper: Option<Keeper>) -> Self {
+    pub fn new(programs: Vec<Program>, keeper: Option<HookKeeper>) -> Self {
         let key = |it: &Program| (it.spec.point, it.spec.name.clone());
         let programs = programs.into_iter().map(|it| (key(&it), it)).collect();
         let (room, health) = (Semaphore::new(AT_ONCE), OnceLock::new());
@@ -108,7 +108,7 @@ impl Hooks {
         self.0.programs.values().filter(of).map(|it| it.spec.clone()).collect()
     }
 
-    pub(super) fn keeper(&self) -> Option<&Keeper> {
+    pub(super) fn keeper(&self) -> Option<&HookKeeper> {
         self.0.keeper.as_ref()
     }
 

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{About, Hooks, Keeper, answer::HookAnswer, chain::Unanswered, folder};
+use super::{About, HookKeeper, Hooks, answer::HookAnswer, chain::Unanswered, folder};
 
 /// Bytes that a hook is shown (8 MiB): a model's whole window fits.
 const SHOWN_BYTES: usize = 8 << 20;
@@ -38,7 +38,7 @@ const POINT: &str = "HOOK_POINT";
 const KEY: &str = "HOOK_KEY";
 
 /// A hook that runs; dropped, nothing of it goes on.
-struct Running {
+struct RunningHook {
     child: Child,
     /// Whether the child is a keeper, which ends the hook when it is asked to.
     is_keeper: bool,
@@ -62,7 +62,7 @@ impl Hooks {
         folder::is_safe(path).map_err(|_told_by_name| HookFault::Unsafe)?;
         let Some(_room) = self.room().await else { return Err(HookFault::Stopped.into()) };
         let most = Duration::from_millis(u64::from(spec.timeout_ms)).min(HOOK_TIMEOUT_MAX);
-        let mut running = Running::start(path, self.keeper(), about).map_err(|error| {
+        let mut running = RunningHook::start(path, self.keeper(), about).map_err(|error| {
             debug!(hook = %spec.name, %error, "a hook cannot be started");
             HookFault::NotStarted
         })?;
@@ -74,12 +74,12 @@ impl Hooks {
     }
 }
 
-// === impl Running ===
+// === impl RunningHook ===
 
-impl Running {
-    fn start(path: &Path, keeper: Option<&Keeper>, about: &About) -> io::Result<Self> {
+impl RunningHook {
+    fn start(path: &Path, keeper: Option<&HookKeeper>, about: &About) -> io::Result<Self> {
         let mut command = match keeper {
-            Some(Keeper { binary, command: name }) => {
+            Some(HookKeeper { binary, command: name }) => {
                 let mut command = Command::new(binary);
                 let line = keeper_arguments(std::process::id(), None, &path.to_string_lossy(), &[]);
                 command.arg(name).args(line);
@@ -141,7 +141,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningHook {
     fn drop(&mut self) {
         // Without an id it has been waited for.
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);

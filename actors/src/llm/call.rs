@@ -20,7 +20,7 @@ use super::{
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
     options::{BaseUrl, ProviderOptions},
     retry::Retry,
-    sse::{Event, Events, EventsError, within},
+    sse::{EventsError, SseEvent, SseEvents, within},
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
@@ -43,14 +43,18 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
 /// Reads one reply; sans-I/O.
 pub(super) trait Decoder: Send {
     /// Takes the next event and appends what it means. No event follows a [`Piece::End`].
-    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure>;
+    fn event(
+        &mut self,
+        event: &SseEvent,
+        pieces: &mut Vec<ReplyPiece>,
+    ) -> Result<(), AttemptFailure>;
     /// Takes a whole reply, from a server that did not stream.
-    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure>;
+    fn whole(&mut self, body: &[u8], pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure>;
 }
 
 /// What an event meant.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum ReplyPiece {
     /// More of the reply.
     Text(String),
     /// A whole tool call.
@@ -190,7 +194,7 @@ impl Inner {
         let mut pieces = Vec::new();
         let mut events = match self.http.send(prepared).await? {
             HttpAnswer::Stream(response) => {
-                Events::new(within(response.bytes_stream(), self.options.idle_timeout))
+                SseEvents::new(within(response.bytes_stream(), self.options.idle_timeout))
             }
             HttpAnswer::Whole(body) => {
                 let read = decoder.whole(&body, &mut pieces);
@@ -247,13 +251,13 @@ impl Inner {
 }
 
 /// Passes on what was read; the end, if there is one, is returned.
-async fn say(pieces: &mut Vec<Piece>, to: &Teller) -> Option<Finish> {
+async fn say(pieces: &mut Vec<ReplyPiece>, to: &Teller) -> Option<Finish> {
     for piece in pieces.drain(..) {
         match piece {
-            Piece::Text(text) => to.text(text).await,
-            Piece::ToolUse(tool_use) => to.tool_use(tool_use).await,
-            Piece::Usage(usage) => to.usage(usage).await,
-            Piece::End(finish) => return Some(finish),
+            ReplyPiece::Text(text) => to.text(text).await,
+            ReplyPiece::ToolUse(tool_use) => to.tool_use(tool_use).await,
+            ReplyPiece::Usage(usage) => to.usage(usage).await,
+            ReplyPiece::End(finish) => return Some(finish),
         }
     }
     None

@@ -11,12 +11,12 @@ use futures_util::{FutureExt, stream};
 use super::{
     ModelEvent,
     anthropic::AnthropicReader as Anthropic,
-    call::{Decoder, Piece},
+    call::{Decoder, ReplyPiece},
     call_stream::Finish,
     http::AttemptFailure,
     openai::OpenAiReader as OpenAi,
     options::Wire,
-    sse::{Events, EventsError},
+    sse::{EventsError, SseEvents},
     tool_uses::{MOST, NAME_BYTES},
 };
 
@@ -64,13 +64,13 @@ fn decoder(wire: Wire, offers: bool) -> Box<dyn Decoder> {
     }
 }
 
-fn say(pieces: &mut Vec<Piece>, said: &mut Vec<ModelEvent>) -> Option<Finish> {
+fn say(pieces: &mut Vec<ReplyPiece>, said: &mut Vec<ModelEvent>) -> Option<Finish> {
     for piece in pieces.drain(..) {
         match piece {
-            Piece::Text(text) => said.push(ModelEvent::Text(text)),
-            Piece::ToolUse(tool_use) => said.push(ModelEvent::ToolUse(tool_use)),
-            Piece::Usage(usage) => said.push(ModelEvent::Usage(usage)),
-            Piece::End(finish) => return Some(finish),
+            ReplyPiece::Text(text) => said.push(ModelEvent::Text(text)),
+            ReplyPiece::ToolUse(tool_use) => said.push(ModelEvent::ToolUse(tool_use)),
+            ReplyPiece::Usage(usage) => said.push(ModelEvent::Usage(usage)),
+            ReplyPiece::End(finish) => return Some(finish),
         }
     }
     None
@@ -81,7 +81,7 @@ async fn read(
     decoder: &mut dyn Decoder,
     said: &mut Vec<ModelEvent>,
 ) -> Result<Finish, ModelFailure> {
-    let mut events = Events::new(bytes);
+    let mut events = SseEvents::new(bytes);
     let mut pieces = Vec::new();
     while let Some(event) = events.next().await {
         let event = event.map_err(|error| AttemptFailure::broken(error).failure)?;

@@ -33,7 +33,7 @@ const READ_FIRST: Duration = Duration::from_millis(250);
 
 /// One event; its name is empty where the stream gives none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     pub(super) name: String,
     pub(super) data: String,
 }
@@ -56,13 +56,13 @@ pub(super) enum EventsError {
 }
 
 /// The events of one response.
-pub(super) struct Events {
+pub(super) struct SseEvents {
     events: SseByteStream<BoxStream<'static, Result<Bytes, EventsError>>>,
     /// Bytes read since the last event.
     pending: Arc<AtomicUsize>,
 }
 
-impl fmt::Debug for Events {
+impl fmt::Debug for SseEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Events").field("pending", &self.pending).finish_non_exhaustive()
     }
@@ -90,9 +90,9 @@ where
     })
 }
 
-// === impl Events ===
+// === impl SseEvents ===
 
-impl Events {
+impl SseEvents {
     pub(super) fn new<S>(bytes: S) -> Self
     where
         S: Stream<Item = Result<Bytes, EventsError>> + Send + 'static,
@@ -112,7 +112,7 @@ impl Events {
     }
 
     /// The next event with data; `None` at the end of the bytes, whatever was unfinished then.
-    pub(super) async fn next(&mut self) -> Option<Result<Event, EventsError>> {
+    pub(super) async fn next(&mut self) -> Option<Result<SseEvent, EventsError>> {
         loop {
             let event = match self.events.next().await? {
                 Ok(event) => event,
@@ -127,7 +127,7 @@ impl Events {
             };
             self.pending.store(0, Ordering::Relaxed);
             if let Some(data) = event.data {
-                return Some(Ok(Event { name: event.event.unwrap_or_default(), data }));
+                return Some(Ok(SseEvent { name: event.event.unwrap_or_default(), data }));
             }
         }
     }
@@ -137,9 +137,9 @@ impl Events {
 mod tests {
     use super::*;
 
-    async fn read(chunks: Vec<Vec<u8>>) -> Vec<Result<Event, String>> {
+    async fn read(chunks: Vec<Vec<u8>>) -> Vec<Result<SseEvent, String>> {
         let chunks = chunks.into_iter().map(|chunk| Ok(Bytes::from(chunk)));
-        let mut events = Events::new(stream::iter(chunks));
+        let mut events = SseEvents::new(stream::iter(chunks));
         let mut read = Vec::new();
         while let Some(event) = events.next().await {
             read.push(event.map_err(|error| error.to_string()));
@@ -147,11 +147,11 @@ mod tests {
         read
     }
 
-    fn event(name: &str, data: &str) -> Event {
-        Event { name: name.to_owned(), data: data.to_owned() }
+    fn event(name: &str, data: &str) -> SseEvent {
+        SseEvent { name: name.to_owned(), data: data.to_owned() }
     }
 
-    fn all(read: Vec<Result<Event, String>>) -> Vec<Event> {
+    fn all(read: Vec<Result<SseEvent, String>>) -> Vec<SseEvent> {
         read.into_iter().collect::<Result<_, _>>().unwrap()
     }
 

@@ -23,7 +23,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, error};
 
 use super::{
-    take::{self, JobRank, Places},
+    take::{self, CapabilitySlots, JobRank},
     work,
 };
 use crate::session::TraceLink;
@@ -95,14 +95,14 @@ impl fmt::Debug for RunnerContext {
 /// The only door to a runner.
 #[derive(Clone, Debug)]
 pub struct JobRunner {
-    notes: mpsc::WeakSender<Note>,
+    notes: mpsc::WeakSender<RunnerMessage>,
     drain: CancellationToken,
     drained: CancellationToken,
     archive: Archive,
 }
 
 /// What happens to a runner.
-pub(super) enum Note {
+pub(super) enum RunnerMessage {
     /// A job came, with its place.
     Taken { job: Box<Job>, handle: Arc<dyn AckHandle>, place: OwnedSemaphorePermit },
     /// For the machine.
@@ -110,7 +110,7 @@ pub(super) enum Note {
 }
 
 /// What a runner has of one job.
-struct InHand {
+struct RunningJob {
     handle: Arc<dyn AckHandle>,
     /// Given back with the job.
     _place: OwnedSemaphorePermit,
@@ -118,13 +118,13 @@ struct InHand {
     stop: CancellationToken,
 }
 
-struct Runner {
+struct RunnerTask {
     context: RunnerContext,
     machine: JobMachine,
-    hands: HashMap<JobId, InHand>,
+    hands: HashMap<JobId, RunningJob>,
     tasks: JoinSet<()>,
     takers: HashMap<Capability, AbortOnDropHandle<()>>,
-    notes: mpsc::Sender<Note>,
+    notes: mpsc::Sender<RunnerMessage>,
 }
 
 /// Who is there, as the membership sees it.
@@ -153,7 +153,7 @@ impl JobRunner {
         let archive = context.archive.clone();
         let door = Self { notes: notes.downgrade(), drain, drained, archive };
         let runs = context.begun.fetch_add(1, Ordering::Relaxed) << RUNS_BITS;
-        let runner = Runner {
+        let runner = RunnerTask {
             machine: JobMachine::new(context.process, runs),
             context,
             hands: HashMap::new(),
@@ -167,7 +167,7 @@ impl JobRunner {
     /// The job shall not run on here; no effect unless it does.
     pub fn cancel(&self, job: JobId) {
         if let Some(notes) = self.notes.upgrade()
-            && notes.try_send(Note::In(JobIn::Cancel(job))).is_err()
+            && notes.try_send(RunnerMessage::In(JobIn::Cancel(job))).is_err()
         {
             debug!(%job, "the job runner has stopped, or has too much to do");
         }
@@ -190,10 +190,10 @@ impl JobRunner {
     }
 }
 
-// === impl Runner ===
+// === impl RunnerTask ===
 
-impl Runner {
-    async fn run(mut self, mut inbound: mpsc::Receiver<Note>, door: JobRunner) {
+impl RunnerTask {
+    async fn run(mut self, mut inbound: mpsc::Receiver<RunnerMessage>, door: JobRunner) {
         let _drained = door.drained.clone().drop_guard();
         let mut available = self.context.available.clone();
         available.mark_changed();
@@ -240,7 +240,7 @@ impl Runner {
                 continue;
             }
             let all = self.context.options.max_jobs.max(1);
-            let places = Places {
+            let places = CapabilitySlots {
                 capability: capability.clone(),
                 free: Arc::new(Semaphore::new(all)),
                 all,
@@ -253,19 +253,19 @@ impl Runner {
         }
     }
 
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, note: RunnerMessage) {
         match note {
-            Note::Taken { job, handle, place } => {
+            RunnerMessage::Taken { job, handle, place } => {
                 let id = job.id;
                 if let Some(hand) = self.hands.get_mut(&id) {
                     hand.handle = handle;
                     return;
                 }
                 let stop = CancellationToken::new();
-                self.hands.insert(id, InHand { handle, _place: place, stop });
+                self.hands.insert(id, RunningJob { handle, _place: place, stop });
                 self.step(JobIn::Delivered(job));
             }
-            Note::In(input) => self.step(input),
+            RunnerMessage::In(input) => self.step(input),
         }
     }
 
@@ -282,7 +282,7 @@ impl Runner {
     }
 
     fn perform(&mut self, out: JobOut) {
-        let work = work::Work::new(&self.context, &self.notes);
+        let work = work::RunnerWork::new(&self.context, &self.notes);
         match out {
             JobOut::Read { job, wait } => drop(self.tasks.spawn(work.read(job, wait))),
             JobOut::Set { job, expected, state } => {
@@ -335,7 +335,7 @@ impl Runner {
     }
 }
 
-impl Drop for Runner {
+impl Drop for RunnerTask {
     /// A runner that breaks, and that starts again, must not wait for redelivery of what it had.
     fn drop(&mut self) {
         // Their runs end with it, before anybody is delivered them.

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tracing::{debug, error, warn};
 
-use super::drive::Note;
+use super::drive::RunnerMessage;
 
 /// The first and the longest wait before a queue that failed is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -25,7 +25,7 @@ const RANKED: Duration = Duration::from_secs(1);
 pub type JobRank = Arc<dyn Fn(&Capability, u32) -> u8 + Send + Sync>;
 
 /// Where jobs of one capability are run.
-pub(super) struct Places {
+pub(super) struct CapabilitySlots {
     pub(super) capability: Capability,
     pub(super) free: Arc<Semaphore>,
     pub(super) all: usize,
@@ -33,9 +33,9 @@ pub(super) struct Places {
     pub(super) peers: watch::Receiver<Members>,
 }
 
-// === impl Places ===
+// === impl CapabilitySlots ===
 
-impl Places {
+impl CapabilitySlots {
     /// How good this node is for the next job, while one place is kept for it.
     fn rank(&self) -> u8 {
         let in_hand = self.all.saturating_sub(self.free.available_permits() + 1);
@@ -57,7 +57,11 @@ impl Places {
 }
 
 /// Takes jobs, one for each place; ends when nobody hears of them any more.
-pub(super) async fn take(jobs: Arc<dyn Jobs>, places: Places, notes: mpsc::Sender<Note>) {
+pub(super) async fn take(
+    jobs: Arc<dyn Jobs>,
+    places: CapabilitySlots,
+    notes: mpsc::Sender<RunnerMessage>,
+) {
     let capability = &places.capability;
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     while !notes.is_closed() {
@@ -78,8 +82,8 @@ pub(super) async fn take(jobs: Arc<dyn Jobs>, places: Places, notes: mpsc::Sende
 
 async fn take_from(
     consumer: &mut dyn JobConsumer,
-    places: &Places,
-    notes: &mpsc::Sender<Note>,
+    places: &CapabilitySlots,
+    notes: &mpsc::Sender<RunnerMessage>,
     backoff: &mut Backoff,
 ) -> Result<(), StoreError> {
     loop {
@@ -113,7 +117,7 @@ async fn take_from(
                 continue;
             }
         };
-        let taken = Note::Taken { job, handle: delivery.handle, place };
+        let taken = RunnerMessage::Taken { job, handle: delivery.handle, place };
         if notes.send(taken).await.is_err() {
             return Ok(());
         }
@@ -121,7 +125,10 @@ async fn take_from(
 }
 
 /// The next job that this node is given, at the rank that it has now.
-async fn next(consumer: &mut dyn JobConsumer, places: &Places) -> Result<JobDelivery, StoreError> {
+async fn next(
+    consumer: &mut dyn JobConsumer,
+    places: &CapabilitySlots,
+) -> Result<JobDelivery, StoreError> {
     loop {
         let rank = places.rank();
         consumer.set_rank(rank);

@@ -18,26 +18,26 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
 
-use super::drive::{Note, RunnerContext};
+use super::drive::{RunnerContext, RunnerMessage};
 use crate::session::{Awaited, TraceLink, stored_outcome};
 
 /// The first and the longest wait before a store that failed is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// What the work of a runner needs.
-pub(super) struct Work {
+pub(super) struct RunnerWork {
     substrate: Substrate,
     available: watch::Receiver<Available>,
     clock: Arc<dyn Clock>,
-    notes: mpsc::Sender<Note>,
+    notes: mpsc::Sender<RunnerMessage>,
     archive: Archive,
     link: TraceLink,
 }
 
-// === impl Work ===
+// === impl RunnerWork ===
 
-impl Work {
-    pub(super) fn new(context: &RunnerContext, notes: &mpsc::Sender<Note>) -> Self {
+impl RunnerWork {
+    pub(super) fn new(context: &RunnerContext, notes: &mpsc::Sender<RunnerMessage>) -> Self {
         Self {
             substrate: context.substrate.clone(),
             available: context.available.clone(),
@@ -50,7 +50,7 @@ impl Work {
 
     async fn tell(&self, input: JobIn) {
         // Nobody hears it only when the runner is gone, and all its jobs with it.
-        if self.notes.send(Note::In(input)).await.is_err() {
+        if self.notes.send(RunnerMessage::In(input)).await.is_err() {
             tracing::debug!("a job runner stopped before its work");
         }
     }

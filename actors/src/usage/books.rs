@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 use super::{
     CountingStopped, DAYS, HEAD, history,
     meter::{CountedCalls, Meter},
-    recent::Recent,
+    recent::RecentEntities,
 };
 
 /// Records that are read at once.
@@ -33,7 +33,7 @@ pub(super) struct Books {
     /// Up to here they are saved, and where the bucket has that.
     saved: (Position, Position),
     days: BTreeMap<Day, OpenDay>,
-    meters: Recent<Meter>,
+    meters: RecentEntities<Meter>,
     /// Up to which day old ones were removed.
     pruned: Option<Day>,
 }
@@ -58,7 +58,7 @@ impl Books {
         if upto > end {
             warn!(counted = %upto, stored = %end, "the counts of model calls are newer than the journals");
         }
-        let meters = Recent::new(METERS);
+        let meters = RecentEntities::new(METERS);
         let days = BTreeMap::new();
         Ok(Self { substrate, upto, saved: (upto, position), days, meters, pruned: None })
     }

@@ -6,13 +6,13 @@ use clawnode_proto::EntityId;
 
 /// What is remembered of each of the last `most` to twice as many entities that were put.
 #[derive(Debug)]
-pub(super) struct Recent<T> {
+pub(super) struct RecentEntities<T> {
     most: usize,
     young: HashMap<EntityId, T>,
     old: HashMap<EntityId, T>,
 }
 
-impl<T> Recent<T> {
+impl<T> RecentEntities<T> {
     pub(super) fn new(most: usize) -> Self {
         Self { most, young: HashMap::new(), old: HashMap::new() }
     }

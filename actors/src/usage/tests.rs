@@ -8,8 +8,8 @@ use std::sync::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, Bucket, BucketError, Change, Entry, Journal, Page, Record, StoreError, Substrate,
-    SystemClock, Write,
+    AppendAnswer, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Journal, Record,
+    StoreError, Substrate, SystemClock, Write,
 };
 use clawnode_kernel::{Loaded, MachineOptions, archive};
 use clawnode_local as local;
@@ -51,12 +51,12 @@ impl Journal for Tape {
         Ok(self.0.lock().unwrap().last().map_or(Position(0), |last| last.position))
     }
 
-    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+    async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
         let mut records = self.read(key().entity(), after).await?;
         records.truncate(limit);
         let upto = records.last().map_or(after, |record| record.position);
         let id = key().entity();
-        Ok(Page { records: records.into_iter().map(|record| (id, record)).collect(), upto })
+        Ok(FeedPage { records: records.into_iter().map(|record| (id, record)).collect(), upto })
     }
 
     async fn entities(&self, _: Option<EntityId>, _: usize) -> Result<Vec<EntityId>, StoreError> {
@@ -70,7 +70,7 @@ struct Torn(Arc<dyn Bucket>, AtomicBool);
 
 #[async_trait]
 impl Bucket for Torn {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    async fn get(&self, key: &str) -> Result<Option<BucketEntry>, StoreError> {
         self.0.get(key).await
     }
 
@@ -92,11 +92,11 @@ impl Bucket for Torn {
         self.0.delete(key, expected).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, BucketEntry)>, StoreError> {
         self.0.list(prefix).await
     }
 
-    async fn watch(&self, prefix: &str) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn watch(&self, prefix: &str) -> Result<BoxStream<'static, BucketChange>, StoreError> {
         self.0.watch(prefix).await
     }
 }

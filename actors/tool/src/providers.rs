@@ -38,7 +38,7 @@ struct Track {
 
 /// A piece of work that a provider has in hand.
 #[derive(Debug)]
-pub struct InHand {
+pub struct ProviderWork {
     providers: Providers,
     key: (ProviderKind, String),
     begun: Instant,
@@ -81,10 +81,10 @@ impl Providers {
     }
 
     /// It has a piece of work in hand from now on.
-    pub fn begin(&self, kind: ProviderKind, name: &str) -> InHand {
+    pub fn begin(&self, kind: ProviderKind, name: &str) -> ProviderWork {
         let key = (kind, name.to_owned());
         self.change(&key, |track| track.in_hand = track.in_hand.saturating_add(1));
-        InHand { providers: self.clone(), key, begun: Instant::now() }
+        ProviderWork { providers: self.clone(), key, begun: Instant::now() }
     }
 
     /// How all fare, and that nothing is known of the others among these that serve models.
@@ -128,9 +128,9 @@ fn recent(runs: &VecDeque<(bool, u32)>) -> RecentRuns {
     }
 }
 
-// === impl InHand ===
+// === impl ProviderWork ===
 
-impl InHand {
+impl ProviderWork {
     fn ended(&self, ok: bool, problem: Option<String>) {
         let ms = u32::try_from(self.begun.elapsed().as_millis()).unwrap_or(u32::MAX);
         self.providers.change(&self.key, |track| {
@@ -184,7 +184,7 @@ impl InHand {
     }
 }
 
-impl Drop for InHand {
+impl Drop for ProviderWork {
     fn drop(&mut self) {
         self.providers.change(&self.key, |track| track.in_hand = track.in_hand.saturating_sub(1));
     }

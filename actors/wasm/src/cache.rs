@@ -19,7 +19,7 @@ use rand::RngCore;
 use tracing::{debug, warn};
 use wasmtime::component::Component;
 
-use crate::{engine::Engine, error::said};
+use crate::{engine::WasmEngine, error::said};
 
 /// The file with the key.
 const KEY: &str = "key";
@@ -40,7 +40,7 @@ pub struct Cache {
 
 /// Where one component's code is kept: the name says from which bytes and by which engine.
 #[derive(Debug)]
-pub(crate) struct Entry(String);
+pub(crate) struct CacheEntry(String);
 
 /// Bytes that a cache has written, and nobody else.
 struct Authentic(Vec<u8>);
@@ -72,18 +72,18 @@ impl Cache {
         Ok(())
     }
 
-    pub(crate) fn entry(&self, engine: &Engine, wasm: &[u8]) -> Entry {
+    pub(crate) fn entry(&self, engine: &WasmEngine, wasm: &[u8]) -> CacheEntry {
         let mut hasher = DefaultHasher::new();
         engine.wasmtime().precompile_compatibility_hash().hash(&mut hasher);
         let name = format!("{}-{:016x}.{COMPILED}", blake3::hash(wasm).to_hex(), hasher.finish());
         if let Ok(mut used) = self.used.lock() {
             used.push(name.clone());
         }
-        Entry(name)
+        CacheEntry(name)
     }
 
     /// What was compiled before.
-    pub(crate) fn component(&self, engine: &Engine, entry: &Entry) -> Option<Component> {
+    pub(crate) fn component(&self, engine: &WasmEngine, entry: &CacheEntry) -> Option<Component> {
         let path = self.dir.join(&entry.0);
         let bytes = match read(&path) {
             Ok(bytes) => bytes,
@@ -111,7 +111,7 @@ impl Cache {
     }
 
     /// Keeps what was compiled; that it could not is a warning, and costs time at the next start.
-    pub(crate) fn keep(&self, entry: &Entry, component: &Component) {
+    pub(crate) fn keep(&self, entry: &CacheEntry, component: &Component) {
         let path = self.dir.join(&entry.0);
         let kept = component.serialize().map_err(|error| said(&error)).and_then(|code| {
             let hash = self.hash(entry, &code);
@@ -122,7 +122,7 @@ impl Cache {
         }
     }
 
-    fn hash(&self, entry: &Entry, code: &[u8]) -> blake3::Hash {
+    fn hash(&self, entry: &CacheEntry, code: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         // Names have one length, so where they end is known.
         hasher.update(entry.0.as_bytes());
@@ -130,7 +130,7 @@ impl Cache {
         hasher.finalize()
     }
 
-    fn authentic(&self, entry: &Entry, mut bytes: Vec<u8>, verify: bool) -> Option<Authentic> {
+    fn authentic(&self, entry: &CacheEntry, mut bytes: Vec<u8>, verify: bool) -> Option<Authentic> {
         let hash: [u8; HASH_BYTES] = bytes.get(..HASH_BYTES)?.try_into().ok()?;
         let code = bytes.split_off(HASH_BYTES);
         // Compared in constant time, as `Hash` does.

@@ -6,17 +6,17 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
 
 use crate::{
     bindings::{Tool, ToolPre},
-    engine::Engine,
+    engine::WasmEngine,
     error::{CallError, HostStop, said},
-    host::{CallState, Host},
+    host::{CallState, PluginHostCalls},
     limits::FUEL,
 };
 
 /// Makes an instance, does `work` with it and forgets it.
 pub(crate) fn with_instance<T>(
-    engine: &Engine,
+    engine: &WasmEngine,
     pre: &ToolPre<CallState>,
-    host: Box<dyn Host>,
+    host: Box<dyn PluginHostCalls>,
     longest: Duration,
     work: impl FnOnce(&Tool, &mut Store<CallState>) -> wasmtime::Result<T>,
 ) -> Result<T, CallError> {

@@ -20,7 +20,7 @@ use crate::{
 
 /// Compiles plugins, and holds what all of them share. Cheap to clone.
 #[derive(Clone)]
-pub struct Engine(Arc<Inner>);
+pub struct WasmEngine(Arc<Inner>);
 
 struct Inner {
     wasmtime: wasmtime::Engine,
@@ -29,7 +29,7 @@ struct Inner {
     bugs: WasmBugs,
 }
 
-impl Engine {
+impl WasmEngine {
     /// An engine that keeps what it compiles in `cache`, if there is one.
     pub fn new(cache: Option<Cache>) -> Result<Self, LoadError> {
         Self::with_bugs(cache, WasmBugs::default())
@@ -90,7 +90,7 @@ impl Engine {
     }
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for WasmEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("cache", &self.0.cache).finish_non_exhaustive()
     }

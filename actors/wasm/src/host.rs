@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The host of one call.
-pub trait Host: Send {
+pub trait PluginHostCalls: Send {
     /// Makes a request for the plugin; it may block, but not when [`Self::is_stopped`]. Errors are
     /// told to the plugin.
     fn fetch(&mut self, request: http::Request) -> Result<http::Response, String>;
@@ -66,7 +66,7 @@ pub enum StoreAnswer {
 
 /// What belongs to one call.
 pub(crate) struct CallState {
-    host: Box<dyn Host>,
+    host: Box<dyn PluginHostCalls>,
     pub(crate) room: InstanceLimits,
     calls: u32,
     bugs: WasmBugs,
@@ -85,7 +85,7 @@ pub(crate) struct InstanceLimits {
 // === impl CallState ===
 
 impl CallState {
-    pub(crate) fn new(host: Box<dyn Host>, bugs: WasmBugs) -> Self {
+    pub(crate) fn new(host: Box<dyn PluginHostCalls>, bugs: WasmBugs) -> Self {
         let room = InstanceLimits { memory: 0, is_limited: bugs.has_limiter(), refused: None };
         Self { host, room, calls: 0, bugs }
     }

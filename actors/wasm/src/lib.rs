@@ -50,10 +50,10 @@ pub use crate::{
         types::{Call, EffectClass, Risk, ToolSpec},
     },
     cache::Cache,
-    engine::Engine,
+    engine::WasmEngine,
     error::{CallError, LoadError},
-    host::{Host, StoreAnswer, StoreAsk, StoreCall},
-    plugin::{Grants, Plugin},
+    host::{PluginHostCalls, StoreAnswer, StoreAsk, StoreCall},
+    plugin::{Plugin, PluginGrants},
 };
 #[cfg(all(feature = "engine", feature = "test-util"))]
 pub use planted::WasmBug;

@@ -13,15 +13,15 @@ use crate::{
         },
     },
     call::with_instance,
-    engine::Engine,
+    engine::WasmEngine,
     error::{CallError, LoadError, said},
-    host::{CallState, Host},
+    host::{CallState, PluginHostCalls},
     limits::{DESCRIBE, TOOLS},
 };
 
 /// What a plugin may import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grants {
+pub struct PluginGrants {
     /// The interface `http`; which hosts it reaches is its [`Host`]'s matter.
     pub http: bool,
     /// The interface `store`; which stores it has is its [`Host`]'s matter.
@@ -31,7 +31,7 @@ pub struct Grants {
 /// A component that has been compiled, linked and tried. Cheap to clone.
 #[derive(Clone)]
 pub struct Plugin {
-    engine: Engine,
+    engine: WasmEngine,
     pre: ToolPre<CallState>,
     tools: Vec<ToolSpec>,
 }
@@ -44,7 +44,7 @@ struct Nobody;
 impl Plugin {
     /// Makes a plugin of a component's bytes, and asks it for its tools. This compiles: it takes
     /// milliseconds for small ones and half a minute for those that carry an interpreter.
-    pub fn load(engine: &Engine, wasm: &[u8], grants: Grants) -> Result<Self, LoadError> {
+    pub fn load(engine: &WasmEngine, wasm: &[u8], grants: PluginGrants) -> Result<Self, LoadError> {
         let component = engine.component(wasm)?;
         let mut linker = engine.linker::<CallState>();
         let wrong = |error: &wasmtime::Error| LoadError::World(said(error));
@@ -92,7 +92,7 @@ impl Plugin {
     pub fn call(
         &self,
         call: &Call,
-        host: Box<dyn Host>,
+        host: Box<dyn PluginHostCalls>,
         longest: Duration,
     ) -> Result<String, CallError> {
         let result = with_instance(&self.engine, &self.pre, host, longest, |tool, store| {
@@ -111,7 +111,7 @@ impl fmt::Debug for Plugin {
 
 // === impl Nobody ===
 
-impl Host for Nobody {
+impl PluginHostCalls for Nobody {
     fn fetch(&mut self, _: http::Request) -> Result<http::Response, String> {
         Err("there is no network while a plugin says what it has".to_owned())
     }

@@ -3,7 +3,7 @@
 
 /// What differs from plugin to plugin.
 #[derive(Clone, Copy, Debug)]
-pub struct Text<'a> {
+pub struct PluginText<'a> {
     /// What `handle-tool-call` does: six parameters (`$tool $tool_len $args $args_len $key
     /// $key_len`), and the address of the result.
     pub call: &'a str,
@@ -31,7 +31,7 @@ pub struct Text<'a> {
     pub second: Option<&'a str>,
 }
 
-impl Default for Text<'_> {
+impl Default for PluginText<'_> {
     fn default() -> Self {
         Self {
             call: ECHO,
@@ -106,7 +106,7 @@ const STORE: &str = r#"
     (memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))))
   (core instance $kept (export "get" (func $get)) (export "put" (func $set)))"#;
 
-impl Text<'_> {
+impl PluginText<'_> {
     /// The component in text.
     pub fn wat(&self) -> String {
         let Self { call, describe, more, realloc, name, schema, class, risk, .. } = *self;

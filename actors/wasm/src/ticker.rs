@@ -10,16 +10,16 @@ use crate::limits::TICK;
 
 /// Counts the engine's epoch while calls run.
 #[derive(Debug)]
-pub(crate) struct Ticker(Arc<Shared>);
+pub(crate) struct Ticker(Arc<TickerShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    calls: Mutex<Calls>,
+struct TickerShared {
+    calls: Mutex<RunningCalls>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Calls {
+struct RunningCalls {
     running: usize,
     /// The engine is gone.
     over: bool,
@@ -27,22 +27,22 @@ struct Calls {
 
 /// A call that runs; dropped at its end.
 #[derive(Debug)]
-pub(crate) struct Running<'a>(&'a Shared);
+pub(crate) struct TickedCall<'a>(&'a TickerShared);
 
 // === impl Ticker ===
 
 impl Ticker {
     pub(crate) fn start(engine: wasmtime::Engine) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TickerShared::default());
         let its = Arc::clone(&shared);
         thread::Builder::new().name("wasm-ticker".to_owned()).spawn(move || its.count(&engine))?;
         Ok(Self(shared))
     }
 
-    pub(crate) fn running(&self) -> Running<'_> {
+    pub(crate) fn running(&self) -> TickedCall<'_> {
         self.0.lock().running += 1;
         self.0.changed.notify_all();
-        Running(&self.0)
+        TickedCall(&self.0)
     }
 }
 
@@ -53,7 +53,7 @@ impl Drop for Ticker {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for TickedCall<'_> {
     fn drop(&mut self) {
         let mut calls = self.0.lock();
         debug_assert!(calls.running > 0, "who ends has begun");
@@ -61,10 +61,10 @@ impl Drop for Running<'_> {
     }
 }
 
-// === impl Shared ===
+// === impl TickerShared ===
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Calls> {
+impl TickerShared {
+    fn lock(&self) -> MutexGuard<'_, RunningCalls> {
         // A count is never half changed.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }

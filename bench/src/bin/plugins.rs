@@ -16,8 +16,8 @@ use std::{
 use clap::Parser;
 use clawnode_bench::{Row, Table, percentile};
 use clawnode_wasm::{
-    Cache, Call, CallError, Engine, Grants, Host, LoadError, Plugin, Request, Response, limits,
-    text::Text,
+    Cache, Call, CallError, LoadError, Plugin, PluginGrants, PluginHostCalls, Request, Response,
+    WasmEngine, limits, text::PluginText,
 };
 
 /// What a fresh instance and a call in it may take at the median, in milliseconds.
@@ -63,7 +63,7 @@ enum BenchError {
 /// A host that has nothing.
 struct Nothing;
 
-impl Host for Nothing {
+impl PluginHostCalls for Nothing {
     fn fetch(&mut self, _: Request) -> Result<Response, String> {
         Err("there is nothing".to_owned())
     }
@@ -84,24 +84,26 @@ fn main() -> ExitCode {
 }
 
 fn bench(args: &Args) -> Result<(), BenchError> {
-    let text = |text: Text<'_>| text.bytes().map_err(|error| BenchError::Text(error.to_string()));
+    let text =
+        |text: PluginText<'_>| text.bytes().map_err(|error| BenchError::Text(error.to_string()));
     let wasm = match &args.component {
         Some(path) => std::fs::read(path)?,
-        None => text(Text::default())?,
+        None => text(PluginText::default())?,
     };
     let dir = tempfile::tempdir()?;
-    let open =
-        || Engine::new(Some(Cache::open(&dir.path().join("plugins"))?)).map_err(BenchError::Load);
+    let open = || {
+        WasmEngine::new(Some(Cache::open(&dir.path().join("plugins"))?)).map_err(BenchError::Load)
+    };
     let mut table = Table::default();
 
     let engine = open()?;
     let begun = Instant::now();
-    Plugin::load(&engine, &wasm, Grants { http: true, ..Grants::default() })?;
+    Plugin::load(&engine, &wasm, PluginGrants { http: true, ..PluginGrants::default() })?;
     table.add(Row::new("plugin::load/from=source").figure("ms", ms(begun.elapsed())));
     let mut loads = Vec::with_capacity(args.loads);
     for _ in 0..args.loads {
         let begun = Instant::now();
-        Plugin::load(&engine, &wasm, Grants { http: true, ..Grants::default() })?;
+        Plugin::load(&engine, &wasm, PluginGrants { http: true, ..PluginGrants::default() })?;
         loads.push(begun.elapsed());
     }
     loads.sort_unstable();
@@ -109,7 +111,8 @@ fn bench(args: &Args) -> Result<(), BenchError> {
     table.add(row.figure("p50 ms", ms(percentile(&loads, 500))));
 
     // A process that starts again finds what was compiled before.
-    let plugin = Plugin::load(&open()?, &wasm, Grants { http: true, ..Grants::default() })?;
+    let plugin =
+        Plugin::load(&open()?, &wasm, PluginGrants { http: true, ..PluginGrants::default() })?;
     let mut calls = Vec::with_capacity(args.calls);
     for _ in 0..args.calls {
         let begun = Instant::now();
@@ -121,8 +124,11 @@ fn bench(args: &Args) -> Result<(), BenchError> {
     let row = Row::new("plugin::call/instance=fresh").figure("p50 ms", p50).figure("p99 ms", p99);
     table.add(row.at_most("p50 ms", p50, CALL_MS));
 
-    let forever = text(Text { call: "(loop $again (br $again)) unreachable", ..Text::default() })?;
-    let hung = Plugin::load(&open()?, &forever, Grants::default())?;
+    let forever = text(PluginText {
+        call: "(loop $again (br $again)) unreachable",
+        ..PluginText::default()
+    })?;
+    let hung = Plugin::load(&open()?, &forever, PluginGrants::default())?;
     let mut late = Vec::with_capacity(args.hung);
     for _ in 0..args.hung {
         late.push(lateness(&hung)?);

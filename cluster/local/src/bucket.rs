@@ -4,14 +4,14 @@ use std::{ops::Bound, pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_cluster::{Bucket, BucketError, Change, Entry, StoreError};
+use clawnode_cluster::{Bucket, BucketChange, BucketEntry, BucketError, StoreError};
 use clawnode_proto::{EntityId, Position, limits};
 use futures_util::Stream;
 use tokio::sync::oneshot;
 
 use super::{
     index::{Index, IndexError, Loc, decode_timed, keys},
-    queue::Op,
+    queue::EngineOp,
     record::split_bucket,
     shared::{DirectoryClient, OpenDirectory},
     work::{blocking, is_small},
@@ -27,7 +27,7 @@ pub(super) struct LocalBucket(pub(super) Arc<DirectoryClient>);
 
 #[async_trait]
 impl Bucket for LocalBucket {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    async fn get(&self, key: &str) -> Result<Option<BucketEntry>, StoreError> {
         let shared = &self.0.0;
         let value = shared.look(STORE, |index| index.get(&keys::value(key)))?;
         match value.as_deref().and_then(|value| place(shared, value)) {
@@ -50,19 +50,19 @@ impl Bucket for LocalBucket {
         });
         let (reply, answer) = oneshot::channel();
         let bytes = value.len();
-        let op = Op::ValuePut { key: key.to_owned(), expected, value, expires, reply };
+        let op = EngineOp::ValuePut { key: key.to_owned(), expected, value, expires, reply };
         self.0.0.ask(STORE, op, bytes, answer).await?
     }
 
     async fn delete(&self, key: &str, expected: Position) -> Result<(), BucketError> {
         check(key, 0)?;
         let (reply, answer) = oneshot::channel();
-        let op = Op::ValueDelete { key: key.to_owned(), expected, reply };
+        let op = EngineOp::ValueDelete { key: key.to_owned(), expected, reply };
         self.0.0.ask(STORE, op, 0, answer).await??;
         Ok(())
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, BucketEntry)>, StoreError> {
         let shared = &self.0.0;
         let places = shared.look(STORE, |index| places(shared, index, prefix))?;
         if is_small(places.iter().map(|(_, _, loc)| *loc)) {
@@ -79,7 +79,7 @@ impl Bucket for LocalBucket {
     async fn watch(
         &self,
         prefix: &str,
-    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError> {
+    ) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, StoreError> {
         let shared = &self.0.0;
         // The engine cannot change a value while the index is looked at, so nothing falls between
         // what is present and what comes.
@@ -128,7 +128,7 @@ fn places(
 fn entries(
     shared: &OpenDirectory,
     places: Vec<(String, Position, Loc)>,
-) -> Result<Vec<(String, Entry)>, StoreError> {
+) -> Result<Vec<(String, BucketEntry)>, StoreError> {
     let mut entries = Vec::with_capacity(places.len());
     for (key, position, loc) in places {
         entries.push((key, entry(shared, position, loc)?));
@@ -136,8 +136,8 @@ fn entries(
     Ok(entries)
 }
 
-fn entry(shared: &OpenDirectory, position: Position, loc: Loc) -> Result<Entry, StoreError> {
+fn entry(shared: &OpenDirectory, position: Position, loc: Loc) -> Result<BucketEntry, StoreError> {
     let (_, body) = shared.read(EntityId::from_u128(0), position, loc)?;
     let value = split_bucket(&body).map_or(0, |(_, _, value)| value.len());
-    Ok(Entry { position, value: body.slice(body.len() - value..) })
+    Ok(BucketEntry { position, value: body.slice(body.len() - value..) })
 }

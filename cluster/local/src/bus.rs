@@ -14,7 +14,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    Attached, Bus, BusEvent, BusMessage, INBOX, RequestError, StoreError, Subscription,
+    Bus, BusConnection, BusEvent, BusMessage, INBOX, RequestError, StoreError, Subscription,
     bus::matches, queue::Queue,
 };
 use clawnode_proto::{ProcessId, Traceparent};
@@ -37,7 +37,7 @@ struct Inner {
 
 /// Listens until it is dropped.
 #[derive(Debug)]
-struct Listener {
+struct BusListener {
     subject: String,
     queue: Arc<Queue>,
     bus: Weak<Inner>,
@@ -93,7 +93,7 @@ impl LocalBus {
         listeners
     }
 
-    fn listen(&self, subject: String) -> Listener {
+    fn listen(&self, subject: String) -> BusListener {
         let queue = Arc::new(Queue::default());
         if is_pattern(&subject) {
             let mut patterns = self.0.patterns.write().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +102,7 @@ impl LocalBus {
             let mut exact = self.0.exact.write().unwrap_or_else(PoisonError::into_inner);
             exact.entry(subject.clone()).or_default().push(Arc::clone(&queue));
         }
-        Listener { subject, queue, bus: Arc::downgrade(&self.0) }
+        BusListener { subject, queue, bus: Arc::downgrade(&self.0) }
     }
 }
 
@@ -150,8 +150,8 @@ impl Bus for LocalBus {
         }
     }
 
-    fn attached(&self) -> Attached {
-        Attached::default()
+    fn attached(&self) -> BusConnection {
+        BusConnection::default()
     }
 
     fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {
@@ -163,9 +163,9 @@ fn is_pattern(subject: &str) -> bool {
     subject.split('.').any(|token| token == "*" || token == ">")
 }
 
-// === impl Listener ===
+// === impl BusListener ===
 
-impl Stream for Listener {
+impl Stream for BusListener {
     type Item = BusEvent;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BusEvent>> {
@@ -173,7 +173,7 @@ impl Stream for Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for BusListener {
     fn drop(&mut self) {
         let Some(bus) = self.bus.upgrade() else { return };
         let is_other = |queue: &Arc<Queue>| !Arc::ptr_eq(queue, &self.queue);

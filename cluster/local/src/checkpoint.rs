@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use tracing::{debug, error, warn};
 
 use super::{
-    engine::{Engine, Fatal},
-    log::{Log, SEGMENT_HEADER, WriteError},
+    engine::{Fatal, WriteEngine},
+    log::{SEGMENT_HEADER, SegmentLog, WriteError},
     reader::Reader,
     record::{Header, RecordKind, split_timer},
     staged::Staged,
@@ -35,7 +35,7 @@ pub(super) struct Cleaning {
 }
 
 /// How one step went.
-enum Step {
+enum CheckpointStep {
     More,
     Done,
     Stuck(String),
@@ -44,7 +44,7 @@ enum Step {
 impl Cleaning {
     /// What to clean: all closed segments if half of the log is dead, else those at the beginning
     /// in which nothing is alive.
-    pub(super) fn plan(log: &Log, everything: bool) -> Option<Self> {
+    pub(super) fn plan(log: &SegmentLog, everything: bool) -> Option<Self> {
         let active = log.active();
         let closed = || log.segments.iter().filter(|(id, _)| **id != active);
         let total: u64 = log.segments.values().map(|segment| segment.len).sum();
@@ -63,7 +63,7 @@ impl Cleaning {
     }
 }
 
-impl Engine {
+impl WriteEngine {
     /// One step of the cleaning under way, if there is one.
     pub(super) fn clean_a_little(&mut self) -> Result<(), Fatal> {
         if self.cleaning.is_none() && !self.checkpoints.is_empty() {
@@ -71,12 +71,12 @@ impl Engine {
         }
         let Some(mut cleaning) = self.cleaning.take() else { return Ok(()) };
         let outcome = match self.step(&mut cleaning)? {
-            Step::More => {
+            CheckpointStep::More => {
                 self.cleaning = Some(cleaning);
                 return Ok(());
             }
-            Step::Done => Ok(()),
-            Step::Stuck(detail) => {
+            CheckpointStep::Done => Ok(()),
+            CheckpointStep::Stuck(detail) => {
                 warn!(detail, "cleaning the log stopped; it is tried again later");
                 Err(detail)
             }
@@ -110,19 +110,21 @@ impl Engine {
         Ok(())
     }
 
-    fn step(&mut self, cleaning: &mut Cleaning) -> Result<Step, Fatal> {
+    fn step(&mut self, cleaning: &mut Cleaning) -> Result<CheckpointStep, Fatal> {
         let victim = match cleaning.victim.take() {
             Some(victim) => Some(victim),
             None => self
                 .next_victim(cleaning.last)
                 .map_err(|source| Fatal::Disk { action: "read", source })?,
         };
-        let Some((mut reader, at)) = victim else { return Ok(Step::Done) };
+        let Some((mut reader, at)) = victim else { return Ok(CheckpointStep::Done) };
         if self.log.wants_rotation() {
             // Nobody else does it where nothing but this is written.
             match self.rotate() {
                 Ok(()) => {}
-                Err(WriteError::Clean(error)) => return Ok(Step::Stuck(error.to_string())),
+                Err(WriteError::Clean(error)) => {
+                    return Ok(CheckpointStep::Stuck(error.to_string()));
+                }
                 Err(WriteError::Fatal(source)) => {
                     return Err(Fatal::Disk { action: "begin a segment of", source });
                 }
@@ -135,12 +137,14 @@ impl Engine {
         };
         if let Some(detail) = stuck {
             self.log.discard();
-            return Ok(Step::Stuck(detail));
+            return Ok(CheckpointStep::Stuck(detail));
         }
         if self.log.staged_bytes() > 0 {
             match self.log.write() {
                 Ok(()) => {}
-                Err(WriteError::Clean(error)) => return Ok(Step::Stuck(error.to_string())),
+                Err(WriteError::Clean(error)) => {
+                    return Ok(CheckpointStep::Stuck(error.to_string()));
+                }
                 Err(WriteError::Fatal(source)) => {
                     return Err(Fatal::Disk { action: "take back a failed write to", source });
                 }
@@ -150,7 +154,7 @@ impl Engine {
         }
         if at < reader.len {
             cleaning.victim = Some((reader, at));
-            return Ok(Step::More);
+            return Ok(CheckpointStep::More);
         }
         self.remove_victim(reader.segment)
     }
@@ -221,21 +225,21 @@ impl Engine {
         self.index_staged(&mut staged)
     }
 
-    fn remove_victim(&mut self, id: u32) -> Result<Step, Fatal> {
+    fn remove_victim(&mut self, id: u32) -> Result<CheckpointStep, Fatal> {
         let mut staged = Staged::default();
         self.stage_live(&mut staged);
         self.index_staged(&mut staged)?;
         let shared = std::sync::Arc::clone(&self.shared);
         match shared.index.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(index) => index.flush().map_err(Fatal::Index)?,
-            None => return Ok(Step::Stuck("the store is closed".to_owned())),
+            None => return Ok(CheckpointStep::Stuck("the store is closed".to_owned())),
         }
         match self.log.remove(id) {
             Ok(()) => {
                 debug!(segment = id, "removed a log segment");
-                Ok(Step::More)
+                Ok(CheckpointStep::More)
             }
-            Err(error) => Ok(Step::Stuck(error.to_string())),
+            Err(error) => Ok(CheckpointStep::Stuck(error.to_string())),
         }
     }
 }

@@ -3,19 +3,19 @@
 use std::{collections::HashMap, ops::Bound, sync::PoisonError, time::Instant};
 
 use bytes::Bytes;
-use clawnode_cluster::{AppendAnswer, BucketError, Entry, StoreError};
+use clawnode_cluster::{AppendAnswer, BucketEntry, BucketError, StoreError};
 use clawnode_proto::{Capability, EntityId, JobId, Partition, Position, TimerId};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use super::{
     checkpoint::Cleaning,
-    engine::{Engine, FOLLOWS, Fatal},
+    engine::{FOLLOWS, Fatal, WriteEngine},
     inbox,
     index::{Index, keys},
     jobs,
     log::WriteError,
-    queue::{Op, Queued},
+    queue::{EngineOp, Queued},
     record::{RecordKind, split_due, split_timer},
     reply::{WriteReply, answer},
     staged::{InputChange, JobChange, Staged},
@@ -35,7 +35,7 @@ struct CommitGroup {
     staged: Staged,
     replies: Vec<WriteReply>,
     /// Values that were set, for watchers.
-    values: HashMap<String, Entry>,
+    values: HashMap<String, BucketEntry>,
     /// Entities whose past was replaced.
     healed: Vec<EntityId>,
     /// The last record of each journal that the group extends.
@@ -46,7 +46,7 @@ struct CommitGroup {
     early: Vec<Position>,
 }
 
-impl Engine {
+impl WriteEngine {
     /// Commits everything that waits, and what is due.
     pub(super) fn commit(
         &mut self,
@@ -170,9 +170,14 @@ impl Engine {
         Err(StoreError::Full { store, detail })
     }
 
-    fn prepare_one(&mut self, index: &Index, group: &mut CommitGroup, op: Op) -> Result<(), Fatal> {
+    fn prepare_one(
+        &mut self,
+        index: &Index,
+        group: &mut CommitGroup,
+        op: EngineOp,
+    ) -> Result<(), Fatal> {
         match op {
-            Op::Append { entity, expected, write, reply } => {
+            EngineOp::Append { entity, expected, write, reply } => {
                 if self.tail(index, group, entity)? != expected {
                     answer(reply, AppendAnswer::Refused);
                     return Ok(());
@@ -187,7 +192,7 @@ impl Engine {
                 group.tails.insert(entity, at);
                 group.replies.push(WriteReply::Append(reply, at));
             }
-            Op::Put { entity, bytes, reply } => {
+            EngineOp::Put { entity, bytes, reply } => {
                 if let Err(full) = self.check_room(inbox::STORE) {
                     answer(reply, Err(full));
                     return Ok(());
@@ -197,10 +202,10 @@ impl Engine {
                 group.puts.insert(at, bytes);
                 group.replies.push(WriteReply::Position(reply, at, inbox::STORE));
             }
-            Op::JobPut { job, capability, bytes, reply } => {
+            EngineOp::JobPut { job, capability, bytes, reply } => {
                 self.put_job(index, group, job, &capability, &bytes, reply)?;
             }
-            Op::ValuePut { key, expected, value, expires, reply } => {
+            EngineOp::ValuePut { key, expected, value, expires, reply } => {
                 if self.value_position(index, group, &key)? != expected {
                     answer(reply, Err(BucketError::Conflict { key }));
                     return Ok(());
@@ -210,10 +215,10 @@ impl Engine {
                 let nobody = EntityId::from_u128(0);
                 let kind = RecordKind::BucketPut;
                 let at = self.stage(index, group, kind, nobody, Position(0), &parts)?;
-                group.values.insert(key, Entry { position: at, value });
+                group.values.insert(key, BucketEntry { position: at, value });
                 group.replies.push(WriteReply::Value(reply, at));
             }
-            Op::ValueDelete { key, expected, reply } => {
+            EngineOp::ValueDelete { key, expected, reply } => {
                 if self.value_position(index, group, &key)? != expected {
                     answer(reply, Err(BucketError::Conflict { key }));
                     return Ok(());
@@ -221,14 +226,14 @@ impl Engine {
                 let at = self.stage_value_delete(index, group, &key)?;
                 group.replies.push(WriteReply::Value(reply, at));
             }
-            Op::TimerSet { entity, timer, due, input, reply } => {
+            EngineOp::TimerSet { entity, timer, due, input, reply } => {
                 let parts: [&[u8]; 3] =
                     [&timer.as_u128().to_be_bytes(), &due.to_be_bytes(), &input];
                 let kind = RecordKind::TimerSet;
                 let at = self.stage(index, group, kind, entity, Position(0), &parts)?;
                 group.replies.push(WriteReply::Position(reply, at, timers::STORE));
             }
-            Op::TimerCancel { entity, timer, reply } => {
+            EngineOp::TimerCancel { entity, timer, reply } => {
                 if group.staged.timer(index, entity, timer)?.is_none() {
                     answer(reply, Ok(Position(0)));
                     return Ok(());
@@ -238,7 +243,7 @@ impl Engine {
                 let at = self.stage(index, group, kind, entity, Position(0), &parts)?;
                 group.replies.push(WriteReply::Position(reply, at, timers::STORE));
             }
-            Op::Checkpoint { reply } => self.checkpoints.push(reply),
+            EngineOp::Checkpoint { reply } => self.checkpoints.push(reply),
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ pub(super) struct Deliveries {
 
 /// All waiting jobs; lanes are capabilities.
 #[derive(Debug, Default)]
-pub(super) struct JobQueue {
+pub(super) struct LocalJobQueue {
     pub(super) hands: InFlightItems<Capability, JobId>,
     /// One of each capability that somebody ever took jobs of: something can be delivered.
     bells: BTreeMap<Capability, Arc<Notify>>,
@@ -169,9 +169,9 @@ impl Deliveries {
     }
 }
 
-// === impl JobQueue ===
+// === impl LocalJobQueue ===
 
-impl JobQueue {
+impl LocalJobQueue {
     /// The bell of one capability; rung if something can be delivered already.
     pub(super) fn bell(&mut self, capability: &Capability) -> Arc<Notify> {
         if let Some(bell) = self.bells.get(capability) {

@@ -22,7 +22,7 @@ use super::{
 const FORMAT: u32 = 2;
 /// What a data directory is, in its file `format`.
 #[derive(Debug, Serialize, Deserialize)]
-struct Format {
+struct DirectoryFormat {
     #[serde(rename = "format")]
     version: u32,
     #[serde(default)]
@@ -46,7 +46,7 @@ pub(super) fn format_of(
     clock: &dyn Clock,
 ) -> Result<(u16, u128), OpenError> {
     let path = dir.join("format");
-    let write = |format: &Format| {
+    let write = |format: &DirectoryFormat| {
         let text = serde_json::to_vec(format)
             .map_err(io::Error::other)
             .map_err(OpenError::io("write", &path))?;
@@ -61,7 +61,8 @@ pub(super) fn format_of(
         return Ok((format.partitions.max(1), id));
     }
     let id = ulid::Ulid::from_parts(clock.now().0, rand::random());
-    let format = Format { version: FORMAT, partitions: partitions.max(1), id: id.to_string() };
+    let format =
+        DirectoryFormat { version: FORMAT, partitions: partitions.max(1), id: id.to_string() };
     write(&format)?;
     Ok((format.partitions, id.0))
 }
@@ -71,7 +72,7 @@ pub(super) fn read_format(disk: &dyn Disk, dir: &Path) -> Result<Option<(u16, u1
     Ok(read(disk, dir)?.map(|(format, id)| (format.partitions.max(1), id)))
 }
 
-fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<(Format, u128)>, OpenError> {
+fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<(DirectoryFormat, u128)>, OpenError> {
     let path = dir.join("format");
     let text = read_whole(disk, &path).map_err(OpenError::io("read", &path))?;
     let Some(text) = text else { return Ok(None) };
@@ -79,7 +80,8 @@ fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<(Format, u128)>, OpenError
         dir: dir.to_owned(),
         detail: format!("its file `format` is not readable: {detail}"),
     };
-    let format: Format = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    let format: DirectoryFormat =
+        serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
     if format.version > FORMAT {
         let (dir, found) = (dir.to_owned(), format.version);
         return Err(OpenError::TooNew { dir, found, supported: FORMAT });

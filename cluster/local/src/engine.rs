@@ -19,7 +19,7 @@ use super::{
     directory::IndexState,
     index::{Applied, IndexError, keys},
     lock::DirLock,
-    log::{Log, WriteError},
+    log::{SegmentLog, WriteError},
     queue::OpQueue,
     shared::OpenDirectory,
     staged::Staged,
@@ -54,9 +54,9 @@ const SCRUB_FIRST: Duration = Duration::from_hours(1);
 
 /// The state of the one writer.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct WriteEngine {
     pub(super) shared: Arc<OpenDirectory>,
-    pub(super) log: Log,
+    pub(super) log: SegmentLog,
     pub(super) index_state: IndexState,
     /// The position of the next record.
     pub(super) next_position: u64,
@@ -105,9 +105,9 @@ pub(super) enum Fatal {
     Index(IndexError),
 }
 
-// === impl Engine ===
+// === impl WriteEngine ===
 
-impl Engine {
+impl WriteEngine {
     /// Runs on a thread of its own until the store is closed or fails.
     pub(super) fn spawn(self) -> std::io::Result<()> {
         std::thread::Builder::new().name("clawnode-log".to_owned()).spawn(|| self.live()).map(drop)

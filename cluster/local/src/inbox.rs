@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::{
     in_flight::Popped,
     index::Loc,
-    queue::Op,
+    queue::EngineOp,
     record::{Header, RecordKind, split_timer},
     shared::{DirectoryClient, OpenDirectory},
     work::{blocking, is_small},
@@ -51,7 +51,7 @@ impl Inbox for LocalInbox {
         let bytes = encode(STORE, input)?;
         let (reply, answer) = oneshot::channel();
         let len = bytes.len();
-        let op = Op::Put { entity: input.entity, bytes, reply };
+        let op = EngineOp::Put { entity: input.entity, bytes, reply };
         self.0.0.ask(STORE, op, len, answer).await?
     }
 

@@ -48,7 +48,7 @@ pub(super) enum Index {
 }
 
 /// A key and its value.
-pub(super) type Pair = (Vec<u8>, Vec<u8>);
+pub(super) type IndexPair = (Vec<u8>, Vec<u8>);
 
 /// Changes that wait to be written at most. sled rolls its buffer twice and wakes seven threads
 /// for each batch, so a batch for each commit costs more than the commit. More saves work and
@@ -122,7 +122,7 @@ impl Index {
     }
 
     /// The last pair whose key begins with `prefix`.
-    pub(super) fn last(&self, prefix: &[u8]) -> Result<Option<Pair>, IndexError> {
+    pub(super) fn last(&self, prefix: &[u8]) -> Result<Option<IndexPair>, IndexError> {
         match self {
             Self::Sled(db, late) => guarded(|| last_of_both(db, late, prefix)),
             Self::Memory(map) => Ok(map
@@ -240,7 +240,7 @@ fn each_of_both(
 }
 
 /// [`Index::last`] of what is written and what is late; the late word counts.
-fn last_of_both(db: &sled::Db, late: &Changes, prefix: &[u8]) -> sled::Result<Option<Pair>> {
+fn last_of_both(db: &sled::Db, late: &Changes, prefix: &[u8]) -> sled::Result<Option<IndexPair>> {
     let mut written = None;
     for pair in db.scan_prefix(prefix).rev() {
         let (key, value) = pair?;
@@ -444,7 +444,7 @@ pub(super) mod keys {
 mod tests {
     use super::*;
 
-    fn all(index: &Index, prefix: &[u8], from: Bound<&[u8]>, most: usize) -> Vec<Pair> {
+    fn all(index: &Index, prefix: &[u8], from: Bound<&[u8]>, most: usize) -> Vec<IndexPair> {
         let mut seen = Vec::new();
         index
             .each(prefix, from, &mut |key, value| {

@@ -23,7 +23,7 @@ use super::{
     in_flight::Popped,
     index::{Loc, keys},
     log::ReadError,
-    queue::Op,
+    queue::EngineOp,
     record::split_job,
     shared::{DirectoryClient, OpenDirectory},
     work::{blocking, is_small},
@@ -60,7 +60,7 @@ impl Jobs for LocalJobs {
         let bytes = encode(STORE, job)?;
         let (reply, answer) = oneshot::channel();
         let (len, capability) = (bytes.len(), job.capability.clone());
-        let op = Op::JobPut { job: job.id, capability, bytes, reply };
+        let op = EngineOp::JobPut { job: job.id, capability, bytes, reply };
         self.0.0.ask(STORE, op, len, answer).await?.map(drop)
     }
 

@@ -4,14 +4,14 @@ use std::{ops::Bound, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_cluster::{AppendAnswer, Journal, PAGE_BYTES, Page, Record, StoreError, Write};
+use clawnode_cluster::{AppendAnswer, FeedPage, Journal, PAGE_BYTES, Record, StoreError, Write};
 use clawnode_proto::{EntityId, Position, limits};
 use tokio::sync::oneshot;
 
 use super::{
     index::{Index, IndexError, Loc, keys},
     log::ReadError,
-    queue::Op,
+    queue::EngineOp,
     shared::{DirectoryClient, OpenDirectory},
     work::{INLINE_RECORDS, blocking, is_small},
 };
@@ -48,7 +48,7 @@ impl Journal for LocalJournal {
             return AppendAnswer::Defect(error);
         }
         let (reply, answer) = oneshot::channel();
-        let op = Op::Append { entity, expected, write, reply };
+        let op = EngineOp::Append { entity, expected, write, reply };
         match shared.ask(STORE, op, bytes, answer).await {
             Ok(answer) => answer,
             Err(error) => AppendAnswer::Unknown(error),
@@ -87,7 +87,7 @@ impl Journal for LocalJournal {
         Ok(position.unwrap_or_default())
     }
 
-    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+    async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
         let read = move |shared: &OpenDirectory| {
             let (places, upto) = shared.look(STORE, |index| places_after(index, after, limit))?;
             let mut records = Vec::with_capacity(places.len());
@@ -97,7 +97,7 @@ impl Journal for LocalJournal {
                     records.push((entity, Record { position, bytes }));
                 }
             }
-            Ok(Page { records, upto })
+            Ok(FeedPage { records, upto })
         };
         blocking(&self.0.0, STORE, read).await
     }

@@ -67,7 +67,7 @@ pub use open::{open, open_read_only};
 pub use options::LocalBug;
 pub use options::{LocalOptions, OpenError};
 #[cfg(feature = "test-util")]
-pub use power_cut::{Fault, PowerCutDisk};
+pub use power_cut::{DiskFault, PowerCutDisk};
 pub use repair::{DamagedSpan, RepairReport, inspect, repair};
 pub use shared::LocalControl;
 pub use watch::{Watch, Watchers};

@@ -66,7 +66,7 @@ pub(super) enum ReadError {
 
 /// The writer's side.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct SegmentLog {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     store: u128,
@@ -81,9 +81,9 @@ pub(super) struct Log {
     buffer: Vec<u8>,
 }
 
-// === impl Log ===
+// === impl SegmentLog ===
 
-impl Log {
+impl SegmentLog {
     /// The log over recovered segments; the last is written on.
     pub(super) fn new(
         disk: Arc<dyn Disk>,

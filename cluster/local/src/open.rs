@@ -17,17 +17,17 @@ use super::{
     LocalBus, LocalControl, LocalOptions, OpenError,
     blobs::LocalBlobs,
     bucket::LocalBucket,
-    deliveries::{Deliveries, JobQueue},
+    deliveries::{Deliveries, LocalJobQueue},
     directory::{IndexState, format_of, log_dir, prepare, read_format},
     disk::{Disk, RealDisk},
-    engine::{Crowd, Engine, FreeSpace, Scrub},
+    engine::{Crowd, FreeSpace, Scrub, WriteEngine},
     inbox::LocalInbox,
     index::{Index, IndexError, decode_job, decode_waiting, keys},
     jobs::LocalJobs,
     journal::LocalJournal,
     lifetime::Lifetime,
     lock::DirLock,
-    log::Log,
+    log::SegmentLog,
     moved::refuse_moved,
     queue::OpQueue,
     reader::ReplayError,
@@ -63,7 +63,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
     let next_position = recovered.next_position;
     let (waiting, next_due) =
         load(&recovered.index, partitions).map_err(|error| index_state.failed(&error))?;
-    let log = Log::new(
+    let log = SegmentLog::new(
         Arc::clone(&disk),
         log_dir.clone(),
         store,
@@ -77,7 +77,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
     })?;
     let lifetime = Lifetime::open(dir, &*options.clock);
     let shared = share(dir, partitions, &options, lifetime, recovered, waiting);
-    let mut engine = Engine {
+    let mut engine = WriteEngine {
         shared: Arc::clone(&shared),
         log,
         index_state,
@@ -153,7 +153,7 @@ fn is_planted(options: &LocalOptions) -> bool {
 }
 
 /// What waits, as it is kept in memory.
-type WaitingItems = (Deliveries, JobQueue);
+type WaitingItems = (Deliveries, LocalJobQueue);
 
 /// What is kept in memory: the waiting inputs and jobs, and when something is due next.
 fn load(index: &Index, partitions: u16) -> Result<(WaitingItems, Option<u64>), IndexError> {
@@ -165,7 +165,7 @@ fn load(index: &Index, partitions: u16) -> Result<(WaitingItems, Option<u64>), I
         }
         true
     })?;
-    let mut jobs = JobQueue::default();
+    let mut jobs = LocalJobQueue::default();
     index.each(keys::JOBS, Bound::Unbounded, &mut |key, value| {
         let position = super::record::u64_at(key, 1).map(Position);
         if let (Some(position), Some((loc, job, capability))) = (position, decode_job(value)) {

@@ -65,12 +65,12 @@ struct DiskState {
     /// Decides which sectors reach the disk when a sync fails.
     chance: Option<ChaCha8Rng>,
     /// Changes until a fault, and what chance then does.
-    fault_in: Option<(u64, Fault, ChaCha8Rng)>,
+    fault_in: Option<(u64, DiskFault, ChaCha8Rng)>,
 }
 
 /// What happens to a disk, or to the process that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum DiskFault {
     /// The power goes: the process ends, and what is not on the disk is lost.
     PowerCut,
     /// The process is killed: what it wrote stays in the page cache, and is not synced.
@@ -90,7 +90,7 @@ struct File {
 }
 
 #[derive(Debug)]
-struct Handle {
+struct PowerCutHandle {
     disk: PowerCutDisk,
     file: usize,
     life: u64,
@@ -110,7 +110,7 @@ impl PowerCutDisk {
     }
 
     /// The fault comes in the middle of the `changes`th change (write, sync, name) from now.
-    pub fn fail_after(&self, changes: u64, fault: Fault, seed: u64) {
+    pub fn fail_after(&self, changes: u64, fault: DiskFault, seed: u64) {
         self.lock().fault_in = Some((changes, fault, ChaCha8Rng::seed_from_u64(seed)));
     }
 
@@ -183,7 +183,7 @@ impl PowerCutDisk {
     }
 
     fn handle(&self, file: usize, life: u64) -> Arc<dyn DiskFile> {
-        Arc::new(Handle { disk: self.clone(), file, life })
+        Arc::new(PowerCutHandle { disk: self.clone(), file, life })
     }
 }
 
@@ -299,9 +299,9 @@ impl DiskState {
             return Ok(());
         }
         match fault {
-            Fault::PowerCut => self.lose_power(&mut rng),
-            Fault::Kill => self.lives += 1,
-            Fault::FailedSync => {
+            DiskFault::PowerCut => self.lose_power(&mut rng),
+            DiskFault::Kill => self.lives += 1,
+            DiskFault::FailedSync => {
                 self.next_sync_fails = true;
                 self.chance = Some(rng);
                 return Ok(());
@@ -383,7 +383,7 @@ impl File {
     }
 }
 
-impl Handle {
+impl PowerCutHandle {
     fn with<T>(&self, act: impl FnOnce(&mut DiskState, usize) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.lock();
         if state.lives != self.life {
@@ -393,7 +393,7 @@ impl Handle {
     }
 }
 
-impl DiskFile for Handle {
+impl DiskFile for PowerCutHandle {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.with(|state, file| {
             let from = usize::try_from(offset).map_err(io::Error::other)?;

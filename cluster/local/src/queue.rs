@@ -42,13 +42,13 @@ struct QueueState {
 /// An operation with its share of the queue's room.
 #[derive(Debug)]
 pub(super) struct Queued {
-    pub(super) op: Op,
+    pub(super) op: EngineOp,
     _room: OwnedSemaphorePermit,
 }
 
 /// What the engine is asked to do.
 #[derive(Debug)]
-pub(super) enum Op {
+pub(super) enum EngineOp {
     Append {
         entity: EntityId,
         expected: Position,
@@ -132,7 +132,7 @@ impl OpQueue {
     }
 
     /// Hands an operation of about `bytes` over, waiting for room; an error says why not.
-    pub(super) async fn push(&self, op: Op, bytes: usize) -> Result<(), String> {
+    pub(super) async fn push(&self, op: EngineOp, bytes: usize) -> Result<(), String> {
         let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).saturating_add(1).min(QUEUE_KIB);
         let room = match Arc::clone(&self.room).acquire_many_owned(kib).await {
             Ok(room) => room,

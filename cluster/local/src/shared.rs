@@ -18,12 +18,12 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::{
     bus::LocalBus,
-    deliveries::{Deliveries, JobQueue},
+    deliveries::{Deliveries, LocalJobQueue},
     index::{Index, IndexError, Loc},
     lifetime::Lifetime,
     lock::DirLock,
     log::{ReadError, SegmentFiles},
-    queue::{Op, OpQueue},
+    queue::{EngineOp, OpQueue},
     reader::Damage,
     record::Header,
     watch::Watchers,
@@ -43,7 +43,7 @@ pub(super) struct OpenDirectory {
     pub(super) index: RwLock<Option<Index>>,
     pub(super) files: Arc<SegmentFiles>,
     pub(super) deliveries: Mutex<Deliveries>,
-    pub(super) jobs: Mutex<JobQueue>,
+    pub(super) jobs: Mutex<LocalJobQueue>,
     /// One bell per partition: something can be delivered.
     pub(super) bells: Vec<Notify>,
     pub(super) watchers: Watchers,
@@ -82,7 +82,7 @@ impl OpenDirectory {
         self.deliveries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn jobs(&self) -> MutexGuard<'_, JobQueue> {
+    pub(super) fn jobs(&self) -> MutexGuard<'_, LocalJobQueue> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +175,7 @@ impl OpenDirectory {
     pub(super) async fn ask<T>(
         &self,
         store: &'static str,
-        op: Op,
+        op: EngineOp,
         bytes: usize,
         answer: oneshot::Receiver<T>,
     ) -> Result<T, StoreError> {
@@ -226,7 +226,7 @@ impl LocalControl {
     /// Copies what is live out of all segments but the last and removes them.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.0.0.ask("local log", Op::Checkpoint { reply }, 0, answer).await?
+        self.0.0.ask("local log", EngineOp::Checkpoint { reply }, 0, answer).await?
     }
 }
 

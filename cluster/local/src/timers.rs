@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{
     inbox::encode,
     index::{Loc, decode_timed, keys},
-    queue::Op,
+    queue::EngineOp,
     record::{split_due, split_timer},
     shared::{DirectoryClient, OpenDirectory},
     work::blocking,
@@ -30,13 +30,13 @@ impl Timers for LocalTimers {
         let (reply, answer) = oneshot::channel();
         let bytes = input.len();
         let (entity, due) = (timer.input.entity, timer.due.0);
-        let op = Op::TimerSet { entity, timer: timer.id, due, input, reply };
+        let op = EngineOp::TimerSet { entity, timer: timer.id, due, input, reply };
         self.0.0.ask(STORE, op, bytes, answer).await?.map(drop)
     }
 
     async fn cancel(&self, entity: EntityId, timer: TimerId) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
-        let op = Op::TimerCancel { entity, timer, reply };
+        let op = EngineOp::TimerCancel { entity, timer, reply };
         self.0.0.ask(STORE, op, 0, answer).await?.map(drop)
     }
 

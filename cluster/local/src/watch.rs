@@ -7,37 +7,37 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use clawnode_cluster::{Change, Entry};
+use clawnode_cluster::{BucketChange, BucketEntry};
 use futures_util::Stream;
 
 /// All watchers of a store.
 #[derive(Debug, Default)]
-pub struct Watchers(Mutex<Vec<Weak<Watcher>>>);
+pub struct Watchers(Mutex<Vec<Weak<LocalWatcher>>>);
 
 /// One watcher. It holds at most one change per key, so it is bounded by the bucket itself.
 #[derive(Debug)]
-struct Watcher {
+struct LocalWatcher {
     prefix: String,
     state: Mutex<WatchState>,
 }
 
 #[derive(Debug, Default)]
 struct WatchState {
-    changes: BTreeMap<String, Option<Entry>>,
+    changes: BTreeMap<String, Option<BucketEntry>>,
     closed: bool,
     waker: Option<Waker>,
 }
 
 /// Yields changes; ends when the store is closed.
 #[derive(Debug)]
-pub struct Watch(Arc<Watcher>);
+pub struct Watch(Arc<LocalWatcher>);
 
 impl Watchers {
     /// Watches what begins with `prefix`; `present` comes first.
-    pub fn add(&self, prefix: String, present: Vec<(String, Entry)>) -> Watch {
+    pub fn add(&self, prefix: String, present: Vec<(String, BucketEntry)>) -> Watch {
         let changes = present.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
         let state = Mutex::new(WatchState { changes, ..WatchState::default() });
-        let watcher = Arc::new(Watcher { prefix, state });
+        let watcher = Arc::new(LocalWatcher { prefix, state });
         self.all().push(Arc::downgrade(&watcher));
         Watch(watcher)
     }
@@ -47,7 +47,7 @@ impl Watchers {
     }
 
     /// Tells everybody whom it concerns.
-    pub fn tell(&self, key: &str, entry: Option<&Entry>) {
+    pub fn tell(&self, key: &str, entry: Option<&BucketEntry>) {
         self.each(|watcher, state| {
             if key.starts_with(&watcher.prefix) {
                 state.changes.insert(key.to_owned(), entry.cloned());
@@ -60,7 +60,7 @@ impl Watchers {
         self.each(|_, state| state.closed = true);
     }
 
-    fn each(&self, mut change: impl FnMut(&Watcher, &mut WatchState)) {
+    fn each(&self, mut change: impl FnMut(&LocalWatcher, &mut WatchState)) {
         self.all().retain(|watcher| {
             let Some(watcher) = watcher.upgrade() else { return false };
             let mut state = watcher.lock();
@@ -74,24 +74,24 @@ impl Watchers {
         });
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Weak<Watcher>>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Weak<LocalWatcher>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Watcher {
+impl LocalWatcher {
     fn lock(&self) -> MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Stream for Watch {
-    type Item = Change;
+    type Item = BucketChange;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<BucketChange>> {
         let mut state = self.0.lock();
         if let Some((key, entry)) = state.changes.pop_first() {
-            return Poll::Ready(Some(Change { key, entry }));
+            return Poll::Ready(Some(BucketChange { key, entry }));
         }
         if state.closed {
             return Poll::Ready(None);

@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
-use super::signals::Signals;
+use super::signals::ConnectionSignals;
 
 /// The server's words for "the last message of the subject is not the expected one".
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
@@ -53,7 +53,7 @@ const ASKED_AGAIN: Duration = Duration::from_millis(500);
 pub(super) struct Api {
     pub(super) client: Client,
     pub(super) context: Context,
-    pub(super) signals: Arc<Signals>,
+    pub(super) signals: Arc<ConnectionSignals>,
     pub(super) closing: CancellationToken,
     pub(super) timeout: Duration,
 }

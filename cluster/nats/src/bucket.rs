@@ -10,7 +10,7 @@ use std::{pin::Pin, time::Duration};
 use async_nats::{HeaderMap, header::NATS_MESSAGE_TTL, jetstream::message::StreamMessage};
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_cluster::{Bucket, BucketError, Change, Entry, StoreError};
+use clawnode_cluster::{Bucket, BucketChange, BucketEntry, BucketError, StoreError};
 use clawnode_proto::{Position, subject::Prefix};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 
@@ -103,7 +103,7 @@ impl NatsBucket {
 
 #[async_trait]
 impl Bucket for NatsBucket {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    async fn get(&self, key: &str) -> Result<Option<BucketEntry>, StoreError> {
         check_key(key)?;
         let last = self.reader.last(&self.prefix.bucket(key)).await.map_err(store_error)?;
         let last = last.filter(|message| !is_marker(message));
@@ -163,7 +163,7 @@ impl Bucket for NatsBucket {
         }
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, BucketEntry)>, StoreError> {
         let keys = self.keys(prefix).await.map_err(store_error)?;
         let entries: Vec<_> = stream::iter(keys)
             .map(|key| async move {
@@ -180,7 +180,7 @@ impl Bucket for NatsBucket {
     async fn watch(
         &self,
         prefix: &str,
-    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError> {
+    ) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, StoreError> {
         watch::open(self.clone(), prefix.to_owned()).await.map_err(store_error)
     }
 }
@@ -194,8 +194,8 @@ fn is_marker(message: &StreamMessage) -> bool {
     is_gone(&message.headers)
 }
 
-fn entry(message: StreamMessage) -> Entry {
-    Entry { position: Position(message.sequence), value: message.payload }
+fn entry(message: StreamMessage) -> BucketEntry {
+    BucketEntry { position: Position(message.sequence), value: message.payload }
 }
 
 /// A time to live in the server's unit, at least its least.

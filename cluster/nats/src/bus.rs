@@ -14,7 +14,7 @@ use async_nats::{HeaderMap, Message, Request, RequestErrorKind, Subscriber};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    Attached, Bus, BusEvent, BusMessage, RequestError, StoreError, Subscription, queue::Queue,
+    Bus, BusConnection, BusEvent, BusMessage, RequestError, StoreError, Subscription, queue::Queue,
 };
 use clawnode_proto::{ProcessId, Traceparent};
 use futures_util::{Stream, StreamExt};
@@ -120,9 +120,9 @@ impl Bus for NatsBus {
         }
     }
 
-    fn attached(&self) -> Attached {
+    fn attached(&self) -> BusConnection {
         let server = self.api.client.server_info().server_id;
-        Attached { server, breaks: self.api.signals.breaks() }
+        BusConnection { server, breaks: self.api.signals.breaks() }
     }
 
     fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {

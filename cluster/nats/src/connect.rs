@@ -24,7 +24,7 @@ use super::{
     journal::NatsJournal,
     options::{Login, NatsOptions},
     parting,
-    signals::Signals,
+    signals::ConnectionSignals,
     stream::StreamReader,
     timers::NatsTimers,
     topology::StreamNames,
@@ -248,7 +248,7 @@ fn check(options: &NatsOptions) -> Result<(), ConnectError> {
 /// Connects, and checks the server's version.
 pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
     let partings = options.sys_credentials.as_ref().map(|_| broadcast::Sender::new(PARTINGS_KEPT));
-    let signals = Signals::new(partings.clone());
+    let signals = ConnectionSignals::new(partings.clone());
     let client = client(options, Arc::clone(&signals)).await?;
     let found = client.server_info().version;
     if version(&found).is_none_or(|version| version < OLDEST_SERVER) {
@@ -264,7 +264,7 @@ pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
             ..options.clone()
         };
         // Its own comings and goings mean nothing here. Boxed, because a node has it rarely.
-        let sys = Box::pin(self::client(&sys, Signals::new(None))).await?;
+        let sys = Box::pin(self::client(&sys, ConnectionSignals::new(None))).await?;
         parting::watch(sys, partings, closing.clone()).await.map_err(|it| failed(options, it))?;
     }
     let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
@@ -307,7 +307,7 @@ fn credential(options: &NatsOptions) -> Result<Option<Credential>, ConnectError>
 /// Connects as the options say.
 pub(super) async fn client(
     options: &NatsOptions,
-    signals: Arc<Signals>,
+    signals: Arc<ConnectionSignals>,
 ) -> Result<Client, ConnectError> {
     let credential = credential(options)?;
     let mut how = match options.login().filter(|_| credential.is_none()) {

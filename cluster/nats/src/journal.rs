@@ -11,7 +11,7 @@ use async_nats::{
     jetstream::message::StreamMessage,
 };
 use async_trait::async_trait;
-use clawnode_cluster::{AppendAnswer, Journal, Page, Record, StoreError, Write};
+use clawnode_cluster::{AppendAnswer, FeedPage, Journal, Record, StoreError, Write};
 use clawnode_proto::{
     EntityId, Partition, Position,
     limits::APPEND_BYTES,
@@ -126,13 +126,13 @@ impl Journal for NatsJournal {
         }
     }
 
-    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+    async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
         let filter = self.prefix.journals();
         let page = self.reader.page(&filter, after.0, limit);
         let (messages, upto) = page.await.map_err(store_error)?;
         let of = |message: StreamMessage| Some((entity_of(&message.subject)?, record(message)));
         let ours = messages.into_iter().filter(|message| !self.is_foreign(message));
-        Ok(Page { records: ours.filter_map(of).collect(), upto: Position(upto) })
+        Ok(FeedPage { records: ours.filter_map(of).collect(), upto: Position(upto) })
     }
 
     async fn end(&self) -> Result<Position, StoreError> {

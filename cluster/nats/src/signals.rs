@@ -44,7 +44,7 @@ pub(super) fn elections(stream: &str, consumer: &str) -> String {
 
 /// What the connection tells.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct ConnectionSignals {
     connected: watch::Sender<u64>,
     breaks: AtomicU64,
     /// Messages in our streams that nobody of us wrote.
@@ -70,9 +70,9 @@ struct ForeignMessages {
 #[derive(Debug)]
 pub(super) struct Forgotten(Vec<watch::Sender<u64>>);
 
-// === impl Signals ===
+// === impl ConnectionSignals ===
 
-impl Signals {
+impl ConnectionSignals {
     /// What a connection tells; with the partings of others, if servers tell us of them.
     pub(super) fn new(partings: Option<broadcast::Sender<ProcessId>>) -> Arc<Self> {
         Arc::new(Self {
@@ -248,7 +248,7 @@ fn denied_subject(text: &str) -> Option<&str> {
 impl Forgotten {
     /// Counts from now on, until `closing`.
     pub(super) fn watch(
-        signals: &Signals,
+        signals: &ConnectionSignals,
         partitions: u16,
         mut elections: async_nats::Subscriber,
         closing: CancellationToken,
@@ -299,7 +299,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_is_known_since_when_there_is_no_connection() {
-        let signals = Signals::new(None);
+        let signals = ConnectionSignals::new(None);
         signals.take(Event::Connected);
         assert_eq!(signals.down_for(), None);
         signals.take(Event::Disconnected);
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_refused_publish_is_remembered_by_its_subject() {
-        let signals = Signals::new(None);
+        let signals = ConnectionSignals::new(None);
         for number in 0..=DENIED_KEPT {
             signals.take(Event::ServerError(ServerError::Other(format!(
                 "Permissions Violation for Publish to \"cn.j.{number}\""

@@ -18,7 +18,7 @@ use async_nats::{
         consumer::{DeliverPolicy, pull::Ordered, pull::OrderedConfig},
     },
 };
-use clawnode_cluster::{Bucket, Change, Entry, clock::Backoff};
+use clawnode_cluster::{Bucket, BucketChange, BucketEntry, clock::Backoff};
 use clawnode_proto::Position;
 use futures_util::{Stream, StreamExt};
 use tokio::{sync::mpsc, time::Instant};
@@ -36,13 +36,13 @@ const CAPACITY: usize = 256;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// One watcher: what it has told so far.
-struct Watcher {
+struct KeyWatcher {
     bucket: NatsBucket,
     prefix: String,
     known: BTreeMap<String, Position>,
     /// When keys of limited life are looked for, the next first.
     due: BTreeSet<(Instant, String)>,
-    changes: mpsc::Sender<Change>,
+    changes: mpsc::Sender<BucketChange>,
 }
 
 /// A consumer that has just begun.
@@ -59,10 +59,11 @@ struct Unwatched;
 pub(super) async fn open(
     bucket: NatsBucket,
     prefix: String,
-) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, RequestFailure> {
+) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, RequestFailure> {
     bucket.api.check_open()?;
     let (changes, receiver) = mpsc::channel(CAPACITY);
-    let watcher = Watcher { bucket, prefix, known: BTreeMap::new(), due: BTreeSet::new(), changes };
+    let watcher =
+        KeyWatcher { bucket, prefix, known: BTreeMap::new(), due: BTreeSet::new(), changes };
     let first = watcher.replay().await?;
     let closing = watcher.bucket.api.closing.clone();
     tokio::spawn(closing.run_until_cancelled_owned(watcher.run(first)));
@@ -71,9 +72,9 @@ pub(super) async fn open(
     })))
 }
 
-// === impl Watcher ===
+// === impl KeyWatcher ===
 
-impl Watcher {
+impl KeyWatcher {
     async fn run(mut self, first: Replay) {
         let mut replay = first;
         while self.follow(replay).await.is_ok() {
@@ -175,8 +176,8 @@ impl Watcher {
             let age = stored.elapsed().unwrap_or_default();
             self.due.insert((Instant::now() + life.saturating_sub(age), key.clone()));
         }
-        let entry = Entry { position, value: message.payload.clone() };
-        self.tell(Change { key, entry: Some(entry) }).await
+        let entry = BucketEntry { position, value: message.payload.clone() };
+        self.tell(BucketChange { key, entry: Some(entry) }).await
     }
 
     /// Looks for the key that is due next.
@@ -196,12 +197,12 @@ impl Watcher {
 
     async fn gone(&mut self, key: String) -> Result<(), Unwatched> {
         match self.known.remove(&key) {
-            Some(_) => self.tell(Change { key, entry: None }).await,
+            Some(_) => self.tell(BucketChange { key, entry: None }).await,
             None => Ok(()),
         }
     }
 
-    async fn tell(&self, change: Change) -> Result<(), Unwatched> {
+    async fn tell(&self, change: BucketChange) -> Result<(), Unwatched> {
         self.changes.send(change).await.or(Err(Unwatched))
     }
 }

@@ -19,13 +19,13 @@ use rand_chacha::ChaCha8Rng;
 
 pub use super::doors_driver::SimClock;
 use clawnode_cluster::{
-    AppendAnswer, Blobs, Bucket, BucketError, Change, Entry, Health, Journal, Overdue, Page,
-    Record, StoreError, Substrate, Timer, Timers, Warning, Write,
+    AppendAnswer, Blobs, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Health, Journal,
+    Overdue, Record, StoreError, Substrate, Timer, Timers, Warning, Write,
 };
 use clawnode_local::LocalBus;
 
 use super::{
-    Bugs, Faults, Reply, Request, World,
+    Bugs, Faults, StoreReply, StoreRequest, World,
     doors_driver::{WorldClient, WorldDriver},
     doors_inbox::SimInbox,
     doors_jobs::SimJobs,
@@ -125,23 +125,23 @@ impl Journal for SimJournal {
             let detail = format!("{bytes} bytes in one append, at most {APPEND_BYTES}");
             return AppendAnswer::Defect(StoreError::Refused { store: JOURNAL, detail });
         }
-        match self.0.ask(JOURNAL, Request::Append { entity, expected, write }).await {
-            Ok(Reply::Append(answer)) => answer,
+        match self.0.ask(JOURNAL, StoreRequest::Append { entity, expected, write }).await {
+            Ok(StoreReply::Append(answer)) => answer,
             Ok(other) => AppendAnswer::Unknown(stray(JOURNAL, &other)),
             Err(error) => AppendAnswer::Unknown(error),
         }
     }
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
-        match self.0.ask(JOURNAL, Request::Journal(entity, after)).await? {
-            Reply::Records(records) => Ok(records),
+        match self.0.ask(JOURNAL, StoreRequest::Journal(entity, after)).await? {
+            StoreReply::Records(records) => Ok(records),
             other => Err(stray(JOURNAL, &other)),
         }
     }
 
     async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {
-        match self.0.ask(JOURNAL, Request::Tail(entity)).await? {
-            Reply::Tail(tail) => Ok(tail),
+        match self.0.ask(JOURNAL, StoreRequest::Tail(entity)).await? {
+            StoreReply::Tail(tail) => Ok(tail),
             other => Err(stray(JOURNAL, &other)),
         }
     }
@@ -151,22 +151,22 @@ impl Journal for SimJournal {
         after: Option<EntityId>,
         limit: usize,
     ) -> Result<Vec<EntityId>, StoreError> {
-        match self.0.ask(JOURNAL, Request::Entities(after, limit)).await? {
-            Reply::Entities(entities) => Ok(entities),
+        match self.0.ask(JOURNAL, StoreRequest::Entities(after, limit)).await? {
+            StoreReply::Entities(entities) => Ok(entities),
             other => Err(stray(JOURNAL, &other)),
         }
     }
 
     async fn end(&self) -> Result<Position, StoreError> {
-        match self.0.ask(JOURNAL, Request::End).await? {
-            Reply::End(position) => Ok(position),
+        match self.0.ask(JOURNAL, StoreRequest::End).await? {
+            StoreReply::End(position) => Ok(position),
             other => Err(stray(JOURNAL, &other)),
         }
     }
 
-    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
-        match self.0.ask(JOURNAL, Request::Follow(after, limit)).await? {
-            Reply::Page(page) => Ok(page),
+    async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
+        match self.0.ask(JOURNAL, StoreRequest::Follow(after, limit)).await? {
+            StoreReply::Page(page) => Ok(page),
             other => Err(stray(JOURNAL, &other)),
         }
     }
@@ -178,10 +178,10 @@ impl Journal for SimJournal {
 struct SimBucket(WorldClient);
 
 impl SimBucket {
-    async fn change(&self, key: &str, request: Request) -> Result<Position, BucketError> {
+    async fn change(&self, key: &str, request: StoreRequest) -> Result<Position, BucketError> {
         match self.0.ask(BUCKET, request).await? {
-            Reply::Changed(Some(position)) => Ok(position),
-            Reply::Changed(None) => Err(BucketError::Conflict { key: key.to_owned() }),
+            StoreReply::Changed(Some(position)) => Ok(position),
+            StoreReply::Changed(None) => Err(BucketError::Conflict { key: key.to_owned() }),
             other => Err(stray(BUCKET, &other).into()),
         }
     }
@@ -189,9 +189,9 @@ impl SimBucket {
 
 #[async_trait]
 impl Bucket for SimBucket {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        match self.0.ask(BUCKET, Request::Value(key.to_owned())).await? {
-            Reply::Value(entry) => Ok(entry),
+    async fn get(&self, key: &str) -> Result<Option<BucketEntry>, StoreError> {
+        match self.0.ask(BUCKET, StoreRequest::Value(key.to_owned())).await? {
+            StoreReply::Value(entry) => Ok(entry),
             other => Err(stray(BUCKET, &other)),
         }
     }
@@ -203,17 +203,17 @@ impl Bucket for SimBucket {
         value: Bytes,
         ttl: Option<Duration>,
     ) -> Result<Position, BucketError> {
-        let request = Request::SetValue { key: key.to_owned(), expected, value, ttl };
+        let request = StoreRequest::SetValue { key: key.to_owned(), expected, value, ttl };
         self.change(key, request).await
     }
 
     async fn delete(&self, key: &str, expected: Position) -> Result<(), BucketError> {
-        self.change(key, Request::RemoveValue(key.to_owned(), expected)).await.map(drop)
+        self.change(key, StoreRequest::RemoveValue(key.to_owned(), expected)).await.map(drop)
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
-        match self.0.ask(BUCKET, Request::Values(prefix.to_owned())).await? {
-            Reply::Values(values) => Ok(values),
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, BucketEntry)>, StoreError> {
+        match self.0.ask(BUCKET, StoreRequest::Values(prefix.to_owned())).await? {
+            StoreReply::Values(values) => Ok(values),
             other => Err(stray(BUCKET, &other)),
         }
     }
@@ -221,7 +221,7 @@ impl Bucket for SimBucket {
     async fn watch(
         &self,
         prefix: &str,
-    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError> {
+    ) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, StoreError> {
         // Under the same lock as every change, so that none falls between what is and what comes.
         let state = self.0.present(BUCKET)?;
         let present = state.world.values(prefix);
@@ -237,16 +237,16 @@ struct SimTimers(WorldClient);
 #[async_trait]
 impl Timers for SimTimers {
     async fn set(&self, timer: &Timer) -> Result<(), StoreError> {
-        self.0.ask(TIMERS, Request::SetTimer(timer.clone())).await.map(drop)
+        self.0.ask(TIMERS, StoreRequest::SetTimer(timer.clone())).await.map(drop)
     }
 
     async fn cancel(&self, entity: EntityId, timer: TimerId) -> Result<(), StoreError> {
-        self.0.ask(TIMERS, Request::CancelTimer(entity, timer)).await.map(drop)
+        self.0.ask(TIMERS, StoreRequest::CancelTimer(entity, timer)).await.map(drop)
     }
 
     async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError> {
-        match self.0.ask(TIMERS, Request::Timers(partition)).await? {
-            Reply::Timers(timers) => Ok(timers),
+        match self.0.ask(TIMERS, StoreRequest::Timers(partition)).await? {
+            StoreReply::Timers(timers) => Ok(timers),
             other => Err(stray(TIMERS, &other)),
         }
     }
@@ -274,26 +274,26 @@ struct SimBlobs(WorldClient);
 #[async_trait]
 impl Blobs for SimBlobs {
     async fn put(&self, content: Bytes) -> Result<Digest, StoreError> {
-        match self.0.ask(BLOBS, Request::PutBlob(content)).await? {
-            Reply::Stored(digest) => Ok(digest),
+        match self.0.ask(BLOBS, StoreRequest::PutBlob(content)).await? {
+            StoreReply::Stored(digest) => Ok(digest),
             other => Err(stray(BLOBS, &other)),
         }
     }
 
     async fn get(&self, digest: Digest) -> Result<Option<Bytes>, StoreError> {
-        match self.0.ask(BLOBS, Request::GetBlob(digest)).await? {
-            Reply::Blob(blob) => Ok(blob),
+        match self.0.ask(BLOBS, StoreRequest::GetBlob(digest)).await? {
+            StoreReply::Blob(blob) => Ok(blob),
             other => Err(stray(BLOBS, &other)),
         }
     }
 
     async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
-        self.0.ask(BLOBS, Request::RemoveBlob(digest)).await.map(drop)
+        self.0.ask(BLOBS, StoreRequest::RemoveBlob(digest)).await.map(drop)
     }
 
     async fn list(&self) -> Result<Vec<Digest>, StoreError> {
-        match self.0.ask(BLOBS, Request::Blobs).await? {
-            Reply::Digests(digests) => Ok(digests),
+        match self.0.ask(BLOBS, StoreRequest::Blobs).await? {
+            StoreReply::Digests(digests) => Ok(digests),
             other => Err(stray(BLOBS, &other)),
         }
     }
@@ -337,6 +337,6 @@ impl Health for SimHealth {
 }
 
 /// The world answered another question.
-pub(super) fn stray(store: &'static str, reply: &Reply) -> StoreError {
+pub(super) fn stray(store: &'static str, reply: &StoreReply) -> StoreError {
     StoreError::Refused { store, detail: format!("an answer to something else: {reply:?}") }
 }

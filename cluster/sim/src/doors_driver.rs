@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Delivered, Happening, JobDelivered, Reply, Request, Ticket, World};
+use super::{Delivered, Happening, JobDelivered, RequestTicket, StoreReply, StoreRequest, World};
 
 /// A world whose processes are driven from outside.
 pub(super) type Stores = World<std::convert::Infallible>;
@@ -63,7 +63,7 @@ pub(super) struct WorldDriverState {
     /// The process that has the doors now, if any.
     process: Option<ProcessId>,
     processes: u128,
-    asked: BTreeMap<Ticket, oneshot::Sender<Reply>>,
+    asked: BTreeMap<RequestTicket, oneshot::Sender<StoreReply>>,
     arrived: BTreeMap<Partition, VecDeque<(Timestamp, Delivered)>>,
     waiting: BTreeMap<Partition, usize>,
     jobs: BTreeMap<Capability, JobLine>,
@@ -249,8 +249,8 @@ impl WorldClient {
     pub(super) async fn ask(
         &self,
         store: &'static str,
-        request: Request,
-    ) -> Result<Reply, StoreError> {
+        request: StoreRequest,
+    ) -> Result<StoreReply, StoreError> {
         let (asker, answer) = oneshot::channel();
         {
             let mut state = self.present(store)?;
@@ -259,7 +259,7 @@ impl WorldClient {
         }
         self.shared.bell.notify_one();
         match answer.await {
-            Ok(Reply::Failed) => {
+            Ok(StoreReply::Failed) => {
                 let detail = "no answer, or one that proves nothing".to_owned();
                 Err(StoreError::Unavailable { store, detail })
             }

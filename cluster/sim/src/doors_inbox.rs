@@ -9,7 +9,7 @@ use clawnode_cluster::{
 };
 use clawnode_proto::{EntityId, Input, Partition, Position};
 
-use super::{Delivered, Reply, Request, Token, doors::stray, doors_driver::WorldClient};
+use super::{Delivered, StoreReply, StoreRequest, Token, doors::stray, doors_driver::WorldClient};
 
 const STORE: &str = "simulated inbox";
 
@@ -33,8 +33,8 @@ struct SimHandle {
 impl Inbox for SimInbox {
     async fn put(&self, input: &Input) -> Result<Position, StoreError> {
         encoded(input)?;
-        match self.0.ask(STORE, Request::Put(input.clone())).await? {
-            Reply::Put(position) => Ok(position),
+        match self.0.ask(STORE, StoreRequest::Put(input.clone())).await? {
+            StoreReply::Put(position) => Ok(position),
             other => Err(stray(STORE, &other)),
         }
     }
@@ -44,8 +44,8 @@ impl Inbox for SimInbox {
         entity: EntityId,
         after: Position,
     ) -> Result<Vec<WaitingInput>, StoreError> {
-        let inputs = match self.0.ask(STORE, Request::Inbox(entity, after)).await? {
-            Reply::Waiting(inputs) => inputs,
+        let inputs = match self.0.ask(STORE, StoreRequest::Inbox(entity, after)).await? {
+            StoreReply::Waiting(inputs) => inputs,
             other => return Err(stray(STORE, &other)),
         };
         let waiting = |(position, input): (Position, Input)| {
@@ -55,15 +55,15 @@ impl Inbox for SimInbox {
     }
 
     async fn pending(&self, entity: EntityId) -> Result<usize, StoreError> {
-        match self.0.ask(STORE, Request::Inbox(entity, Position(0))).await? {
-            Reply::Waiting(inputs) => Ok(inputs.len()),
+        match self.0.ask(STORE, StoreRequest::Inbox(entity, Position(0))).await? {
+            StoreReply::Waiting(inputs) => Ok(inputs.len()),
             other => Err(stray(STORE, &other)),
         }
     }
 
     async fn scan(&self, partition: Partition) -> Result<Vec<EntityId>, StoreError> {
-        match self.0.ask(STORE, Request::Scan(partition)).await? {
-            Reply::Entities(entities) => Ok(entities),
+        match self.0.ask(STORE, StoreRequest::Scan(partition)).await? {
+            StoreReply::Entities(entities) => Ok(entities),
             other => Err(stray(STORE, &other)),
         }
     }
@@ -110,15 +110,15 @@ impl Consumer for SimConsumer {
 #[async_trait]
 impl AckHandle for SimHandle {
     async fn ack(&self) -> Result<(), StoreError> {
-        self.client.ask(STORE, Request::Ack(self.token)).await.map(drop)
+        self.client.ask(STORE, StoreRequest::Ack(self.token)).await.map(drop)
     }
 
     async fn progress(&self) -> Result<(), StoreError> {
-        self.client.ask(STORE, Request::Progress(self.token)).await.map(drop)
+        self.client.ask(STORE, StoreRequest::Progress(self.token)).await.map(drop)
     }
 
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
-        self.client.ask(STORE, Request::Nak(self.token, delay)).await.map(drop)
+        self.client.ask(STORE, StoreRequest::Nak(self.token, delay)).await.map(drop)
     }
 }
 

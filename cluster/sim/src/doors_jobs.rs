@@ -7,7 +7,9 @@ use bytes::Bytes;
 use clawnode_cluster::{AckHandle, JobConsumer, JobDelivery, Jobs, StoreError, jobs::encode};
 use clawnode_proto::{Capability, job::Job};
 
-use super::{JobDelivered, JobToken, Reply, Request, doors::stray, doors_driver::WorldClient};
+use super::{
+    JobDelivered, JobToken, StoreReply, StoreRequest, doors::stray, doors_driver::WorldClient,
+};
 
 const STORE: &str = "simulated jobs";
 
@@ -29,8 +31,8 @@ struct SimJobHandle {
 
 impl SimJobs {
     async fn all(&self) -> Result<Vec<Job>, StoreError> {
-        match self.0.ask(STORE, Request::Jobs).await? {
-            Reply::Jobs(jobs) => Ok(jobs),
+        match self.0.ask(STORE, StoreRequest::Jobs).await? {
+            StoreReply::Jobs(jobs) => Ok(jobs),
             other => Err(stray(STORE, &other)),
         }
     }
@@ -40,13 +42,13 @@ impl SimJobs {
 impl Jobs for SimJobs {
     async fn put(&self, job: &Job) -> Result<(), StoreError> {
         encode(STORE, job)?;
-        self.0.ask(STORE, Request::PutJob(Box::new(job.clone()))).await.map(drop)
+        self.0.ask(STORE, StoreRequest::PutJob(Box::new(job.clone()))).await.map(drop)
     }
 
     async fn waits(&self, job: &Job) -> Result<bool, StoreError> {
-        let question = Request::JobWaits(job.capability.clone(), job.id);
+        let question = StoreRequest::JobWaits(job.capability.clone(), job.id);
         match self.0.ask(STORE, question).await? {
-            Reply::Is(waits) => Ok(waits),
+            StoreReply::Is(waits) => Ok(waits),
             other => Err(stray(STORE, &other)),
         }
     }
@@ -86,14 +88,14 @@ impl JobConsumer for SimJobConsumer {
 #[async_trait]
 impl AckHandle for SimJobHandle {
     async fn ack(&self) -> Result<(), StoreError> {
-        self.client.ask(STORE, Request::AckJob(self.token)).await.map(drop)
+        self.client.ask(STORE, StoreRequest::AckJob(self.token)).await.map(drop)
     }
 
     async fn progress(&self) -> Result<(), StoreError> {
-        self.client.ask(STORE, Request::ProgressJob(self.token)).await.map(drop)
+        self.client.ask(STORE, StoreRequest::ProgressJob(self.token)).await.map(drop)
     }
 
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
-        self.client.ask(STORE, Request::NakJob(self.token, delay)).await.map(drop)
+        self.client.ask(STORE, StoreRequest::NakJob(self.token, delay)).await.map(drop)
     }
 }

@@ -13,9 +13,9 @@ use clawnode_proto::{
 };
 
 use super::{
-    request::{Change, Happening, JobDelivered, JobToken, Reply, Request},
+    request::{Happening, JobDelivered, JobToken, StoreChange, StoreReply, StoreRequest},
     sync::Unsynced,
-    world::{Event, World},
+    world::{World, WorldEvent},
 };
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ struct SimWaitingJob {
 
 /// All jobs, in stream order.
 #[derive(Debug, Default)]
-pub(super) struct JobQueue {
+pub(super) struct SimJobQueue {
     all: BTreeMap<Position, SimWaitingJob>,
     places: BTreeMap<(Capability, JobId), Position>,
     /// Who asked for a job, in this order, once for each that they asked for.
@@ -38,9 +38,9 @@ pub(super) struct JobQueue {
     last: u64,
 }
 
-// === impl JobQueue ===
+// === impl SimJobQueue ===
 
-impl JobQueue {
+impl SimJobQueue {
     /// Stores a job, if it does not wait already.
     fn put(&mut self, at: u64, job: Job) -> Option<Position> {
         let place = (job.capability.clone(), job.id);
@@ -87,7 +87,7 @@ impl<D> World<D> {
     pub fn pull_job(&mut self, process: ProcessId, capability: &Capability) {
         self.jobs.pull(process, capability);
         if let Some(position) = self.jobs.ready(capability, self.now().0) {
-            self.schedule.plan(0, Event::WakeJob(position));
+            self.schedule.plan(0, WorldEvent::WakeJob(position));
         }
     }
 
@@ -108,43 +108,43 @@ impl<D> World<D> {
         self.jobs.all.values().map(|one| &one.job)
     }
 
-    pub(super) fn serve_jobs(&mut self, request: Request) -> Reply {
+    pub(super) fn serve_jobs(&mut self, request: StoreRequest) -> StoreReply {
         match request {
-            Request::PutJob(job) => {
+            StoreRequest::PutJob(job) => {
                 let id = job.id;
                 if let Some(position) = self.jobs.put(self.now().0, *job) {
-                    self.changes.push(Change::JobPut(id));
+                    self.changes.push(StoreChange::JobPut(id));
                     self.sync_later(Unsynced::Job(position));
-                    self.schedule.plan(1, Event::WakeJob(position));
+                    self.schedule.plan(1, WorldEvent::WakeJob(position));
                 }
             }
-            Request::AckJob(JobToken(position)) => self.remove_job(position),
-            Request::ProgressJob(JobToken(position)) => {
+            StoreRequest::AckJob(JobToken(position)) => self.remove_job(position),
+            StoreRequest::ProgressJob(JobToken(position)) => {
                 let due = self.now().plus(self.ack_wait).0;
                 if let Some(waiting) = self.jobs.all.get_mut(&position) {
                     waiting.due = due;
                 }
             }
-            Request::NakJob(JobToken(position), wait) => {
+            StoreRequest::NakJob(JobToken(position), wait) => {
                 let due = self.now().plus(wait).0;
                 if let Some(waiting) = self.jobs.all.get_mut(&position) {
                     waiting.due = due;
-                    self.schedule.plan_at(due, Event::WakeJob(position));
+                    self.schedule.plan_at(due, WorldEvent::WakeJob(position));
                 }
             }
-            Request::JobWaits(capability, job) => {
-                return Reply::Is(self.jobs.places.contains_key(&(capability, job)));
+            StoreRequest::JobWaits(capability, job) => {
+                return StoreReply::Is(self.jobs.places.contains_key(&(capability, job)));
             }
-            Request::Jobs => return Reply::Jobs(self.jobs().cloned().collect()),
+            StoreRequest::Jobs => return StoreReply::Jobs(self.jobs().cloned().collect()),
             // The others are served elsewhere.
-            _ => return Reply::Failed,
+            _ => return StoreReply::Failed,
         }
-        Reply::Done
+        StoreReply::Done
     }
 
     fn remove_job(&mut self, position: Position) {
         if let Some(job) = self.jobs.remove(position) {
-            self.changes.push(Change::JobRemoved(job.id));
+            self.changes.push(StoreChange::JobRemoved(job.id));
         }
     }
 
@@ -168,14 +168,14 @@ impl<D> World<D> {
             return;
         }
         if waiting.due > now {
-            self.schedule.plan_at(waiting.due, Event::WakeJob(position));
+            self.schedule.plan_at(waiting.due, WorldEvent::WakeJob(position));
             return;
         }
         let capability = waiting.job.capability.clone();
         let Some(to) = self.next_pull(&capability) else {
             // Without anybody who asks it waits until somebody does, or goes on.
             if self.is_asked_for(&capability) {
-                self.schedule.plan(1_000, Event::WakeJob(position));
+                self.schedule.plan(1_000, WorldEvent::WakeJob(position));
             }
             return;
         };
@@ -185,20 +185,20 @@ impl<D> World<D> {
         waiting.deliveries += 1;
         let job = Box::new(waiting.job.clone());
         let delivered = JobDelivered { job, token: JobToken(position), redelivered };
-        self.schedule.plan_at(due, Event::WakeJob(position));
+        self.schedule.plan_at(due, WorldEvent::WakeJob(position));
         let faults = self.faults;
         if self.chance(faults.lost_delivery) {
             self.pull_job(to, &capability);
         } else {
             let (after, happening) = (self.delay(), Happening::Job(delivered.clone()));
-            self.schedule.plan(after, Event::Happen(to, happening));
+            self.schedule.plan(after, WorldEvent::Happen(to, happening));
         }
         if self.chance(faults.delivered_twice) {
             let others = self.jobs.pulls.get(&capability);
             let other = others.and_then(|all| all.front()).copied().unwrap_or(to);
             let after = self.delay();
             let delivered = JobDelivered { redelivered: true, ..delivered };
-            self.schedule.plan(after, Event::Happen(other, Happening::Job(delivered)));
+            self.schedule.plan(after, WorldEvent::Happen(other, Happening::Job(delivered)));
         }
         if self.bugs.forget_on_delivery {
             self.remove_job(position);
@@ -207,7 +207,7 @@ impl<D> World<D> {
         if self.is_asked_for(&capability)
             && let Some(next) = self.jobs.ready(&capability, now)
         {
-            self.schedule.plan(0, Event::WakeJob(next));
+            self.schedule.plan(0, WorldEvent::WakeJob(next));
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use clawnode_cluster::{Page, Record, Write};
+use clawnode_cluster::{FeedPage, Record, Write};
 use clawnode_proto::{EntityId, Position};
 
 use super::STALE_MOST;
 
 #[derive(Debug)]
-struct Version {
+struct JournalVersion {
     at: u64,
     record: Record,
     rollup: bool,
@@ -17,7 +17,7 @@ struct Version {
 /// All journals.
 #[derive(Debug, Default)]
 pub(super) struct Journals {
-    versions: BTreeMap<EntityId, Vec<Version>>,
+    versions: BTreeMap<EntityId, Vec<JournalVersion>>,
     last: u64,
 }
 
@@ -32,11 +32,11 @@ impl Journals {
     pub(super) fn append(&mut self, at: u64, entity: EntityId, write: Write) -> Record {
         self.last += 1;
         let record = Record { position: Position(self.last), bytes: write.bytes };
-        let version = Version { at, record: record.clone(), rollup: write.rollup };
+        let version = JournalVersion { at, record: record.clone(), rollup: write.rollup };
         let all = self.versions.entry(entity).or_default();
         if write.rollup {
             // Old reads begin at the last rollup that they know.
-            let old = |one: &Version| one.rollup && one.at + STALE_MOST < at;
+            let old = |one: &JournalVersion| one.rollup && one.at + STALE_MOST < at;
             let from = all.iter().rposition(old).unwrap_or(0);
             all.drain(..from);
         }
@@ -80,8 +80,8 @@ impl Journals {
     }
 
     /// The first `limit` records of all journals after `after`.
-    pub(super) fn follow(&self, after: Position, limit: usize) -> Page {
-        let live = |versions: &Vec<Version>| {
+    pub(super) fn follow(&self, after: Position, limit: usize) -> FeedPage {
+        let live = |versions: &Vec<JournalVersion>| {
             versions.iter().rposition(|version| version.rollup).unwrap_or(0)
         };
         let mut records: Vec<(EntityId, Record)> = self
@@ -95,7 +95,7 @@ impl Journals {
         records.sort_unstable_by_key(|(_, record)| record.position);
         records.truncate(limit.max(1));
         let upto = records.last().map_or(after, |(_, record)| record.position);
-        Page { records, upto }
+        FeedPage { records, upto }
     }
 
     /// The records after `after`, as they were at a time.

@@ -10,12 +10,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{Entry, Timer};
+use clawnode_cluster::{BucketEntry, Timer};
 use clawnode_proto::{EntityId, Partition, Position, TimerId, Timestamp};
 
 use super::{
-    request::{Reply, Request},
-    world::{Event, World},
+    request::{StoreReply, StoreRequest},
+    world::{World, WorldEvent},
 };
 
 /// Something whose time has come, if it is still what it was when that was planned.
@@ -30,9 +30,9 @@ pub(super) enum Expiry {
 /// The bucket, the timers, and who pulls.
 #[derive(Debug, Default)]
 pub(super) struct SimKeyValues {
-    values: BTreeMap<String, Entry>,
+    values: BTreeMap<String, BucketEntry>,
     /// Changes of values since they were asked for last; only kept if somebody asks.
-    changes: Option<Vec<(String, Option<Entry>)>>,
+    changes: Option<Vec<(String, Option<BucketEntry>)>>,
     timers: BTreeMap<(EntityId, TimerId), (u64, Timer)>,
     /// The last position of a value, and the last setting of a timer.
     last: u64,
@@ -63,13 +63,13 @@ impl SimKeyValues {
         }
     }
 
-    fn tell(&mut self, key: &str, entry: Option<Entry>) {
+    fn tell(&mut self, key: &str, entry: Option<BucketEntry>) {
         if let Some(changes) = &mut self.changes {
             changes.push((key.to_owned(), entry));
         }
     }
 
-    fn values(&self, prefix: &str) -> Vec<(String, Entry)> {
+    fn values(&self, prefix: &str) -> Vec<(String, BucketEntry)> {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         self.values
             .range::<str, _>(from)
@@ -98,7 +98,7 @@ impl<D> World<D> {
     pub fn pull(&mut self, partition: Partition) {
         self.shelf.want_again(partition);
         for position in self.shelf.parked.remove(&partition).unwrap_or_default() {
-            self.schedule.plan(0, Event::Wake(position));
+            self.schedule.plan(0, WorldEvent::Wake(position));
         }
     }
 
@@ -115,52 +115,54 @@ impl<D> World<D> {
     }
 
     /// The values whose keys begin so, as they really are.
-    pub fn values(&self, prefix: &str) -> Vec<(String, Entry)> {
+    pub fn values(&self, prefix: &str) -> Vec<(String, BucketEntry)> {
         self.shelf.values(prefix)
     }
 
     /// How the values changed since this was asked last, in order.
-    pub fn value_changes(&mut self) -> Vec<(String, Option<Entry>)> {
+    pub fn value_changes(&mut self) -> Vec<(String, Option<BucketEntry>)> {
         self.shelf.changes.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    pub(super) fn serve_shelf(&mut self, request: Request) -> Reply {
+    pub(super) fn serve_shelf(&mut self, request: StoreRequest) -> StoreReply {
         match request {
-            Request::RemoveBlob(digest) => {
+            StoreRequest::RemoveBlob(digest) => {
                 self.blobs.remove(&digest);
-                Reply::Done
+                StoreReply::Done
             }
-            Request::Blobs => Reply::Digests(self.blobs.keys().copied().collect()),
-            Request::Entities(after, limit) => {
-                Reply::Entities(self.journals.entities(after, limit))
+            StoreRequest::Blobs => StoreReply::Digests(self.blobs.keys().copied().collect()),
+            StoreRequest::Entities(after, limit) => {
+                StoreReply::Entities(self.journals.entities(after, limit))
             }
-            Request::End => Reply::End(self.journals.end()),
-            Request::Follow(after, limit) => Reply::Page(self.journals.follow(after, limit)),
-            Request::Value(key) => Reply::Value(self.shelf.values.get(&key).cloned()),
-            Request::Values(prefix) => Reply::Values(self.shelf.values(&prefix)),
-            Request::SetValue { key, expected, value, ttl } => {
-                Reply::Changed(self.set_value(key, expected, value, ttl))
+            StoreRequest::End => StoreReply::End(self.journals.end()),
+            StoreRequest::Follow(after, limit) => {
+                StoreReply::Page(self.journals.follow(after, limit))
             }
-            Request::RemoveValue(key, expected) => {
+            StoreRequest::Value(key) => StoreReply::Value(self.shelf.values.get(&key).cloned()),
+            StoreRequest::Values(prefix) => StoreReply::Values(self.shelf.values(&prefix)),
+            StoreRequest::SetValue { key, expected, value, ttl } => {
+                StoreReply::Changed(self.set_value(key, expected, value, ttl))
+            }
+            StoreRequest::RemoveValue(key, expected) => {
                 let fits = self.shelf.fits(&key, expected);
                 if fits && self.shelf.values.remove(&key).is_some() {
                     self.shelf.tell(&key, None);
                 }
-                Reply::Changed(fits.then_some(Position(0)))
+                StoreReply::Changed(fits.then_some(Position(0)))
             }
-            Request::SetTimer(timer) => {
+            StoreRequest::SetTimer(timer) => {
                 self.shelf.last += 1;
                 let (entity, id, setting) = (timer.input.entity, timer.id, self.shelf.last);
-                let expiry = Event::Expire(Expiry::Timer(entity, id, setting));
+                let expiry = WorldEvent::Expire(Expiry::Timer(entity, id, setting));
                 self.schedule.plan_at(timer.due.0, expiry);
                 self.shelf.timers.insert((entity, id), (setting, timer));
-                Reply::Done
+                StoreReply::Done
             }
-            Request::CancelTimer(entity, timer) => {
+            StoreRequest::CancelTimer(entity, timer) => {
                 self.shelf.timers.remove(&(entity, timer));
-                Reply::Done
+                StoreReply::Done
             }
-            Request::Timers(partition) => Reply::Timers(self.timers_of(partition)),
+            StoreRequest::Timers(partition) => StoreReply::Timers(self.timers_of(partition)),
             // What is left is about jobs; the others are served where journals and inboxes are.
             other => self.serve_jobs(other),
         }
@@ -184,12 +186,12 @@ impl<D> World<D> {
             return None;
         }
         self.shelf.last += 1;
-        let entry = Entry { position: Position(self.shelf.last), value };
+        let entry = BucketEntry { position: Position(self.shelf.last), value };
         self.shelf.tell(&key, Some(entry.clone()));
         let position = entry.position;
         if let Some(ttl) = ttl {
             let at = self.now().plus(ttl).0;
-            self.schedule.plan_at(at, Event::Expire(Expiry::Value(key.clone(), position)));
+            self.schedule.plan_at(at, WorldEvent::Expire(Expiry::Value(key.clone(), position)));
         }
         self.shelf.values.insert(key, entry);
         Some(position)

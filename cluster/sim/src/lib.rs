@@ -32,6 +32,9 @@ const STALE_MOST: u64 = 5_000;
 
 pub use faults::{Bugs, Faults};
 pub use inboxes::Token;
-pub use request::{Change, Delivered, Happening, JobDelivered, JobToken, Reply, Request, Ticket};
+pub use request::{
+    Delivered, Happening, JobDelivered, JobToken, RequestTicket, StoreChange, StoreReply,
+    StoreRequest,
+};
 pub use schedule::Schedule;
 pub use world::World;

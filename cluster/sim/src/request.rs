@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{AppendAnswer, Entry, Page, Record, Timer, Write};
+use clawnode_cluster::{AppendAnswer, BucketEntry, FeedPage, Record, Timer, Write};
 use clawnode_proto::{
     Capability, Digest, EntityId, Input, InputId, JobId, Partition, Position, TimerId, job::Job,
 };
@@ -12,7 +12,7 @@ use super::inboxes::Token;
 
 /// Names a request to whoever asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct RequestTicket(pub u64);
 
 /// Names one delivered job to whoever answers for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +20,7 @@ pub struct JobToken(pub Position);
 
 /// What a process may ask of the stores.
 #[derive(Clone, Debug)]
-pub enum Request {
+pub enum StoreRequest {
     /// One try at an append.
     Append {
         /// Whose journal.
@@ -99,7 +99,7 @@ pub enum Request {
 
 /// What a store answers.
 #[derive(Debug)]
-pub enum Reply {
+pub enum StoreReply {
     /// To an append.
     Append(AppendAnswer),
     /// Records, oldest first.
@@ -107,7 +107,7 @@ pub enum Reply {
     /// The last record.
     Tail(Option<Record>),
     /// Records of all journals.
-    Page(Page),
+    Page(FeedPage),
     /// The position of the last record that was stored.
     End(Position),
     /// The input is stored.
@@ -129,9 +129,9 @@ pub enum Reply {
     /// All blobs.
     Digests(Vec<Digest>),
     /// A value.
-    Value(Option<Entry>),
+    Value(Option<BucketEntry>),
     /// Values, in key order.
-    Values(Vec<(String, Entry)>),
+    Values(Vec<(String, BucketEntry)>),
     /// Where a value was set (0: removed); `None` if it was not where it was expected.
     Changed(Option<Position>),
     /// Timers.
@@ -168,7 +168,7 @@ pub struct JobDelivered {
 #[derive(Debug)]
 pub enum Happening<D> {
     /// A request is answered.
-    Answer(Ticket, Reply),
+    Answer(RequestTicket, StoreReply),
     /// An input is delivered.
     Delivery(Delivered),
     /// A job is delivered that the process asked for.
@@ -179,7 +179,7 @@ pub enum Happening<D> {
 
 /// What changed in the stores, for whoever checks.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum StoreChange {
     /// A record was stored.
     Appended {
         /// Whose.

@@ -3,15 +3,15 @@
 use clawnode_proto::{EntityId, Position, ProcessId};
 
 use super::{
-    request::{Happening, Reply, Request, Ticket},
-    world::{Event, TIMEOUT, World},
+    request::{Happening, RequestTicket, StoreReply, StoreRequest},
+    world::{TIMEOUT, World, WorldEvent},
 };
 
 /// A write that is not synced.
 #[derive(Debug)]
 pub(super) enum Unsynced {
     /// Not visible yet.
-    Pending { from: ProcessId, ticket: Ticket, request: Box<Request> },
+    Pending { from: ProcessId, ticket: RequestTicket, request: Box<StoreRequest> },
     /// Visible and answered too early: a record.
     Record(EntityId, Position),
     /// Visible and answered too early: an input.
@@ -27,8 +27,8 @@ impl<D> World<D> {
             match write {
                 // Whoever outlives the power cut hears nothing in time.
                 Unsynced::Pending { from, ticket, .. } => {
-                    let failed = Happening::Answer(ticket, Reply::Failed);
-                    self.schedule.plan(TIMEOUT, Event::Happen(from, failed));
+                    let failed = Happening::Answer(ticket, StoreReply::Failed);
+                    self.schedule.plan(TIMEOUT, WorldEvent::Happen(from, failed));
                 }
                 Unsynced::Record(entity, position) => self.journals.undo(entity, position),
                 Unsynced::Input(position) => self.inboxes.undo(position),
@@ -41,18 +41,20 @@ impl<D> World<D> {
     pub(super) fn keep_back(
         &mut self,
         from: ProcessId,
-        ticket: Ticket,
-        request: Request,
-    ) -> Option<Request> {
-        let writes =
-            matches!(request, Request::Append { .. } | Request::Put(_) | Request::PutJob(_));
+        ticket: RequestTicket,
+        request: StoreRequest,
+    ) -> Option<StoreRequest> {
+        let writes = matches!(
+            request,
+            StoreRequest::Append { .. } | StoreRequest::Put(_) | StoreRequest::PutJob(_)
+        );
         if !writes || !self.synced_in_groups || self.bugs.acknowledge_before_sync {
             return Some(request);
         }
         // Nobody sees it, and nobody is answered, before it is synced.
         self.unsynced.push(Unsynced::Pending { from, ticket, request: Box::new(request) });
         let soon = rand::Rng::random_range(&mut self.rng, 1..10);
-        self.schedule.plan(soon, Event::Commit);
+        self.schedule.plan(soon, WorldEvent::Commit);
         None
     }
 
@@ -70,7 +72,7 @@ impl<D> World<D> {
     pub(super) fn sync_later(&mut self, write: Unsynced) {
         if self.synced_in_groups && self.bugs.acknowledge_before_sync {
             self.unsynced.push(write);
-            self.schedule.plan(500, Event::Commit);
+            self.schedule.plan(500, WorldEvent::Commit);
         }
     }
 }

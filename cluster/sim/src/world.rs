@@ -17,11 +17,11 @@ use super::{
     STALE_MOST,
     faults::{Bugs, Faults},
     inboxes::{Inboxes, Token},
-    jobs::JobQueue,
+    jobs::SimJobQueue,
     journals::Journals,
     key_values::{Expiry, SimKeyValues},
     lanes::Lanes,
-    request::{Change, Delivered, Happening, Reply, Request, Ticket},
+    request::{Delivered, Happening, RequestTicket, StoreChange, StoreReply, StoreRequest},
     schedule::Schedule,
     sync::Unsynced,
 };
@@ -34,8 +34,8 @@ const GHOST_MOST: u64 = 20_000;
 const PULLS_WHILE_FROZEN: u64 = 8_000;
 
 #[derive(Debug)]
-pub(super) enum Event<D> {
-    Arrive { from: ProcessId, ticket: Ticket, request: Request, answered: bool },
+pub(super) enum WorldEvent<D> {
+    Arrive { from: ProcessId, ticket: RequestTicket, request: StoreRequest, answered: bool },
     Happen(ProcessId, Happening<D>),
     Wake(Position),
     WakeJob(Position),
@@ -62,10 +62,10 @@ pub struct World<D> {
     /// Whether writes are synced in groups, and lost in a power cut before.
     pub(super) synced_in_groups: bool,
     pub(super) partitions: u16,
-    pub(super) schedule: Schedule<Event<D>>,
+    pub(super) schedule: Schedule<WorldEvent<D>>,
     pub(super) journals: Journals,
     pub(super) inboxes: Inboxes,
-    pub(super) jobs: JobQueue,
+    pub(super) jobs: SimJobQueue,
     pub(super) blobs: BTreeMap<Digest, Bytes>,
     pub(super) shelf: SimKeyValues,
     processes: BTreeMap<ProcessId, Life<D>>,
@@ -74,7 +74,7 @@ pub struct World<D> {
     pub(super) unsynced: Vec<Unsynced>,
     down_until: u64,
     tickets: u64,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<StoreChange>,
     /// Whose inbox was read as it was a while ago.
     misread: Vec<EntityId>,
 }
@@ -93,7 +93,7 @@ impl<D> World<D> {
             schedule: Schedule::new(Timestamp(1_700_000_000_000)),
             journals: Journals::default(),
             inboxes: Inboxes::default(),
-            jobs: JobQueue::default(),
+            jobs: SimJobQueue::default(),
             blobs: BTreeMap::new(),
             shelf: SimKeyValues::default(),
             processes: BTreeMap::new(),
@@ -118,7 +118,7 @@ impl<D> World<D> {
     }
 
     /// What changed since this was asked last, in order.
-    pub fn changes(&mut self) -> Vec<Change> {
+    pub fn changes(&mut self) -> Vec<StoreChange> {
         std::mem::take(&mut self.changes)
     }
 
@@ -188,7 +188,7 @@ impl<D> World<D> {
         let Some(life) = self.processes.get_mut(&process) else { return };
         if let Life::Frozen { backlog, .. } = std::mem::replace(life, Life::Runs) {
             for happening in backlog {
-                self.schedule.plan(0, Event::Happen(process, happening));
+                self.schedule.plan(0, WorldEvent::Happen(process, happening));
             }
         }
     }
@@ -222,7 +222,7 @@ impl<D> World<D> {
 
     /// Plans something of the driver's own, `after` milliseconds from now.
     pub fn later(&mut self, to: ProcessId, after: u64, what: D) {
-        self.schedule.plan(after, Event::Happen(to, Happening::Own(what)));
+        self.schedule.plan(after, WorldEvent::Happen(to, Happening::Own(what)));
     }
 
     /// Puts something into a mailbox: it comes soon, and in order with the mailbox's others.
@@ -230,7 +230,7 @@ impl<D> World<D> {
         let now = self.now().0;
         let soon = now + self.rng.random_range(0..3);
         let at = self.lanes.next(now, soon, to, lane);
-        self.schedule.plan_at(at, Event::Happen(to, Happening::Own(what)));
+        self.schedule.plan_at(at, WorldEvent::Happen(to, Happening::Own(what)));
     }
 
     /// Sends something to another process: it may be lost, or be late.
@@ -250,18 +250,18 @@ impl<D> World<D> {
     pub fn step_until(&mut self, until: Timestamp) -> Option<(ProcessId, Happening<D>)> {
         loop {
             match self.schedule.pop_until(until)? {
-                Event::Arrive { from, ticket, request, answered } => {
+                WorldEvent::Arrive { from, ticket, request, answered } => {
                     self.arrive(from, ticket, request, answered);
                 }
-                Event::Happen(to, happening) => match self.processes.get_mut(&to) {
+                WorldEvent::Happen(to, happening) => match self.processes.get_mut(&to) {
                     Some(Life::Runs) => return Some((to, happening)),
                     Some(Life::Frozen { backlog, .. }) => backlog.push(happening),
                     None => {}
                 },
-                Event::Wake(position) => self.wake(position),
-                Event::WakeJob(position) => self.wake_job(position),
-                Event::Expire(expiry) => self.expire(expiry),
-                Event::Commit => self.commit(),
+                WorldEvent::Wake(position) => self.wake(position),
+                WorldEvent::WakeJob(position) => self.wake_job(position),
+                WorldEvent::Expire(expiry) => self.expire(expiry),
+                WorldEvent::Commit => self.commit(),
             }
         }
     }
@@ -274,11 +274,11 @@ impl<D> World<D> {
     // === requests ===
 
     /// Sends a request to the stores; the answer comes as a [`Happening::Answer`].
-    pub fn submit(&mut self, from: ProcessId, request: Request) -> Ticket {
+    pub fn submit(&mut self, from: ProcessId, request: StoreRequest) -> RequestTicket {
         self.tickets += 1;
-        let ticket = Ticket(self.tickets);
+        let ticket = RequestTicket(self.tickets);
         let (there, faults) = (self.delay(), self.faults);
-        let failed = Event::Happen(from, Happening::Answer(ticket, Reply::Failed));
+        let failed = WorldEvent::Happen(from, Happening::Answer(ticket, StoreReply::Failed));
         if self.chance(faults.busy) {
             self.schedule.plan(there, failed);
         } else if self.chance(faults.lost_request) {
@@ -286,25 +286,34 @@ impl<D> World<D> {
         } else if self.chance(faults.ghost) {
             self.schedule.plan(TIMEOUT, failed);
             let late = TIMEOUT + self.rng.random_range(0..GHOST_MOST);
-            self.schedule.plan(late, Event::Arrive { from, ticket, request, answered: false });
+            self.schedule.plan(late, WorldEvent::Arrive { from, ticket, request, answered: false });
         } else if self.chance(faults.lost_answer) {
             self.schedule.plan(TIMEOUT, failed);
-            self.schedule.plan(there, Event::Arrive { from, ticket, request, answered: false });
+            self.schedule
+                .plan(there, WorldEvent::Arrive { from, ticket, request, answered: false });
         } else {
             if self.chance(faults.twice) {
                 let first = request.clone();
-                self.schedule
-                    .plan(there, Event::Arrive { from, ticket, request: first, answered: false });
+                self.schedule.plan(
+                    there,
+                    WorldEvent::Arrive { from, ticket, request: first, answered: false },
+                );
             }
-            self.schedule.plan(there, Event::Arrive { from, ticket, request, answered: true });
+            self.schedule.plan(there, WorldEvent::Arrive { from, ticket, request, answered: true });
         }
         ticket
     }
 
-    fn arrive(&mut self, from: ProcessId, ticket: Ticket, request: Request, answered: bool) {
+    fn arrive(
+        &mut self,
+        from: ProcessId,
+        ticket: RequestTicket,
+        request: StoreRequest,
+        answered: bool,
+    ) {
         if self.now().0 < self.down_until {
             if answered {
-                self.answer(from, ticket, Reply::Failed);
+                self.answer(from, ticket, StoreReply::Failed);
             }
             return;
         }
@@ -315,9 +324,9 @@ impl<D> World<D> {
         }
     }
 
-    pub(super) fn answer(&mut self, to: ProcessId, ticket: Ticket, reply: Reply) {
+    pub(super) fn answer(&mut self, to: ProcessId, ticket: RequestTicket, reply: StoreReply) {
         let back = self.delay();
-        self.schedule.plan(back, Event::Happen(to, Happening::Answer(ticket, reply)));
+        self.schedule.plan(back, WorldEvent::Happen(to, Happening::Answer(ticket, reply)));
     }
 
     /// When a read is answered from: now, or a while ago.
@@ -330,80 +339,82 @@ impl<D> World<D> {
         }
     }
 
-    pub(super) fn serve(&mut self, request: Request) -> Reply {
+    pub(super) fn serve(&mut self, request: StoreRequest) -> StoreReply {
         match request {
-            Request::Append { entity, expected, write } => self.append(entity, expected, write),
-            Request::Journal(entity, after) => {
-                let as_of = self.as_of();
-                Reply::Records(self.journals.read(entity, after, as_of))
+            StoreRequest::Append { entity, expected, write } => {
+                self.append(entity, expected, write)
             }
-            Request::Tail(entity) => {
+            StoreRequest::Journal(entity, after) => {
                 let as_of = self.as_of();
-                Reply::Tail(self.journals.read(entity, Position(0), as_of).pop())
+                StoreReply::Records(self.journals.read(entity, after, as_of))
             }
-            Request::Put(input) => self.put(input),
-            Request::Inbox(entity, after) => {
+            StoreRequest::Tail(entity) => {
+                let as_of = self.as_of();
+                StoreReply::Tail(self.journals.read(entity, Position(0), as_of).pop())
+            }
+            StoreRequest::Put(input) => self.put(input),
+            StoreRequest::Inbox(entity, after) => {
                 let as_of = self.as_of();
                 if as_of < self.now().0 {
                     self.misread.push(entity);
                 }
-                Reply::Waiting(self.inboxes.read(entity, after, as_of))
+                StoreReply::Waiting(self.inboxes.read(entity, after, as_of))
             }
-            Request::Scan(partition) => {
-                Reply::Entities(self.inboxes.scan(partition, self.partitions))
+            StoreRequest::Scan(partition) => {
+                StoreReply::Entities(self.inboxes.scan(partition, self.partitions))
             }
-            Request::Ack(Token(position)) => {
+            StoreRequest::Ack(Token(position)) => {
                 if let Some((entity, input)) = self.inboxes.remove(self.schedule.now().0, position)
                 {
-                    self.changes.push(Change::Removed(entity, input));
+                    self.changes.push(StoreChange::Removed(entity, input));
                 }
-                Reply::Done
+                StoreReply::Done
             }
-            Request::Progress(Token(position)) => {
+            StoreRequest::Progress(Token(position)) => {
                 let due = self.now().plus(self.ack_wait).0;
                 if let Some(waiting) = self.inboxes.get_mut(position) {
                     waiting.due = due;
                 }
-                Reply::Done
+                StoreReply::Done
             }
-            Request::Nak(Token(position), wait) => {
+            StoreRequest::Nak(Token(position), wait) => {
                 let due = self.now().plus(wait).0;
                 if let Some(waiting) = self.inboxes.get_mut(position) {
                     waiting.due = due;
-                    self.schedule.plan_at(due, Event::Wake(position));
+                    self.schedule.plan_at(due, WorldEvent::Wake(position));
                 }
-                Reply::Done
+                StoreReply::Done
             }
-            Request::PutBlob(content) => {
+            StoreRequest::PutBlob(content) => {
                 let digest = Digest::of(&content);
                 self.blobs.insert(digest, content);
-                Reply::Stored(digest)
+                StoreReply::Stored(digest)
             }
-            Request::GetBlob(digest) => Reply::Blob(self.blobs.get(&digest).cloned()),
+            StoreRequest::GetBlob(digest) => StoreReply::Blob(self.blobs.get(&digest).cloned()),
             other => self.serve_shelf(other),
         }
     }
 
-    fn append(&mut self, entity: EntityId, expected: Position, write: Write) -> Reply {
+    fn append(&mut self, entity: EntityId, expected: Position, write: Write) -> StoreReply {
         let fits = self.journals.tail(entity) == expected || self.bugs.no_fencing;
         if !fits || self.chance(self.faults.spurious_refusal) {
-            return Reply::Append(AppendAnswer::Refused);
+            return StoreReply::Append(AppendAnswer::Refused);
         }
         let rollup = write.rollup;
         let record = self.journals.append(self.schedule.now().0, entity, write);
         let position = record.position;
-        self.changes.push(Change::Appended { entity, record, rollup });
+        self.changes.push(StoreChange::Appended { entity, record, rollup });
         self.sync_later(Unsynced::Record(entity, position));
-        Reply::Append(AppendAnswer::Stored(position))
+        StoreReply::Append(AppendAnswer::Stored(position))
     }
 
-    pub(super) fn put(&mut self, input: Input) -> Reply {
+    pub(super) fn put(&mut self, input: Input) -> StoreReply {
         let (entity, id) = (input.entity, input.id);
         let position = self.inboxes.put(self.schedule.now().0, input);
-        self.changes.push(Change::Put(entity, id));
+        self.changes.push(StoreChange::Put(entity, id));
         self.sync_later(Unsynced::Input(position));
-        self.schedule.plan(1, Event::Wake(position));
-        Reply::Put(position)
+        self.schedule.plan(1, WorldEvent::Wake(position));
+        StoreReply::Put(position)
     }
 
     // === deliveries ===
@@ -412,7 +423,7 @@ impl<D> World<D> {
         let now = self.now().0;
         let Some(waiting) = self.inboxes.get_mut(position) else { return };
         if waiting.due > now {
-            self.schedule.plan_at(waiting.due, Event::Wake(position));
+            self.schedule.plan_at(waiting.due, WorldEvent::Wake(position));
             return;
         }
         let entity = waiting.input.entity;
@@ -421,7 +432,7 @@ impl<D> World<D> {
             return;
         }
         let Some(mut to) = self.first_of(partition) else {
-            self.schedule.plan(1_000, Event::Wake(position));
+            self.schedule.plan(1_000, WorldEvent::Wake(position));
             return;
         };
         let faults = self.faults;
@@ -436,23 +447,23 @@ impl<D> World<D> {
             foremost = waiting.foremost.then(|| Box::new(waiting.input.clone()));
             waiting.deliveries += 1;
         }
-        self.schedule.plan_at(due, Event::Wake(position));
+        self.schedule.plan_at(due, WorldEvent::Wake(position));
         let delivered = Delivered { entity, token: Token(position), redelivered, foremost };
         if self.chance(faults.lost_delivery) {
             self.shelf.want_again(partition);
         } else {
             let (after, happening) = (self.delay(), Happening::Delivery(delivered.clone()));
-            self.schedule.plan(after, Event::Happen(to, happening));
+            self.schedule.plan(after, WorldEvent::Happen(to, happening));
         }
         if self.chance(faults.delivered_twice) {
             let (other, after) = (self.anyone(to), self.delay());
             let delivered = Delivered { redelivered: true, ..delivered };
-            self.schedule.plan(after, Event::Happen(other, Happening::Delivery(delivered)));
+            self.schedule.plan(after, WorldEvent::Happen(other, Happening::Delivery(delivered)));
         }
         if self.bugs.forget_on_delivery
             && let Some((entity, input)) = self.inboxes.remove(now, position)
         {
-            self.changes.push(Change::Removed(entity, input));
+            self.changes.push(StoreChange::Removed(entity, input));
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{ClusterClock, Members, MembershipOptions, doubt::Probed, state::State};
+use super::{ClusterClock, Members, MembershipOptions, doubt::Probed, state::MembershipState};
 use crate::{BusEvent, RequestError, Substrate};
 
 /// How long one request may take; a process that needs longer is slow, not gone.
@@ -48,7 +48,7 @@ pub struct Membership {
 
 /// What it knows and has under way; forgotten when it is started again.
 struct MembershipRun {
-    state: State,
+    state: MembershipState,
     /// At most one request for each process.
     asked: JoinSet<(ProcessId, Probed)>,
     /// When it spoke last.
@@ -86,7 +86,7 @@ impl Membership {
         };
         let mut partings = bus.partings();
         let mut life = MembershipRun {
-            state: State::new(self.me, self.options.clone(), Instant::now()),
+            state: MembershipState::new(self.me, self.options.clone(), Instant::now()),
             asked: JoinSet::new(),
             beaten: None,
             due: None,

@@ -13,7 +13,7 @@ use super::{
     Members, MembershipOptions,
     doubt::{Doubt, Probed},
 };
-use crate::Attached;
+use crate::BusConnection;
 
 /// How long a dead process is remembered.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
@@ -33,10 +33,10 @@ const STRANGERS_MOST: usize = 64;
 
 /// What one process knows of the others.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct MembershipState {
     me: ProcessId,
     options: MembershipOptions,
-    heard: BTreeMap<ProcessId, Peer>,
+    heard: BTreeMap<ProcessId, LivePeer>,
     dead: BTreeMap<ProcessId, Death>,
     /// When this process last told deaths to a newcomer.
     deaths_told: Option<Instant>,
@@ -49,7 +49,7 @@ pub(super) struct State {
     first_echo: Option<Instant>,
     echo: Instant,
     quiet_until: Instant,
-    attached: Option<Attached>,
+    attached: Option<BusConnection>,
     /// Until when nobody is buried because nobody listens there, unless it was heard since.
     broken_until: Instant,
     /// When its own connection broke last, or it heard again after a gap.
@@ -69,16 +69,16 @@ struct Death {
 
 /// A process that is held alive.
 #[derive(Debug)]
-struct Peer {
+struct LivePeer {
     heartbeat: Heartbeat,
     at: Instant,
     /// Whether it ever answered: one that never did may not listen yet.
     answered: bool,
 }
 
-// === impl State ===
+// === impl MembershipState ===
 
-impl State {
+impl MembershipState {
     pub(super) fn new(me: ProcessId, options: MembershipOptions, now: Instant) -> Self {
         Self {
             me,
@@ -100,7 +100,7 @@ impl State {
     }
 
     /// Takes what its own connection is now.
-    pub(super) fn attached(&mut self, now: Instant, attached: Attached) {
+    pub(super) fn attached(&mut self, now: Instant, attached: BusConnection) {
         if self.attached.as_ref().is_some_and(|known| *known != attached) {
             self.broken_until = now + self.options.quiet;
             self.shaken = now;
@@ -135,13 +135,13 @@ impl State {
         // A process that joins sends its first heartbeat without a role, before it subscribes to
         // hearsay. It is a newcomer again when it sends its roles.
         let takes_part = !heartbeat.roles.is_empty();
-        let joins = |known: &Peer| known.heartbeat.roles.is_empty() && takes_part;
+        let joins = |known: &LivePeer| known.heartbeat.roles.is_empty() && takes_part;
         let is_newcomer = process != self.me && known.is_none_or(joins);
         if known.is_none() {
             // A probe that was answered before the first heartbeat proves nothing.
             self.doubts.remove(&process);
         }
-        self.heard.insert(process, Peer { heartbeat, at: now, answered });
+        self.heard.insert(process, LivePeer { heartbeat, at: now, answered });
         if is_newcomer && takes_part && self.follows(process) {
             self.tell_deaths(now);
         }
@@ -267,7 +267,7 @@ impl State {
 
     /// The workers that follow this one in the ring of ids; none if it is no worker.
     fn next_in_the_ring(&self) -> impl Iterator<Item = ProcessId> {
-        let is_worker = |peer: &Peer| peer.heartbeat.roles.contains(&NodeRole::Worker);
+        let is_worker = |peer: &LivePeer| peer.heartbeat.roles.contains(&NodeRole::Worker);
         let takes_part = self.heard.get(&self.me).is_some_and(is_worker);
         let (before, after) = (self.heard.range(..self.me), self.heard.range(self.me..));
         after
@@ -290,7 +290,7 @@ impl State {
             return;
         }
         let hears = self.hears(now);
-        let silent = |peer: &Peer| hears && now - peer.at >= self.options.dead_after;
+        let silent = |peer: &LivePeer| hears && now - peer.at >= self.options.dead_after;
         let mut found: Vec<(ProcessId, &'static str)> = Vec::new();
         for (process, peer) in self.heard.iter().filter(|(process, _)| **process != self.me) {
             if silent(peer) {
@@ -319,14 +319,15 @@ impl State {
     }
 
     /// Whether nobody listened twice where a living server would have known of a listener.
-    fn is_gone(&self, now: Instant, process: ProcessId, peer: &Peer) -> bool {
+    fn is_gone(&self, now: Instant, process: ProcessId, peer: &LivePeer) -> bool {
         let Some(doubt) = self.doubts.get(&process) else { return false };
         // Whoever was heard since has connected again, and what was sent before has arrived by then.
         let is_back = peer.at >= self.shaken + self.options.heartbeat;
         if !doubt.twice || self.is_shaken(now) && !is_back {
             return false;
         }
-        let same = |own: &Attached| !own.server.is_empty() && own.server == peer.heartbeat.server;
+        let same =
+            |own: &BusConnection| !own.server.is_empty() && own.server == peer.heartbeat.server;
         doubt.vouched || self.attached.as_ref().is_some_and(same)
     }
 

@@ -8,8 +8,8 @@ use clawnode_proto::{
 };
 use tokio::time::{Duration, Instant};
 
-use super::{MembershipOptions, doubt::Probed, state::State};
-use crate::Attached;
+use super::{MembershipOptions, doubt::Probed, state::MembershipState};
+use crate::BusConnection;
 
 const ME: u128 = 1;
 
@@ -44,21 +44,21 @@ pub(super) fn heartbeat(process: u128, server: &str) -> Heartbeat {
     }
 }
 
-fn on(server: &str) -> Attached {
-    Attached { server: server.to_owned(), breaks: 0 }
+fn on(server: &str) -> BusConnection {
+    BusConnection { server: server.to_owned(), breaks: 0 }
 }
 
 /// Time that a test moves.
 struct Scene {
     now: Instant,
-    state: State,
+    state: MembershipState,
 }
 
 impl Scene {
     /// This process on server `a`, with these others on theirs, each of whom answered once.
     fn new(others: &[(u128, &str)]) -> Self {
         let now = Instant::now();
-        let mut state = State::new(id(ME), MembershipOptions::default(), now);
+        let mut state = MembershipState::new(id(ME), MembershipOptions::default(), now);
         state.attached(now, on("a"));
         state.hear(now, heartbeat(ME, "a"));
         for &(process, server) in others {
@@ -122,7 +122,7 @@ fn whoever_was_never_heard_is_dead_once_silence_would_have_killed_it() {
     assert!(holds_dead(&it, 7));
     assert!(!holds_dead(&it, 2) && !holds_dead(&it, ME), "they speak");
     // What it did not hear during a gap, or over a connection that broke, says nothing.
-    it.state.attached(it.now, Attached { server: "a".to_owned(), breaks: 1 });
+    it.state.attached(it.now, BusConnection { server: "a".to_owned(), breaks: 1 });
     assert!(!holds_dead(&it, 7));
     for _ in 0..10 {
         it.pass(1_000);
@@ -218,7 +218,7 @@ fn a_servers_word_is_a_reason_to_ask_and_knows_that_the_server_lives() {
 #[test]
 fn after_a_break_of_its_own_connection_it_holds_nobody_dead_for_a_while() {
     let mut it = Scene::new(&[(2, "a"), (3, "a")]);
-    it.state.attached(it.now, Attached { breaks: 1, ..on("a") });
+    it.state.attached(it.now, BusConnection { breaks: 1, ..on("a") });
     it.nobody(2, 5);
     assert!(!it.is_dead(2));
     for _ in 0..9 {
@@ -237,7 +237,7 @@ fn after_a_break_or_a_gap_whoever_was_heard_since_is_judged_by_answers_again() {
         if is_gap {
             it.pass(4_000);
         } else {
-            it.state.attached(it.now, Attached { breaks: 1, ..on("a") });
+            it.state.attached(it.now, BusConnection { breaks: 1, ..on("a") });
         }
         // Both are on their way back.
         it.nobody(2, 3);
@@ -322,7 +322,7 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
     assert!(it.state.tells().is_empty(), "what is long ago is left to silence");
     // Of ten that hear of a newcomer, the three after it tell.
     let tellers = (1..=10).filter(|me| {
-        let mut state = State::new(id(*me), MembershipOptions::default(), it.now);
+        let mut state = MembershipState::new(id(*me), MembershipOptions::default(), it.now);
         for process in (1..=10).chain([50]) {
             state.hear(it.now, heartbeat(process, "a"));
             state.probed(it.now, id(process), Probed::Answered);
@@ -371,7 +371,7 @@ fn each_worker_is_asked_by_the_three_before_it_in_the_ring() {
     let mut asked: BTreeMap<ProcessId, usize> = BTreeMap::new();
     let now = Instant::now();
     for me in &all {
-        let mut state = State::new(id(*me), MembershipOptions::default(), now);
+        let mut state = MembershipState::new(id(*me), MembershipOptions::default(), now);
         for one in &all {
             state.hear(now, heartbeat(*one, "a"));
         }
@@ -387,7 +387,7 @@ fn each_worker_is_asked_by_the_three_before_it_in_the_ring() {
 #[test]
 fn it_is_settled_a_while_after_it_heard_itself() {
     let now = Instant::now();
-    let mut state = State::new(id(ME), MembershipOptions::default(), now);
+    let mut state = MembershipState::new(id(ME), MembershipOptions::default(), now);
     let later = now + Duration::from_secs(5);
     assert!(!state.members(later, BTreeMap::new()).settled);
     state.hear(later, heartbeat(ME, "a"));

@@ -24,7 +24,7 @@ use crate::{
         hooks,
         models::{Answering, answering},
         panic,
-        plugins::Plugins,
+        plugins::NodePlugins,
         status::NodeStatus,
         storage::{self, Opening},
     },
@@ -57,7 +57,7 @@ pub(super) async fn open(
     let clock: Arc<dyn Clock> = Arc::clone(&cluster_clock) as _;
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let hooks = hooks::open(&loaded)?;
-    let plugins = Plugins::load(&loaded.config).await;
+    let plugins = NodePlugins::load(&loaded.config).await;
     let opening = Opening { process, roles: &roles, join: join.as_ref() };
     let (answering, storage) = tokio::try_join!(
         answering(&loaded.config, loaded.env(), &clock, plugins, hooks),

@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 use super::{
     args::{NodeArgs, Ready},
     open::{self, Opened},
-    running::Running,
+    running::RunningNode,
 };
 use crate::{
     config::Config,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// What may end a node, and what is let go if it does not come to serve.
-struct Ends {
+struct NodeEnds {
     supervisor: Supervisor,
     health: Arc<dyn Health>,
     /// The local store's word on its own health; none on NATS.
@@ -38,7 +38,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     })?;
     warn_of_files(&loaded.config);
     let mut opened = Box::pin(open::open(loaded, roles, join, stop.clone())).await?;
-    let ends = Ends {
+    let ends = NodeEnds {
         supervisor: opened.base.supervisor.clone(),
         health: Arc::clone(&opened.base.substrate.health),
         control: opened.control.take(),
@@ -87,7 +87,7 @@ fn warn_of_files(config: &Config) {
     }
 }
 
-async fn start(opened: Opened) -> Result<(Running, Ready), Failure> {
+async fn start(opened: Opened) -> Result<(RunningNode, Ready), Failure> {
     let wired = Box::pin(opened.wire()).await?;
     Box::pin(wired.serve()).await
 }

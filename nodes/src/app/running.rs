@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Everything of a node that its stop must reach.
-pub(super) struct Running {
+pub(super) struct RunningNode {
     base: NodeBase,
     worker: Option<Worker>,
     gateway: Option<OpenGateway>,
@@ -38,7 +38,7 @@ pub(super) struct Running {
 
 impl Wired {
     /// Serves clients, if it is a gateway, and then takes its part in the cluster.
-    pub(super) async fn serve(self) -> Result<(Running, Ready), Failure> {
+    pub(super) async fn serve(self) -> Result<(RunningNode, Ready), Failure> {
         let mut ready = Ready::soon(self.base.process, &self.model, &self.base.substrate);
         let mut gateway = None;
         if self.base.is_gateway() {
@@ -51,7 +51,7 @@ impl Wired {
         let worker = self.take_part().await?;
         let Self { base, node_status, heartbeat_source, shutdown, operations, mcp, tools, .. } =
             self;
-        let running = Running {
+        let running = RunningNode {
             base,
             worker,
             gateway,
@@ -66,9 +66,9 @@ impl Wired {
     }
 }
 
-// === impl Running ===
+// === impl RunningNode ===
 
-impl Running {
+impl RunningNode {
     /// Drains: nothing new, running calls end, every entity is handed over, everything is stored.
     pub(super) async fn stop(self) {
         info!("draining");

@@ -15,16 +15,16 @@ const YEARS: i32 = 10;
 const YEAR_MILLIS: u64 = 31_556_952_000;
 
 /// A certificate and its key, PEM.
-pub(super) struct Pair {
+pub(super) struct CertificatePair {
     pub(super) certificate: String,
     pub(super) key: String,
 }
 
 /// A new authority for the cluster of this name.
-pub(super) fn authority(cluster: &str) -> Result<Pair, StartError> {
+pub(super) fn authority(cluster: &str) -> Result<CertificatePair, StartError> {
     let key = KeyPair::generate().map_err(failed)?;
     let certificate = authority_params(cluster)?.self_signed(&key).map_err(failed)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// A certificate for `server`, signed by the authority with this key.
@@ -32,7 +32,7 @@ pub(super) fn server(
     cluster: &str,
     authority_key: &str,
     server: &BusServer,
-) -> Result<Pair, StartError> {
+) -> Result<CertificatePair, StartError> {
     let issuer_key = KeyPair::from_pem(authority_key).map_err(failed)?;
     let issuer = Issuer::new(authority_params(cluster)?, issuer_key);
     let mut names = vec![server.host.clone()];
@@ -51,7 +51,7 @@ pub(super) fn server(
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate().map_err(failed)?;
     let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 fn authority_params(cluster: &str) -> Result<CertificateParams, StartError> {

@@ -49,7 +49,7 @@ pub struct Member {
 
 /// As it is stored, beside the credential.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredMembership {
     urls: Vec<String>,
     prefix: String,
     cluster: String,
@@ -117,7 +117,7 @@ async fn exchange(folder: &Path, token: &JoinToken) -> Result<Member, StartError
         return Err(StartError::refused("role_mismatch", message)
             .hint("ask the operator for another token"));
     }
-    let stored = Stored {
+    let stored = StoredMembership {
         urls: token.urls.clone(),
         prefix: token.prefix.to_string(),
         cluster: token.cluster.clone(),
@@ -182,7 +182,7 @@ fn check_prefix(loaded: &Loaded, token: &JoinToken) -> Result<(), StartError> {
 /// What the data directory has.
 pub fn read(folder: &Path) -> Result<Option<Member>, StartError> {
     let Some(text) = files::read(&folder.join(MEMBER))? else { return Ok(None) };
-    let stored: Stored = serde_json::from_str(&text)
+    let stored: StoredMembership = serde_json::from_str(&text)
         .map_err(|error| broken(folder, &format!("`{MEMBER}`: {error}")))?;
     let text = files::read(&folder.join(CREDENTIAL))?
         .ok_or_else(|| broken(folder, &format!("`{CREDENTIAL}` is missing")))?;

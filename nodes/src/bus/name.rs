@@ -35,7 +35,7 @@ const REMEMBERED: &str = "node-name";
 
 /// The name of this node, and those who ask for it.
 #[derive(Clone)]
-struct Held {
+struct HeldName {
     substrate: Substrate,
     name: NodeName,
     me: ProcessId,
@@ -44,7 +44,7 @@ struct Held {
 }
 
 /// What came of asking for a name.
-enum Claim {
+enum NameClaim {
     /// Nobody else has it. Who asks for it now is heard here.
     Free(Subscription),
     /// This process has it, or gets it.
@@ -75,7 +75,7 @@ pub async fn begin(
     }
     node.name = name.clone();
     let (substrate, asked) = (substrate.clone(), Arc::new(Mutex::new(Some(asked))));
-    let held = Held { substrate, name, me, asked };
+    let held = HeldName { substrate, name, me, asked };
     let adopted = supervisor.adopt_task("name", move || held.clone().answer()).await;
     adopted.map_err(|error| {
         StartError::failed("internal", format!("an actor cannot be started: {error}"))
@@ -114,8 +114,8 @@ async fn first_free(
     let mut refused = None;
     for name in names {
         match claim(substrate, &name, me).await? {
-            Claim::Free(asked) => return Ok((name, asked)),
-            Claim::Taken(holder) => refused = Some(taken(&name, &holder)),
+            NameClaim::Free(asked) => return Ok((name, asked)),
+            NameClaim::Taken(holder) => refused = Some(taken(&name, &holder)),
         }
     }
     Err(refused.unwrap_or_else(|| StartError::failed("internal", "a node needs a name")))
@@ -129,9 +129,13 @@ fn taken(name: &NodeName, holder: &str) -> StartError {
 }
 
 /// Asks for a name: whether somebody has it, and then whether somebody else asks for it now.
-async fn claim(substrate: &Substrate, name: &NodeName, me: ProcessId) -> Result<Claim, StartError> {
+async fn claim(
+    substrate: &Substrate,
+    name: &NodeName,
+    me: ProcessId,
+) -> Result<NameClaim, StartError> {
     if let Some(holder) = holder(substrate, name).await? {
-        return Ok(Claim::Taken(holder));
+        return Ok(NameClaim::Taken(holder));
     }
     let subject = substrate.prefix.name(name);
     let mut asked = substrate.bus.subscribe(subject.clone()).await.map_err(|it| silent(&it))?;
@@ -141,16 +145,16 @@ async fn claim(substrate: &Substrate, name: &NodeName, me: ProcessId) -> Result<
     loop {
         tokio::select! {
             answer = &mut question => return match answer {
-                Ok(answer) => Ok(Claim::Taken(named(&answer))),
+                Ok(answer) => Ok(NameClaim::Taken(named(&answer))),
                 Err(RequestError::NoResponders { .. } | RequestError::Timeout { .. }) => {
-                    Ok(Claim::Free(asked))
+                    Ok(NameClaim::Free(asked))
                 }
                 Err(RequestError::Bus(error)) => Err(silent(&error)),
             },
             Some(event) = asked.next() => {
                 let BusEvent::Message(message) = event else { continue };
                 match named(&message.payload).parse::<ProcessId>() {
-                    Ok(other) if other < me => return Ok(Claim::Taken(other.to_string())),
+                    Ok(other) if other < me => return Ok(NameClaim::Taken(other.to_string())),
                     Ok(own) if own == me => {}
                     // One that only wants to know, or gives way.
                     _ => tell(substrate, &message, me).await,
@@ -195,7 +199,7 @@ async fn tell(substrate: &Substrate, message: &BusMessage, me: ProcessId) {
     }
 }
 
-impl Held {
+impl HeldName {
     /// Answers under the name for as long as the node lives.
     async fn answer(self) {
         let heard = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -255,7 +259,7 @@ mod tests {
             let (name, asked) = found.unwrap();
             called.push(name.to_string());
             let asked = Arc::new(Mutex::new(Some(asked)));
-            let held = Held { substrate: substrate.clone(), name, me: process(me), asked };
+            let held = HeldName { substrate: substrate.clone(), name, me: process(me), asked };
             tokio::spawn(held.answer());
         }
         called.sort();

@@ -50,7 +50,7 @@ pub struct Operator {
 
 /// What a join token is for.
 #[derive(Debug)]
-pub struct Admission {
+pub struct JoinPurpose {
     /// What the node may be.
     pub role: BusRole,
     /// What people call its credential.
@@ -63,7 +63,7 @@ pub struct Admission {
 
 /// A join token, and whom it makes.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct IssuedJoinToken {
     /// The text to carry to the host: secret.
     pub token: String,
     /// The user that it makes.
@@ -214,7 +214,11 @@ impl Operator {
     }
 
     /// Offers a node its credential on the bus, and makes the token to take it with.
-    pub async fn admit(&mut self, config: &Config, it: &Admission) -> Result<Admitted, StartError> {
+    pub async fn admit(
+        &mut self,
+        config: &Config,
+        it: &JoinPurpose,
+    ) -> Result<IssuedJoinToken, StartError> {
         let substrate = self.cluster(config, Birth::IfMissing).await?;
         let cluster = substrate.health.cluster().unwrap_or_default();
         substrate.health.close().await;
@@ -245,7 +249,7 @@ impl Operator {
             let message = format!("cannot offer the credential: {}", ErrorChain(&error));
             StartError::failed("bus_failed", message).hint("try again")
         })?;
-        Ok(Admitted { token, user: credential.user().to_owned(), cluster })
+        Ok(IssuedJoinToken { token, user: credential.user().to_owned(), cluster })
     }
 
     /// How the operator mirrors and restores.

@@ -11,7 +11,7 @@ use crate::{
     client::{Client, ClientError, Gateways, Target},
     config::{Env, Loaded, Sources, env, load},
     failure::{Exit, Failure},
-    node::offline::Directory,
+    node::offline::DataDirectory,
     offline_commands,
 };
 
@@ -29,7 +29,7 @@ pub(super) struct Context {
 /// Where a command reads: a running node, or the directory itself.
 pub(super) enum DataSource {
     Node(Client),
-    Directory(Box<Directory>),
+    Directory(Box<DataDirectory>),
 }
 
 /// Where the configuration comes from, given the command line.

@@ -22,12 +22,12 @@ const NOWHERE: &str = "none";
 
 /// Posts a key for each run.
 #[derive(Clone, Debug)]
-pub struct Effects {
+pub struct RunCounter {
     url: String,
     client: reqwest::Client,
 }
 
-impl Effects {
+impl RunCounter {
     /// Where effects are counted, if anywhere.
     pub fn of(env: &Env) -> Option<Self> {
         let url = env.get(VARIABLE)?.to_owned();
@@ -38,7 +38,7 @@ impl Effects {
 }
 
 #[async_trait]
-impl Executor for Effects {
+impl Executor for RunCounter {
     fn tools(&self) -> Vec<ToolSpec> {
         let spec = |name: &str, class, risk| {
             Some(ToolSpec {

@@ -28,10 +28,10 @@ pub const WARNINGS: [&str; 5] =
     ["tools.unserved", "mcp.down", "plugins.not_loaded", "hooks.failing", "providers.failing"];
 
 /// The agents' names and tools.
-pub(super) type Needs = [(AgentName, Vec<ToolSpec>)];
+pub(super) type AgentNeeds = [(AgentName, Vec<ToolSpec>)];
 
 /// Answers `providers.health`.
-pub(super) fn health(alive: &[Heartbeat], needs: &Needs, now: Timestamp) -> ProvidersView {
+pub(super) fn health(alive: &[Heartbeat], needs: &AgentNeeds, now: Timestamp) -> ProvidersView {
     // What another node could run is never asked to.
     let workers = alive.iter().filter(|node| node.roles.contains(&NodeRole::Worker));
     let mut providers: Vec<ProviderView> = workers
@@ -86,7 +86,7 @@ fn is_mcp(provider: &str) -> bool {
     provider.starts_with(MCP_PREFIX)
 }
 
-fn is_needed(needs: &Needs, provider: &str) -> bool {
+fn is_needed(needs: &AgentNeeds, provider: &str) -> bool {
     let mut tools = needs.iter().flat_map(|(_, tools)| tools);
     tools.any(|tool| tool.capability.as_ref().is_some_and(|it| it.as_str() == provider))
 }
@@ -142,7 +142,7 @@ pub(super) fn tool(alive: &[Heartbeat], spec: &ToolSpec) -> AgentToolView {
 
 /// What does not work and should: what no worker takes of the tools of agents, then MCP servers,
 /// plugins, hooks and providers of models.
-pub(super) fn warnings(alive: &[Heartbeat], needs: &Needs) -> Vec<WarningView> {
+pub(super) fn warnings(alive: &[Heartbeat], needs: &AgentNeeds) -> Vec<WarningView> {
     if available(alive, None).is_err() {
         // That no worker is there is said by another warning.
         return Vec::new();
@@ -187,7 +187,7 @@ fn warning(it: &ProviderView) -> Option<WarningView> {
 }
 
 /// The capabilities that tools of agents need and no worker has.
-fn unserved(alive: &[Heartbeat], needs: &Needs) -> BTreeMap<Capability, WarningView> {
+fn unserved(alive: &[Heartbeat], needs: &AgentNeeds) -> BTreeMap<Capability, WarningView> {
     let mut needed: BTreeMap<Capability, BTreeSet<String>> = BTreeMap::new();
     for (agent, tools) in needs {
         for tool in tools {
@@ -321,7 +321,7 @@ mod tests {
         one.providers = vec![report("mcp.files", None), report("docker", Some("no engine"))];
         two.providers = vec![report("mcp.files", Some(STANDING_BY))];
         let alive = [one, two];
-        let state = |needs: &Needs, provider: &str, node: &str| {
+        let state = |needs: &AgentNeeds, provider: &str, node: &str| {
             let view = health(&alive, needs, Timestamp(100));
             let is_it = |it: &&ProviderView| it.provider == provider && it.node.as_str() == node;
             let it = view.providers.iter().find(is_it).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, io, path::PathBuf};
 
-use clawnode_actors::hook::{self, HookFile, Hooks, Keeper, Program};
+use clawnode_actors::hook::{self, HookFile, HookKeeper, Hooks, Program};
 use clawnode_proto::ErrorChain;
 use tracing::{info, warn};
 
@@ -136,6 +136,6 @@ pub fn open(loaded: &Loaded) -> Result<Hooks, StartError> {
             programs.push(program);
         }
     }
-    let keeper = Keeper { binary: OWN.into(), command: KEEPER.into() };
+    let keeper = HookKeeper { binary: OWN.into(), command: KEEPER.into() };
     Ok(Hooks::new(programs, Some(keeper)))
 }

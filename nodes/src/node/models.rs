@@ -24,7 +24,7 @@ use clawnode_proto::{
 };
 use secrecy::SecretString;
 
-use super::{hooks, mcp, plugins::Plugins, tools};
+use super::{hooks, mcp, plugins::NodePlugins, tools};
 use crate::{
     config::{self, Config, Env, Loaded, agents::DEFAULT_AGENT, tools::ToolChoice},
     start_error::StartError,
@@ -64,7 +64,7 @@ pub struct Answering {
     /// The default model, and why that one.
     pub choice: ModelChoice,
     /// The plugins that agents may have tools of.
-    pub plugins: Plugins,
+    pub plugins: NodePlugins,
     /// The hooks that judge their calls.
     pub hooks: Hooks,
 }
@@ -91,7 +91,7 @@ pub async fn answering(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
-    plugins: Plugins,
+    plugins: NodePlugins,
     hooks: Hooks,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
@@ -107,7 +107,7 @@ pub async fn answering(
 /// servers.
 pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, StartError> {
     let (config, env) = (&loaded.config, loaded.env());
-    let plugins = Plugins::unloaded(config, "a check loads none");
+    let plugins = NodePlugins::unloaded(config, "a check loads none");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let demo = || ModelChoice { model: llm::demo_model(), why: "for a check".to_owned() };
     let choice = named(config).unwrap_or_else(demo);
@@ -129,7 +129,7 @@ fn resolved(
     env: &Env,
     clock: &Arc<dyn Clock>,
     choice: ModelChoice,
-    plugins: Plugins,
+    plugins: NodePlugins,
     hooks: Hooks,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
@@ -212,7 +212,7 @@ struct AgentParts<'a> {
     choice: &'a ModelChoice,
     /// The tools that agents may be given.
     catalogue: &'a [ToolSpec],
-    plugins: &'a Plugins,
+    plugins: &'a NodePlugins,
     hooks: &'a Hooks,
 }
 

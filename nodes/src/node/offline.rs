@@ -25,12 +25,12 @@ const BATCH: usize = 1_000;
 
 /// A data directory, opened for reading; held shared until it is dropped.
 #[derive(Debug)]
-pub struct Directory {
+pub struct DataDirectory {
     sessions: Sessions,
     _control: LocalControl,
 }
 
-impl Directory {
+impl DataDirectory {
     /// Opens the directory that the settings name.
     pub async fn open(config: &Config) -> Result<Self, StartError> {
         if config.cluster.nats.is_some() {

@@ -19,7 +19,7 @@ const COMPILED: &str = "plugins";
 
 /// What was loaded of what the configuration names. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Plugins {
+pub struct NodePlugins {
     #[cfg(feature = "wasm")]
     loaded: clawnode_executors::plugin::Plugins,
     /// Configured.
@@ -28,7 +28,7 @@ pub struct Plugins {
     absent: Arc<[(PluginName, String)]>,
 }
 
-impl Plugins {
+impl NodePlugins {
     /// Loads the plugins of this configuration. One that cannot be used is left out with a word
     /// about it.
     #[cfg(feature = "wasm")]

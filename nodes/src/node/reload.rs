@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use super::{
     models::{CurrentModels, answering},
-    plugins::Plugins,
+    plugins::NodePlugins,
     status::NodeStatus,
 };
 use crate::config::{Config, Loaded};
@@ -48,7 +48,7 @@ pub struct Reloaded {
     /// What is approved of MCP servers, which agents have tools of.
     pub pins: watch::Receiver<Pins>,
     /// The plugins that this node has.
-    pub plugins: Plugins,
+    pub plugins: NodePlugins,
     /// The hooks that this node has.
     pub hooks: Hooks,
 }

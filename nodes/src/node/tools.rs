@@ -27,7 +27,7 @@ use tracing::debug;
 use super::{
     base::NodeBase,
     mcp::{McpServers, OWN},
-    plugins::Plugins,
+    plugins::NodePlugins,
     scheduler,
     version_check::HeartbeatSource,
 };
@@ -72,7 +72,7 @@ pub fn catalogue(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
-    plugins: &Plugins,
+    plugins: &NodePlugins,
 ) -> Vec<ToolSpec> {
     let mut specs = Basics::new(Arc::clone(clock)).tools();
     specs.extend(HttpFetch::new(Egress::new(config.egress.clone())).tools());
@@ -88,7 +88,7 @@ pub fn catalogue(
 /// Tools whose runs a test counts.
 #[cfg(feature = "test-util")]
 fn counted(env: &Env) -> Option<Arc<dyn Executor>> {
-    super::effects::Effects::of(env).map(|effects| Arc::new(effects) as Arc<dyn Executor>)
+    super::effects::RunCounter::of(env).map(|effects| Arc::new(effects) as Arc<dyn Executor>)
 }
 
 #[cfg(not(feature = "test-util"))]
@@ -145,7 +145,7 @@ fn section_of(tool: &ToolName) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct ToolParts<'a> {
     /// The plugins of this node.
-    pub plugins: &'a Plugins,
+    pub plugins: &'a NodePlugins,
     /// The hooks of this node, which report how they fare.
     pub hooks: &'a Hooks,
     /// The MCP servers of this node.

@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use clawnode_cluster::{BucketError, Change};
+use clawnode_cluster::{BucketChange, BucketError};
 use clawnode_proto::Position;
 use futures_util::{Stream, StreamExt};
 use tokio::task::JoinSet;
@@ -154,7 +154,7 @@ fn conflict<T: std::fmt::Debug>(outcome: std::result::Result<T, BucketError>) ->
 }
 
 async fn change(
-    watch: &mut Pin<Box<dyn Stream<Item = Change> + Send>>,
+    watch: &mut Pin<Box<dyn Stream<Item = BucketChange> + Send>>,
 ) -> Result<(String, Option<String>)> {
     let change = soon("a change", watch.next()).await?.ok_or("the watch ended")?;
     let value = match change.entry {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clawnode_cluster::{Journal, Page};
+use clawnode_cluster::{FeedPage, Journal};
 use clawnode_proto::{EntityId, Position};
 use tokio::task::JoinSet;
 
@@ -24,7 +24,7 @@ async fn follow(
 ) -> Result<Vec<(EntityId, Position, String)>> {
     let mut all = Vec::new();
     loop {
-        let Page { records, upto } = journal.follow(after, limit).await?;
+        let FeedPage { records, upto } = journal.follow(after, limit).await?;
         holds("a page is not over its limit", records.len() <= limit)?;
         holds("a page ends behind the page before", upto >= after)?;
         if records.is_empty() && upto == after {
@@ -48,7 +48,7 @@ fn texts(followed: &[(EntityId, Position, String)]) -> Vec<&str> {
 pub async fn records_of_all_journals_come_in_order(ground: &dyn Ground) -> Result {
     let journal = ground.fresh().await?.journal;
     let page = journal.follow(NONE, 10).await?;
-    same("a store without records", page, Page { records: Vec::new(), upto: NONE })?;
+    same("a store without records", page, FeedPage { records: Vec::new(), upto: NONE })?;
     let (one, two) = (entity("one"), entity("two"));
     let a = append(&*journal, one, NONE, "a").await?;
     let b = append(&*journal, two, NONE, "b").await?;

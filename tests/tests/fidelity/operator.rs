@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, BucketError, Consumer, Delivery, Entry, JobConsumer, JobDelivery, Record,
+    AppendAnswer, BucketEntry, BucketError, Consumer, Delivery, JobConsumer, JobDelivery, Record,
     StoreError, Substrate, Write,
 };
 use clawnode_proto::{
@@ -371,7 +371,11 @@ impl Operator {
         texts.collect::<Result<_>>().map(Seen::Labels)
     }
 
-    pub(crate) fn value(&mut self, key: usize, entry: Option<&Entry>) -> Result<Option<String>> {
+    pub(crate) fn value(
+        &mut self,
+        key: usize,
+        entry: Option<&BucketEntry>,
+    ) -> Result<Option<String>> {
         let Some(entry) = entry else { return Ok(None) };
         self.values[key].insert(entry.position);
         Ok(Some(String::from_utf8(entry.value.to_vec())?))

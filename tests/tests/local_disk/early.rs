@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Consumer, StoreError, Substrate, Write};
-use clawnode_local::{Fault, LocalOptions, PowerCutDisk, open};
+use clawnode_local::{DiskFault, LocalOptions, PowerCutDisk, open};
 use clawnode_proto::Position;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -72,7 +72,7 @@ async fn what_follows_from_an_input_is_never_there_without_it() -> Result {
         let disk = Arc::new(PowerCutDisk::new());
         let (store, control) = open(home.path(), on(&disk))?;
         let mut consumer = consumer(&store).await?;
-        let fault = [Fault::PowerCut, Fault::Kill, Fault::FailedSync][seed % 3];
+        let fault = [DiskFault::PowerCut, DiskFault::Kill, DiskFault::FailedSync][seed % 3];
         disk.fail_after(1 + seed as u64 / 3 % 4, fault, seed as u64);
         let sent = input(KEY, &"long".repeat(60))?;
         let (inbox, put) = (store.inbox.clone(), sent.clone());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, StoreError, Write};
-use clawnode_local::{Fault, LocalOptions, OpenError, PowerCutDisk, open};
+use clawnode_local::{DiskFault, LocalOptions, OpenError, PowerCutDisk, open};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -158,14 +158,14 @@ async fn pages_that_a_failed_sync_left_clean_are_written_again() -> Result {
         append(&store, "one", NONE, &long("first")).await?;
         let write = Write { bytes: Bytes::from(long("second")), rollup: false };
         // The write, and the sync: the process is killed between the two.
-        disk.fail_after(2, Fault::Kill, seed);
+        disk.fail_after(2, DiskFault::Kill, seed);
         let first = store.journal.position(entity("one")).await?;
         let answer = store.journal.append(entity("one"), first, write).await;
         assert!(matches!(answer, AppendAnswer::Unknown(_)), "{answer:?}");
         home.close(store).await;
 
         // Nothing is served before it is on the disk, and a start that fails serves nothing.
-        disk.fail_after(1, Fault::FailedSync, seed);
+        disk.fail_after(1, DiskFault::FailedSync, seed);
         let error = open(home.path(), options_on(&disk)).expect_err("the disk fails");
         assert!(matches!(error, OpenError::Unsynced { .. }), "{error}");
         let text = error.to_string();
@@ -191,7 +191,7 @@ async fn a_segment_that_was_begun_is_made_durable() -> Result {
     for (change, seed) in (1..8).flat_map(|change| (0..8).map(move |seed| (change, seed))) {
         let home = Home::new()?;
         let disk = Arc::new(PowerCutDisk::new());
-        disk.fail_after(change, Fault::Kill, seed);
+        disk.fail_after(change, DiskFault::Kill, seed);
         if let Ok((store, _control)) = open(home.path(), options_on(&disk)) {
             home.close(store).await;
         }

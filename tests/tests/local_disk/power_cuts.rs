@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Substrate, Timer, Write};
-use clawnode_local::{Fault, LocalBug, LocalControl, OpenError, PowerCutDisk, open};
+use clawnode_local::{DiskFault, LocalBug, LocalControl, OpenError, PowerCutDisk, open};
 use clawnode_proto::{Digest, EntityId, Input, JobId, Position, TimerId, job::Job};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -57,7 +57,8 @@ async fn survive(seed: u64, planted: Option<LocalBug>) -> Result {
             std::fs::remove_dir_all(dir.path().join("index"))?;
         }
         // The fault may come while the log is being opened, too.
-        let fault = [Fault::PowerCut, Fault::Kill, Fault::FailedSync][rng.random_range(0..3)];
+        let fault =
+            [DiskFault::PowerCut, DiskFault::Kill, DiskFault::FailedSync][rng.random_range(0..3)];
         disk.fail_after(rng.random_range(1..150), fault, rng.random());
         let (store, control) = match open(dir.path(), options) {
             Ok(opened) => opened,

@@ -11,7 +11,7 @@ use clawnode_tests::{
     process::{Client, Ground, Home, Message, Node, ProcessError, Start},
     wait::until,
 };
-use clawnode_wasm::text::Text;
+use clawnode_wasm::text::PluginText;
 use serde_json::{Value, json};
 
 use super::{Outcome, server::Host};
@@ -117,7 +117,7 @@ fn mark(home: &Home) -> String {
 fn configure(home: &Home, engine: &Engine, third: &Host) -> Outcome {
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    std::fs::write(settings.join("echo.wasm"), Text::default().bytes().unwrap()).unwrap();
+    std::fs::write(settings.join("echo.wasm"), PluginText::default().bytes().unwrap()).unwrap();
     std::fs::write(settings.join("echo.toml"), "name = \"echo\"\nversion = \"1\"\n").unwrap();
     let tools = [
         "calculate",

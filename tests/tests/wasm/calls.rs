@@ -5,7 +5,7 @@ use std::time::Duration;
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::tool::{EffectClass, Risk, ToolFailure};
 use clawnode_tool::{Egress, EgressOptions};
-use clawnode_wasm::{limits, text::Text};
+use clawnode_wasm::{limits, text::PluginText};
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -21,11 +21,12 @@ fn egress() -> Egress {
 #[tokio::test]
 async fn a_tool_of_a_plugin_is_named_after_both_and_only_made_stricter() {
     let folder = Folder::new();
-    let mut plain = folder.add("plain", Text::default(), &[]);
+    let mut plain = folder.add("plain", PluginText::default(), &[]);
     plain.timeout = Duration::from_secs(7);
-    let mut strict = folder.add("strict", Text::default(), &[]);
+    let mut strict = folder.add("strict", PluginText::default(), &[]);
     (strict.risk, strict.once) = (Some(Risk::Write), true);
-    let mut mild = folder.add("mild", Text { class: 2, risk: 2, ..Text::default() }, &[]);
+    let mut mild =
+        folder.add("mild", PluginText { class: 2, risk: 2, ..PluginText::default() }, &[]);
     mild.risk = Some(Risk::ReadOnly);
     let toolbox = folder.toolbox(&[plain, strict, mild], &egress()).await;
     let told: Vec<_> = toolbox
@@ -46,13 +47,13 @@ async fn a_tool_of_a_plugin_is_named_after_both_and_only_made_stricter() {
 /// What was approved of a plugin is not of another of its name, nor of one that reaches further.
 #[tokio::test]
 async fn a_tool_is_pinned_to_the_code_and_the_reach_of_its_plugin() {
-    let other = Text { call: "unreachable", ..Text::default() };
+    let other = PluginText { call: "unreachable", ..PluginText::default() };
     let mut pins = Vec::new();
-    let cases: [(Text<'_>, &[&str]); 4] = [
-        (Text::default(), &[]),
-        (Text::default(), &[]),
+    let cases: [(PluginText<'_>, &[&str]); 4] = [
+        (PluginText::default(), &[]),
+        (PluginText::default(), &[]),
         (other, &[]),
-        (Text::default(), &["http:example.org"]),
+        (PluginText::default(), &["http:example.org"]),
     ];
     for (text, capabilities) in cases {
         let folder = Folder::new();
@@ -77,8 +78,13 @@ const FOUND: &str = r#"(data (i32.const 8192) "{\"happened\":true,\"result\":\"p
 #[tokio::test]
 async fn a_tool_of_a_plugin_can_be_the_probe_of_another() {
     let folder = Folder::new();
-    let text =
-        Text { call: ASKS, more: FOUND, class: 2, second: Some("has_run"), ..Text::default() };
+    let text = PluginText {
+        call: ASKS,
+        more: FOUND,
+        class: 2,
+        second: Some("has_run"),
+        ..PluginText::default()
+    };
     let mut plugin = folder.add("posts", text, &[]);
     let plain = folder.toolbox(&[plugin.clone()], &egress()).await;
     plugin.probes = [("run".to_owned(), "has_run".to_owned())].into();
@@ -120,9 +126,9 @@ async fn a_tool_of_a_plugin_can_be_the_probe_of_another() {
 #[tokio::test]
 async fn f_18_a_call_ends_as_what_it_is() {
     let folder = Folder::new();
-    let text = |call| Text { call, ..Text::default() };
+    let text = |call| PluginText { call, ..PluginText::default() };
     let plugins = [
-        folder.add("good", Text::default(), &[]),
+        folder.add("good", PluginText::default(), &[]),
         folder.add("hung", text(FOREVER), &[]),
         folder.add("traps", text("unreachable"), &[]),
         folder.add("fails", text("(call $err (local.get $key) (local.get $key_len))"), &[]),
@@ -159,8 +165,8 @@ async fn f_18_a_call_ends_as_what_it_is() {
 #[tokio::test]
 async fn s_16_a_run_that_is_let_go_ends_too() {
     let folder = Folder::new();
-    let hung = folder.add("hung", Text { call: FOREVER, ..Text::default() }, &[]);
-    let good = folder.add("good", Text::default(), &[]);
+    let hung = folder.add("hung", PluginText { call: FOREVER, ..PluginText::default() }, &[]);
+    let good = folder.add("good", PluginText::default(), &[]);
     let toolbox = folder.toolbox(&[hung, good], &egress()).await;
     for _ in 0..limits::CALLS {
         let running = toolbox.execute(run("hung__run"), CancellationToken::new());

@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clawnode_cluster::{Bucket, BucketError, Change, Entry, StoreError};
+use clawnode_cluster::{Bucket, BucketChange, BucketEntry, BucketError, StoreError};
 use clawnode_proto::{Position, tool::ToolFailure};
 use clawnode_tool::{Egress, EgressOptions};
 use futures_util::Stream;
@@ -26,7 +26,7 @@ struct Stuck;
 
 #[async_trait]
 impl Bucket for Stuck {
-    async fn get(&self, _: &str) -> Result<Option<Entry>, StoreError> {
+    async fn get(&self, _: &str) -> Result<Option<BucketEntry>, StoreError> {
         std::future::pending().await
     }
 
@@ -44,14 +44,14 @@ impl Bucket for Stuck {
         std::future::pending().await
     }
 
-    async fn list(&self, _: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    async fn list(&self, _: &str) -> Result<Vec<(String, BucketEntry)>, StoreError> {
         std::future::pending().await
     }
 
     async fn watch(
         &self,
         _: &str,
-    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError> {
+    ) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, StoreError> {
         std::future::pending().await
     }
 }
@@ -103,7 +103,7 @@ impl fmt::Debug for Crossed {
 
 #[async_trait]
 impl Bucket for Crossed {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    async fn get(&self, key: &str) -> Result<Option<BucketEntry>, StoreError> {
         self.inner.get(key).await
     }
 
@@ -125,14 +125,14 @@ impl Bucket for Crossed {
         self.inner.delete(key, expected).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, BucketEntry)>, StoreError> {
         self.inner.list(prefix).await
     }
 
     async fn watch(
         &self,
         prefix: &str,
-    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError> {
+    ) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, StoreError> {
         self.inner.watch(prefix).await
     }
 }

@@ -7,7 +7,7 @@ use clawnode_tool::{
     Egress, EgressOptions, Toolbox,
     egress::{EgressBug, SystemResolver},
 };
-use clawnode_wasm::text::Text;
+use clawnode_wasm::text::PluginText;
 
 use super::{Folder, call, said};
 
@@ -44,7 +44,7 @@ async fn fetching(folder: &Folder, url: &str, egress: &Egress) -> Toolbox {
         "(data (i32.const 8192) \"{url}\") (global $url_len i32 (i32.const {}))",
         url.len()
     );
-    let text = Text { call: FETCH, more: &more, http: true, ..Text::default() };
+    let text = PluginText { call: FETCH, more: &more, http: true, ..PluginText::default() };
     let plugin = folder.add("web", text, &["http:127.0.0.1"]);
     folder.toolbox(&[plugin], egress).await
 }

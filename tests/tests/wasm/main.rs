@@ -17,7 +17,7 @@ use std::{
 use clawnode_executors::plugin::{PluginOptions, Plugins};
 use clawnode_proto::{CallId, tool::ToolOutcome};
 use clawnode_tool::{Egress, Executor, ToolRun, Toolbox};
-use clawnode_wasm::text::Text;
+use clawnode_wasm::text::PluginText;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,7 @@ impl Folder {
     }
 
     /// Writes a plugin that does this, with a manifest that asks for these capabilities.
-    fn add(&self, name: &str, text: Text<'_>, capabilities: &[&str]) -> PluginOptions {
+    fn add(&self, name: &str, text: PluginText<'_>, capabilities: &[&str]) -> PluginOptions {
         self.file(&format!("{name}.wasm"), &text.bytes().unwrap());
         let manifest =
             format!("name = \"{name}\"\nversion = \"1.0\"\ncapabilities = {capabilities:?}\n");

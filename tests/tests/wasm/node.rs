@@ -4,7 +4,7 @@ use clawnode_tests::{
     model::{Act, ModelServer, Script, Setup},
     process::{Ground, Home, Message, Node, ProcessError},
 };
-use clawnode_wasm::text::Text;
+use clawnode_wasm::text::PluginText;
 use serde_json::{Value, json};
 
 use super::{Folder, stores};
@@ -52,19 +52,19 @@ async fn results_of(
 async fn a_turn_calls_a_plugin_of_a_node_that_has_bad_ones_too() -> Outcome {
     let folder = Folder::new();
     let schema = r#"{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}"#;
-    folder.add("echo", Text { schema, ..Text::default() }, &[]);
-    folder.add("greedy", Text::default(), &["http:example.net"]);
-    folder.add("secret", Text { http: true, ..Text::default() }, &[]);
+    folder.add("echo", PluginText { schema, ..PluginText::default() }, &[]);
+    folder.add("greedy", PluginText::default(), &["http:example.net"]);
+    folder.add("secret", PluginText { http: true, ..PluginText::default() }, &[]);
     folder.add("hoards", stores::swapping(), &["store:notes"]);
     folder.add("hides", stores::swapping(), &[]);
-    folder.add("odd", Text { schema: "{", ..Text::default() }, &[]);
-    folder.add("renamed", Text::default(), &[]);
+    folder.add("odd", PluginText { schema: "{", ..PluginText::default() }, &[]);
+    folder.add("renamed", PluginText::default(), &[]);
     folder.file("renamed.toml", b"name = \"echo\"\nversion = \"1\"\n");
-    folder.add("unknown", Text::default(), &[]);
+    folder.add("unknown", PluginText::default(), &[]);
     folder.file("unknown.toml", b"name = \"unknown\"\nversion = \"1\"\ncapabilities = [\"env\"]\n");
-    folder.add("noise", Text::default(), &[]);
+    folder.add("noise", PluginText::default(), &[]);
     folder.file("noise.wasm", b"\0asm\x01\0\0\0 and no more");
-    folder.add("bare", Text::default(), &[]);
+    folder.add("bare", PluginText::default(), &[]);
     std::fs::remove_file(folder.path().join("bare.toml")).unwrap();
     let names = [
         "echo", "greedy", "secret", "hoards", "hides", "odd", "renamed", "unknown", "noise",
@@ -148,8 +148,9 @@ async fn a_turn_finds_what_a_plugin_kept_in_an_earlier_one() -> Outcome {
 #[tokio::test]
 async fn a_turn_goes_on_when_a_plugin_breaks() -> Outcome {
     let folder = Folder::new();
-    folder.add("traps", Text { call: "unreachable", ..Text::default() }, &[]);
-    let hung = Text { call: "(loop $again (br $again)) unreachable", ..Text::default() };
+    folder.add("traps", PluginText { call: "unreachable", ..PluginText::default() }, &[]);
+    let hung =
+        PluginText { call: "(loop $again (br $again)) unreachable", ..PluginText::default() };
     folder.add("hung", hung, &[]);
     let mut config = "[agents.default]\ntools = [\"traps__run\", \"hung__run\"]\n".to_owned();
     for name in ["traps", "hung"] {

@@ -14,7 +14,7 @@ use clawnode_proto::{
 };
 use clawnode_tests::nats::{NatsServer, ServerOptions};
 use clawnode_tool::{Egress, EgressOptions, Executor, Toolbox};
-use clawnode_wasm::text::Text;
+use clawnode_wasm::text::PluginText;
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -34,8 +34,8 @@ const WORDS: &str = r#"(data (i32.const 8192) "notes") (data (i32.const 8200) "k
     (data (i32.const 8208) "failed") (data (i32.const 8216) "nothing")"#;
 
 /// A plugin that keeps its arguments.
-pub(crate) fn swapping() -> Text<'static> {
-    Text { call: SWAP, more: WORDS, store: true, ..Text::default() }
+pub(crate) fn swapping() -> PluginText<'static> {
+    PluginText { call: SWAP, more: WORDS, store: true, ..PluginText::default() }
 }
 
 pub(crate) fn on_disk(dir: &Path) -> Substrate {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, Bucket, BucketError, Entry, StoreError};
+use clawnode_cluster::{Backoff, Bucket, BucketEntry, BucketError, StoreError};
 use clawnode_proto::{
     Digest, McpServerName, NodeName, Position, Timestamp, codec,
     mcp::{McpPins, McpToolState, mcp_digest},
@@ -86,7 +86,7 @@ impl Pins {
     }
 }
 
-fn read(server: &McpServerName, entry: &Entry) -> Option<McpPins> {
+fn read(server: &McpServerName, entry: &BucketEntry) -> Option<McpPins> {
     match codec::decode(&entry.value) {
         Ok(pins) => Some(pins),
         Err(error) => {

@@ -91,7 +91,7 @@ pub(super) struct Unasked {
 }
 
 #[derive(Deserialize)]
-struct Shape<'a> {
+struct RpcShape<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(default)]
@@ -253,7 +253,7 @@ impl MessageJudge {
             return MessageAction::Drop;
         }
         // A list would be read as a shape too.
-        let shape = line.starts_with(b"{").then(|| serde_json::from_slice::<Shape<'_>>(line));
+        let shape = line.starts_with(b"{").then(|| serde_json::from_slice::<RpcShape<'_>>(line));
         let Some(Ok(shape)) = shape else { return self.is_noise() };
         self.noise = 0;
         let Some(method) = shape.method else { return self.answers(line, shape.id) };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clawnode_proto::{AgentName, ErrorChain};
 use clawnode_tool::egress::{self, Egress, HeaderBounds, HostPattern};
 use clawnode_wasm::{
-    Entry, Host, Method, Request, Response, StoreAnswer, StoreAsk, StoreCall, StoreError,
+    Entry, Method, PluginHostCalls, Request, Response, StoreAnswer, StoreAsk, StoreCall, StoreError,
 };
 use reqwest::header::HeaderValue;
 use tokio::{
@@ -44,7 +44,7 @@ pub(super) struct PluginHost {
     pub(super) store_calls: u32,
 }
 
-impl Host for PluginHost {
+impl PluginHostCalls for PluginHost {
     fn fetch(&mut self, request: Request) -> Result<Response, String> {
         self.requests = self.requests.saturating_add(1);
         if self.requests > REQUESTS {

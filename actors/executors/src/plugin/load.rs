@@ -13,7 +13,7 @@ use clawnode_cluster::Bucket;
 use clawnode_guard::latch::LatchDoor;
 use clawnode_proto::{Digest, ErrorChain};
 use clawnode_tool::Egress;
-use clawnode_wasm::{Cache, Engine, Grants, Plugin, limits};
+use clawnode_wasm::{Cache, Plugin, PluginGrants, WasmEngine, limits};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use tracing::{error, info, warn};
 
@@ -28,7 +28,7 @@ pub struct Plugins {
     loaded: Vec<Arc<PluginExecutor>>,
     /// Those that cannot be used, and why.
     refused: Vec<(PluginName, String)>,
-    engine: Option<Engine>,
+    engine: Option<WasmEngine>,
 }
 
 impl Plugins {
@@ -42,7 +42,7 @@ impl Plugins {
             let dir = cache.display();
             warn!(%dir, %error, "no directory for compiled plugins; they compile at each start");
         });
-        let engine = match Engine::new(cache.ok()) {
+        let engine = match WasmEngine::new(cache.ok()) {
             Ok(engine) => engine,
             Err(error) => {
                 let error = ErrorChain(&error).to_string();
@@ -96,7 +96,7 @@ impl Plugins {
 
     /// Removes compiled code that no plugin uses any more. For who alone has the data directory.
     pub fn sweep(&self) {
-        let cache = self.engine.as_ref().and_then(Engine::cache);
+        let cache = self.engine.as_ref().and_then(WasmEngine::cache);
         if let Some(Err(error)) = cache.map(Cache::sweep) {
             warn!(%error, "cannot remove old compiled plugins");
         }
@@ -105,7 +105,7 @@ impl Plugins {
 
 /// Loads one.
 pub(super) async fn load(
-    engine: &Engine,
+    engine: &WasmEngine,
     options: &PluginOptions,
     egress: Egress,
     room: Arc<Semaphore>,
@@ -129,7 +129,7 @@ pub(super) async fn load(
 /// Reads the manifest, judges what it asks for, then compiles and tries the component. The digest is
 /// of its code and of what it may reach.
 fn read(
-    engine: &Engine,
+    engine: &WasmEngine,
     options: &PluginOptions,
 ) -> Result<(Plugin, Manifest, Digest), PluginError> {
     let path = options.path.with_extension("toml");
@@ -152,7 +152,11 @@ fn read(
     let store = manifest.capabilities.iter().any(|it| matches!(it, PluginCapability::Store(_)));
     let wasm = bytes(&options.path, limits::COMPONENT_BYTES)?;
     let pin = format!("{} {:?}", Digest::of(&wasm), manifest.capabilities);
-    Ok((Plugin::load(engine, &wasm, Grants { http, store })?, manifest, Digest::of(pin.as_bytes())))
+    Ok((
+        Plugin::load(engine, &wasm, PluginGrants { http, store })?,
+        manifest,
+        Digest::of(pin.as_bytes()),
+    ))
 }
 
 /// A file's bytes, one more than `most` at most: enough to be refused by its size.

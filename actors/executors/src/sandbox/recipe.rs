@@ -28,7 +28,7 @@ const CODE_BYTES: usize = 256 << 10;
 const ITEMS: usize = 1_000;
 
 /// What is wrong with a tool's definition: the key, what, and what to do.
-type Wrong = (&'static str, String, &'static str);
+type RecipeError = (&'static str, String, &'static str);
 
 /// A tool, and how its calls become commands.
 #[derive(Clone, Debug)]
@@ -296,7 +296,11 @@ fn placeholder(item: &str) -> Option<&str> {
 }
 
 /// Whether a tool can be what it is defined to be.
-pub(super) fn check(name: &ToolName, tool: &CommandTool, most: Duration) -> Result<(), Wrong> {
+pub(super) fn check(
+    name: &ToolName,
+    tool: &CommandTool,
+    most: Duration,
+) -> Result<(), RecipeError> {
     if [RUN_COMMAND, RUN_PYTHON, EXECUTE_CODE].contains(&name.as_str()) {
         let what = format!("`{name}` is built in");
         return Err(("command", what, "give it another name"));
@@ -345,7 +349,7 @@ pub(super) fn check(name: &ToolName, tool: &CommandTool, most: Duration) -> Resu
 }
 
 /// Whether all arguments that a command's items stand for are there in every call.
-fn placeholders(key: &'static str, items: &[String], input: &Value) -> Result<(), Wrong> {
+fn placeholders(key: &'static str, items: &[String], input: &Value) -> Result<(), RecipeError> {
     for named in items.iter().filter_map(|item| placeholder(item)) {
         if input.pointer(&format!("/properties/{named}")).is_none() {
             let what = format!("`{{{named}}}` stands for no argument `{named}` of its schema");

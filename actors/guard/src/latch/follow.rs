@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_cluster::{Bucket, Entry, StoreError};
+use clawnode_cluster::{Bucket, BucketEntry, StoreError};
 use clawnode_proto::{Position, codec, latch::LatchRecord, latch::LatchScope, subject::LATCH_KEYS};
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -66,7 +66,7 @@ pub async fn follow(door: LatchDoor, bucket: Arc<dyn Bucket>) {
 }
 
 /// Takes in what is under a key. What cannot be read may be a stop, so it is one (LATCH-4).
-fn heard(door: &LatchDoor, key: &str, entry: &Entry) {
+fn heard(door: &LatchDoor, key: &str, entry: &BucketEntry) {
     match codec::decode::<LatchRecord>(&entry.value) {
         Ok(record) => door.take(entry.position, record),
         Err(failure) => {

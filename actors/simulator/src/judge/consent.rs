@@ -9,11 +9,11 @@ use clawnode_proto::{
 };
 
 use super::Checked;
-use crate::Violation;
+use crate::JudgeViolation;
 
 /// A question.
 #[derive(Debug)]
-struct Question {
+struct AskedCall {
     /// What was asked about.
     action: Digest,
     /// The last moment for an answer, by the time of events.
@@ -28,7 +28,7 @@ pub(super) struct Consent {
     wait: u64,
     /// People are asked about these.
     pub(super) changing: Vec<ToolName>,
-    questions: BTreeMap<CallId, Question>,
+    questions: BTreeMap<CallId, AskedCall>,
     timers: BTreeMap<TimerId, CallId>,
     /// What came for sessions that are out of service.
     parked: BTreeMap<EntityId, Vec<Input>>,
@@ -45,7 +45,7 @@ impl Consent {
     pub(super) fn asks(&mut self, at: Timestamp, call: CallId, action: Digest) {
         let until = at.0.saturating_add(self.wait);
         self.timers.insert(TimerId::of_approval(call), call);
-        self.questions.insert(call, Question { action, until, says: None });
+        self.questions.insert(call, AskedCall { action, until, says: None });
     }
 
     /// Something is written down at this time.
@@ -82,7 +82,7 @@ impl Consent {
 
     /// A call runs, and does this.
     pub(super) fn runs(&self, call: CallId, action: Option<Digest>) -> Checked {
-        let wrong = |why: &str| Err(Violation::new("APR-1", format!("`{call}` runs, {why}")));
+        let wrong = |why: &str| Err(JudgeViolation::new("APR-1", format!("`{call}` runs, {why}")));
         match self.questions.get(&call) {
             Some(question) if question.says != Some(true) => {
                 wrong("and nobody approved of it in time")

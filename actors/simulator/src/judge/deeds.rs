@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 
 use super::Checked;
-use crate::Violation;
+use crate::JudgeViolation;
 
 /// How wrong clocks are at most, in milliseconds.
 const CLOCKS: u64 = 60 * 60 * 1_000;
@@ -48,7 +48,7 @@ pub(super) struct Deeds {
 }
 
 fn wrong(name: &'static str, text: String) -> Checked {
-    Err(Violation::new(name, text))
+    Err(JudgeViolation::new(name, text))
 }
 
 // === impl Deed ===

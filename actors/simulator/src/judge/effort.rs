@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clawnode_proto::{Attempt, CallId, EntityId, Incarnation, ProcessId};
 
 use super::Checked;
-use crate::Violation;
+use crate::JudgeViolation;
 
 /// For how long something that befell a process or an entity explains what others do, in
 /// milliseconds: who takes an entity over looks at its inbox and its journal first, and each look
@@ -48,7 +48,7 @@ impl Effort {
             "attempt {attempt} at `{call}` is begun by `{by}`, and nothing befell `{before}`, which \
              had begun it before"
         );
-        Err(Violation::new("OWN-1", text))
+        Err(JudgeViolation::new("OWN-1", text))
     }
 }
 

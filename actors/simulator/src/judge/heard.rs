@@ -8,12 +8,12 @@ use clawnode_proto::{
     session::{SessionInput, TurnOutcome, UserMessage},
 };
 
-use super::{Checked, Shown};
-use crate::Violation;
+use super::{Checked, ShownCall};
+use crate::JudgeViolation;
 
 /// What became of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Fate {
+enum TextFate {
     #[default]
     Waits,
     /// New in this turn.
@@ -26,11 +26,11 @@ enum Fate {
 
 /// A text that somebody said.
 #[derive(Debug)]
-struct Text {
+struct KnownText {
     place: u64,
     /// It may join a turn that runs.
     joins: bool,
-    fate: Fate,
+    fate: TextFate,
     /// Nobody need be shown it.
     excused: bool,
     /// The journal that knew it was damaged and is gone: said again, it is new.
@@ -40,8 +40,8 @@ struct Text {
 /// What a session was told, and what it showed.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is about something else that happened")]
-pub(super) struct Heard {
-    texts: BTreeMap<TurnId, Text>,
+pub(super) struct SessionTexts {
+    texts: BTreeMap<TurnId, KnownText>,
     /// How each begins: no two alike.
     marks: BTreeMap<String, TurnId>,
     /// Those that wait, by their place.
@@ -71,12 +71,12 @@ fn word(text: &str) -> Option<&str> {
 }
 
 fn once(text: String) -> Checked {
-    Err(Violation::new("MSG-1", text))
+    Err(JudgeViolation::new("MSG-1", text))
 }
 
-// === impl Heard ===
+// === impl SessionTexts ===
 
-impl Heard {
+impl SessionTexts {
     /// Something is in the inbox, at this place.
     pub(super) fn put(&mut self, turn: TurnId, place: u64, body: &SessionInput) {
         match body {
@@ -105,7 +105,7 @@ impl Heard {
         self.waiting.insert(place, turn);
         self.texts.insert(
             turn,
-            Text { place, joins, fate: Fate::Waits, excused: false, forgotten: false },
+            KnownText { place, joins, fate: TextFate::Waits, excused: false, forgotten: false },
         );
     }
 
@@ -120,17 +120,17 @@ impl Heard {
     }
 
     fn is_excused(&self, turn: TurnId) -> bool {
-        let joined = |text: &Text| text.joins && self.cut_short;
-        let excused = |text: &Text| text.excused || joined(text);
+        let joined = |text: &KnownText| text.joins && self.cut_short;
+        let excused = |text: &KnownText| text.excused || joined(text);
         self.cancelled.contains(&turn) || self.texts.get(&turn).is_some_and(excused)
     }
 
     /// A model is shown this.
-    pub(super) fn shows(&mut self, shown: &Shown<'_>) -> Checked {
+    pub(super) fn shows(&mut self, shown: &ShownCall<'_>) -> Checked {
         if self.damaged {
             return Ok(());
         }
-        let Shown { turn, call, messages, cut } = *shown;
+        let ShownCall { turn, call, messages, cut } = *shown;
         let said = messages.iter().filter(|message| message.role == Role::User);
         let words = said.filter_map(|message| word(message.content.inline()?));
         let seen: Vec<TurnId> = words.filter_map(|mark| self.marks.get(mark).copied()).collect();
@@ -149,18 +149,18 @@ impl Heard {
         for (at, one) in seen.iter().copied().enumerate() {
             let fate = self.texts.get(&one).map(|text| text.fate).unwrap_or_default();
             match fate {
-                Fate::Gone => {
+                TextFate::Gone => {
                     let text = format!("`{call}` shows `{one}`, which was deleted");
-                    return Err(Violation::new("MSG-4", text));
+                    return Err(JudgeViolation::new("MSG-4", text));
                 }
-                Fate::Waits if at < own => self.passes(one)?,
-                Fate::Waits if !again => {
+                TextFate::Waits if at < own => self.passes(one)?,
+                TextFate::Waits if !again => {
                     self.is_new(one, (turn, call))?;
                     new.push(one);
                 }
-                Fate::New(of) if (of == turn) == (at >= own) => {}
-                Fate::Past if at < own => {}
-                Fate::Waits | Fate::New(_) | Fate::Past => {
+                TextFate::New(of) if (of == turn) == (at >= own) => {}
+                TextFate::Past if at < own => {}
+                TextFate::Waits | TextFate::New(_) | TextFate::Past => {
                     return once(format!("`{call}` of `{turn}` shows `{one}` ({fate:?})"));
                 }
             }
@@ -176,7 +176,7 @@ impl Heard {
         }
         if let Some(text) = self.texts.get_mut(&turn) {
             self.waiting.remove(&text.place);
-            text.fate = Fate::Past;
+            text.fate = TextFate::Past;
         }
         Ok(())
     }
@@ -190,17 +190,17 @@ impl Heard {
         }
         let place = text.place;
         let joins = text.joins;
-        text.fate = Fate::New(turn);
+        text.fate = TextFate::New(turn);
         self.waiting.remove(&place);
         let passed_by = self.waiting.range(..place).map(|(_, before)| *before);
         let passed_by = passed_by.filter(|_| !joins).find(|before| !self.is_excused(*before));
         if let Some(before) = passed_by {
             let text = format!("`{one}` is shown before `{before}`, which came first");
-            return Err(Violation::new("MSG-2", text));
+            return Err(JudgeViolation::new("MSG-2", text));
         }
         if place < self.last {
             let text = format!("`{one}` is shown after a message that came later");
-            return Err(Violation::new("MSG-2", text));
+            return Err(JudgeViolation::new("MSG-2", text));
         }
         if !joins {
             self.last = place;
@@ -219,14 +219,14 @@ impl Heard {
     }
 
     fn is_past(&self, turn: TurnId) -> bool {
-        self.texts.get(&turn).is_some_and(|text| text.fate == Fate::Past)
+        self.texts.get(&turn).is_some_and(|text| text.fate == TextFate::Past)
     }
 
     /// A turn's end is told.
     pub(super) fn ends(&mut self, turn: TurnId, outcome: &TurnOutcome) -> Checked {
         self.cut_short |= matches!(outcome, TurnOutcome::Cancelled | TurnOutcome::TimedOut { .. });
         let Some(text) = self.texts.get_mut(&turn) else { return Ok(()) };
-        if text.fate != Fate::Waits || self.damaged {
+        if text.fate != TextFate::Waits || self.damaged {
             return Ok(());
         }
         let may = match outcome {
@@ -244,22 +244,22 @@ impl Heard {
             return Ok(());
         }
         let text = format!("`{turn}` ended ({}), and no model was shown it", outcome.name());
-        Err(Violation::new("MSG-3", text))
+        Err(JudgeViolation::new("MSG-3", text))
     }
 
     pub(super) fn deleted(&mut self, entity: EntityId) -> Checked {
         if !self.may_be_deleted {
             let text = format!("`{entity}` is deleted, and nobody asked for that");
-            return Err(Violation::new("MSG-4", text));
+            return Err(JudgeViolation::new("MSG-4", text));
         }
         for text in self.texts.values_mut() {
             if self.damaged {
                 // What only the damaged journal knew may come again.
-                (text.fate, text.excused, text.forgotten) = (Fate::Waits, true, true);
-            } else if text.fate == Fate::Waits {
+                (text.fate, text.excused, text.forgotten) = (TextFate::Waits, true, true);
+            } else if text.fate == TextFate::Waits {
                 text.excused = true;
             } else {
-                text.fate = Fate::Gone;
+                text.fate = TextFate::Gone;
             }
         }
         if std::mem::take(&mut self.damaged) {
@@ -283,7 +283,7 @@ impl Heard {
         match self.waiting.values().find(waits) {
             Some(turn) => {
                 let text = format!("`{turn}` was accepted for `{entity}`, and no model saw it");
-                Err(Violation::new("MSG-3", text))
+                Err(JudgeViolation::new("MSG-3", text))
             }
             None => Ok(()),
         }
@@ -308,8 +308,8 @@ mod tests {
     }
 
     /// A session that was told messages 1 to 3, and then something that joins what runs.
-    fn told() -> Heard {
-        let mut heard = Heard::default();
+    fn told() -> SessionTexts {
+        let mut heard = SessionTexts::default();
         for n in 1..=3 {
             let body = SessionInput::UserMessage(UserMessage::text(text(n)));
             heard.put(turn(n), u64::try_from(n).unwrap(), &body);
@@ -319,15 +319,15 @@ mod tests {
     }
 
     /// Call `step` of turn `of` shows these.
-    fn shows(heard: &mut Heard, of: u128, step: u32, texts: &[u128]) -> &'static str {
+    fn shows(heard: &mut SessionTexts, of: u128, step: u32, texts: &[u128]) -> &'static str {
         let call = CallId::derive(turn(of), step);
         let messages: Vec<Message> =
             texts.iter().map(|n| Message::text(Role::User, Text::from(text(*n)))).collect();
-        let shown = Shown { turn: turn(of), call, messages: &messages, cut: false };
+        let shown = ShownCall { turn: turn(of), call, messages: &messages, cut: false };
         heard.shows(&shown).err().map_or("", |violation| violation.name)
     }
 
-    fn at_the_end(heard: &Heard) -> &'static str {
+    fn at_the_end(heard: &SessionTexts) -> &'static str {
         let entity = EntityId::from_u128(1);
         heard.at_the_end(entity).err().map_or("", |violation| violation.name)
     }
@@ -380,7 +380,8 @@ mod tests {
 
     #[test]
     fn msg_3_what_ends_unseen_has_a_reason() {
-        let ends = |heard: &mut Heard, outcome: &TurnOutcome| heard.ends(turn(1), outcome).is_ok();
+        let ends =
+            |heard: &mut SessionTexts, outcome: &TurnOutcome| heard.ends(turn(1), outcome).is_ok();
         let mut heard = told();
         assert!(!ends(&mut heard, &TurnOutcome::Cancelled));
         heard.put(turn(9), 9, &SessionInput::Cancel { turn: turn(1) });

@@ -29,4 +29,4 @@ mod effort;
 mod heard;
 mod verdicts;
 
-pub(super) use self::verdicts::{Checked, Judge, Shown};
+pub(super) use self::verdicts::{Checked, OutsideJudge, ShownCall};

@@ -11,25 +11,25 @@ use clawnode_proto::{
     session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
     tool::ToolSpec,
 };
-use clawnode_sim::Change;
+use clawnode_sim::StoreChange;
 
-use super::{consent::Consent, deeds::Deeds, effort::Effort, heard::Heard};
-use crate::Violation;
+use super::{consent::Consent, deeds::Deeds, effort::Effort, heard::SessionTexts};
+use crate::JudgeViolation;
 
-pub(crate) type Checked = Result<(), Violation>;
+pub(crate) type Checked = Result<(), JudgeViolation>;
 
 /// What a sender put into an inbox.
 #[derive(Clone, Debug)]
-struct Sent {
+struct SentInput {
     order: Option<Order>,
     body: Option<SessionInput>,
 }
 
 /// What was seen from outside.
 #[derive(Debug)]
-pub(crate) struct Judge {
-    sent: BTreeMap<InputId, Sent>,
-    heard: BTreeMap<EntityId, Heard>,
+pub(crate) struct OutsideJudge {
+    sent: BTreeMap<InputId, SentInput>,
+    heard: BTreeMap<EntityId, SessionTexts>,
     consent: Consent,
     effort: Effort,
     deeds: Deeds,
@@ -45,7 +45,7 @@ pub(crate) struct Judge {
 
 /// One model call, as its provider sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct ShownCall<'a> {
     pub(crate) turn: TurnId,
     pub(crate) call: CallId,
     pub(crate) messages: &'a [Message],
@@ -53,9 +53,9 @@ pub(crate) struct Shown<'a> {
     pub(crate) cut: bool,
 }
 
-// === impl Judge ===
+// === impl OutsideJudge ===
 
-impl Judge {
+impl OutsideJudge {
     /// Of sessions in which people have so many milliseconds to decide about these tools.
     pub(crate) fn new(approval_wait: u64, changing: Vec<ToolName>, specs: &[ToolSpec]) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Judge {
         }
     }
 
-    fn heard(&mut self, entity: EntityId) -> &mut Heard {
+    fn heard(&mut self, entity: EntityId) -> &mut SessionTexts {
         self.heard.entry(entity).or_default()
     }
 
@@ -83,13 +83,13 @@ impl Judge {
             return;
         }
         let body = codec::decode(&input.body).ok().filter(|_| input.order.is_none());
-        self.sent.insert(input.id, Sent { order: input.order, body });
+        self.sent.insert(input.id, SentInput { order: input.order, body });
     }
 
     /// The stores changed.
-    pub(crate) fn change(&mut self, now: u64, change: &Change) -> Checked {
+    pub(crate) fn change(&mut self, now: u64, change: &StoreChange) -> Checked {
         match change {
-            Change::Put(entity, input) => {
+            StoreChange::Put(entity, input) => {
                 self.places += 1;
                 let place = self.places;
                 self.deeds.stored(now, *input);
@@ -103,14 +103,16 @@ impl Judge {
                 }
                 Ok(())
             }
-            Change::Appended { entity, record, .. } => {
+            StoreChange::Appended { entity, record, .. } => {
                 // What cannot be read was damaged on purpose, or the ledger says so.
                 for sealed in decode_record(&record.bytes).unwrap_or_default() {
                     self.written(now, *entity, &sealed)?;
                 }
                 Ok(())
             }
-            Change::Removed(..) | Change::JobPut(_) | Change::JobRemoved(_) => Ok(()),
+            StoreChange::Removed(..) | StoreChange::JobPut(_) | StoreChange::JobRemoved(_) => {
+                Ok(())
+            }
         }
     }
 
@@ -187,7 +189,7 @@ impl Judge {
         &mut self,
         entity: EntityId,
         by: Incarnation,
-        shown: &Shown<'_>,
+        shown: &ShownCall<'_>,
     ) -> Checked {
         // Who lost the entity and does not know it shows what was so then.
         if self.writers.get(&entity) != Some(&by) {

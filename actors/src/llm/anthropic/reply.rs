@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::llm::{
-    call::{Decoder, Piece},
+    call::{Decoder, ReplyPiece},
     call_stream::Finish,
     http::AttemptFailure,
-    sse::Event,
+    sse::SseEvent,
     tool_uses::{Growing, ToolUseBounds, stop_with, unasked_tool},
 };
 
@@ -164,7 +164,11 @@ pub(in crate::llm) struct AnthropicReader {
 }
 
 impl Decoder for AnthropicReader {
-    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+    fn event(
+        &mut self,
+        event: &SseEvent,
+        pieces: &mut Vec<ReplyPiece>,
+    ) -> Result<(), AttemptFailure> {
         if !event.name.is_empty() && !KNOWN.contains(&event.name.as_str()) {
             return Ok(());
         }
@@ -187,7 +191,7 @@ impl Decoder for AnthropicReader {
         }
     }
 
-    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+    fn whole(&mut self, body: &[u8], pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure> {
         let reply: WholeReply = serde_json::from_slice(body).map_err(AttemptFailure::broken)?;
         let Some(reason) = reply.stop_reason else {
             return Err(AttemptFailure::broken("a reply without a stop reason"));
@@ -206,7 +210,7 @@ impl Decoder for AnthropicReader {
                     }
                     if let Some(mut call) = self.called(&id, &name) {
                         self.room.argue(&mut call, &arguments);
-                        pieces.push(Piece::ToolUse(call.done()));
+                        pieces.push(ReplyPiece::ToolUse(call.done()));
                     }
                 }
                 ReplyBlock::Thinking | ReplyBlock::RedactedThinking | ReplyBlock::Unknown => {}
@@ -214,7 +218,7 @@ impl Decoder for AnthropicReader {
         }
         let (stop, model) = (stop_with(self.room.calls(), stop)?, reply.model);
         let usage = reply.usage.unwrap_or_default().usage();
-        pieces.push(Piece::End(Finish { stop, usage, model }));
+        pieces.push(ReplyPiece::End(Finish { stop, usage, model }));
         Ok(())
     }
 }
@@ -227,7 +231,7 @@ impl AnthropicReader {
     fn start(
         &mut self,
         message: MessageStart,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
         if self.model.is_some() {
             return Err(AttemptFailure::broken("a second `message_start`"));
@@ -241,7 +245,7 @@ impl AnthropicReader {
         &mut self,
         index: u32,
         block: ReplyBlock,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
         if self.stop.is_some() {
             return Err(AttemptFailure::broken("a block after the stop reason"));
@@ -272,7 +276,7 @@ impl AnthropicReader {
         &mut self,
         index: u32,
         delta: BlockDelta,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
         let Some(Some(open)) = self.blocks.get_mut(&index) else {
             return Err(AttemptFailure::broken("more of a block that is not open"));
@@ -300,24 +304,24 @@ impl AnthropicReader {
         Ok(())
     }
 
-    fn close(&mut self, index: u32, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+    fn close(&mut self, index: u32, pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure> {
         let open = self.blocks.get_mut(&index).and_then(Option::take);
         match open {
             None => return Err(AttemptFailure::broken("an end of a block that is not open")),
             Some(OpenBlock::Text | OpenBlock::Other) => {}
             Some(OpenBlock::Tool(call, _)) if call.is_begun() => {
-                pieces.push(Piece::ToolUse(call.done()));
+                pieces.push(ReplyPiece::ToolUse(call.done()));
             }
             Some(OpenBlock::Tool(mut call, input)) => match input {
                 Value::Object(input) if input.is_empty() => {
                     self.unbare(false, pieces);
                     self.bare = Some(call);
                 }
-                Value::Null => pieces.push(Piece::ToolUse(call.done())),
+                Value::Null => pieces.push(ReplyPiece::ToolUse(call.done())),
                 // Some servers send all of it at once.
                 whole => {
                     self.room.argue(&mut call, &whole.to_string());
-                    pieces.push(Piece::ToolUse(call.done()));
+                    pieces.push(ReplyPiece::ToolUse(call.done()));
                 }
             },
         }
@@ -333,12 +337,12 @@ impl AnthropicReader {
     }
 
     /// Delivers the call that closed without arguments.
-    fn unbare(&mut self, cut_off: bool, pieces: &mut Vec<Piece>) {
+    fn unbare(&mut self, cut_off: bool, pieces: &mut Vec<ReplyPiece>) {
         if let Some(mut call) = self.bare.take() {
             if !cut_off {
                 self.room.argue(&mut call, "{}");
             }
-            pieces.push(Piece::ToolUse(call.done()));
+            pieces.push(ReplyPiece::ToolUse(call.done()));
         }
     }
 
@@ -346,7 +350,7 @@ impl AnthropicReader {
         &mut self,
         delta: MessageEnding,
         usage: Option<AnthropicCounts>,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
         if let Some(reason) = delta.stop_reason {
             self.stop = Some(self.stop_reason(reason)?);
@@ -355,7 +359,7 @@ impl AnthropicReader {
         Ok(())
     }
 
-    fn end(&mut self, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+    fn end(&mut self, pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure> {
         let Some(stop) = self.stop.take() else {
             return Err(AttemptFailure::broken("`message_stop` without a stop reason"));
         };
@@ -363,7 +367,9 @@ impl AnthropicReader {
         self.unbare(cut_off, pieces);
         for open in std::mem::take(&mut self.blocks).into_values().flatten() {
             match open {
-                OpenBlock::Tool(call, _) if cut_off => pieces.push(Piece::ToolUse(call.done())),
+                OpenBlock::Tool(call, _) if cut_off => {
+                    pieces.push(ReplyPiece::ToolUse(call.done()))
+                }
                 OpenBlock::Text | OpenBlock::Tool(..) | OpenBlock::Other => {
                     return Err(AttemptFailure::broken("`message_stop` within a block"));
                 }
@@ -371,7 +377,7 @@ impl AnthropicReader {
         }
         let stop = stop_with(self.room.calls(), stop)?;
         let model = self.model.take().unwrap_or_default();
-        pieces.push(Piece::End(Finish { stop, usage: self.counts.usage(), model }));
+        pieces.push(ReplyPiece::End(Finish { stop, usage: self.counts.usage(), model }));
         Ok(())
     }
 
@@ -387,7 +393,7 @@ impl AnthropicReader {
         })
     }
 
-    fn count(&mut self, counts: Option<AnthropicCounts>, pieces: &mut Vec<Piece>) {
+    fn count(&mut self, counts: Option<AnthropicCounts>, pieces: &mut Vec<ReplyPiece>) {
         if let Some(new) = counts {
             self.counts = AnthropicCounts {
                 input: new.input.or(self.counts.input),
@@ -395,7 +401,7 @@ impl AnthropicReader {
                 cache_write: new.cache_write.or(self.counts.cache_write),
                 cache_read: new.cache_read.or(self.counts.cache_read),
             };
-            pieces.push(Piece::Usage(self.counts.usage()));
+            pieces.push(ReplyPiece::Usage(self.counts.usage()));
         }
     }
 
@@ -437,9 +443,9 @@ impl AnthropicCounts {
     }
 }
 
-fn push_text(text: String, pieces: &mut Vec<Piece>) {
+fn push_text(text: String, pieces: &mut Vec<ReplyPiece>) {
     if !text.is_empty() {
-        pieces.push(Piece::Text(text));
+        pieces.push(ReplyPiece::Text(text));
     }
 }
 

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::calls::{CallDeltas, Fragment, FunctionDelta};
 use crate::llm::{
-    call::{Decoder, Piece},
+    call::{Decoder, ReplyPiece},
     call_stream::Finish,
     http::{AttemptFailure, class_of, message_in, passes},
-    sse::Event,
+    sse::SseEvent,
     tool_uses::{stop_with, unasked_tool},
 };
 
@@ -72,14 +72,18 @@ pub(in crate::llm) struct OpenAiReader {
 }
 
 impl Decoder for OpenAiReader {
-    fn event(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+    fn event(
+        &mut self,
+        event: &SseEvent,
+        pieces: &mut Vec<ReplyPiece>,
+    ) -> Result<(), AttemptFailure> {
         if event.data.trim() == DONE {
             return self.end(pieces);
         }
         self.chunk(serde_json::from_str(&event.data).map_err(AttemptFailure::broken)?, pieces)
     }
 
-    fn whole(&mut self, body: &[u8], pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+    fn whole(&mut self, body: &[u8], pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure> {
         self.chunk(serde_json::from_slice(body).map_err(AttemptFailure::broken)?, pieces)?;
         self.end(pieces)
     }
@@ -90,7 +94,11 @@ impl OpenAiReader {
         Self { offers, ..Self::default() }
     }
 
-    fn chunk(&mut self, chunk: ReplyChunk, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+    fn chunk(
+        &mut self,
+        chunk: ReplyChunk,
+        pieces: &mut Vec<ReplyPiece>,
+    ) -> Result<(), AttemptFailure> {
         if let Some(error) = chunk.error {
             return Err(Self::trouble(&error));
         }
@@ -105,7 +113,7 @@ impl OpenAiReader {
         }
         if let Some(counts) = chunk.usage {
             self.usage = counts.usage();
-            pieces.push(Piece::Usage(self.usage));
+            pieces.push(ReplyPiece::Usage(self.usage));
         }
         Ok(())
     }
@@ -113,7 +121,7 @@ impl OpenAiReader {
     fn choice(
         &mut self,
         choice: ReplyChoice,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
         if choice.index != 0 {
             return Err(AttemptFailure::broken("a second choice, and one was asked for"));
@@ -139,7 +147,7 @@ impl OpenAiReader {
         &mut self,
         delta: ReplyDelta,
         is_whole: bool,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
         let mut calls = delta.tool_calls.unwrap_or_default();
         if calls.is_empty() {
@@ -161,20 +169,20 @@ impl OpenAiReader {
             if self.stop.is_some() {
                 return Err(AttemptFailure::broken("text after the finish reason"));
             }
-            pieces.push(Piece::Text(text));
+            pieces.push(ReplyPiece::Text(text));
         }
         Ok(())
     }
 
-    fn end(&mut self, pieces: &mut Vec<Piece>) -> Result<(), AttemptFailure> {
+    fn end(&mut self, pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure> {
         let Some(stop) = self.stop.take() else {
             return Err(AttemptFailure::broken("`[DONE]` without a finish reason"));
         };
         let stop = if self.refused { StopReason::Refusal } else { stop };
         let stop = stop_with(self.calls.len(), stop)?;
-        pieces.extend(self.calls.done().map(Piece::ToolUse));
+        pieces.extend(self.calls.done().map(ReplyPiece::ToolUse));
         let model = std::mem::take(&mut self.model);
-        pieces.push(Piece::End(Finish { stop, usage: self.usage, model }));
+        pieces.push(ReplyPiece::End(Finish { stop, usage: self.usage, model }));
         Ok(())
     }
 

@@ -216,7 +216,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use async_trait::async_trait;
-    use clawnode_cluster::{AppendAnswer, Journal, Page, Record, SystemClock, Write};
+    use clawnode_cluster::{AppendAnswer, FeedPage, Journal, Record, SystemClock, Write};
     use clawnode_local as local;
     use clawnode_proto::InputId;
     use futures_util::future::join_all;
@@ -255,7 +255,7 @@ mod tests {
             self.0.end().await
         }
 
-        async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+        async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
             self.0.follow(after, limit).await
         }
 

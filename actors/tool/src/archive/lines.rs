@@ -16,7 +16,7 @@ use clawnode_proto::{
 
 /// The lines of one run.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct RunLines {
     /// Lines that have not ended yet, one for each stream.
     open: [OpenLine; 2],
     first: KeptLines,
@@ -41,9 +41,9 @@ struct KeptLines {
     cost: usize,
 }
 
-// === impl Lines ===
+// === impl RunLines ===
 
-impl Lines {
+impl RunLines {
     /// Takes what was said.
     pub(super) fn add(&mut self, now: Timestamp, stream: LogStream, mut bytes: &[u8]) {
         let room = usize::try_from(LOG_HEARD_BYTES - self.heard).unwrap_or(usize::MAX);
@@ -182,8 +182,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(7);
 
-    fn said(pieces: &[(LogStream, &[u8])]) -> Lines {
-        let mut lines = Lines::default();
+    fn said(pieces: &[(LogStream, &[u8])]) -> RunLines {
+        let mut lines = RunLines::default();
         for (at, (stream, bytes)) in pieces.iter().enumerate() {
             lines.add(Timestamp(at as u64), *stream, bytes);
         }
@@ -191,7 +191,7 @@ mod tests {
         lines
     }
 
-    fn texts(lines: &Lines) -> Vec<(u64, u64, &str)> {
+    fn texts(lines: &RunLines) -> Vec<(u64, u64, &str)> {
         lines.kept().map(|line| (line.n, line.at.0, line.text.as_str())).collect()
     }
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_beginning_and_the_end_are_kept_and_the_gap_is_counted() {
-        let mut lines = Lines::default();
+        let mut lines = RunLines::default();
         for n in 1..=100_000_u64 {
             lines.add(NOW, LogStream::Stdout, format!("line {n}\n").as_bytes());
         }
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_to_look_at_is_counted() {
-        let (mut lines, piece) = (Lines::default(), vec![b'\0'; 1 << 20]);
+        let (mut lines, piece) = (RunLines::default(), vec![b'\0'; 1 << 20]);
         for _ in 0..70 {
             lines.add(NOW, LogStream::Stderr, &piece);
         }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_part_is_bounded_and_the_next_goes_on_after_it() {
-        let mut lines = Lines::default();
+        let mut lines = RunLines::default();
         for n in 0..5_000 {
             lines.add(NOW, LogStream::Stdout, format!("{n:0200}\n").as_bytes());
         }

@@ -32,7 +32,7 @@ use tracing::{debug, info, warn};
 use super::{
     clean::{self, remove},
     files::ArchivedFiles,
-    lines::Lines,
+    lines::RunLines,
     sink::{RunSink, SharedSink},
     store::{self, Put},
 };
@@ -277,7 +277,7 @@ impl Inner {
             }
         }
         let (content, lines, cut) = {
-            let said: MutexGuard<'_, Lines> = shared.lines();
+            let said: MutexGuard<'_, RunLines> = shared.lines();
             let (content, lines) = store::written(job.id, run, said.kept());
             (content, lines, said.cut())
         };

@@ -10,7 +10,7 @@ use clawnode_cluster::{Clock, Peek};
 use clawnode_proto::archive::{LogPart, LogStream};
 use tokio::sync::watch;
 
-use super::{files::ArchivedFiles, lines::Lines};
+use super::{files::ArchivedFiles, lines::RunLines};
 
 /// Takes what one run says. It never waits and never fails; one that nobody reads takes it and
 /// forgets it. Cheap to clone.
@@ -19,7 +19,7 @@ pub struct RunSink(Option<Arc<SharedSink>>);
 
 pub(super) struct SharedSink {
     clock: Arc<dyn Clock>,
-    lines: Mutex<Lines>,
+    lines: Mutex<RunLines>,
     made: Mutex<ArchivedFiles>,
     /// Those who are still collecting what it has made.
     collecting: watch::Sender<usize>,
@@ -119,7 +119,7 @@ impl Eq for RunSink {}
 // === impl SharedSink ===
 
 impl SharedSink {
-    pub(super) fn lines(&self) -> MutexGuard<'_, Lines> {
+    pub(super) fn lines(&self) -> MutexGuard<'_, RunLines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

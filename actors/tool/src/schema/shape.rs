@@ -15,17 +15,17 @@ const BYTES: usize = 3_000;
 
 /// The shape of what fits `schema`.
 pub(super) fn shape(schema: &Value) -> String {
-    let mut shape = Shape { root: schema, text: String::new() };
+    let mut shape = SchemaShape { root: schema, text: String::new() };
     shape.value(schema, 0);
     shape.text
 }
 
-struct Shape<'a> {
+struct SchemaShape<'a> {
     root: &'a Value,
     text: String,
 }
 
-impl Shape<'_> {
+impl SchemaShape<'_> {
     fn value(&mut self, schema: &Value, depth: usize) {
         let Value::Object(keywords) = schema else {
             return self.text.push_str("any");

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use clawnode_wasm::{Cache, Engine, Grants, Plugin, WasmBug, text::ECHO};
+use clawnode_wasm::{Cache, Plugin, PluginGrants, WasmBug, WasmEngine, text::ECHO};
 use tempfile::TempDir;
 
 use crate::{LONG, call, calls};
@@ -15,8 +15,8 @@ fn open(dir: &TempDir) -> Cache {
 
 /// What the plugin says, loaded by a new engine with this cache.
 fn says(cache: Cache, planted: WasmBug, wasm: &[u8]) -> String {
-    let engine = Engine::with_bug(Some(cache), planted).unwrap();
-    let plugin = Plugin::load(&engine, wasm, Grants::default()).unwrap();
+    let engine = WasmEngine::with_bug(Some(cache), planted).unwrap();
+    let plugin = Plugin::load(&engine, wasm, PluginGrants::default()).unwrap();
     call(&plugin, "mine", LONG).unwrap()
 }
 
@@ -92,11 +92,11 @@ fn a_key_that_is_none_is_made_anew() {
 fn what_nobody_uses_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(says(open(&dir), WasmBug::None, &calls(OTHER)), "run");
-    let engine = Engine::new(Some(open(&dir))).unwrap();
-    Plugin::load(&engine, &calls(ECHO), Grants::default()).unwrap();
+    let engine = WasmEngine::new(Some(open(&dir))).unwrap();
+    Plugin::load(&engine, &calls(ECHO), PluginGrants::default()).unwrap();
     assert_eq!(files(&dir).len(), 2);
     engine.cache().unwrap().sweep().unwrap();
     assert_eq!(files(&dir).len(), 1);
-    let again = Plugin::load(&engine, &calls(ECHO), Grants::default()).unwrap();
+    let again = Plugin::load(&engine, &calls(ECHO), PluginGrants::default()).unwrap();
     assert_eq!(call(&again, "mine", LONG).unwrap(), "mine");
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use clawnode_wasm::{
-    CallError, Engine, Plugin, WasmBug, limits,
-    text::{ECHO, Text},
+    CallError, Plugin, WasmBug, WasmEngine, limits,
+    text::{ECHO, PluginText},
 };
 
 use crate::{LONG, Tester, call, call_at, calls, engine, load};
@@ -21,7 +21,7 @@ const FOREVER: &str = "(loop $again (br $again)) unreachable";
 /// One hostile plugin, and what its call ends with.
 struct Hostile {
     name: &'static str,
-    text: Text<'static>,
+    text: PluginText<'static>,
     ends: fn(&CallError) -> bool,
 }
 
@@ -34,7 +34,7 @@ fn timed_out(error: &CallError) -> bool {
 }
 
 fn hostile(name: &'static str, call: &'static str, ends: fn(&CallError) -> bool) -> Hostile {
-    Hostile { name, text: Text { call, ..Text::default() }, ends }
+    Hostile { name, text: PluginText { call, ..PluginText::default() }, ends }
 }
 
 /// Asks for memory until it gets none, then breaks.
@@ -115,17 +115,17 @@ fn corpus() -> Vec<Hostile> {
         hostile("a huge result", LARGE, |it| trapped(it, "fuel")),
         Hostile {
             name: "an endless welcome",
-            text: Text { realloc: "(loop $again (br $again))", ..Text::default() },
+            text: PluginText { realloc: "(loop $again (br $again))", ..PluginText::default() },
             ends: timed_out,
         },
         Hostile {
             name: "an endless farewell",
-            text: Text { post: Some("(loop $again (br $again))"), ..Text::default() },
+            text: PluginText { post: Some("(loop $again (br $again))"), ..PluginText::default() },
             ends: timed_out,
         },
         Hostile {
             name: "a trap at the farewell",
-            text: Text { post: Some("unreachable"), ..Text::default() },
+            text: PluginText { post: Some("unreachable"), ..PluginText::default() },
             ends: |it| trapped(it, "unreachable"),
         },
     ]
@@ -200,7 +200,7 @@ fn no_call_sees_what_another_left() {
         (i32.store8 (i32.const 602) (i32.add (memory.size) (i32.const 38)))
         (call $ok (i32.const 600) (i32.const 3))";
     let more = "(global $kept (mut i32) (i32.const 0))";
-    let text = Text { call: count, more, ..Text::default() };
+    let text = PluginText { call: count, more, ..PluginText::default() };
     let plugin = load(&engine(), &text.bytes().unwrap());
     for _ in 0..100 {
         assert_eq!(call(&plugin, "", LONG).unwrap(), "110");
@@ -222,10 +222,12 @@ fn a_call_ends_when_its_host_says_so() {
 /// Each bug is found by what its absence is tested with above.
 #[test]
 fn s_16_planted_bugs_are_found() {
-    let engine = |planted| Engine::with_bug(None, planted).unwrap();
-    let sound = Engine::new(None).unwrap();
-    let text = |call: &'static str| Text { call, http: true, ..Text::default() }.bytes().unwrap();
-    let ends = |engine: &Engine, call: &'static str| -> Result<String, CallError> {
+    let engine = |planted| WasmEngine::with_bug(None, planted).unwrap();
+    let sound = WasmEngine::new(None).unwrap();
+    let text = |call: &'static str| {
+        PluginText { call, http: true, ..PluginText::default() }.bytes().unwrap()
+    };
+    let ends = |engine: &WasmEngine, call: &'static str| -> Result<String, CallError> {
         let plugin: Plugin = load(engine, &text(call));
         let host = Tester::default();
         thread::scope(|scope| {

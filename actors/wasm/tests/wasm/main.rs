@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use clawnode_wasm::{Call, CallError, Engine, Grants, Host, Plugin, Request, Response, text::Text};
+use clawnode_wasm::{
+    Call, CallError, Plugin, PluginGrants, PluginHostCalls, Request, Response, WasmEngine,
+    text::PluginText,
+};
 
 /// Longer than any of these calls takes that is let be.
 const LONG: Duration = Duration::from_mins(1);
@@ -27,7 +30,7 @@ struct Tester {
     is_stopped: Arc<AtomicBool>,
 }
 
-impl Host for Tester {
+impl PluginHostCalls for Tester {
     fn fetch(&mut self, request: Request) -> Result<Response, String> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         Err(format!("no {}", request.url))
@@ -38,12 +41,12 @@ impl Host for Tester {
     }
 }
 
-fn engine() -> Engine {
-    Engine::new(None).unwrap()
+fn engine() -> WasmEngine {
+    WasmEngine::new(None).unwrap()
 }
 
-fn load(engine: &Engine, wasm: &[u8]) -> Plugin {
-    Plugin::load(engine, wasm, Grants { http: true, ..Grants::default() }).unwrap()
+fn load(engine: &WasmEngine, wasm: &[u8]) -> Plugin {
+    Plugin::load(engine, wasm, PluginGrants { http: true, ..PluginGrants::default() }).unwrap()
 }
 
 /// Calls a plugin with these arguments.
@@ -67,5 +70,5 @@ fn call_at(
 
 /// A plugin that answers a call so.
 fn calls(call: &str) -> Vec<u8> {
-    Text { call, ..Text::default() }.bytes().unwrap()
+    PluginText { call, ..PluginText::default() }.bytes().unwrap()
 }

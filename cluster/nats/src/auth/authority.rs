@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     credential::{Credential, CredentialError, ROLE_TAG},
-    grants::{BusRole, Grants},
+    grants::{BusRole, RoleGrants},
     jwt::{self, JwtError},
 };
 use crate::{mirror, options::KnownCluster};
@@ -218,8 +218,8 @@ impl Authority {
             .map(|(role, key)| {
                 // Admissions have theirs in their own tokens. Those of older builds have nothing.
                 let mut grants = match role {
-                    BusRole::Admission => Grants::default(),
-                    role => Grants::of(*role, &self.prefix),
+                    BusRole::Admission => RoleGrants::default(),
+                    role => RoleGrants::of(*role, &self.prefix),
                 };
                 let more = self.widened.iter().filter(|(it, _)| it == role);
                 grants.publish.extend(more.clone().map(|(_, subject)| subject.clone()));
@@ -294,7 +294,7 @@ impl Authority {
         let pair = KeyPair::from_seed(seed).map_err(|error| JwtError::Key(error.to_string()))?;
         let tags = json!([format!("{ROLE_TAG}{role}")]);
         let (key, nats) = if role == BusRole::Admission {
-            let grants = Grants::of_user(role, &self.prefix, &pair.public_key());
+            let grants = RoleGrants::of_user(role, &self.prefix, &pair.public_key());
             let mut nats = grants.template();
             nats["tags"] = tags;
             (&self.account, nats)

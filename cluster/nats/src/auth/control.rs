@@ -11,7 +11,7 @@ use super::{Authority, AuthorityError};
 use crate::{
     connect::{ConnectError, client},
     options::NatsOptions,
-    signals::Signals,
+    signals::ConnectionSignals,
 };
 
 /// Where servers take accounts.
@@ -84,7 +84,7 @@ pub async fn push(
         credentials: None,
         ..options.clone()
     };
-    let client = client(&options, Signals::new(None)).await?;
+    let client = client(&options, ConnectionSignals::new(None)).await?;
     let lost = |error: String| ConnectError::Failed { urls: options.shown_urls(), detail: error };
     let inbox = client.new_inbox();
     let mut answers =

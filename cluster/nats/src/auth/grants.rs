@@ -47,7 +47,7 @@ pub enum BusRole {
 
 /// What a role may do.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Grants {
+pub(super) struct RoleGrants {
     pub(super) publish: Vec<String>,
     pub(super) subscribe: Vec<String>,
 }
@@ -99,9 +99,9 @@ impl fmt::Display for BusRole {
     }
 }
 
-// === impl Grants ===
+// === impl RoleGrants ===
 
-impl Grants {
+impl RoleGrants {
     /// What `role` may do in the cluster of this prefix.
     pub(super) fn of(role: BusRole, prefix: &Prefix) -> Self {
         let names = StreamNames::new(prefix);
@@ -311,10 +311,10 @@ mod tests {
     #[test]
     fn grant_1_no_role_may_answer_wherever_a_request_says() {
         for role in BusRole::ALL {
-            let template = Grants::of(role, &Prefix::default()).template();
+            let template = RoleGrants::of(role, &Prefix::default()).template();
             assert!(template.get("resp").is_none(), "{role}: {template}");
             let is_node = !matches!(role, BusRole::Admin | BusRole::Admission);
-            let granted = Grants::of(role, &Prefix::default()).publish;
+            let granted = RoleGrants::of(role, &Prefix::default()).publish;
             assert_eq!(granted.contains(&format!("{INBOX}.>")), is_node, "{role}");
         }
     }
@@ -323,7 +323,7 @@ mod tests {
     fn grant_1_no_role_has_a_wildcard_over_more_than_it_uses() {
         let prefix = Prefix::default();
         for role in BusRole::ALL {
-            let it = Grants::of(role, &prefix);
+            let it = RoleGrants::of(role, &prefix);
             let inboxes = format!("{INBOX}.>");
             let publish = it.publish.iter().filter(|subject| **subject != inboxes);
             for subject in publish.chain(&it.subscribe) {
@@ -335,9 +335,9 @@ mod tests {
                 }
             }
         }
-        let gateway = Grants::of(BusRole::Gateway, &prefix);
+        let gateway = RoleGrants::of(BusRole::Gateway, &prefix);
         assert!(!gateway.publish.contains(&prefix.journals()));
-        let worker = Grants::of(BusRole::Worker, &prefix);
+        let worker = RoleGrants::of(BusRole::Worker, &prefix);
         assert!(!gateway.publish.contains(&prefix.jobs_of_any()));
         for keys in [AGENT_KEYS, LATCH_KEYS] {
             let keys = prefix.bucket(keys);

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::command::DirArgs;
 use crate::{
-    bus::operator::{Admission, Operator, now},
+    bus::operator::{JoinPurpose, Operator, now},
     cli::{args::RoleArg, context::Context, output},
     config::units::parse_duration,
     failure::{Exit, Failure},
@@ -66,7 +66,7 @@ pub(super) async fn run(args: JoinTokenArgs, context: &Context) -> Result<Exit, 
         None => numbered(&operator, role)?,
     };
     let (ttl, credential_ttl) = (args.ttl, args.credential_ttl);
-    let admission = Admission { role, name: name.clone(), ttl, credential_ttl };
+    let admission = JoinPurpose { role, name: name.clone(), ttl, credential_ttl };
     let made = operator.admit(&context.loaded.config, &admission).await?;
     let end = |ttl: Duration| output::time(Timestamp((now() + ttl.as_secs()) * 1_000));
     let document = json!({

@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    Bucket, BucketError, Change, Entry, JobConsumer, JobDelivery, Jobs, StoreError,
+    Bucket, BucketChange, BucketEntry, BucketError, JobConsumer, JobDelivery, Jobs, StoreError,
 };
 use clawnode_proto::{
     Capability, Position,
@@ -95,7 +95,7 @@ impl JobConsumer for FailpointJobConsumer {
 
 #[async_trait]
 impl Bucket for WithFailpoints<dyn Bucket> {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    async fn get(&self, key: &str) -> Result<Option<BucketEntry>, StoreError> {
         if key.starts_with(JOB_KEYS) {
             self.armed.rarely("jobs.state");
         }
@@ -137,14 +137,14 @@ impl Bucket for WithFailpoints<dyn Bucket> {
         self.inner.delete(key, expected).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, BucketEntry)>, StoreError> {
         self.inner.list(prefix).await
     }
 
     async fn watch(
         &self,
         prefix: &str,
-    ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>, StoreError> {
+    ) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, StoreError> {
         self.inner.watch(prefix).await
     }
 }

@@ -12,8 +12,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AckHandle, AppendAnswer, Attached, Bus, Consumer, Delivery, Depth, Inbox, Journal, Page,
-    Record, RequestError, StoreError, Subscription, WaitingInput, Write,
+    AckHandle, AppendAnswer, Bus, BusConnection, Consumer, Delivery, Depth, FeedPage, Inbox,
+    Journal, Record, RequestError, StoreError, Subscription, WaitingInput, Write,
 };
 use clawnode_proto::{
     EntityId, Input, Partition, Position, ProcessId, Traceparent, codec,
@@ -302,7 +302,7 @@ impl Journal for WithFailpoints<dyn Journal> {
         self.inner.end().await
     }
 
-    async fn follow(&self, after: Position, limit: usize) -> Result<Page, StoreError> {
+    async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError> {
         self.inner.follow(after, limit).await
     }
 
@@ -443,7 +443,7 @@ impl Bus for WithFailpoints<dyn Bus> {
         self.inner.request(subject, payload, timeout).await
     }
 
-    fn attached(&self) -> Attached {
+    fn attached(&self) -> BusConnection {
         self.inner.attached()
     }
 

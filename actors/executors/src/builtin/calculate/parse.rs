@@ -26,7 +26,7 @@ pub(in super::super) fn calculate(expression: &str) -> Result<String, CalculateE
     if expression.len() > EXPRESSION_BYTES {
         return Err(CalculateError::TooLong);
     }
-    let mut reader = Reader { text: expression.chars().collect(), at: 0, depth: 0 };
+    let mut reader = ExpressionReader { text: expression.chars().collect(), at: 0, depth: 0 };
     let value = reader.sum()?;
     match reader.peek() {
         None => Ok(value.to_string()),
@@ -34,13 +34,13 @@ pub(in super::super) fn calculate(expression: &str) -> Result<String, CalculateE
     }
 }
 
-struct Reader {
+struct ExpressionReader {
     text: Vec<char>,
     at: usize,
     depth: usize,
 }
 
-impl Reader {
+impl ExpressionReader {
     fn wrong(&self, what: impl Into<String>) -> CalculateError {
         CalculateError::Syntax { at: self.at + 1, what: what.into() }
     }
