@@ -15,7 +15,7 @@ use axum::{
 use clawnode_proto::{
     ErrorBody, ErrorCode, FrameKey, TurnId,
     api::Method,
-    turn::{TurnBody, TurnEvent},
+    turn::{EventData, TurnBody, TurnEvent},
 };
 use futures_util::{
     StreamExt as _,
@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 use super::{
     backend::Following,
     error::{Dialect, json},
-    frame::{coalesce, done_early, said},
+    frame::{coalesce, done_early},
     params::read,
     rpc::{self, Resume},
     serve::Gateway,
@@ -101,8 +101,9 @@ fn params(session: String, query: Option<&str>, headers: &HeaderMap) -> Result<V
 pub(super) fn respond(gateway: Arc<Gateway>, following: Following) -> Response {
     let Following { accepted, events } = following;
     let mut head = format!("retry: {}\n", rand::random_range(RETRY_MS));
-    write(&mut head, "accepted", &json(&accepted), Some(accepted.cursor));
-    let telling = Telling { gateway, turn: accepted.turn, events: Some(events), head: Some(head) };
+    let turn = accepted.turn;
+    write(&mut head, &TurnEvent::at(accepted.cursor, TurnBody::Accepted(accepted)));
+    let telling = Telling { gateway, turn, events: Some(events), head: Some(head) };
     let kind = HeaderValue::from_static("text/event-stream");
     let body = Body::from_stream(stream::unfold(telling, Telling::next));
     ([(header::CONTENT_TYPE, kind)], body).into_response()
@@ -120,7 +121,7 @@ impl Telling {
             match chunk {
                 Ok(Some(chunk)) => {
                     for event in coalesce(chunk) {
-                        self.tell(&event, &mut out);
+                        self.tell(event, &mut out);
                     }
                 }
                 Ok(None) => self.lose(&mut out),
@@ -130,17 +131,16 @@ impl Telling {
         Some((Ok(Bytes::from(out)), self))
     }
 
-    fn tell(&mut self, event: &TurnEvent, out: &mut String) {
+    fn tell(&mut self, mut event: TurnEvent, out: &mut String) {
         if self.events.is_none() {
             return;
         }
         let ends = matches!(event.body, TurnBody::Done(_));
-        let (name, data) = said(event);
         // What is told at the end without being the end has no place of its own: whoever is cut
         // off in it is told the end again.
-        let cursor = Some(event.cursor).filter(|cursor| ends || cursor.index != FrameKey::DONE);
-        write(out, name, &data, cursor);
-        if let TurnBody::Lagged = event.body {
+        event.cursor = event.cursor.filter(|cursor| ends || cursor.index != FrameKey::DONE);
+        write(out, &event);
+        if let TurnBody::Lagged(_) = event.body {
             self.gateway.metrics.lagged();
         }
         if ends {
@@ -155,16 +155,17 @@ impl Telling {
         let error = ErrorBody::new(ErrorCode::Unavailable, message)
             .hint("connect again with `Last-Event-ID`");
         self.gateway.metrics.refusal(error.code);
-        write(out, "error", &json(&error), None);
-        write(out, "done", &done_early(Some(self.turn)), None);
+        write(out, &TurnBody::Error(error).into());
+        write(out, &done_early(Some(self.turn)));
     }
 }
 
 /// One event. `data` is JSON and a cursor has no space, so neither has a line break.
-fn write(out: &mut String, event: &str, data: &str, cursor: Option<FrameKey>) {
-    let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+fn write(out: &mut String, event: &TurnEvent) {
+    let id = event.cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+    let (name, data) = (event.body.name(), json(&EventData(&event.body)));
     // Writing to a `String` cannot fail.
-    if write!(out, "event: {event}\n{id}data: {data}\n\n").is_err() {
+    if write!(out, "event: {name}\n{id}data: {data}\n\n").is_err() {
         tracing::error!("an event could not be written");
     }
 }

@@ -14,7 +14,7 @@ use clawnode_proto::{
     api::{CONVERSATION, ChatSend, Method, SessionMessage},
     llm::Usage,
     session::TurnOutcome,
-    turn::TurnBody,
+    turn::{StreamEnd, TurnBody},
     view::ReplyView,
 };
 use futures_util::StreamExt as _;
@@ -112,25 +112,28 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
         count(gateway, &event.body, sent);
         match event.body {
             TurnBody::Text(more) => text.push_str(&more),
-            TurnBody::Reset { text: again } => text = again,
+            TurnBody::Reset(reset) => text = reset.text,
             TurnBody::Usage(more) => usage = usage.plus(more),
             TurnBody::Error(error) => failure = Some(error),
-            TurnBody::Done(TurnOutcome::Cancelled) => {
+            TurnBody::Done(StreamEnd { outcome: None, .. }) => break,
+            TurnBody::Done(StreamEnd { outcome: Some(TurnOutcome::Cancelled), .. }) => {
                 failure = Some(ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled"));
                 break;
             }
-            TurnBody::Done(outcome) => {
+            TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => {
                 if let Some(error) = failure.take().or_else(|| outcome.error()) {
                     return ended(&error, &accepted);
                 }
                 let (session, turn) = (accepted.session, accepted.turn);
                 return rest::json(json(&ReplyView { session, turn, text, usage, outcome }));
             }
-            TurnBody::Notice { .. }
-            | TurnBody::ToolUse { .. }
+            TurnBody::Accepted(_)
+            | TurnBody::Notice(_)
+            | TurnBody::ToolUse(_)
             | TurnBody::ApprovalRequest(_)
-            | TurnBody::ToolResult { .. }
-            | TurnBody::Lagged => {}
+            | TurnBody::ToolResult(_)
+            | TurnBody::Lagged(_)
+            | TurnBody::Unknown { .. } => {}
         }
     }
     let lost = || {

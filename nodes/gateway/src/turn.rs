@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use clawnode_proto::{
     ErrorBody, ErrorCode, FrameKey,
-    turn::{TurnBody, TurnEvent},
+    turn::{Lagged, StreamEnd, TurnBody, TurnEvent},
 };
 use futures_util::{StreamExt as _, stream::BoxStream};
 
@@ -32,10 +32,7 @@ enum Stop {
 /// Whether an event waits for room. Each makes good what was left out or follows what does: left out
 /// itself, it would be told anew and left out again for ever where the text before it takes all room.
 const fn must_be_told(body: &TurnBody) -> bool {
-    matches!(
-        body,
-        TurnBody::Reset { .. } | TurnBody::Usage(_) | TurnBody::Error(_) | TurnBody::Done(_)
-    )
+    matches!(body, TurnBody::Reset(_) | TurnBody::Usage(_) | TurnBody::Error(_) | TurnBody::Done(_))
 }
 
 /// The node lost sight of a turn.
@@ -48,18 +45,21 @@ pub(super) fn lost() -> ErrorBody {
 pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
     match body {
         TurnBody::Usage(usage) => gateway.metrics.usage(usage),
-        TurnBody::Done(outcome) => {
+        TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => {
             gateway.metrics.turn(outcome, sent.elapsed());
             tracing::debug!(took = ?sent.elapsed(), outcome = outcome.name(), "turn done");
         }
-        TurnBody::Text(_)
-        | TurnBody::Notice { .. }
-        | TurnBody::ToolUse { .. }
+        TurnBody::Done(_)
+        | TurnBody::Accepted(_)
+        | TurnBody::Text(_)
+        | TurnBody::Notice(_)
+        | TurnBody::ToolUse(_)
         | TurnBody::ApprovalRequest(_)
-        | TurnBody::ToolResult { .. }
-        | TurnBody::Reset { .. }
-        | TurnBody::Lagged
-        | TurnBody::Error(_) => {}
+        | TurnBody::ToolResult(_)
+        | TurnBody::Reset(_)
+        | TurnBody::Lagged(_)
+        | TurnBody::Error(_)
+        | TurnBody::Unknown { .. } => {}
     }
 }
 
@@ -82,8 +82,9 @@ pub(super) struct Stream<'a> {
 impl Stream<'_> {
     /// Follows the turn to its end, or the socket's.
     pub(super) async fn run(mut self, following: Following) -> Result<(), Closed> {
-        self.out.push_wait(self.id.accepted(&following.accepted)).await?;
         let turn = following.accepted.turn;
+        let accepted = TurnBody::Accepted(following.accepted);
+        self.out.push_wait(self.id.event(&accepted.into())).await?;
         let mut events = following.events;
         loop {
             match self.pump(events).await {
@@ -101,7 +102,8 @@ impl Stream<'_> {
             }
             self.gateway.metrics.lagged();
             self.out.emptied().await?;
-            self.out.push_wait(self.id.lagged(self.seen)).await?;
+            let lagged = TurnEvent { body: TurnBody::Lagged(Lagged::default()), cursor: self.seen };
+            self.out.push_wait(self.id.event(&lagged)).await?;
             let again = self.gateway.backend.follow(&self.session, Some(turn), self.seen).await;
             match again {
                 Ok(following) => events = following.events,
@@ -129,7 +131,7 @@ impl Stream<'_> {
                         Err(Refused::Closed) => return Err(Stop::Closed),
                     }
                 }
-                self.seen = Some(event.cursor);
+                self.seen = event.cursor.or(self.seen);
                 self.count(&event.body);
                 if matches!(event.body, TurnBody::Done(_)) {
                     return Ok(());

@@ -11,7 +11,7 @@ use clawnode_proto::{
     CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec,
     frame::FrameBatch,
     session::TurnOutcome,
-    turn::{TurnBody, TurnEvent},
+    turn::{Lagged, ReplyReset, TurnBody, TurnEvent},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tokio::{sync::mpsc, time::Instant};
@@ -280,8 +280,8 @@ impl Follower {
         let cursor = cursor.unwrap_or_else(|| super::client::start_of(turn.id));
         let tools = turn.steps.iter().flat_map(|step| &step.tools);
         for tool in tools.filter(|tool| tool.is_asked_about()) {
-            if let Some(body) = tool.request_frame().and_then(TurnBody::of_tool) {
-                self.tell(TurnEvent { cursor, body }).await;
+            if let Some(request) = tool.request() {
+                self.tell(TurnEvent::at(cursor, TurnBody::ApprovalRequest(request))).await;
             }
         }
     }
@@ -303,7 +303,7 @@ impl Follower {
         let cursor = turn.end_key();
         if self.lagged {
             self.lagged = false;
-            self.send(TurnEvent { cursor, body: TurnBody::Lagged }).await;
+            self.send(TurnEvent::at(cursor, TurnBody::Lagged(Lagged::default()))).await;
         }
         let begun = self.progress.has_begun();
         let (mut text, mut seam) = (String::new(), "");
@@ -322,23 +322,23 @@ impl Follower {
             for frame in tools::frames(turn.id, step.call, &step.tools) {
                 let said = std::mem::take(&mut text);
                 if !said.is_empty() {
-                    self.send(TurnEvent { cursor, body: TurnBody::Text(said) }).await;
+                    self.send(TurnEvent::at(cursor, TurnBody::Text(said))).await;
                 }
-                if let Some(body) = TurnBody::of_tool(frame.body) {
-                    self.send(TurnEvent { cursor, body }).await;
+                if let Some(body) = TurnBody::of_frame(frame.body) {
+                    self.send(TurnEvent::at(cursor, body)).await;
                 }
             }
         }
         if begun {
-            self.send(TurnEvent { cursor, body: TurnBody::Reset { text } }).await;
+            self.send(TurnEvent::at(cursor, TurnBody::Reset(ReplyReset { text }))).await;
         } else if !text.is_empty() {
-            self.send(TurnEvent { cursor, body: TurnBody::Text(text) }).await;
+            self.send(TurnEvent::at(cursor, TurnBody::Text(text))).await;
         }
-        self.send(TurnEvent { cursor, body: TurnBody::Usage(turn.usage) }).await;
+        self.send(TurnEvent::at(cursor, TurnBody::Usage(turn.usage))).await;
         if let Some(error) = outcome.error() {
-            self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
+            self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
         }
-        self.send(TurnEvent { cursor, body: TurnBody::Done(outcome) }).await;
+        self.send(TurnEvent::done(cursor, outcome)).await;
         Next::Over
     }
 
@@ -359,9 +359,8 @@ impl Follower {
             clawnode_proto::llm::FailureClass::Lost,
             error.message.clone(),
         );
-        self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
-        let body = TurnBody::Done(TurnOutcome::Failed { failure });
-        self.send(TurnEvent { cursor, body }).await;
+        self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
+        self.send(TurnEvent::done(cursor, TurnOutcome::Failed { failure })).await;
         Next::Over
     }
 
@@ -459,6 +458,7 @@ mod tests {
         assert!(matches!(follower.hear(frames).await, Next::ReadJournal));
         let whole = "x".repeat(count);
         let turn = turn(id, &whole);
+        let end = turn.end_key();
         let ((), bodies) = tokio::join!(
             async {
                 assert!(matches!(follower.tell_end(&turn, outcome.clone()).await, Next::Over));
@@ -475,10 +475,10 @@ mod tests {
         assert_eq!(
             bodies[EVENTS_MAX..],
             [
-                TurnBody::Lagged,
-                TurnBody::Reset { text: whole },
+                TurnBody::Lagged(Lagged::default()),
+                TurnBody::Reset(ReplyReset { text: whole }),
                 TurnBody::Usage(Usage::default()),
-                TurnBody::Done(outcome),
+                TurnEvent::done(end, outcome).body,
             ]
         );
     }

@@ -1,6 +1,10 @@
 //! A turn as server-sent events, and what `Last-Event-ID` makes of it.
 
-use clawnode_proto::{FrameKey, TurnId, turn::TurnBody};
+use clawnode_proto::{
+    FrameKey, TurnId,
+    frame::Notice,
+    turn::{ReplyReset, TurnBody},
+};
 use serde_json::{Value, json};
 
 use super::harness::{Gateway, TOKEN, patiently};
@@ -52,11 +56,12 @@ fn names(told: &[Told]) -> Vec<&str> {
 async fn a_turn_is_told_and_gone_on_with_from_the_last_id() {
     let gateway = Gateway::start().await;
     let turn = held(&gateway).await;
-    let notice = TurnBody::Notice { name: "retrying".to_owned(), message: "a\nb".to_owned() };
+    let notice =
+        TurnBody::Notice(Notice { name: "retrying".to_owned(), message: "a\nb".to_owned() });
     gateway.node.text(turn, "one\n\n");
     gateway.node.speak(turn, notice);
     gateway.node.text(turn, "two");
-    gateway.node.speak(turn, TurnBody::Reset { text: "thr".to_owned() });
+    gateway.node.speak(turn, TurnBody::Reset(ReplyReset { text: "thr".to_owned() }));
     gateway.node.text(turn, "ee");
     gateway.node.done(turn);
     let (text, told) = read(get(&gateway, PATH, None).await).await;
