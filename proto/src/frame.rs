@@ -176,7 +176,8 @@ pub struct ToolFinished {
     pub name: String,
     /// What the tool answered; cut beyond a length.
     pub content: String,
-    /// Whether it failed. Clients get it; frames leave it out, because `failure` says the same.
+    /// Whether it failed.
+    // Told to clients; absent on the bus, where `failure` says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_error: Option<bool>,
     /// How it failed: a `tool::ToolFailure`, or `uncertain`; absent if it did not.

@@ -28,7 +28,8 @@ pub struct TurnEvent {
     #[cfg_attr(feature = "schema", schemars(flatten))]
     pub body: TurnBody,
     /// The place of this event: a reader that has seen it resumes from here. Absent in what has no
-    /// place in the turn, such as `accepted` or a refusal.
+    /// place in the turn, such as a refusal.
+    #[cfg_attr(feature = "schema", schemars(skip_serializing_if = "Option::is_none"))]
     pub cursor: Option<FrameKey>,
 }
 
