@@ -1,10 +1,12 @@
-//! The frames of a stream, and how a WebSocket carries them: `{"id","event","data"[,"cursor"]}`.
+//! How the events of a stream are written: as frames of a WebSocket, `{"id","event","data"[,"cursor"]}`,
+//! and as server-sent events.
 //!
 //! A frame is a [`TurnEvent`] with the request's id before it, which is kept as the JSON it arrived as.
 
 use clawnode_proto::{
-    ErrorBody, ErrorCode, TurnId,
-    turn::{StreamEnd, TurnBody, TurnEvent},
+    ErrorBody, ErrorCode, FrameKey, TurnId,
+    turn::{EventData, StreamEnd, TurnBody, TurnEvent},
+    view::AcceptedView,
 };
 use serde_json::Value;
 
@@ -16,6 +18,58 @@ const ID_BYTES: usize = 256;
 /// A request's id, as the JSON that answers repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestId(Box<str>);
+
+/// How a stream writes its events.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wording<'a> {
+    /// As frames, in answer to this request.
+    Frames(&'a RequestId),
+    /// As server-sent events.
+    Events,
+}
+
+// === impl Wording ===
+
+impl Wording<'_> {
+    pub(super) fn event(self, event: &TurnEvent) -> String {
+        match self {
+            Self::Frames(id) => id.event(event),
+            Self::Events => server_sent(event),
+        }
+    }
+
+    pub(super) fn accepted(self, accepted: AcceptedView) -> String {
+        let cursor = match self {
+            Self::Frames(_) => None,
+            Self::Events => Some(accepted.cursor),
+        };
+        self.event(&TurnEvent { body: TurnBody::Accepted(accepted), cursor })
+    }
+
+    /// The end of a stream that did not see its turn's end.
+    pub(super) fn done_early(self, turn: Option<TurnId>) -> String {
+        self.event(&TurnBody::Done(StreamEnd { turn, outcome: None }).into())
+    }
+
+    /// What a client does whose node lost sight of the turn.
+    pub(super) const fn again(self) -> &'static str {
+        match self {
+            Self::Frames(_) => "follow it with `sessions.resume` from the last cursor",
+            Self::Events => "connect again with `Last-Event-ID`",
+        }
+    }
+}
+
+/// `data` is JSON and a cursor has no space, so neither has a line break.
+fn server_sent(event: &TurnEvent) -> String {
+    // What is told at the end without being the end has no place of its own: whoever is cut off in
+    // it is told the end again.
+    let ends = matches!(event.body, TurnBody::Done(_));
+    let cursor = event.cursor.filter(|cursor| ends || cursor.index != FrameKey::DONE);
+    let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+    let (name, data) = (event.body.name(), json(&EventData(&event.body)));
+    format!("event: {name}\n{id}data: {data}\n\n")
+}
 
 // === impl RequestId ===
 
@@ -65,15 +119,10 @@ impl RequestId {
         self.event(&TurnBody::Error(error.clone()).into())
     }
 
-    /// The end of a stream that did not see its turn's end.
-    pub(super) fn done_early(&self, turn: Option<TurnId>) -> String {
-        self.event(&done_early(turn))
+    /// The end of a stream that was refused before there was a turn.
+    pub(super) fn done_refused(&self) -> String {
+        self.event(&TurnBody::Done(StreamEnd::default()).into())
     }
-}
-
-/// The end of a stream that did not see its turn's end.
-pub(super) fn done_early(turn: Option<TurnId>) -> TurnEvent {
-    TurnBody::Done(StreamEnd { turn, outcome: None }).into()
 }
 
 /// Bytes of texts that are joined (32 KiB): a frame that is larger than what may wait for a slow client

@@ -21,9 +21,9 @@ use futures_util::StreamExt as _;
 use serde_json::Value;
 
 use super::{
-    backend::Following,
+    backend::{Following, SessionRef},
     error::{Dialect, ended, json},
-    events,
+    events::{self, Streamed},
     guard::Trace,
     params::{idempotency_header, invalid, read},
     rest,
@@ -55,9 +55,10 @@ pub(super) async fn send(
         }
         let stream = message.stream;
         let request = rpc::send(to(&session, message)?, &*gateway.backend, trace)?;
-        Ok((gateway.backend.send(request).await?, stream))
+        let session = SessionRef::from(request.session.clone());
+        Ok((gateway.backend.send(request).await?, session, stream))
     };
-    let (following, stream) = match begun.await {
+    let (following, session, stream) = match begun.await {
         Ok(begun) => begun,
         Err(error) => return Dialect::Rest.respond(&error),
     };
@@ -65,17 +66,7 @@ pub(super) async fn send(
     if !stream {
         return whole(&gateway, following, sent).await;
     }
-    let counting = Arc::clone(&gateway);
-    let mut first = true;
-    let counted = following.events.inspect(move |event| {
-        if first && matches!(event.body, TurnBody::Text(_)) {
-            first = false;
-            counting.metrics.first_text(sent.elapsed());
-        }
-        count(&counting, &event.body, sent);
-    });
-    let following = Following { events: counted.boxed(), ..following };
-    events::respond(gateway, following)
+    events::respond(gateway, Streamed { session, following, after: None, sent: Some(sent) })
 }
 
 /// The message as `chat.send` takes it: a session's key says all about where it goes.

@@ -1,4 +1,10 @@
-//! Carries a turn's events to a socket that may be slow (GATE-2, GATE-3).
+//! Carries a turn's events to a client that may be slow (GATE-2, GATE-3): the one protocol for that, on
+//! `/ws` and in server-sent events.
+//!
+//! What waits for a client is bounded ([`Outbox`]). When an event does not fit, the stream lets go of
+//! the turn, waits until the client has read what there was, tells it `lagged`, and follows the turn
+//! again from the last cursor: what was missed comes from the owner's frames, or as a `reset` from
+//! the journal. So nothing waits for the client but its own outbox.
 
 use std::time::Instant;
 
@@ -10,7 +16,7 @@ use futures_util::{StreamExt as _, stream::BoxStream};
 
 use super::{
     backend::{Following, SessionRef},
-    frame::{RequestId, coalesce},
+    frame::{Wording, coalesce},
     outbox::{Closed, Outbox, Refused},
     serve::Gateway,
 };
@@ -21,9 +27,9 @@ const READY: usize = 16;
 
 /// Why a stream ends before its turn does.
 enum Stop {
-    /// The socket is gone.
+    /// The client is gone.
     Closed,
-    /// No room: let go, wait for the reader, begin again from the cursor.
+    /// No room: let go, wait for the client, begin again from the cursor.
     Lagged,
     /// The node lost sight of the turn.
     Lost,
@@ -63,11 +69,11 @@ pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
     }
 }
 
-/// One stream on one socket.
+/// One stream to one client.
 pub(super) struct Stream<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) out: &'a Outbox,
-    pub(super) id: &'a RequestId,
+    pub(super) wording: Wording<'a>,
     pub(super) session: SessionRef,
     /// The last cursor that the client has, or will have.
     pub(super) seen: Option<FrameKey>,
@@ -80,11 +86,10 @@ pub(super) struct Stream<'a> {
 // === impl Stream ===
 
 impl Stream<'_> {
-    /// Follows the turn to its end, or the socket's.
+    /// Follows the turn to its end, or the connection's.
     pub(super) async fn run(mut self, following: Following) -> Result<(), Closed> {
         let turn = following.accepted.turn;
-        let accepted = TurnBody::Accepted(following.accepted);
-        self.out.push_wait(self.id.event(&accepted.into())).await?;
+        self.out.push_wait(self.wording.accepted(following.accepted)).await?;
         let mut events = following.events;
         loop {
             match self.pump(events).await {
@@ -95,7 +100,7 @@ impl Stream<'_> {
                         ErrorCode::Unavailable,
                         "this node lost track of the turn, which continues",
                     )
-                    .hint("follow it with `sessions.resume` from the last cursor");
+                    .hint(self.wording.again());
                     return self.fail(&error, turn).await;
                 }
                 Err(Stop::Lagged) => {}
@@ -103,7 +108,7 @@ impl Stream<'_> {
             self.gateway.metrics.lagged();
             self.out.emptied().await?;
             let lagged = TurnEvent { body: TurnBody::Lagged(Lagged::default()), cursor: self.seen };
-            self.out.push_wait(self.id.event(&lagged)).await?;
+            self.out.push_wait(self.wording.event(&lagged)).await?;
             let again = self.gateway.backend.follow(&self.session, Some(turn), self.seen).await;
             match again {
                 Ok(following) => events = following.events,
@@ -121,7 +126,7 @@ impl Stream<'_> {
                 () = self.out.closed() => return Err(Stop::Closed),
             };
             for event in coalesce(chunk) {
-                let frame = self.id.event(&event);
+                let frame = self.wording.event(&event);
                 if must_be_told(&event.body) {
                     self.out.push_wait(frame).await.map_err(|Closed| Stop::Closed)?;
                 } else {
@@ -142,8 +147,8 @@ impl Stream<'_> {
 
     async fn fail(&self, error: &ErrorBody, turn: clawnode_proto::TurnId) -> Result<(), Closed> {
         self.gateway.metrics.refusal(error.code);
-        self.out.push_wait(self.id.error(error)).await?;
-        self.out.push_wait(self.id.done_early(Some(turn))).await
+        self.out.push_wait(self.wording.event(&TurnBody::Error(error.clone()).into())).await?;
+        self.out.push_wait(self.wording.done_early(Some(turn))).await
     }
 
     fn count(&mut self, body: &TurnBody) {
