@@ -122,57 +122,13 @@ pub enum FrameBody {
         usage: Usage,
     },
     /// Something the user should know while the turn goes on.
-    Notice {
-        /// A stable name, for example `history_dropped` or `retrying`.
-        name: String,
-        /// For people.
-        message: String,
-    },
+    Notice(Notice),
     /// A tool is run.
-    ToolUse {
-        /// The call.
-        id: CallId,
-        /// The tool.
-        name: String,
-        /// Its arguments, as the model wrote them; cut beyond a length.
-        arguments: String,
-    },
+    ToolUse(ToolStarted),
     /// A tool call waits for a person.
-    ApprovalRequest {
-        /// The call.
-        id: CallId,
-        /// The tool.
-        name: String,
-        /// Its arguments; cut beyond a length, and then nobody should decide by them.
-        arguments: String,
-        /// The digest of the action: what is approved.
-        action: Digest,
-        /// How much harm it can do.
-        risk: Risk,
-        /// Why a person is asked, if a rule says so.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-        /// Until when.
-        expires: Timestamp,
-        /// The arguments are cut; `approvals.show` has them whole.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        truncated: bool,
-        /// Characters of the arguments in all; 0 from builds that do not say.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        chars: u64,
-    },
+    ApprovalRequest(ApprovalRequest),
     /// A tool call has ended.
-    ToolResult {
-        /// The call.
-        id: CallId,
-        /// The tool.
-        name: String,
-        /// What came of it; cut beyond a length.
-        content: String,
-        /// How it failed: a `tool::ToolFailure`, or `uncertain`; absent if it did not.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        failure: Option<String>,
-    },
+    ToolResult(ToolFinished),
     /// The turn failed; `done` follows.
     Error {
         /// What happened.
@@ -186,6 +142,74 @@ pub enum FrameBody {
         /// has missed any.
         text_bytes: u64,
     },
+}
+
+/// Something the user should know while the turn goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Notice {
+    /// A stable name, for example `history_dropped` or `retrying`.
+    pub name: String,
+    /// One line, for people.
+    pub message: String,
+}
+
+/// A tool is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolStarted {
+    /// The call; its [`ToolFinished`] has the same.
+    pub id: CallId,
+    /// The tool's name, as the model wrote it.
+    pub name: String,
+    /// Its arguments, as the model wrote them: JSON, cut beyond a length.
+    pub arguments: String,
+}
+
+/// A tool call has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolFinished {
+    /// The call.
+    pub id: CallId,
+    /// The tool's name, as the model wrote it.
+    pub name: String,
+    /// What the tool answered; cut beyond a length.
+    pub content: String,
+    /// Whether it failed.
+    // Told to clients; absent on the bus, where `failure` says the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_error: Option<bool>,
+    /// How it failed: a `tool::ToolFailure`, or `uncertain`; absent if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// A tool call waits for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ApprovalRequest {
+    /// The call.
+    pub id: CallId,
+    /// The tool's name.
+    pub name: String,
+    /// Its arguments as JSON; do not decide by them if they are cut (`truncated`).
+    pub arguments: String,
+    /// The digest of the action: what is approved.
+    pub action: Digest,
+    /// How much harm it can do.
+    pub risk: Risk,
+    /// Why a person is asked, if a rule says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When the request expires, in milliseconds since 1970.
+    pub expires: Timestamp,
+    /// The arguments are cut; `approvals.show` has them whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    /// Characters of the whole arguments; 0 or absent from builds that do not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub chars: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

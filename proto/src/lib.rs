@@ -3,8 +3,8 @@
 //! Synchronous, without I/O, clock or runtime. Four kinds of thing live here: ids
 //! ([`id`]), what is written down ([`event`], [`kernel`], [`session`]), what travels
 //! ([`envelope`], [`frame`], [`job`], [`node`], [`subject`]), what may be done
-//! ([`policy`]) and what is promised ([`limits`], [`error`], [`api`]). [`turn`] and [`route`] are what a
-//! gateway and its node share.
+//! ([`policy`]) and what is promised ([`limits`], [`error`], [`api`]). [`turn`] is what clients see of
+//! a turn, [`route`] what a gateway and its node share.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]

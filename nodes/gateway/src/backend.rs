@@ -62,9 +62,9 @@ pub struct Following {
     pub accepted: AcceptedView,
     /// What happens, in order; ends after [`TurnBody::Done`](clawnode_proto::turn::TurnBody::Done).
     ///
-    /// Bounded, and never a brake: an implementation drops what is not taken in time, says
-    /// [`TurnBody::Lagged`](clawnode_proto::turn::TurnBody::Lagged), and goes on from where it can. An end without `Done` means that the
-    /// node lost sight of the turn, not that the turn ended.
+    /// Bounded, and never a brake: while events are not taken, this stream waits and the turn does not.
+    /// What is lost meanwhile is made good before `Done`. An end without `Done` means that the node lost
+    /// sight of the turn, not that the turn ended.
     pub events: BoxStream<'static, TurnEvent>,
 }
 

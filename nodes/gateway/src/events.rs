@@ -4,32 +4,35 @@
 //! cursor. Any gateway goes on from any gateway's cursor. A client that has seen `done` and comes
 //! back, as browsers do by themselves, is answered 204, which makes them stop.
 
-use std::{convert::Infallible, fmt::Write as _, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     body::{Body, Bytes},
-    extract::{Path, RawQuery, State},
+    extract::{
+        Path, RawQuery, State,
+        ws::{CloseFrame, Message, close_code},
+    },
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-use clawnode_proto::{
-    ErrorBody, ErrorCode, FrameKey, TurnId,
-    api::Method,
-    turn::{TurnBody, TurnEvent},
-};
-use futures_util::{
-    StreamExt as _,
-    stream::{self, BoxStream},
-};
+use clawnode_proto::{ErrorBody, ErrorCode, FrameKey, api::Method};
+use futures_util::stream;
 use serde_json::{Map, Value};
+use tracing::Instrument as _;
 
 use super::{
-    backend::Following,
-    error::{Dialect, json},
-    frame::{coalesce, done_early, said},
+    backend::{Following, SessionRef},
+    error::Dialect,
+    frame::Wording,
+    outbox::Outbox,
     params::read,
     rpc::{self, Resume},
     serve::Gateway,
+    turn::Stream,
 };
 
 /// The header in which a client says what it saw last.
@@ -39,19 +42,28 @@ const LAST_EVENT_ID: &str = "last-event-id";
 const RETRY_MS: std::ops::Range<u32> = 100..600;
 /// After how long without a word a comment keeps proxies from hanging up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Events taken at once, when that many are ready; they leave in one write.
-const READY: usize = 16;
+/// What is said then.
+const STILL_HERE: &str = ": still here\n\n";
 
-/// One stream under way. It is pulled by its reader and pushed by nobody: a reader that stands
-/// still is told `lagged` by the turn's follower (GATE-3).
-struct Telling {
-    gateway: Arc<Gateway>,
-    turn: TurnId,
-    /// Absent once all is said.
-    events: Option<BoxStream<'static, TurnEvent>>,
-    /// What is said before any event.
-    head: Option<String>,
+/// What a stream is of.
+pub(super) struct Streamed {
+    pub(super) session: SessionRef,
+    pub(super) following: Following,
+    /// The cursor that the client has.
+    pub(super) after: Option<FrameKey>,
+    /// When the message was sent, if the stream began with one.
+    pub(super) sent: Option<Instant>,
 }
+
+/// The client's side of a stream: what waits for it, as it reads.
+struct Reading {
+    out: Arc<Outbox>,
+    /// What is said before any event.
+    head: String,
+}
+
+/// Ends the client's side, however the stream ends.
+struct End(Arc<Outbox>);
 
 /// The route.
 pub(super) async fn events(
@@ -72,7 +84,7 @@ pub(super) async fn events(
         return StatusCode::NO_CONTENT.into_response();
     }
     match gateway.backend.follow(&session, turn, after).await {
-        Ok(following) => respond(gateway, following),
+        Ok(following) => respond(gateway, Streamed { session, following, after, sent: None }),
         Err(error) => Dialect::Rest.respond(&error),
     }
 }
@@ -98,73 +110,64 @@ fn params(session: String, query: Option<&str>, headers: &HeaderMap) -> Result<V
 }
 
 /// A turn's events from here on, as they come.
-pub(super) fn respond(gateway: Arc<Gateway>, following: Following) -> Response {
-    let Following { accepted, events } = following;
-    let mut head = format!("retry: {}\n", rand::random_range(RETRY_MS));
-    write(&mut head, "accepted", &json(&accepted), Some(accepted.cursor));
-    let telling = Telling { gateway, turn: accepted.turn, events: Some(events), head: Some(head) };
+pub(super) fn respond(gateway: Arc<Gateway>, it: Streamed) -> Response {
+    let options = &gateway.options;
+    let out = Arc::new(Outbox::new(options.queue_frames, options.queue_bytes));
+    let head = format!("retry: {}\n", rand::random_range(RETRY_MS));
+    let reading = Reading { out: Arc::clone(&out), head };
+    let (tasks, killed) = (gateway.tasks.clone(), gateway.killed.clone());
+    let stream = async move {
+        let end = End(out);
+        let stream = Stream {
+            gateway: &gateway,
+            out: &end.0,
+            wording: Wording::Events,
+            session: it.session,
+            seen: it.after,
+            first: true,
+            sent: it.sent,
+        };
+        // A closed connection has nobody to be told (GATE-4).
+        stream.run(it.following).await.ok();
+    };
+    tasks.spawn(async move { killed.run_until_cancelled(stream).await }.in_current_span());
     let kind = HeaderValue::from_static("text/event-stream");
-    let body = Body::from_stream(stream::unfold(telling, Telling::next));
+    let body = Body::from_stream(stream::unfold(reading, Reading::next));
     ([(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
-// === impl Telling ===
+// === impl Reading ===
 
-impl Telling {
+impl Reading {
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
-        let mut out = self.head.take().unwrap_or_default();
-        while out.is_empty() {
-            let mut ready = self.events.as_mut()?.ready_chunks(READY);
-            let chunk = tokio::time::timeout(KEEP_ALIVE, ready.next()).await;
-            drop(ready);
-            match chunk {
-                Ok(Some(chunk)) => {
-                    for event in coalesce(chunk) {
-                        self.tell(&event, &mut out);
-                    }
-                }
-                Ok(None) => self.lose(&mut out),
-                Err(_elapsed) => out.push_str(": still here\n\n"),
+        let Ok(batch) = tokio::time::timeout(KEEP_ALIVE, self.out.take()).await else {
+            return Some((Ok(Bytes::from_static(STILL_HERE.as_bytes())), self));
+        };
+        let mut text = std::mem::take(&mut self.head);
+        let frames = batch?.frames;
+        // Nothing but the end is left.
+        if frames.is_empty() {
+            return None;
+        }
+        for frame in frames {
+            if let Message::Text(event) = frame {
+                text.push_str(event.as_str());
             }
         }
-        Some((Ok(Bytes::from(out)), self))
-    }
-
-    fn tell(&mut self, event: &TurnEvent, out: &mut String) {
-        if self.events.is_none() {
-            return;
-        }
-        let ends = matches!(event.body, TurnBody::Done(_));
-        let (name, data) = said(event);
-        // What is told at the end without being the end has no place of its own: whoever is cut
-        // off in it is told the end again.
-        let cursor = Some(event.cursor).filter(|cursor| ends || cursor.index != FrameKey::DONE);
-        write(out, name, &data, cursor);
-        if let TurnBody::Lagged = event.body {
-            self.gateway.metrics.lagged();
-        }
-        if ends {
-            self.events = None;
-        }
-    }
-
-    /// The node lost sight of the turn: the client is to come back (GATE-2).
-    fn lose(&mut self, out: &mut String) {
-        self.events = None;
-        let message = "this node lost track of the turn, which continues";
-        let error = ErrorBody::new(ErrorCode::Unavailable, message)
-            .hint("connect again with `Last-Event-ID`");
-        self.gateway.metrics.refusal(error.code);
-        write(out, "error", &json(&error), None);
-        write(out, "done", &done_early(Some(self.turn)), None);
+        Some((Ok(Bytes::from(text)), self))
     }
 }
 
-/// One event. `data` is JSON and a cursor has no space, so neither has a line break.
-fn write(out: &mut String, event: &str, data: &str, cursor: Option<FrameKey>) {
-    let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
-    // Writing to a `String` cannot fail.
-    if write!(out, "event: {event}\n{id}data: {data}\n\n").is_err() {
-        tracing::error!("an event could not be written");
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.out.die();
+    }
+}
+
+// === impl End ===
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.close(CloseFrame { code: close_code::NORMAL, reason: "".into() });
     }
 }

@@ -1,19 +1,13 @@
-//! The frames of a stream, and how a WebSocket carries them: `{"id","event","data"[,"cursor"]}`.
+//! How the events of a stream are written: as frames of a WebSocket, `{"id","event","data"[,"cursor"]}`,
+//! and as server-sent events.
 //!
-//! Written by hand around the request's id, which is kept as the JSON it arrived as: frames are
-//! the hot path, and most of a frame is the same each time.
-
-use std::fmt::Write as _;
+//! A frame is a [`TurnEvent`] with the request's id before it, which is kept as the JSON it arrived as.
 
 use clawnode_proto::{
-    CallId, Digest, ErrorBody, ErrorCode, FrameKey, Timestamp, TurnId,
-    llm::Usage,
-    session::TurnOutcome,
-    tool::Risk,
-    turn::{TurnBody, TurnEvent},
+    ErrorBody, ErrorCode, FrameKey, TurnId,
+    turn::{EventData, StreamEnd, TurnBody, TurnEvent},
     view::AcceptedView,
 };
-use serde::Serialize;
 use serde_json::Value;
 
 use super::error::json;
@@ -25,62 +19,56 @@ const ID_BYTES: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestId(Box<str>);
 
-#[derive(Serialize)]
-struct Notice<'a> {
-    name: &'a str,
-    message: &'a str,
+/// How a stream writes its events.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wording<'a> {
+    /// As frames, in answer to this request.
+    Frames(&'a RequestId),
+    /// As server-sent events.
+    Events,
 }
 
-#[derive(Serialize)]
-struct ToolUse<'a> {
-    id: &'a CallId,
-    name: &'a str,
-    arguments: &'a str,
+// === impl Wording ===
+
+impl Wording<'_> {
+    pub(super) fn event(self, event: &TurnEvent) -> String {
+        match self {
+            Self::Frames(id) => id.event(event),
+            Self::Events => server_sent(event),
+        }
+    }
+
+    pub(super) fn accepted(self, accepted: AcceptedView) -> String {
+        let cursor = match self {
+            Self::Frames(_) => None,
+            Self::Events => Some(accepted.cursor),
+        };
+        self.event(&TurnEvent { body: TurnBody::Accepted(accepted), cursor })
+    }
+
+    /// The end of a stream that did not see its turn's end.
+    pub(super) fn done_early(self, turn: Option<TurnId>) -> String {
+        self.event(&TurnBody::Done(StreamEnd { turn, outcome: None }).into())
+    }
+
+    /// What a client does whose node lost sight of the turn.
+    pub(super) const fn again(self) -> &'static str {
+        match self {
+            Self::Frames(_) => "follow it with `sessions.resume` from the last cursor",
+            Self::Events => "connect again with `Last-Event-ID`",
+        }
+    }
 }
 
-#[derive(Serialize)]
-struct ToolResult<'a> {
-    id: &'a CallId,
-    name: &'a str,
-    content: &'a str,
-    is_error: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct Request<'a> {
-    id: &'a CallId,
-    name: &'a str,
-    arguments: &'a str,
-    action: &'a Digest,
-    risk: Risk,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    expires: Timestamp,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    truncated: bool,
-    chars: u64,
-}
-
-#[derive(Serialize)]
-struct Reset<'a> {
-    text: &'a str,
-}
-
-#[derive(Serialize)]
-struct Lagged {
-    message: &'static str,
-}
-
-/// `done`; both absent when the request was refused before there was a turn, the outcome absent
-/// when this node lost sight of it.
-#[derive(Serialize)]
-struct Done<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    turn: Option<TurnId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<&'a TurnOutcome>,
+/// `data` is JSON and a cursor has no space, so neither has a line break.
+fn server_sent(event: &TurnEvent) -> String {
+    // What is told at the end without being the end has no place of its own: whoever is cut off in
+    // it is told the end again.
+    let ends = matches!(event.body, TurnBody::Done(_));
+    let cursor = event.cursor.filter(|cursor| ends || cursor.index != FrameKey::DONE);
+    let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+    let (name, data) = (event.body.name(), json(&EventData(&event.body)));
+    format!("event: {name}\n{id}data: {data}\n\n")
 }
 
 // === impl RequestId ===
@@ -118,95 +106,23 @@ impl RequestId {
         format!(r#"{{"id":{},"result":{result}}}"#, self.0)
     }
 
-    pub(super) fn accepted(&self, accepted: &AcceptedView) -> String {
-        self.frame("accepted", &json(accepted), None)
-    }
-
-    pub(super) fn error(&self, error: &ErrorBody) -> String {
-        self.frame("error", &json(error), None)
-    }
-
-    /// The end of a stream that did not see its turn's end.
-    pub(super) fn done_early(&self, turn: Option<TurnId>) -> String {
-        self.frame("done", &done_early(turn), None)
-    }
-
-    pub(super) fn lagged(&self, cursor: Option<FrameKey>) -> String {
-        self.frame("lagged", &lagged(), cursor)
-    }
-
     /// The frame of one event.
     pub(super) fn event(&self, event: &TurnEvent) -> String {
-        let (name, data) = said(event);
-        self.frame(name, &data, Some(event.cursor))
+        let event = json(event);
+        // An object: what is left of it goes on after the id.
+        let fields = event.strip_prefix('{').unwrap_or("}");
+        format!(r#"{{"id":{},{fields}"#, self.0)
     }
 
-    fn frame(&self, event: &str, data: &str, cursor: Option<FrameKey>) -> String {
-        let mut out = String::with_capacity(self.0.len() + data.len() + 160);
-        out.push_str(r#"{"id":"#);
-        out.push_str(&self.0);
-        out.push_str(r#","event":""#);
-        out.push_str(event);
-        out.push_str(r#"","data":"#);
-        out.push_str(data);
-        if let Some(cursor) = cursor {
-            // A cursor's text needs no escaping, and writing to a `String` cannot fail.
-            if write!(out, r#","cursor":"{cursor}""#).is_err() {
-                tracing::error!("a cursor could not be written");
-            }
-        }
-        out.push('}');
-        out
+    /// The frame of an error that has no place in a turn.
+    pub(super) fn error(&self, error: &ErrorBody) -> String {
+        self.event(&TurnBody::Error(error.clone()).into())
     }
-}
 
-/// An event's name, and its data as JSON.
-pub(super) fn said(event: &TurnEvent) -> (&'static str, String) {
-    match &event.body {
-        TurnBody::Text(text) => ("text", json(text)),
-        TurnBody::Usage(usage) => ("usage", json::<Usage>(usage)),
-        TurnBody::Notice { name, message } => ("notice", json(&Notice { name, message })),
-        TurnBody::ToolUse { id, name, arguments } => {
-            ("tool_use", json(&ToolUse { id, name, arguments }))
-        }
-        TurnBody::ToolResult { id, name, content, failure } => {
-            let is_error = failure.is_some();
-            let failure = failure.as_deref();
-            ("tool_result", json(&ToolResult { id, name, content, is_error, failure }))
-        }
-        TurnBody::ApprovalRequest(it) => {
-            let request = Request {
-                id: &it.id,
-                name: &it.name,
-                arguments: &it.arguments,
-                action: &it.action,
-                risk: it.risk,
-                reason: it.reason.as_deref(),
-                expires: it.expires,
-                truncated: it.truncated,
-                chars: it.chars,
-            };
-            ("approval_request", json(&request))
-        }
-        TurnBody::Reset { text } => ("reset", json(&Reset { text })),
-        TurnBody::Lagged => ("lagged", lagged()),
-        TurnBody::Error(error) => ("error", json(error)),
-        TurnBody::Done(outcome) => {
-            let turn = Some(event.cursor.turn);
-            ("done", json(&Done { turn, outcome: Some(outcome) }))
-        }
+    /// The end of a stream that was refused before there was a turn.
+    pub(super) fn done_refused(&self) -> String {
+        self.event(&TurnBody::Done(StreamEnd::default()).into())
     }
-}
-
-/// The data of a `done` that is not the turn's end.
-pub(super) fn done_early(turn: Option<TurnId>) -> String {
-    json(&Done { turn, outcome: None })
-}
-
-fn lagged() -> String {
-    let message = "frames were left out because this connection reads too slowly; what follows \
-                   continues from `cursor`";
-    json(&Lagged { message })
 }
 
 /// Bytes of texts that are joined (32 KiB): a frame that is larger than what may wait for a slow client
@@ -218,7 +134,7 @@ const JOINED_MOST: usize = 32 << 10;
 pub(super) fn coalesce(events: Vec<TurnEvent>) -> Vec<TurnEvent> {
     let mut joined: Vec<TurnEvent> = Vec::with_capacity(events.len());
     for event in events {
-        let of = |one: &TurnEvent| (one.cursor.call, one.cursor.attempt);
+        let of = |one: &TurnEvent| one.cursor.map(|cursor| (cursor.call, cursor.attempt));
         if let TurnBody::Text(more) = &event.body
             && let Some(last) = joined.last_mut()
             && of(last) == of(&event)
@@ -236,7 +152,13 @@ pub(super) fn coalesce(events: Vec<TurnEvent>) -> Vec<TurnEvent> {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Attempt, CallId, llm::StopReason};
+    use clawnode_proto::{
+        Attempt, CallId, FrameKey,
+        frame::Notice,
+        llm::{StopReason, Usage},
+        session::TurnOutcome,
+        turn::ReplyReset,
+    };
     use serde_json::json;
 
     use super::*;
@@ -244,7 +166,7 @@ mod tests {
     fn event(index: u32, body: TurnBody) -> TurnEvent {
         let turn = TurnId::from_u128(1);
         let cursor = FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index };
-        TurnEvent { cursor, body }
+        TurnEvent::at(cursor, body)
     }
 
     #[test]
@@ -260,7 +182,7 @@ mod tests {
             })
             .collect();
         assert_eq!(sizes, [3, 3, 1]);
-        let at: Vec<u32> = joined.iter().map(|one| one.cursor.index).collect();
+        let at: Vec<u32> = joined.iter().map(|one| one.cursor.unwrap().index).collect();
         assert_eq!(at, [2, 5, 6], "a client goes on from the last piece that it has");
     }
 
@@ -272,12 +194,13 @@ mod tests {
         let bodies = [
             (TurnBody::Text(nasty.to_owned()), json!(nasty)),
             (
-                TurnBody::Notice { name: "n".to_owned(), message: nasty.to_owned() },
+                TurnBody::Notice(Notice { name: "n".to_owned(), message: nasty.to_owned() }),
                 json!({"name": "n", "message": nasty}),
             ),
-            (TurnBody::Reset { text: nasty.to_owned() }, json!({"text": nasty})),
+            (TurnBody::Reset(ReplyReset { text: nasty.to_owned() }), json!({"text": nasty})),
             (
-                TurnBody::Done(completed),
+                TurnEvent::done(event(7, TurnBody::Text(String::new())).cursor.unwrap(), completed)
+                    .body,
                 json!({
                     "turn": TurnId::from_u128(1).to_string(),
                     "outcome": {"type": "completed", "stop": {"type": "end_turn"}},
@@ -289,7 +212,9 @@ mod tests {
             let frame: Value = serde_json::from_str(&id.event(&event)).unwrap();
             assert_eq!(frame["id"], "a\"b");
             assert_eq!(frame["data"], data);
-            assert_eq!(frame["cursor"], event.cursor.to_string());
+            assert_eq!(frame["cursor"], event.cursor.unwrap().to_string());
+            // A client reads the frame as the event that it is.
+            assert_eq!(serde_json::from_value::<TurnEvent>(frame).unwrap(), event);
         }
     }
 
@@ -313,8 +238,9 @@ mod tests {
         assert_eq!(joined.len(), 3);
         assert_eq!(joined[0], event(1, text("ab")));
         assert_eq!(joined[2], event(3, text("c")));
-        let other = FrameKey { attempt: Attempt(2), ..event(0, text("")).cursor };
-        let events = vec![event(0, text("a")), TurnEvent { cursor: other, body: text("b") }];
+        let first = event(0, text("a"));
+        let other = FrameKey { attempt: Attempt(2), ..first.cursor.unwrap() };
+        let events = vec![first, TurnEvent::at(other, text("b"))];
         assert_eq!(coalesce(events.clone()), events);
     }
 }

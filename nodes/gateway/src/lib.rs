@@ -6,7 +6,7 @@
 //! A request's way: [`serve()`] accepts and limits connections; `guard` asks who it is for
 //! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `events` or
 //! `openai` read it, all by way of the one method table (`rpc`), and `params` judges what is asked for;
-//! `turn` and `outbox` carry a turn's events to a socket that may be slow; `error` is the one map from
+//! `turn` and `outbox` carry a turn's events to a client that may be slow; `error` is the one map from
 //! condition to code.
 //!
 //! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.

@@ -14,16 +14,16 @@ use clawnode_proto::{
     api::{CONVERSATION, ChatSend, Method, SessionMessage},
     llm::Usage,
     session::TurnOutcome,
-    turn::TurnBody,
+    turn::{StreamEnd, TurnBody},
     view::ReplyView,
 };
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
 use super::{
-    backend::Following,
+    backend::{Following, SessionRef},
     error::{Dialect, ended, json},
-    events,
+    events::{self, Streamed},
     guard::Trace,
     params::{idempotency_header, invalid, read},
     rest,
@@ -55,9 +55,10 @@ pub(super) async fn send(
         }
         let stream = message.stream;
         let request = rpc::send(to(&session, message)?, &*gateway.backend, trace)?;
-        Ok((gateway.backend.send(request).await?, stream))
+        let session = SessionRef::from(request.session.clone());
+        Ok((gateway.backend.send(request).await?, session, stream))
     };
-    let (following, stream) = match begun.await {
+    let (following, session, stream) = match begun.await {
         Ok(begun) => begun,
         Err(error) => return Dialect::Rest.respond(&error),
     };
@@ -65,17 +66,7 @@ pub(super) async fn send(
     if !stream {
         return whole(&gateway, following, sent).await;
     }
-    let counting = Arc::clone(&gateway);
-    let mut first = true;
-    let counted = following.events.inspect(move |event| {
-        if first && matches!(event.body, TurnBody::Text(_)) {
-            first = false;
-            counting.metrics.first_text(sent.elapsed());
-        }
-        count(&counting, &event.body, sent);
-    });
-    let following = Following { events: counted.boxed(), ..following };
-    events::respond(gateway, following)
+    events::respond(gateway, Streamed { session, following, after: None, sent: Some(sent) })
 }
 
 /// The message as `chat.send` takes it: a session's key says all about where it goes.
@@ -112,25 +103,28 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
         count(gateway, &event.body, sent);
         match event.body {
             TurnBody::Text(more) => text.push_str(&more),
-            TurnBody::Reset { text: again } => text = again,
+            TurnBody::Reset(reset) => text = reset.text,
             TurnBody::Usage(more) => usage = usage.plus(more),
             TurnBody::Error(error) => failure = Some(error),
-            TurnBody::Done(TurnOutcome::Cancelled) => {
+            TurnBody::Done(StreamEnd { outcome: None, .. }) => break,
+            TurnBody::Done(StreamEnd { outcome: Some(TurnOutcome::Cancelled), .. }) => {
                 failure = Some(ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled"));
                 break;
             }
-            TurnBody::Done(outcome) => {
+            TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => {
                 if let Some(error) = failure.take().or_else(|| outcome.error()) {
                     return ended(&error, &accepted);
                 }
                 let (session, turn) = (accepted.session, accepted.turn);
                 return rest::json(json(&ReplyView { session, turn, text, usage, outcome }));
             }
-            TurnBody::Notice { .. }
-            | TurnBody::ToolUse { .. }
+            TurnBody::Accepted(_)
+            | TurnBody::Notice(_)
+            | TurnBody::ToolUse(_)
             | TurnBody::ApprovalRequest(_)
-            | TurnBody::ToolResult { .. }
-            | TurnBody::Lagged => {}
+            | TurnBody::ToolResult(_)
+            | TurnBody::Lagged(_)
+            | TurnBody::Unknown { .. } => {}
         }
     }
     let lost = || {

@@ -23,9 +23,10 @@ mod tests {
         api::{Method, SessionMessage},
         execute::{ExecuteParams, ExecutionView},
         policy::Approval,
+        turn::TurnEvent,
         view::ReplyView,
     };
-    use schemars::{SchemaGenerator, generate::SchemaSettings};
+    use schemars::{JsonSchema as _, SchemaGenerator, generate::SchemaSettings};
     use serde_json::{Map, Value, json};
 
     use super::DOCUMENT;
@@ -45,6 +46,8 @@ mod tests {
 
     const JSON: &str = "application/json";
     const EVENTS: &str = "text/event-stream";
+    /// The name of the schema of one server-sent event of a turn.
+    const EVENT: &str = "StreamedEvent";
 
     fn any() -> Value {
         json!({ "type": ANY_OBJECT })
@@ -56,6 +59,24 @@ mod tests {
 
     fn of<T: schemars::JsonSchema>(takes: &mut SchemaGenerator) -> Value {
         takes.subschema_for::<T>().to_value()
+    }
+
+    /// One server-sent event: that of a WebSocket, with its data as text and its cursor as `id`.
+    fn told(answers: &mut SchemaGenerator) -> Value {
+        let mut event = TurnEvent::json_schema(answers).to_value();
+        for one in event["oneOf"].as_array_mut().unwrap() {
+            let data = one["properties"]["data"].take();
+            one["properties"]["data"] = json!({
+                "type": "string",
+                "contentMediaType": JSON,
+                "contentSchema": data,
+            });
+        }
+        event["description"] = "One server-sent event of a turn; `data` is JSON.".into();
+        let cursor = event["properties"]["cursor"].take();
+        event["properties"] = json!({ "id": cursor });
+        answers.definitions_mut().insert(EVENT.to_owned(), event);
+        json!({ "$ref": format!("#/components/schemas/{EVENT}") })
     }
 
     #[expect(clippy::too_many_lines, reason = "one flat match over the routes")]
@@ -98,12 +119,12 @@ mod tests {
             (Verb::Post, "/v1/sessions/{session}/messages") => answered(
                 "Sends a message to a session; answers when its turn has ended, or streams it.",
                 of::<SessionMessage>(takes),
-                vec![(200, JSON, of::<ReplyView>(answers)), (200, EVENTS, any())],
+                vec![(200, JSON, of::<ReplyView>(answers)), (200, EVENTS, told(answers))],
             ),
             (Verb::Get, "/v1/sessions/{session}/events") => answered(
                 "Streams a turn; goes on after `Last-Event-ID`. 204 after its end.",
                 any(),
-                vec![(200, EVENTS, any()), (204, "", Value::Null)],
+                vec![(200, EVENTS, told(answers)), (204, "", Value::Null)],
             ),
             (Verb::Post, "/v1/approvals/{call}") => answered(
                 "Has a call that waits for a person done, once, or not done.",

@@ -41,9 +41,9 @@ pub struct GatewayOptions {
     pub unauthenticated: NonZeroUsize,
     /// Turns followed at once on one WebSocket (64), and other requests under way on it (64).
     pub requests_per_socket: NonZeroUsize,
-    /// Frames that wait for one slow WebSocket (1,024) before its streams are told `lagged`.
+    /// Frames that wait for one slow WebSocket or stream of events (1,024) before it is told `lagged`.
     pub queue_frames: NonZeroUsize,
-    /// Bytes that wait for one slow WebSocket (4 MiB); what comes first counts.
+    /// Bytes that wait for it (4 MiB); what comes first counts.
     pub queue_bytes: NonZeroUsize,
     /// How long a connection may take over TLS and request headers, and a WebSocket over its first
     /// message if that is the token (10 s).

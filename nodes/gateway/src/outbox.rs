@@ -1,4 +1,8 @@
-//! What waits to be written to one WebSocket: bounded, and never waited for by a turn.
+//! What waits to be written to one client, a WebSocket or a stream of server-sent events: bounded, and
+//! never waited for by a turn.
+//!
+//! The bounds (`gateway.max_unread`, and a number of frames) hold for what waits here. As much may be
+//! on its way to the client's socket, because its writer takes all that waits at once.
 
 use std::{
     num::NonZeroUsize,
@@ -8,7 +12,7 @@ use std::{
 use axum::extract::ws::{CloseFrame, Message};
 use tokio::sync::Notify;
 
-/// The queue between the streams of a socket and its one writer.
+/// The queue between the streams of a client and its one writer.
 #[derive(Debug)]
 pub(super) struct Outbox {
     state: Mutex<State>,
@@ -48,7 +52,7 @@ pub(super) enum Refused {
     Closed,
 }
 
-/// The socket is closed or closing.
+/// The client's connection is closed or closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closed;
 

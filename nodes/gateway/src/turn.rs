@@ -1,16 +1,22 @@
-//! Carries a turn's events to a socket that may be slow (GATE-2, GATE-3).
+//! Carries a turn's events to a client that may be slow (GATE-2, GATE-3): the one protocol for that, on
+//! `/ws` and in server-sent events.
+//!
+//! What waits for a client is bounded ([`Outbox`]). When an event does not fit, the stream lets go of
+//! the turn, waits until the client has read what there was, tells it `lagged`, and follows the turn
+//! again from the last cursor: what was missed comes from the owner's frames, or as a `reset` from
+//! the journal. So nothing waits for the client but its own outbox.
 
 use std::time::Instant;
 
 use clawnode_proto::{
     ErrorBody, ErrorCode, FrameKey,
-    turn::{TurnBody, TurnEvent},
+    turn::{Lagged, StreamEnd, TurnBody, TurnEvent},
 };
 use futures_util::{StreamExt as _, stream::BoxStream};
 
 use super::{
     backend::{Following, SessionRef},
-    frame::{RequestId, coalesce},
+    frame::{Wording, coalesce},
     outbox::{Closed, Outbox, Refused},
     serve::Gateway,
 };
@@ -21,9 +27,9 @@ const READY: usize = 16;
 
 /// Why a stream ends before its turn does.
 enum Stop {
-    /// The socket is gone.
+    /// The client is gone.
     Closed,
-    /// No room: let go, wait for the reader, begin again from the cursor.
+    /// No room: let go, wait for the client, begin again from the cursor.
     Lagged,
     /// The node lost sight of the turn.
     Lost,
@@ -32,10 +38,7 @@ enum Stop {
 /// Whether an event waits for room. Each makes good what was left out or follows what does: left out
 /// itself, it would be told anew and left out again for ever where the text before it takes all room.
 const fn must_be_told(body: &TurnBody) -> bool {
-    matches!(
-        body,
-        TurnBody::Reset { .. } | TurnBody::Usage(_) | TurnBody::Error(_) | TurnBody::Done(_)
-    )
+    matches!(body, TurnBody::Reset(_) | TurnBody::Usage(_) | TurnBody::Error(_) | TurnBody::Done(_))
 }
 
 /// The node lost sight of a turn.
@@ -48,26 +51,29 @@ pub(super) fn lost() -> ErrorBody {
 pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
     match body {
         TurnBody::Usage(usage) => gateway.metrics.usage(usage),
-        TurnBody::Done(outcome) => {
+        TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => {
             gateway.metrics.turn(outcome, sent.elapsed());
             tracing::debug!(took = ?sent.elapsed(), outcome = outcome.name(), "turn done");
         }
-        TurnBody::Text(_)
-        | TurnBody::Notice { .. }
-        | TurnBody::ToolUse { .. }
+        TurnBody::Done(_)
+        | TurnBody::Accepted(_)
+        | TurnBody::Text(_)
+        | TurnBody::Notice(_)
+        | TurnBody::ToolUse(_)
         | TurnBody::ApprovalRequest(_)
-        | TurnBody::ToolResult { .. }
-        | TurnBody::Reset { .. }
-        | TurnBody::Lagged
-        | TurnBody::Error(_) => {}
+        | TurnBody::ToolResult(_)
+        | TurnBody::Reset(_)
+        | TurnBody::Lagged(_)
+        | TurnBody::Error(_)
+        | TurnBody::Unknown { .. } => {}
     }
 }
 
-/// One stream on one socket.
+/// One stream to one client.
 pub(super) struct Stream<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) out: &'a Outbox,
-    pub(super) id: &'a RequestId,
+    pub(super) wording: Wording<'a>,
     pub(super) session: SessionRef,
     /// The last cursor that the client has, or will have.
     pub(super) seen: Option<FrameKey>,
@@ -80,10 +86,10 @@ pub(super) struct Stream<'a> {
 // === impl Stream ===
 
 impl Stream<'_> {
-    /// Follows the turn to its end, or the socket's.
+    /// Follows the turn to its end, or the connection's.
     pub(super) async fn run(mut self, following: Following) -> Result<(), Closed> {
-        self.out.push_wait(self.id.accepted(&following.accepted)).await?;
         let turn = following.accepted.turn;
+        self.out.push_wait(self.wording.accepted(following.accepted)).await?;
         let mut events = following.events;
         loop {
             match self.pump(events).await {
@@ -94,14 +100,15 @@ impl Stream<'_> {
                         ErrorCode::Unavailable,
                         "this node lost track of the turn, which continues",
                     )
-                    .hint("follow it with `sessions.resume` from the last cursor");
+                    .hint(self.wording.again());
                     return self.fail(&error, turn).await;
                 }
                 Err(Stop::Lagged) => {}
             }
             self.gateway.metrics.lagged();
             self.out.emptied().await?;
-            self.out.push_wait(self.id.lagged(self.seen)).await?;
+            let lagged = TurnEvent { body: TurnBody::Lagged(Lagged::default()), cursor: self.seen };
+            self.out.push_wait(self.wording.event(&lagged)).await?;
             let again = self.gateway.backend.follow(&self.session, Some(turn), self.seen).await;
             match again {
                 Ok(following) => events = following.events,
@@ -119,7 +126,7 @@ impl Stream<'_> {
                 () = self.out.closed() => return Err(Stop::Closed),
             };
             for event in coalesce(chunk) {
-                let frame = self.id.event(&event);
+                let frame = self.wording.event(&event);
                 if must_be_told(&event.body) {
                     self.out.push_wait(frame).await.map_err(|Closed| Stop::Closed)?;
                 } else {
@@ -129,7 +136,7 @@ impl Stream<'_> {
                         Err(Refused::Closed) => return Err(Stop::Closed),
                     }
                 }
-                self.seen = Some(event.cursor);
+                self.seen = event.cursor.or(self.seen);
                 self.count(&event.body);
                 if matches!(event.body, TurnBody::Done(_)) {
                     return Ok(());
@@ -140,8 +147,8 @@ impl Stream<'_> {
 
     async fn fail(&self, error: &ErrorBody, turn: clawnode_proto::TurnId) -> Result<(), Closed> {
         self.gateway.metrics.refusal(error.code);
-        self.out.push_wait(self.id.error(error)).await?;
-        self.out.push_wait(self.id.done_early(Some(turn))).await
+        self.out.push_wait(self.wording.event(&TurnBody::Error(error.clone()).into())).await?;
+        self.out.push_wait(self.wording.done_early(Some(turn))).await
     }
 
     fn count(&mut self, body: &TurnBody) {

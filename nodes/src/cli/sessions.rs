@@ -203,14 +203,16 @@ async fn follow_on(
     };
     loop {
         let step = match socket.next().await {
-            Ok(Incoming::Frame { id: of, event, cursor, data }) if of == request => {
-                if cursor.is_some() {
+            Ok(Incoming::Frame { id: of, event, data }) if of == request => {
+                if event.cursor.is_some() {
                     link.found();
                 }
                 if out.json {
-                    out.json_line(&json!({ "turn": id, "event": event.name(), "data": data }))?;
+                    out.json_line(
+                        &json!({ "turn": id, "event": event.body.name(), "data": data }),
+                    )?;
                 }
-                turn.take(event, cursor)
+                turn.take(event)
             }
             Ok(Incoming::Answer { result: Err(error), .. }) => return Err(error.into()),
             Ok(_) => Step::Wait,
@@ -240,8 +242,8 @@ async fn follow_on(
             }
             Step::Wait
             | Step::Tell(_)
-            | Step::Use { .. }
-            | Step::Used { .. }
+            | Step::Use(_)
+            | Step::Used(_)
             | Step::Usage(_)
             | Step::Ask(_)
             | Step::Show(_)

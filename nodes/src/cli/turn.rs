@@ -4,13 +4,13 @@
 use clawnode_proto::{
     CallId, ErrorBody, ErrorCode, FrameKey, TurnId,
     api::{ChatSend, Method, SessionsResume},
+    frame::{ApprovalRequest, ToolFinished, ToolStarted},
     llm::Usage,
     session::TurnOutcome,
+    turn::{ReplyReset, TurnBody, TurnEvent},
     view::AcceptedView,
 };
 use serde_json::Value;
-
-use crate::client::{ApprovalRequest, Event};
 
 /// Characters of a tool's result that a terminal is shown.
 const LINE_CHARS: usize = 160;
@@ -61,9 +61,9 @@ pub(super) enum Step {
     /// Ask the person about a tool call.
     Ask(ApprovalRequest),
     /// The model asks for a tool call; whether it runs is not decided by that.
-    Use { id: Option<CallId>, name: String, arguments: String },
+    Use(ToolStarted),
     /// A tool call has ended.
-    Used { id: Option<CallId>, name: String, content: String, failure: Option<String> },
+    Used(ToolFinished),
     /// What a call of the model used.
     Usage(Usage),
     /// Nothing.
@@ -121,51 +121,55 @@ impl Turn {
     }
 
     /// Takes a frame in. What was seen before, from this gateway or another, is not seen again.
-    pub(super) fn take(&mut self, event: Event, cursor: Option<FrameKey>) -> Step {
-        match event {
-            Event::Accepted(view) => {
+    pub(super) fn take(&mut self, event: TurnEvent) -> Step {
+        let TurnEvent { body, cursor } = event;
+        match body {
+            TurnBody::Accepted(view) => {
                 self.accepted.get_or_insert(view);
                 Step::Wait
             }
-            Event::Text(more) => {
+            TurnBody::Text(more) => {
                 if cursor.is_some_and(|cursor| !self.advance(cursor)) {
                     return Step::Wait;
                 }
                 self.reply.text.push_str(&more);
                 self.reply.show()
             }
-            Event::Reset(text) => {
+            TurnBody::Reset(ReplyReset { text }) => {
                 if let Some(cursor) = cursor {
                     self.go_to(cursor);
                 }
                 self.reply.text = text;
                 self.reply.show()
             }
-            event => {
+            body => {
                 if let Some(cursor) = cursor {
                     self.advance(cursor);
                 }
-                self.tell(event)
+                self.tell(body)
             }
         }
     }
 
-    fn tell(&mut self, event: Event) -> Step {
-        match event {
-            Event::Notice(message) => Step::Tell(message),
-            Event::ToolUse { id, name, arguments } => Step::Use { id, name, arguments },
-            Event::ApprovalRequest(request) => Step::Ask(request),
-            Event::ToolResult { id, name, content, failure } => {
-                Step::Used { id, name, content, failure }
+    fn tell(&mut self, body: TurnBody) -> Step {
+        match body {
+            TurnBody::Notice(notice) => Step::Tell(notice.message),
+            TurnBody::ToolUse(started) => Step::Use(started),
+            TurnBody::ApprovalRequest(request) => Step::Ask(request),
+            TurnBody::ToolResult(finished) => Step::Used(finished),
+            TurnBody::Usage(usage) => Step::Usage(usage),
+            TurnBody::Lagged(_) => {
+                Step::Tell("some of the reply was left out for a moment".to_owned())
             }
-            Event::Usage(usage) => Step::Usage(usage),
-            Event::Lagged => Step::Tell("some of the reply was left out for a moment".to_owned()),
-            Event::Error(error) => {
+            TurnBody::Error(error) => {
                 self.error = Some(error);
                 Step::Wait
             }
-            Event::Done(outcome) => self.done(outcome),
-            Event::Accepted(_) | Event::Text(_) | Event::Reset(_) | Event::Unknown(_) => Step::Wait,
+            TurnBody::Done(end) => self.done(end.outcome),
+            TurnBody::Accepted(_)
+            | TurnBody::Text(_)
+            | TurnBody::Reset(_)
+            | TurnBody::Unknown { .. } => Step::Wait,
         }
     }
 
@@ -259,6 +263,7 @@ mod tests {
         Attempt,
         api::SendMode,
         llm::{FailureClass, ModelFailure, StopReason},
+        turn::StreamEnd,
     };
     use proptest::prelude::*;
 
@@ -284,12 +289,25 @@ mod tests {
         FrameKey { turn, call, attempt: Attempt(1), index }
     }
 
-    fn accepted() -> Event {
-        Event::Accepted(AcceptedView {
+    fn accepted() -> TurnEvent {
+        let accepted = AcceptedView {
             session: "default:cli:local:ada".to_owned(),
             turn: TurnId::from_u128(1),
             cursor: cursor(0),
-        })
+        };
+        TurnBody::Accepted(accepted).into()
+    }
+
+    fn text(text: &str, cursor: FrameKey) -> TurnEvent {
+        TurnEvent::at(cursor, TurnBody::Text(text.to_owned()))
+    }
+
+    fn reset(text: &str, cursor: FrameKey) -> TurnEvent {
+        TurnEvent::at(cursor, TurnBody::Reset(ReplyReset { text: text.to_owned() }))
+    }
+
+    fn done(outcome: Option<TurnOutcome>) -> TurnEvent {
+        TurnBody::Done(StreamEnd { turn: None, outcome }).into()
     }
 
     #[test]
@@ -298,9 +316,9 @@ mod tests {
         let first = turn.request().unwrap();
         assert_eq!(first.0, Method::ChatSend);
         assert_eq!(turn.request().unwrap(), first, "with the same key");
-        assert_eq!(turn.take(accepted(), None), Step::Wait);
-        assert_eq!(turn.take(Event::Text("a".to_owned()), Some(cursor(3))), Step::Show("a".into()));
-        assert_eq!(turn.take(Event::Done(None), None), Step::Again);
+        assert_eq!(turn.take(accepted()), Step::Wait);
+        assert_eq!(turn.take(text("a", cursor(3))), Step::Show("a".into()));
+        assert_eq!(turn.take(done(None)), Step::Again);
         let (method, params) = turn.request().unwrap();
         assert_eq!(method, Method::SessionsResume);
         assert_eq!(params["cursor"], cursor(3).to_string());
@@ -331,26 +349,25 @@ mod tests {
         for (error, outcome, step) in cases {
             let mut turn = turn();
             if let Some(error) = error {
-                assert_eq!(turn.take(Event::Error(error), None), Step::Wait);
+                assert_eq!(turn.take(TurnBody::Error(error).into()), Step::Wait);
             }
-            assert_eq!(turn.take(Event::Done(outcome), None), step);
+            assert_eq!(turn.take(done(outcome)), step);
         }
     }
 
     #[test]
     fn a_reply_that_says_the_same_again_is_not_printed_again() {
         let mut turn = turn();
-        let text = |text: &str| Event::Text(text.to_owned());
-        assert_eq!(turn.take(text("Hello"), Some(cursor(0))), Step::Show("Hello".into()));
-        assert_eq!(turn.take(text("Hello"), Some(cursor(0))), Step::Wait, "a repeat");
-        assert_eq!(turn.take(Event::Reset(String::new()), Some(cursor(0))), Step::Wait);
+        assert_eq!(turn.take(text("Hello", cursor(0))), Step::Show("Hello".into()));
+        assert_eq!(turn.take(text("Hello", cursor(0))), Step::Wait, "a repeat");
+        assert_eq!(turn.take(reset("", cursor(0))), Step::Wait);
         let again = |index| FrameKey { attempt: Attempt(2), ..cursor(index) };
-        assert_eq!(turn.take(text("Hel"), Some(again(0))), Step::Wait);
-        assert_eq!(turn.take(text("lo, w"), Some(again(1))), Step::Show(", w".into()));
-        assert_eq!(turn.take(text("late"), Some(cursor(9))), Step::Wait, "of the attempt before");
-        assert_eq!(turn.take(Event::Reset("Hey".into()), Some(again(1))), Step::Anew("Hey".into()));
+        assert_eq!(turn.take(text("Hel", again(0))), Step::Wait);
+        assert_eq!(turn.take(text("lo, w", again(1))), Step::Show(", w".into()));
+        assert_eq!(turn.take(text("late", cursor(9))), Step::Wait, "of the attempt before");
+        assert_eq!(turn.take(reset("Hey", again(1))), Step::Anew("Hey".into()));
         assert_eq!(turn.rest(), Step::Wait);
-        assert_eq!(turn.take(Event::Reset("He".into()), Some(again(2))), Step::Wait);
+        assert_eq!(turn.take(reset("He", again(2))), Step::Wait);
         assert_eq!(turn.rest(), Step::Anew("He".into()), "it ended before it got as far");
         assert_eq!(turn.text(), "He");
     }
@@ -417,11 +434,11 @@ mod tests {
                 let mut next = at.saturating_sub(back);
                 let mut left = most;
                 if resets && next > 0 && left > 0 {
-                    let text = {
+                    let so_far = {
                         let told = pieces.get(next).map_or(whole.len(), |it| it.before);
-                        whole.get(..told).unwrap().to_owned()
+                        whole.get(..told).unwrap()
                     };
-                    let step = turn.take(Event::Reset(text), Some(pieces[next - 1].key));
+                    let step = turn.take(reset(so_far, pieces[next - 1].key));
                     prop_assert!(!matches!(step, Step::Anew(_)), "nothing has changed");
                     screen.see(step);
                     left -= 1;
@@ -434,8 +451,8 @@ mod tests {
                     let same = pieces[next..].iter().take(many);
                     let many = same.take_while(|piece| piece.key.call == call).count();
                     let some = &pieces[next..next + many];
-                    let text: String = some.iter().map(|piece| piece.text.as_str()).collect();
-                    let step = turn.take(Event::Text(text), some.last().map(|piece| piece.key));
+                    let said: String = some.iter().map(|piece| piece.text.as_str()).collect();
+                    let step = turn.take(text(&said, some.last().unwrap().key));
                     if let Step::Show(more) = &step {
                         shown.push_str(more);
                     }

@@ -9,4 +9,4 @@ mod socket;
 pub use error::ClientError;
 pub use gateways::Gateways;
 pub use rpc::{Client, Target};
-pub use socket::{ApprovalRequest, Event, Incoming, Socket};
+pub use socket::{Incoming, Socket};

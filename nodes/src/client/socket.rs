@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_proto::{
-    CallId, Digest, ErrorBody, FrameKey, Timestamp, api::Method, limits, llm::Usage,
-    session::TurnOutcome, tool::Risk, view::AcceptedView,
-};
+use clawnode_proto::{ErrorBody, api::Method, limits, turn::TurnEvent};
 use futures_util::{SinkExt, StreamExt};
 use reqwest::{StatusCode, Upgraded, header};
 use serde::Deserialize;
@@ -48,9 +45,7 @@ pub enum Incoming {
         /// Of which request.
         id: u64,
         /// What it says.
-        event: Event,
-        /// Where to resume after it, if the gateway says.
-        cursor: Option<FrameKey>,
+        event: TurnEvent,
         /// Its data as it came, for output as JSON.
         data: Value,
     },
@@ -63,88 +58,9 @@ pub enum Incoming {
     },
 }
 
-/// What a frame says.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// The message is stored.
-    Accepted(AcceptedView),
-    /// More of the reply.
-    Text(String),
-    /// What the call used.
-    Usage(Usage),
-    /// Something to know while the turn goes on.
-    Notice(String),
-    /// The model asks for a tool call.
-    ToolUse {
-        /// The call, if the gateway says.
-        id: Option<CallId>,
-        /// The tool.
-        name: String,
-        /// Its arguments.
-        arguments: String,
-    },
-    /// A tool call waits for a person.
-    ApprovalRequest(ApprovalRequest),
-    /// A tool call has ended.
-    ToolResult {
-        /// The call, if the gateway says.
-        id: Option<CallId>,
-        /// The tool.
-        name: String,
-        /// What came of it.
-        content: String,
-        /// How it failed, if it did.
-        failure: Option<String>,
-    },
-    /// The turn failed, or the request did; `done` follows.
-    Error(ErrorBody),
-    /// Forget the text so far; this is what there is instead.
-    Reset(String),
-    /// Frames were left out, because we read too slowly.
-    Lagged,
-    /// The end of the stream; absent outcome: it ended without a turn having ended.
-    Done(Option<TurnOutcome>),
-    /// From a newer gateway.
-    Unknown(String),
-}
-
-/// What a person is asked.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct ApprovalRequest {
-    /// The call.
-    pub id: CallId,
-    /// The tool.
-    pub name: String,
-    /// Its arguments; cut beyond a length.
-    pub arguments: String,
-    /// The digest of the action: what is approved.
-    pub action: Digest,
-    /// How much harm it can do.
-    pub risk: Risk,
-    /// Why a person is asked, if a rule says so.
-    #[serde(default)]
-    pub reason: Option<String>,
-    /// Until when.
-    pub expires: Timestamp,
-    /// The arguments are cut.
-    #[serde(default)]
-    pub truncated: bool,
-    /// Characters of the arguments in all; 0 from gateways that do not say.
-    #[serde(default)]
-    pub chars: u64,
-}
-
-/// Either kind of message, as it comes.
+/// An answer, as it comes.
 #[derive(Deserialize)]
-struct Raw {
-    #[serde(default)]
-    id: Value,
-    #[serde(default)]
-    event: Option<String>,
-    #[serde(default)]
-    data: Value,
-    #[serde(default)]
-    cursor: Option<FrameKey>,
+struct Answer {
     #[serde(default)]
     result: Option<Value>,
     #[serde(default)]
@@ -207,17 +123,10 @@ impl Socket {
     }
 
     fn read(&self, text: &str) -> Result<Incoming, ClientError> {
-        let malformed = |error: serde_json::Error| self.client.protocol(error.to_string());
-        let raw: Raw = serde_json::from_str(text).map_err(malformed)?;
-        let id = raw.id.as_u64().unwrap_or(0);
-        if let Some(name) = raw.event {
-            let event = Event::parse(&name, &raw.data).map_err(malformed)?;
-            return Ok(Incoming::Frame { id, event, cursor: raw.cursor, data: raw.data });
-        }
-        match (raw.error, raw.result) {
-            (Some(error), _) => Ok(Incoming::Answer { id, result: Err(error.into_body()) }),
-            (None, Some(result)) => Ok(Incoming::Answer { id, result: Ok(result) }),
-            (None, None) => Err(self.client.protocol("the message is not a frame or an answer")),
+        match Incoming::read(text) {
+            Ok(Some(incoming)) => Ok(incoming),
+            Ok(None) => Err(self.client.protocol("the message is not a frame or an answer")),
+            Err(error) => Err(self.client.protocol(error.to_string())),
         }
     }
 
@@ -226,79 +135,24 @@ impl Socket {
     }
 }
 
-impl Event {
-    /// Its name on the wire.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Accepted(_) => "accepted",
-            Self::Text(_) => "text",
-            Self::Usage(_) => "usage",
-            Self::Notice(_) => "notice",
-            Self::ToolUse { .. } => "tool_use",
-            Self::ApprovalRequest(_) => "approval_request",
-            Self::ToolResult { .. } => "tool_result",
-            Self::Error(_) => "error",
-            Self::Reset(_) => "reset",
-            Self::Lagged => "lagged",
-            Self::Done(_) => "done",
-            Self::Unknown(name) => name,
-        }
-    }
+// === impl Incoming ===
 
-    /// Reads a frame's data by its name.
-    fn parse(name: &str, data: &Value) -> Result<Self, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct Done {
-            #[serde(default)]
-            outcome: Option<TurnOutcome>,
+impl Incoming {
+    /// Reads a message; `None` if it is neither a frame nor an answer.
+    fn read(text: &str) -> Result<Option<Self>, serde_json::Error> {
+        let mut message: Value = serde_json::from_str(text)?;
+        let id = message["id"].as_u64().unwrap_or(0);
+        if message["event"].is_string() {
+            let event = TurnEvent::deserialize(&message)?;
+            return Ok(Some(Self::Frame { id, event, data: message["data"].take() }));
         }
-        #[derive(Deserialize)]
-        struct Notice {
-            message: String,
-        }
-        #[derive(Deserialize)]
-        struct ToolUse {
-            #[serde(default)]
-            id: Option<CallId>,
-            name: String,
-            arguments: String,
-        }
-        #[derive(Deserialize)]
-        struct ToolResult {
-            #[serde(default)]
-            id: Option<CallId>,
-            name: String,
-            content: String,
-            #[serde(default)]
-            failure: Option<String>,
-        }
-        #[derive(Deserialize)]
-        struct Reset {
-            #[serde(default)]
-            text: String,
-        }
-        // `done` without a turn, and `reset` to nothing, may have no data at all.
-        let or_empty = || if data.is_null() { json!({}) } else { data.clone() };
-        Ok(match name {
-            "accepted" => Self::Accepted(AcceptedView::deserialize(data)?),
-            "text" => Self::Text(String::deserialize(data)?),
-            "usage" => Self::Usage(Usage::deserialize(data)?),
-            "notice" => Self::Notice(Notice::deserialize(data)?.message),
-            "tool_use" => {
-                let ToolUse { id, name, arguments } = ToolUse::deserialize(data)?;
-                Self::ToolUse { id, name, arguments }
-            }
-            "approval_request" => Self::ApprovalRequest(ApprovalRequest::deserialize(data)?),
-            "tool_result" => {
-                let ToolResult { id, name, content, failure } = ToolResult::deserialize(data)?;
-                Self::ToolResult { id, name, content, failure }
-            }
-            "error" => Self::Error(ErrorBody::deserialize(data)?),
-            "reset" => Self::Reset(Reset::deserialize(or_empty())?.text),
-            "lagged" => Self::Lagged,
-            "done" => Self::Done(Done::deserialize(or_empty())?.outcome),
-            other => Self::Unknown(other.to_owned()),
-        })
+        let Answer { result, error } = Answer::deserialize(message)?;
+        let result = match (error, result) {
+            (Some(error), _) => Err(error.into_body()),
+            (None, Some(result)) => Ok(result),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Self::Answer { id, result }))
     }
 }
 
@@ -329,4 +183,37 @@ async fn upgrade(client: &Client) -> Result<WebSocketStream<Upgraded>, ClientErr
         .max_frame_size(Some(limits::WS_FRAME_BYTES))
         .max_message_size(Some(limits::WS_FRAME_BYTES));
     Ok(WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(config)).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::turn::TurnBody;
+
+    use super::*;
+
+    #[test]
+    fn a_frame_is_its_event_and_a_newer_one_is_kept() {
+        let text = r#"{"id":7,"event":"text","data":"hé","added":1}"#;
+        let event = TurnBody::Text("hé".to_owned()).into();
+        let frame = Incoming::Frame { id: 7, event, data: json!("hé") };
+        assert_eq!(Incoming::read(text).unwrap(), Some(frame));
+        let text = r#"{"id":7,"event":"thought","data":{"text":"hm"}}"#;
+        let data = json!({ "text": "hm" });
+        let event = TurnBody::Unknown { name: "thought".to_owned(), data: data.clone() }.into();
+        assert_eq!(Incoming::read(text).unwrap(), Some(Incoming::Frame { id: 7, event, data }));
+        Incoming::read(r#"{"id":7,"event":"usage","data":"none"}"#).unwrap_err();
+    }
+
+    #[test]
+    fn an_answer_says_what_came_of_a_request() {
+        let answered = Incoming::Answer { id: 1, result: Ok(json!("pong")) };
+        assert_eq!(Incoming::read(r#"{"id":1,"result":"pong"}"#).unwrap(), Some(answered));
+        let refused = r#"{"id":"x","error":{"code":-32601,"message":"no","data":{"code":"unknown_method","message":"no"}}}"#;
+        let Some(Incoming::Answer { id: 0, result: Err(error) }) = Incoming::read(refused).unwrap()
+        else {
+            panic!("an answer without a number is for no request");
+        };
+        assert_eq!(error.message, "no");
+        assert_eq!(Incoming::read(r#"{"id":1}"#).unwrap(), None);
+    }
 }

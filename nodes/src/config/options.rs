@@ -111,9 +111,9 @@ pub struct GatewayOptions {
     pub max_connections: u32,
     /// Bytes of one user message, at most 1 MiB.
     pub message_size: ByteSize,
-    /// Bytes that wait for one WebSocket whose client does not read (4 MiB, 64 KiB at least); then its
-    /// streams are told `lagged`, and it is shown the whole at the end. Less spends less memory on slow
-    /// clients; more rides out longer pauses.
+    /// Bytes that wait for one WebSocket or stream of events whose client does not read (4 MiB, 64 KiB at
+    /// least). Then the client is told `lagged`, and continues from its cursor once it reads again. Less
+    /// spends less memory on slow clients; more rides out longer pauses.
     pub max_unread: ByteSize,
 }
 

@@ -7,6 +7,7 @@ use clawnode_proto::{
     codec::{decode, encode},
     job::Job,
     policy::Policy,
+    turn::TurnEvent,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -41,6 +42,18 @@ fn events<G: Grammar + PartialEq + Debug>(values: &[G]) -> String {
         writeln!(golden, "{kind}{required}{progress} {}\n  {}", event.view(), hex(&body)).unwrap();
     }
     golden
+}
+
+/// The events of a turn are JSON alone: it is what clients read.
+#[test]
+fn turn_events() {
+    let mut golden = String::new();
+    for event in sample::turn_events() {
+        let json = serde_json::to_string(&event).unwrap();
+        assert_eq!(serde_json::from_str::<TurnEvent>(&json).unwrap(), event);
+        writeln!(golden, "{json}").unwrap();
+    }
+    insta::assert_snapshot!(golden);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use clawnode_proto::{
     },
     execute::PlanStep,
     feed::{ClusterEvent, EventBatch, EventBody},
-    frame::FrameBatch,
+    frame::{ApprovalRequest, FrameBatch, Notice, ToolFinished, ToolStarted},
     hook::{
         HookBlock, HookFault, HookPoint, HookSpec, HookTrail, MessagePatch, ModelPatch, PassedOver,
     },
@@ -39,6 +39,8 @@ use clawnode_proto::{
     timeout::{TimeBound, TimeLevel, TimeLimit, ToolTime, TurnTime},
     tool::{EffectClass, LoopGuard, Risk, ToolFailure, ToolOutcome, ToolReply, ToolSpec, ToolUse},
     tree::{Branch, ProcessTree},
+    turn::{Lagged, ReplyReset, StreamEnd, TurnBody, TurnEvent},
+    view::AcceptedView,
 };
 use serde_bytes::ByteBuf;
 
@@ -571,17 +573,18 @@ pub(crate) fn failure_classes() -> Vec<FailureClass> {
 pub(crate) fn frames() -> Vec<Frame> {
     let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
     let error = ErrorBody::new(ErrorCode::ProviderTimeout, "provider timeout").hint("try later");
-    let notice = FrameBody::Notice {
+    let notice = FrameBody::Notice(Notice {
         name: "history_dropped".to_owned(),
         message: "2 turns are left out".to_owned(),
-    };
+    });
     let (id, name) = (tool_call(), "time_now".to_owned());
-    let tool_use = FrameBody::ToolUse { id, name: name.clone(), arguments: "{}".to_owned() };
+    let tool_use =
+        FrameBody::ToolUse(ToolStarted { id, name: name.clone(), arguments: "{}".to_owned() });
     let result = |failure| {
         let (name, content) = (name.clone(), "12:00".to_owned());
-        FrameBody::ToolResult { id, name, content, failure }
+        FrameBody::ToolResult(ToolFinished { id, name, content, is_error: None, failure })
     };
-    let request = FrameBody::ApprovalRequest {
+    let request = FrameBody::ApprovalRequest(ApprovalRequest {
         id,
         name: name.clone(),
         arguments: "{}".to_owned(),
@@ -591,8 +594,8 @@ pub(crate) fn frames() -> Vec<Frame> {
         expires: Timestamp(2_000),
         truncated: false,
         chars: 0,
-    };
-    let cut = FrameBody::ApprovalRequest {
+    });
+    let cut = FrameBody::ApprovalRequest(ApprovalRequest {
         id,
         name: name.clone(),
         arguments: "{\"a\":\"…".to_owned(),
@@ -602,7 +605,7 @@ pub(crate) fn frames() -> Vec<Frame> {
         expires: Timestamp(2_000),
         truncated: true,
         chars: 4_321,
-    };
+    });
     let frame = |index, body| {
         let key = FrameKey { turn: turn(), call: call(), attempt: Attempt(2), index };
         Frame { key, body }
@@ -620,6 +623,30 @@ pub(crate) fn frames() -> Vec<Frame> {
         frame(FrameKey::ERROR, FrameBody::Error { error }),
         frame(FrameKey::DONE, FrameBody::Done { outcome, text_bytes: 3 }),
     ]
+}
+
+/// What clients get of the same frames, and what they get besides.
+pub(crate) fn turn_events() -> Vec<TurnEvent> {
+    let mut events = Vec::new();
+    let key = FrameKey { turn: turn(), call: call(), attempt: Attempt(0), index: 0 };
+    let session = "default:test:bot:ada".to_owned();
+    let accepted = AcceptedView { session, turn: turn(), cursor: key };
+    events.push(TurnEvent::from(TurnBody::Accepted(accepted)));
+    for frame in frames() {
+        events.push(match frame.body {
+            FrameBody::Reset {} => {
+                let text = "hé".to_owned();
+                TurnEvent::at(frame.key, TurnBody::Reset(ReplyReset { text }))
+            }
+            FrameBody::Done { outcome, .. } => TurnEvent::done(frame.key, outcome),
+            body => TurnEvent::at(frame.key, TurnBody::of_frame(body).unwrap()),
+        });
+    }
+    events.push(TurnEvent::at(key, TurnBody::Lagged(Lagged::default())));
+    let lost = StreamEnd { turn: Some(turn()), outcome: None };
+    events.push(TurnBody::Done(lost).into());
+    events.push(TurnBody::Done(StreamEnd::default()).into());
+    events
 }
 
 pub(crate) fn batch() -> FrameBatch {

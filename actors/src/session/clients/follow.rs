@@ -9,9 +9,9 @@ use clawnode_cluster::{BusEvent, Subscription};
 use clawnode_kernel::Service;
 use clawnode_proto::{
     CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec,
-    frame::FrameBatch,
+    frame::{ApprovalRequest, FrameBatch},
     session::TurnOutcome,
-    turn::{TurnBody, TurnEvent},
+    turn::{ReplyReset, TurnBody, TurnEvent},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tokio::{sync::mpsc, time::Instant};
@@ -24,11 +24,13 @@ use super::{
 };
 use crate::session::turn::{
     state::{SEAM, Turn},
-    tools,
+    tools::{self, ToolCall},
 };
 
-/// Events that wait for a slow reader; what comes beyond is made good by a reset.
-const EVENTS_MAX: usize = 1_024;
+/// Events that wait for their reader: a few times what it takes at once. A reader that stands still
+/// makes its follower wait, and nobody else; what the session's one subscription drops meanwhile is
+/// caught up on like all that was missed. Who must not wait lets go and follows again from its cursor.
+const EVENTS_MAX: usize = 64;
 /// How long the first frame of a turn may take before the journal is looked at: it may be a repeat
 /// of a turn that ended long ago. Doubles with each look.
 const FIRST_SILENCE: Duration = Duration::from_millis(500);
@@ -70,7 +72,6 @@ pub(in crate::session) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
             sessions: it.sessions,
             session: it.session,
             tx,
-            lagged: false,
             absences: 0,
             asked: Vec::new(),
             glance: Glance::default(),
@@ -88,8 +89,6 @@ struct Follower {
     sessions: Sessions,
     session: EntityId,
     tx: mpsc::Sender<TurnEvent>,
-    /// The reader was too slow: it is told, and shown the whole from the journal at the end.
-    lagged: bool,
     /// Looks in a row that found the turn neither in the journal nor on its way there.
     absences: u32,
     /// Calls that the reader knows to wait for a person.
@@ -194,7 +193,7 @@ impl Follower {
     async fn tell_all(&mut self, events: Vec<TurnEvent>) -> Next {
         for event in events {
             let over = matches!(event.body, TurnBody::Done(_));
-            if over && (self.progress.has_holes() || self.lagged) {
+            if over && self.progress.has_holes() {
                 return Next::ReadJournal;
             }
             self.tell(event).await;
@@ -205,27 +204,15 @@ impl Follower {
         Next::More
     }
 
-    /// A slow reader never slows the turn: what does not fit is left out and made good at the
-    /// end. The last event waits for room; the turn is over by then.
+    /// Tells an event, but no approval request twice.
     async fn tell(&mut self, event: TurnEvent) {
-        if matches!(event.body, TurnBody::Done(_)) {
-            if self.tx.send(event).await.is_err() {
-                debug!("a reader left before the end of its turn");
-            }
-            return;
-        }
-        if self.lagged {
-            return;
-        }
         if let TurnBody::ApprovalRequest(it) = &event.body {
             if self.asked.contains(&it.id) {
                 return;
             }
             self.asked.push(it.id);
         }
-        if self.tx.try_send(event).is_err() {
-            self.lagged = true;
-        }
+        self.send(event).await;
     }
 
     /// Reads the journal: a turn that has ended is told to its end; of one that runs, the owner
@@ -263,26 +250,29 @@ impl Follower {
         };
         self.progress.is_of(turn.id);
         self.glance.folded();
+        let tools = turn.steps.iter().flat_map(|step| &step.tools);
+        let asked = tools.filter(|tool| tool.is_asked_about());
+        let requests: Vec<_> = asked.filter_map(ToolCall::request).collect();
+        let owner = entity.core.incarnation;
+        // A reader may make what follows wait; the session is not kept in memory meanwhile.
+        drop(entity);
         if ask
-            && let Some(owner) = entity.core.incarnation
+            && let Some(owner) = owner
             && let over @ (Next::ReadJournal | Next::Over) = self.ask(owner.process).await
         {
             return over;
         }
-        self.tell_asked(turn).await;
+        self.tell_asked(requests).await;
         Next::More
     }
 
     /// Tells what waits for a person, if nobody told it: whoever asked may have left memory, with
     /// the frames that said so.
-    async fn tell_asked(&mut self, turn: &Turn) {
+    async fn tell_asked(&mut self, requests: Vec<ApprovalRequest>) {
         let cursor = self.progress.at();
-        let cursor = cursor.unwrap_or_else(|| super::client::start_of(turn.id));
-        let tools = turn.steps.iter().flat_map(|step| &step.tools);
-        for tool in tools.filter(|tool| tool.is_asked_about()) {
-            if let Some(body) = tool.request_frame().and_then(TurnBody::of_tool) {
-                self.tell(TurnEvent { cursor, body }).await;
-            }
+        let cursor = cursor.unwrap_or_else(|| super::client::start_of(self.progress.turn()));
+        for request in requests {
+            self.tell(TurnEvent::at(cursor, TurnBody::ApprovalRequest(request))).await;
         }
     }
 
@@ -301,10 +291,6 @@ impl Follower {
 
     async fn tell_end(&mut self, turn: &Turn, outcome: TurnOutcome) -> Next {
         let cursor = turn.end_key();
-        if self.lagged {
-            self.lagged = false;
-            self.send(TurnEvent { cursor, body: TurnBody::Lagged }).await;
-        }
         let begun = self.progress.has_begun();
         let (mut text, mut seam) = (String::new(), "");
         for step in &turn.steps {
@@ -322,23 +308,23 @@ impl Follower {
             for frame in tools::frames(turn.id, step.call, &step.tools) {
                 let said = std::mem::take(&mut text);
                 if !said.is_empty() {
-                    self.send(TurnEvent { cursor, body: TurnBody::Text(said) }).await;
+                    self.send(TurnEvent::at(cursor, TurnBody::Text(said))).await;
                 }
-                if let Some(body) = TurnBody::of_tool(frame.body) {
-                    self.send(TurnEvent { cursor, body }).await;
+                if let Some(body) = TurnBody::of_frame(frame.body) {
+                    self.send(TurnEvent::at(cursor, body)).await;
                 }
             }
         }
         if begun {
-            self.send(TurnEvent { cursor, body: TurnBody::Reset { text } }).await;
+            self.send(TurnEvent::at(cursor, TurnBody::Reset(ReplyReset { text }))).await;
         } else if !text.is_empty() {
-            self.send(TurnEvent { cursor, body: TurnBody::Text(text) }).await;
+            self.send(TurnEvent::at(cursor, TurnBody::Text(text))).await;
         }
-        self.send(TurnEvent { cursor, body: TurnBody::Usage(turn.usage) }).await;
+        self.send(TurnEvent::at(cursor, TurnBody::Usage(turn.usage))).await;
         if let Some(error) = outcome.error() {
-            self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
+            self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
         }
-        self.send(TurnEvent { cursor, body: TurnBody::Done(outcome) }).await;
+        self.send(TurnEvent::done(cursor, outcome)).await;
         Next::Over
     }
 
@@ -359,9 +345,8 @@ impl Follower {
             clawnode_proto::llm::FailureClass::Lost,
             error.message.clone(),
         );
-        self.send(TurnEvent { cursor, body: TurnBody::Error(error) }).await;
-        let body = TurnBody::Done(TurnOutcome::Failed { failure });
-        self.send(TurnEvent { cursor, body }).await;
+        self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
+        self.send(TurnEvent::done(cursor, TurnOutcome::Failed { failure })).await;
         Next::Over
     }
 
@@ -382,104 +367,116 @@ pub(in crate::session) fn refusal_key(turn: TurnId) -> FrameKey {
 mod tests {
     use std::sync::Arc;
 
-    use clawnode_cluster::SystemClock;
+    use bytes::Bytes;
+    use clawnode_cluster::{AppendAnswer, SystemClock, Write, bus::SUBSCRIPTION_CAPACITY};
     use clawnode_local as local;
     use clawnode_proto::{
-        Attempt, FrameBody,
-        llm::{Sampling, StopReason, Text, Usage},
+        Attempt, FrameBody, Position,
+        llm::{StopReason, Usage},
     };
 
     use super::*;
-    use crate::session::{Step, StepEnd};
+    use crate::session::played::{Run, key};
 
-    fn turn(id: TurnId, text: &str) -> Turn {
-        let end = StepEnd::Done {
-            content: Text::from(text.to_owned()),
-            stop: StopReason::EndTurn,
-            usage: Usage::default(),
-        };
-        Turn {
-            plan: None,
-            judged: None,
-            id,
-            said: Vec::new(),
-            steers: Vec::new(),
-            joined: Vec::new(),
-            system: None,
-            sampling: Sampling::default(),
-            trace: None,
-            steps: vec![Step {
-                call: CallId::derive(id, 0),
-                attempt: Attempt(1),
-                begun_ms: 0,
-                end: Some(end),
-                tools: Vec::new(),
-            }],
-            cancelled: false,
-            more_steps: 0,
-            clock: crate::session::turn::clock::TurnClock::default(),
-            limit_reached: None,
-            outcome: None,
-            usage: Usage::default(),
-            lost_attempts: 0,
+    /// A turn whose frames a test publishes and whose records it stores.
+    struct Scene {
+        _dir: tempfile::TempDir,
+        sessions: Sessions,
+        run: Run,
+        stored: Vec<Position>,
+        turn: TurnId,
+    }
+
+    fn session() -> EntityId {
+        key().entity()
+    }
+
+    impl Scene {
+        async fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
+            let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
+            let (substrate, _control) = local::open(dir.path(), options).unwrap();
+            let mut run = Run::new(&[], Vec::new());
+            run.says("hello");
+            let turn = run.machine.settled().unwrap().state.running().unwrap().id;
+            let sessions = Sessions::new(substrate, clock);
+            let mut scene = Self { _dir: dir, sessions, run, stored: Vec::new(), turn };
+            scene.store().await;
+            scene
+        }
+
+        /// Stores what the session has journaled.
+        async fn store(&mut self) {
+            for record in &self.run.journal[self.stored.len()..] {
+                let write = Write { bytes: record.bytes.clone(), rollup: false };
+                let expected = self.stored.last().copied().unwrap_or_default();
+                let journal = &self.sessions.substrate.journal;
+                let answer = journal.append(session(), expected, write).await;
+                let AppendAnswer::Stored(position) = answer else { panic!("{answer:?}") };
+                self.stored.push(position);
+            }
+        }
+
+        async fn follow(&self) -> BoxStream<'static, TurnEvent> {
+            let (sessions, session, turn) = (self.sessions.clone(), session(), self.turn);
+            let ears = Arc::clone(&sessions.shared.ears);
+            let frames = ears.listen(&sessions.substrate, session).await.unwrap();
+            follow(Follow { sessions, session, turn, after: None, frames, fresh: true })
+        }
+
+        async fn publish(&self, index: u32, body: FrameBody) {
+            let call = CallId::derive(self.turn, 0);
+            let key = FrameKey { turn: self.turn, call, attempt: Attempt(1), index };
+            let frames = FrameBatch { frames: vec![Frame { key, body }] };
+            let substrate = &self.sessions.substrate;
+            let subject = substrate.prefix.frames(session());
+            let payload = Bytes::from(codec::encode(&frames).unwrap());
+            substrate.bus.publish(subject, None, payload).await.unwrap();
+        }
+
+        /// Publishes so many texts, then ends the turn in its journal and on the bus.
+        async fn tell(&mut self, texts: usize) {
+            for index in 0..texts {
+                let delta = "x".to_owned();
+                self.publish(u32::try_from(index).unwrap(), FrameBody::Text { delta }).await;
+                tokio::task::yield_now().await;
+            }
+            self.run.replies(&[]);
+            self.store().await;
+            let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
+            let done = FrameBody::Done { outcome, text_bytes: texts as u64 };
+            self.publish(FrameKey::DONE, done).await;
         }
     }
 
+    /// GATE-3: the follower waits for its reader; it neither leaves out nor keeps.
     #[tokio::test]
-    async fn a_reader_that_was_too_slow_is_still_told_the_end() {
-        let dir = tempfile::tempdir().unwrap();
-        let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
-        let prefix = "cn".parse().unwrap();
-        let options = local::LocalOptions::new(prefix, Arc::clone(&clock));
-        let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        let id = TurnId::from_u128(7);
-        let (tx, mut rx) = mpsc::channel(EVENTS_MAX);
-        let mut follower = Follower {
-            progress: Progress::new(id, None),
-            sessions: Sessions::new(substrate, clock),
-            session: EntityId::from_u128(1),
-            tx,
-            lagged: false,
-            absences: 0,
-            asked: Vec::new(),
-            glance: Glance::default(),
-        };
-        let key =
-            |index| FrameKey { turn: id, call: CallId::derive(id, 0), attempt: Attempt(1), index };
-        let count = EVENTS_MAX + 10;
-        let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
-        let mut frames: Vec<Frame> = (0..count)
-            .map(|n| Frame {
-                key: key(u32::try_from(n).unwrap()),
-                body: FrameBody::Text { delta: "x".to_owned() },
-            })
-            .collect();
-        let done = FrameBody::Done { outcome: outcome.clone(), text_bytes: count as u64 };
-        frames.push(Frame { key: key(FrameKey::DONE), body: done });
-        assert!(matches!(follower.hear(frames).await, Next::ReadJournal));
-        let whole = "x".repeat(count);
-        let turn = turn(id, &whole);
-        let ((), bodies) = tokio::join!(
-            async {
-                assert!(matches!(follower.tell_end(&turn, outcome.clone()).await, Next::Over));
-                drop(follower);
-            },
-            async {
-                let mut bodies = Vec::new();
-                while let Some(event) = rx.recv().await {
-                    bodies.push(event.body);
-                }
-                bodies
-            }
-        );
-        assert_eq!(
-            bodies[EVENTS_MAX..],
-            [
-                TurnBody::Lagged,
-                TurnBody::Reset { text: whole },
-                TurnBody::Usage(Usage::default()),
-                TurnBody::Done(outcome),
-            ]
-        );
+    async fn a_reader_that_pauses_misses_nothing() {
+        let mut scene = Scene::new().await;
+        let events = scene.follow().await;
+        let texts = 4 * EVENTS_MAX;
+        scene.tell(texts).await;
+        let bodies: Vec<TurnBody> = events.map(|event| event.body).collect().await;
+        let (done, said) = bodies.split_last().unwrap();
+        assert!(matches!(done, TurnBody::Done(end) if end.outcome.is_some()), "{done:?}");
+        assert_eq!(said, vec![TurnBody::Text("x".to_owned()); texts]);
+    }
+
+    /// GATE-3: what is more than the subscription keeps is not kept for one reader either. The
+    /// journal makes good what it missed.
+    #[tokio::test]
+    async fn a_reader_that_stands_still_is_shown_the_whole_at_the_end() {
+        let mut scene = Scene::new().await;
+        let events = scene.follow().await;
+        let texts = 4 * SUBSCRIPTION_CAPACITY;
+        scene.tell(texts).await;
+        let bodies: Vec<TurnBody> = events.map(|event| event.body).collect().await;
+        let (said, end) = bodies.split_at(bodies.len() - 3);
+        assert!((EVENTS_MAX..texts).contains(&said.len()), "{}", said.len());
+        assert!(said.iter().all(|body| *body == TurnBody::Text("x".to_owned())));
+        assert_eq!(end[0], TurnBody::Reset(ReplyReset { text: "so".to_owned() }));
+        assert_eq!(end[1], TurnBody::Usage(Usage::default()));
+        assert!(matches!(&end[2], TurnBody::Done(end) if end.outcome.is_some()), "{:?}", end[2]);
     }
 }

@@ -7,7 +7,7 @@
 
 use clawnode_proto::{
     CallId, Frame, FrameBody, FrameKey, TurnId,
-    turn::{TurnBody, TurnEvent},
+    turn::{ReplyReset, TurnBody, TurnEvent},
 };
 
 /// What the reader has seen of a turn.
@@ -144,30 +144,20 @@ impl Progress {
             None => self.holes |= misses,
         }
         self.at = Some(key);
-        let body = match frame.body {
-            FrameBody::Text { delta } => {
-                self.text_of_call += delta.len() as u64;
-                TurnBody::Text(delta)
-            }
-            FrameBody::Reset {} => {
-                events.extend(self.void(key));
-                return events;
-            }
-            FrameBody::Usage { usage } => TurnBody::Usage(usage),
-            FrameBody::Notice { name, message } => TurnBody::Notice { name, message },
-            body @ (FrameBody::ToolUse { .. }
-            | FrameBody::ApprovalRequest { .. }
-            | FrameBody::ToolResult { .. }) => match TurnBody::of_tool(body) {
-                Some(body) => body,
-                None => return events,
-            },
-            FrameBody::Error { error } => TurnBody::Error(error),
+        match frame.body {
+            FrameBody::Reset {} => events.extend(self.void(key)),
             FrameBody::Done { outcome, text_bytes } => {
                 self.holes |= text_bytes != self.text_before + self.text_of_call;
-                TurnBody::Done(outcome)
+                events.push(TurnEvent::done(key, outcome));
             }
-        };
-        events.push(self.event(key, body));
+            body => {
+                if let FrameBody::Text { delta } = &body {
+                    self.text_of_call += delta.len() as u64;
+                }
+                events.extend(TurnBody::of_frame(body).map(|body| TurnEvent::at(key, body)));
+            }
+        }
+        debug_assert_eq!(key.turn, self.turn, "I7: frames of one turn only");
         events
     }
 
@@ -178,13 +168,8 @@ impl Progress {
         shown.then(|| {
             self.text_before = 0;
             self.holes = false;
-            self.event(cursor, TurnBody::Reset { text: String::new() })
+            TurnEvent::at(cursor, TurnBody::Reset(ReplyReset::default()))
         })
-    }
-
-    fn event(&self, cursor: FrameKey, body: TurnBody) -> TurnEvent {
-        debug_assert_eq!(cursor.turn, self.turn, "I7: frames of one turn only");
-        TurnEvent { cursor, body }
     }
 }
 
@@ -251,11 +236,11 @@ mod tests {
 
     impl Reader {
         fn see(&mut self, event: TurnEvent) {
-            self.cursor = Some(event.cursor);
+            self.cursor = event.cursor;
             match event.body {
                 TurnBody::Text(more) => self.text.push_str(&more),
-                TurnBody::Reset { text } => {
-                    self.text = text;
+                TurnBody::Reset(reset) => {
+                    self.text = reset.text;
                     self.resets += 1;
                 }
                 TurnBody::Done(_) => self.done = true,
@@ -278,8 +263,8 @@ mod tests {
                     return seen;
                 }
                 if matches!(event.body, TurnBody::Done(_)) && at.has_holes() {
-                    let body = TurnBody::Reset { text: whole.to_owned() };
-                    self.see(TurnEvent { cursor: event.cursor, body });
+                    let body = TurnBody::Reset(ReplyReset { text: whole.to_owned() });
+                    self.see(TurnEvent { body, cursor: event.cursor });
                 }
                 self.see(event);
                 seen += 1;
@@ -345,9 +330,9 @@ mod tests {
         let mut progress = Progress::new(TURN, None);
         drop(progress.take(frame(0, 0, "one")));
         let events = progress.take(frame(1, 0, "two"));
-        assert_eq!(events[0].body, TurnBody::Reset { text: String::new() });
+        assert_eq!(events[0].body, TurnBody::Reset(ReplyReset::default()));
         // The reader is cut off between the two.
-        let mut progress = Progress::new(TURN, Some(events[0].cursor));
+        let mut progress = Progress::new(TURN, events[0].cursor);
         let again = progress.recall(vec![frame(1, 0, "two")]);
         assert_eq!(again, events);
         assert!(!progress.has_holes());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clawnode_proto::{
     EntityId, Frame, FrameBody, FrameKey, Traceparent,
+    frame::Notice,
     llm::{FailureClass, ModelFailure, StopReason, Usage},
     tool::ToolUse,
 };
@@ -92,7 +93,7 @@ impl<'a> Call<'a> {
                 "the model's window is full: the oldest {} turns are left out",
                 job.request.dropped_turns
             );
-            let body = FrameBody::Notice { name: "history_dropped".to_owned(), message };
+            let body = FrameBody::Notice(Notice { name: "history_dropped".to_owned(), message });
             self.gathered.push(body);
         }
         let model = match self.runner.parts.models.resolve_model(&job.request.model) {
@@ -161,7 +162,8 @@ impl<'a> Call<'a> {
                 self.tool_uses.clear();
                 self.spent = self.usage;
                 let message = retrying(&failure.message, retry, wait);
-                self.gathered.push(FrameBody::Notice { name: "retrying".to_owned(), message });
+                let notice = Notice { name: "retrying".to_owned(), message };
+                self.gathered.push(FrameBody::Notice(notice));
                 None
             }
             ModelEvent::Done { stop, usage, model } => {

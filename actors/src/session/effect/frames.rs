@@ -93,9 +93,9 @@ impl Kept {
 fn size(frame: &Frame) -> usize {
     match &frame.body {
         FrameBody::Text { delta } => delta.len(),
-        FrameBody::ToolUse { arguments: text, .. }
-        | FrameBody::ApprovalRequest { arguments: text, .. }
-        | FrameBody::ToolResult { content: text, .. } => text.len(),
+        FrameBody::ToolUse(it) => it.arguments.len(),
+        FrameBody::ApprovalRequest(it) => it.arguments.len(),
+        FrameBody::ToolResult(it) => it.content.len(),
         _ => 0,
     }
 }

@@ -8,8 +8,13 @@ use bytes::Bytes;
 use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
 use clawnode_proto::{
     CallId, EntityId, FrameBody, IdempotencyKey, Input, Kind, Position, SessionKey, TimerId,
-    Timestamp, feed::EventBody, frame::Frame, limits::APPROVAL_KEPT, policy::Approval,
-    session::SessionInput, subject::approval_key,
+    Timestamp,
+    feed::EventBody,
+    frame::{Frame, Notice},
+    limits::APPROVAL_KEPT,
+    policy::Approval,
+    session::SessionInput,
+    subject::approval_key,
 };
 use tracing::{debug, warn};
 
@@ -85,7 +90,7 @@ impl SessionRunner {
             it.limit,
             it.until.since(it.asked).as_secs()
         );
-        let body = FrameBody::Notice { name: "stepLimitReached".to_owned(), message };
+        let body = FrameBody::Notice(Notice { name: "stepLimitReached".to_owned(), message });
         let frames = self.parts.hub.keep_new(entity, vec![Frame { key: it.frame, body }]);
         if !frames.is_empty()
             && let Err(failure) = self.publish(entity, it.trace.as_ref(), frames).await

@@ -14,7 +14,7 @@ use clawnode_proto::{
     Input, InputId, JobId, ProcessId, Traceparent, TurnId, codec,
     error::{ErrorBody, ErrorCode},
     feed::{EventBody, brief},
-    frame::FrameBatch,
+    frame::{FrameBatch, Notice},
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, ModelRef, UsageRecord},
     provider::ProviderKind,
@@ -194,7 +194,7 @@ impl SessionRunner {
         admission: Box<Admission>,
     ) {
         let message = format!("agent `{agent}` is not configured; the turn waits for it");
-        let body = FrameBody::Notice { name: "agent_missing".to_owned(), message };
+        let body = FrameBody::Notice(Notice { name: "agent_missing".to_owned(), message });
         if let Err(failure) = self.publish(entity, None, vec![Frame { key, body }]).await {
             debug!(%entity, %failure, "cannot publish a notice");
         }

@@ -249,14 +249,10 @@ mod tests {
             run.replies(&[("write", &long)]);
             let ask = asked(&mut run);
             assert_eq!(ask.approval.action.arguments, long);
-            let frame = ask.results.tools[0].request_frame().unwrap();
-            let clawnode_proto::FrameBody::ApprovalRequest { arguments, truncated, chars, .. } =
-                frame
-            else {
-                panic!("{frame:?}");
-            };
-            assert_eq!((truncated, chars), (is_cut, long.chars().count() as u64));
-            assert_eq!(arguments == long, !is_cut);
+            let request = ask.results.tools[0].request().unwrap();
+            let chars = long.chars().count() as u64;
+            assert_eq!((request.truncated, request.chars), (is_cut, chars));
+            assert_eq!(request.arguments == long, !is_cut);
         }
     }
 }

@@ -7,6 +7,7 @@ use clawnode_guard::policy;
 use clawnode_proto::{
     Attempt, CallId, Capability, Digest, EventId, Frame, FrameBody, FrameKey, JobId, SessionKey,
     Timestamp, TurnId,
+    frame::{ApprovalRequest, ToolFinished, ToolStarted},
     hook::HookTrail,
     json,
     limits::{BAD_CALLS, FRAME_TOOL_CHARS, REPLY_TOOLS},
@@ -184,16 +185,16 @@ pub(in crate::session) fn frames(
     tools: &[ToolCall],
 ) -> Vec<Frame> {
     let call = CallId::derive_tools(model_call);
-    let uses = tools.iter().map(|tool| FrameBody::ToolUse {
+    let uses = tools.iter().map(|tool| ToolStarted {
         id: tool.call,
         name: cut(&tool.using.name),
         arguments: cut(&tool.using.arguments),
     });
     // All that people are asked about is asked at once, before anything of the reply runs.
-    let asked = tools.iter().filter_map(ToolCall::request_frame);
-    let results = tools.iter().map_while(ToolCall::result_frame);
+    let asked = tools.iter().filter_map(ToolCall::request).map(FrameBody::ApprovalRequest);
+    let results = tools.iter().map_while(ToolCall::finished).map(FrameBody::ToolResult);
     let key = |index| FrameKey { turn, call, attempt: Attempt(1), index };
-    let bodies = uses.chain(asked).chain(results);
+    let bodies = uses.map(FrameBody::ToolUse).chain(asked).chain(results);
     (0..).zip(bodies).map(|(index, body)| Frame { key: key(index), body }).collect()
 }
 
@@ -207,10 +208,10 @@ fn cut(text: &str) -> String {
 
 impl ToolCall {
     /// What the world is told when a person is asked.
-    pub(in crate::session) fn request_frame(&self) -> Option<FrameBody> {
+    pub(in crate::session) fn request(&self) -> Option<ApprovalRequest> {
         let approval = self.approval.as_ref()?;
         let chars = self.arguments().chars().count();
-        Some(FrameBody::ApprovalRequest {
+        Some(ApprovalRequest {
             id: self.call,
             name: cut(&self.using.name),
             arguments: cut(self.arguments()),
@@ -224,7 +225,7 @@ impl ToolCall {
     }
 
     /// What the world is told of its end.
-    fn result_frame(&self) -> Option<FrameBody> {
+    fn finished(&self) -> Option<ToolFinished> {
         let (content, failure) = match &self.ended()? {
             ToolEnd::Known { outcome } => {
                 let content = match outcome.content.inline() {
@@ -236,7 +237,7 @@ impl ToolCall {
             ToolEnd::Uncertain { detail } => (cut(detail), Some("uncertain".to_owned())),
         };
         let name = cut(&self.using.name);
-        Some(FrameBody::ToolResult { id: self.call, name, content, failure })
+        Some(ToolFinished { id: self.call, name, content, is_error: None, failure })
     }
 }
 

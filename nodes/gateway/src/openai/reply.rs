@@ -4,11 +4,11 @@ use clawnode_proto::{
     ErrorBody, ErrorCode, TurnId,
     llm::{StopReason, Usage},
     session::TurnOutcome,
-    turn::TurnBody,
+    turn::{StreamEnd, TurnBody},
 };
 use serde::Serialize;
 
-use super::super::error::json;
+use super::super::{error::json, turn::lost};
 
 /// The reply so far, and how far it can still be said as a stream, which takes nothing back.
 #[derive(Debug, Default)]
@@ -141,8 +141,8 @@ impl Reply {
                 self.text.push_str(&more);
                 self.tell()
             }
-            TurnBody::Reset { text } => {
-                let before = std::mem::replace(&mut self.text, text);
+            TurnBody::Reset(reset) => {
+                let before = std::mem::replace(&mut self.text, reset.text);
                 self.before.get_or_insert(before);
                 self.tell()
             }
@@ -150,13 +150,16 @@ impl Reply {
                 self.usage = self.usage.plus(usage);
                 Step::Nothing
             }
-            TurnBody::Notice { .. }
-            | TurnBody::ToolUse { .. }
+            TurnBody::Accepted(_)
+            | TurnBody::Notice(_)
+            | TurnBody::ToolUse(_)
             | TurnBody::ApprovalRequest(_)
-            | TurnBody::ToolResult { .. }
-            | TurnBody::Lagged => Step::Nothing,
+            | TurnBody::ToolResult(_)
+            | TurnBody::Lagged(_)
+            | TurnBody::Unknown { .. } => Step::Nothing,
             TurnBody::Error(error) => Step::Failed(error),
-            TurnBody::Done(outcome) => Self::end(&outcome),
+            TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => Self::end(&outcome),
+            TurnBody::Done(_) => Step::Failed(lost()),
         }
     }
 
@@ -315,6 +318,8 @@ impl From<&Usage> for Tokens {
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::turn::ReplyReset;
+
     use super::*;
 
     fn text(text: &str) -> TurnBody {
@@ -322,7 +327,11 @@ mod tests {
     }
 
     fn reset(text: &str) -> TurnBody {
-        TurnBody::Reset { text: text.to_owned() }
+        TurnBody::Reset(ReplyReset { text: text.to_owned() })
+    }
+
+    fn done(outcome: TurnOutcome) -> TurnBody {
+        TurnBody::Done(StreamEnd { turn: None, outcome: Some(outcome) })
     }
 
     fn said(text: &str) -> Step {
@@ -353,28 +362,25 @@ mod tests {
         let mut short = Reply::default();
         short.take(text("Hello"));
         short.take(reset("He"));
-        let done = TurnOutcome::Completed { stop: StopReason::EndTurn };
-        assert_eq!(short.take(TurnBody::Done(done)), Step::Finished(FinishReason::Stop));
+        let ended = done(TurnOutcome::Completed { stop: StopReason::EndTurn });
+        assert_eq!(short.take(ended), Step::Finished(FinishReason::Stop));
         assert!(!short.is_told(), "it ended before it caught up");
     }
 
     #[test]
     fn how_turns_end() {
-        let completed = |stop| TurnBody::Done(TurnOutcome::Completed { stop });
+        let completed = |stop| done(TurnOutcome::Completed { stop });
         let table = [
             (completed(StopReason::EndTurn), Step::Finished(FinishReason::Stop)),
             (completed(StopReason::StopSequence), Step::Finished(FinishReason::Stop)),
             (completed(StopReason::MaxTokens), Step::Finished(FinishReason::Length)),
             (completed(StopReason::Refusal), Step::Finished(FinishReason::ContentFilter)),
-            (
-                TurnBody::Done(TurnOutcome::StepLimit { limit: 3 }),
-                Step::Finished(FinishReason::Length),
-            ),
+            (done(TurnOutcome::StepLimit { limit: 3 }), Step::Finished(FinishReason::Length)),
         ];
         for (body, step) in table {
             assert_eq!(Reply::default().take(body.clone()), step, "{body:?}");
         }
-        let cancelled = Reply::default().take(TurnBody::Done(TurnOutcome::Cancelled));
+        let cancelled = Reply::default().take(done(TurnOutcome::Cancelled));
         assert!(matches!(cancelled, Step::Failed(error) if error.code == ErrorCode::Cancelled));
     }
 }

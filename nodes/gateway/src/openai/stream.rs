@@ -196,8 +196,8 @@ fn diverged() -> ErrorBody {
 
 /// Where whoever has seen the event that follows goes on. What is told at the end has no place of
 /// its own.
-fn at(out: &mut String, cursor: FrameKey) {
-    if cursor.index != FrameKey::DONE {
+fn at(out: &mut String, cursor: Option<FrameKey>) {
+    if let Some(cursor) = cursor.filter(|cursor| cursor.index != FrameKey::DONE) {
         out.push_str("id: ");
         out.push_str(&cursor.to_string());
         out.push('\n');

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::super::{
     backend::SendRequest,
     error,
-    frame::RequestId,
+    frame::{RequestId, Wording},
     outbox::Outbox,
     rpc::{Promise, Resume},
     serve::Gateway,
@@ -59,7 +59,7 @@ pub(super) async fn send(
             let stream = Stream {
                 gateway: &gateway,
                 out: &out,
-                id: &id,
+                wording: Wording::Frames(&id),
                 session: session.into(),
                 seen: None,
                 first: true,
@@ -83,7 +83,7 @@ pub(super) async fn resume(
             let stream = Stream {
                 gateway: &gateway,
                 out: &out,
-                id: &id,
+                wording: Wording::Frames(&id),
                 session,
                 seen: after,
                 first: true,
@@ -100,6 +100,6 @@ async fn fail_stream(gateway: &Gateway, out: &Outbox, id: &RequestId, error: &Er
     gateway.metrics.refusal(error.code);
     if out.push_wait(id.error(error)).await.is_ok() {
         // A closed socket has nobody to be told.
-        out.push_wait(id.done_early(None)).await.ok();
+        out.push_wait(id.done_refused()).await.ok();
     }
 }

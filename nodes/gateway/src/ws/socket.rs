@@ -283,7 +283,7 @@ impl Socket {
         if is_stream(method) {
             self.gateway.metrics.refusal(error.code);
             self.say(id.error(error));
-            self.say(id.done_early(None));
+            self.say(id.done_refused());
         } else {
             self.refuse(id, error);
         }

@@ -1,6 +1,13 @@
 //! A turn as server-sent events, and what `Last-Event-ID` makes of it.
 
-use clawnode_proto::{FrameKey, TurnId, turn::TurnBody};
+use std::num::NonZeroUsize;
+
+use clawnode_cluster::Peek as _;
+use clawnode_proto::{
+    FrameKey, TurnId,
+    frame::Notice,
+    turn::{ReplyReset, TurnBody},
+};
 use serde_json::{Value, json};
 
 use super::harness::{Gateway, TOKEN, patiently};
@@ -52,11 +59,12 @@ fn names(told: &[Told]) -> Vec<&str> {
 async fn a_turn_is_told_and_gone_on_with_from_the_last_id() {
     let gateway = Gateway::start().await;
     let turn = held(&gateway).await;
-    let notice = TurnBody::Notice { name: "retrying".to_owned(), message: "a\nb".to_owned() };
+    let notice =
+        TurnBody::Notice(Notice { name: "retrying".to_owned(), message: "a\nb".to_owned() });
     gateway.node.text(turn, "one\n\n");
     gateway.node.speak(turn, notice);
     gateway.node.text(turn, "two");
-    gateway.node.speak(turn, TurnBody::Reset { text: "thr".to_owned() });
+    gateway.node.speak(turn, TurnBody::Reset(ReplyReset { text: "thr".to_owned() }));
     gateway.node.text(turn, "ee");
     gateway.node.done(turn);
     let (text, told) = read(get(&gateway, PATH, None).await).await;
@@ -76,6 +84,57 @@ async fn a_turn_is_told_and_gone_on_with_from_the_last_id() {
     assert_eq!(read(get(&gateway, &path, None).await).await.1[1..], told[4..]);
     let later = told[4].1.as_deref();
     assert_eq!(read(get(&gateway, &path, later).await).await.1[1..], told[5..]);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn gate_3_a_slow_reader_is_told_and_loses_nothing() {
+    let gateway = Gateway::start_with(|options| {
+        options.queue_frames = NonZeroUsize::new(8).unwrap();
+        options.queue_bytes = NonZeroUsize::new(64 << 10).unwrap();
+    })
+    .await;
+    let turn = held(&gateway).await;
+    gateway.node.followed_by(0).await;
+    let mut quick = gateway.connect().await;
+    let slow = get(&gateway, PATH, None).await;
+    gateway.node.followed_by(1).await;
+    // More than all socket buffers on the way can hold; `slow` reads nothing meanwhile.
+    let part = "x".repeat(32 << 10);
+    let mut written = 0_usize;
+    while gateway.node.followed.peek(|count| *count) > 0 {
+        gateway.node.text(turn, &part);
+        written += 1;
+        quick.call(1, "ping", json!({})).await;
+        assert_eq!(quick.frame().await["result"], "pong");
+        assert!(written < 10_000, "nothing ever filled up");
+    }
+    gateway.node.done(turn);
+    let (_, told) = read(slow).await;
+    let lagged = told.iter().find(|(name, _, _)| name == "lagged").unwrap();
+    assert!(lagged.1.as_ref().unwrap().parse::<FrameKey>().is_ok());
+    assert_eq!(told.last().unwrap().0, "done", "GATE-2");
+    let texts = told.iter().filter(|(name, _, _)| name == "text");
+    let said: usize = texts.map(|(_, _, text)| text.as_str().unwrap().len()).sum();
+    assert_eq!(said, written * part.len(), "no gap and no repeat");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn gate_4_a_reader_that_leaves_is_followed_no_longer() {
+    let gateway = Gateway::start().await;
+    let turn = held(&gateway).await;
+    gateway.node.followed_by(0).await;
+    let mut left = get(&gateway, PATH, None).await;
+    gateway.node.text(turn, "one");
+    let mut told = String::new();
+    while !told.contains("one") {
+        let piece = patiently("a piece", left.chunk()).await.unwrap().unwrap();
+        told.push_str(std::str::from_utf8(&piece).unwrap());
+    }
+    drop(left);
+    gateway.node.followed_by(0).await;
+    assert!(gateway.node.cancelled.lock().unwrap().is_empty());
     gateway.stop().await;
 }
 

@@ -1,7 +1,10 @@
 //! `POST /v1/sessions/{session}/messages`, and problems as RFC 9457 has them.
 
 use clawnode_cluster::Peek as _;
-use clawnode_proto::{api::SendMode, turn::TurnBody};
+use clawnode_proto::{
+    api::SendMode,
+    turn::{ReplyReset, TurnBody},
+};
 use reqwest::Response;
 use serde_json::{Value, json};
 
@@ -56,7 +59,7 @@ async fn what_was_taken_back_is_not_in_the_answer() {
     gateway.node.stored(1).await;
     let turn = gateway.node.turns_of("hold")[0];
     gateway.node.text(turn, "wrong");
-    gateway.node.speak(turn, TurnBody::Reset { text: "rig".to_owned() });
+    gateway.node.speak(turn, TurnBody::Reset(ReplyReset { text: "rig".to_owned() }));
     gateway.node.text(turn, "ht");
     gateway.node.done(turn);
     let answer = patiently("an answer", answer).await.unwrap().unwrap();

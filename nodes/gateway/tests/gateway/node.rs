@@ -41,7 +41,7 @@ use clawnode_proto::{
     session::TurnOutcome,
     timeout::TurnTime,
     tool::{EffectClass, Risk},
-    turn::{TurnBody, TurnEvent},
+    turn::{ReplyReset, StreamEnd, TurnBody, TurnEvent},
     usage::{UsageParams, UsageView},
     view::AcceptedView,
 };
@@ -103,11 +103,14 @@ impl Node {
     pub(super) fn speak_all(&self, turn: TurnId, bodies: impl IntoIterator<Item = TurnBody>) {
         let log = Arc::clone(&self.turns.lock().unwrap()[&turn].1);
         log.send_modify(|events| {
-            for body in bodies {
+            for mut body in bodies {
+                if let TurnBody::Done(end) = &mut body {
+                    end.turn = Some(turn);
+                }
                 let index = u32::try_from(events.len()).unwrap();
                 let cursor =
                     FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index };
-                events.push(TurnEvent { cursor, body });
+                events.push(TurnEvent::at(cursor, body));
             }
         });
     }
@@ -157,7 +160,7 @@ impl Node {
             ("length", _) => self.speak(turn, completed(StopReason::MaxTokens)),
             ("restart", again) => {
                 self.text(turn, "one two");
-                self.speak(turn, TurnBody::Reset { text: String::new() });
+                self.speak(turn, TurnBody::Reset(ReplyReset::default()));
                 self.text(turn, again);
                 self.done(turn);
             }
@@ -177,7 +180,7 @@ impl Node {
         let failure = ModelFailure { retry_after_ms, ..ModelFailure::new(class, message) };
         let outcome = TurnOutcome::Failed { failure };
         self.speak(turn, TurnBody::Error(outcome.error().unwrap()));
-        self.speak(turn, TurnBody::Done(outcome));
+        self.speak(turn, ended(outcome));
     }
 
     fn events(&self, turn: TurnId, after: Option<FrameKey>) -> Following {
@@ -216,7 +219,12 @@ pub(super) fn turn_of(request: &SendRequest) -> TurnId {
 }
 
 pub(super) fn completed(stop: StopReason) -> TurnBody {
-    TurnBody::Done(TurnOutcome::Completed { stop })
+    ended(TurnOutcome::Completed { stop })
+}
+
+/// The end of the turn that says it.
+fn ended(outcome: TurnOutcome) -> TurnBody {
+    TurnBody::Done(StreamEnd { turn: None, outcome: Some(outcome) })
 }
 
 /// The one call that waits for a person.
@@ -380,7 +388,7 @@ impl Node {
             Method::ChatCancel => {
                 let (_, turn): (SessionRef, TurnId) = given(params);
                 self.cancelled.lock().unwrap().push(turn);
-                self.speak(turn, TurnBody::Done(TurnOutcome::Cancelled));
+                self.speak(turn, ended(TurnOutcome::Cancelled));
                 json!({"ok": true})
             }
             Method::ChatContinue => {

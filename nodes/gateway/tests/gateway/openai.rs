@@ -2,9 +2,7 @@
 
 use clawnode_cluster::Peek as _;
 use clawnode_proto::{
-    CallId, Digest, Timestamp,
-    tool::Risk,
-    turn::{ApprovalRequest, TurnBody},
+    CallId, Digest, Timestamp, frame::ApprovalRequest, tool::Risk, turn::TurnBody,
 };
 use serde_json::{Value, json};
 

@@ -4,7 +4,13 @@ use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering};
 
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::SendRequest;
-use clawnode_proto::{TurnId, api::SendMode, llm::Usage, turn::TurnBody};
+use clawnode_proto::{
+    TurnId,
+    api::SendMode,
+    frame::Notice,
+    llm::Usage,
+    turn::{Lagged, ReplyReset, TurnBody},
+};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, sync::Semaphore};
 
@@ -47,11 +53,12 @@ async fn all_event_kinds_have_their_frames() {
     client.send(1, "ada", "hold").await;
     let turn = accepted(&mut client).await;
     let node = &gateway.node;
-    let notice = TurnBody::Notice { name: "retrying".to_owned(), message: "again".to_owned() };
+    let notice =
+        TurnBody::Notice(Notice { name: "retrying".to_owned(), message: "again".to_owned() });
     node.speak(turn, notice);
     node.text(turn, "one");
-    node.speak(turn, TurnBody::Reset { text: "tw".to_owned() });
-    node.speak(turn, TurnBody::Lagged);
+    node.speak(turn, TurnBody::Reset(ReplyReset { text: "tw".to_owned() }));
+    node.speak(turn, TurnBody::Lagged(Lagged::default()));
     node.text(turn, "o");
     node.done(turn);
     let frames = client.stream().await;
@@ -267,7 +274,7 @@ async fn gate_3_a_text_larger_than_the_queue_is_told_once_with_what_follows_it()
     gateway.node.speak_all(
         turn,
         [
-            TurnBody::Reset { text: whole.clone() },
+            TurnBody::Reset(ReplyReset { text: whole.clone() }),
             TurnBody::Usage(super::node::USAGE),
             super::node::Node::end(),
         ],

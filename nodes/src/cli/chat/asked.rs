@@ -9,13 +9,14 @@ use std::collections::VecDeque;
 use clawnode_proto::{
     CallId, ErrorBody,
     api::{ApprovalDecide, ApprovalParams, Method},
+    frame::ApprovalRequest,
     policy::{Approval, Decision},
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::cli::output::{clean, count, exact};
-use crate::client::{ApprovalRequest, ClientError, Socket};
+use crate::client::{ClientError, Socket};
 
 /// What the person is asked about tool calls.
 #[derive(Default)]

@@ -9,6 +9,7 @@ use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain,
     agents::AgentDetail,
     api::{AgentParams, Method},
+    frame::ApprovalRequest,
     policy::{Approval, Decision, Rule},
 };
 use serde::Deserialize as _;
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     cli::output::exact,
-    client::{ApprovalRequest, Client, Socket},
+    client::{Client, Socket},
     config::{
         agents::DEFAULT_AGENT,
         paths,

@@ -3,7 +3,11 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use clawnode_proto::{CallId, SessionKey, agents::AgentView};
+use clawnode_proto::{
+    CallId, SessionKey,
+    agents::AgentView,
+    frame::{ToolFinished, ToolStarted},
+};
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr;
 
@@ -73,7 +77,7 @@ pub(super) struct Desk {
 /// A call of a tool.
 #[derive(Debug)]
 pub(super) struct Call {
-    pub id: Option<CallId>,
+    pub id: CallId,
     pub name: String,
     pub arguments: String,
     pub began: Instant,
@@ -274,7 +278,8 @@ impl Desk {
     }
 
     /// A tool call is asked for.
-    pub(super) fn call(&mut self, id: Option<CallId>, name: String, arguments: String) {
+    pub(super) fn call(&mut self, started: ToolStarted) {
+        let ToolStarted { id, name, arguments } = started;
         self.doing(&exact(&name));
         if self.calls.len() == CALLS {
             self.calls.pop_front();
@@ -286,31 +291,24 @@ impl Desk {
     /// A person has decided: how long they took is no part of how long it takes.
     pub(super) fn decided(&mut self, call: CallId) {
         let now = Instant::now();
-        self.calls.iter_mut().filter(|it| it.id == Some(call)).for_each(|it| it.began = now);
+        self.calls.iter_mut().filter(|it| it.id == call).for_each(|it| it.began = now);
         self.since = now;
     }
 
     /// It has ended; in a line.
-    pub(super) fn called(
-        &mut self,
-        id: Option<CallId>,
-        name: &str,
-        content: &str,
-        failed: bool,
-    ) -> Result<(), Failure> {
+    pub(super) fn called(&mut self, finished: ToolFinished) -> Result<(), Failure> {
+        let ToolFinished { id, name, content, failure, is_error: _ } = finished;
+        let failed = failure.is_some();
         self.doing("thinking");
-        let open = |it: &&mut Call| it.result.is_none() && (it.id == id || it.name == name);
-        let same = self.calls.iter().any(|it| it.id.is_some() && it.id == id);
-        let mut found = self.calls.iter_mut().filter(open);
-        let call = if same { found.find(|it| it.id == id) } else { found.next() };
+        let call = self.calls.iter_mut().find(|it| it.id == id && it.result.is_none());
         let (mut took, mut about) = (Duration::ZERO, String::new());
         if let Some(call) = call {
             took = call.began.elapsed();
             about.clone_from(&call.arguments);
-            call.result = Some((content.to_owned(), failed));
+            call.result = Some((content.clone(), failed));
         }
         let look = self.screen.look;
-        let mut line = format!("{} {}", look.mark(!failed), exact(name));
+        let mut line = format!("{} {}", look.mark(!failed), exact(&name));
         if about != "{}" && !about.is_empty() {
             line = format!("{line} {}", cut(&exact(&about), ARGUMENT_CHARS));
         }
@@ -319,10 +317,10 @@ impl Desk {
         }
         if failed {
             // What is wrong must be read whole.
-            line = format!("{line}\n  {}", clean(&result_line(content, true)));
+            line = format!("{line}\n  {}", clean(&result_line(&content, true)));
             return self.screen.say(Role::Bad, &line);
         }
-        line = format!("{line}{}{}", look.dot(), exact(&result_line(content, false)));
+        line = format!("{line}{}{}", look.dot(), exact(&result_line(&content, false)));
         let line = cut(&line, self.screen.width());
         self.screen.say(Role::Good, &line)
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clawnode_proto::{
     ErrorBody, ErrorCode, SessionKey,
     api::{ChatCancel, Method},
+    turn::TurnBody,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
@@ -22,7 +23,7 @@ use crate::{
         signals::StopRequest,
         turn::{Step, Turn, result_line},
     },
-    client::{Client, ClientError, Event, Incoming, Socket},
+    client::{Client, ClientError, Incoming, Socket},
     failure::{Exit, Failure},
 };
 
@@ -267,26 +268,26 @@ impl Chat<'_> {
             Step::Show(text) => self.show(&text),
             Step::Anew(text) => self.anew(&text),
             Step::Tell(message) => self.aside(&format!("note: {message}")),
-            Step::Use { id, name, arguments } => {
+            Step::Use(started) => {
                 let Some(desk) = &mut self.desk else {
+                    let (name, arguments) = (started.name, started.arguments);
                     return self.aside(&format!("note: asks for {name} {arguments}"));
                 };
                 desk.screen.end_reply()?;
-                desk.call(id, name, arguments);
+                desk.call(started);
                 Ok(())
             }
-            Step::Used { id, name, content, failure } => {
-                if let Some(call) = id
-                    && asked.ended(call)
-                {
+            Step::Used(finished) => {
+                if asked.ended(finished.id) {
                     self.elsewhere(asked)?;
                 }
                 let Some(desk) = &mut self.desk else {
-                    let how = if failure.is_some() { "failed:" } else { "says" };
-                    let line = result_line(&content, failure.is_some());
+                    let failed = finished.failure.is_some();
+                    let how = if failed { "failed:" } else { "says" };
+                    let (name, line) = (finished.name, result_line(&finished.content, failed));
                     return self.aside(&format!("note: {name} {how} {line}"));
                 };
-                desk.called(id, &name, &content, failure.is_some())
+                desk.called(finished)
             }
             Step::Usage(usage) => {
                 if let Some(desk) = &mut self.desk {
@@ -347,18 +348,18 @@ impl Chat<'_> {
         quiet: &mut bool,
     ) -> Result<Result<Step, ClientError>, Failure> {
         Ok(Ok(match incoming {
-            Ok(Incoming::Frame { id, event, cursor, data }) if id == request => {
+            Ok(Incoming::Frame { id, event, data }) if id == request => {
                 // That it is stored says nothing of who serves it.
-                *quiet &= matches!(event, Event::Accepted(_));
+                let accepted = matches!(event.body, TurnBody::Accepted(_));
+                *quiet &= accepted;
                 // Only what moves the turn on counts: a node that refuses is not there again.
-                if cursor.is_some() {
+                if event.cursor.is_some() {
                     self.found(patience)?;
                 }
                 if self.out.json {
-                    self.out.json_line(&json!({ "event": event.name(), "data": data }))?;
+                    self.out.json_line(&json!({ "event": event.body.name(), "data": data }))?;
                 }
-                let accepted = matches!(event, Event::Accepted(_));
-                let step = turn.take(event, cursor);
+                let step = turn.take(event);
                 if accepted {
                     self.accepted(turn);
                 }
