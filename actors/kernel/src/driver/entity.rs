@@ -57,7 +57,7 @@ struct State<K: EntityKind> {
     dispatcher: DispatcherHandle,
     /// Dropping it aborts whatever still runs for this activation.
     tasks: JoinSet<()>,
-    calls: BTreeMap<K::Key, CancellationToken>,
+    calls: BTreeMap<K::Effect, CancellationToken>,
     handed: Vec<InputId>,
     resident: Resident,
 }
@@ -145,38 +145,38 @@ impl<K: EntityKind> Port<K> {
     }
 
     /// The call may start.
-    pub fn granted(&self, key: K::Key, grant: K::Grant) {
-        self.tell(In::Granted(key, grant));
+    pub fn granted(&self, effect: K::Effect, grant: K::Grant) {
+        self.tell(In::Granted(effect, grant));
     }
 
     /// The call must wait.
-    pub fn deferred(&self, key: K::Key) {
-        self.tell(In::Deferred(key));
+    pub fn deferred(&self, effect: K::Effect) {
+        self.tell(In::Deferred(effect));
     }
 
     /// Nobody will answer for the call any more.
-    pub fn forgotten(&self, key: K::Key) {
-        self.tell(In::Forgotten(key));
+    pub fn forgotten(&self, effect: K::Effect) {
+        self.tell(In::Forgotten(effect));
     }
 
     /// The call may not be made.
-    pub fn refused(&self, key: K::Key, outcome: K::Outcome) {
-        self.tell(In::Refused(key, outcome));
+    pub fn refused(&self, effect: K::Effect, outcome: K::Outcome) {
+        self.tell(In::Refused(effect, outcome));
     }
 
     /// The call has ended.
-    pub fn ended(&self, key: K::Key, outcome: K::Outcome) {
-        self.tell(In::Ended(key, outcome));
+    pub fn ended(&self, effect: K::Effect, outcome: K::Outcome) {
+        self.tell(In::Ended(effect, outcome));
     }
 
     /// What was aborted is gone without an outcome.
-    pub fn gone(&self, key: K::Key) {
-        self.tell(In::Gone(key));
+    pub fn gone(&self, effect: K::Effect) {
+        self.tell(In::Gone(effect));
     }
 
     /// The emission is confirmed.
-    pub fn confirmed(&self, key: K::Key) {
-        self.tell(In::Confirmed(key));
+    pub fn confirmed(&self, effect: K::Effect) {
+        self.tell(In::Confirmed(effect));
     }
 
     /// Whether the entity's actor is gone.
@@ -257,8 +257,8 @@ impl<K: EntityKind> State<K> {
     fn note(&mut self, input: &In<K>) {
         match input {
             In::Deliver(inputs) => self.handed.extend(inputs.iter().map(|one: &Input| one.id)),
-            In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) => {
-                self.calls.remove(key);
+            In::Ended(effect, _) | In::Gone(effect) | In::Confirmed(effect) => {
+                self.calls.remove(effect);
                 self.calls.slim();
             }
             _ => {}
@@ -311,21 +311,21 @@ impl<K: EntityKind> State<K> {
             Out::ReadBack { after } => {
                 self.spawn(myself, async move { port.tell(read_back(&context, id, after).await) });
             }
-            Out::Acquire(key, effect) => {
-                let grant = self.served.runner.acquire(id, &effect, key.clone(), &port)?;
-                return Some(In::Granted(key, grant));
+            Out::Acquire(effect, want) => {
+                let grant = self.served.runner.acquire(id, effect.clone(), want, &port)?;
+                return Some(In::Granted(effect, grant));
             }
             // A grant that is not used gives its place back when it is dropped.
             Out::Release(_) => {}
-            Out::Start(key, job) => {
+            Out::Start(effect, job) => {
                 let cancelled = CancellationToken::new();
-                self.calls.insert(key.clone(), cancelled.clone());
-                let run = self.served.runner.run(id, key, job, port, cancelled);
+                self.calls.insert(effect.clone(), cancelled.clone());
+                let run = self.served.runner.run(id, effect, job, port, cancelled);
                 self.spawn(myself, run);
             }
-            Out::Abort(key) => match self.calls.get(&key) {
+            Out::Abort(effect) => match self.calls.get(&effect) {
                 Some(cancelled) => cancelled.cancel(),
-                None => return Some(In::Gone(key)),
+                None => return Some(In::Gone(effect)),
             },
             Out::Complete(input) => {
                 self.handed.retain(|one| *one != input);

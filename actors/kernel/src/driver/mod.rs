@@ -42,6 +42,9 @@ pub use worker::{Worker, WorkerOptions};
 
 use super::{EntityKind, Stop};
 
+/// An effect under way.
+pub type Performing = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// How a kind's effects are run. Implementations hold the doors that effects need.
 pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// Asks for a grant, which is returned if there is one at hand. Otherwise the answer comes
@@ -50,8 +53,8 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     fn acquire(
         &self,
         entity: EntityId,
-        effect: &K::Effect,
-        key: K::Key,
+        effect: K::Effect,
+        want: K::Want,
         port: &Port<K>,
     ) -> Option<K::Grant>;
 
@@ -60,11 +63,11 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     fn run(
         &self,
         entity: EntityId,
-        key: K::Key,
+        effect: K::Effect,
         job: K::Job,
         port: Port<K>,
         cancelled: CancellationToken,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    ) -> Performing;
 
     /// Removes the blobs of a doomed entity until they are gone, as far as its journal can be
     /// read, and those of the inputs that go with it; not the state of the snapshot that it loads
