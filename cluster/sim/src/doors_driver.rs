@@ -408,3 +408,8 @@ impl Drop for Place<'_> {
         state.world.pull_at_most(self.partition, most);
     }
 }
+
+/// The world answered another question.
+pub(super) fn stray(store: &'static str, reply: &Reply) -> StoreError {
+    StoreError::Refused { store, detail: format!("an answer to something else: {reply:?}") }
+}

@@ -9,7 +9,10 @@ use clawnode_cluster::{
 };
 use clawnode_proto::{EntityId, Input, Partition, Position};
 
-use super::{Delivered, Reply, Request, Token, doors::stray, doors_driver::Client};
+use super::{
+    Delivered, Reply, Request, Token,
+    doors_driver::{Client, stray},
+};
 
 const STORE: &str = "simulated inbox";
 

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use clawnode_cluster::{AckHandle, JobConsumer, JobDelivery, Jobs, StoreError, jobs::encode};
 use clawnode_proto::{Capability, job::Job};
 
-use super::{JobDelivered, JobToken, Reply, Request, doors::stray, doors_driver::Client};
+use super::{
+    JobDelivered, JobToken, Reply, Request,
+    doors_driver::{Client, stray},
+};
 
 const STORE: &str = "simulated jobs";
 

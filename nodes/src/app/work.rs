@@ -7,7 +7,7 @@ use clawnode_actors::session::Sessions;
 use clawnode_cluster::membership::Membership;
 use clawnode_kernel::driver::{Worker, WorkerOptions, answer_requests};
 
-use super::{run::unspawned, wire::Wired};
+use super::wire::Wired;
 use crate::{
     failure::Failure,
     node::{greet, scan::Follow, sweep, tools, usage},
@@ -24,9 +24,9 @@ impl Wired {
             self.answer_others().await?;
             None
         };
-        self.mcp.begin(&base.supervisor).await.map_err(unspawned)?;
+        self.mcp.begin(&base.supervisor).await?;
         let begun = operations.begin(&base.substrate, base.members.clone());
-        begun.await.map_err(unspawned)?;
+        begun.await?;
         if base.substrate.shared {
             self.join_members(worker.as_ref()).await?;
         }
@@ -39,13 +39,13 @@ impl Wired {
         let rank = tools::ranked(base.process, Arc::clone(&self.saying), base.members.clone());
         let runner = tools::runner(&self.loaded.config, &self.context, tools.available(), rank);
         let keep = move || tools.clone().keep();
-        base.supervisor.adopt_task("worker.executors", keep).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("worker.executors", keep).await?;
         let archive = runner.archive.clone();
         let sweep = move || archive.clone().keep();
-        base.supervisor.adopt_task("worker.archive", sweep).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("worker.archive", sweep).await?;
         let current = self.standing.jobs().clone();
         let jobs = move || tools::run(runner.clone(), current.clone());
-        base.supervisor.adopt_task("worker.jobs", jobs).await.map_err(unspawned)
+        base.supervisor.adopt_task("worker.jobs", jobs).await.map_err(Failure::from)
     }
 
     /// Owns sessions, counts what their calls use, and removes those that nobody needs.
@@ -58,10 +58,10 @@ impl Wired {
         let frames = Arc::new(self.hub.clone());
         let orders = Arc::clone(&self.standing);
         let spawned = Worker::spawn(context, frames, orders, options, &base.supervisor);
-        let worker = spawned.await.map_err(unspawned)?;
+        let worker = spawned.await?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
-        usage::begin(&base.supervisor, &sessions, &worker).await.map_err(unspawned)?;
-        sweep::begin(config, &base.supervisor, sessions, &worker).await.map_err(unspawned)?;
+        usage::begin(&base.supervisor, &sessions, &worker).await?;
+        sweep::begin(config, &base.supervisor, sessions, &worker).await?;
         Ok(worker)
     }
 
@@ -71,7 +71,7 @@ impl Wired {
         let orders = Arc::clone(&self.standing);
         let answers =
             move || answer_requests(Arc::clone(&context), None, frames.clone(), orders.clone());
-        self.base.supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)
+        self.base.supervisor.adopt_task("node.requests", answers).await.map_err(Failure::from)
     }
 
     /// Watches the other processes, greets them, and follows them on behalf of the worker.
@@ -87,7 +87,7 @@ impl Wired {
             announcer: self.announcer.clone(),
         };
         let part = move || part.clone().run();
-        base.supervisor.adopt_task("membership", part).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("membership", part).await?;
         let (saying, announcer) = (Arc::clone(&self.saying), self.announcer.clone());
         let (standing, heard) = (Arc::clone(&self.standing), base.members.clone());
         let agreed = Arc::clone(&self.agreed);
@@ -95,7 +95,7 @@ impl Wired {
             let (saying, standing) = (Arc::clone(&saying), Arc::clone(&standing));
             greet::run(announcer.clone(), saying, standing, Arc::clone(&agreed), heard.clone())
         };
-        base.supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("node.greet", greet).await?;
         if let Some(worker) = worker {
             let follow = Follow {
                 substrate: base.substrate.clone(),
@@ -105,7 +105,7 @@ impl Wired {
                 members: base.members.clone(),
             };
             let follow = move || follow.clone().run();
-            base.supervisor.adopt_task("worker.follow", follow).await.map_err(unspawned)?;
+            base.supervisor.adopt_task("worker.follow", follow).await?;
         }
         Ok(())
     }

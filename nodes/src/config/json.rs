@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, btree_map};
 
 use super::{
     error::ConfigError,
-    file::Places,
+    places::Places,
     tree::{Entry, Node, Value},
 };
 

@@ -21,6 +21,7 @@
 //! sessions are out of service, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 
+mod actions;
 mod answers;
 pub mod archive;
 pub mod backend;

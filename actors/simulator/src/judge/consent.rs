@@ -8,8 +8,7 @@ use clawnode_proto::{
     session::{ApprovalDecided, SessionInput},
 };
 
-use super::Checked;
-use crate::Violation;
+use crate::{Violation, book::Checked};
 
 /// A question.
 #[derive(Debug)]

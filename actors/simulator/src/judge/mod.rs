@@ -29,4 +29,5 @@ mod effort;
 mod heard;
 mod verdicts;
 
-pub(super) use self::verdicts::{Checked, Judge, Shown};
+pub(super) use heard::Shown;
+pub(super) use verdicts::Judge;

@@ -7,16 +7,18 @@ use clawnode_proto::{
     TurnId, codec,
     event::decode_record,
     kernel::KernelEvent,
-    llm::Message,
     session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
     tool::ToolSpec,
 };
 use clawnode_sim::Change;
 
-use super::{consent::Consent, deeds::Deeds, effort::Effort, heard::Heard};
-use crate::Violation;
-
-pub(crate) type Checked = Result<(), Violation>;
+use super::{
+    consent::Consent,
+    deeds::Deeds,
+    effort::Effort,
+    heard::{Heard, Shown},
+};
+use crate::book::Checked;
 
 /// What a sender put into an inbox.
 #[derive(Clone, Debug)]
@@ -41,16 +43,6 @@ pub(crate) struct Judge {
     writers: BTreeMap<EntityId, Incarnation>,
     /// The places of inputs, over all inboxes.
     places: u64,
-}
-
-/// One model call, as its provider sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown<'a> {
-    pub(crate) turn: TurnId,
-    pub(crate) call: CallId,
-    pub(crate) messages: &'a [Message],
-    /// Whether older turns were left out.
-    pub(crate) cut: bool,
 }
 
 // === impl Judge ===

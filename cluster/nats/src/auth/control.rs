@@ -8,11 +8,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Authority, AuthorityError};
-use crate::{
-    connect::{ConnectError, client},
-    options::NatsOptions,
-    signals::Signals,
-};
+use crate::{connect::client, connect_error::ConnectError, options::NatsOptions, signals::Signals};
 
 /// Where servers take accounts.
 pub(super) const CLAIMS_UPDATE: &str = "$SYS.REQ.CLAIMS.UPDATE";

@@ -10,9 +10,6 @@ use super::{
 };
 use crate::{config::Env, start_error::StartError};
 
-/// The variable that names a point.
-pub(super) const VARIABLE: &str = "CLAWNODE_TEST_KILL";
-
 /// The doors of `substrate` with the point that `env` names armed in them.
 pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, StartError> {
     let Some(text) = env.get(VARIABLE) else { return Ok(substrate) };
