@@ -14,9 +14,10 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
 use super::{
-    DAYS, HEAD, Stopped, history,
+    history,
     meter::{Counted, Meter},
     recent::Recent,
+    stopped::{DAYS, HEAD, Stopped},
 };
 
 /// Records that are read at once.

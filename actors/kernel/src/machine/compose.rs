@@ -230,10 +230,11 @@ impl<K: EntityKind> Machine<K> {
                 continue;
             }
             match K::class(&effect) {
-                class @ EffectClass::Emit(_) => self.start(effect, class),
                 EffectClass::Call | EffectClass::Run | EffectClass::Publish if self.drains() => {}
-                class @ (EffectClass::Run | EffectClass::Publish) => self.start(effect, class),
                 EffectClass::Call => calls = calls.max(self.start_call(now, effect)?),
+                class @ (EffectClass::Run | EffectClass::Publish | EffectClass::Emit(_)) => {
+                    self.start(effect, class);
+                }
             }
         }
         Ok(calls)

@@ -5,7 +5,8 @@ use std::time::Duration;
 use clawnode_cluster::Peek;
 use clawnode_guard::latch::{Stopped, Work};
 use clawnode_proto::{
-    EntityId, Frame, FrameBody, FrameKey, Traceparent,
+    CallId, EntityId, Frame, FrameBody, FrameKey, Traceparent,
+    feed::EventBody,
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, StopReason, Usage},
     provider::ProviderKind,
@@ -84,6 +85,9 @@ impl SessionRunner {
         job: CallJob,
         cancelled: CancellationToken,
     ) -> Option<Outcome> {
+        if job.call == CallId::derive(job.turn, 0) {
+            self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn: job.turn });
+        }
         let providers = self.parts.available.peek(|it| it.providers.clone());
         let in_hand = providers.begin(ProviderKind::Model, &job.request.model.provider);
         let mut call = Call::new(&self, entity, trace, &job);

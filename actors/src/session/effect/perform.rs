@@ -2,9 +2,9 @@
 //! way.
 
 use clawnode_kernel::driver::{Performing, Port};
-use clawnode_proto::{CallId, EntityId, Traceparent, feed::EventBody};
+use clawnode_proto::{EntityId, Traceparent};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, info_span};
+use tracing::{Instrument, Span, info_span};
 
 use super::run::SessionRunner;
 use crate::session::turn::{
@@ -50,6 +50,14 @@ impl SessionRunner {
         })
     }
 
+    /// The span, as a part of its turn's trace.
+    fn linked(&self, span: Span, trace: Option<&Traceparent>) -> Span {
+        if let Some(trace) = trace {
+            (self.parts.link)(&span, trace);
+        }
+        span
+    }
+
     fn perform(self, order: Order, job: SessionJob, told: &mut Option<Told>) -> Performing {
         let Order { entity, effect, trace, port, cancelled } = order;
         match job {
@@ -58,58 +66,35 @@ impl SessionRunner {
                     "session.call", session = %entity, turn = %job.turn, call = %job.call,
                     attempt = job.attempt.0
                 );
-                if job.call == CallId::derive(job.turn, 0) {
-                    let turn = job.turn;
-                    self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn });
-                }
-                if let Some(trace) = &trace {
-                    (self.parts.link)(&span, trace);
-                }
-                let run = async move {
-                    match self.call(entity, trace, job, cancelled).await {
-                        Some(outcome) => port.ended(effect, outcome),
-                        // It is made again, once this process is in touch with the store.
-                        None => port.gone(effect),
-                    }
-                };
-                Box::pin(run.instrument(span))
+                let span = self.linked(span, trace.as_ref());
+                ending(port, effect, self.call(entity, trace, job, cancelled).instrument(span))
             }
             SessionJob::Judge(job) => {
                 let span = info_span!(
                     "session.hooks", session = %entity, turn = %job.turn, call = %job.call
                 );
-                if let Some(trace) = &trace {
-                    (self.parts.link)(&span, trace);
-                }
-                let run = async move {
-                    match self.judge(entity, *job, cancelled).await {
-                        Some(outcome) => port.ended(effect, outcome),
-                        None => port.gone(effect),
-                    }
-                };
-                Box::pin(run.instrument(span))
+                let span = self.linked(span, trace.as_ref());
+                let run = async move { self.judge(entity, *job, cancelled).await };
+                ending(port, effect, run.instrument(span))
             }
             SessionJob::Tool(job) => {
                 let span = info_span!(
                     "session.tool", session = %entity, turn = %job.turn, call = %job.call,
                     tool = %job.tool
                 );
-                if let Some(trace) = &trace {
-                    (self.parts.link)(&span, trace);
-                }
+                let span = self.linked(span, trace.as_ref());
                 let run = async move {
                     let (end, trail) = self.tool(entity, job, cancelled).await;
-                    port.ended(effect, Outcome::Tool(end, trail));
+                    Some(Outcome::Tool(end, trail))
                 };
-                Box::pin(run.instrument(span))
+                ending(port, effect, run.instrument(span))
             }
-            SessionJob::Settle(job) => Box::pin(async move {
-                let (end, trail) = tokio::select! {
+            SessionJob::Settle(job) => ending(port, effect, async move {
+                tokio::select! {
                     biased;
-                    () = cancelled.cancelled() => return port.gone(effect),
-                    end = self.settled(entity, &job) => end,
-                };
-                port.ended(effect, Outcome::Tool(end, trail));
+                    () = cancelled.cancelled() => None,
+                    (end, trail) = self.settled(entity, &job) => Some(Outcome::Tool(end, trail)),
+                }
             }),
             SessionJob::Ask(job) => {
                 // Only what is stored is told: who hears of a question may decide at once.
@@ -136,6 +121,20 @@ impl SessionRunner {
             }),
         }
     }
+}
+
+/// Says how a call ended, or that it was given up and is to be made again.
+fn ending(
+    port: Port<Session>,
+    effect: Effect,
+    work: impl Future<Output = Option<Outcome>> + Send + 'static,
+) -> Performing {
+    Box::pin(async move {
+        match work.await {
+            Some(outcome) => port.ended(effect, outcome),
+            None => port.gone(effect),
+        }
+    })
 }
 
 /// Does what only has to be done as long as it is wanted.

@@ -298,17 +298,13 @@ fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> 
         traceparent: turn.trace.clone(),
         not_after: Some(asked.at.plus(JOB_AGE_MAX)),
     };
-    Some(match effect {
-        Effect::Settle { .. } => {
-            let late = tool.late.clone();
-            let job = SessionJob::Settle(Box::new(SettleJob { job, late, after }));
-            EffectJob { told: None, trace, job }
-        }
-        _ => {
-            let job = SessionJob::Publish(PublishJob { job, asked_at: asked.at, again });
-            EffectJob { told, trace, job }
-        }
-    })
+    if let Effect::Settle { .. } = effect {
+        let late = tool.late.clone();
+        let job = SessionJob::Settle(Box::new(SettleJob { job, late, after }));
+        return Some(EffectJob { told: None, trace, job });
+    }
+    let job = SessionJob::Publish(PublishJob { job, asked_at: asked.at, again });
+    Some(EffectJob { told, trace, job })
 }
 
 /// All that asking hooks about a model call takes.

@@ -1,4 +1,4 @@
-//! The actor of one resident entity.
+//! What one resident entity's actor has, and how it does what its machine says.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,62 +8,42 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_proto::{
-    EntityId, Epoch, Incarnation, Input, InputId, ProcessId, Timestamp, codec,
-    node::{NodeReply, NodeRequest},
+    EntityId, Epoch, Input, InputId, ProcessId, Timestamp, codec, node::NodeRequest,
 };
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
-use tokio::{sync::oneshot, task::JoinSet};
+use ractor::ActorRef;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::{
-    Context, DispatcherHandle,
+    GOODBYE, Port, Served,
     erase::erase,
-    fuse::fused,
-    kinds::{EntityHandle, Served, Start},
+    handle::Message,
     store::{append, archive, discard, load, read_back, scrub},
 };
-use crate::{EntityKind, In, Machine, Now, Out, OwnerSays, Slim, Stop, partition::Gone};
+use crate::{
+    EntityKind, In, Machine, Now, Out, Slim, Stop,
+    driver::{Context, DispatcherHandle, fuse::fused},
+    partition::Gone,
+};
 
-/// Why an actor stopped that told its dispatcher itself; the supervision event may come first.
-pub(super) const GOODBYE: &str = "told its dispatcher";
-
-/// The handle of an entity's actor, whose kind is known.
-#[derive(Debug)]
-struct Handle<K: EntityKind>(ActorRef<Message<K>>);
-
-/// Where an effect's runner tells how it went.
-#[derive(Debug)]
-pub struct Port<K: EntityKind>(ActorRef<Message<K>>);
-
-#[derive(Debug)]
-pub(super) enum Message<K: EntityKind> {
-    /// Boxed, because a mailbox keeps room for 32 messages for as long as its entity is resident.
-    Feed(Box<In<K>>),
-    Ask(InputId, oneshot::Sender<NodeReply>),
-    /// A task of it panicked: nobody will say what it waits for.
-    Broke,
-}
-
-struct EntityActor<K>(std::marker::PhantomData<fn(K)>);
-
-struct State<K: EntityKind> {
-    id: EntityId,
-    machine: Machine<K>,
+pub(super) struct State<K: EntityKind> {
+    pub(super) id: EntityId,
+    pub(super) machine: Machine<K>,
     /// Waits are measured from here, so that they do not jump with the clock.
-    started: tokio::time::Instant,
-    context: Arc<Context>,
-    served: Arc<Served<K>>,
-    dispatcher: DispatcherHandle,
+    pub(super) started: tokio::time::Instant,
+    pub(super) context: Arc<Context>,
+    pub(super) served: Arc<Served<K>>,
+    pub(super) dispatcher: DispatcherHandle,
     /// Dropping it aborts whatever still runs for this activation.
-    tasks: JoinSet<()>,
-    calls: BTreeMap<K::Effect, CancellationToken>,
-    handed: Vec<InputId>,
-    resident: Resident,
+    pub(super) tasks: JoinSet<()>,
+    pub(super) calls: BTreeMap<K::Effect, CancellationToken>,
+    pub(super) handed: Vec<InputId>,
+    pub(super) resident: Resident,
 }
 
 /// Counts the entity as resident while it lives, also when it panics.
-struct Resident(Arc<Context>, EntityId);
+pub(super) struct Resident(pub(super) Arc<Context>, pub(super) EntityId);
 
 impl Drop for Resident {
     fn drop(&mut self) {
@@ -72,189 +52,10 @@ impl Drop for Resident {
     }
 }
 
-/// Starts the actor of one entity.
-pub(super) async fn start<K: EntityKind>(
-    served: Arc<Served<K>>,
-    start: Start,
-    parent: ActorCell,
-) -> Result<Arc<dyn EntityHandle>, SpawnErr> {
-    let actor = EntityActor(std::marker::PhantomData);
-    let spawned = EntityActor::spawn_linked(None, actor, (served, start), parent).await;
-    Ok(Arc::new(Handle::<K>(spawned?.0)))
-}
-
-// === impl Handle ===
-
-impl<K: EntityKind> Handle<K> {
-    fn feed(&self, input: In<K>) {
-        if self.0.cast(Message::Feed(Box::new(input))).is_err() {
-            debug!("an entity's actor stopped before it was told something");
-        }
-    }
-}
-
-impl<K: EntityKind> EntityHandle for Handle<K> {
-    fn deliver(&self, inputs: Vec<Input>) {
-        self.feed(In::Deliver(inputs));
-    }
-
-    fn tick(&self) {
-        self.feed(In::Tick);
-    }
-
-    fn make_room(&self) {
-        self.feed(In::MakeRoom);
-    }
-
-    fn fenced(&self, epoch: Epoch) {
-        self.feed(In::FencedHint(epoch));
-    }
-
-    fn drain(&self) {
-        self.feed(In::Drain);
-    }
-
-    fn give_up(&self) {
-        self.feed(In::GiveUp);
-    }
-
-    fn ask(&self, input: InputId, reply: oneshot::Sender<NodeReply>) {
-        if self.0.cast(Message::Ask(input, reply)).is_err() {
-            debug!("an entity's actor stopped before it was asked something");
-        }
-    }
-
-    fn cell(&self) -> ActorCell {
-        self.0.get_cell()
-    }
-}
-
-// === impl Port ===
-
-impl<K: EntityKind> Clone for Port<K> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<K: EntityKind> Port<K> {
-    pub(super) fn tell(&self, input: In<K>) {
-        if self.0.cast(Message::Feed(Box::new(input))).is_err() {
-            debug!("an effect outlived its entity's actor");
-        }
-    }
-
-    /// The call may start.
-    pub fn granted(&self, effect: K::Effect, grant: K::Grant) {
-        self.tell(In::Granted(effect, grant));
-    }
-
-    /// The call must wait.
-    pub fn deferred(&self, effect: K::Effect) {
-        self.tell(In::Deferred(effect));
-    }
-
-    /// Nobody will answer for the call any more.
-    pub fn forgotten(&self, effect: K::Effect) {
-        self.tell(In::Forgotten(effect));
-    }
-
-    /// The call may not be made.
-    pub fn refused(&self, effect: K::Effect, outcome: K::Outcome) {
-        self.tell(In::Refused(effect, outcome));
-    }
-
-    /// The call has ended.
-    pub fn ended(&self, effect: K::Effect, outcome: K::Outcome) {
-        self.tell(In::Ended(effect, outcome));
-    }
-
-    /// What was aborted is gone without an outcome.
-    pub fn gone(&self, effect: K::Effect) {
-        self.tell(In::Gone(effect));
-    }
-
-    /// The emission is confirmed.
-    pub fn confirmed(&self, effect: K::Effect) {
-        self.tell(In::Confirmed(effect));
-    }
-
-    /// Whether the entity's actor is gone.
-    pub fn is_closed(&self) -> bool {
-        matches!(self.0.get_status(), ractor::ActorStatus::Stopping | ractor::ActorStatus::Stopped)
-    }
-}
-
-// === impl EntityActor ===
-
-impl<K: EntityKind> Actor for EntityActor<K> {
-    type Msg = Message<K>;
-    type State = State<K>;
-    type Arguments = (Arc<Served<K>>, Start);
-
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Message<K>>,
-        (served, start): (Arc<Served<K>>, Start),
-    ) -> Result<State<K>, ActorProcessingErr> {
-        let Start { id, activation, heir, context, dispatcher } = start;
-        let counter = context.activations.fetch_add(1, Ordering::Relaxed);
-        context.resident.fetch_add(1, Ordering::Relaxed);
-        let resident = Resident(Arc::clone(&context), id);
-        let incarnation = Incarnation { process: context.process, counter };
-        let started = tokio::time::Instant::now();
-        let now = now(&context, started);
-        let (machine, out) = Machine::new(id, incarnation, activation, served.machine, now);
-        let mut state = State {
-            id,
-            machine: machine.heir(heir),
-            started,
-            context,
-            served,
-            dispatcher,
-            tasks: JoinSet::new(),
-            calls: BTreeMap::new(),
-            handed: Vec::new(),
-            resident,
-        };
-        state.perform(&myself, out);
-        Ok(state)
-    }
-
-    async fn handle(
-        &self,
-        myself: ActorRef<Message<K>>,
-        message: Message<K>,
-        state: &mut State<K>,
-    ) -> Result<(), ActorProcessingErr> {
-        while state.tasks.try_join_next().is_some() {}
-        match message {
-            Message::Feed(input) => {
-                state.note(&input);
-                let now = now(&state.context, state.started);
-                let out = state.machine.handle(now, *input);
-                state.perform(&myself, out);
-            }
-            Message::Ask(input, reply) => {
-                let answer = match state.machine.says(input) {
-                    OwnerSays::Held => NodeReply::Held,
-                    OwnerSays::Completed => NodeReply::Completed,
-                    OwnerSays::NotMine | OwnerSays::Silent => NodeReply::NotMine,
-                };
-                if reply.send(answer).is_err() {
-                    debug!("whoever asked for an input did not wait");
-                }
-            }
-            Message::Broke => return Err("a task of it panicked".into()),
-        }
-        Ok(())
-    }
-}
-
 // === impl State ===
 
 impl<K: EntityKind> State<K> {
-    fn note(&mut self, input: &In<K>) {
+    pub(super) fn note(&mut self, input: &In<K>) {
         match input {
             In::Deliver(inputs) => self.handed.extend(inputs.iter().map(|one: &Input| one.id)),
             In::Ended(effect, _) | In::Gone(effect) | In::Confirmed(effect) => {
@@ -266,7 +67,7 @@ impl<K: EntityKind> State<K> {
     }
 
     /// Does what the machine says, and tells it at once what is at hand.
-    fn perform(&mut self, myself: &ActorRef<Message<K>>, out: Vec<Out<K>>) {
+    pub(super) fn perform(&mut self, myself: &ActorRef<Message<K>>, out: Vec<Out<K>>) {
         let mut waiting = VecDeque::from(out);
         let mut is_over = false;
         while let Some(one) = waiting.pop_front() {
@@ -403,7 +204,7 @@ impl<K: EntityKind> State<K> {
     }
 }
 
-fn now(context: &Context, started: tokio::time::Instant) -> Now {
+pub(super) fn now(context: &Context, started: tokio::time::Instant) -> Now {
     let steady = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     Now { wall: context.clock.now(), steady: Timestamp(steady) }
 }

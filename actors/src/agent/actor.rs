@@ -1,0 +1,251 @@
+//! One agent: a gate that every call takes its place at, and an actor for those who have to wait.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::{
+    handle::{AgentHandle, Message},
+    state::{Gate, State},
+};
+
+pub(super) struct AgentActor;
+
+impl Actor for AgentActor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arc<Mutex<Gate>>;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Message>,
+        gate: Arc<Mutex<Gate>>,
+    ) -> Result<State, ActorProcessingErr> {
+        Ok(State { gate, waiting: VecDeque::new() })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let agent = AgentHandle { actor: myself, gate: Arc::clone(&state.gate) };
+        state.take(message);
+        // Told without the lock: a port that is gone drops its permit, which takes the lock.
+        while let Some((port, grant)) = state.next(&agent) {
+            port.granted(grant);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_guard::latch::LatchDoor;
+    use clawnode_proto::{
+        Position,
+        latch::{Latch, LatchRecord},
+    };
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::agent::{AdmitPort, AgentOptions, Grant};
+
+    /// What a port was told.
+    #[derive(Debug)]
+    enum Told {
+        Granted(Box<Grant>),
+        Deferred,
+        Stopped,
+    }
+
+    /// Where it is told, and whether its turn has begun.
+    struct TestPort(mpsc::Sender<Told>, bool);
+
+    impl AdmitPort for TestPort {
+        fn granted(self: Box<Self>, grant: Grant) {
+            self.0.try_send(Told::Granted(Box::new(grant))).unwrap();
+        }
+
+        fn deferred(&self) {
+            self.0.try_send(Told::Deferred).unwrap();
+        }
+
+        fn is_closed(&self) -> bool {
+            self.0.is_closed()
+        }
+
+        fn stopped(self: Box<Self>, _: &Latch) -> Option<Box<dyn AdmitPort>> {
+            if self.1 {
+                self.0.try_send(Told::Stopped).unwrap();
+                return None;
+            }
+            Some(self)
+        }
+    }
+
+    /// A port that loses what it is told.
+    struct Deaf;
+
+    impl AdmitPort for Deaf {
+        fn granted(self: Box<Self>, _: Grant) {}
+
+        fn deferred(&self) {}
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        fn stopped(self: Box<Self>, _: &Latch) -> Option<Box<dyn AdmitPort>> {
+            None
+        }
+    }
+
+    struct Parent;
+
+    impl Actor for Parent {
+        type Msg = ();
+        type State = ();
+        type Arguments = ();
+
+        async fn pre_start(&self, _: ActorRef<()>, (): ()) -> Result<(), ActorProcessingErr> {
+            Ok(())
+        }
+    }
+
+    async fn agent(max_turns: u32) -> (ActorRef<()>, AgentHandle) {
+        let (parent, _) = Actor::spawn(None, Parent, ()).await.unwrap();
+        let name = "default".parse().unwrap();
+        let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
+        options.max_turns = max_turns;
+        let (door, cell) = (LatchDoor::default(), parent.get_cell());
+        let handle = AgentHandle::spawn(options, false, door, cell).await.unwrap();
+        (parent, handle)
+    }
+
+    fn ask(agent: &AgentHandle) -> mpsc::Receiver<Told> {
+        ask_for(agent, false)
+    }
+
+    fn ask_for(agent: &AgentHandle, begun: bool) -> mpsc::Receiver<Told> {
+        let (tell, told) = mpsc::channel(4);
+        agent.admit(Box::new(TestPort(tell, begun)));
+        told
+    }
+
+    /// AGT-1.
+    #[tokio::test]
+    async fn no_more_permits_are_out_than_the_bound_and_dropping_one_serves_the_next() {
+        let (parent, agent) = agent(1).await;
+        let mut first = ask(&agent);
+        let Some(Told::Granted(grant)) = first.recv().await else { panic!("not granted") };
+        let (mut second, third, mut fourth) = (ask(&agent), ask(&agent), ask(&agent));
+        assert!(matches!(second.recv().await, Some(Told::Deferred)));
+        assert!(matches!(fourth.recv().await, Some(Told::Deferred)));
+        let view = agent.view().await.unwrap();
+        assert_eq!((view.running, view.waiting), (1, 3), "AGT-1");
+        // Whoever is gone by then is passed over.
+        drop(third);
+        drop(grant);
+        let Some(Told::Granted(next)) = second.recv().await else { panic!("not granted") };
+        assert_eq!(agent.view().await.unwrap().running, 1, "AGT-1");
+        drop(next);
+        assert!(matches!(fourth.recv().await, Some(Told::Granted(_))));
+        parent.stop(None);
+    }
+
+    /// AGT-1 for who takes a place without the actor.
+    #[tokio::test]
+    async fn a_free_place_is_taken_at_once_and_never_before_who_waits() {
+        let (parent, agent) = agent(2).await;
+        let (first, second) = (agent.place().unwrap(), agent.place().unwrap());
+        assert!(agent.place().is_none(), "AGT-1");
+        let mut waiting = ask(&agent);
+        assert!(matches!(waiting.recv().await, Some(Told::Deferred)));
+        drop(first);
+        assert!(agent.place().is_none(), "a place goes to who waits");
+        let Some(Told::Granted(third)) = waiting.recv().await else { panic!("not granted") };
+        drop(second);
+        let fourth = agent.place().unwrap();
+        assert!(agent.place().is_none(), "AGT-1");
+        drop((third, fourth));
+        assert_eq!(agent.view().await.unwrap().running, 0);
+        agent.pause(true);
+        assert!(agent.view().await.unwrap().paused);
+        assert!(agent.place().is_none(), "AGT-2");
+        parent.stop(None);
+    }
+
+    /// A port whose session is gone drops what it is given.
+    #[tokio::test]
+    async fn a_permit_that_nobody_takes_is_given_back() {
+        let (parent, agent) = agent(1).await;
+        let held = agent.place().unwrap();
+        agent.admit(Box::new(Deaf));
+        let mut next = ask(&agent);
+        assert!(matches!(next.recv().await, Some(Told::Deferred)));
+        drop(held);
+        let Some(Told::Granted(grant)) = next.recv().await else { panic!("not granted") };
+        drop(grant);
+        assert_eq!(agent.view().await.unwrap().running, 0);
+        assert!(agent.place().is_some());
+        parent.stop(None);
+    }
+
+    /// AGT-2.
+    #[tokio::test]
+    async fn a_paused_agent_gives_no_permit_until_it_is_resumed() {
+        let (parent, agent) = agent(8).await;
+        agent.pause(true);
+        let mut port = ask(&agent);
+        assert!(matches!(port.recv().await, Some(Told::Deferred)));
+        assert!(agent.view().await.unwrap().paused, "AGT-2");
+        agent.pause(false);
+        assert!(matches!(port.recv().await, Some(Told::Granted(_))));
+        parent.stop(None);
+    }
+
+    /// LATCH-1 at the agents' door.
+    #[tokio::test]
+    async fn latch_1_a_stopped_agent_gives_no_permit_and_ends_turns_that_have_begun() {
+        let (parent, _) = Actor::spawn(None, Parent, ()).await.unwrap();
+        let (door, name) = (LatchDoor::default(), "ada".parse().unwrap());
+        let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
+        options.max_turns = 1;
+        let cell = parent.get_cell();
+        let agent = AgentHandle::spawn(options, false, door.clone(), cell).await.unwrap();
+        let mut first = ask(&agent);
+        let Some(Told::Granted(held)) = first.recv().await else { panic!("not granted") };
+        let (mut fresh, mut begun) = (ask_for(&agent, false), ask_for(&agent, true));
+        assert!(matches!(fresh.recv().await, Some(Told::Deferred)));
+        assert!(matches!(begun.recv().await, Some(Told::Deferred)));
+        let latch = Latch {
+            id: clawnode_proto::LatchId::from_u128(1),
+            scope: "agent:ada".parse().unwrap(),
+            by: "token at a".to_owned(),
+            at: clawnode_proto::Timestamp(1),
+            why: String::new(),
+        };
+        let set = LatchRecord::Set { latch: latch.clone() };
+        door.take(Position(1), set);
+        agent.latch();
+        assert!(matches!(begun.recv().await, Some(Told::Stopped)));
+        drop(held);
+        let mut late = ask_for(&agent, true);
+        assert!(matches!(late.recv().await, Some(Told::Stopped)));
+        let view = agent.view().await.unwrap();
+        assert_eq!((view.running, view.waiting), (0, 1), "LATCH-1");
+        assert_eq!(view.stopped, Some(latch.clone()));
+        assert!(fresh.try_recv().is_err());
+        let cleared =
+            LatchRecord::Cleared { latch, by: String::new(), at: clawnode_proto::Timestamp(2) };
+        door.take(Position(2), cleared);
+        agent.latch();
+        assert!(matches!(fresh.recv().await, Some(Told::Granted(_))));
+        parent.stop(None);
+    }
+}
