@@ -91,7 +91,8 @@ pub(super) const FILES_STAND_IN_NO_CIRCLE: Check = Check {
         // A tree of samples has none of them.
         let is_whole = tree.get("Cargo.toml").is_some();
         let unused = ALLOWED.iter().enumerate().filter(|(at, _)| is_whole && !used.contains(at));
-        it.found.extend(unused.map(|(_, (paths, _))| format!("{}: no circle left", paths[0])));
+        it.found
+            .extend(unused.map(|(_, (paths, _))| format!("{}: no circle left", paths.join(" "))));
         it
     },
     bad: &[

@@ -43,6 +43,7 @@ pub const CHECKS: &[Check] = &[
     shape::FILES_ARE_SHORT,
     shape::FILES_SAY_WHAT_THEY_ARE,
     shape::MOD_FILES_HOLD_NO_CODE,
+    shape::ACTORS_HAVE_THE_SAME_FILES,
     shape::EVERY_FILE_IS_REACHED,
     shape::OPTIONS_ARE_DOCUMENTED,
     edges::MANIFESTS_KEEP_THE_EDGES,
