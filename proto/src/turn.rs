@@ -4,11 +4,11 @@
 
 use crate::{
     error::ErrorBody,
-    event::Timestamp,
     frame::{FrameBody, FrameKey},
     id::{CallId, Digest},
     llm::Usage,
     session::TurnOutcome,
+    timestamp::Timestamp,
     tool::Risk,
 };
 

@@ -1,18 +1,17 @@
 //! The kinds of entities in the world, each with its production code.
 
-use clawnode_actors::session::{CallKey, Session, SessionJob, turn::kind::Effect};
+use std::convert::Infallible;
+
+use clawnode_actors::session::{Effect, EffectJob, Session, Want};
 use clawnode_cluster::{AppendAnswer, Record, Timer};
-use clawnode_kernel::{
-    EntityKind, In, Loaded, Machine, OwnerSays,
-    counter::{Counter, Later},
-};
+use clawnode_kernel::{EntityKind, In, Loaded, Machine, OwnerSays, counter::Counter};
 use clawnode_proto::{
     Digest, EntityId, Epoch, Input, InputId, Position, ProcessId, TimerId, kernel::SnapshotState,
 };
 use rand::Rng;
 
 use super::{
-    JudgeViolation, Sim,
+    Sim, JudgeViolation,
     process::{Actor, PlannedNote},
 };
 
@@ -92,18 +91,14 @@ pub(super) trait Simulated: EntityKind {
         Self: Sized;
 
     /// One of its effects has ended.
-    fn ran(_: &mut Actor, _: &Self::Key) {}
+    fn ran(_: &mut Actor, _: &Self::Effect) {}
 
-    fn acquire(sim: &mut Sim, at: ActivationPlace, key: Self::Key, effect: &Self::Effect);
+    fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Self::Effect, want: &Self::Want);
 
-    fn start(
-        sim: &mut Sim,
-        at: ActivationPlace,
-        key: Self::Key,
-        job: &Self::Job,
-    ) -> Result<(), JudgeViolation>;
+    fn start(sim: &mut Sim, at: ActivationPlace, effect: Self::Effect, job: &Self::Job)
+    -> Result<(), JudgeViolation>;
 
-    fn abort(sim: &mut Sim, at: ActivationPlace, key: Self::Key);
+    fn abort(sim: &mut Sim, at: ActivationPlace, effect: Self::Effect);
 }
 
 impl Simulated for Session {
@@ -114,25 +109,20 @@ impl Simulated for Session {
         }
     }
 
-    fn ran(actor: &mut Actor, key: &CallKey) {
-        actor.running.remove(key);
+    fn ran(actor: &mut Actor, effect: &Effect) {
+        actor.running.remove(effect);
     }
 
-    fn acquire(sim: &mut Sim, at: ActivationPlace, key: CallKey, effect: &Effect) {
-        sim.acquire(at.process, at.entity, at.counter, (key, effect));
+    fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Effect, want: &Want) {
+        sim.acquire(at.process, at.entity, at.counter, (effect, want));
     }
 
-    fn start(
-        sim: &mut Sim,
-        at: ActivationPlace,
-        key: CallKey,
-        job: &SessionJob,
-    ) -> Result<(), JudgeViolation> {
-        sim.start(at.process, at.entity, at.counter, key, job)
+    fn start(sim: &mut Sim, at: ActivationPlace, effect: Effect, job: &EffectJob) -> Result<(), JudgeViolation> {
+        sim.start(at.process, at.entity, at.counter, effect, &job.job)
     }
 
-    fn abort(sim: &mut Sim, at: ActivationPlace, key: CallKey) {
-        sim.abort(at.process, at.entity, at.counter, key);
+    fn abort(sim: &mut Sim, at: ActivationPlace, effect: Effect) {
+        sim.abort(at.process, at.entity, at.counter, effect);
     }
 }
 
@@ -144,28 +134,19 @@ impl Simulated for Counter {
         }
     }
 
-    fn acquire(sim: &mut Sim, at: ActivationPlace, key: TimerId, _: &Later) {
-        sim.count(at, In::Deferred(key));
+    fn acquire(_: &mut Sim, _: ActivationPlace, _: TimerId, want: &Infallible) {
+        match *want {}
     }
 
     /// A timer is set; it is lost with a process that dies before.
-    fn start(
-        sim: &mut Sim,
-        at: ActivationPlace,
-        _: TimerId,
-        job: &Timer,
-    ) -> Result<(), JudgeViolation> {
+    fn start(sim: &mut Sim, at: ActivationPlace, _: TimerId, job: &Timer) -> Result<(), JudgeViolation> {
         let after = sim.world.rng.random_range(1..SET_MOST);
-        sim.world.later(
-            at.process,
-            after,
-            PlannedNote::SetsCounterTimer(at, Box::new(job.clone())),
-        );
+        sim.world.later(at.process, after, PlannedNote::SetsCounterTimer(at, Box::new(job.clone())));
         Ok(())
     }
 
-    fn abort(sim: &mut Sim, at: ActivationPlace, key: TimerId) {
-        sim.count(at, In::Gone(key));
+    fn abort(sim: &mut Sim, at: ActivationPlace, timer: TimerId) {
+        sim.count(at, In::Gone(timer));
     }
 }
 
@@ -180,11 +161,7 @@ impl AnyMachine {
 
 impl Sim {
     /// Tells an activation of whatever kind.
-    pub(super) fn tell(
-        &mut self,
-        at: ActivationPlace,
-        told: MachineMessage,
-    ) -> Result<(), JudgeViolation> {
+    pub(super) fn tell(&mut self, at: ActivationPlace, told: MachineMessage) -> Result<(), JudgeViolation> {
         let ActivationPlace { process, entity, counter } = at;
         let actor = self.processes.get_mut(&process).and_then(|it| it.actor(entity, counter));
         match actor.map(|actor| &actor.machine) {
@@ -199,11 +176,7 @@ impl Sim {
     }
 
     /// The timer of a counter is stored.
-    pub(super) fn sets_counter_timer(
-        &mut self,
-        at: ActivationPlace,
-        timer: &Timer,
-    ) -> Result<(), JudgeViolation> {
+    pub(super) fn sets_counter_timer(&mut self, at: ActivationPlace, timer: &Timer) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&at.process);
         if process.and_then(|it| it.actor(at.entity, at.counter)).is_none() {
             return Ok(());

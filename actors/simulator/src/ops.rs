@@ -16,8 +16,8 @@ use rand::Rng;
 use serde_bytes::ByteBuf;
 
 use super::{
-    JudgeViolation, Sim,
-    kinds::{ActivationPlace, MachineMessage, Simulated},
+    Sim, JudgeViolation,
+    kinds::{ActivationPlace, Simulated, MachineMessage},
     plan::Poison,
     process::{Do, PendingOp, PlannedNote, Replaced},
 };
@@ -43,11 +43,7 @@ impl Sim {
         self.feed_as(ActivationPlace { process: to, entity, counter }, input)
     }
 
-    pub(super) fn feed_as<K: Simulated>(
-        &mut self,
-        at: ActivationPlace,
-        input: In<K>,
-    ) -> Result<(), JudgeViolation> {
+    pub(super) fn feed_as<K: Simulated>(&mut self, at: ActivationPlace, input: In<K>) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         let now = self.now(to);
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
@@ -80,11 +76,7 @@ impl Sim {
         outs.into_iter().try_for_each(|out| self.perform_entity::<K>(at, out))
     }
 
-    fn perform_entity<K: Simulated>(
-        &mut self,
-        at: ActivationPlace,
-        out: Out<K>,
-    ) -> Result<(), JudgeViolation> {
+    fn perform_entity<K: Simulated>(&mut self, at: ActivationPlace, out: Out<K>) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
         if process.is_none_or(|it| it.actor(entity, counter).is_none()) {
@@ -103,9 +95,9 @@ impl Sim {
             Out::ReadBack { after } => {
                 self.work(to, entity, counter, Do::ReadBack { after, tries: 0 });
             }
-            Out::Acquire(key, effect) => K::acquire(self, at, key, &effect),
-            Out::Start(key, job) => return K::start(self, at, key, &job),
-            Out::Abort(key) => K::abort(self, at, key),
+            Out::Acquire(effect, want) => K::acquire(self, at, effect, &want),
+            Out::Start(effect, job) => return K::start(self, at, effect, &job),
+            Out::Abort(effect) => K::abort(self, at, effect),
             Out::Complete(input) => {
                 self.remark(to, || format!("completes {input}"));
                 self.ledger.completing(entity, input)?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clawnode_actors::session::{
-    CallKey, Outcome,
+    Effect, Outcome,
     turn::{
         prepare::SettleJob,
         settle::{Closing, Settling, closing, settling},
@@ -18,7 +18,7 @@ use clawnode_proto::{
 use clawnode_sim::{StoreReply, StoreRequest};
 
 use super::{
-    JudgeViolation, Sim,
+    Sim, JudgeViolation,
     jobs::AGAIN,
     process::{PendingOp, PlannedNote},
 };
@@ -64,7 +64,7 @@ impl Sim {
     pub(super) fn settles(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         it: Box<SettleJob>,
     ) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&to);
@@ -94,11 +94,7 @@ impl Sim {
     }
 
     /// A turn's end is told: its jobs are closed, one after the other, before that is confirmed.
-    pub(super) fn closes(
-        &mut self,
-        to: ProcessId,
-        mut it: TurnEnding,
-    ) -> Result<(), JudgeViolation> {
+    pub(super) fn closes(&mut self, to: ProcessId, mut it: TurnEnding) -> Result<(), JudgeViolation> {
         while let Some(job) = it.jobs.last().copied() {
             let (position, state) = self.state_of(job)?;
             match closing(state.as_ref()) {

@@ -8,8 +8,8 @@ use std::sync::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Journal, Record,
-    StoreError, Substrate, SystemClock, Write,
+    AppendAnswer, Bucket, BucketError, BucketChange, BucketEntry, Journal, FeedPage, Record, StoreError, Substrate,
+    SystemClock, Write,
 };
 use clawnode_kernel::{Loaded, MachineOptions, archive};
 use clawnode_local as local;
@@ -24,7 +24,12 @@ use clawnode_proto::{
 use futures_util::stream::BoxStream;
 use proptest::prelude::*;
 
-use super::{CountingStopped, HEAD, again, books::Books, show};
+use super::{
+    actor::again,
+    show,
+    state::Books,
+    stopped::{HEAD, CountingStopped},
+};
 use crate::session::played::{Run, key};
 
 /// One journal, at the positions that its machine was told.

@@ -17,16 +17,14 @@ use tracing::{debug, info, warn};
 
 use super::{
     api::{Api, RequestFailure},
-    connect::{ConnectError, failed, not_ready},
+    connect_error::{ConnectError, failed, not_ready},
     journal::expecting,
     options::{Birth, KnownCluster, NatsOptions, Replicas},
     spec::{ConsumerSpec, StreamSpec, TopologyError},
     stream::StreamReader,
-    topology,
+    topology::{self, FORMAT},
 };
 
-/// The layout of streams and subjects that this build knows.
-pub(super) const FORMAT: u32 = 1;
 /// The streams that this build needs: 0, those of the first; 1, jobs as well; 2, births apart from
 /// the bucket, in which nobody may replace everything.
 const STREAMS: u32 = 2;
@@ -100,8 +98,7 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<BirthFac
     let Some((record, position)) = found else {
         return Err(midwife.unborn("it has no record of its creation"));
     };
-    let born =
-        BirthFacts { replicas, partitions: record.partitions, cluster: record.cluster.clone() };
+    let born = BirthFacts { replicas, partitions: record.partitions, cluster: record.cluster.clone() };
     midwife.check_cluster(&born)?;
     if !record.complete && !may_create {
         return Err(midwife.unborn("its creation is not complete"));
@@ -161,8 +158,7 @@ impl Midwife<'_> {
     }
 
     async fn existing(&self, spec: &StreamSpec) -> Result<Option<u8>, ConnectError> {
-        self.patiently(|| async { spec.replicas(self.api).await.map_err(BirthFailure::Failure) })
-            .await
+        self.patiently(|| async { spec.replicas(self.api).await.map_err(BirthFailure::Failure) }).await
     }
 
     /// Creates the bucket. One that an older build made has the record of the birth in it, and lets
@@ -170,8 +166,7 @@ impl Midwife<'_> {
     async fn create_bucket(&self, bucket: &StreamSpec) -> Result<(), ConnectError> {
         let birth = self.options.prefix.birth();
         if self.existing(bucket).await?.is_some() {
-            let has =
-                || async { bucket.has(self.api, &birth).await.map_err(BirthFailure::Failure) };
+            let has = || async { bucket.has(self.api, &birth).await.map_err(BirthFailure::Failure) };
             if self.patiently(has).await? {
                 info!(stream = bucket.name, "bringing a cluster of an older build up to date");
                 return self
@@ -239,10 +234,7 @@ impl Midwife<'_> {
     }
 
     /// The record of the birth, if there is one.
-    async fn found(
-        &self,
-        reader: &StreamReader,
-    ) -> Result<Option<(BirthRecord, Position)>, ConnectError> {
+    async fn found(&self, reader: &StreamReader) -> Result<Option<(BirthRecord, Position)>, ConnectError> {
         let subject = self.options.prefix.birth();
         let stored = self
             .patiently(|| async { reader.last(&subject).await.map_err(BirthFailure::Failure) })
@@ -363,18 +355,15 @@ impl Midwife<'_> {
     }
 
     async fn check(&self, spec: &StreamSpec) -> Result<(), ConnectError> {
-        self.patiently(|| async { spec.check(self.api).await.map_err(BirthFailure::Topology) })
-            .await
+        self.patiently(|| async { spec.check(self.api).await.map_err(BirthFailure::Topology) }).await
     }
 
     async fn create(&self, spec: &StreamSpec) -> Result<(), ConnectError> {
-        self.patiently(|| async { spec.create(self.api).await.map_err(BirthFailure::Topology) })
-            .await
+        self.patiently(|| async { spec.create(self.api).await.map_err(BirthFailure::Topology) }).await
     }
 
     async fn create_consumer(&self, spec: &ConsumerSpec) -> Result<(), ConnectError> {
-        self.patiently(|| async { spec.create(self.api).await.map_err(BirthFailure::Topology) })
-            .await
+        self.patiently(|| async { spec.create(self.api).await.map_err(BirthFailure::Topology) }).await
     }
 
     /// Tries until the deadline, as long as time may help.

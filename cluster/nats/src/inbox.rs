@@ -18,21 +18,16 @@ use super::{
     api::{Api, RequestFailure},
     foreign::is_foreign,
     journal::expecting,
-    pull::Pull,
-    signals::{Forgotten, elections},
+    pull::{FOREMOST, Pull, STORE},
+    signals::{Forgotten, elections, partition_of_consumer},
     spec::TopologyError,
     stream::StreamReader,
     topology,
 };
 
-/// What errors call it.
-pub(super) const STORE: &str = "inbox";
 /// How long `put` tries again while the stream has no leader: an election takes up to 8 s, and a
 /// client waits for the answer.
 const PUT_PATIENCE: Duration = Duration::from_secs(12);
-
-/// Marks an input before which nothing of its entity waited when it was stored.
-pub(super) const FOREMOST: &str = "Clawnode-Foremost";
 
 /// The inbox on `JetStream`.
 #[derive(Debug)]
@@ -64,8 +59,7 @@ impl NatsInbox {
         self.forgotten
             .get_or_try_init(|| async {
                 let elections = self.api.client.subscribe(elections(self.reader.name(), "*")).await;
-                let elections =
-                    elections.map_err(|error| RequestFailure::Unknown(error.to_string()))?;
+                let elections = elections.map_err(|error| RequestFailure::Unknown(error.to_string()))?;
                 let closing = self.api.closing.clone();
                 Ok(Forgotten::watch(&self.api.signals, self.partitions, elections, closing))
             })
@@ -85,8 +79,7 @@ impl NatsInbox {
     }
 
     async fn store(&self, input: &Input, headers: HeaderMap) -> Result<Position, RequestFailure> {
-        let bytes =
-            input.to_bytes().map_err(|error| RequestFailure::Rejected(error.to_string()))?;
+        let bytes = input.to_bytes().map_err(|error| RequestFailure::Rejected(error.to_string()))?;
         self.api.publish(self.subject(input.entity), headers, bytes.into()).await
     }
 
@@ -160,19 +153,12 @@ impl Inbox for NatsInbox {
         self.patiently(until, || self.store(input, HeaderMap::new())).await.map(Some)
     }
 
-    async fn read(
-        &self,
-        entity: EntityId,
-        after: Position,
-    ) -> Result<Vec<WaitingInput>, StoreError> {
+    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<WaitingInput>, StoreError> {
         let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
         Ok(messages
             .into_iter()
             .filter(|it| !is_foreign(Some(&it.headers), &it.payload))
-            .map(|message| WaitingInput {
-                position: Position(message.sequence),
-                bytes: message.payload,
-            })
+            .map(|message| WaitingInput { position: Position(message.sequence), bytes: message.payload })
             .collect())
     }
 
@@ -190,7 +176,7 @@ impl Inbox for NatsInbox {
         let backlogs = self.reader.backlogs().await.map_err(store_error)?;
         let mut depths = vec![Depth::default(); usize::from(self.partitions)];
         for (name, (waiting, in_hand)) in backlogs {
-            let partition = topology::partition_of_consumer(&name);
+            let partition = partition_of_consumer(&name);
             if let Some(depth) = partition.and_then(|at| depths.get_mut(at)) {
                 *depth = Depth { waiting, in_hand };
             }

@@ -25,7 +25,8 @@ use tracing::info;
 
 use super::{
     api::{Api, RequestFailure},
-    connect::{ConnectError, failed, reach},
+    connect::reach,
+    connect_error::{ConnectError, failed},
     foreign::is_foreign,
     journal::ROLLUP_SUBJECT,
     options::NatsOptions,
@@ -166,9 +167,7 @@ async fn bring_back(
     if let Some(spec) = specs.find(|spec| spec.name == name) {
         spec.remake(api).await.map_err(|error| match error {
             TopologyError::Failed { failure, .. } => failure,
-            different @ TopologyError::Different { .. } => {
-                RequestFailure::Rejected(different.to_string())
-            }
+            different @ TopologyError::Different { .. } => RequestFailure::Rejected(different.to_string()),
         })?;
     }
     // The mirror is made anew as well: it has to begin with what is there now.

@@ -19,14 +19,14 @@ use rand_chacha::ChaCha8Rng;
 
 pub use super::doors_driver::SimClock;
 use clawnode_cluster::{
-    AppendAnswer, Blobs, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Health, Journal,
-    Overdue, Record, StoreError, Substrate, Timer, Timers, Warning, Write,
+    AppendAnswer, Blobs, Bucket, BucketError, BucketChange, BucketEntry, Health, Journal, Overdue, FeedPage,
+    Record, StoreError, Substrate, Timer, Timers, Warning, Write,
 };
 use clawnode_local::LocalBus;
 
 use super::{
     Bugs, Faults, StoreReply, StoreRequest, World,
-    doors_driver::{WorldClient, WorldDriver},
+    doors_driver::{WorldClient, WorldDriver, stray},
     doors_inbox::SimInbox,
     doors_jobs::SimJobs,
 };
@@ -334,9 +334,4 @@ impl Health for SimHealth {
         self.bus.close();
         self.client.close();
     }
-}
-
-/// The world answered another question.
-pub(super) fn stray(store: &'static str, reply: &StoreReply) -> StoreError {
-    StoreError::Refused { store, detail: format!("an answer to something else: {reply:?}") }
 }

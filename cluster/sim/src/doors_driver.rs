@@ -232,10 +232,7 @@ impl WorldClient {
     }
 
     /// The state at present, unless this process has ended.
-    pub(super) fn present(
-        &self,
-        store: &'static str,
-    ) -> Result<MutexGuard<'_, WorldDriverState>, StoreError> {
+    pub(super) fn present(&self, store: &'static str) -> Result<MutexGuard<'_, WorldDriverState>, StoreError> {
         let mut state = self.shared.lock();
         if state.process != Some(self.process) {
             let detail = "the process ended".to_owned();
@@ -291,11 +288,7 @@ impl WorldClient {
         }
     }
 
-    fn line_up(
-        &self,
-        store: &'static str,
-        partition: Partition,
-    ) -> Result<PullPlace<'_>, StoreError> {
+    fn line_up(&self, store: &'static str, partition: Partition) -> Result<PullPlace<'_>, StoreError> {
         let mut state = self.present(store)?;
         *state.waiting.entry(partition).or_default() += 1;
         state.world.pull(partition);
@@ -414,4 +407,9 @@ impl Drop for PullPlace<'_> {
         let most = *waiting;
         state.world.pull_at_most(self.partition, most);
     }
+}
+
+/// The world answered another question.
+pub(super) fn stray(store: &'static str, reply: &StoreReply) -> StoreError {
+    StoreError::Refused { store, detail: format!("an answer to something else: {reply:?}") }
 }

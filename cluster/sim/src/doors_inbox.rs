@@ -9,7 +9,10 @@ use clawnode_cluster::{
 };
 use clawnode_proto::{EntityId, Input, Partition, Position};
 
-use super::{Delivered, StoreReply, StoreRequest, Token, doors::stray, doors_driver::WorldClient};
+use super::{
+    Delivered, StoreReply, StoreRequest, Token,
+    doors_driver::{WorldClient, stray},
+};
 
 const STORE: &str = "simulated inbox";
 
@@ -39,11 +42,7 @@ impl Inbox for SimInbox {
         }
     }
 
-    async fn read(
-        &self,
-        entity: EntityId,
-        after: Position,
-    ) -> Result<Vec<WaitingInput>, StoreError> {
+    async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<WaitingInput>, StoreError> {
         let inputs = match self.0.ask(STORE, StoreRequest::Inbox(entity, after)).await? {
             StoreReply::Waiting(inputs) => inputs,
             other => return Err(stray(STORE, &other)),

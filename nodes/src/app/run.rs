@@ -17,7 +17,7 @@ use crate::{
     config::Config,
     failure::{Exit, Failure},
     host,
-    node::{status::NodeStatus, storage},
+    node::{status, NodeStatus::storage},
     watchdog::Watchdog,
 };
 
@@ -90,9 +90,4 @@ fn warn_of_files(config: &Config) {
 async fn start(opened: Opened) -> Result<(RunningNode, Ready), Failure> {
     let wired = Box::pin(opened.wire()).await?;
     Box::pin(wired.serve()).await
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "given to `map_err`")]
-pub(super) fn unspawned(error: ractor::SpawnErr) -> Failure {
-    Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
 }

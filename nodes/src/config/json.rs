@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, btree_map};
 
 use super::{
     error::ConfigError,
-    file::LinePositions,
-    tree::{ConfigNode, Entry, Value},
+    places::LinePositions,
+    tree::{Entry, ConfigNode, Value},
 };
 
 /// What to do about a text that is no JSON.

@@ -17,6 +17,7 @@ pub mod load;
 pub mod mcp;
 pub mod options;
 pub mod paths;
+mod places;
 pub mod rules;
 pub mod secret;
 pub mod show;

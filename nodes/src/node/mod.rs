@@ -17,10 +17,11 @@
 //! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
 //!
 //! For those who operate the cluster, put together in `operate`: `overview` answers them, `events`
-//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service`
-//! which sessions are, `health` how executors and providers fare, and `views` makes documents
+//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service` which
+//! sessions are out of service, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 
+mod actions;
 mod answers;
 pub mod archive;
 pub mod backend;
@@ -33,17 +34,19 @@ pub mod events;
 mod execute;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
+pub mod version_check;
+pub mod storage;
 pub mod health;
 pub mod hooks;
 pub mod import;
 pub mod load;
+pub mod out_of_service;
 pub mod mcp;
 pub mod models;
 pub mod observe;
 pub mod offline;
 pub mod operate;
 pub mod orders;
-pub mod out_of_service;
 pub mod overview;
 pub mod panic;
 pub mod plugins;
@@ -53,12 +56,10 @@ pub mod scan;
 mod scheduler;
 pub mod serving;
 pub mod status;
-pub mod storage;
 pub mod sweep;
 pub mod tools;
 mod transfer;
 pub mod tree;
 pub mod usage;
-pub mod version_check;
 pub mod views;
 mod wanted;

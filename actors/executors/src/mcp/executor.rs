@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    handle::McpServer,
     options::McpTransport,
     phase::{ServerPhase, Up},
     reply,
-    server::McpServer,
     session::CallEnd,
 };
 
@@ -44,8 +44,7 @@ impl McpTools {
     /// The server, once it is up.
     async fn up(&self, within: Duration) -> Result<Up, ToolOutcome> {
         let mut phase = self.0.0.phase();
-        let settled =
-            phase.wait_for(|phase| matches!(phase, ServerPhase::Up(_) | ServerPhase::Leaves(_)));
+        let settled = phase.wait_for(|phase| matches!(phase, ServerPhase::Up(_) | ServerPhase::Leaves(_)));
         match timeout(within.min(START_WAIT), settled).await {
             Ok(Ok(phase)) => match &*phase {
                 ServerPhase::Up(up) | ServerPhase::Leaves(up) => Ok(up.clone()),

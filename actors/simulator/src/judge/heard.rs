@@ -4,12 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
     CallId, EntityId, Order, TurnId,
-    llm::{FailureClass, Role},
+    llm::{FailureClass, Message, Role},
     session::{SessionInput, TurnOutcome, UserMessage},
 };
 
-use super::{Checked, ShownCall};
-use crate::JudgeViolation;
+use crate::{JudgeViolation, book::Checked};
+
+/// One model call, as its provider sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShownCall<'a> {
+    pub(crate) turn: TurnId,
+    pub(crate) call: CallId,
+    pub(crate) messages: &'a [Message],
+    /// Whether older turns were left out.
+    pub(crate) cut: bool,
+}
 
 /// What became of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -380,8 +389,7 @@ mod tests {
 
     #[test]
     fn msg_3_what_ends_unseen_has_a_reason() {
-        let ends =
-            |heard: &mut SessionTexts, outcome: &TurnOutcome| heard.ends(turn(1), outcome).is_ok();
+        let ends = |heard: &mut SessionTexts, outcome: &TurnOutcome| heard.ends(turn(1), outcome).is_ok();
         let mut heard = told();
         assert!(!ends(&mut heard, &TurnOutcome::Cancelled));
         heard.put(turn(9), 9, &SessionInput::Cancel { turn: turn(1) });

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::session::turn::{
     state::{SEAM, Turn},
-    tools,
+    tool_frames,
 };
 
 /// Events that wait for a slow reader; what comes beyond is made good by a reset.
@@ -319,7 +319,7 @@ impl Follower {
             if begun {
                 continue;
             }
-            for frame in tools::frames(turn.id, step.call, &step.tools) {
+            for frame in tool_frames::frames(turn.id, step.call, &step.tools) {
                 let said = std::mem::take(&mut text);
                 if !said.is_empty() {
                     self.send(TurnEvent { cursor, body: TurnBody::Text(said) }).await;

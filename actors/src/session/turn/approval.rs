@@ -249,14 +249,14 @@ mod tests {
             run.replies(&[("write", &long)]);
             let ask = asked(&mut run);
             assert_eq!(ask.approval.action.arguments, long);
-            let frame = ask.results.tools[0].request_frame().unwrap();
+            let [_, frame] = &run.told[..] else { panic!("{:?}", run.told) };
             let clawnode_proto::FrameBody::ApprovalRequest { arguments, truncated, chars, .. } =
-                frame
+                &frame.body
             else {
                 panic!("{frame:?}");
             };
-            assert_eq!((truncated, chars), (is_cut, long.chars().count() as u64));
-            assert_eq!(arguments == long, !is_cut);
+            assert_eq!((*truncated, *chars), (is_cut, long.chars().count() as u64));
+            assert_eq!(*arguments == long, !is_cut);
         }
     }
 }

@@ -17,7 +17,8 @@ use tracing::debug;
 use super::{Credential, CredentialError, JoinToken};
 use crate::{
     api::{Api, RequestFailure},
-    connect::{ConnectError, failed, reach},
+    connect::reach,
+    connect_error::{ConnectError, failed},
     journal::expecting,
     options::NatsOptions,
     spec::TopologyError,
@@ -99,9 +100,7 @@ async fn offer_once(
 fn of_topology(error: TopologyError) -> RequestFailure {
     match error {
         TopologyError::Failed { failure, .. } => failure,
-        different @ TopologyError::Different { .. } => {
-            RequestFailure::Rejected(different.to_string())
-        }
+        different @ TopologyError::Different { .. } => RequestFailure::Rejected(different.to_string()),
     }
 }
 

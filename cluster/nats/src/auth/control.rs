@@ -8,11 +8,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Authority, AuthorityError};
-use crate::{
-    connect::{ConnectError, client},
-    options::NatsOptions,
-    signals::ConnectionSignals,
-};
+use crate::{connect::client, connect_error::ConnectError, options::NatsOptions, signals::ConnectionSignals};
 
 /// Where servers take accounts.
 pub(super) const CLAIMS_UPDATE: &str = "$SYS.REQ.CLAIMS.UPDATE";
@@ -98,9 +94,7 @@ pub async fn push(
     while pushed.servers.len() < servers.max(1) {
         let Ok(Some(message)) = timeout_at(deadline, answers.next()).await else { break };
         // "No responders" is an answer without a body.
-        let Ok(answer) = serde_json::from_slice::<ControlAnswer>(&message.payload) else {
-            continue;
-        };
+        let Ok(answer) = serde_json::from_slice::<ControlAnswer>(&message.payload) else { continue };
         if let Some(ControlFailure { description }) = answer.error {
             return Err(PushError::Refused { server: answer.server.name, detail: description });
         }

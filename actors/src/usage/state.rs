@@ -14,9 +14,10 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
 use super::{
-    CountingStopped, DAYS, HEAD, history,
+    history,
     meter::{CountedCalls, Meter},
     recent::RecentEntities,
+    stopped::{DAYS, HEAD, CountingStopped},
 };
 
 /// Records that are read at once.
@@ -113,11 +114,7 @@ impl Books {
         Ok(counted.into_iter().filter(|(position, _)| is_new(position)).collect())
     }
 
-    async fn add(
-        &mut self,
-        position: Position,
-        counted: CountedCalls,
-    ) -> Result<(), CountingStopped> {
+    async fn add(&mut self, position: Position, counted: CountedCalls) -> Result<(), CountingStopped> {
         let day = Day::of(counted.at);
         if !self.days.contains_key(&day) {
             let (saved, position) = stored(&self.substrate, &key(day)).await?;
@@ -223,10 +220,8 @@ pub(super) async fn stored<T: DeserializeOwned + Default>(
 }
 
 pub(super) fn decoded<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, CountingStopped> {
-    codec::decode(bytes).map_err(|failure| CountingStopped::Unreadable {
-        key: key.to_owned(),
-        detail: failure.to_string(),
-    })
+    codec::decode(bytes)
+        .map_err(|failure| CountingStopped::Unreadable { key: key.to_owned(), detail: failure.to_string() })
 }
 
 /// Removes a count, and has the feed followed from its beginning: every other count knows up to where it
