@@ -122,6 +122,12 @@ impl From<ClientError> for Failure {
     }
 }
 
+impl From<ractor::SpawnErr> for Failure {
+    fn from(error: ractor::SpawnErr) -> Self {
+        Self::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
+    }
+}
+
 impl From<LocalFileError> for Failure {
     fn from(error: LocalFileError) -> Self {
         Self::from(ClientError::from(error))

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::{CodecError, decode, encode},
-    event::Timestamp,
     id::{CallId, Capability, Digest, EntityId, JobId, NodeName, ProcessId, SessionKey, TurnId},
     name::ToolName,
+    timestamp::Timestamp,
     tool::ToolFailure,
 };
 

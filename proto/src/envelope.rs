@@ -5,9 +5,9 @@ use serde_bytes::ByteBuf;
 
 use crate::{
     codec::{CodecError, decode, encode},
-    event::Timestamp,
     id::{Digest, EntityId, IdempotencyKey, InputId, Kind},
     node::VersionRange,
+    timestamp::Timestamp,
 };
 
 /// The oldest and newest version of the envelope that this build speaks. In version 2 an input may be

@@ -11,32 +11,13 @@ use serde_bytes::ByteBuf;
 use crate::{
     codec::{CodecError, decode, encode},
     id::{Digest, EntityId, Epoch, EventId, Incarnation, Seq},
+    timestamp::Timestamp,
 };
 
 /// The version of the head's layout.
 pub const VERSION: u16 = 1;
-
-/// Milliseconds since the Unix epoch, as the writer's clock had it; in one journal never before
-/// the event before it.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(transparent)]
-pub struct Timestamp(pub u64);
-
-impl Timestamp {
-    /// How long after `earlier` it is; zero if it is before.
-    pub fn since(self, earlier: Self) -> std::time::Duration {
-        std::time::Duration::from_millis(self.0.saturating_sub(earlier.0))
-    }
-
-    /// This, `by` later.
-    #[must_use]
-    pub fn plus(self, by: std::time::Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
-    }
-}
+/// The wire name of the event that takes ownership.
+pub const CLAIM: &str = "claim";
 
 /// What is known of an event without knowing its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,7 +162,7 @@ impl Tail {
         if event.hash != Digest::chain(self.hash, &event.bytes) {
             return Err(RecordError::Hash { n: head.n });
         }
-        let claims = head.kind == crate::kernel::CLAIM;
+        let claims = head.kind == CLAIM;
         let fits = if claims { head.epoch > self.epoch } else { head.epoch == self.epoch };
         if !fits {
             return Err(RecordError::Epoch { n: head.n, after: self.epoch, found: head.epoch });

@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::ErrorBody,
-    event::Timestamp,
     id::{
         AgentName, CallId, Digest, EntityId, ExecutionId, IdempotencyKey, JobId, SessionKey,
         ToolName, TurnId,
     },
     name::KeyPart,
     provider::ExecutionSpec,
+    timestamp::Timestamp,
     tool::Risk,
     visible::is_hidden,
 };

@@ -6,12 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::Timestamp,
     id::{CallId, EntityId, Epoch, NodeName, ProcessId, TurnId},
     latch::LatchScope,
     limits::EVENT_TEXT,
     name::ToolName,
     node::NodeRole,
+    timestamp::Timestamp,
 };
 
 /// Something that happened.

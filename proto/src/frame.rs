@@ -10,10 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
     error::ErrorBody,
-    event::Timestamp,
     id::{Attempt, CallId, Digest, ParseIdError, TurnId},
     llm::Usage,
     session::TurnOutcome,
+    timestamp::Timestamp,
     tool::Risk,
 };
 

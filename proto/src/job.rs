@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     codec::{CodecError, decode, encode},
     envelope::Traceparent,
-    event::Timestamp,
     id::{CallId, Capability, Digest, EventId, JobId, ProcessId, SessionKey, TurnId},
     name::ToolName,
     policy::{Action, Policy},
     session::Profile,
     timeout::TimeLimit,
+    timestamp::Timestamp,
     tool::{self, EffectClass, ToolOutcome},
 };
 

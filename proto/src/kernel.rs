@@ -5,13 +5,14 @@ use serde_bytes::ByteBuf;
 
 use crate::{
     envelope::Input,
-    event::{Tail, Timestamp},
+    event::Tail,
     grammar,
     id::{Digest, InputId, Kind, Position, Seq},
+    timestamp::Timestamp,
 };
 
-/// The wire name of the event that takes ownership.
-pub const CLAIM: &str = "claim";
+pub use crate::event::CLAIM;
+
 /// The wire name of the event that gives ownership back.
 pub const RELEASED: &str = "released";
 /// The wire name of the event that takes an entity out of service.

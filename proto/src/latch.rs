@@ -9,11 +9,11 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::Timestamp,
     id::{AgentName, LatchId, NodeName, ParseIdError, ProcessId},
     limits::LATCH_TEXT,
     name::ToolName,
     subject::LATCH_KEYS,
+    timestamp::Timestamp,
 };
 
 /// How long the record of a cleared latch stays: longer than a process is out of touch and lives.

@@ -39,6 +39,7 @@ pub mod overview;
 pub mod plugin;
 pub mod policy;
 pub mod provider;
+mod role;
 pub mod route;
 #[cfg(feature = "schema")]
 mod schema;
@@ -46,7 +47,9 @@ pub mod session;
 pub mod ssh;
 pub mod stateless;
 pub mod subject;
+mod text;
 pub mod timeout;
+mod timestamp;
 pub mod tool;
 pub mod tree;
 pub mod turn;
@@ -58,10 +61,11 @@ pub mod visible;
 pub use codec::CodecError;
 pub use envelope::{Input, Order, Traceparent};
 pub use error::{ErrorBody, ErrorChain, ErrorCode};
-pub use event::{Grammar, Head, Sealed, Tail, Timestamp};
+pub use event::{Grammar, Head, Sealed, Tail};
 pub use frame::{Frame, FrameBody, FrameKey};
 pub use id::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, ExecutionId,
     HookName, IdempotencyKey, Incarnation, InputId, JobId, Kind, LatchId, McpServerName, NodeName,
     Partition, Position, ProcessId, Seq, SessionKey, SshHostName, TimerId, ToolName, TurnId,
 };
+pub use timestamp::Timestamp;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::Timestamp,
     id::{Capability, Digest, McpServerName, NodeName},
     name::ToolName,
     provider::ProviderStatus,
+    timestamp::Timestamp,
     tool::{EffectClass, Risk, ToolSpec},
 };
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     archive::{CleanJobs, CleanView, LogPart},
-    event::Timestamp,
     frame::Frame,
     id::{
         Capability, Digest, EntityId, Epoch, InputId, JobId, Kind, NodeName, Position, ProcessId,
@@ -14,19 +13,11 @@ use crate::{
     },
     latch::LatchScope,
     provider::ProviderReport,
+    timestamp::Timestamp,
     tree::ProcessTree,
 };
 
-/// What a process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum NodeRole {
-    /// Holds client connections, owns nothing.
-    Gateway,
-    /// Owns entities.
-    Worker,
-}
+pub use crate::role::NodeRole;
 
 /// "I am alive", once a second on `cn.hb.<process>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec,
-    event::Timestamp,
     id::{CallId, Capability, Digest, SessionKey, TurnId},
     name::ToolName,
+    timestamp::Timestamp,
     tool::{EffectClass, Risk},
 };
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    event::Timestamp,
     id::{Capability, NodeName, ProcessId},
+    timestamp::Timestamp,
 };
 
 /// What the names of MCP servers begin with among providers; the rest is the server's name.

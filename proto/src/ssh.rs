@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::{CodecError, decode, encode},
-    event::Timestamp,
     id::NodeName,
+    timestamp::Timestamp,
 };
 
 /// The key of an SSH host as a node of the cluster first met it; all go by it. A value of the bucket.

@@ -6,8 +6,8 @@ use crate::{
     codec::{self, CodecError},
     id::{Capability, Digest},
     json,
-    llm::Text,
     name::ToolName,
+    text::Text,
     timeout::ToolTime,
 };
 

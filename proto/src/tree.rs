@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{NodeName, ProcessId},
-    node::NodeRole,
+    role::NodeRole,
 };
 
 /// The tree of one process.

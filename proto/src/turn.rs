@@ -239,9 +239,9 @@ mod tests {
     use super::*;
     use crate::{
         error::ErrorCode,
-        event::Timestamp,
         id::{Attempt, CallId, Digest},
         llm::{FailureClass, ModelFailure, StopReason},
+        timestamp::Timestamp,
         tool::Risk,
     };
 

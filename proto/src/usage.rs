@@ -5,9 +5,9 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::Timestamp,
     id::{AgentName, Position},
     llm::{ModelRef, Usage},
+    timestamp::Timestamp,
 };
 
 /// Milliseconds of a day.

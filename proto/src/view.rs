@@ -7,7 +7,6 @@ use std::{collections::BTreeSet, fmt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::Timestamp,
     frame::FrameKey,
     id::{
         AgentName, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
@@ -18,6 +17,7 @@ use crate::{
     overview::{BusView, DeadView, LookedView},
     policy::{Approval, Verdict},
     session::TurnOutcome,
+    timestamp::Timestamp,
     tool::Risk,
 };
 

@@ -21,7 +21,7 @@ use tracing::debug;
 use crate::Planted;
 use crate::{
     Begun, EffectClass, EntityKind, Memory, Stop, Violation,
-    driver::{Port, Runner},
+    driver::{Performing, Port, Runner},
 };
 
 /// Between two tries at a timer.
@@ -121,8 +121,8 @@ impl EntityKind for Counter {
     const MEMORY: Memory = Memory { least: 64, age: std::time::Duration::from_hours(1) };
     type State = CounterState;
     type Event = CounterEvent;
-    type Effect = Later;
-    type Key = TimerId;
+    type Effect = TimerId;
+    type Want = Infallible;
     type Grant = ();
     type Job = Timer;
     type Outcome = Infallible;
@@ -190,27 +190,27 @@ impl EntityKind for Counter {
         vec![Counted { total: state.total }.into()]
     }
 
-    fn decide(state: &CounterState) -> Vec<Later> {
-        state.later.values().cloned().collect()
+    fn decide(state: &CounterState) -> Vec<TimerId> {
+        state.later.values().map(|later| later.timer).collect()
     }
 
-    fn key(effect: &Later) -> TimerId {
-        effect.timer
-    }
-
-    fn class(_: &Later) -> EffectClass {
+    fn class(_: &TimerId) -> EffectClass {
         EffectClass::Publish
     }
 
-    fn begin(_: &CounterState, _: &Later, (): &()) -> Option<Begun<CounterEvent, Timer>> {
+    fn want(_: &CounterState, _: &TimerId) -> Option<Infallible> {
         None
     }
 
-    fn prepare(state: &CounterState, effect: &Later, _: bool) -> Option<Timer> {
-        let fired = CounterInput::Fired { timer: effect.timer };
-        let input =
-            fired.to(&state.key, IdempotencyKey::of_timer(effect.timer), effect.due).ok()?;
-        Some(Timer { id: effect.timer, due: effect.due, input })
+    fn begin(_: &CounterState, _: &TimerId, (): &()) -> Option<Begun<CounterEvent, Timer>> {
+        None
+    }
+
+    fn prepare(state: &CounterState, timer: &TimerId, _: bool) -> Option<Timer> {
+        let due = state.later.get(&timer.to_string())?.due;
+        let fired = CounterInput::Fired { timer: *timer };
+        let input = fired.to(&state.key, IdempotencyKey::of_timer(*timer), due).ok()?;
+        Some(Timer { id: *timer, due, input })
     }
 
     fn refuse(_: &CounterState, _: &TimerId, outcome: Infallible) -> Vec<CounterEvent> {
@@ -223,30 +223,28 @@ impl EntityKind for Counter {
 }
 
 impl Runner<Counter> for CounterRunner {
-    fn acquire(&self, _: EntityId, _: &Later, key: TimerId, port: &Port<Counter>) -> Option<()> {
-        // No effect of a counter is a call.
-        port.deferred(key);
-        None
+    fn acquire(&self, _: EntityId, _: TimerId, want: Infallible, _: &Port<Counter>) -> Option<()> {
+        match want {}
     }
 
     fn run(
         &self,
         entity: EntityId,
-        key: TimerId,
+        timer: TimerId,
         job: Timer,
         port: Port<Counter>,
         cancelled: CancellationToken,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    ) -> Performing {
         let timers = std::sync::Arc::clone(&self.substrate.timers);
         Box::pin(async move {
             while let Err(failure) = timers.set(&job).await {
                 debug!(%entity, %failure, "a timer cannot be set now; trying again");
                 if cancelled.is_cancelled() {
-                    return port.gone(key);
+                    return port.gone(timer);
                 }
                 tokio::time::sleep(TIMER_AGAIN).await;
             }
-            port.confirmed(key);
+            port.confirmed(timer);
         })
     }
 

@@ -59,10 +59,10 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     type State: Clone + Debug + Default + Send + Serialize + DeserializeOwned;
     /// What happens to it, beside the kernel's own events.
     type Event: Grammar + Clone + Debug + Send;
-    /// What must be under way.
-    type Effect: Clone + Debug + Send;
-    /// What makes an effect idempotent.
-    type Key: Clone + Debug + Ord + Send + Sync;
+    /// What must be under way. It is its own key: while an equal one runs, it is not begun again.
+    type Effect: Clone + Debug + Ord + Send + Sync;
+    /// What a call needs before it may start.
+    type Want: Debug + Send;
     /// What a grant brings along, for example the agent's configuration.
     type Grant: Clone + Debug + Send;
     /// All that running an effect takes.
@@ -98,10 +98,11 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     /// What must be under way now.
     fn decide(state: &Self::State) -> Vec<Self::Effect>;
 
-    /// The effect's key.
-    fn key(effect: &Self::Effect) -> Self::Key;
     /// The effect's class.
     fn class(effect: &Self::Effect) -> EffectClass;
+    /// What a call needs before it may start, computed once, when its grant is asked for; nothing,
+    /// unless `decide` named it.
+    fn want(state: &Self::State, effect: &Self::Effect) -> Option<Self::Want>;
     /// How a call begins; nothing, unless `decide` named it.
     fn begin(
         state: &Self::State,
@@ -112,7 +113,15 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     /// an earlier activation may have begun it.
     fn prepare(state: &Self::State, effect: &Self::Effect, again: bool) -> Option<Self::Job>;
     /// What it is to the journal that a call may not be made.
-    fn refuse(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
+    fn refuse(
+        state: &Self::State,
+        effect: &Self::Effect,
+        outcome: Self::Outcome,
+    ) -> Vec<Self::Event>;
     /// What a call's outcome is to the journal.
-    fn conclude(state: &Self::State, key: &Self::Key, outcome: Self::Outcome) -> Vec<Self::Event>;
+    fn conclude(
+        state: &Self::State,
+        effect: &Self::Effect,
+        outcome: Self::Outcome,
+    ) -> Vec<Self::Event>;
 }

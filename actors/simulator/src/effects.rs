@@ -4,10 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use clawnode_actors::{
     agent::{AgentOptions, Grant, Permit},
-    session::{
-        CallKey, Outcome, SessionJob,
-        turn::{kind::Effect, prepare::CallJob},
-    },
+    session::{Effect, Outcome, SessionJob, Want, turn::prepare::CallJob},
 };
 use clawnode_kernel::{In, Planted};
 use clawnode_proto::{
@@ -40,14 +37,12 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         counter: u64,
-        (key, effect): (CallKey, &Effect),
+        (key, want): (Effect, &Want),
     ) {
         let Some(grant) = grant(&self.plan) else { return };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
-            if let Effect::Call { turn, .. } = effect {
-                self.judge.refused(entity, *turn);
-            }
+            self.judge.refused(entity, want.turn);
             let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
             let failure = failure(FailureClass::NoAgent, "no agent");
             let outcome = Outcome::Failed { attempt, failure, partial, usage };
@@ -83,7 +78,7 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         counter: u64,
-        key: CallKey,
+        key: Effect,
         job: &SessionJob,
     ) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&to);
@@ -132,7 +127,7 @@ impl Sim {
     fn start_call(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         job: &CallJob,
     ) -> Result<(), JudgeViolation> {
         let (call, attempt) = (job.call, job.attempt);
@@ -166,7 +161,7 @@ impl Sim {
     fn too_long(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         attempt: Attempt,
         limit: &TimeLimit,
     ) {
@@ -186,7 +181,7 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         counter: u64,
-        key: CallKey,
+        key: Effect,
         attempt: Option<Attempt>,
     ) {
         let process = self.processes.get_mut(&to);
@@ -195,7 +190,7 @@ impl Sim {
         }
     }
 
-    pub(super) fn abort(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
+    pub(super) fn abort(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
         let process = self.processes.get_mut(&to);
         let Some(actor) = process.and_then(|it| it.actor(entity, counter)) else { return };
         let input = match actor.running.remove(&key) {
@@ -223,10 +218,11 @@ impl Sim {
         let tool_uses = self.tool_uses();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
-        let key = CallKey::Call(call);
-        if actor.running.get(&key) != Some(&Some(attempt)) {
+        let ends = |effect: &Effect| matches!(effect, Effect::Call { call: it, .. } if *it == call);
+        let mut running = actor.running.iter().filter(|(_, tries)| **tries == Some(attempt));
+        let Some(key) = running.find_map(|(effect, _)| ends(effect).then_some(*effect)) else {
             return Ok(());
-        }
+        };
         let usage = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
         let outcome = if fails {
             let failure = failure(FailureClass::Overloaded, "try later");
@@ -253,7 +249,7 @@ impl Sim {
         }
         self.ledger.emitted(entity, turn);
         self.judge.told(self.world.now().0, turn);
-        self.feed(to, entity, counter, In::Confirmed(CallKey::Emit(turn)))
+        self.feed(to, entity, counter, In::Confirmed(Effect::Emit { turn }))
     }
 
     /// A planted bug: what ran for the entity before is made again, whatever the journal says.

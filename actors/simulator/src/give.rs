@@ -1,7 +1,7 @@
 //! Jobs on their way to the queue: as production gives them away, over the world's stores.
 
 use clawnode_actors::session::{
-    CallKey,
+    Effect,
     turn::{prepare::PublishJob, settle::GiveStep},
 };
 use clawnode_kernel::{In, Planted};
@@ -19,7 +19,7 @@ use super::{
 pub(super) struct Giving {
     pub(super) entity: EntityId,
     pub(super) counter: u64,
-    pub(super) key: CallKey,
+    pub(super) key: Effect,
     pub(super) job: Box<Job>,
     /// When this try began, in milliseconds.
     pub(super) since: u64,
@@ -30,7 +30,7 @@ impl Sim {
     pub(super) fn publish(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         it: &PublishJob,
     ) -> Result<(), JudgeViolation> {
         self.runs(to, entity, counter, key, None);

@@ -2,7 +2,7 @@
 //! may take effect (HOOK-1), and what is sent and run is what was judged (HOOK-2).
 
 use clawnode_actors::session::{
-    CallKey, Outcome, SessionState,
+    Effect, Outcome, SessionState,
     turn::{
         hooks::shown,
         prepare::{JudgeJob, JudgeSubject},
@@ -43,7 +43,7 @@ impl Sim {
     pub(super) fn judged(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         job: &JudgeJob,
     ) {
         self.remark(to, || format!("asks hooks about {}", job.call));

@@ -1,11 +1,10 @@
 //! The kinds of entities in the world, each with its production code.
 
-use clawnode_actors::session::{CallKey, Session, SessionJob, turn::kind::Effect};
+use std::convert::Infallible;
+
+use clawnode_actors::session::{Effect, EffectJob, Session, Want};
 use clawnode_cluster::{AppendAnswer, Record, Timer};
-use clawnode_kernel::{
-    EntityKind, In, Loaded, Machine, OwnerSays,
-    counter::{Counter, Later},
-};
+use clawnode_kernel::{EntityKind, In, Loaded, Machine, OwnerSays, counter::Counter};
 use clawnode_proto::{
     Digest, EntityId, Epoch, Input, InputId, Position, ProcessId, TimerId, kernel::SnapshotState,
 };
@@ -92,18 +91,18 @@ pub(super) trait Simulated: EntityKind {
         Self: Sized;
 
     /// One of its effects has ended.
-    fn ran(_: &mut Actor, _: &Self::Key) {}
+    fn ran(_: &mut Actor, _: &Self::Effect) {}
 
-    fn acquire(sim: &mut Sim, at: ActivationPlace, key: Self::Key, effect: &Self::Effect);
+    fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Self::Effect, want: &Self::Want);
 
     fn start(
         sim: &mut Sim,
         at: ActivationPlace,
-        key: Self::Key,
+        effect: Self::Effect,
         job: &Self::Job,
     ) -> Result<(), JudgeViolation>;
 
-    fn abort(sim: &mut Sim, at: ActivationPlace, key: Self::Key);
+    fn abort(sim: &mut Sim, at: ActivationPlace, effect: Self::Effect);
 }
 
 impl Simulated for Session {
@@ -114,25 +113,25 @@ impl Simulated for Session {
         }
     }
 
-    fn ran(actor: &mut Actor, key: &CallKey) {
-        actor.running.remove(key);
+    fn ran(actor: &mut Actor, effect: &Effect) {
+        actor.running.remove(effect);
     }
 
-    fn acquire(sim: &mut Sim, at: ActivationPlace, key: CallKey, effect: &Effect) {
-        sim.acquire(at.process, at.entity, at.counter, (key, effect));
+    fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Effect, want: &Want) {
+        sim.acquire(at.process, at.entity, at.counter, (effect, want));
     }
 
     fn start(
         sim: &mut Sim,
         at: ActivationPlace,
-        key: CallKey,
-        job: &SessionJob,
+        effect: Effect,
+        job: &EffectJob,
     ) -> Result<(), JudgeViolation> {
-        sim.start(at.process, at.entity, at.counter, key, job)
+        sim.start(at.process, at.entity, at.counter, effect, &job.job)
     }
 
-    fn abort(sim: &mut Sim, at: ActivationPlace, key: CallKey) {
-        sim.abort(at.process, at.entity, at.counter, key);
+    fn abort(sim: &mut Sim, at: ActivationPlace, effect: Effect) {
+        sim.abort(at.process, at.entity, at.counter, effect);
     }
 }
 
@@ -144,8 +143,8 @@ impl Simulated for Counter {
         }
     }
 
-    fn acquire(sim: &mut Sim, at: ActivationPlace, key: TimerId, _: &Later) {
-        sim.count(at, In::Deferred(key));
+    fn acquire(_: &mut Sim, _: ActivationPlace, _: TimerId, want: &Infallible) {
+        match *want {}
     }
 
     /// A timer is set; it is lost with a process that dies before.
@@ -164,8 +163,8 @@ impl Simulated for Counter {
         Ok(())
     }
 
-    fn abort(sim: &mut Sim, at: ActivationPlace, key: TimerId) {
-        sim.count(at, In::Gone(key));
+    fn abort(sim: &mut Sim, at: ActivationPlace, timer: TimerId) {
+        sim.count(at, In::Gone(timer));
     }
 }
 

@@ -103,9 +103,9 @@ impl Sim {
             Out::ReadBack { after } => {
                 self.work(to, entity, counter, Do::ReadBack { after, tries: 0 });
             }
-            Out::Acquire(key, effect) => K::acquire(self, at, key, &effect),
-            Out::Start(key, job) => return K::start(self, at, key, &job),
-            Out::Abort(key) => K::abort(self, at, key),
+            Out::Acquire(effect, want) => K::acquire(self, at, effect, &want),
+            Out::Start(effect, job) => return K::start(self, at, effect, &job),
+            Out::Abort(effect) => K::abort(self, at, effect),
             Out::Complete(input) => {
                 self.remark(to, || format!("completes {input}"));
                 self.ledger.completing(entity, input)?;

@@ -2,7 +2,7 @@
 //! point.
 
 use clawnode_actors::session::{
-    CallKey,
+    Effect,
     turn::prepare::{AskJob, AskStepsJob, TimeJob},
 };
 use clawnode_kernel::In;
@@ -28,7 +28,7 @@ impl Sim {
     pub(super) fn asked(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         it: &AskJob,
     ) -> Result<(), JudgeViolation> {
         let approval = &it.approval;
@@ -73,7 +73,7 @@ impl Sim {
     pub(super) fn asked_for_steps(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         it: &AskStepsJob,
     ) {
         if it.turn.as_u128().is_multiple_of(3) && it.limit < 50 {
@@ -89,7 +89,7 @@ impl Sim {
     pub(super) fn timed(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         it: &TimeJob,
     ) {
         // Set when that is confirmed: it is lost with whoever dies before.
@@ -104,7 +104,7 @@ impl Sim {
     pub(super) fn sets_timer(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         (session, timer, due): &(SessionKey, TimerId, Timestamp),
     ) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&to);
@@ -119,7 +119,7 @@ impl Sim {
         self.feed(to, entity, counter, In::Confirmed(key))
     }
 
-    fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: CallKey) {
+    fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
         self.runs(to, entity, counter, key, None);
         let after = self.world.rng.random_range(1..200);
         self.world.later(to, after, PlannedNote::Feed(entity, counter, In::Confirmed(key)));

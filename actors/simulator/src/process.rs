@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use clawnode_actors::session::{
-    CallKey, Session,
+    Effect, Session,
     turn::{prepare::SettleJob, settle::GiveStep},
 };
 use clawnode_cluster::{Record, Timer, Write};
@@ -60,13 +60,13 @@ pub(super) enum PlannedNote {
     /// Somebody has looked whether a job happened.
     Probes(Box<Job>),
     /// A job whose time is over is looked at.
-    Settles(EntityId, u64, CallKey, Box<SettleJob>),
+    Settles(EntityId, u64, Effect, Box<SettleJob>),
     /// A job shall not run on.
     CancelJob(JobId),
     /// The result of a job could not be stored.
     SendAgain(Box<Job>, ToolEnd),
     /// A timer is set.
-    SetsTimer(EntityId, u64, CallKey, Box<(SessionKey, TimerId, Timestamp)>),
+    SetsTimer(EntityId, u64, Effect, Box<(SessionKey, TimerId, Timestamp)>),
     /// An emission was told; the jobs of its turn are closed.
     Closes(Box<TurnEnding>),
     /// Another process asks.
@@ -139,7 +139,7 @@ pub(super) enum PendingOp {
     Give(Giving, GiveStep),
     JobState(JobId),
     JobSet(JobId),
-    Settle(EntityId, u64, CallKey, Box<SettleJob>, ToolEnd),
+    Settle(EntityId, u64, Effect, Box<SettleJob>, ToolEnd),
     Close(Box<TurnEnding>),
     JobSent(Box<Job>, ToolEnd),
     Entity(EntityId, u64, Do),
@@ -156,7 +156,7 @@ pub(super) struct Actor {
     /// It has read that somebody else has the entity.
     pub(super) fenced: bool,
     /// Effects of a session that run.
-    pub(super) running: BTreeMap<CallKey, Option<Attempt>>,
+    pub(super) running: BTreeMap<Effect, Option<Attempt>>,
 }
 
 /// A process.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clawnode_actors::session::{
-    CallKey, Outcome,
+    Effect, Outcome,
     turn::{
         prepare::SettleJob,
         settle::{Closing, Settling, closing, settling},
@@ -64,7 +64,7 @@ impl Sim {
     pub(super) fn settles(
         &mut self,
         to: ProcessId,
-        (entity, counter, key): (EntityId, u64, CallKey),
+        (entity, counter, key): (EntityId, u64, Effect),
         it: Box<SettleJob>,
     ) -> Result<(), JudgeViolation> {
         let process = self.processes.get_mut(&to);

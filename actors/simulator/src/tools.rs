@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_actors::session::{CallKey, Outcome};
+use clawnode_actors::session::{Effect, Outcome};
 use clawnode_kernel::In;
 use clawnode_proto::{
     CallId, EntityId, Incarnation, ProcessId, ToolName,
@@ -168,7 +168,7 @@ impl Sim {
     ) -> Result<(), JudgeViolation> {
         self.remark(to, || format!("runs {call}"));
         self.ledger.tool_runs(entity, Incarnation { process: to, counter }, call)?;
-        self.runs(to, entity, counter, CallKey::Call(call), None);
+        self.runs(to, entity, counter, Effect::Tool { call }, None);
         let after = self.world.rng.random_range(1..self.plan.call_most);
         self.world.later(to, after, PlannedNote::ToolEnds(entity, counter, call));
         Ok(())
@@ -183,7 +183,7 @@ impl Sim {
     ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
-        let key = CallKey::Call(call);
+        let key = Effect::Tool { call };
         if !actor.running.contains_key(&key) {
             return Ok(());
         }

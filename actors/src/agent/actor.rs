@@ -2,312 +2,17 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use clawnode_guard::latch::{LatchDoor, Work};
-use clawnode_proto::{AgentName, agents::AgentView, latch::Latch, session::Profile};
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SpawnErr};
-use tokio::sync::oneshot;
-use tracing::debug;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::AgentOptions;
+use super::{
+    handle::{AgentHandle, Message},
+    state::{Gate, State},
+};
 
-/// Turns that wait for one agent on one node; beyond it, a session asks again at its next tick.
-const WAITING_MAX: usize = 65_536;
-
-/// The right to make calls now, and the configuration to make them with.
-#[derive(Clone, Debug)]
-pub struct Grant {
-    /// The agent's configuration.
-    pub profile: Arc<Profile>,
-    /// Gives the place back when the call's job is dropped.
-    pub permit: Arc<Permit>,
-}
-
-/// Where the answer to an admission goes. Dropped ungranted, whoever asked has to ask again.
-pub trait AdmitPort: Send + 'static {
-    /// The call may start.
-    fn granted(self: Box<Self>, grant: Grant);
-    /// The call must wait; `granted` follows.
-    fn deferred(&self);
-    /// An operator stopped the call. One of a turn that has begun ends; another waits, and comes
-    /// back.
-    fn stopped(self: Box<Self>, latch: &Latch) -> Option<Box<dyn AdmitPort>>;
-    /// Whether anybody still waits.
-    fn is_closed(&self) -> bool;
-}
-
-/// The right to run one call. Dropping it frees the place, also when its holder panics.
-#[derive(Debug)]
-pub struct Permit(Option<AgentHandle>);
-
-/// The only door to an agent.
-#[derive(Clone, Debug)]
-pub struct AgentHandle {
-    actor: ActorRef<Message>,
-    gate: Arc<Mutex<Gate>>,
-}
-
-/// What an agent is told.
-pub(super) enum Message {
-    /// A call wants to start and found no place.
-    Admit(Box<dyn AdmitPort>),
-    /// A call has ended while others wait.
-    Release,
-    /// The configuration has changed.
-    Reload(Box<AgentOptions>),
-    /// The pause has changed, in the whole cluster.
-    Pause(bool),
-    /// What operators have stopped has changed.
-    Latch,
-    /// Somebody looks.
-    View(oneshot::Sender<AgentView>),
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Admit(_) => "Admit",
-            Self::Release => "Release",
-            Self::Reload(_) => "Reload",
-            Self::Pause(_) => "Pause",
-            Self::Latch => "Latch",
-            Self::View(_) => "View",
-        })
-    }
-}
-
-struct AgentActor;
-
-/// How many run. Shared, so that a place that is free costs no trip to the actor.
-struct Gate {
-    options: AgentOptions,
-    profile: Arc<Profile>,
-    paused: bool,
-    door: LatchDoor,
-    running: u32,
-    /// How many wait at the actor.
-    waiting: usize,
-}
-
-/// The gate and who waits at it: those end with their actor, which tells them that they have to ask
-/// again.
-struct State {
-    gate: Arc<Mutex<Gate>>,
-    waiting: VecDeque<Box<dyn AdmitPort>>,
-}
-
-impl fmt::Debug for Gate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("agent", &self.options.name).finish_non_exhaustive()
-    }
-}
-
-// === impl AgentHandle ===
-
-impl AgentHandle {
-    /// Starts an agent's actor.
-    pub async fn spawn(
-        options: AgentOptions,
-        paused: bool,
-        door: LatchDoor,
-        parent: ActorCell,
-    ) -> Result<Self, SpawnErr> {
-        let gate = Arc::new(Mutex::new(Gate {
-            profile: Arc::new(options.profile()),
-            options,
-            paused,
-            door,
-            running: 0,
-            waiting: 0,
-        }));
-        let spawned = AgentActor::spawn_linked(None, AgentActor, Arc::clone(&gate), parent);
-        Ok(Self { actor: spawned.await?.0, gate })
-    }
-
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        lock(&self.gate)
-    }
-
-    /// Takes a place, if one is free and nobody waits for it.
-    pub fn place(&self) -> Option<Grant> {
-        let mut gate = self.gate();
-        (gate.has_room() && gate.waiting == 0).then(|| gate.grant(self))
-    }
-
-    /// Asks for a place; the port hears of it. An agent that is just being restarted answers
-    /// nothing and drops the port, like one that dies with ports waiting.
-    pub fn admit(&self, port: Box<dyn AdmitPort>) {
-        self.tell(Message::Admit(port));
-    }
-
-    fn tell(&self, message: Message) {
-        if self.actor.cast(message).is_err() {
-            debug!("an agent stopped before it received a message");
-        }
-    }
-
-    /// Takes a new configuration; turns from now on see it.
-    pub fn reload(&self, options: AgentOptions) {
-        self.tell(Message::Reload(Box::new(options)));
-    }
-
-    /// Takes the cluster's word on its pause.
-    pub fn pause(&self, paused: bool) {
-        self.tell(Message::Pause(paused));
-    }
-
-    /// What operators have stopped has changed: it looks.
-    pub fn latch(&self) {
-        self.tell(Message::Latch);
-    }
-
-    /// What it looks like now; nothing if it is being restarted.
-    pub async fn view(&self) -> Option<AgentView> {
-        let (reply, answer) = oneshot::channel();
-        self.actor.cast(Message::View(reply)).ok()?;
-        answer.await.ok()
-    }
-
-    /// Its actor, for the supervisor.
-    pub fn cell(&self) -> ActorCell {
-        self.actor.get_cell()
-    }
-}
-
-impl Permit {
-    /// A right that nobody counts: for replays and the simulator.
-    pub fn free() -> Arc<Self> {
-        Arc::new(Self(None))
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let Some(agent) = self.0.take() else { return };
-        let somebody_waits = {
-            let mut gate = agent.gate();
-            gate.running = gate.running.saturating_sub(1);
-            gate.waiting > 0
-        };
-        if somebody_waits {
-            agent.tell(Message::Release);
-        }
-    }
-}
-
-fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
-    gate.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-// === impl Gate ===
-
-impl Gate {
-    fn has_room(&self) -> bool {
-        let call = Work::Call { agent: self.name() };
-        !self.paused && self.running < self.options.max_turns && self.door.stops(&call).is_none()
-    }
-
-    fn grant(&mut self, agent: &AgentHandle) -> Grant {
-        self.running += 1;
-        debug_assert!(self.running <= self.options.max_turns, "AGT-1");
-        debug_assert!(!self.paused, "AGT-2");
-        let permit = Arc::new(Permit(Some(agent.clone())));
-        Grant { profile: Arc::clone(&self.profile), permit }
-    }
-
-    fn view(&self) -> AgentView {
-        AgentView {
-            agent: self.name(),
-            model: self.options.model.clone(),
-            system: self.options.system.lines().next().unwrap_or_default().to_owned(),
-            step_limit: self.options.step_limit,
-            max_turns: self.options.max_turns,
-            running: self.running,
-            waiting: u32::try_from(self.waiting).unwrap_or(u32::MAX),
-            paused: self.paused,
-            stopped: self.latch(),
-        }
-    }
-
-    /// What an operator has stopped it by.
-    fn latch(&self) -> Option<Latch> {
-        self.door.latches().of_agent(&self.options.name).cloned()
-    }
-
-    fn name(&self) -> AgentName {
-        self.options.name.clone()
-    }
-}
-
-// === impl State ===
-
-impl State {
-    fn take(&mut self, message: Message) {
-        match message {
-            Message::Admit(port) => self.admit(port),
-            // There may be room for the next.
-            Message::Release => {}
-            Message::Reload(options) => {
-                let mut gate = lock(&self.gate);
-                gate.profile = Arc::new(options.profile());
-                gate.options = *options;
-            }
-            Message::Pause(paused) => lock(&self.gate).paused = paused,
-            Message::Latch => self.latch(),
-            Message::View(reply) => {
-                if reply.send(lock(&self.gate).view()).is_err() {
-                    debug!("the caller stopped waiting for the view of an agent");
-                }
-            }
-        }
-    }
-
-    /// Has the port wait, or start as the next if there is room.
-    fn admit(&mut self, port: Box<dyn AdmitPort>) {
-        let (latch, has_room) = {
-            let gate = lock(&self.gate);
-            (gate.latch(), gate.has_room())
-        };
-        let port = match &latch {
-            Some(latch) => port.stopped(latch),
-            None => Some(port),
-        };
-        let Some(port) = port else { return };
-        if self.waiting.len() < WAITING_MAX {
-            if !has_room || !self.waiting.is_empty() {
-                port.deferred();
-            }
-            self.waiting.push_back(port);
-            lock(&self.gate).waiting = self.waiting.len();
-        }
-    }
-
-    /// The next who waits and its grant, if there is room.
-    fn next(&mut self, agent: &AgentHandle) -> Option<(Box<dyn AdmitPort>, Grant)> {
-        let mut gate = lock(&self.gate);
-        while gate.has_room() {
-            let port = self.waiting.pop_front()?;
-            gate.waiting = self.waiting.len();
-            if !port.is_closed() {
-                return Some((port, gate.grant(agent)));
-            }
-        }
-        None
-    }
-
-    /// Turns that have begun do not wait for a latch to be cleared; all others do.
-    fn latch(&mut self) {
-        let Some(latch) = lock(&self.gate).latch() else { return };
-        let waiting = std::mem::take(&mut self.waiting);
-        self.waiting = waiting.into_iter().filter_map(|port| port.stopped(&latch)).collect();
-        lock(&self.gate).waiting = self.waiting.len();
-    }
-}
-
-// === impl AgentActor ===
+pub(super) struct AgentActor;
 
 impl Actor for AgentActor {
     type Msg = Message;
@@ -340,10 +45,15 @@ impl Actor for AgentActor {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{Position, latch::LatchRecord};
+    use clawnode_guard::latch::LatchDoor;
+    use clawnode_proto::{
+        Position,
+        latch::{Latch, LatchRecord},
+    };
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::agent::{AdmitPort, AgentOptions, Grant};
 
     /// What a port was told.
     #[derive(Debug)]

@@ -11,9 +11,11 @@
 //! Invariants: AGT-1 at most `max_turns` permits are out. AGT-2 a paused agent gives none.
 
 mod actor;
+mod handle;
 mod options;
 mod registry;
+mod state;
 
-pub use actor::{AdmitPort, AgentHandle, Grant, Permit};
+pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};

@@ -16,7 +16,10 @@ use clawnode_proto::{
 };
 use serde::Deserialize;
 
-use super::{Program, run::PATH};
+use super::Program;
+
+/// Where a hook's programs are looked for.
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The longest that a hook may take unless it is marked otherwise (5 s): it is in the way of a turn.
 const TIMEOUT_MS: u64 = 5_000;

@@ -21,7 +21,9 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{About, HookKeeper, Hooks, answer::HookAnswer, chain::Unanswered, folder};
+use super::{
+    About, HookKeeper, Hooks, answer::HookAnswer, chain::Unanswered, folder, folder::PATH,
+};
 
 /// Bytes that a hook is shown (8 MiB): a model's whole window fits.
 const SHOWN_BYTES: usize = 8 << 20;
@@ -31,8 +33,6 @@ const ANSWER_BYTES: u64 = 2 << 20;
 const COMPLAINT_BYTES: u64 = 512;
 /// How long that is waited for once the hook has ended.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(100);
-/// Where a hook's programs are looked for.
-pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The variables that a hook is given beside `PATH`.
 const POINT: &str = "HOOK_POINT";
 const KEY: &str = "HOOK_KEY";

@@ -13,9 +13,11 @@
 //! Bounds: at most [`RunnerOptions::max_jobs`] jobs in hand for each capability; what is beyond
 //! waits in the queue, where another process may take it.
 
-mod drive;
+mod actor;
+mod handle;
+mod state;
 mod take;
 mod work;
 
-pub use drive::{JobRunner, RunnerContext, RunnerOptions};
-pub use take::JobRank;
+pub use handle::JobRunner;
+pub use state::{JobRank, RunnerContext, RunnerOptions};

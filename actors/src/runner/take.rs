@@ -10,7 +10,7 @@ use tokio::{
 };
 use tracing::{debug, error, warn};
 
-use super::drive::RunnerMessage;
+use super::state::{JobRank, RunnerMessage};
 
 /// The first and the longest wait before a queue that failed is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -19,10 +19,6 @@ const NOT_FOR_US: Duration = Duration::from_secs(30);
 
 /// How often a node that waits for a job looks whether its rank is another one, at most.
 const RANKED: Duration = Duration::from_secs(1);
-
-/// How many other nodes should be given a job of this capability before this one, which has so many
-/// of them in hand.
-pub type JobRank = Arc<dyn Fn(&Capability, u32) -> u8 + Send + Sync>;
 
 /// Where jobs of one capability are run.
 pub(super) struct CapabilitySlots {

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
 
-use super::drive::{RunnerContext, RunnerMessage};
+use super::state::{RunnerContext, RunnerMessage};
 use crate::session::{Awaited, TraceLink, stored_outcome};
 
 /// The first and the longest wait before a store that failed is tried again.

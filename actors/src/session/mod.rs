@@ -24,15 +24,16 @@ pub use clients::{
     client::{Sent, Sessions},
     send_error::SendError,
 };
-pub(crate) use effect::awaited::Awaited;
+pub(crate) use effect::waits::Awaited;
 pub use effect::{
-    frames::FrameHub,
+    hub::FrameHub,
     run::{ResolveModel, RunnerParts, SessionRunner, TraceLink},
 };
 pub(crate) use texts::stored_outcome;
 pub use turn::{
     context::Assembled,
-    kind::{CallKey, Outcome, Session},
-    prepare::SessionJob,
+    effect::{Effect, Want},
+    kind::{Outcome, Session},
+    prepare::{EffectJob, SessionJob},
     state::{SessionState, Step, StepEnd, Turn},
 };

@@ -9,8 +9,8 @@ use clawnode_kernel::{
     core::{position_of, snapshot_blob},
 };
 use clawnode_proto::{
-    Digest, Grammar as _, Incarnation, Input, InputId, Kind, Position, ProcessId, SessionKey,
-    Timestamp,
+    Digest, Frame, Grammar as _, Incarnation, Input, InputId, Kind, Position, ProcessId,
+    SessionKey, Timestamp,
     event::decode_record,
     hook::{HookPoint, HookSpec, HookTrail, ModelPatch},
     kernel::SnapshotState,
@@ -22,7 +22,7 @@ use clawnode_proto::{
 
 use crate::agent::{AgentOptions, Grant, Permit};
 use crate::session::{
-    CallKey, Outcome, Session, SessionJob,
+    Effect, EffectJob, Outcome, Session, SessionJob,
     turn::prepare::{JudgeJob, JudgeSubject},
 };
 
@@ -37,7 +37,9 @@ pub(crate) struct Run {
     pub(crate) journal: Vec<Record>,
     /// The kinds of the session's own events, append by append.
     pub(crate) appends: Vec<Vec<&'static str>>,
-    pub(crate) started: Vec<(CallKey, SessionJob)>,
+    pub(crate) started: Vec<(Effect, SessionJob)>,
+    /// What clients are told before the last of them.
+    pub(crate) told: Vec<Frame>,
     /// What was archived: the records, and the state.
     pub(crate) archives: Vec<(Vec<Record>, Bytes)>,
     /// Archives are never answered for, as if the process died over one.
@@ -106,6 +108,7 @@ impl Run {
             journal,
             appends: Vec::new(),
             started: Vec::new(),
+            told: Vec::new(),
             archives: Vec::new(),
             dies: false,
             emits,
@@ -134,10 +137,13 @@ impl Run {
                         waiting.push(In::Answered(AppendAnswer::Stored(position)));
                     }
                     Out::Acquire(key, _) => waiting.push(In::Granted(key, self.grant.clone())),
-                    Out::Start(key, SessionJob::Emit(_)) if self.emits => {
+                    Out::Start(key, EffectJob { job: SessionJob::Emit(_), .. }) if self.emits => {
                         waiting.push(In::Confirmed(key));
                     }
-                    Out::Start(key, job) => self.started.push((key, job)),
+                    Out::Start(effect, EffectJob { told, job, .. }) => {
+                        self.told = told.map(|told| told.frames).unwrap_or_default();
+                        self.started.push((effect, job));
+                    }
                     Out::Archive { state, .. } => {
                         self.archives.push((self.journal.clone(), state.clone()));
                         if !self.dies {
@@ -178,7 +184,7 @@ impl Run {
     }
 
     /// The question to hooks that was begun last.
-    pub(crate) fn judge(&mut self) -> (CallKey, JudgeJob) {
+    pub(crate) fn judge(&mut self) -> (Effect, JudgeJob) {
         let started = self.started.pop();
         let Some((key, SessionJob::Judge(job))) = started else { panic!("{started:?}") };
         (key, *job)

@@ -11,7 +11,7 @@ use clawnode_kernel::{
 use clawnode_proto::{EntityId, Position, event::decode_record, kernel::Snapshot};
 use tracing::warn;
 
-use super::{CountingStopped, meter::Meter};
+use super::{meter::Meter, stopped::CountingStopped};
 
 /// Archives that are read of one journal at most: what a follower missed is a few seconds, or all of it.
 const ARCHIVES_MAX: usize = 10_000;

@@ -11,8 +11,8 @@ use clawnode_proto::{
 use tokio::time::Instant;
 
 use super::{
-    CountingStopped, DAYS, HEAD,
-    books::{counted_to, decoded, stored},
+    state::{counted_to, decoded, stored},
+    stopped::{CountingStopped, DAYS, HEAD},
 };
 
 /// How long an answer waits for calls that are not counted yet, and how often it looks. They are counted

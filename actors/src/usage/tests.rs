@@ -24,7 +24,12 @@ use clawnode_proto::{
 use futures_util::stream::BoxStream;
 use proptest::prelude::*;
 
-use super::{CountingStopped, HEAD, again, books::Books, show};
+use super::{
+    actor::again,
+    show,
+    state::Books,
+    stopped::{CountingStopped, HEAD},
+};
 use crate::session::played::{Run, key};
 
 /// One journal, at the positions that its machine was told.

@@ -14,7 +14,7 @@ use std::{
 
 use clawnode_proto::{Capability, EntityId, JobId, Position, TimerId};
 
-use super::record::{u32_at, u64_at, u128_at};
+use super::bytes_at::{u32_at, u64_at, u128_at};
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

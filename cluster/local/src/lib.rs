@@ -28,6 +28,7 @@
 mod blobs;
 mod bucket;
 mod bus;
+mod bytes_at;
 mod checkpoint;
 mod commit;
 mod deliveries;

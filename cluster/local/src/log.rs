@@ -11,9 +11,10 @@ use clawnode_proto::{EntityId, Position};
 use tracing::warn;
 
 use super::{
+    bytes_at::{u32_at, u64_at, u128_at},
     disk::{Disk, DiskFile},
     index::Loc,
-    record::{HEADER, Header, RecordKind, u32_at, u64_at, u128_at},
+    record::{HEADER, Header, RecordKind},
 };
 
 /// Bytes at the head of a segment file.

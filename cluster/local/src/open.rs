@@ -159,7 +159,7 @@ type WaitingItems = (Deliveries, LocalJobQueue);
 fn load(index: &Index, partitions: u16) -> Result<(WaitingItems, Option<u64>), IndexError> {
     let mut deliveries = Deliveries::new(partitions);
     index.each(keys::INPUTS, Bound::Unbounded, &mut |key, value| {
-        let position = super::record::u64_at(key, 1).map(Position);
+        let position = super::bytes_at::u64_at(key, 1).map(Position);
         if let (Some(position), Some((entity, loc))) = (position, decode_waiting(value)) {
             deliveries.add(entity, position, loc, true);
         }
@@ -167,7 +167,7 @@ fn load(index: &Index, partitions: u16) -> Result<(WaitingItems, Option<u64>), I
     })?;
     let mut jobs = LocalJobQueue::default();
     index.each(keys::JOBS, Bound::Unbounded, &mut |key, value| {
-        let position = super::record::u64_at(key, 1).map(Position);
+        let position = super::bytes_at::u64_at(key, 1).map(Position);
         if let (Some(position), Some((loc, job, capability))) = (position, decode_job(value)) {
             jobs.hands.add(capability, job, position, loc, true);
         }
@@ -176,7 +176,7 @@ fn load(index: &Index, partitions: u16) -> Result<(WaitingItems, Option<u64>), I
     let mut next_due = None;
     for prefix in [keys::DUE, keys::EXPIRIES] {
         index.each(prefix, Bound::Unbounded, &mut |key, _| {
-            next_due = next_due.into_iter().chain(super::record::u64_at(key, 1)).min();
+            next_due = next_due.into_iter().chain(super::bytes_at::u64_at(key, 1)).min();
             false
         })?;
     }

@@ -8,7 +8,10 @@
 
 use clawnode_proto::{Capability, EntityId, Position, TimerId};
 
-use super::index::Loc;
+use super::{
+    bytes_at::{u32_at, u64_at, u128_at},
+    index::Loc,
+};
 
 /// Bytes of a header.
 pub(super) const HEADER: usize = 56;
@@ -137,18 +140,6 @@ fn header_crc(bytes: &[u8; HEADER], segment: u32, offset: u64) -> u32 {
     hasher.update(&segment.to_be_bytes());
     hasher.update(&offset.to_be_bytes());
     hasher.finalize()
-}
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
-pub(super) fn u128_at(bytes: &[u8], at: usize) -> Option<u128> {
-    Some(u128::from_be_bytes(bytes.get(at..at + 16)?.try_into().ok()?))
 }
 
 /// The timer that a `Fired`, `TimerSet` or `TimerCancel` body names, and what follows.

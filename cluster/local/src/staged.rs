@@ -7,11 +7,12 @@ use std::{collections::HashMap, ops::Bound};
 use clawnode_proto::{Capability, EntityId, JobId, Position, TimerId};
 
 use super::{
+    bytes_at::u64_at,
     index::{
         Changes, Index, IndexError, Loc, decode_job, decode_timed, decode_waiting, encode_job,
         encode_timed, encode_waiting, keys,
     },
-    record::{HEADER, Header, RecordKind, split_bucket, split_due, split_job, split_timer, u64_at},
+    record::{HEADER, Header, RecordKind, split_bucket, split_due, split_job, split_timer},
 };
 
 /// Changes that are not in the index yet; reads see through them.

@@ -17,16 +17,14 @@ use tracing::{debug, info, warn};
 
 use super::{
     api::{Api, RequestFailure},
-    connect::{ConnectError, failed, not_ready},
+    connect_error::{ConnectError, failed, not_ready},
     journal::expecting,
     options::{Birth, KnownCluster, NatsOptions, Replicas},
     spec::{ConsumerSpec, StreamSpec, TopologyError},
     stream::StreamReader,
-    topology,
+    topology::{self, FORMAT},
 };
 
-/// The layout of streams and subjects that this build knows.
-pub(super) const FORMAT: u32 = 1;
 /// The streams that this build needs: 0, those of the first; 1, jobs as well; 2, births apart from
 /// the bucket, in which nobody may replace everything.
 const STREAMS: u32 = 2;

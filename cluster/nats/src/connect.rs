@@ -1,6 +1,6 @@
 //! From options to a substrate, with errors that say what to do.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBuilder};
 use clawnode_cluster::{Clock, Substrate, SystemClock, clock::Backoff};
@@ -14,10 +14,11 @@ use tracing::{debug, info};
 use super::{
     api::Api,
     auth::Credential,
-    birth::{self, BirthFacts, FORMAT},
+    birth::{self, BirthFacts},
     blobs::NatsBlobs,
     bucket::NatsBucket,
     bus::NatsBus,
+    connect_error::{ConnectError, failed, not_ready},
     health::{ConnectReport, NatsHealth},
     inbox::NatsInbox,
     jobs::NatsJobs,
@@ -47,175 +48,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PARTINGS_KEPT: usize = 256;
 /// The longest wait between two tries to reconnect.
 const RECONNECT_MOST: Duration = Duration::from_secs(2);
-
-/// Why there is no substrate.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// An option that can't be.
-    #[error("{0}")]
-    Options(String),
-    /// The credentials file can't be used.
-    #[error("cannot read NATS credentials from `{path}`: {source}")]
-    Credentials {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The credentials file holds none.
-    #[error("`{path}` is not a NATS credentials file: {detail}")]
-    NoCredentials {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        detail: String,
-    },
-    /// Its time is over.
-    #[error(
-        "the credential `{name}` for this cluster has expired; ask its operator for another \
-         (`clawnode cluster join-token`), and join again"
-    )]
-    Expired {
-        /// What people call it.
-        name: String,
-    },
-    /// There is no cluster.
-    #[error(
-        "`{urls}` has no cluster with prefix `{prefix}` yet: {detail}; its operator creates it \
-         with `clawnode cluster join-token`"
-    )]
-    Unborn {
-        /// Where.
-        urls: String,
-        /// What subjects would begin with.
-        prefix: String,
-        /// What is missing.
-        detail: String,
-    },
-    /// It was born by an older build, and lacks what this one needs.
-    #[error(
-        "the cluster at `{urls}` was created by an older build and lacks streams that this one \
-         needs, and this user may not create them; its operator brings it up to date with \
-         `clawnode cluster push`"
-    )]
-    Outdated {
-        /// Where.
-        urls: String,
-    },
-    /// Another cluster is there.
-    #[error(
-        "the cluster at `{urls}` is `{found}`, but this node belongs to `{expected}`; correct the \
-         servers or the prefix, or, if it is to change clusters, give it another data directory"
-    )]
-    OtherCluster {
-        /// Where.
-        urls: String,
-        /// The one that is there.
-        found: String,
-        /// The one that was expected.
-        expected: String,
-    },
-    /// Nobody answers there.
-    #[error("cannot reach NATS at `{urls}`: {detail}; {}", way_in(urls, detail))]
-    Unreachable {
-        /// Where.
-        urls: String,
-        /// What was seen.
-        detail: String,
-    },
-    /// It does not let us in.
-    #[error("NATS at `{urls}` refused the login: {detail}; check the credentials file and the URL")]
-    Login {
-        /// Where.
-        urls: String,
-        /// What was seen.
-        detail: String,
-    },
-    /// It is too old.
-    #[error("NATS at `{urls}` is version `{found}`, but 2.15.1 or newer is needed; upgrade it")]
-    TooOld {
-        /// Where.
-        urls: String,
-        /// Its version.
-        found: String,
-    },
-    /// It keeps nothing.
-    #[error(
-        "NATS at `{urls}` has JetStream off: {detail}; start it with `-js`, or put `jetstream {{ store_dir: \"...\" }}` in its configuration and enable it for the account"
-    )]
-    NoJetStream {
-        /// Where.
-        urls: String,
-        /// What was seen.
-        detail: String,
-    },
-    /// The cluster was born with another number of partitions.
-    #[error(
-        "the cluster was created with {born} partitions, but {configured} are configured; the \
-         number can't change: configure {born}, or another prefix for a new cluster"
-    )]
-    Partitions {
-        /// What is so.
-        born: u16,
-        /// What is configured.
-        configured: u16,
-    },
-    /// The cluster was born by a newer program.
-    #[error("the cluster has format {found}, but this build knows {FORMAT}; use a newer build")]
-    Format {
-        /// What is so.
-        found: u32,
-    },
-    /// Three replicas can't be placed.
-    #[error(
-        "cannot store on three servers: {detail}; start three servers with JetStream, or configure one replica"
-    )]
-    Replicas {
-        /// What was seen.
-        detail: String,
-    },
-    /// A stream or consumer is not as it must be.
-    #[error(
-        "{detail}; correct it with the `nats` tool, or configure another prefix for a new cluster"
-    )]
-    Topology {
-        /// Which, and how.
-        detail: String,
-    },
-    /// It is there, and still starts or elects.
-    #[error(
-        "NATS at `{urls}` is not ready after {waited:?}: {detail}; check that all its servers run \
-         and reach each other"
-    )]
-    NotReady {
-        /// Where.
-        urls: String,
-        /// For how long it was waited for.
-        waited: Duration,
-        /// What was seen.
-        detail: String,
-    },
-    /// NATS is there but does not do what is needed.
-    #[error("NATS at `{urls}` failed: {detail}; try again, and read its log if that fails too")]
-    Failed {
-        /// Where.
-        urls: String,
-        /// What was seen.
-        detail: String,
-    },
-}
-
-/// What to do about servers that cannot be reached.
-fn way_in(urls: &str, detail: &str) -> &'static str {
-    if detail.contains("UnknownIssuer") {
-        "this node has not joined that cluster: join it (`--join TOKEN`), or name who signs its \
-         certificates (`[cluster] ca`)"
-    } else if urls.contains("tls://") {
-        "start it in its folder (`nats-server -c nats.conf`), or correct the URL"
-    } else {
-        "start it (`nats-server -js`), or correct the URL"
-    }
-}
 
 /// Opens the substrate at these servers, and gives birth to the cluster if there is none. Fails
 /// after `connect_timeout` if nobody answers, and after `ready_timeout` if who answers is not ready;
@@ -424,18 +256,6 @@ async fn wait_for_jetstream(api: &Api, options: &NatsOptions) -> Result<(), Conn
     }
 }
 
-pub(super) fn failed(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError {
-    ConnectError::Failed { urls: options.shown_urls(), detail: detail.to_string() }
-}
-
-pub(super) fn not_ready(options: &NatsOptions, detail: impl std::fmt::Display) -> ConnectError {
-    ConnectError::NotReady {
-        urls: options.shown_urls(),
-        waited: options.ready_timeout,
-        detail: detail.to_string(),
-    }
-}
-
 /// Puts the doors together.
 async fn assemble(
     api: Api,
@@ -496,19 +316,6 @@ async fn assemble(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_cannot_connect_is_told_what_fits_the_server() {
-        for (urls, detail, expected) in [
-            ("nats://a:1", "connection refused", "`nats-server -js`"),
-            ("tls://a:1", "connection refused", "in its folder (`nats-server -c nats.conf`)"),
-            ("tls://a:1", "invalid peer certificate: UnknownIssuer", "`--join TOKEN`"),
-        ] {
-            let (urls, detail) = (urls.to_owned(), detail.to_owned());
-            let told = ConnectError::Unreachable { urls, detail }.to_string();
-            assert!(told.contains(expected), "{told}");
-        }
-    }
 
     #[test]
     fn versions_are_numbers_or_unknown() {

@@ -18,21 +18,16 @@ use super::{
     api::{Api, RequestFailure},
     foreign::is_foreign,
     journal::expecting,
-    pull::Pull,
-    signals::{Forgotten, elections},
+    pull::{FOREMOST, Pull, STORE},
+    signals::{Forgotten, elections, partition_of_consumer},
     spec::TopologyError,
     stream::StreamReader,
     topology,
 };
 
-/// What errors call it.
-pub(super) const STORE: &str = "inbox";
 /// How long `put` tries again while the stream has no leader: an election takes up to 8 s, and a
 /// client waits for the answer.
 const PUT_PATIENCE: Duration = Duration::from_secs(12);
-
-/// Marks an input before which nothing of its entity waited when it was stored.
-pub(super) const FOREMOST: &str = "Clawnode-Foremost";
 
 /// The inbox on `JetStream`.
 #[derive(Debug)]
@@ -190,7 +185,7 @@ impl Inbox for NatsInbox {
         let backlogs = self.reader.backlogs().await.map_err(store_error)?;
         let mut depths = vec![Depth::default(); usize::from(self.partitions)];
         for (name, (waiting, in_hand)) in backlogs {
-            let partition = topology::partition_of_consumer(&name);
+            let partition = partition_of_consumer(&name);
             if let Some(depth) = partition.and_then(|at| depths.get_mut(at)) {
                 *depth = Depth { waiting, in_hand };
             }

@@ -37,6 +37,7 @@ mod blobs;
 mod bucket;
 mod bus;
 mod connect;
+mod connect_error;
 mod foreign;
 mod health;
 mod inbox;
@@ -54,6 +55,7 @@ mod timers;
 mod topology;
 mod watch;
 
-pub use connect::{ConnectError, connect};
+pub use connect::connect;
+pub use connect_error::ConnectError;
 pub use mirror::{RestoredStream, mirror, restore};
 pub use options::{Birth, KnownCluster, NatsOptions, Replicas};

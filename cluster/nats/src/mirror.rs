@@ -25,7 +25,8 @@ use tracing::info;
 
 use super::{
     api::{Api, RequestFailure},
-    connect::{ConnectError, failed, reach},
+    connect::reach,
+    connect_error::{ConnectError, failed},
     foreign::is_foreign,
     journal::ROLLUP_SUBJECT,
     options::NatsOptions,

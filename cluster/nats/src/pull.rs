@@ -31,10 +31,13 @@ use super::{
     ack::{self, Ack},
     api::{Api, RequestFailure},
     foreign::is_foreign,
-    inbox::{FOREMOST, STORE},
     topology::PULL_GROUP,
 };
 
+/// What errors call the inbox.
+pub(super) const STORE: &str = "inbox";
+/// Marks an input before which nothing of its entity waited when it was stored.
+pub(super) const FOREMOST: &str = "Clawnode-Foremost";
 /// Messages of one pull. Fewer cost more requests under load; more wait here, unseen by others.
 const BATCH: usize = 64;
 /// How long a pull waits at the server. Shorter costs more requests of idle partitions; longer

@@ -285,12 +285,17 @@ impl Forgotten {
     /// The partition whose consumer's name ends this advisory's subject.
     fn of_consumer(&self, subject: &str) -> Option<&watch::Sender<u64>> {
         let name = subject.rsplit('.').next()?;
-        self.0.get(super::topology::partition_of_consumer(name)?)
+        self.0.get(partition_of_consumer(name)?)
     }
 }
 
 fn bump(counter: &watch::Sender<u64>) {
     counter.send_modify(|count| *count += 1);
+}
+
+/// The partition that a consumer of this name serves.
+pub(super) fn partition_of_consumer(name: &str) -> Option<usize> {
+    name.strip_prefix('p')?.parse().ok()
 }
 
 #[cfg(test)]

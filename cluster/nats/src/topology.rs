@@ -15,6 +15,8 @@ use serde_json::json;
 
 use super::spec::{ConsumerSpec, StreamSpec};
 
+/// The layout of streams and subjects that this build knows.
+pub(super) const FORMAT: u32 = 1;
 /// The group that all pulls of a consumer belong to; ranks are priorities in it.
 pub(super) const PULL_GROUP: &str = "owners";
 /// Pulls that may wait at one partition's consumer, of all workers together.
@@ -288,17 +290,13 @@ pub(super) fn partition_consumer(
     }
 }
 
-/// The partition that a consumer of this name serves.
-pub(super) fn partition_of_consumer(name: &str) -> Option<usize> {
-    name.strip_prefix('p')?.parse().ok()
-}
-
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::signals::partition_of_consumer;
     use super::*;
 
     #[test]

@@ -26,7 +26,7 @@ use clawnode_local::LocalBus;
 
 use super::{
     Bugs, Faults, StoreReply, StoreRequest, World,
-    doors_driver::{WorldClient, WorldDriver},
+    doors_driver::{WorldClient, WorldDriver, stray},
     doors_inbox::SimInbox,
     doors_jobs::SimJobs,
 };
@@ -334,9 +334,4 @@ impl Health for SimHealth {
         self.bus.close();
         self.client.close();
     }
-}
-
-/// The world answered another question.
-pub(super) fn stray(store: &'static str, reply: &StoreReply) -> StoreError {
-    StoreError::Refused { store, detail: format!("an answer to something else: {reply:?}") }
 }

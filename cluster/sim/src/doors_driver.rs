@@ -415,3 +415,8 @@ impl Drop for PullPlace<'_> {
         state.world.pull_at_most(self.partition, most);
     }
 }
+
+/// The world answered another question.
+pub(super) fn stray(store: &'static str, reply: &StoreReply) -> StoreError {
+    StoreError::Refused { store, detail: format!("an answer to something else: {reply:?}") }
+}

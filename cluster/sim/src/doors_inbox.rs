@@ -9,7 +9,10 @@ use clawnode_cluster::{
 };
 use clawnode_proto::{EntityId, Input, Partition, Position};
 
-use super::{Delivered, StoreReply, StoreRequest, Token, doors::stray, doors_driver::WorldClient};
+use super::{
+    Delivered, StoreReply, StoreRequest, Token,
+    doors_driver::{WorldClient, stray},
+};
 
 const STORE: &str = "simulated inbox";
 

@@ -8,7 +8,8 @@ use clawnode_cluster::{AckHandle, JobConsumer, JobDelivery, Jobs, StoreError, jo
 use clawnode_proto::{Capability, job::Job};
 
 use super::{
-    JobDelivered, JobToken, StoreReply, StoreRequest, doors::stray, doors_driver::WorldClient,
+    JobDelivered, JobToken, StoreReply, StoreRequest,
+    doors_driver::{WorldClient, stray},
 };
 
 const STORE: &str = "simulated jobs";

@@ -6,7 +6,7 @@ use clawnode_actors::session::Sessions;
 use clawnode_gateway::Serving;
 use tracing::warn;
 
-use super::{run::unspawned, wire::Wired};
+use super::wire::Wired;
 use crate::{
     config::Loaded,
     failure::{Exit, Failure},
@@ -42,7 +42,7 @@ impl Wired {
         let (base, loaded) = (&self.base, &*self.loaded);
         let backend = self.backend();
         let remembering = self.operations.remember(&base.substrate);
-        remembering.await.map_err(unspawned)?;
+        remembering.await?;
         let token = token(loaded)?;
         let options = gateway_options(&loaded.config, token.as_ref(), Arc::clone(&base.clock));
         let stop = self.shutdown.clone();

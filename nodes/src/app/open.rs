@@ -12,7 +12,6 @@ use clawnode_proto::{ProcessId, node::NodeRole};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::run::unspawned;
 #[cfg(feature = "nats")]
 use crate::bus::name;
 use crate::{
@@ -68,7 +67,7 @@ pub(super) async fn open(
     #[cfg(feature = "test-util")]
     let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
     let door = panic::open(&substrate).await?;
-    let supervisor = Supervisor::spawn().await.map_err(unspawned)?;
+    let supervisor = Supervisor::spawn().await?;
     #[cfg(feature = "nats")]
     let mut loaded = loaded;
     #[cfg(feature = "nats")]

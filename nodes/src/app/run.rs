@@ -91,8 +91,3 @@ async fn start(opened: Opened) -> Result<(RunningNode, Ready), Failure> {
     let wired = Box::pin(opened.wire()).await?;
     Box::pin(wired.serve()).await
 }
-
-#[expect(clippy::needless_pass_by_value, reason = "given to `map_err`")]
-pub(super) fn unspawned(error: ractor::SpawnErr) -> Failure {
-    Failure::new(Exit::Failed, "internal", format!("an actor cannot be started: {error}"))
-}

@@ -20,7 +20,7 @@ use clawnode_kernel::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{open::Opened, run::unspawned};
+use super::open::Opened;
 use crate::{
     config::Loaded,
     failure::Failure,
@@ -83,8 +83,7 @@ impl Opened {
         let config = &loaded.config;
         let mcp = McpServers::open(&loaded, &base).await?;
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
-        let agents =
-            panic::agents(agents, &base, config.cluster.lost_after).await.map_err(unspawned)?;
+        let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
         let routes = Arc::new(RwLock::new(answering.routes));
         let models = CurrentModels::new(answering.models);
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
@@ -160,7 +159,7 @@ async fn context(
     if base.substrate.shared && base.is_worker() {
         let follow = runner.clone();
         let follow = move || follow.clone().follow_runners();
-        base.supervisor.adopt_task("worker.awaited", follow).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("worker.awaited", follow).await?;
     }
     let clock = Arc::clone(&base.clock);
     #[cfg(feature = "test-util")]
@@ -202,7 +201,7 @@ async fn follow_load(
 ) -> Result<(), Failure> {
     let (agents, gauges, hub) = (agents.clone(), gauges.clone(), hub.clone());
     let look = move || gauges.clone().look(agents.clone(), hub.clone());
-    base.supervisor.adopt_task("node.load", look).await.map_err(unspawned)
+    base.supervisor.adopt_task("node.load", look).await.map_err(Failure::from)
 }
 
 /// Follows the configuration's files.
@@ -214,5 +213,5 @@ async fn follow_files(
 ) -> Result<(), Failure> {
     let (watched, node_status) = (loaded.clone(), Arc::clone(node_status));
     let reload = move || reloaded.clone().follow(watched.clone(), Arc::clone(&node_status));
-    base.supervisor.adopt_task("config.follow", reload).await.map_err(unspawned)
+    base.supervisor.adopt_task("config.follow", reload).await.map_err(Failure::from)
 }

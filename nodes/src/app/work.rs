@@ -7,7 +7,7 @@ use clawnode_actors::session::Sessions;
 use clawnode_cluster::membership::Membership;
 use clawnode_kernel::driver::{Worker, WorkerOptions, answer_requests};
 
-use super::{run::unspawned, wire::Wired};
+use super::wire::Wired;
 use crate::{
     failure::Failure,
     node::{scan::PartitionFollower, sweep, tools, usage, version_check},
@@ -24,9 +24,9 @@ impl Wired {
             self.answer_others().await?;
             None
         };
-        self.mcp.begin(&base.supervisor).await.map_err(unspawned)?;
+        self.mcp.begin(&base.supervisor).await?;
         let begun = operations.begin(&base.substrate, base.members.clone());
-        begun.await.map_err(unspawned)?;
+        begun.await?;
         if base.substrate.shared {
             self.join_members(worker.as_ref()).await?;
         }
@@ -40,13 +40,13 @@ impl Wired {
             tools::ranked(base.process, Arc::clone(&self.heartbeat_source), base.members.clone());
         let runner = tools::runner(&self.loaded.config, &self.context, tools.available(), rank);
         let keep = move || tools.clone().keep();
-        base.supervisor.adopt_task("worker.executors", keep).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("worker.executors", keep).await?;
         let archive = runner.archive.clone();
         let sweep = move || archive.clone().keep();
-        base.supervisor.adopt_task("worker.archive", sweep).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("worker.archive", sweep).await?;
         let current = self.node_status.jobs().clone();
         let jobs = move || tools::run(runner.clone(), current.clone());
-        base.supervisor.adopt_task("worker.jobs", jobs).await.map_err(unspawned)
+        base.supervisor.adopt_task("worker.jobs", jobs).await.map_err(Failure::from)
     }
 
     /// Owns sessions, counts what their calls use, and removes those that nobody needs.
@@ -59,10 +59,10 @@ impl Wired {
         let frames = Arc::new(self.hub.clone());
         let orders = Arc::clone(&self.node_status);
         let spawned = Worker::spawn(context, frames, orders, options, &base.supervisor);
-        let worker = spawned.await.map_err(unspawned)?;
+        let worker = spawned.await?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
-        usage::begin(&base.supervisor, &sessions, &worker).await.map_err(unspawned)?;
-        sweep::begin(config, &base.supervisor, sessions, &worker).await.map_err(unspawned)?;
+        usage::begin(&base.supervisor, &sessions, &worker).await?;
+        sweep::begin(config, &base.supervisor, sessions, &worker).await?;
         Ok(worker)
     }
 
@@ -72,7 +72,7 @@ impl Wired {
         let orders = Arc::clone(&self.node_status);
         let answers =
             move || answer_requests(Arc::clone(&context), None, frames.clone(), orders.clone());
-        self.base.supervisor.adopt_task("node.requests", answers).await.map_err(unspawned)
+        self.base.supervisor.adopt_task("node.requests", answers).await.map_err(Failure::from)
     }
 
     /// Watches the other processes, greets them, and follows them on behalf of the worker.
@@ -88,7 +88,7 @@ impl Wired {
             announcer: self.announcer.clone(),
         };
         let part = move || part.clone().run();
-        base.supervisor.adopt_task("membership", part).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("membership", part).await?;
         let (heartbeat_source, announcer) =
             (Arc::clone(&self.heartbeat_source), self.announcer.clone());
         let (node_status, heard) = (Arc::clone(&self.node_status), base.members.clone());
@@ -104,7 +104,7 @@ impl Wired {
                 heard.clone(),
             )
         };
-        base.supervisor.adopt_task("node.greet", greet).await.map_err(unspawned)?;
+        base.supervisor.adopt_task("node.greet", greet).await?;
         if let Some(worker) = worker {
             let follow = PartitionFollower {
                 substrate: base.substrate.clone(),
@@ -114,7 +114,7 @@ impl Wired {
                 members: base.members.clone(),
             };
             let follow = move || follow.clone().run();
-            base.supervisor.adopt_task("worker.follow", follow).await.map_err(unspawned)?;
+            base.supervisor.adopt_task("worker.follow", follow).await?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A configuration file as a tree: TOML, or JSON if its name ends in `.json`.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use toml::{
     Spanned,
@@ -10,34 +10,12 @@ use toml::{
 use super::{
     error::ConfigError,
     json,
+    line_positions::LinePositions,
     tree::{ConfigNode, Entry, Origin, Value},
 };
 
 /// Most bytes of a configuration file (4 MiB), so that a wrong path is an error and not a hang.
 const FILE_BYTES: u64 = 4 << 20;
-
-/// Turns byte offsets of one text into places.
-pub(super) struct LinePositions<'a> {
-    file: Arc<Path>,
-    text: &'a str,
-}
-
-impl<'a> LinePositions<'a> {
-    pub(super) fn new(file: &Path, text: &'a str) -> Self {
-        Self { file: Arc::from(file), text }
-    }
-
-    pub(super) fn at(&self, offset: usize) -> Origin {
-        let before = self.text.get(..offset).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        Origin::File { file: Arc::clone(&self.file), line, column }
-    }
-
-    pub(super) fn error(&self, offset: usize, what: String, hint: &str) -> ConfigError {
-        ConfigError::new("", self.at(offset), what, hint)
-    }
-}
 
 /// Reads `path` into a tree.
 pub(super) fn read(path: &Path) -> Result<ConfigNode, ConfigError> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, btree_map};
 
 use super::{
     error::ConfigError,
-    file::LinePositions,
+    line_positions::LinePositions,
     tree::{ConfigNode, Entry, Value},
 };
 

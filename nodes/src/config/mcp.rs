@@ -212,7 +212,7 @@ fn service(it: &McpServerOptions) -> Option<Wrong> {
         let what = format!("`{}` is a service, which has no arguments and no environment", it.name);
         return Some(("url", what, "use `headers`, `header_vars` or `header_files`"));
     }
-    if !it.url.iter().all(|url| super::validate::is_http(url.expose())) {
+    if !it.url.iter().all(|url| is_http(url.expose())) {
         let what = format!("the `url` of `{}` is not like `https://host/mcp`", it.name);
         return Some(("url", what, "use `http://` or `https://`, and put secrets in `headers`"));
     }
@@ -267,4 +267,12 @@ fn times(it: &McpServerOptions) -> Option<Wrong> {
         }
     }
     None
+}
+
+/// Whether clients could use this address, and nothing in it is a secret.
+pub(super) fn is_http(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|url| {
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
+    })
 }

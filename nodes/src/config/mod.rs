@@ -13,6 +13,7 @@ pub mod env;
 mod error;
 mod file;
 mod json;
+mod line_positions;
 pub mod load;
 pub mod mcp;
 pub mod options;

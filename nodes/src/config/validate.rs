@@ -11,7 +11,7 @@ use clawnode_proto::{
 use super::{
     agents::{AgentOptions, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
     error::{ConfigError, nearest},
-    mcp::{self, ServerFault},
+    mcp::{self, ServerFault, is_http},
     options::Config,
     tools::ToolTimeout,
     tree::ConfigNode,
@@ -422,14 +422,6 @@ impl Checks<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether clients could use this address, and nothing in it is a secret.
-pub(super) fn is_http(url: &str) -> bool {
-    url.parse::<http::Uri>().is_ok_and(|url| {
-        matches!(url.scheme_str(), Some("http" | "https"))
-            && url.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
-    })
 }
 
 #[cfg(test)]

@@ -24,11 +24,12 @@ use clawnode_proto::{
 use clawnode_tool::schema;
 use futures_util::StreamExt as _;
 
-use super::{panic::Switch, scheduler};
+use super::{
+    actions::{ACTION_SHOWN, of_step, unknown_action},
+    panic::Switch,
+    scheduler,
+};
 use crate::config::agents::DEFAULT_AGENT;
-
-/// Characters of the name of an action that a refusal repeats.
-const ACTION_SHOWN: usize = 80;
 
 /// All that is needed of a node.
 pub(super) struct Executions<'a> {
@@ -171,27 +172,6 @@ fn tool<'a>(
     Ok(spec)
 }
 
-/// An action is a tool of the agent, by its name. What other planners call theirs is none of ours.
-pub(super) fn unknown_action(agent: &AgentName, profile: &Profile, action: &str) -> ErrorBody {
-    let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
-    let action: String = action.chars().take(ACTION_SHOWN).collect();
-    invalid(format!("unknown action `{action}`: agent `{agent}` has no such tool"))
-        .hint(tools_of(agent, &names))
-}
-
-/// Which actions there are.
-fn tools_of(agent: &AgentName, names: &[&str]) -> String {
-    if names.is_empty() {
-        return format!("agent `{agent}` has no tools: name them in `agents.{agent}.tools`");
-    }
-    format!("an action is the name of a tool; `{agent}` has: {}", names.join(", "))
-}
-
-/// What is wrong with one step of several.
-pub(super) fn of_step(number: u32, wrong: ErrorBody) -> ErrorBody {
-    ErrorBody { message: format!("step {number}: {}", wrong.message), ..wrong }
-}
-
 fn unavailable(step: u32, plan: &Plan, why: &scheduler::Nowhere) -> ErrorBody {
     let tool = plan.steps.get(step as usize - 1).map_or("", |step| step.tool.as_str());
     ErrorBody::new(ErrorCode::Unavailable, format!("step {step} (`{tool}`) cannot run now: {why}"))
@@ -265,13 +245,6 @@ mod tests {
             assert_eq!(error.code, code, "{error:?}");
             assert!(error.message.contains(says), "{error:?}");
         }
-    }
-
-    #[test]
-    fn an_agent_without_tools_is_told_from_one_with_others() {
-        let agent = "ops".parse().unwrap();
-        assert!(tools_of(&agent, &["a", "b"]).ends_with("`ops` has: a, b"));
-        assert!(tools_of(&agent, &[]).contains("name them in `agents.ops.tools`"));
     }
 
     #[test]

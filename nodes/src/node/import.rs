@@ -10,15 +10,15 @@
 //! The cluster remembers which directory it takes, and then the directory is marked, before
 //! anything is copied: from there on no node starts on it, and it goes nowhere else.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use bytes::Bytes;
-use clawnode_actors::session::{SendError, Sessions};
-use clawnode_cluster::{Backoff, BucketError, StoreError};
+use clawnode_actors::session::Sessions;
+use clawnode_cluster::{BucketError, StoreError};
 use clawnode_local as local;
 use clawnode_local::Moved;
 use clawnode_proto::{
-    EntityId, ErrorChain, Input, Position,
+    EntityId, ErrorChain, Position,
     job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
     offline::{ImportRefusal, ImportView},
@@ -26,7 +26,10 @@ use clawnode_proto::{
 };
 use futures_util::{StreamExt, stream};
 
-use super::{storage::refused, transfer};
+use super::{
+    storage::refused,
+    transfer::{self, Copied, patiently},
+};
 use crate::start_error::StartError;
 
 /// Sessions and blobs that are copied at the same time.
@@ -35,9 +38,6 @@ const AT_ONCE: usize = 8;
 const PAGE: usize = 1_000;
 /// What the keys begin with under which a cluster remembers the directories that it took.
 const KEYS: &str = "import.";
-/// How long a store that is out of reach is tried again: longer than an election takes.
-pub(super) const PATIENCE: Duration = Duration::from_mins(1);
-
 /// What is moved where.
 #[derive(Debug)]
 pub struct Import {
@@ -49,15 +49,6 @@ pub struct Import {
     pub source: Sessions,
     /// The cluster's.
     pub target: Sessions,
-}
-
-/// What became of one session.
-#[derive(Debug, Default)]
-pub(super) struct Copied {
-    /// Records that were appended.
-    pub(super) records: u64,
-    /// Inputs that were put.
-    pub(super) inputs: u64,
 }
 
 /// Moves everything that can be moved; what cannot is named in the view.
@@ -273,37 +264,6 @@ async fn jobs(
         }
     }
     Ok(())
-}
-
-/// Calls a store that may be out of reach for a while.
-pub(super) async fn patiently<T, F>(mut call: impl FnMut() -> F) -> Result<T, StoreError>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
-    loop {
-        match call().await {
-            Err(error) if error.is_transient() && tokio::time::Instant::now() < deadline => {
-                tracing::debug!(%error, "cannot reach a store");
-                let wait = backoff.next(&mut rand::rng());
-                tokio::time::sleep(wait).await;
-            }
-            done => return done,
-        }
-    }
-}
-
-/// An input that can be read, or why not.
-pub(super) fn input(bytes: &[u8]) -> Result<Input, String> {
-    Input::from_bytes(bytes).map_err(|error| {
-        format!("an input that waits for it cannot be moved: {}", ErrorChain(&error))
-    })
-}
-
-/// For people: why a side cannot be read or written.
-pub(super) fn said(side: &str, error: &SendError) -> String {
-    format!("{side}: {}", ErrorChain(error))
 }
 
 fn unread(error: &StoreError) -> StartError {

@@ -17,10 +17,11 @@
 //! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
 //!
 //! For those who operate the cluster, put together in `operate`: `overview` answers them, `events`
-//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service`
-//! which sessions are, `health` how executors and providers fare, and `views` makes documents
+//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service` which
+//! sessions are out of service, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 
+mod actions;
 mod answers;
 pub mod archive;
 pub mod backend;

@@ -19,7 +19,7 @@ use clawnode_proto::{
 };
 use clawnode_tool::LOCAL;
 
-use super::execute::{of_step, unknown_action};
+use super::actions::{of_step, unknown_action};
 use crate::config::agents::DEFAULT_AGENT;
 
 /// Workers whose reasons are told.

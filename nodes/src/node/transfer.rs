@@ -1,15 +1,27 @@
 //! Copying one session from one substrate to another, event for event.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use clawnode_actors::session::Sessions;
+use clawnode_actors::session::{SendError, Sessions};
 use clawnode_cluster::{
-    Backoff, Record, Write,
+    Backoff, Record, StoreError, Write,
     outcome::{AppendVerdict, of_answer, of_read_back},
 };
-use clawnode_proto::{EntityId, ErrorChain, Position, Sealed, Seq, event::decode_record};
+use clawnode_proto::{EntityId, ErrorChain, Input, Position, Sealed, Seq, event::decode_record};
 use tokio::time::Instant;
 
-use super::import::{Copied, PATIENCE, input, patiently, said};
+/// How long a store that is out of reach is tried again: longer than an election takes.
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What became of one session.
+#[derive(Debug, Default)]
+pub(super) struct Copied {
+    /// Records that were appended.
+    pub(super) records: u64,
+    /// Inputs that were put.
+    pub(super) inputs: u64,
+}
 
 /// What is there of a session already.
 struct There {
@@ -162,4 +174,35 @@ async fn inputs(
         put += 1;
     }
     Ok(put)
+}
+
+/// Calls a store that may be out of reach for a while.
+pub(super) async fn patiently<T, F>(mut call: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+    loop {
+        match call().await {
+            Err(error) if error.is_transient() && tokio::time::Instant::now() < deadline => {
+                tracing::debug!(%error, "cannot reach a store");
+                let wait = backoff.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// An input that can be read, or why not.
+pub(super) fn input(bytes: &[u8]) -> Result<Input, String> {
+    Input::from_bytes(bytes).map_err(|error| {
+        format!("an input that waits for it cannot be moved: {}", ErrorChain(&error))
+    })
+}
+
+/// For people: why a side cannot be read or written.
+pub(super) fn said(side: &str, error: &SendError) -> String {
+    format!("{side}: {}", ErrorChain(error))
 }

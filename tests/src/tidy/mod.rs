@@ -7,6 +7,7 @@
 //!
 //! Run by `tests/tests/tidy.rs`. Not here: what clippy, rustfmt and rustc check.
 
+mod circles;
 mod docs;
 mod edges;
 mod layers;
@@ -42,10 +43,12 @@ pub const CHECKS: &[Check] = &[
     shape::FILES_ARE_SHORT,
     shape::FILES_SAY_WHAT_THEY_ARE,
     shape::MOD_FILES_HOLD_NO_CODE,
+    shape::ACTORS_HAVE_THE_SAME_FILES,
     shape::EVERY_FILE_IS_REACHED,
     shape::OPTIONS_ARE_DOCUMENTED,
     edges::MANIFESTS_KEEP_THE_EDGES,
     edges::SOURCES_KEEP_THE_EDGES,
+    circles::FILES_STAND_IN_NO_CIRCLE,
     layers::MODULES_KEEP_THEIR_LAYERS,
     layers::PURE_MODULES_STAY_PURE,
     spelling::SUBJECTS_HAVE_ONE_SPELLING,

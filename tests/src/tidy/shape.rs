@@ -77,6 +77,28 @@ pub(super) const MOD_FILES_HOLD_NO_CODE: Check = Check {
     bad: &[("proto/src/a/mod.rs", "//! A.\nfn one(\n    a: u8,\n) -> u8 {\n    a\n}\n")],
 };
 
+pub(super) const ACTORS_HAVE_THE_SAME_FILES: Check = Check {
+    name: "an actor is in `actor.rs`, beside its `mod.rs`, `handle.rs` and `state.rs`",
+    run: |tree| {
+        let mut it = Findings::default();
+        for file in tree.ending("rs").filter(|file| file.is_product()) {
+            if !file.code().any(|(_, line)| without_comment(line).contains(" Actor for ")) {
+                continue;
+            }
+            it.scanned += 1;
+            let Some(folder) = file.path.strip_suffix("/actor.rs") else {
+                it.found.push(format!("{}: an actor in another file", file.path));
+                continue;
+            };
+            let is_missing = |name: &&&str| tree.get(&format!("{folder}/{name}")).is_none();
+            let missing = ["mod.rs", "handle.rs", "state.rs"].iter().filter(is_missing);
+            it.found.extend(missing.map(|name| format!("{}: no `{name}` beside it", file.path)));
+        }
+        it
+    },
+    bad: &[("actors/src/a/actor.rs", "//! A.\nimpl Actor for A {}\n")],
+};
+
 /// The lines on which functions with a body begin.
 fn bodies(file: &File) -> Vec<usize> {
     let (mut found, mut open) = (Vec::new(), None);

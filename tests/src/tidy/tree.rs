@@ -116,7 +116,7 @@ impl File {
         for (number, line) in self.numbered() {
             let for_tests =
                 ["#[cfg(test)]", "#[cfg(all(test"].iter().any(|it| before.starts_with(it));
-            if line.starts_with("mod tests") && for_tests {
+            if line.starts_with("mod tests {") && for_tests {
                 return number - 1;
             }
             before = line;

@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    handle::McpServer,
     options::McpTransport,
     phase::{ServerPhase, Up},
     reply,
-    server::McpServer,
     session::CallEnd,
 };
 

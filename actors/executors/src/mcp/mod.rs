@@ -18,7 +18,7 @@
 //! - `session`: one connection, from its greeting to its end, and a call on it.
 //! - `pins`: what of a server's tools is approved, in the bucket. **MCP-2**: a model is told of a
 //!   tool what was approved, and a tool that the server describes otherwise is not run.
-//! - `phase`: what a server is doing here.
+//! - `phase`: what a server is doing here; `state`: what it has beside that; `actor`: its loop.
 //! - `reply`: what a server answers, as an outcome.
 //!
 //! What an operator stops ends: a program is killed whose call is stopped, because nobody can know
@@ -29,8 +29,10 @@
 //! by its effect class. Not here: prompts, resources, sampling, elicitation and roots. A server that
 //! asks for something is refused.
 
+mod actor;
 mod child;
 mod executor;
+mod handle;
 mod http;
 mod options;
 mod phase;
@@ -41,14 +43,15 @@ mod planted;
 mod reply;
 mod restarts;
 mod secrets;
-mod server;
 mod session;
+mod state;
 mod wire;
 
 pub use executor::McpTools;
+pub use handle::McpServer;
 pub use options::{HttpOptions, McpOptions, McpTransport, PinPolicy, StdioOptions, ToolOverride};
 pub use pins::{ApproveError, Pins, approve, follow, load};
 pub use place::hosts_it;
 #[cfg(feature = "test-util")]
 pub use planted::McpBug;
-pub use server::{McpContext, McpServer};
+pub use state::McpContext;

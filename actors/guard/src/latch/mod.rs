@@ -12,6 +12,8 @@
 //! bucket, and a process reads them before it takes work. Not here: who may latch (the gateway's
 //! token), and who is told (the node).
 //!
+//! `actor` has its two loops, which have no mailbox: what they hear goes into the state behind the handle.
+//!
 //! Invariants
 //! - LATCH-1 nothing begins that this process's view of the latches stops.
 //! - LATCH-2 what a view stops is cancelled in the step in which the view came to be.
@@ -19,15 +21,15 @@
 //! - LATCH-4 a record that cannot be read is a stop of its scope, of everything where nobody knows
 //!   the scope, until an operator clears it; it keeps no process from starting.
 
-mod door;
-mod follow;
+mod actor;
+mod handle;
 #[cfg(feature = "test-util")]
 mod planted;
 mod state;
 mod store;
 
-pub use door::{LatchDoor, Pass};
-pub use follow::{contact, follow, look, read};
+pub use actor::{contact, follow, look, read};
+pub use handle::{LatchDoor, Pass};
 #[cfg(feature = "test-util")]
 pub use planted::LatchBug;
 pub use state::{Latches, Stopped, Work};

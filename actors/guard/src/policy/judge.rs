@@ -24,6 +24,17 @@ pub struct Judgement<'a> {
     pub reason: Option<&'a str>,
 }
 
+/// What a policy looks at of a tool call.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyCall<'a> {
+    /// The tool's name.
+    pub tool: &'a ToolName,
+    /// The call's risk.
+    pub risk: Risk,
+    /// Its arguments.
+    pub arguments: &'a Map<String, Value>,
+}
+
 /// What `policy` says of a call of this tool with these arguments.
 pub fn judge<'a>(
     policy: &'a Policy,
@@ -31,22 +42,19 @@ pub fn judge<'a>(
     arguments: &Map<String, Value>,
 ) -> Judgement<'a> {
     let risk = risk_of(&policy.read_only, spec, arguments);
-    let decides = deciding(&policy.rules, (&spec.name, risk), arguments);
-    match decides.and_then(|at| policy.rules.get(at)) {
+    let call = PolicyCall { tool: &spec.name, risk, arguments };
+    match deciding(&policy.rules, call).and_then(|at| policy.rules.get(at)) {
         Some(rule) => Judgement { verdict: rule.verdict, reason: rule.reason.as_deref() },
         None if risk == Risk::ReadOnly => Judgement { verdict: Verdict::Allow, reason: None },
         None => Judgement { verdict: Verdict::Ask, reason: None },
     }
 }
 
-/// Which of the rules decides about a call of a tool of this name and risk: the first that fits.
-pub fn deciding(
-    rules: &[Rule],
-    (name, risk): (&ToolName, Risk),
-    arguments: &Map<String, Value>,
-) -> Option<usize> {
+/// Which of the rules decides about a call: the first that fits.
+pub fn deciding(rules: &[Rule], call: PolicyCall<'_>) -> Option<usize> {
+    let PolicyCall { tool, risk, arguments } = call;
     rules.iter().position(|rule| {
-        rule.tool.as_deref().is_none_or(|tool| Pattern::from(tool).fits(name.as_str()))
+        rule.tool.as_deref().is_none_or(|pattern| Pattern::from(pattern).fits(tool.as_str()))
             && rule.risk.is_none_or(|of| of == risk)
             && if rule.exact { is_exactly(rule, arguments) } else { is_about(rule, arguments) }
     })
@@ -83,11 +91,8 @@ fn is_json(text: &str) -> bool {
 
 /// The rule that allows exactly such calls from now on; `anything` names an argument whose value does
 /// not matter. `Err`: why no rule can say that.
-pub fn exactly(
-    (name, risk): (&ToolName, Risk),
-    arguments: &Map<String, Value>,
-    anything: Option<&str>,
-) -> Result<Rule, &'static str> {
+pub fn exactly(call: PolicyCall<'_>, anything: Option<&str>) -> Result<Rule, &'static str> {
+    let PolicyCall { tool, risk, arguments } = call;
     let written = |(name, value): (&String, &Value)| {
         let text = match value {
             _ if anything == Some(name) => ANYTHING.to_owned(),
@@ -98,7 +103,7 @@ pub fn exactly(
     };
     let written = arguments.iter().map(written).collect();
     let rule = Rule {
-        tool: Some(name.to_string()),
+        tool: Some(tool.to_string()),
         risk: Some(risk),
         arguments: written,
         exact: true,
@@ -113,7 +118,7 @@ pub fn exactly(
         return Err("an argument is empty");
     }
     // The rest is asked of what will judge the next call.
-    let fits = deciding(std::slice::from_ref(&rule), (name, risk), arguments).is_some();
+    let fits = deciding(std::slice::from_ref(&rule), call).is_some();
     if fits { Ok(rule) } else { Err("a text in its arguments reads like a number or other JSON") }
 }
 
@@ -383,7 +388,8 @@ mod tests {
         #[test]
         fn a_rule_made_of_a_call_allows_that_call_alone(made in alike(), other in alike()) {
             let tool = spec("act", Risk::Write);
-            let Ok(rule) = exactly((&tool.name, tool.risk), &made, None) else { return Ok(()) };
+            let call = PolicyCall { tool: &tool.name, risk: tool.risk, arguments: &made };
+            let Ok(rule) = exactly(call, None) else { return Ok(()) };
             let said = |call: &Map<String, Value>| verdict(vec![rule.clone()], &tool, call.clone().into());
             prop_assert_eq!(said(&made), Verdict::Allow);
             let expected = if made == other { Verdict::Allow } else { Verdict::Ask };
@@ -396,7 +402,8 @@ mod tests {
         let tool = spec("act", Risk::Write);
         let made = |arguments: Value, anything| {
             let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-            exactly((&tool.name, tool.risk), &arguments, anything)
+            let call = PolicyCall { tool: &tool.name, risk: tool.risk, arguments: &arguments };
+            exactly(call, anything)
         };
         for arguments in [json!({ "a": "*" }), json!({ "a": "" }), json!({ "a": "1" })] {
             made(arguments, None).unwrap_err();

@@ -16,7 +16,7 @@ mod planted;
 mod spelling;
 
 pub use command::{ReadOnly, ReadOnlyError, risk_of};
-pub use judge::{Judgement, deciding, exactly, judge};
+pub use judge::{Judgement, PolicyCall, deciding, exactly, judge};
 pub use pattern::Pattern;
 #[cfg(feature = "test-util")]
 pub use planted::PolicyBug;

@@ -10,43 +10,14 @@ use std::{
     sync::Arc,
 };
 
-use clawnode_proto::{
-    EntityId, Epoch, Grammar, Input, InputId, Kind, kernel::KernelEvent, node::NodeReply,
-};
+use clawnode_proto::{Grammar, Input, Kind, kernel::KernelEvent};
 use ractor::{ActorCell, SpawnErr};
-use tokio::sync::oneshot;
 
-use super::{Context, DispatcherHandle, Runner, entity};
-use crate::{Activation, EntityKind, Heir, MachineOptions, Memory};
-
-/// What a dispatcher tells an entity's actor, whatever its kind is.
-pub(super) trait EntityHandle: Send + Sync + fmt::Debug {
-    /// Inputs from the inbox, in stream order.
-    fn deliver(&self, inputs: Vec<Input>);
-    /// Time has passed.
-    fn tick(&self);
-    /// Leave memory, unless something is done for the entity.
-    fn make_room(&self);
-    /// Another process says that it has claimed the entity.
-    fn fenced(&self, epoch: Epoch);
-    /// Hand the entity over: no new work; running calls may end.
-    fn drain(&self);
-    /// Hand the entity over now.
-    fn give_up(&self);
-    /// Another process asks for an input.
-    fn ask(&self, input: InputId, reply: oneshot::Sender<NodeReply>);
-    /// The actor, for its supervisor.
-    fn cell(&self) -> ActorCell;
-}
-
-/// What an activation begins with.
-pub(super) struct Start {
-    pub(super) id: EntityId,
-    pub(super) activation: Activation,
-    pub(super) heir: Heir,
-    pub(super) context: Arc<Context>,
-    pub(super) dispatcher: DispatcherHandle,
-}
+use super::{
+    Runner,
+    entity::{self, EntityHandle, Served, Start},
+};
+use crate::{EntityKind, MachineOptions, Memory};
 
 /// An activation that is being started.
 type Started = Pin<Box<dyn Future<Output = Result<Arc<dyn EntityHandle>, SpawnErr>> + Send>>;
@@ -59,14 +30,6 @@ pub(super) trait ServedKind: Send + Sync + fmt::Debug {
     fn events(&self) -> BTreeSet<String>;
     /// Starts the actor of one entity.
     fn start(self: Arc<Self>, start: Start, parent: ActorCell) -> Started;
-}
-
-/// A kind with what its entities need.
-pub(super) struct Served<K: EntityKind> {
-    /// How effects are run.
-    pub(super) runner: Arc<dyn Runner<K>>,
-    /// How activations treat their entities.
-    pub(super) machine: MachineOptions,
 }
 
 /// The table. Cheap to clone.
@@ -126,11 +89,5 @@ impl<K: EntityKind> ServedKind for Served<K> {
 
     fn start(self: Arc<Self>, start: Start, parent: ActorCell) -> Started {
         Box::pin(entity::start(self, start, parent))
-    }
-}
-
-impl<K: EntityKind> fmt::Debug for Served<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Served").field("kind", &K::KIND).finish_non_exhaustive()
     }
 }

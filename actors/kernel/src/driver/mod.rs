@@ -1,21 +1,17 @@
-//! The ractor driver: one actor per partition and one per resident entity, each a thin shell
-//! around its machine. All I/O is done by tasks that send their results back as messages; one that
+//! The ractor driver: one actor per partition (`dispatcher`) and one per resident entity (`entity`), each a
+//! thin shell around its machine. All I/O is done by tasks that send their results back as messages; one that
 //! panics ends its actor (`fuse`).
 
 mod dispatcher;
 mod entity;
-mod erase;
 mod forward;
 mod fuse;
-mod handle;
 mod kinds;
 mod overdue;
 mod places;
 mod probation;
-mod pump;
 mod reads;
 mod requests;
-mod store;
 mod worker;
 
 use std::{
@@ -25,15 +21,15 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use clawnode_cluster::{Clock, Substrate, membership::Members};
+use clawnode_cluster::{Clock, Substrate, membership::Members, placement::Placement};
 use clawnode_proto::{Digest, EntityId, Epoch, Input, InputId, ProcessId, node::VersionRange};
 use semver::Version;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use dispatcher::{DispatcherHandle, DispatcherView};
 pub use entity::Port;
 pub use forward::Lacks;
-pub use handle::{DispatcherHandle, DispatcherView};
 pub use kinds::Kinds;
 pub use places::Places;
 pub use probation::Probations;
@@ -41,6 +37,12 @@ pub use requests::{AnswerFrames, TakeOrders, answer_requests};
 pub use worker::{Worker, WorkerOptions};
 
 use super::{EntityKind, Stop};
+
+/// Says which partitions are pulled, and at which rank.
+type Placed = watch::Receiver<Arc<Placement>>;
+
+/// An effect under way.
+pub type Performing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How a kind's effects are run. Implementations hold the doors that effects need.
 pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
@@ -50,8 +52,8 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     fn acquire(
         &self,
         entity: EntityId,
-        effect: &K::Effect,
-        key: K::Key,
+        effect: K::Effect,
+        want: K::Want,
         port: &Port<K>,
     ) -> Option<K::Grant>;
 
@@ -60,11 +62,11 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     fn run(
         &self,
         entity: EntityId,
-        key: K::Key,
+        effect: K::Effect,
         job: K::Job,
         port: Port<K>,
         cancelled: CancellationToken,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    ) -> Performing;
 
     /// Removes the blobs of a doomed entity until they are gone, as far as its journal can be
     /// read, and those of the inputs that go with it; not the state of the snapshot that it loads

@@ -10,7 +10,7 @@ use clawnode_cluster::{Clock, Peek, Timers};
 use clawnode_proto::{Partition, Position, Timestamp};
 use tracing::{info, warn};
 
-use super::worker::Placed;
+use super::Placed;
 
 /// How often overdue timers are looked for.
 const LOOK_EVERY: Duration = Duration::from_mins(1);

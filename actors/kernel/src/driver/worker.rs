@@ -39,8 +39,6 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Says which partitions are pulled, and at which rank.
-pub(super) type Placed = watch::Receiver<Arc<Placement>>;
 type Slots = Arc<RwLock<Vec<Option<DispatcherHandle>>>>;
 
 /// The only door to a worker.

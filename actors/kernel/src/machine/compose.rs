@@ -188,26 +188,26 @@ impl<K: EntityKind> Machine<K> {
     /// Aborts what is running and no longer wanted; says whether any of it has an end to be heard.
     fn abort_unwanted(&mut self) -> bool {
         let Some(entity) = self.entity() else { return false };
-        let wanted: Vec<K::Key> = K::decide(&entity.state).iter().map(K::key).collect();
-        let unwanted: Vec<(K::Key, EffectClass)> = self
+        let wanted = K::decide(&entity.state);
+        let unwanted: Vec<(K::Effect, EffectClass)> = self
             .running
             .iter()
-            .filter(|(key, class)| {
+            .filter(|(effect, class)| {
                 matches!(class, EffectClass::Call | EffectClass::Publish)
-                    && !wanted.contains(key)
-                    && !self.aborting.contains(key)
+                    && !wanted.contains(effect)
+                    && !self.aborting.contains(effect)
             })
-            .map(|(key, class)| (key.clone(), *class))
+            .map(|(effect, class)| (effect.clone(), *class))
             .collect();
         let mut is_heard = false;
-        for (key, class) in unwanted {
+        for (effect, class) in unwanted {
             if class == EffectClass::Call {
-                self.aborting.insert(key.clone());
+                self.aborting.insert(effect.clone());
                 is_heard = true;
             } else {
-                self.running.remove(&key);
+                self.running.remove(&effect);
             }
-            self.out.push(Out::Abort(key));
+            self.out.push(Out::Abort(effect));
         }
         is_heard
     }
@@ -217,69 +217,56 @@ impl<K: EntityKind> Machine<K> {
         self.abort_unwanted();
         let Some(entity) = self.entity() else { return Ok(Calls::Run) };
         let wanted = K::decide(&entity.state);
-        let keys: Vec<K::Key> = wanted.iter().map(K::key).collect();
-        self.confirmed.retain(|key| keys.contains(key));
-        self.inherited.retain(|key| keys.contains(key));
-        for key in
-            self.admissions.keys().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>()
-        {
-            self.admissions.remove(&key);
-            self.out.push(Out::Release(key));
+        self.confirmed.retain(|effect| wanted.contains(effect));
+        self.inherited.retain(|effect| wanted.contains(effect));
+        let asked = self.admissions.keys();
+        for effect in asked.filter(|effect| !wanted.contains(effect)).cloned().collect::<Vec<_>>() {
+            self.admissions.remove(&effect);
+            self.out.push(Out::Release(effect));
         }
         let mut calls = Calls::Run;
-        for (effect, key) in wanted.into_iter().zip(keys) {
-            if self.running.contains_key(&key) || self.confirmed.contains(&key) {
+        for effect in wanted {
+            if self.running.contains_key(&effect) || self.confirmed.contains(&effect) {
                 continue;
             }
             match K::class(&effect) {
-                class @ EffectClass::Emit(_) => self.start(&effect, key, class),
                 EffectClass::Call | EffectClass::Run | EffectClass::Publish if self.drains() => {}
-                class @ (EffectClass::Run | EffectClass::Publish) => {
-                    self.start(&effect, key, class);
+                EffectClass::Call => calls = calls.max(self.start_call(now, effect)?),
+                class @ (EffectClass::Run | EffectClass::Publish | EffectClass::Emit(_)) => {
+                    self.start(effect, class);
                 }
-                EffectClass::Call => calls = calls.max(self.start_call(now, &effect, key)?),
             }
         }
         Ok(calls)
     }
 
-    fn start(&mut self, effect: &K::Effect, key: K::Key, class: EffectClass) {
+    fn start(&mut self, effect: K::Effect, class: EffectClass) {
         let Some(entity) = self.entity() else { return };
-        let again = self.inherited.contains(&key);
-        let Some(job) = K::prepare(&entity.state, effect, again) else { return };
-        self.running.insert(key.clone(), class);
-        self.staged.push(Out::Start(key, job));
+        let again = self.inherited.contains(&effect);
+        let Some(job) = K::prepare(&entity.state, &effect, again) else { return };
+        self.running.insert(effect.clone(), class);
+        self.staged.push(Out::Start(effect, job));
     }
 
-    fn start_call(
-        &mut self,
-        now: Timestamp,
-        effect: &K::Effect,
-        key: K::Key,
-    ) -> Result<Calls, Stop> {
-        match self.admissions.remove(&key) {
+    fn start_call(&mut self, now: Timestamp, effect: K::Effect) -> Result<Calls, Stop> {
+        let Some(entity) = self.entity() else { return Ok(Calls::Run) };
+        match self.admissions.get(&effect) {
             None => {
-                self.admissions.insert(key.clone(), Admission::Asked);
-                self.out.push(Out::Acquire(key, effect.clone()));
+                let Some(want) = K::want(&entity.state, &effect) else { return Ok(Calls::Run) };
+                self.admissions.insert(effect.clone(), Admission::Asked);
+                self.out.push(Out::Acquire(effect, want));
                 Ok(Calls::Wait)
             }
-            Some(Admission::Asked) => {
-                self.admissions.insert(key, Admission::Asked);
-                Ok(Calls::Wait)
-            }
-            Some(waits @ (Admission::Deferred | Admission::Forgotten)) => {
-                self.admissions.insert(key, waits);
-                Ok(Calls::Run)
-            }
+            Some(Admission::Asked) => Ok(Calls::Wait),
+            Some(Admission::Deferred | Admission::Forgotten) => Ok(Calls::Run),
             Some(Admission::Granted(grant)) => {
-                let Some(entity) = self.entity() else { return Ok(Calls::Run) };
-                let Some((events, job)) = K::begin(&entity.state, effect, &grant) else {
-                    return Ok(Calls::Run);
-                };
+                let begun = K::begin(&entity.state, &effect, grant);
+                self.admissions.remove(&effect);
+                let Some((events, job)) = begun else { return Ok(Calls::Run) };
                 self.draft_all(now, events)?;
                 let Some(job) = job else { return Ok(Calls::Recorded) };
-                self.running.insert(key.clone(), EffectClass::Call);
-                self.staged.push(Out::Start(key, job));
+                self.running.insert(effect.clone(), EffectClass::Call);
+                self.staged.push(Out::Start(effect, job));
                 Ok(Calls::Run)
             }
         }
@@ -290,7 +277,7 @@ impl<K: EntityKind> Machine<K> {
         let Some(entity) = self.entity() else { return Ok(()) };
         let at_rest = self.running.is_empty()
             && self.aborting.is_empty()
-            && K::decide(&entity.state).iter().all(|one| self.confirmed.contains(&K::key(one)));
+            && K::decide(&entity.state).iter().all(|effect| self.confirmed.contains(effect));
         let doomed = K::doomed(&entity.state);
         // A deletion that is due is something to be woken for, like any effect.
         self.quiescent = at_rest && !doomed;

@@ -107,7 +107,7 @@ impl<K: EntityKind> Machine<K> {
     pub(super) fn fold(&mut self, core: Core, loaded: &Loaded) -> Result<(), Stop> {
         self.body = match Entity::of(self.id, loaded) {
             Ok(entity) => {
-                self.inherited = K::decide(&entity.state).iter().map(K::key).collect();
+                self.inherited = K::decide(&entity.state).into_iter().collect();
                 Body::Whole(entity)
             }
             Err(error) => match self.left_to(&error) {

@@ -52,19 +52,19 @@ pub enum In<K: EntityKind> {
         tail: Position,
     },
     /// The call may start.
-    Granted(K::Key, K::Grant),
+    Granted(K::Effect, K::Grant),
     /// The call must wait; `Granted` follows.
-    Deferred(K::Key),
+    Deferred(K::Effect),
     /// Whoever was asked for the call will not answer any more; it is asked again at a tick.
-    Forgotten(K::Key),
+    Forgotten(K::Effect),
     /// The call may not be made at all; this is its outcome.
-    Refused(K::Key, K::Outcome),
+    Refused(K::Effect, K::Outcome),
     /// A call has ended.
-    Ended(K::Key, K::Outcome),
+    Ended(K::Effect, K::Outcome),
     /// An emission is confirmed.
-    Confirmed(K::Key),
+    Confirmed(K::Effect),
     /// A call that was aborted before it had an outcome is gone.
-    Gone(K::Key),
+    Gone(K::Effect),
     /// Old records are archived and the state is stored, as asked by [`Out::Archive`].
     Archived {
         /// The archive's digest.
@@ -129,13 +129,13 @@ pub enum Out<K: EntityKind> {
         after: Position,
     },
     /// Ask whether the call may start; answer `Granted` or `Deferred`.
-    Acquire(K::Key, K::Effect),
+    Acquire(K::Effect, K::Want),
     /// The grant is not needed any more.
-    Release(K::Key),
+    Release(K::Effect),
     /// Start a call or an emission; answer `Ended`, `Confirmed` or `Gone`.
-    Start(K::Key, K::Job),
+    Start(K::Effect, K::Job),
     /// Stop a call; answer `Ended` with what there is, or `Gone`.
-    Abort(K::Key),
+    Abort(K::Effect),
     /// The input may be acknowledged (I4).
     Complete(InputId),
     /// Archive all records up to this position, no fewer and no more (a read may be stale), and

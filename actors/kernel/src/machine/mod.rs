@@ -191,14 +191,14 @@ pub struct Machine<K: EntityKind> {
     /// Where the draft may be cut into several appends: events between two cuts belong together.
     cuts: Vec<usize>,
     staged: Vec<Out<K>>,
-    ended: Vec<(K::Key, K::Outcome)>,
-    refused: Vec<(K::Key, K::Outcome)>,
-    admissions: BTreeMap<K::Key, Admission<K::Grant>>,
-    running: BTreeMap<K::Key, EffectClass>,
-    aborting: BTreeSet<K::Key>,
-    confirmed: BTreeSet<K::Key>,
+    ended: Vec<(K::Effect, K::Outcome)>,
+    refused: Vec<(K::Effect, K::Outcome)>,
+    admissions: BTreeMap<K::Effect, Admission<K::Grant>>,
+    running: BTreeMap<K::Effect, EffectClass>,
+    aborting: BTreeSet<K::Effect>,
+    confirmed: BTreeSet<K::Effect>,
     /// What was decided before this activation, which may have been begun before it.
-    inherited: BTreeSet<K::Key>,
+    inherited: BTreeSet<K::Effect>,
     /// Rides in the next append.
     riders: Vec<Emitted>,
     quiescent: bool,
@@ -346,47 +346,47 @@ impl<K: EntityKind> Machine<K> {
             In::Unreadable { detail, position } => self.unreadable(detail, position)?,
             In::Answered(answer) => self.answered(&answer)?,
             In::ReadBack { after_expected, tail } => self.read_back(&after_expected, tail)?,
-            In::Granted(key, grant) => {
-                if let Some(admission) = self.admissions.get_mut(&key) {
+            In::Granted(effect, grant) => {
+                if let Some(admission) = self.admissions.get_mut(&effect) {
                     *admission = Admission::Granted(grant);
                 } else {
-                    self.out.push(Out::Release(key));
+                    self.out.push(Out::Release(effect));
                 }
             }
-            In::Deferred(key) => {
-                if let Some(admission) = self.admissions.get_mut(&key) {
+            In::Deferred(effect) => {
+                if let Some(admission) = self.admissions.get_mut(&effect) {
                     *admission = Admission::Deferred;
                 }
             }
-            In::Forgotten(key) => {
-                if let Some(admission) = self.admissions.get_mut(&key)
+            In::Forgotten(effect) => {
+                if let Some(admission) = self.admissions.get_mut(&effect)
                     && !matches!(admission, Admission::Granted(_))
                 {
                     *admission = Admission::Forgotten;
                 }
             }
-            In::Refused(key, outcome) => {
-                if self.admissions.remove(&key).is_some() {
-                    self.refused.push((key, outcome));
+            In::Refused(effect, outcome) => {
+                if self.admissions.remove(&effect).is_some() {
+                    self.refused.push((effect, outcome));
                 }
             }
-            In::Ended(key, outcome) => {
-                self.aborting.remove(&key);
-                if self.running.remove(&key).is_some() {
-                    self.ended.push((key, outcome));
+            In::Ended(effect, outcome) => {
+                self.aborting.remove(&effect);
+                if self.running.remove(&effect).is_some() {
+                    self.ended.push((effect, outcome));
                 }
             }
-            In::Gone(key) => {
-                self.aborting.remove(&key);
-                self.running.remove(&key);
+            In::Gone(effect) => {
+                self.aborting.remove(&effect);
+                self.running.remove(&effect);
             }
-            In::Confirmed(key) => match self.running.remove(&key) {
+            In::Confirmed(effect) => match self.running.remove(&effect) {
                 Some(EffectClass::Emit(turn)) => {
-                    self.confirmed.insert(key);
+                    self.confirmed.insert(effect);
                     self.riders.push(Emitted { turn });
                 }
                 Some(EffectClass::Publish) => {
-                    self.confirmed.insert(key);
+                    self.confirmed.insert(effect);
                 }
                 Some(EffectClass::Call | EffectClass::Run) | None => {}
             },
@@ -417,8 +417,8 @@ impl<K: EntityKind> Machine<K> {
             }
             In::GiveUp => {
                 self.leaving = Leaving::Drained;
-                for (key, _) in std::mem::take(&mut self.running) {
-                    self.out.push(Out::Abort(key));
+                for (effect, _) in std::mem::take(&mut self.running) {
+                    self.out.push(Out::Abort(effect));
                 }
                 self.aborting.clear();
                 // What the append in flight announced is not begun either.

@@ -86,11 +86,12 @@ impl<K: EntityKind> Machine<K> {
     pub(super) fn forget_timers(&mut self) {
         if let (true, Body::Whole(entity)) = (self.planted(Planted::TimersNotSetAgain), &self.body)
         {
-            let keys = K::decide(&entity.state).iter().map(K::key).collect::<Vec<_>>();
+            let wanted = K::decide(&entity.state);
             // All that a counter has under way are timers.
             let is_counter = K::KIND == Counter::KIND;
-            let of_time = |key: &K::Key| is_counter || format!("{key:?}").starts_with("Time(");
-            self.confirmed.extend(keys.into_iter().filter(of_time));
+            let of_time =
+                |effect: &K::Effect| is_counter || format!("{effect:?}").starts_with("Time {");
+            self.confirmed.extend(wanted.into_iter().filter(of_time));
         }
     }
 

@@ -8,8 +8,7 @@ use clawnode_proto::{
     session::{ApprovalDecided, SessionInput},
 };
 
-use super::Checked;
-use crate::JudgeViolation;
+use crate::{JudgeViolation, book::Checked};
 
 /// A question.
 #[derive(Debug)]

@@ -9,8 +9,7 @@ use clawnode_proto::{
     tool::{EffectClass, ToolSpec},
 };
 
-use super::Checked;
-use crate::JudgeViolation;
+use crate::{JudgeViolation, book::Checked};
 
 /// How wrong clocks are at most, in milliseconds.
 const CLOCKS: u64 = 60 * 60 * 1_000;

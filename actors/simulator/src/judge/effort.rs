@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use clawnode_proto::{Attempt, CallId, EntityId, Incarnation, ProcessId};
 
-use super::Checked;
-use crate::JudgeViolation;
+use crate::{JudgeViolation, book::Checked};
 
 /// For how long something that befell a process or an entity explains what others do, in
 /// milliseconds: who takes an entity over looks at its inbox and its journal first, and each look

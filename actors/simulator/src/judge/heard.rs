@@ -4,12 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
     CallId, EntityId, Order, TurnId,
-    llm::{FailureClass, Role},
+    llm::{FailureClass, Message, Role},
     session::{SessionInput, TurnOutcome, UserMessage},
 };
 
-use super::{Checked, ShownCall};
-use crate::JudgeViolation;
+use crate::{JudgeViolation, book::Checked};
+
+/// One model call, as its provider sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShownCall<'a> {
+    pub(crate) turn: TurnId,
+    pub(crate) call: CallId,
+    pub(crate) messages: &'a [Message],
+    /// Whether older turns were left out.
+    pub(crate) cut: bool,
+}
 
 /// What became of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -29,4 +29,5 @@ mod effort;
 mod heard;
 mod verdicts;
 
-pub(super) use self::verdicts::{Checked, OutsideJudge, ShownCall};
+pub(super) use heard::ShownCall;
+pub(super) use verdicts::OutsideJudge;

@@ -7,16 +7,18 @@ use clawnode_proto::{
     TurnId, codec,
     event::decode_record,
     kernel::KernelEvent,
-    llm::Message,
     session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
     tool::ToolSpec,
 };
 use clawnode_sim::StoreChange;
 
-use super::{consent::Consent, deeds::Deeds, effort::Effort, heard::SessionTexts};
-use crate::JudgeViolation;
-
-pub(crate) type Checked = Result<(), JudgeViolation>;
+use super::{
+    consent::Consent,
+    deeds::Deeds,
+    effort::Effort,
+    heard::{SessionTexts, ShownCall},
+};
+use crate::book::Checked;
 
 /// What a sender put into an inbox.
 #[derive(Clone, Debug)]
@@ -41,16 +43,6 @@ pub(crate) struct OutsideJudge {
     writers: BTreeMap<EntityId, Incarnation>,
     /// The places of inputs, over all inboxes.
     places: u64,
-}
-
-/// One model call, as its provider sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ShownCall<'a> {
-    pub(crate) turn: TurnId,
-    pub(crate) call: CallId,
-    pub(crate) messages: &'a [Message],
-    /// Whether older turns were left out.
-    pub(crate) cut: bool,
 }
 
 // === impl OutsideJudge ===

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use clawnode_actors::{
     agent::{AgentOptions, Grant, Permit},
-    session::{CallKey, Outcome, Session, SessionJob},
+    session::{Effect, Outcome, Session, SessionJob},
 };
 use clawnode_cluster::{AppendAnswer, Record};
 use clawnode_kernel::{
@@ -41,7 +41,7 @@ pub(super) struct Bench {
     pub(super) journal: Vec<Record>,
     pub(super) blobs: BTreeMap<Digest, Bytes>,
     pub(super) completed: Vec<InputId>,
-    pub(super) started: Vec<(CallKey, SessionJob)>,
+    pub(super) started: Vec<(Effect, SessionJob)>,
     pub(super) erased: usize,
     pub(super) stopped: Option<Stop>,
     /// Appends wait for [`Bench::answer`].
@@ -148,7 +148,7 @@ impl Bench {
                         waiting.push(In::Probation { blamed });
                     }
                     Out::LeaveProbation { .. } => self.noted = false,
-                    Out::Start(key, job) => self.started.push((key, job)),
+                    Out::Start(effect, job) => self.started.push((effect, job.job)),
                     Out::Complete(input) => self.completed.push(input),
                     Out::Archive { state, .. } => {
                         let archive = Digest::of(b"what is not looked at");

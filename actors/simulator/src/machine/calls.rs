@@ -1,6 +1,6 @@
 //! What a machine does with the call that its entity wants next.
 
-use clawnode_actors::session::{CallKey, Outcome, Session};
+use clawnode_actors::session::{Effect, Outcome, Session};
 use clawnode_cluster::AppendAnswer;
 use clawnode_kernel::{Activation, In, Loaded, Machine, MachineOptions, Now, Out};
 use clawnode_proto::{
@@ -10,7 +10,7 @@ use clawnode_proto::{
     session::{SessionInput, UserMessage},
 };
 
-fn acquired(out: &[Out<Session>]) -> Option<CallKey> {
+fn acquired(out: &[Out<Session>]) -> Option<Effect> {
     out.iter().find_map(|one| match one {
         Out::Acquire(key, _) => Some(*key),
         _ => None,
@@ -18,7 +18,7 @@ fn acquired(out: &[Out<Session>]) -> Option<CallKey> {
 }
 
 /// A machine that has a message and asked for its call.
-fn asked() -> (Machine<Session>, Now, CallKey) {
+fn asked() -> (Machine<Session>, Now, Effect) {
     let key: SessionKey = "main:web:a:b".parse().unwrap();
     let message = UserMessage {
         content: Text::from("hello".to_owned()),

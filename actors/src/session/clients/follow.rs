@@ -24,7 +24,8 @@ use super::{
 };
 use crate::session::turn::{
     state::{SEAM, Turn},
-    tools::{self, ToolCall},
+    tool_frames,
+    tools::ToolCall,
 };
 
 /// Events that wait for their reader: a few times what it takes at once. A reader that stands still
@@ -305,7 +306,7 @@ impl Follower {
             if begun {
                 continue;
             }
-            for frame in tools::frames(turn.id, step.call, &step.tools) {
+            for frame in tool_frames::frames(turn.id, step.call, &step.tools) {
                 let said = std::mem::take(&mut text);
                 if !said.is_empty() {
                     self.send(TurnEvent::at(cursor, TurnBody::Text(said))).await;

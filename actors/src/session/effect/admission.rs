@@ -10,14 +10,15 @@ use clawnode_proto::{
 
 use crate::agent::{AdmitPort, Grant};
 use crate::session::turn::{
-    kind::{CallKey, Outcome, Session},
+    effect::Effect,
+    kind::{Outcome, Session},
     prepare::CallJob,
 };
 
 /// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
 /// removed, or has too many waiting), it says so, and the session asks again.
 pub(in crate::session) struct Admission {
-    pub(in crate::session) key: CallKey,
+    pub(in crate::session) effect: Effect,
     pub(in crate::session) port: Port<Session>,
     pub(in crate::session) granted: bool,
     /// Whether its turn has made calls before.
@@ -29,14 +30,14 @@ impl Admission {
         self.granted = true;
         let (partial, usage) = (Text::from(String::new()), Usage::default());
         let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
-        self.port.refused(self.key, outcome);
+        self.port.refused(self.effect, outcome);
     }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
         if !self.granted {
-            self.port.forgotten(self.key);
+            self.port.forgotten(self.effect);
         }
     }
 }
@@ -44,11 +45,11 @@ impl Drop for Admission {
 impl AdmitPort for Admission {
     fn granted(mut self: Box<Self>, grant: Grant) {
         self.granted = true;
-        self.port.granted(self.key, grant);
+        self.port.granted(self.effect, grant);
     }
 
     fn deferred(&self) {
-        self.port.deferred(self.key);
+        self.port.deferred(self.effect);
     }
 
     fn is_closed(&self) -> bool {

@@ -5,101 +5,28 @@
 //! Best effort: what is forgotten here is found by the next delivery of the job, or by the timer of
 //! the wait. Jobs of other classes are left to the queue, which gives them to who can run them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use clawnode_cluster::{Backoff, BucketError, PeekSeen, membership::Members};
 use clawnode_proto::{
-    CallId, EventId, IdempotencyKey, Input, JobId, Kind, SessionKey, Timestamp, Traceparent,
-    codec::CodecError,
+    JobId, Timestamp,
     job::{Job, JobState},
-    session::{SessionInput, ToolEnd, ToolResult},
+    session::ToolEnd,
     tool::EffectClass,
 };
 use tracing::{debug, warn};
 
-use super::run::{AGAIN, SessionRunner};
+use super::{
+    run::{AGAIN, SessionRunner},
+    waits::Awaited,
+};
 use crate::session::turn::settle::given_up;
 
-/// Jobs that are remembered; beyond that, the oldest is forgotten.
-const AWAITED_MAX: usize = 65_536;
 /// A call that was asked for this long ago may be one whose owner has died, perhaps with its
 /// runner: nobody heard of that death here.
 const ASKED_BEFORE: Duration = Duration::from_secs(2);
 /// Tries to store a result; after that the timer of the wait brings it.
 const TRIES: u32 = 10;
-
-/// For whom a job runs: all that its result has to say beside the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Awaited {
-    id: JobId,
-    session: SessionKey,
-    call: CallId,
-    nonce: EventId,
-    traceparent: Option<Traceparent>,
-}
-
-/// Jobs of class `once` that sessions of this process wait for.
-#[derive(Debug, Default)]
-pub(in crate::session) struct Waits(Mutex<BTreeMap<JobId, Awaited>>);
-
-// === impl Awaited ===
-
-impl From<&Job> for Awaited {
-    fn from(job: &Job) -> Self {
-        Self {
-            id: job.id,
-            session: job.session.clone(),
-            call: job.call,
-            nonce: job.nonce,
-            traceparent: job.traceparent.clone(),
-        }
-    }
-}
-
-impl Awaited {
-    /// What its session is told of its end; the same input, whoever tells it.
-    ///
-    /// # Errors
-    /// If it cannot be encoded.
-    pub(crate) fn result(self, end: ToolEnd, now: Timestamp) -> Result<Input, CodecError> {
-        let result =
-            SessionInput::ToolResult(ToolResult { call: self.call, nonce: self.nonce, end });
-        let key = IdempotencyKey::of_job(self.id);
-        let input = Input::new(Kind::SESSION, &self.session.to_string(), key, now, &result)?;
-        Ok(Input { traceparent: self.traceparent, ..input })
-    }
-}
-
-// === impl Waits ===
-
-impl Waits {
-    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<JobId, Awaited>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn add(&self, awaited: Awaited) {
-        self.with(|all| {
-            all.insert(awaited.id, awaited);
-            if all.len() > AWAITED_MAX {
-                all.pop_first();
-            }
-        });
-    }
-
-    pub(in crate::session) fn remove(&self, job: JobId) {
-        self.with(|all| all.remove(&job));
-    }
-
-    fn all(&self) -> Vec<Awaited> {
-        self.with(|all| all.values().cloned().collect())
-    }
-}
-
-// === impl SessionRunner ===
 
 impl SessionRunner {
     /// A job was given away at `asked_at` or, after a crash, is given away again.
@@ -177,55 +104,5 @@ impl SessionRunner {
             self.waits.remove(job);
         }
         Ok(None)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clawnode_proto::TurnId;
-
-    use super::*;
-
-    fn awaited(n: u128) -> Awaited {
-        Awaited::from(&Job {
-            id: JobId::from_u128(n),
-            capability: "docker".parse().unwrap(),
-            session: "main:cli:local:ada".parse().unwrap(),
-            turn: TurnId::from_u128(1),
-            call: CallId::from_u128(n),
-            nonce: EventId::from_u128(1),
-            tool: "shell".parse().unwrap(),
-            arguments: "{}".to_owned(),
-            class: EffectClass::Once,
-            timeout_ms: 1_000,
-            action: None,
-            limit: None,
-            callbacks: None,
-            traceparent: None,
-            not_after: None,
-        })
-    }
-
-    #[test]
-    fn the_oldest_is_forgotten_when_there_are_too_many() {
-        let waits = Waits::default();
-        let most = u128::try_from(AWAITED_MAX).unwrap();
-        (1..=most + 1).for_each(|n| waits.add(awaited(n)));
-        let all = waits.all();
-        assert_eq!(all.len(), AWAITED_MAX);
-        assert_eq!(all[0], awaited(2));
-        waits.remove(JobId::from_u128(2));
-        assert_eq!(waits.all()[0], awaited(3));
-    }
-
-    #[test]
-    fn a_result_is_the_same_whoever_tells_it() {
-        let end = || ToolEnd::Uncertain { detail: "died".to_owned() };
-        let one = awaited(7).result(end(), Timestamp(1)).unwrap();
-        let other = awaited(7).result(end(), Timestamp(2)).unwrap();
-        assert_eq!(
-            (&one.key, one.idempotency_key, &one.body),
-            (&other.key, other.idempotency_key, &other.body)
-        );
     }
 }

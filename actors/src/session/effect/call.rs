@@ -2,19 +2,33 @@
 
 use std::time::Duration;
 
+use clawnode_cluster::Peek;
+use clawnode_guard::latch::{Stopped, Work};
 use clawnode_proto::{
-    EntityId, Frame, FrameBody, FrameKey, Traceparent,
+    CallId, EntityId, Frame, FrameBody, FrameKey, Traceparent,
+    feed::EventBody,
     frame::Notice,
+    limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    provider::ProviderKind,
     tool::ToolUse,
 };
 use futures_util::StreamExt;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::run::SessionRunner;
-use crate::llm::ModelEvent;
-use crate::session::turn::prepare::CallJob;
+use super::{
+    admission::{out_of_time, stopped},
+    run::SessionRunner,
+};
+use crate::{
+    llm::ModelEvent,
+    session::{
+        texts::stored_text,
+        turn::{kind::Outcome, prepare::CallJob},
+    },
+};
 
 /// Stream pieces that are taken at once if they are ready. Room for so many is made for each piece
 /// that comes alone.
@@ -36,22 +50,22 @@ fn retrying(why: &str, retry: u32, wait: Duration) -> String {
 }
 
 /// How a call's stream ended.
-pub(in crate::session) enum End {
+enum End {
     Done { stop: StopReason, model: String },
     Failed(ModelFailure),
 }
 
 /// A call under way: what was received, and where the next frame goes.
-pub(in crate::session) struct Call<'a> {
+struct Call<'a> {
     runner: &'a SessionRunner,
     entity: EntityId,
     key: FrameKey,
     trace: Option<Traceparent>,
-    pub(in crate::session) text: String,
-    pub(in crate::session) usage: Usage,
+    text: String,
+    usage: Usage,
     /// Of that, what tries used that broke off.
     spent: Usage,
-    pub(in crate::session) tool_uses: Vec<ToolUse>,
+    tool_uses: Vec<ToolUse>,
     /// Shown before the text, and no part of it.
     seam: &'static str,
     /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
@@ -60,14 +74,78 @@ pub(in crate::session) struct Call<'a> {
     due: Instant,
 }
 
+// === impl SessionRunner ===
+
+impl SessionRunner {
+    /// Makes a model call; `None` if it was given up without an outcome, because this process is
+    /// out of touch with the store.
+    pub(in crate::session) async fn call(
+        self,
+        entity: EntityId,
+        trace: Option<Traceparent>,
+        job: CallJob,
+        cancelled: CancellationToken,
+    ) -> Option<Outcome> {
+        if job.call == CallId::derive(job.turn, 0) {
+            self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn: job.turn });
+        }
+        let providers = self.parts.available.peek(|it| it.providers.clone());
+        let in_hand = providers.begin(ProviderKind::Model, &job.request.model.provider);
+        let mut call = Call::new(&self, entity, trace, &job);
+        let end = tokio::select! {
+            biased;
+            () = cancelled.cancelled() => End::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
+            end = self.unless_stopped(&mut call, &job) => end?,
+        };
+        in_hand.called(match &end {
+            End::Done { .. } => None,
+            End::Failed(failure) => Some(failure.class),
+        });
+        call.flush().await;
+        let Call { text, usage, tool_uses, .. } = call;
+        let attempt = job.attempt;
+        let (content, refused) =
+            stored_text(&self.parts.substrate, entity, text, INLINE_BYTES).await;
+        let end =
+            refused.map_or(end, |why| End::Failed(ModelFailure::new(FailureClass::Lost, why)));
+        Some(match end {
+            End::Done { stop, model } => {
+                Outcome::Done { attempt, content, stop, usage, model, tool_uses }
+            }
+            End::Failed(failure) => Outcome::Failed { attempt, failure, partial: content, usage },
+        })
+    }
+
+    /// Makes a call with a pass of the latch's door.
+    async fn unless_stopped(&self, call: &mut Call<'_>, job: &CallJob) -> Option<End> {
+        let work = Work::Call { agent: job.agent.clone() };
+        let pass = match self.parts.agents.door().pass(work).await {
+            Ok(pass) => pass,
+            Err(latch) => return Some(End::Failed(stopped(&latch))),
+        };
+        tokio::select! {
+            biased;
+            why = pass.stopped() => match why {
+                Stopped::Latched(latch) => Some(End::Failed(stopped(&latch))),
+                Stopped::OutOfTouch => None,
+            },
+            // Before the call: what has no time left is not asked of the provider.
+            failure = out_of_time(job) => Some(End::Failed(failure)),
+            end = call.run(job) => Some(end),
+        }
+    }
+}
+
+// === impl Call ===
+
 impl<'a> Call<'a> {
-    pub(in crate::session) fn new(
+    fn new(
         runner: &'a SessionRunner,
         entity: EntityId,
+        trace: Option<Traceparent>,
         job: &CallJob,
     ) -> Self {
         let key = FrameKey { turn: job.turn, call: job.call, attempt: job.attempt, index: 0 };
-        let trace = job.trace.clone();
         Self {
             runner,
             entity,
@@ -83,11 +161,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(in crate::session) async fn run(&mut self, job: &CallJob) -> End {
-        if let Some(results) = &job.results {
-            let (trace, turn) = (job.trace.as_ref(), job.turn);
-            self.runner.tell_tools(self.entity, trace, turn, results).await;
-        }
+    async fn run(&mut self, job: &CallJob) -> End {
         if job.request.dropped_turns > 0 {
             let message = format!(
                 "the model's window is full: the oldest {} turns are left out",
@@ -162,8 +236,8 @@ impl<'a> Call<'a> {
                 self.tool_uses.clear();
                 self.spent = self.usage;
                 let message = retrying(&failure.message, retry, wait);
-                let notice = Notice { name: "retrying".to_owned(), message };
-                self.gathered.push(FrameBody::Notice(notice));
+                self.gathered
+                    .push(FrameBody::Notice(Notice { name: "retrying".to_owned(), message }));
                 None
             }
             ModelEvent::Done { stop, usage, model } => {
@@ -176,7 +250,7 @@ impl<'a> Call<'a> {
     }
 
     /// Sends what waits. Frames are provisional: one that is lost is made good when the turn ends.
-    pub(in crate::session) async fn flush(&mut self) {
+    async fn flush(&mut self) {
         if self.gathered.is_empty() {
             return;
         }

@@ -1,154 +1,50 @@
-//! The frames that an owner keeps of its sessions' running turns, for readers that resume.
+//! Sends the frames of running turns to clients.
+//!
+//! What is told of tools is derived from the journal by `turn::tool_frames`, comes with the job of an
+//! effect, and is sent here alone: a job starts after the append that decided it, so nothing that is
+//! shown is undone (I5). The text of a call under way and notices about it are provisional.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use bytes::Bytes;
+use clawnode_cluster::StoreError;
+use clawnode_proto::{EntityId, Frame, Traceparent, codec, feed::EventBody, frame::FrameBatch};
+use tracing::debug;
 
-use clawnode_kernel::driver::AnswerFrames;
-use clawnode_proto::{EntityId, Frame, FrameBody, TurnId, limits::FRAMES_KEPT};
+use super::run::SessionRunner;
+use crate::session::turn::tool_frames::Told;
 
-/// Bytes of text kept of one turn, nearly: an answer has to fit into a message of the bus, which
-/// takes 1 MiB, with 4,096 keys around it.
-const BYTES_KEPT: usize = 384 << 10;
+// === impl SessionRunner ===
 
-/// The frames of the running turn of each resident session.
-#[derive(Clone, Debug, Default)]
-pub struct FrameHub {
-    kept: Arc<Mutex<HashMap<EntityId, Kept>>>,
-    /// Turns that have ended.
-    ended: Arc<AtomicU64>,
-}
-
-#[derive(Debug)]
-struct Kept {
-    turn: TurnId,
-    frames: VecDeque<Frame>,
-    bytes: usize,
-    truncated: bool,
-}
-
-impl FrameHub {
-    /// Keeps what was just published; a new turn's first frame forgets the turn before.
-    pub fn keep(&self, entity: EntityId, frames: &[Frame]) {
-        let Some(first) = frames.first() else { return };
-        let turn = first.key.turn;
-        let mut all = self.lock();
-        let kept = all.entry(entity).or_insert_with(|| Kept::new(turn));
-        if kept.turn != turn {
-            *kept = Kept::new(turn);
+impl SessionRunner {
+    /// Tells clients what is recorded of a turn's tools, as far as this process has not told it.
+    pub(in crate::session) async fn tell(
+        &self,
+        entity: EntityId,
+        trace: Option<&Traceparent>,
+        told: Told,
+    ) {
+        let Told { turn, begins, frames } = told;
+        let first = frames.first().map(|frame| frame.key);
+        let frames = self.parts.hub.keep_new(entity, frames);
+        if frames.is_empty() {
+            return;
         }
-        kept.frames.extend(frames.iter().cloned());
-        kept.bytes += frames.iter().map(size).sum::<usize>();
-        while kept.frames.len() > FRAMES_KEPT || kept.bytes > BYTES_KEPT {
-            let Some(oldest) = kept.frames.pop_front() else { break };
-            kept.bytes = kept.bytes.saturating_sub(size(&oldest));
-            kept.truncated = true;
+        if begins && frames.first().map(|frame| frame.key) == first {
+            self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn });
+        }
+        if let Err(failure) = self.publish(entity, trace, frames).await {
+            debug!(%entity, %failure, "cannot publish frames");
         }
     }
 
-    /// Keeps those of one call that it does not have yet, and returns them.
-    pub fn keep_new(&self, entity: EntityId, mut frames: Vec<Frame>) -> Vec<Frame> {
-        if let Some(kept) = self.lock().get(&entity) {
-            let has = |frame: &Frame| kept.frames.iter().any(|one| one.key == frame.key);
-            frames.retain(|frame| !has(frame));
-        }
-        self.keep(entity, &frames);
-        frames
-    }
-
-    /// Forgets a turn that has ended: the journal has it whole, and the next one may have begun.
-    pub fn ended(&self, entity: EntityId, turn: TurnId) {
-        self.ended.fetch_add(1, Ordering::Relaxed);
-        let mut all = self.lock();
-        if all.get(&entity).is_some_and(|kept| kept.turn == turn) {
-            all.remove(&entity);
-        }
-    }
-
-    /// Turns that have ended here since the start.
-    pub fn turns_ended(&self) -> u64 {
-        self.ended.load(Ordering::Relaxed)
-    }
-
-    /// Forgets a session that left memory.
-    pub fn forget(&self, entity: EntityId) {
-        self.lock().remove(&entity);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<EntityId, Kept>> {
-        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl Kept {
-    fn new(turn: TurnId) -> Self {
-        Self { turn, frames: VecDeque::new(), bytes: 0, truncated: false }
-    }
-}
-
-fn size(frame: &Frame) -> usize {
-    match &frame.body {
-        FrameBody::Text { delta } => delta.len(),
-        FrameBody::ToolUse(it) => it.arguments.len(),
-        FrameBody::ApprovalRequest(it) => it.arguments.len(),
-        FrameBody::ToolResult(it) => it.content.len(),
-        _ => 0,
-    }
-}
-
-impl AnswerFrames for FrameHub {
-    fn frames(&self, entity: EntityId, turn: TurnId) -> (Vec<Frame>, bool) {
-        match self.lock().get(&entity) {
-            Some(kept) if kept.turn == turn => {
-                (kept.frames.iter().cloned().collect(), kept.truncated)
-            }
-            _ => (Vec::new(), true),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clawnode_proto::{Attempt, CallId, FrameKey};
-
-    use super::*;
-
-    #[test]
-    fn what_is_kept_fits_into_a_message() {
-        let (hub, entity, turn) =
-            (FrameHub::default(), EntityId::from_u128(1), TurnId::from_u128(1));
-        let frame = |index| Frame {
-            key: FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index },
-            body: FrameBody::Text { delta: "x".repeat(100 << 10) },
-        };
-        for index in 0..9 {
-            hub.keep(entity, &[frame(index)]);
-        }
-        assert_eq!(hub.frames(entity, turn), ((6..9).map(frame).collect(), true));
-        hub.keep(
-            entity,
-            &[Frame { body: FrameBody::Text { delta: "x".repeat(2 << 20) }, ..frame(9) }],
-        );
-        assert_eq!(hub.frames(entity, turn), (Vec::new(), true));
-    }
-
-    #[test]
-    fn a_turn_that_ends_late_takes_nothing_from_the_next() {
-        let (hub, entity) = (FrameHub::default(), EntityId::from_u128(1));
-        let (first, next) = (TurnId::from_u128(1), TurnId::from_u128(2));
-        let frame = |turn| Frame {
-            key: FrameKey { turn, call: CallId::derive(turn, 0), attempt: Attempt(1), index: 0 },
-            body: FrameBody::Text { delta: "x".to_owned() },
-        };
-        hub.keep(entity, &[frame(first)]);
-        hub.keep(entity, &[frame(next)]);
-        hub.ended(entity, first);
-        assert_eq!(hub.frames(entity, next), (vec![frame(next)], false));
-        hub.ended(entity, next);
-        assert_eq!(hub.frames(entity, next), (Vec::new(), true));
+    pub(in crate::session) async fn publish(
+        &self,
+        entity: EntityId,
+        trace: Option<&Traceparent>,
+        frames: Vec<Frame>,
+    ) -> Result<(), StoreError> {
+        let bytes = codec::encode(&FrameBatch { frames })
+            .map_err(|failure| StoreError::Refused { store: "bus", detail: failure.to_string() })?;
+        let subject = self.parts.substrate.prefix.frames(entity);
+        self.parts.substrate.bus.publish(subject, trace.cloned(), Bytes::from(bytes)).await
     }
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, BucketError, Peek, StoreError, Substrate, Timer};
 use clawnode_proto::{
-    EntityId, Frame, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, Traceparent,
-    TurnId, codec,
-    feed::EventBody,
+    EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, codec,
     hook::HookTrail,
     job::{Job, JobState},
     json,
@@ -28,9 +26,8 @@ use super::{
 use crate::session::{
     texts::stored_outcome,
     turn::{
-        prepare::{PublishJob, Results, SettleJob, ToolJob},
+        prepare::{PublishJob, SettleJob, ToolJob},
         settle::{Closing, GiveStep, Settling, closing, settling},
-        tools,
     },
 };
 
@@ -60,7 +57,6 @@ impl SessionRunner {
         job: ToolJob,
         cancelled: CancellationToken,
     ) -> ToolEnd {
-        self.tell_tools(entity, job.trace.as_ref(), job.turn, &job.results).await;
         let Some(arguments) = json::read_object(&job.arguments) else {
             let why = "the arguments are not a JSON object";
             return ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Invalid, why) };
@@ -90,37 +86,10 @@ impl SessionRunner {
         }
     }
 
-    /// Tells what is known of a reply's tools, as far as this process has not told it.
-    pub(in crate::session) async fn tell_tools(
-        &self,
-        entity: EntityId,
-        trace: Option<&Traceparent>,
-        turn: TurnId,
-        results: &Results,
-    ) {
-        let earlier = results.earlier.iter().flatten();
-        let mut frames: Vec<Frame> =
-            earlier.flat_map(|(call, tools)| tools::frames(turn, *call, tools)).collect();
-        frames.extend(tools::frames(turn, results.model_call, &results.tools));
-        let first = frames.first().map(|frame| frame.key);
-        let frames = self.parts.hub.keep_new(entity, frames);
-        if frames.is_empty() {
-            return;
-        }
-        if results.earlier.is_some() && frames.first().map(|frame| frame.key) == first {
-            // Of other turns their first model call tells.
-            self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn });
-        }
-        if let Err(failure) = self.publish(entity, trace, frames).await {
-            debug!(%entity, %failure, "cannot publish frames");
-        }
-    }
-
     /// Gives a tool call to whoever can run it, and sets the timer that ends the wait for it; until
     /// both are stored.
     pub(in crate::session) async fn give(&self, entity: EntityId, it: &PublishJob) {
         let job = &it.job;
-        self.tell_tools(entity, job.traceparent.as_ref(), job.turn, &it.results).await;
         let id = TimerId::from(job.call);
         let fired = SessionInput::TimerFired { timer: id };
         let key = IdempotencyKey::of_timer(id);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clawnode_guard::latch::Work;
-use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     CallId, EntityId, SessionKey, ToolName, TurnId,
     hook::{HookFault, HookPoint, HookSpec, HookTrail, ModelPatch},
@@ -14,7 +13,6 @@ use clawnode_proto::{
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, info_span};
 
 use super::run::SessionRunner;
 use crate::session::{
@@ -22,7 +20,7 @@ use crate::session::{
     turn::{
         context::Assembled,
         hooks::{has_run, patched, withheld},
-        kind::{CallKey, Outcome, Session},
+        kind::Outcome,
         prepare::{JudgeJob, JudgeSubject},
     },
 };
@@ -71,28 +69,8 @@ pub(in crate::session) struct OfCall<'a> {
 // === impl SessionRunner ===
 
 impl SessionRunner {
-    /// Asks hooks, and tells the session what they decided.
-    pub(in crate::session) async fn judging(
-        self,
-        entity: EntityId,
-        key: CallKey,
-        job: JudgeJob,
-        port: Port<Session>,
-        cancelled: CancellationToken,
-    ) {
-        let (turn, call) = (job.turn, job.call);
-        let span = info_span!("session.hooks", session = %entity, %turn, %call);
-        if let Some(trace) = &job.trace {
-            (self.parts.link)(&span, trace);
-        }
-        match self.judge(entity, job, cancelled).instrument(span).await {
-            Some(outcome) => port.ended(key, outcome),
-            None => port.gone(key),
-        }
-    }
-
     /// Asks hooks; `None` if that was given up, and is to be done again.
-    async fn judge(
+    pub(in crate::session) async fn judge(
         &self,
         entity: EntityId,
         job: JudgeJob,

@@ -7,14 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, BucketError, StoreError, Timer};
 use clawnode_proto::{
-    CallId, EntityId, FrameBody, IdempotencyKey, Input, Kind, Position, SessionKey, TimerId,
-    Timestamp,
-    feed::EventBody,
-    frame::{Frame, Notice},
-    limits::APPROVAL_KEPT,
-    policy::Approval,
-    session::SessionInput,
-    subject::approval_key,
+    CallId, EntityId, IdempotencyKey, Input, Kind, Position, SessionKey, TimerId, Timestamp,
+    feed::EventBody, limits::APPROVAL_KEPT, session::SessionInput, subject::approval_key,
 };
 use tracing::{debug, warn};
 
@@ -23,15 +17,9 @@ use crate::session::turn::prepare::{AskJob, AskStepsJob, TimeJob};
 
 impl SessionRunner {
     /// Shows a tool call to people, and sets the timer that ends the wait for them; until both are
-    /// stored. Only then it is told: who hears of it may decide at once.
+    /// stored.
     pub(in crate::session) async fn ask(&self, entity: EntityId, it: &AskJob) {
-        let turn = it.approval.action.turn;
-        self.keep_asked(entity, &it.approval).await;
-        self.tell_tools(entity, it.trace.as_ref(), turn, &it.results).await;
-    }
-
-    /// Stores what people are asked, and the timer that ends the wait for them.
-    async fn keep_asked(&self, entity: EntityId, approval: &Approval) {
+        let approval = &it.approval;
         let action = &approval.action;
         let id = TimerId::of_approval(action.call);
         let Some(timer) = timer(entity, &action.session, id, approval.expires) else { return };
@@ -78,25 +66,8 @@ impl SessionRunner {
         }
     }
 
-    /// Tells people that a turn has used up its steps, and sets the timer that ends the wait for
-    /// more.
+    /// Sets the timer that ends the wait for more steps, until it is stored.
     pub(in crate::session) async fn ask_steps(&self, entity: EntityId, it: &AskStepsJob) {
-        if let Some(results) = &it.results {
-            self.tell_tools(entity, it.trace.as_ref(), it.turn, results).await;
-        }
-        let message = format!(
-            "the turn has used all {} steps; continue it within {} s (`clawnode sessions \
-             continue`), or it ends",
-            it.limit,
-            it.until.since(it.asked).as_secs()
-        );
-        let body = FrameBody::Notice(Notice { name: "stepLimitReached".to_owned(), message });
-        let frames = self.parts.hub.keep_new(entity, vec![Frame { key: it.frame, body }]);
-        if !frames.is_empty()
-            && let Err(failure) = self.publish(entity, it.trace.as_ref(), frames).await
-        {
-            debug!(%entity, %failure, "cannot publish frames");
-        }
         let id = TimerId::of_steps(it.turn, it.limit);
         let Some(timer) = timer(entity, &it.session, id, it.until) else { return };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);

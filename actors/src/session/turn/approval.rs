@@ -249,7 +249,10 @@ mod tests {
             run.replies(&[("write", &long)]);
             let ask = asked(&mut run);
             assert_eq!(ask.approval.action.arguments, long);
-            let request = ask.results.tools[0].request().unwrap();
+            let [_, frame] = &run.told[..] else { panic!("{:?}", run.told) };
+            let clawnode_proto::FrameBody::ApprovalRequest(request) = &frame.body else {
+                panic!("{frame:?}");
+            };
             let chars = long.chars().count() as u64;
             assert_eq!((request.truncated, request.chars), (is_cut, chars));
             assert_eq!(request.arguments == long, !is_cut);

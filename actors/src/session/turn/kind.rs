@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use clawnode_kernel::{Begun, EffectClass, EntityKind, Violation};
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Digest, Head, Input, Kind, TimerId, Timestamp, TurnId, codec,
-    hook::{HookPoint, HookTrail, ModelPatch},
+    Attempt, CallId, Digest, Head, Input, Kind, TurnId, codec,
+    hook::{HookTrail, ModelPatch},
     limits::PENDING_INPUTS,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
     session::{
@@ -17,13 +17,12 @@ use clawnode_proto::{
 
 use super::{
     context::assemble,
+    effect::{Effect, Want},
     ending::{after, end},
     hooks, plan,
-    prepare::{
-        CallJob, SessionJob, TimeJob, ask_job, ask_steps_job, emission, judge_job, judge_model_job,
-        results_before, tool_job,
-    },
+    prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     state::{SEAM, SessionState, Step, StepEnd, Turn},
+    tool_frames::Told,
     tools::Asked,
 };
 use crate::agent::Grant;
@@ -31,92 +30,6 @@ use crate::agent::Grant;
 /// The session entity kind.
 #[derive(Debug)]
 pub struct Session;
-
-/// What must be under way for a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// A model call, or the planned step that stands where one would.
-    Call {
-        /// Whose configuration and place it needs.
-        agent: AgentName,
-        /// Of which turn.
-        turn: TurnId,
-        /// Which.
-        call: CallId,
-    },
-    /// A tool call, or its result, that hooks are asked about.
-    Judge {
-        /// Which.
-        call: CallId,
-        /// About the call or its result.
-        point: HookPoint,
-    },
-    /// A tool call that runs beside the session.
-    Tool {
-        /// Which.
-        call: CallId,
-    },
-    /// A tool call that another node may run.
-    Publish {
-        /// Which.
-        call: CallId,
-    },
-    /// A tool call whose time is over.
-    Settle {
-        /// Which.
-        call: CallId,
-        /// Whether the time of its turn or step is over, not only the wait for a node: who runs it is
-        /// told to stop.
-        late: bool,
-    },
-    /// A tool call that people are asked about.
-    Ask {
-        /// Which.
-        call: CallId,
-    },
-    /// A turn that has used up its steps; people may give it more.
-    AskSteps {
-        /// Which.
-        turn: TurnId,
-        /// How many it had.
-        limit: u32,
-    },
-    /// The timer that ends a turn or its step.
-    Time {
-        /// Of which turn.
-        turn: TurnId,
-        /// How many of its timers have fired.
-        fired: u32,
-        /// When.
-        due: Timestamp,
-    },
-    /// A turn's post-turn effects.
-    Emit {
-        /// Which turn.
-        turn: TurnId,
-    },
-}
-
-/// What makes a session's effect idempotent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CallKey {
-    /// A model or tool call.
-    Call(CallId),
-    /// A tool call that is still brought to an end when its turn's or step's time is over.
-    Late(CallId),
-    /// What hooks are asked about a tool call.
-    Judge(CallId, HookPoint),
-    /// The job of a tool call.
-    Publish(CallId),
-    /// The question about a tool call.
-    Ask(CallId),
-    /// The question about a turn's steps.
-    AskSteps(TurnId, u32),
-    /// The timer of a turn, and when it is due.
-    Time(TurnId, u32, Timestamp),
-    /// A turn's post-turn effects.
-    Emit(TurnId),
-}
 
 /// How a call ended, or what hooks decided about it.
 #[derive(Debug)]
@@ -179,9 +92,9 @@ impl EntityKind for Session {
     type State = SessionState;
     type Event = SessionEvent;
     type Effect = Effect;
-    type Key = CallKey;
+    type Want = Want;
     type Grant = Grant;
-    type Job = SessionJob;
+    type Job = EffectJob;
     type Outcome = Outcome;
 
     fn born(state: &mut SessionState, key: &str) -> Result<(), Violation> {
@@ -261,13 +174,13 @@ impl EntityKind for Session {
         let mut effects: Vec<Effect> =
             state.unemitted.iter().map(|turn| Effect::Emit { turn: *turn }).collect();
         if let Some(turn) = state.running()
-            && let Some(key) = &state.key
+            && state.key.is_some()
             && !turn.cancelled
             && state.timed_out().is_none()
         {
             let next =
                 || CallId::derive(turn.id, u32::try_from(turn.steps.len()).unwrap_or(u32::MAX));
-            let model = |call| Effect::Call { agent: key.agent.clone(), turn: turn.id, call };
+            let model = |call| Effect::Call { turn: turn.id, call };
             match turn.steps.last() {
                 Some(Step { call, end: None, .. }) => effects.push(model(*call)),
                 _ if turn.limit_reached.is_some() => {
@@ -296,41 +209,22 @@ impl EntityKind for Session {
         effects
     }
 
-    fn key(effect: &Effect) -> CallKey {
-        match effect {
-            Effect::Settle { call, late: true } => CallKey::Late(*call),
-            Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call, .. } => {
-                CallKey::Call(*call)
-            }
-            Effect::Judge { call, point } => CallKey::Judge(*call, *point),
-            Effect::Publish { call } => CallKey::Publish(*call),
-            Effect::Ask { call } => CallKey::Ask(*call),
-            Effect::AskSteps { turn, limit } => CallKey::AskSteps(*turn, *limit),
-            Effect::Time { turn, fired, due } => CallKey::Time(*turn, *fired, *due),
-            Effect::Emit { turn } => CallKey::Emit(*turn),
-        }
+    fn class(effect: &Effect) -> EffectClass {
+        effect.class()
     }
 
-    fn class(effect: &Effect) -> EffectClass {
-        match effect {
-            Effect::Call { .. } => EffectClass::Call,
-            Effect::Judge { .. } | Effect::Tool { .. } | Effect::Settle { .. } => EffectClass::Run,
-            Effect::Publish { .. }
-            | Effect::Ask { .. }
-            | Effect::AskSteps { .. }
-            | Effect::Time { .. } => EffectClass::Publish,
-            Effect::Emit { turn } => EffectClass::Emit(*turn),
-        }
+    fn want(state: &SessionState, effect: &Effect) -> Option<Want> {
+        let Effect::Call { turn, call } = *effect else { return None };
+        Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call })
     }
 
     fn begin(
         state: &SessionState,
         effect: &Effect,
         grant: &Grant,
-    ) -> Option<Begun<SessionEvent, SessionJob>> {
-        let Effect::Call { turn, call, .. } = effect else { return None };
-        let call = *call;
-        let turn = state.turn(*turn)?;
+    ) -> Option<Begun<SessionEvent, EffectJob>> {
+        let Effect::Call { turn, call } = *effect else { return None };
+        let turn = state.turn(turn)?;
         let mut events = Vec::new();
         if state.profile.as_ref() != Some(&*grant.profile) {
             events.push(SessionEvent::from(Profile::clone(&grant.profile)));
@@ -362,50 +256,40 @@ impl EntityKind for Session {
             dropped_turns: request.dropped_turns,
         }));
         let permit = Arc::clone(&grant.permit);
-        let trace = turn.trace.clone();
-        let results = results_before(turn, call);
+        let (told, trace) = (Told::before(turn, call), turn.trace.clone());
         let before = turn.steps.iter().take_while(|step| step.call != call);
         let said = before.filter_map(Step::text).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };
         let turn = turn.id;
         let agent = grant.profile.agent.clone();
         let limit = state.left_for(call, grant.profile.time, agent.as_str());
-        let job =
-            CallJob { agent, turn, call, attempt, request, trace, permit, results, seam, limit };
-        Some((events, Some(SessionJob::Call(job))))
+        let job = CallJob { agent, turn, call, attempt, request, permit, seam, limit };
+        Some((events, Some(EffectJob { told, trace, job: SessionJob::Call(job) })))
     }
 
-    fn prepare(state: &SessionState, effect: &Effect, again: bool) -> Option<SessionJob> {
-        match effect {
-            Effect::Tool { call } | Effect::Publish { call } | Effect::Settle { call, .. } => {
-                tool_job(state, effect, *call, again)
-            }
-            Effect::Judge { call, point } => judge_job(state, *call, *point),
-            Effect::Ask { call } => ask_job(state, *call),
-            Effect::AskSteps { .. } => ask_steps_job(state),
-            Effect::Time { turn, fired, due } => {
-                let (session, timer) = (state.key.clone()?, TimerId::of_time(*turn, *fired));
-                Some(SessionJob::Time(TimeJob { session, timer, due: *due }))
-            }
-            Effect::Emit { turn } => Some(emission(state, *turn)),
-            Effect::Call { .. } => None,
-        }
+    fn prepare(state: &SessionState, effect: &Effect, again: bool) -> Option<EffectJob> {
+        effect.prepare(state, again)
     }
 
-    fn refuse(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
-        let wanted = Self::decide(state).iter().any(|effect| Self::key(effect) == *key);
+    fn refuse(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
+        let wanted = Self::decide(state).contains(effect);
         match (state.running(), outcome) {
             (Some(turn), Outcome::Failed { failure, .. }) if wanted => end(turn, failure.into()),
             _ => Vec::new(),
         }
     }
 
-    fn conclude(state: &SessionState, key: &CallKey, outcome: Outcome) -> Vec<SessionEvent> {
+    fn conclude(state: &SessionState, effect: &Effect, outcome: Outcome) -> Vec<SessionEvent> {
         let Some(turn) = state.running() else { return Vec::new() };
-        if let CallKey::Judge(call, _) = *key {
-            return hooks::conclude(turn, call, outcome);
-        }
-        let (CallKey::Call(call) | CallKey::Late(call)) = *key else { return Vec::new() };
+        let call = match *effect {
+            Effect::Judge { call, .. } => return hooks::conclude(turn, call, outcome),
+            Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call, .. } => call,
+            Effect::Publish { .. }
+            | Effect::Ask { .. }
+            | Effect::AskSteps { .. }
+            | Effect::Time { .. }
+            | Effect::Emit { .. } => return Vec::new(),
+        };
         if let Outcome::Tool(end, hooks) = outcome {
             let mut tools = turn.steps.iter().flat_map(|step| &step.tools);
             if !tools.any(|tool| tool.call == call && tool.is_open()) {

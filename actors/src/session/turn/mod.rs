@@ -1,12 +1,14 @@
 //! What a turn is and what follows from it. Pure: no runtime, no store, no clock.
 //!
-//! `fold` takes the journal's events into `state`; `kind` decides what comes next. `tools`, `approval`,
-//! `hooks`, `clock`, `plan` and `ending` are parts of that decision. `context` makes what the model sees,
-//! `prepare` what an effect needs, and `settle` what becomes of a tool call's job.
+//! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
+//! `approval`, `hooks`, `clock`, `plan` and `ending` are parts of that decision. `context` makes what the
+//! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
+//! becomes of a tool call's job.
 
 pub mod approval;
 pub mod clock;
 pub mod context;
+pub mod effect;
 pub(in crate::session) mod ending;
 pub(in crate::session) mod fold;
 pub mod hooks;
@@ -15,4 +17,5 @@ pub(in crate::session) mod plan;
 pub mod prepare;
 pub mod settle;
 pub mod state;
+pub mod tool_frames;
 pub mod tools;

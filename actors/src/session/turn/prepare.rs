@@ -17,14 +17,26 @@ use clawnode_proto::{
 
 use super::{
     context::Assembled,
+    effect::Effect,
     hooks,
-    kind::Effect,
-    state::{SessionState, Step, StepEnd, Turn},
-    tools::{self, ToolCall, action_of},
+    state::{SessionState, StepEnd, Turn},
+    tool_frames::Told,
+    tools::{ToolCall, action_of},
 };
 use crate::agent::Permit;
 
-/// All that running an effect takes.
+/// All that performing an effect takes.
+#[derive(Debug)]
+pub struct EffectJob {
+    /// What is recorded of the turn's tools, which is told before the job is done.
+    pub told: Option<Told>,
+    /// The trace that the turn belongs to.
+    pub trace: Option<Traceparent>,
+    /// What is done.
+    pub job: SessionJob,
+}
+
+/// What is done for an effect.
 #[derive(Debug)]
 pub enum SessionJob {
     /// Ask hooks.
@@ -60,12 +72,8 @@ pub struct CallJob {
     pub attempt: Attempt,
     /// What to ask.
     pub request: Assembled,
-    /// The trace that the turn belongs to.
-    pub trace: Option<Traceparent>,
     /// Held while the call runs.
     pub permit: Arc<Permit>,
-    /// What came of the tools that the call before asked for.
-    pub results: Option<Results>,
     /// What stands before its text, because an earlier call has said something.
     pub seam: &'static str,
     /// What its turn and step have left for it.
@@ -94,27 +102,6 @@ pub struct SettleJob {
     pub after: Vec<HookSpec>,
 }
 
-/// What came of the tools that a model call asked for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Results {
-    /// That call.
-    pub model_call: CallId,
-    /// The tool calls.
-    pub tools: Vec<ToolCall>,
-    /// Those of the steps before it, if it is planned: no model call tells what came of them.
-    pub earlier: Option<Vec<(CallId, Vec<ToolCall>)>>,
-}
-
-impl Results {
-    /// Of a step of this turn.
-    fn of(turn: &Turn, step: &Step) -> Self {
-        let before = || turn.steps.iter().take_while(|it| it.call != step.call);
-        let earlier = || before().map(|it| (it.call, it.tools.clone())).collect();
-        let earlier = turn.plan.is_some().then(earlier);
-        Self { model_call: step.call, tools: step.tools.clone(), earlier }
-    }
-}
-
 /// All that asking hooks takes.
 #[derive(Debug)]
 pub struct JudgeJob {
@@ -128,8 +115,6 @@ pub struct JudgeJob {
     pub subject: JudgeSubject,
     /// Who is asked, in order.
     pub hooks: Vec<HookSpec>,
-    /// The trace that the turn belongs to.
-    pub trace: Option<Traceparent>,
     /// Held while they are asked, if a model call follows.
     pub permit: Option<Arc<Permit>>,
 }
@@ -164,8 +149,6 @@ pub struct PublishJob {
     pub job: Job,
     /// When it was asked for, by the writer's clock.
     pub asked_at: Timestamp,
-    /// What is known of all calls of the same reply.
-    pub results: Results,
     /// It may have been given away before.
     pub again: bool,
 }
@@ -175,10 +158,6 @@ pub struct PublishJob {
 pub struct AskJob {
     /// What they are shown.
     pub approval: Approval,
-    /// What is known of all calls of the same reply.
-    pub results: Results,
-    /// The trace that the turn belongs to.
-    pub trace: Option<Traceparent>,
 }
 
 /// All that asking people whether a turn shall go on takes.
@@ -190,16 +169,8 @@ pub struct AskStepsJob {
     pub turn: TurnId,
     /// The steps that it has used up.
     pub limit: u32,
-    /// Since when it waits.
-    pub asked: Timestamp,
     /// Until when.
     pub until: Timestamp,
-    /// The key of the frame that says so.
-    pub frame: FrameKey,
-    /// What came of the tools that its last call asked for.
-    pub results: Option<Results>,
-    /// The trace that the turn belongs to.
-    pub trace: Option<Traceparent>,
 }
 
 /// All that running a tool takes.
@@ -209,8 +180,6 @@ pub struct ToolJob {
     pub agent: AgentName,
     /// Of which turn.
     pub turn: TurnId,
-    /// What is known of all calls of the same reply.
-    pub results: Results,
     /// The call.
     pub call: CallId,
     /// The tool.
@@ -225,8 +194,6 @@ pub struct ToolJob {
     pub would: Action,
     /// The hooks that judge its result.
     pub after: Vec<HookSpec>,
-    /// The trace that the turn belongs to.
-    pub trace: Option<Traceparent>,
 }
 
 /// All that telling the world takes.
@@ -244,8 +211,6 @@ pub struct EmitJob {
     pub calls: Vec<(CallId, Attempt, Usage)>,
     /// The agent and model, for usage records.
     pub profile: Option<Profile>,
-    /// What came of the tools that its last call asked for.
-    pub results: Option<Results>,
     /// Its jobs.
     pub jobs: Vec<JobId>,
     /// The timer that may still be set for it.
@@ -254,26 +219,41 @@ pub struct EmitJob {
     pub approvals: Vec<CallId>,
 }
 
-/// What came of the tools that the call before this one asked for, if it did.
-pub(in crate::session) fn results_before(turn: &Turn, call: CallId) -> Option<Results> {
-    let at = turn.steps.iter().position(|step| step.call == call).unwrap_or(turn.steps.len());
-    let before = turn.steps.get(at.checked_sub(1)?)?;
-    (!before.tools.is_empty()).then(|| Results::of(turn, before))
+// === impl Effect ===
+
+impl Effect {
+    /// All that performing it takes; nothing for a model call, which needs a grant.
+    pub(in crate::session) fn prepare(
+        self,
+        state: &SessionState,
+        again: bool,
+    ) -> Option<EffectJob> {
+        match self {
+            Self::Call { .. } => None,
+            Self::Judge { call, point } => judge_job(state, call, point),
+            Self::Tool { call } | Self::Publish { call } | Self::Settle { call, .. } => {
+                tool_job(state, self, call, again)
+            }
+            Self::Ask { call } => ask_job(state, call),
+            Self::AskSteps { .. } => ask_steps_job(state),
+            Self::Time { turn, fired, due } => {
+                let (session, timer) = (state.key.clone()?, TimerId::of_time(turn, fired));
+                let job = SessionJob::Time(TimeJob { session, timer, due });
+                Some(EffectJob { told: None, trace: None, job })
+            }
+            Self::Emit { turn } => Some(emission(state, turn)),
+        }
+    }
 }
 
 /// All that a tool call takes.
-pub(in crate::session) fn tool_job(
-    state: &SessionState,
-    effect: &Effect,
-    call: CallId,
-    again: bool,
-) -> Option<SessionJob> {
+fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> Option<EffectJob> {
     let turn = state.running()?;
     let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
     let (asked, session) = (tool.asked.as_ref()?, state.key.as_ref()?);
-    let results = Results::of(turn, step);
+    let (told, trace) = (Some(Told::of(turn, step)), turn.trace.clone());
     let would = action_of(session, turn.id, tool, spec);
     // What a person approved, if one was asked: whatever has changed since is not that.
     let approved = tool.approval.as_ref().map(|approval| approval.action);
@@ -287,10 +267,9 @@ pub(in crate::session) fn tool_job(
     let profile = state.profile.as_ref()?;
     let after = hooks::of_tool(profile, HookPoint::AfterToolCall, &tool.using.name);
     let Some(capability) = &asked.capability else {
-        return Some(SessionJob::Tool(ToolJob {
+        let job = SessionJob::Tool(ToolJob {
             agent: session.agent.clone(),
             turn: turn.id,
-            results,
             call,
             tool: spec.name.clone(),
             arguments: tool.arguments().to_owned(),
@@ -298,8 +277,8 @@ pub(in crate::session) fn tool_job(
             action,
             would,
             after,
-            trace: turn.trace.clone(),
-        }));
+        });
+        return Some(EffectJob { told, trace, job });
     };
     let callbacks = state.profile.as_ref().and_then(|it| Callbacks::of(it, &spec.name));
     let job = Job {
@@ -319,12 +298,13 @@ pub(in crate::session) fn tool_job(
         traceparent: turn.trace.clone(),
         not_after: Some(asked.at.plus(JOB_AGE_MAX)),
     };
-    Some(match effect {
-        Effect::Settle { .. } => {
-            SessionJob::Settle(Box::new(SettleJob { job, late: tool.late.clone(), after }))
-        }
-        _ => SessionJob::Publish(PublishJob { job, asked_at: asked.at, results, again }),
-    })
+    if let Effect::Settle { .. } = effect {
+        let late = tool.late.clone();
+        let job = SessionJob::Settle(Box::new(SettleJob { job, late, after }));
+        return Some(EffectJob { told: None, trace, job });
+    }
+    let job = SessionJob::Publish(PublishJob { job, asked_at: asked.at, again });
+    Some(EffectJob { told, trace, job })
 }
 
 /// All that asking hooks about a model call takes.
@@ -335,24 +315,20 @@ pub(in crate::session) fn judge_model_job(
     request: Assembled,
     hooks: Vec<HookSpec>,
     permit: &Arc<Permit>,
-) -> Option<SessionJob> {
-    Some(SessionJob::Judge(Box::new(JudgeJob {
+) -> Option<EffectJob> {
+    let job = SessionJob::Judge(Box::new(JudgeJob {
         session: state.key.clone()?,
         turn: turn.id,
         call,
         subject: JudgeSubject::Model(request),
         hooks,
-        trace: turn.trace.clone(),
         permit: Some(Arc::clone(permit)),
-    })))
+    }));
+    Some(EffectJob { told: None, trace: turn.trace.clone(), job })
 }
 
 /// All that asking hooks about a tool call, or its result, takes.
-pub(in crate::session) fn judge_job(
-    state: &SessionState,
-    call: CallId,
-    point: HookPoint,
-) -> Option<SessionJob> {
+fn judge_job(state: &SessionState, call: CallId, point: HookPoint) -> Option<EffectJob> {
     let (turn, session, profile) = (state.running()?, state.key.as_ref()?, state.profile.as_ref()?);
     let tool = turn.steps.iter().flat_map(|step| &step.tools).find(|tool| tool.call == call)?;
     let spec = profile.tool(&tool.using.name)?.clone();
@@ -364,19 +340,19 @@ pub(in crate::session) fn judge_job(
         }
         (HookPoint::AfterToolCall | HookPoint::BeforeLlmCall, _) => return None,
     };
-    Some(SessionJob::Judge(Box::new(JudgeJob {
+    let job = SessionJob::Judge(Box::new(JudgeJob {
         session: session.clone(),
         turn: turn.id,
         call,
         subject,
         hooks: hooks::of_tool(profile, point, &tool.using.name),
-        trace: turn.trace.clone(),
         permit: None,
-    })))
+    }));
+    Some(EffectJob { told: None, trace: turn.trace.clone(), job })
 }
 
 /// All that asking people about a tool call takes.
-pub(in crate::session) fn ask_job(state: &SessionState, call: CallId) -> Option<SessionJob> {
+fn ask_job(state: &SessionState, call: CallId) -> Option<EffectJob> {
     let (turn, session) = (state.running()?, state.key.as_ref()?);
     let mut all = turn.steps.iter().flat_map(|step| step.tools.iter().map(move |it| (step, it)));
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
@@ -391,40 +367,33 @@ pub(in crate::session) fn ask_job(state: &SessionState, call: CallId) -> Option<
         expires: asked.expires,
         decided: None,
     };
-    let results = Results::of(turn, step);
-    Some(SessionJob::Ask(Box::new(AskJob { approval, results, trace: turn.trace.clone() })))
+    let (told, trace) = (Some(Told::of(turn, step)), turn.trace.clone());
+    Some(EffectJob { told, trace, job: SessionJob::Ask(Box::new(AskJob { approval })) })
 }
 
 /// All that asking people whether the running turn shall go on takes.
-pub(in crate::session) fn ask_steps_job(state: &SessionState) -> Option<SessionJob> {
+fn ask_steps_job(state: &SessionState) -> Option<EffectJob> {
     let (turn, session) = (state.running()?, state.key.as_ref()?);
     let (reached, last) = (turn.limit_reached?, turn.steps.last()?);
     let wait = Duration::from_millis(u64::from(state.profile.as_ref()?.step_wait_ms));
-    let told = tools::frames(turn.id, last.call, &last.tools).len();
-    let results = Results::of(turn, last);
-    Some(SessionJob::AskSteps(AskStepsJob {
-        session: session.clone(),
-        turn: turn.id,
-        limit: reached.limit,
-        asked: reached.at,
-        until: reached.at.plus(wait),
-        frame: FrameKey {
-            turn: turn.id,
-            call: CallId::derive_tools(last.call),
-            attempt: Attempt(1),
-            index: u32::try_from(told).unwrap_or(u32::MAX / 2),
-        },
-        results: (!last.tools.is_empty()).then_some(results),
-        trace: turn.trace.clone(),
-    }))
+    let message = format!(
+        "the turn has used all {} steps; continue it within {} s (`clawnode sessions continue`), or \
+         it ends",
+        reached.limit,
+        wait.as_secs()
+    );
+    let told = Told::of(turn, last).and_notice(last, "stepLimitReached", message);
+    let (session, until) = (session.clone(), reached.at.plus(wait));
+    let job = AskStepsJob { session, turn: turn.id, limit: reached.limit, until };
+    let trace = turn.trace.clone();
+    Some(EffectJob { told: Some(told), trace, job: SessionJob::AskSteps(job) })
 }
 
 /// All that telling the world of a turn's end takes.
-pub(in crate::session) fn emission(state: &SessionState, id: TurnId) -> SessionJob {
+fn emission(state: &SessionState, id: TurnId) -> EffectJob {
     let turn = state.turn(id);
     let steps = turn.map_or(&[][..], |turn| &turn.steps);
-    let last = steps.last();
-    SessionJob::Emit(EmitJob {
+    let job = SessionJob::Emit(EmitJob {
         done: turn.map_or_else(
             || FrameKey {
                 turn: id,
@@ -457,8 +426,6 @@ pub(in crate::session) fn emission(state: &SessionState, id: TurnId) -> SessionJ
             .filter(|tool| tool.approval.is_some())
             .map(|tool| tool.call)
             .collect(),
-        results: turn
-            .zip(last.filter(|step| !step.tools.is_empty()))
-            .map(|(turn, step)| Results::of(turn, step)),
-    })
+    });
+    EffectJob { told: turn.and_then(Told::of_last), trace: None, job }
 }

@@ -5,12 +5,10 @@
 
 use clawnode_guard::policy;
 use clawnode_proto::{
-    Attempt, CallId, Capability, Digest, EventId, Frame, FrameBody, FrameKey, JobId, SessionKey,
-    Timestamp, TurnId,
-    frame::{ApprovalRequest, ToolFinished, ToolStarted},
+    CallId, Capability, Digest, EventId, JobId, SessionKey, Timestamp, TurnId,
     hook::HookTrail,
     json,
-    limits::{BAD_CALLS, FRAME_TOOL_CHARS, REPLY_TOOLS},
+    limits::{BAD_CALLS, REPLY_TOOLS},
     llm::{StopReason, Text},
     policy::{Action, Verdict},
     session::{
@@ -171,73 +169,6 @@ impl ToolCall {
                 serde_json::from_str(&self.using.arguments),
                 Ok(serde_json::Value::Object(_))
             )
-    }
-}
-
-// === what is told of it ===
-
-/// What the world is told of a reply's tools: all that were asked for, and the results of those
-/// before the first that has none. Their keys follow from the reply alone, so that whoever tells
-/// them tells the same.
-pub(in crate::session) fn frames(
-    turn: TurnId,
-    model_call: CallId,
-    tools: &[ToolCall],
-) -> Vec<Frame> {
-    let call = CallId::derive_tools(model_call);
-    let uses = tools.iter().map(|tool| ToolStarted {
-        id: tool.call,
-        name: cut(&tool.using.name),
-        arguments: cut(&tool.using.arguments),
-    });
-    // All that people are asked about is asked at once, before anything of the reply runs.
-    let asked = tools.iter().filter_map(ToolCall::request).map(FrameBody::ApprovalRequest);
-    let results = tools.iter().map_while(ToolCall::finished).map(FrameBody::ToolResult);
-    let key = |index| FrameKey { turn, call, attempt: Attempt(1), index };
-    let bodies = uses.map(FrameBody::ToolUse).chain(asked).chain(results);
-    (0..).zip(bodies).map(|(index, body)| Frame { key: key(index), body }).collect()
-}
-
-/// At most as many characters as a frame takes.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(FRAME_TOOL_CHARS) {
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
-        None => text.to_owned(),
-    }
-}
-
-impl ToolCall {
-    /// What the world is told when a person is asked.
-    pub(in crate::session) fn request(&self) -> Option<ApprovalRequest> {
-        let approval = self.approval.as_ref()?;
-        let chars = self.arguments().chars().count();
-        Some(ApprovalRequest {
-            id: self.call,
-            name: cut(&self.using.name),
-            arguments: cut(self.arguments()),
-            action: approval.action,
-            risk: approval.risk,
-            reason: approval.reason.clone(),
-            expires: approval.expires,
-            truncated: chars > FRAME_TOOL_CHARS,
-            chars: chars as u64,
-        })
-    }
-
-    /// What the world is told of its end.
-    fn finished(&self) -> Option<ToolFinished> {
-        let (content, failure) = match &self.ended()? {
-            ToolEnd::Known { outcome } => {
-                let content = match outcome.content.inline() {
-                    Some(text) => cut(text),
-                    None => format!("({} bytes)", outcome.content.bytes()),
-                };
-                (content, outcome.failure.map(|failure| failure.as_str().to_owned()))
-            }
-            ToolEnd::Uncertain { detail } => (cut(detail), Some("uncertain".to_owned())),
-        };
-        let name = cut(&self.using.name);
-        Some(ToolFinished { id: self.call, name, content, is_error: None, failure })
     }
 }
 

@@ -17,7 +17,8 @@ use tracing::debug;
 use super::{Credential, CredentialError, JoinToken};
 use crate::{
     api::{Api, RequestFailure},
-    connect::{ConnectError, failed, reach},
+    connect::reach,
+    connect_error::{ConnectError, failed},
     journal::expecting,
     options::NatsOptions,
     spec::TopologyError,

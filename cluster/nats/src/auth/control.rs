@@ -9,9 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Authority, AuthorityError};
 use crate::{
-    connect::{ConnectError, client},
-    options::NatsOptions,
-    signals::ConnectionSignals,
+    connect::client, connect_error::ConnectError, options::NatsOptions, signals::ConnectionSignals,
 };
 
 /// Where servers take accounts.

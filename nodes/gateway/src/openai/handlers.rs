@@ -8,10 +8,8 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing, turn::TurnEvent,
-};
-use futures_util::{StreamExt as _, stream::BoxStream};
+use clawnode_proto::{AgentName, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing};
+use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use super::{
@@ -27,7 +25,7 @@ use super::{
     repeats::{self, Watched},
     reply::{Label, Reply, Step},
     request::Ask,
-    stream,
+    stream::{self, drain},
 };
 
 /// What makes repeating a request harmless.
@@ -149,14 +147,6 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
         }
     }
     OpenAiError::from(lost()).respond()
-}
-
-/// Counts how a turn ends whose error was told already; `done` follows an error at once.
-pub(super) fn drain(gateway: &Gateway, mut events: BoxStream<'static, TurnEvent>, sent: Instant) {
-    use futures_util::FutureExt as _;
-    while let Some(Some(event)) = events.next().now_or_never() {
-        count(gateway, &event.body, sent);
-    }
 }
 
 /// What is not found behind a completion is its model: sessions are made as needed.

@@ -33,7 +33,6 @@ use super::{
         serve::Gateway,
         turn::{count, lost},
     },
-    handlers::drain,
     reply::{Label, Reply, Step},
 };
 
@@ -215,4 +214,12 @@ fn data(out: &mut String, json: &str) {
     out.push_str("data: ");
     out.push_str(json);
     out.push_str("\n\n");
+}
+
+/// Counts how a turn ends whose error was told already; `done` follows an error at once.
+pub(super) fn drain(gateway: &Gateway, mut events: BoxStream<'static, TurnEvent>, sent: Instant) {
+    use futures_util::FutureExt as _;
+    while let Some(Some(event)) = events.next().now_or_never() {
+        count(gateway, &event.body, sent);
+    }
 }

@@ -1,7 +1,7 @@
 //! What a person at the terminal sees of a tool call that waits for them: all of it, and the rule
 //! that would allow such calls from then on. Pure.
 
-use clawnode_guard::policy;
+use clawnode_guard::policy::{self, PolicyCall};
 use clawnode_proto::{
     policy::{Approval, Rule},
     tool::Risk,
@@ -135,7 +135,7 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
 pub(super) fn rule(approval: &Approval) -> Result<RuleOptions, &'static str> {
     let given = arguments(approval).ok_or("its arguments are not an object")?;
     let anything = writes(approval).map(|_| "content");
-    let rule = policy::exactly((&approval.action.tool, approval.risk), &given, anything)?;
+    let rule = policy::exactly(call(approval, &given), anything)?;
     // What a rule says is read by people, too.
     let texts = rule.arguments.iter().flat_map(|(name, text)| [name, text]);
     if texts.into_iter().any(|text| exact(text) != *text || text.contains('\n')) {
@@ -146,9 +146,12 @@ pub(super) fn rule(approval: &Approval) -> Result<RuleOptions, &'static str> {
 
 /// Where such a rule belongs: before the one that has a person asked, so that it lifts no other.
 pub(super) fn place(approval: &Approval, rules: &[Rule]) -> usize {
-    let call = (&approval.action.tool, approval.risk);
-    let decides = arguments(approval).and_then(|it| policy::deciding(rules, call, &it));
+    let decides = arguments(approval).and_then(|it| policy::deciding(rules, call(approval, &it)));
     decides.unwrap_or(rules.len())
+}
+
+fn call<'a>(approval: &'a Approval, arguments: &'a Map<String, Value>) -> PolicyCall<'a> {
+    PolicyCall { tool: &approval.action.tool, risk: approval.risk, arguments }
 }
 
 fn arguments(approval: &Approval) -> Option<Map<String, Value>> {

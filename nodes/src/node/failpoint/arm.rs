@@ -5,13 +5,11 @@ use std::sync::Arc;
 use clawnode_cluster::Substrate;
 
 use super::{
+    chance::VARIABLE,
     jobs::WatchedJobs,
     stores::{Armed, WithFailpoints},
 };
 use crate::{config::Env, start_error::StartError};
-
-/// The variable that names a point.
-pub(super) const VARIABLE: &str = "CLAWNODE_TEST_KILL";
 
 /// The doors of `substrate` with the point that `env` names armed in them.
 pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, StartError> {

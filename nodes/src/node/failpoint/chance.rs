@@ -12,8 +12,10 @@ use std::{
 use clawnode_cluster::Clock;
 use clawnode_proto::Timestamp;
 
-use super::arm::VARIABLE;
 use crate::config::Env;
+
+/// The variable that names a point.
+pub(super) const VARIABLE: &str = "CLAWNODE_TEST_KILL";
 
 /// Strikes so often in a million, as a seed has it.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{
     context::{Assembled, assemble},
-    kind::{Effect, Outcome},
+    effect::Effect,
+    kind::Outcome,
     state::{SessionState, Step, Turn},
     tools::ToolCall,
 };

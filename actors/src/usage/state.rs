@@ -14,9 +14,10 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
 use super::{
-    CountingStopped, DAYS, HEAD, history,
+    history,
     meter::{CountedCalls, Meter},
     recent::RecentEntities,
+    stopped::{CountingStopped, DAYS, HEAD},
 };
 
 /// Records that are read at once.

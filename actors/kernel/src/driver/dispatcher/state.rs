@@ -1,32 +1,25 @@
-//! The actor of one partition: pulls its inbox, and activates and feeds its entities.
+//! What a partition's dispatcher has, and how it does what its machine says.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use clawnode_cluster::{AckHandle, Delivery, StoreError, WaitingInput};
 use clawnode_proto::{EntityId, InputId, Partition as PartitionId, Timestamp, node::NodeReply};
-use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use ractor::{ActorId, ActorRef};
 use tokio::{sync::oneshot, task::JoinSet};
 use tracing::{debug, error};
 
-use super::{
-    Context, DispatcherHandle, DispatcherView,
-    entity::GOODBYE,
-    forward::{forward, ring, ring_next},
-    fuse::fused,
-    handle::Message,
-    kinds::{EntityHandle, Start},
-    pump::pump,
-    reads::{arrived, ask_owner, read_inbox, read_tail, set_aside},
-    worker::Placed,
+use super::{DispatcherHandle, handle::Message, pump::pump};
+use crate::{
+    driver::{
+        Context, Placed,
+        entity::{EntityHandle, Start},
+        forward::{forward, ring, ring_next},
+        fuse::fused,
+        reads::{arrived, ask_owner, read_inbox, read_tail, set_aside},
+    },
+    partition::{AskId, Gone, HandleId, In, Out, Partition},
 };
-use crate::partition::{AskId, Gone, HandleId, In, Out, Partition};
 
-/// How often the machine hears that time has passed.
-const TICK: Duration = Duration::from_secs(1);
 /// Every how many ticks the entities hear of it: passivation need not be precise.
 const ENTITY_TICKS: u32 = 5;
 /// Entities that are asked at a tick to make room for others, and the share of all that is: not all
@@ -35,29 +28,27 @@ const MAKE_ROOM: (usize, usize) = (64, 4);
 /// How long what a drained dispatcher still says may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-pub(super) struct DispatcherActor;
-
 pub(super) struct State {
-    partition: PartitionId,
-    placed: Placed,
-    machine: Partition,
+    pub(super) partition: PartitionId,
+    pub(super) placed: Placed,
+    pub(super) machine: Partition,
     /// The machine measures waits alone, so its time does not jump with the clock.
-    started: tokio::time::Instant,
-    context: Arc<Context>,
-    entities: HashMap<EntityId, Arc<dyn EntityHandle>>,
-    cells: HashMap<ActorId, EntityId>,
-    handles: HashMap<HandleId, Arc<dyn AckHandle>>,
-    asks: HashMap<AskId, oneshot::Sender<NodeReply>>,
-    drained: Vec<oneshot::Sender<()>>,
-    next: u64,
-    ticks: u32,
-    taken: Taken,
-    pump: Option<tokio::task::AbortHandle>,
-    tasks: JoinSet<()>,
+    pub(super) started: tokio::time::Instant,
+    pub(super) context: Arc<Context>,
+    pub(super) entities: HashMap<EntityId, Arc<dyn EntityHandle>>,
+    pub(super) cells: HashMap<ActorId, EntityId>,
+    pub(super) handles: HashMap<HandleId, Arc<dyn AckHandle>>,
+    pub(super) asks: HashMap<AskId, oneshot::Sender<NodeReply>>,
+    pub(super) drained: Vec<oneshot::Sender<()>>,
+    pub(super) next: u64,
+    pub(super) ticks: u32,
+    pub(super) taken: Taken,
+    pub(super) pump: Option<tokio::task::AbortHandle>,
+    pub(super) tasks: JoinSet<()>,
 }
 
 /// The places that it has taken; gives them back when it ends, however.
-struct Taken(Arc<Context>, usize);
+pub(super) struct Taken(pub(super) Arc<Context>, pub(super) usize);
 
 impl Taken {
     fn are(&mut self, now: usize) {
@@ -72,140 +63,6 @@ impl Drop for Taken {
     }
 }
 
-// === impl DispatcherActor ===
-
-impl Actor for DispatcherActor {
-    type Msg = Message;
-    type State = State;
-    type Arguments = (PartitionId, Placed, Arc<Context>);
-
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Message>,
-        (partition, placed, context): Self::Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        let shared = context.substrate.shared;
-        let mut machine = Partition::new(context.process, shared, Timestamp(0));
-        let mut tasks = JoinSet::new();
-        let pump = if context.cordoned.load(Ordering::Relaxed) {
-            // Nothing is under way yet, so nothing follows from it.
-            machine.handle(Timestamp(0), In::Cordon(true));
-            None
-        } else {
-            let pump = pump(partition, placed.clone(), Arc::clone(&context), myself.clone());
-            Some(tasks.spawn(fused(myself.clone(), || Message::Broke, pump)))
-        };
-        let taken = Taken(Arc::clone(&context), 0);
-        myself.send_interval(TICK, || Message::Tick);
-        Ok(State {
-            partition,
-            placed,
-            machine,
-            started: tokio::time::Instant::now(),
-            context,
-            entities: HashMap::new(),
-            cells: HashMap::new(),
-            handles: HashMap::new(),
-            asks: HashMap::new(),
-            drained: Vec::new(),
-            next: 0,
-            ticks: 0,
-            taken,
-            pump,
-            tasks,
-        })
-    }
-
-    async fn handle(
-        &self,
-        myself: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        while state.tasks.try_join_next().is_some() {}
-        let input = match message {
-            Message::Delivered(delivery, _permit) => state.delivered(delivery),
-            // What is not looked at now is delivered once there is room.
-            Message::Feed(In::Scanned(mut entities)) => {
-                entities.truncate(state.context.places.left());
-                In::Scanned(entities)
-            }
-            Message::Feed(input) => input,
-            Message::Asked(entity, input, asker, reply) => {
-                In::Asked(state.question(reply), entity, input, asker)
-            }
-            Message::Rung(entity, input, reply) => In::Rung(state.question(reply), entity, input),
-            Message::Fenced(entity, epoch) => {
-                if let Some(handle) = state.entities.get(&entity) {
-                    handle.fenced(epoch);
-                }
-                return Ok(());
-            }
-            Message::Tick => {
-                state.tick();
-                state.make_room();
-                In::Tick
-            }
-            Message::Cordon(on) => {
-                state.pull(&myself, !on && state.drained.is_empty());
-                In::Cordon(on)
-            }
-            Message::Drain(done) => {
-                state.pull(&myself, false);
-                state.drained.push(done);
-                for handle in state.entities.values() {
-                    handle.drain();
-                }
-                In::Drain
-            }
-            Message::GiveUp => {
-                for handle in state.entities.values() {
-                    handle.give_up();
-                }
-                return Ok(());
-            }
-            Message::View(most, reply) => {
-                let (entities, named) = (state.machine.entities(), state.machine.look(most));
-                let view = DispatcherView { entities, named };
-                if reply.send(view).is_err() {
-                    debug!("whoever looked at a dispatcher did not wait");
-                }
-                return Ok(());
-            }
-            Message::Broke => return Err("a task of it panicked".into()),
-        };
-        state.step(&myself, input).await;
-        Ok(())
-    }
-
-    async fn handle_supervisor_evt(
-        &self,
-        myself: ActorRef<Message>,
-        event: SupervisionEvent,
-        state: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        let (cell, cause) = match event {
-            SupervisionEvent::ActorFailed(cell, cause) => (cell, Some(cause.to_string())),
-            SupervisionEvent::ActorTerminated(_, _, Some(reason)) if reason == GOODBYE => {
-                return Ok(());
-            }
-            SupervisionEvent::ActorTerminated(cell, ..) => (cell, None),
-            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {
-                return Ok(());
-            }
-        };
-        let Some(entity) = state.cells.remove(&cell.get_id()) else { return Ok(()) };
-        if state.entities.get(&entity).is_some_and(|it| it.cell().get_id() == cell.get_id()) {
-            state.entities.remove(&entity);
-            // It did not say goodbye: it died.
-            let cause = cause.unwrap_or_else(|| "stopped without a word".to_owned());
-            error!(%entity, cause, "an entity's actor died; it is started again");
-            state.step(&myself, In::Gone(entity, Gone::Died)).await;
-        }
-        Ok(())
-    }
-}
-
 // === impl State ===
 
 impl State {
@@ -214,14 +71,14 @@ impl State {
         self.next
     }
 
-    fn question(&mut self, reply: oneshot::Sender<NodeReply>) -> AskId {
+    pub(super) fn question(&mut self, reply: oneshot::Sender<NodeReply>) -> AskId {
         let ask = AskId(self.number());
         self.asks.insert(ask, reply);
         ask
     }
 
     /// Pulls the inbox, or leaves it to others.
-    fn pull(&mut self, myself: &ActorRef<Message>, on: bool) {
+    pub(super) fn pull(&mut self, myself: &ActorRef<Message>, on: bool) {
         if !on {
             if let Some(pump) = self.pump.take() {
                 pump.abort();
@@ -242,7 +99,7 @@ impl State {
         self.tasks.spawn(fused(myself.clone(), || Message::Broke, work))
     }
 
-    fn delivered(&mut self, delivery: Delivery) -> In {
+    pub(super) fn delivered(&mut self, delivery: Delivery) -> In {
         let handle = HandleId(self.number());
         self.handles.insert(handle, delivery.handle);
         let Delivery { entity, position, redelivered, foremost, bytes, .. } = delivery;
@@ -252,7 +109,7 @@ impl State {
         In::Delivered { entity, position, handle, redelivered, foremost }
     }
 
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         self.ticks = (self.ticks + 1) % ENTITY_TICKS;
         if self.ticks == 0 {
             for handle in self.entities.values() {
@@ -261,7 +118,7 @@ impl State {
         }
     }
 
-    async fn step(&mut self, myself: &ActorRef<Message>, input: In) {
+    pub(super) async fn step(&mut self, myself: &ActorRef<Message>, input: In) {
         if let In::Gone(entity, _) | In::TooNew(entity, _) = &input
             && let Some(handle) = self.entities.remove(entity)
         {
@@ -277,7 +134,7 @@ impl State {
     }
 
     /// Has some of those that do nothing leave memory, if there is no room for others.
-    fn make_room(&self) {
+    pub(super) fn make_room(&self) {
         if self.context.places.left() > 0 || self.entities.is_empty() {
             return;
         }

@@ -8,8 +8,11 @@ use ractor::ActorRef;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::{debug, warn};
 
-use super::{Context, handle::Message, worker::Placed};
-use crate::partition::In;
+use super::handle::Message;
+use crate::{
+    driver::{Context, Placed},
+    partition::In,
+};
 
 /// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
 const DELIVERIES_MAX: usize = 256;

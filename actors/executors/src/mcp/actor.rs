@@ -1,11 +1,10 @@
 //! The life of one MCP server on one node.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use clawnode_cluster::{Bucket, Clock, Peek, membership::Members};
-use clawnode_guard::latch::LatchDoor;
+use clawnode_cluster::Peek;
 use clawnode_proto::{
-    Capability, Digest, ErrorChain, McpServerName, NodeName, ProcessId, ToolName,
+    Capability, Digest, ErrorChain, ToolName,
     mcp::mcp_digest,
     timeout::{TimeBound, ToolTime},
     tool::{EffectClass, Risk, ToolSpec},
@@ -13,22 +12,22 @@ use clawnode_proto::{
 use clawnode_tool::schema;
 use rmcp::{RoleClient, model::Tool, transport::Transport};
 use tokio::{
-    sync::{Notify, watch},
+    sync::Notify,
     time::{Instant, sleep},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
     child::ServerProcess,
     http::HttpConnection,
-    options::{McpOptions, McpTransport, PinPolicy},
+    options::{McpTransport, PinPolicy},
     phase::{ProgramLife, ServerPhase, Up},
-    pins::{self, HeardTools, Pins},
+    pins::{self, HeardTools},
     place::hosts_it,
     restarts::Restarts,
     secrets::Secrets,
     session::{McpSession, TOOLS, bounded},
+    state::Inner,
     wire::{ConnectionEnd, StdioConnection},
 };
 
@@ -46,50 +45,6 @@ const LEAVE: Duration = Duration::from_secs(2);
 /// bucket, twice.
 const LISTING_BYTES: usize = 256 << 10;
 
-/// What a server needs of its node.
-#[derive(Clone)]
-pub struct McpContext {
-    /// Where what is approved is kept.
-    pub bucket: Arc<dyn Bucket>,
-    /// For what is written down.
-    pub clock: Arc<dyn Clock>,
-    /// What people call this node.
-    pub node: NodeName,
-    /// This process.
-    pub process: ProcessId,
-    /// Whether others may run the server as well.
-    pub shared: bool,
-    /// Who is there.
-    pub peers: watch::Receiver<Members>,
-    /// What is approved.
-    pub pins: watch::Receiver<Pins>,
-    /// What operators have stopped.
-    pub door: LatchDoor,
-}
-
-/// One server on this node: the only door to it. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct McpServer(pub(super) Arc<Inner>);
-
-pub(super) struct Inner {
-    pub(super) options: McpOptions,
-    pub(super) context: McpContext,
-    phase: watch::Sender<ServerPhase>,
-    /// Told whenever the phase or what is approved has changed.
-    pub(super) changed: Notify,
-    /// Told when a call was given up: the server may hang.
-    pub(super) suspected: Notify,
-    /// Calls that are under way.
-    calls: watch::Sender<usize>,
-    stop: CancellationToken,
-    #[cfg(feature = "test-util")]
-    pub(super) planted: super::McpBug,
-}
-
-/// One call under way; dropping it ends the count.
-#[derive(Debug)]
-pub(super) struct UnderWay<'a>(&'a watch::Sender<usize>);
-
 /// Why a server is not run on.
 enum ServerEnd {
     /// Another node runs it from now on.
@@ -102,81 +57,11 @@ enum ServerEnd {
     Broken(String),
 }
 
-// === impl McpServer ===
-
-impl McpServer {
-    /// A server that is not run yet.
-    pub fn new(options: McpOptions, context: McpContext) -> Self {
-        Self(Arc::new(Inner {
-            options,
-            context,
-            phase: watch::Sender::new(ServerPhase::Starts),
-            changed: Notify::new(),
-            suspected: Notify::new(),
-            calls: watch::Sender::new(0),
-            stop: CancellationToken::new(),
-            #[cfg(feature = "test-util")]
-            planted: super::McpBug::None,
-        }))
-    }
-
-    /// One with a bug in it.
-    #[cfg(feature = "test-util")]
-    pub fn with_bug(options: McpOptions, context: McpContext, planted: super::McpBug) -> Self {
-        let mut server = Self::new(options, context);
-        if let Some(inner) = Arc::get_mut(&mut server.0) {
-            inner.planted = planted;
-        }
-        server
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &McpServerName {
-        &self.0.options.name
-    }
-
-    /// Runs it whenever it is this node's to run; returns after [`Self::stop`]. To be started again
-    /// should it end otherwise.
-    pub async fn run(self) {
-        self.0.run().await;
-        if self.0.stop.is_cancelled() {
-            // Who ends is started again.
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Ends it; returns once nothing of it is left.
-    pub async fn stop(&self) {
-        self.0.stop.cancel();
-        let mut phase = self.0.phase.subscribe();
-        // It ends only with the last server of this name, which is here.
-        drop(phase.wait_for(|phase| matches!(phase, ServerPhase::Stopped)).await);
-    }
-}
-
 // === impl Inner ===
 
 impl Inner {
-    pub(super) fn phase(&self) -> watch::Receiver<ServerPhase> {
-        self.phase.subscribe()
-    }
-
-    /// Counts a call until the answer is dropped.
-    pub(super) fn begin(&self) -> UnderWay<'_> {
-        self.calls.send_modify(|calls| *calls += 1);
-        UnderWay(&self.calls)
-    }
-
-    fn is_down(&self) -> bool {
-        self.phase.peek(|phase| matches!(phase, ServerPhase::Down(_)))
-    }
-
-    fn enter(&self, phase: ServerPhase) {
-        self.phase.send_replace(phase);
-        self.changed.notify_one();
-    }
-
-    async fn run(&self) {
+    /// Runs it whenever it is this node's to run, until it is stopped.
+    pub(super) async fn run(&self) {
         let server = &self.options.name;
         let mut restarts = Restarts::new(&self.options);
         loop {
@@ -480,26 +365,5 @@ async fn stop(process: Option<ServerProcess>) -> String {
     match process {
         Some(process) => process.stop().await,
         None => String::new(),
-    }
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpServer")
-            .field("name", &self.options.name)
-            .field("phase", &self.phase.peek(Clone::clone))
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for McpContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpContext").field("process", &self.process).finish_non_exhaustive()
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|calls| *calls = calls.saturating_sub(1));
     }
 }

@@ -7,8 +7,10 @@ use clawnode_proto::{EntityId, Input, kernel::SnapshotState, limits::INLINE_BYTE
 use serde_bytes::ByteBuf;
 use tracing::warn;
 
-use super::{Context, Runner};
-use crate::{EntityKind, In};
+use crate::{
+    EntityKind, In,
+    driver::{Context, Runner},
+};
 
 /// The first wait before a tombstone's state is stored again; doubles up to [`STORE_MOST`].
 const STORE_FIRST: Duration = Duration::from_millis(50);

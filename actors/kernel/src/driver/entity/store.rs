@@ -12,11 +12,12 @@ use clawnode_proto::{
 use serde_bytes::ByteBuf;
 use tracing::{debug, warn};
 
-use super::{Context, Port};
+use super::Port;
 use crate::{
     EntityKind, In, Loaded,
     archive::{self, snapshot_of},
     core::{position_of, snapshot_blob},
+    driver::Context,
     load::{self, readable},
 };
 

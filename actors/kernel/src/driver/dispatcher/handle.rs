@@ -1,4 +1,4 @@
-//! The door to a partition's dispatcher, and what goes through it.
+//! What reaches a partition's dispatcher.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -10,9 +10,10 @@ use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::debug;
 
-use super::{Context, dispatcher::DispatcherActor, pump::scan, worker::Placed};
+use super::{actor::DispatcherActor, pump::scan};
 use crate::{
     Needs,
+    driver::{Context, Placed},
     partition::{Gone, In},
 };
 
@@ -68,7 +69,7 @@ impl DispatcherHandle {
     /// Starts a partition's dispatcher and pulls its inbox as it is `placed`. One that follows
     /// another (`again`) is told who is dead, and scans its inbox at once: what that one had in
     /// hand is not delivered before its time is over.
-    pub(super) async fn spawn(
+    pub(in crate::driver) async fn spawn(
         partition: PartitionId,
         placed: Placed,
         again: bool,
@@ -95,15 +96,15 @@ impl DispatcherHandle {
         }
     }
 
-    pub(super) fn completed(&self, entity: EntityId, input: InputId) {
+    pub(in crate::driver) fn completed(&self, entity: EntityId, input: InputId) {
         self.tell(Message::Feed(In::Completed(entity, input)));
     }
 
-    pub(super) fn gone(&self, entity: EntityId, why: Gone) {
+    pub(in crate::driver) fn gone(&self, entity: EntityId, why: Gone) {
         self.tell(Message::Feed(In::Gone(entity, why)));
     }
 
-    pub(super) fn too_new(&self, entity: EntityId, needs: Needs) {
+    pub(in crate::driver) fn too_new(&self, entity: EntityId, needs: Needs) {
         self.tell(Message::Feed(In::TooNew(entity, needs)));
     }
 
@@ -165,7 +166,7 @@ impl DispatcherHandle {
     }
 
     /// Its actor, for the supervisor.
-    pub(super) fn cell(&self) -> ActorCell {
+    pub(in crate::driver) fn cell(&self) -> ActorCell {
         self.0.get_cell()
     }
 }

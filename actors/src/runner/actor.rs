@@ -1,21 +1,16 @@
-//! The runner: what happens to it, given to the job machine; what the machine says, done.
+//! The loop of a runner: what happens to it is given to the job machine; what the machine says is done.
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
-use clawnode_cluster::{AckHandle, Clock, Peek, PeekSeen, Substrate, membership::Members};
-use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut, Liveness};
-use clawnode_proto::{Capability, JobId, ProcessId, job::Job};
-use clawnode_tool::{Archive, Available};
+use clawnode_cluster::{Peek, PeekSeen};
+use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut};
+use clawnode_proto::{Capability, JobId};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    sync::{Semaphore, mpsc},
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval_at},
 };
@@ -23,13 +18,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, error};
 
 use super::{
-    take::{self, CapabilitySlots, JobRank},
+    state::{Peers, RunnerContext, RunnerMessage, RunningJob},
+    take::{self, CapabilitySlots},
     work,
 };
-use crate::session::TraceLink;
-
-/// What may happen to a runner before it takes notice; whoever has more to tell waits.
-const NOTES_MAX: usize = 1_024;
 
 /// How often a runner sends progress for the jobs that it holds: four times before the queue on NATS
 /// would deliver them again.
@@ -38,87 +30,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// How long what a broken runner had is left alone, so that its runs have ended.
 const GIVEN_BACK: Duration = Duration::from_millis(200);
 
-/// Runs of one runner, in bits: no process begins as many.
-const RUNS_BITS: u32 = 40;
-
-/// How a runner works.
-#[derive(Clone, Debug)]
-pub struct RunnerOptions {
-    /// Jobs in hand for each capability (default 8): more uses the node better, and makes each
-    /// slower.
-    pub max_jobs: usize,
-    /// How long jobs that run may go on when the node drains (default 30 s).
-    pub drain_grace: Duration,
-}
-
-impl Default for RunnerOptions {
-    fn default() -> Self {
-        Self { max_jobs: 8, drain_grace: Duration::from_secs(30) }
-    }
-}
-
-/// What a runner needs.
-#[derive(Clone)]
-pub struct RunnerContext {
-    /// This process.
-    pub process: ProcessId,
-    /// The doors.
-    pub substrate: Substrate,
-    /// For what is written down.
-    pub clock: Arc<dyn Clock>,
-    /// What runs tools here, and the capabilities whose jobs are taken.
-    pub available: watch::Receiver<Available>,
-    /// Who is there.
-    pub peers: watch::Receiver<Members>,
-    /// How it works.
-    pub options: RunnerOptions,
-    /// What is kept of its runs.
-    pub archive: Archive,
-    /// How often a runner was begun in this process.
-    pub begun: Arc<AtomicU64>,
-    /// Makes a run a part of the trace of the turn that asked for it.
-    pub link: TraceLink,
-    /// How good this node is for a job, beside the others.
-    pub rank: JobRank,
-}
-
-impl fmt::Debug for RunnerContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunnerContext")
-            .field("process", &self.process)
-            .field("capabilities", &self.available.peek(|it| it.capabilities.clone()))
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The only door to a runner.
-#[derive(Clone, Debug)]
-pub struct JobRunner {
-    notes: mpsc::WeakSender<RunnerMessage>,
-    drain: CancellationToken,
-    drained: CancellationToken,
-    archive: Archive,
-}
-
-/// What happens to a runner.
-pub(super) enum RunnerMessage {
-    /// A job came, with its place.
-    Taken { job: Box<Job>, handle: Arc<dyn AckHandle>, place: OwnedSemaphorePermit },
-    /// For the machine.
-    In(JobIn),
-}
-
-/// What a runner has of one job.
-struct RunningJob {
-    handle: Arc<dyn AckHandle>,
-    /// Given back with the job.
-    _place: OwnedSemaphorePermit,
-    /// Stops its run.
-    stop: CancellationToken,
-}
-
-struct RunnerTask {
+pub(super) struct RunnerTask {
     context: RunnerContext,
     machine: JobMachine,
     hands: HashMap<JobId, RunningJob>,
@@ -127,74 +39,33 @@ struct RunnerTask {
     notes: mpsc::Sender<RunnerMessage>,
 }
 
-/// Who is there, as the membership sees it.
-struct Peers<'a> {
-    members: &'a Members,
-    shared: bool,
-}
+// === impl RunnerTask ===
 
-// === impl Peers ===
-
-impl Liveness for Peers<'_> {
-    fn is_dead(&self, process: ProcessId) -> bool {
-        // Nobody else can be alive on ground that is not shared.
-        !self.shared || self.members.holds_dead(process)
-    }
-}
-
-// === impl JobRunner ===
-
-impl JobRunner {
-    /// A runner and the door to it. The future runs until it is drained; it is started again by
-    /// calling this anew.
-    pub fn new(context: RunnerContext) -> (Self, impl Future<Output = ()> + Send) {
-        let (notes, inbound) = mpsc::channel(NOTES_MAX);
-        let (drain, drained) = (CancellationToken::new(), CancellationToken::new());
-        let archive = context.archive.clone();
-        let door = Self { notes: notes.downgrade(), drain, drained, archive };
-        let runs = context.begun.fetch_add(1, Ordering::Relaxed) << RUNS_BITS;
-        let runner = RunnerTask {
+impl RunnerTask {
+    /// One that has nothing in hand, whose runs are numbered from `runs` on.
+    pub(super) fn new(
+        context: RunnerContext,
+        runs: u64,
+        notes: mpsc::Sender<RunnerMessage>,
+    ) -> Self {
+        Self {
             machine: JobMachine::new(context.process, runs),
             context,
             hands: HashMap::new(),
             tasks: JoinSet::new(),
             takers: HashMap::new(),
             notes,
-        };
-        (door.clone(), runner.run(inbound, door))
-    }
-
-    /// The job shall not run on here; no effect unless it does.
-    pub fn cancel(&self, job: JobId) {
-        if let Some(notes) = self.notes.upgrade()
-            && notes.try_send(RunnerMessage::In(JobIn::Cancel(job))).is_err()
-        {
-            debug!(%job, "the job runner has stopped, or has too much to do");
         }
     }
 
-    /// What is kept of its runs.
-    pub const fn archive(&self) -> &Archive {
-        &self.archive
-    }
-
-    /// Whether it takes nothing more.
-    pub fn is_draining(&self) -> bool {
-        self.drain.is_cancelled()
-    }
-
-    /// Takes nothing more; what runs may end, for a while; returns once nothing is in hand.
-    pub async fn drain(&self) {
-        self.drain.cancel();
-        self.drained.cancelled().await;
-    }
-}
-
-// === impl RunnerTask ===
-
-impl RunnerTask {
-    async fn run(mut self, mut inbound: mpsc::Receiver<RunnerMessage>, door: JobRunner) {
-        let _drained = door.drained.clone().drop_guard();
+    /// Runs until it was told to `drain` and has nothing in hand; `drained` is cancelled however it ends.
+    pub(super) async fn run(
+        mut self,
+        mut inbound: mpsc::Receiver<RunnerMessage>,
+        drain: CancellationToken,
+        drained: CancellationToken,
+    ) {
+        let _drained = drained.drop_guard();
         let mut available = self.context.available.clone();
         available.mark_changed();
         let mut progress = interval_at(Instant::now() + PROGRESS, PROGRESS);
@@ -220,7 +91,7 @@ impl RunnerTask {
                     let capabilities = available.peek_seen(|it| it.capabilities.clone());
                     self.take_jobs(&capabilities);
                 }
-                () = door.drain.cancelled(), if give_up.is_none() => {
+                () = drain.cancelled(), if give_up.is_none() => {
                     self.takers.clear();
                     give_up = Some(Instant::now() + self.context.options.drain_grace);
                 }

@@ -1,0 +1,160 @@
+//! The actor of one partition's dispatcher: a thin shell around its machine.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use clawnode_proto::{Partition as PartitionId, Timestamp};
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::task::JoinSet;
+use tracing::{debug, error};
+
+use super::{
+    DispatcherView,
+    handle::Message,
+    pump::pump,
+    state::{State, Taken},
+};
+use crate::{
+    driver::{Context, Placed, entity::GOODBYE, fuse::fused},
+    partition::{Gone, In, Partition},
+};
+
+/// How often the machine hears that time has passed.
+const TICK: Duration = Duration::from_secs(1);
+
+pub(super) struct DispatcherActor;
+
+impl Actor for DispatcherActor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = (PartitionId, Placed, Arc<Context>);
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        (partition, placed, context): Self::Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let shared = context.substrate.shared;
+        let mut machine = Partition::new(context.process, shared, Timestamp(0));
+        let mut tasks = JoinSet::new();
+        let pump = if context.cordoned.load(Ordering::Relaxed) {
+            // Nothing is under way yet, so nothing follows from it.
+            machine.handle(Timestamp(0), In::Cordon(true));
+            None
+        } else {
+            let pump = pump(partition, placed.clone(), Arc::clone(&context), myself.clone());
+            Some(tasks.spawn(fused(myself.clone(), || Message::Broke, pump)))
+        };
+        let taken = Taken(Arc::clone(&context), 0);
+        myself.send_interval(TICK, || Message::Tick);
+        Ok(State {
+            partition,
+            placed,
+            machine,
+            started: tokio::time::Instant::now(),
+            context,
+            entities: HashMap::new(),
+            cells: HashMap::new(),
+            handles: HashMap::new(),
+            asks: HashMap::new(),
+            drained: Vec::new(),
+            next: 0,
+            ticks: 0,
+            taken,
+            pump,
+            tasks,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        while state.tasks.try_join_next().is_some() {}
+        let input = match message {
+            Message::Delivered(delivery, _permit) => state.delivered(delivery),
+            // What is not looked at now is delivered once there is room.
+            Message::Feed(In::Scanned(mut entities)) => {
+                entities.truncate(state.context.places.left());
+                In::Scanned(entities)
+            }
+            Message::Feed(input) => input,
+            Message::Asked(entity, input, asker, reply) => {
+                In::Asked(state.question(reply), entity, input, asker)
+            }
+            Message::Rung(entity, input, reply) => In::Rung(state.question(reply), entity, input),
+            Message::Fenced(entity, epoch) => {
+                if let Some(handle) = state.entities.get(&entity) {
+                    handle.fenced(epoch);
+                }
+                return Ok(());
+            }
+            Message::Tick => {
+                state.tick();
+                state.make_room();
+                In::Tick
+            }
+            Message::Cordon(on) => {
+                state.pull(&myself, !on && state.drained.is_empty());
+                In::Cordon(on)
+            }
+            Message::Drain(done) => {
+                state.pull(&myself, false);
+                state.drained.push(done);
+                for handle in state.entities.values() {
+                    handle.drain();
+                }
+                In::Drain
+            }
+            Message::GiveUp => {
+                for handle in state.entities.values() {
+                    handle.give_up();
+                }
+                return Ok(());
+            }
+            Message::View(most, reply) => {
+                let (entities, named) = (state.machine.entities(), state.machine.look(most));
+                let view = DispatcherView { entities, named };
+                if reply.send(view).is_err() {
+                    debug!("whoever looked at a dispatcher did not wait");
+                }
+                return Ok(());
+            }
+            Message::Broke => return Err("a task of it panicked".into()),
+        };
+        state.step(&myself, input).await;
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Message>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let (cell, cause) = match event {
+            SupervisionEvent::ActorFailed(cell, cause) => (cell, Some(cause.to_string())),
+            SupervisionEvent::ActorTerminated(_, _, Some(reason)) if reason == GOODBYE => {
+                return Ok(());
+            }
+            SupervisionEvent::ActorTerminated(cell, ..) => (cell, None),
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {
+                return Ok(());
+            }
+        };
+        let Some(entity) = state.cells.remove(&cell.get_id()) else { return Ok(()) };
+        if state.entities.get(&entity).is_some_and(|it| it.cell().get_id() == cell.get_id()) {
+            state.entities.remove(&entity);
+            // It did not say goodbye: it died.
+            let cause = cause.unwrap_or_else(|| "stopped without a word".to_owned());
+            error!(%entity, cause, "an entity's actor died; it is started again");
+            state.step(&myself, In::Gone(entity, Gone::Died)).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! The actor of one resident entity: a thin shell around its machine.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use clawnode_proto::{Incarnation, node::NodeReply};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::task::JoinSet;
+use tracing::debug;
+
+use super::{
+    Served, Start,
+    handle::Message,
+    state::{Resident, State, now},
+};
+use crate::{EntityKind, Machine, OwnerSays};
+
+pub(super) struct EntityActor<K>(pub(super) std::marker::PhantomData<fn(K)>);
+
+impl<K: EntityKind> Actor for EntityActor<K> {
+    type Msg = Message<K>;
+    type State = State<K>;
+    type Arguments = (Arc<Served<K>>, Start);
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message<K>>,
+        (served, start): (Arc<Served<K>>, Start),
+    ) -> Result<State<K>, ActorProcessingErr> {
+        let Start { id, activation, heir, context, dispatcher } = start;
+        let counter = context.activations.fetch_add(1, Ordering::Relaxed);
+        context.resident.fetch_add(1, Ordering::Relaxed);
+        let resident = Resident(Arc::clone(&context), id);
+        let incarnation = Incarnation { process: context.process, counter };
+        let started = tokio::time::Instant::now();
+        let now = now(&context, started);
+        let (machine, out) = Machine::new(id, incarnation, activation, served.machine, now);
+        let mut state = State {
+            id,
+            machine: machine.heir(heir),
+            started,
+            context,
+            served,
+            dispatcher,
+            tasks: JoinSet::new(),
+            calls: BTreeMap::new(),
+            handed: Vec::new(),
+            resident,
+        };
+        state.perform(&myself, out);
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message<K>>,
+        message: Message<K>,
+        state: &mut State<K>,
+    ) -> Result<(), ActorProcessingErr> {
+        while state.tasks.try_join_next().is_some() {}
+        match message {
+            Message::Feed(input) => {
+                state.note(&input);
+                let now = now(&state.context, state.started);
+                let out = state.machine.handle(now, *input);
+                state.perform(&myself, out);
+            }
+            Message::Ask(input, reply) => {
+                let answer = match state.machine.says(input) {
+                    OwnerSays::Held => NodeReply::Held,
+                    OwnerSays::Completed => NodeReply::Completed,
+                    OwnerSays::NotMine | OwnerSays::Silent => NodeReply::NotMine,
+                };
+                if reply.send(answer).is_err() {
+                    debug!("whoever asked for an input did not wait");
+                }
+            }
+            Message::Broke => return Err("a task of it panicked".into()),
+        }
+        Ok(())
+    }
+}

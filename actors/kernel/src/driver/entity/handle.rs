@@ -1,0 +1,189 @@
+//! What reaches one entity's actor: its dispatcher, and the runner of its effects.
+
+use std::{fmt, sync::Arc};
+
+use clawnode_proto::{EntityId, Epoch, Input, InputId, node::NodeReply};
+use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
+use tokio::sync::oneshot;
+use tracing::debug;
+
+use super::actor::EntityActor;
+use crate::{
+    Activation, EntityKind, Heir, In, MachineOptions,
+    driver::{Context, DispatcherHandle, Runner},
+};
+
+/// What a dispatcher tells an entity's actor, whatever its kind is.
+pub(in crate::driver) trait EntityHandle: Send + Sync + fmt::Debug {
+    /// Inputs from the inbox, in stream order.
+    fn deliver(&self, inputs: Vec<Input>);
+    /// Time has passed.
+    fn tick(&self);
+    /// Leave memory, unless something is done for the entity.
+    fn make_room(&self);
+    /// Another process says that it has claimed the entity.
+    fn fenced(&self, epoch: Epoch);
+    /// Hand the entity over: no new work; running calls may end.
+    fn drain(&self);
+    /// Hand the entity over now.
+    fn give_up(&self);
+    /// Another process asks for an input.
+    fn ask(&self, input: InputId, reply: oneshot::Sender<NodeReply>);
+    /// The actor, for its supervisor.
+    fn cell(&self) -> ActorCell;
+}
+
+/// What an activation begins with.
+pub(in crate::driver) struct Start {
+    pub(in crate::driver) id: EntityId,
+    pub(in crate::driver) activation: Activation,
+    pub(in crate::driver) heir: Heir,
+    pub(in crate::driver) context: Arc<Context>,
+    pub(in crate::driver) dispatcher: DispatcherHandle,
+}
+
+/// A kind with what its entities need.
+pub(in crate::driver) struct Served<K: EntityKind> {
+    /// How effects are run.
+    pub(in crate::driver) runner: Arc<dyn Runner<K>>,
+    /// How activations treat their entities.
+    pub(in crate::driver) machine: MachineOptions,
+}
+
+/// The handle of an entity's actor, whose kind is known.
+#[derive(Debug)]
+struct Handle<K: EntityKind>(ActorRef<Message<K>>);
+
+/// Where an effect's runner tells how it went.
+#[derive(Debug)]
+pub struct Port<K: EntityKind>(pub(super) ActorRef<Message<K>>);
+
+#[derive(Debug)]
+pub(super) enum Message<K: EntityKind> {
+    /// Boxed, because a mailbox keeps room for 32 messages for as long as its entity is resident.
+    Feed(Box<In<K>>),
+    Ask(InputId, oneshot::Sender<NodeReply>),
+    /// A task of it panicked: nobody will say what it waits for.
+    Broke,
+}
+
+/// Starts the actor of one entity.
+pub(in crate::driver) async fn start<K: EntityKind>(
+    served: Arc<Served<K>>,
+    start: Start,
+    parent: ActorCell,
+) -> Result<Arc<dyn EntityHandle>, SpawnErr> {
+    let actor = EntityActor(std::marker::PhantomData);
+    let spawned = EntityActor::spawn_linked(None, actor, (served, start), parent).await;
+    Ok(Arc::new(Handle::<K>(spawned?.0)))
+}
+
+// === impl Handle ===
+
+impl<K: EntityKind> Handle<K> {
+    fn feed(&self, input: In<K>) {
+        if self.0.cast(Message::Feed(Box::new(input))).is_err() {
+            debug!("an entity's actor stopped before it was told something");
+        }
+    }
+}
+
+impl<K: EntityKind> EntityHandle for Handle<K> {
+    fn deliver(&self, inputs: Vec<Input>) {
+        self.feed(In::Deliver(inputs));
+    }
+
+    fn tick(&self) {
+        self.feed(In::Tick);
+    }
+
+    fn make_room(&self) {
+        self.feed(In::MakeRoom);
+    }
+
+    fn fenced(&self, epoch: Epoch) {
+        self.feed(In::FencedHint(epoch));
+    }
+
+    fn drain(&self) {
+        self.feed(In::Drain);
+    }
+
+    fn give_up(&self) {
+        self.feed(In::GiveUp);
+    }
+
+    fn ask(&self, input: InputId, reply: oneshot::Sender<NodeReply>) {
+        if self.0.cast(Message::Ask(input, reply)).is_err() {
+            debug!("an entity's actor stopped before it was asked something");
+        }
+    }
+
+    fn cell(&self) -> ActorCell {
+        self.0.get_cell()
+    }
+}
+
+// === impl Port ===
+
+impl<K: EntityKind> Clone for Port<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: EntityKind> Port<K> {
+    pub(in crate::driver) fn tell(&self, input: In<K>) {
+        if self.0.cast(Message::Feed(Box::new(input))).is_err() {
+            debug!("an effect outlived its entity's actor");
+        }
+    }
+
+    /// The call may start.
+    pub fn granted(&self, effect: K::Effect, grant: K::Grant) {
+        self.tell(In::Granted(effect, grant));
+    }
+
+    /// The call must wait.
+    pub fn deferred(&self, effect: K::Effect) {
+        self.tell(In::Deferred(effect));
+    }
+
+    /// Nobody will answer for the call any more.
+    pub fn forgotten(&self, effect: K::Effect) {
+        self.tell(In::Forgotten(effect));
+    }
+
+    /// The call may not be made.
+    pub fn refused(&self, effect: K::Effect, outcome: K::Outcome) {
+        self.tell(In::Refused(effect, outcome));
+    }
+
+    /// The call has ended.
+    pub fn ended(&self, effect: K::Effect, outcome: K::Outcome) {
+        self.tell(In::Ended(effect, outcome));
+    }
+
+    /// What was aborted is gone without an outcome.
+    pub fn gone(&self, effect: K::Effect) {
+        self.tell(In::Gone(effect));
+    }
+
+    /// The emission is confirmed.
+    pub fn confirmed(&self, effect: K::Effect) {
+        self.tell(In::Confirmed(effect));
+    }
+
+    /// Whether the entity's actor is gone.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.0.get_status(), ractor::ActorStatus::Stopping | ractor::ActorStatus::Stopped)
+    }
+}
+
+// === impl Served ===
+
+impl<K: EntityKind> fmt::Debug for Served<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("kind", &K::KIND).finish_non_exhaustive()
+    }
+}

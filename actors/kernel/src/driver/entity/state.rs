@@ -1,0 +1,219 @@
+//! What one resident entity's actor has, and how it does what its machine says.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    sync::atomic::Ordering,
+};
+
+use bytes::Bytes;
+use clawnode_proto::{
+    EntityId, Epoch, Input, InputId, ProcessId, Timestamp, codec, node::NodeRequest,
+};
+use ractor::ActorRef;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::{
+    GOODBYE, Port, Served,
+    erase::erase,
+    handle::Message,
+    store::{append, archive, discard, load, read_back, scrub},
+};
+use crate::{
+    EntityKind, In, Machine, Now, Out, Slim, Stop,
+    driver::{Context, DispatcherHandle, fuse::fused},
+    partition::Gone,
+};
+
+pub(super) struct State<K: EntityKind> {
+    pub(super) id: EntityId,
+    pub(super) machine: Machine<K>,
+    /// Waits are measured from here, so that they do not jump with the clock.
+    pub(super) started: tokio::time::Instant,
+    pub(super) context: Arc<Context>,
+    pub(super) served: Arc<Served<K>>,
+    pub(super) dispatcher: DispatcherHandle,
+    /// Dropping it aborts whatever still runs for this activation.
+    pub(super) tasks: JoinSet<()>,
+    pub(super) calls: BTreeMap<K::Effect, CancellationToken>,
+    pub(super) handed: Vec<InputId>,
+    pub(super) resident: Resident,
+}
+
+/// Counts the entity as resident while it lives, also when it panics.
+pub(super) struct Resident(pub(super) Arc<Context>, pub(super) EntityId);
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        self.0.resident.fetch_sub(1, Ordering::Relaxed);
+        self.0.probations.lost(self.1);
+    }
+}
+
+// === impl State ===
+
+impl<K: EntityKind> State<K> {
+    pub(super) fn note(&mut self, input: &In<K>) {
+        match input {
+            In::Deliver(inputs) => self.handed.extend(inputs.iter().map(|one: &Input| one.id)),
+            In::Ended(effect, _) | In::Gone(effect) | In::Confirmed(effect) => {
+                self.calls.remove(effect);
+                self.calls.slim();
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what the machine says, and tells it at once what is at hand.
+    pub(super) fn perform(&mut self, myself: &ActorRef<Message<K>>, out: Vec<Out<K>>) {
+        let mut waiting = VecDeque::from(out);
+        let mut is_over = false;
+        while let Some(one) = waiting.pop_front() {
+            is_over |= matches!(one, Out::Stop(_));
+            let Some(answer) = self.perform_one(myself, one).filter(|_| !is_over) else { continue };
+            let now = now(&self.context, self.started);
+            // After what was said before it, as if it had come through the mailbox.
+            waiting.extend(self.machine.handle(now, answer));
+        }
+    }
+
+    /// Has work done beside the actor, which ends with it if it panics.
+    fn spawn(
+        &mut self,
+        myself: &ActorRef<Message<K>>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.tasks.spawn(fused(myself.clone(), || Message::Broke, work));
+    }
+
+    fn perform_one(&mut self, myself: &ActorRef<Message<K>>, out: Out<K>) -> Option<In<K>> {
+        let port = Port(myself.clone());
+        let (context, id) = (Arc::clone(&self.context), self.id);
+        match out {
+            Out::Load => {
+                self.spawn(myself, async move { port.tell(load(&context, id).await) });
+            }
+            Out::EnterProbation => {
+                self.spawn(myself, async move {
+                    let blamed = context.probations.enter(&context, id).await;
+                    port.tell(In::Probation { blamed });
+                });
+            }
+            Out::LeaveProbation { runs } => {
+                self.spawn(myself, async move {
+                    context.probations.leave(&context, id, runs).await;
+                });
+            }
+            Out::Append { wait, expected, write } => {
+                self.spawn(myself, append(context, id, port, wait, expected, write));
+            }
+            Out::ReadBack { after } => {
+                self.spawn(myself, async move { port.tell(read_back(&context, id, after).await) });
+            }
+            Out::Acquire(effect, want) => {
+                let grant = self.served.runner.acquire(id, effect.clone(), want, &port)?;
+                return Some(In::Granted(effect, grant));
+            }
+            // A grant that is not used gives its place back when it is dropped.
+            Out::Release(_) => {}
+            Out::Start(effect, job) => {
+                let cancelled = CancellationToken::new();
+                self.calls.insert(effect.clone(), cancelled.clone());
+                let run = self.served.runner.run(id, effect, job, port, cancelled);
+                self.spawn(myself, run);
+            }
+            Out::Abort(effect) => match self.calls.get(&effect) {
+                Some(cancelled) => cancelled.cancel(),
+                None => return Some(In::Gone(effect)),
+            },
+            Out::Complete(input) => {
+                self.handed.retain(|one| *one != input);
+                self.handed.slim();
+                self.dispatcher.completed(id, input);
+            }
+            Out::TellFenced { process, epoch } => {
+                self.served.runner.claimed(id, process, epoch);
+                if self.context.substrate.shared {
+                    self.spawn(myself, tell_fenced(context, id, process, epoch));
+                }
+            }
+            Out::Archive { upto, state } => {
+                self.spawn(
+                    myself,
+                    async move { port.tell(archive(&context, id, upto, state).await) },
+                );
+            }
+            Out::Erase { dropped, state } => {
+                let runner = Arc::clone(&self.served.runner);
+                self.spawn(myself, async move {
+                    port.tell(erase(&context, runner.as_ref(), id, dropped, state).await);
+                });
+            }
+            // Detached: it is bounded, and goes on when the activation is over.
+            Out::Discard(blobs) => {
+                drop(tokio::spawn(async move { discard(&context.substrate, blobs).await }));
+            }
+            Out::Scrub(blobs) => {
+                self.spawn(myself, async move { port.tell(scrub(&context, blobs).await) });
+            }
+            Out::Stop(stop) => self.stop(myself, &stop),
+        }
+        None
+    }
+
+    fn stop(&mut self, myself: &ActorRef<Message<K>>, stop: &Stop) {
+        let id = self.id;
+        let context = Arc::clone(&self.context);
+        if !matches!(stop, Stop::Defect(_)) && context.probations.notes(id) {
+            // Detached: it left alive, which the end of this actor must not leave unsaid.
+            drop(tokio::spawn(async move { context.probations.over(&context, id).await }));
+        }
+        let why = match stop {
+            Stop::TooNew(needs) => {
+                debug!(entity = %id, %needs, "entity needs a process that knows more");
+                self.served.runner.left(id, &self.handed, stop);
+                self.dispatcher.too_new(id, needs.clone());
+                return myself.stop(Some(GOODBYE.to_owned()));
+            }
+            Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
+            Stop::Released => Gone::Released,
+            Stop::GaveWay => Gone::GaveWay,
+            Stop::Fenced => Gone::Lost,
+            Stop::Defect(_) => Gone::Died,
+            Stop::Corrupt(_) | Stop::Diverged(_) => Gone::Unservable,
+        };
+        match stop {
+            Stop::Passivated | Stop::Released | Stop::GaveWay => {
+                debug!(entity = %id, ?stop, "entity left memory");
+            }
+            Stop::Fenced => info!(entity = %id, "entity is owned elsewhere now"),
+            Stop::Quarantined(reason) => {
+                warn!(entity = %id, reason, "entity is out of service; its inputs are parked");
+            }
+            Stop::TooNew(_) => {}
+            Stop::Corrupt(detail) => error!(entity = %id, detail, "journal cannot be used"),
+            Stop::Diverged(detail) => error!(entity = %id, detail, "the store lost records"),
+            Stop::Defect(detail) => error!(entity = %id, detail, "a defect ended an activation"),
+        }
+        self.served.runner.left(id, &self.handed, stop);
+        self.dispatcher.gone(id, why);
+        debug_assert!(Arc::strong_count(&self.resident.0) > 0, "counted until dropped");
+        myself.stop(Some(GOODBYE.to_owned()));
+    }
+}
+
+pub(super) fn now(context: &Context, started: tokio::time::Instant) -> Now {
+    let steady = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Now { wall: context.clock.now(), steady: Timestamp(steady) }
+}
+
+/// Best effort: whoever does not hear it is fenced by its next append.
+async fn tell_fenced(context: Arc<Context>, entity: EntityId, process: ProcessId, epoch: Epoch) {
+    let Ok(bytes) = codec::encode(&NodeRequest::Fenced { entity, epoch }) else { return };
+    let subject = context.substrate.prefix.rpc(process);
+    if let Err(failure) = context.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        debug!(%entity, %process, %failure, "the last owner was not told");
+    }
+}

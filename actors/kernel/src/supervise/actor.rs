@@ -1,0 +1,112 @@
+//! The actor of a supervisor, and that of a loop without a mailbox.
+
+use std::{future::Future, pin::Pin};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tracing::warn;
+
+use super::{
+    RESTART_MOST,
+    handle::Message,
+    state::{Child, State},
+};
+
+pub(super) struct SupervisorActor;
+
+impl Actor for SupervisorActor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Message>, (): ()) -> Result<State, ActorProcessingErr> {
+        Ok(State::default())
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            Message::Adopt { name, kind, factory, started } => {
+                let outcome = factory(myself.get_cell()).await.map(|cell| {
+                    state.names.insert(cell.get_id(), name.clone());
+                    let since = tokio::time::Instant::now();
+                    let cell = Some(cell);
+                    state.children.insert(name, Child { kind, factory, cell, since, ends: 0 });
+                });
+                if started.send(outcome).is_err() {
+                    warn!("whoever adopted a child did not wait for its start");
+                }
+            }
+            Message::Restart { name } => state.restart(&myself, &name).await,
+            Message::Dismiss { name } => state.dismiss(&name),
+            Message::View(reply) => {
+                if reply.send(state.views()).is_err() {
+                    warn!("whoever asked for the children did not wait");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Message>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorFailed(cell, cause) => {
+                state.ended(&myself, &cell, &cause.to_string());
+            }
+            SupervisionEvent::ActorTerminated(cell, _, reason) => {
+                state.ended(&myself, &cell, reason.as_deref().unwrap_or("stopped"));
+            }
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn post_stop(
+        &self,
+        myself: ActorRef<Message>,
+        _: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        myself.stop_children_and_wait(None, Some(RESTART_MOST)).await;
+        Ok(())
+    }
+}
+
+pub(super) type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A loop in actor's clothing, so that it has a place in the tree.
+pub(super) struct TaskActor;
+
+impl Actor for TaskActor {
+    type Msg = ();
+    type State = tokio::task::JoinSet<()>;
+    type Arguments = TaskFuture;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<()>,
+        task: TaskFuture,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        /// Tells the actor that its loop is over, also when it panics.
+        struct Ends(ActorRef<()>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.stop(Some("its loop ended".to_owned()));
+            }
+        }
+        let ends = Ends(myself);
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(async move {
+            let _ends = ends;
+            task.await;
+        });
+        Ok(tasks)
+    }
+}

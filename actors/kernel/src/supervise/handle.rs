@@ -1,0 +1,119 @@
+//! What reaches a supervisor.
+
+use std::{fmt, future::Future};
+
+use ractor::{Actor, ActorRef, SpawnErr};
+use tracing::warn;
+
+use super::{
+    ChildKind, Factory, RESTART_MOST, Stopped,
+    actor::{SupervisorActor, TaskActor, TaskFuture},
+};
+
+/// The only door to a supervisor.
+#[derive(Clone, Debug)]
+pub struct Supervisor(ActorRef<Message>);
+
+pub(super) enum Message {
+    Adopt {
+        name: String,
+        kind: ChildKind,
+        factory: Factory,
+        started: tokio::sync::oneshot::Sender<Result<(), SpawnErr>>,
+    },
+    Restart {
+        name: String,
+    },
+    Dismiss {
+        name: String,
+    },
+    View(tokio::sync::oneshot::Sender<Vec<ChildView>>),
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Adopt { name, kind, .. } => write!(f, "Adopt({name}, {kind:?})"),
+            Self::Restart { name } => write!(f, "Restart({name})"),
+            Self::Dismiss { name } => write!(f, "Dismiss({name})"),
+            Self::View(_) => f.write_str("View"),
+        }
+    }
+}
+
+/// What a child looks like from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildView {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: ChildKind,
+    /// Whether it runs, or is about to be started again.
+    pub up: bool,
+    /// How often it ended lately.
+    pub ends: u32,
+}
+
+// === impl Supervisor ===
+
+impl Supervisor {
+    /// Starts a supervisor without children.
+    pub async fn spawn() -> Result<Self, SpawnErr> {
+        Ok(Self(Actor::spawn(None, SupervisorActor, ()).await?.0))
+    }
+
+    /// Starts a child and keeps it going as its kind's fate says.
+    pub async fn adopt(
+        &self,
+        name: impl Into<String>,
+        kind: ChildKind,
+        factory: Factory,
+    ) -> Result<(), SpawnErr> {
+        let (started, outcome) = tokio::sync::oneshot::channel();
+        let adopt = Message::Adopt { name: name.into(), kind, factory, started };
+        let gone = || SpawnErr::StartupFailed(Box::new(Stopped));
+        if self.0.cast(adopt).is_err() {
+            return Err(gone());
+        }
+        outcome.await.unwrap_or_else(|_closed| Err(gone()))
+    }
+
+    /// Starts a loop and keeps it going: when its future ends or panics, it is made anew.
+    pub async fn adopt_task<F, T>(&self, name: impl Into<String>, make: F) -> Result<(), SpawnErr>
+    where
+        F: Fn() -> T + Send + Sync + Clone + 'static,
+        T: Future<Output = ()> + Send + 'static,
+    {
+        let factory: Factory = Box::new(move |parent| {
+            let make = make.clone();
+            Box::pin(async move {
+                let arguments: TaskFuture = Box::pin(make());
+                Ok(Actor::spawn_linked(None, TaskActor, arguments, parent).await?.0.get_cell())
+            })
+        });
+        self.adopt(name, ChildKind::Task, factory).await
+    }
+
+    /// Stops a child for good; its name is free for another.
+    pub fn dismiss(&self, name: impl Into<String>) {
+        if self.0.cast(Message::Dismiss { name: name.into() }).is_err() {
+            warn!("a child was dismissed after its supervisor had stopped");
+        }
+    }
+
+    /// What all children look like now, in name order.
+    pub async fn children(&self) -> Vec<ChildView> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        if self.0.cast(Message::View(reply)).is_err() {
+            return Vec::new();
+        }
+        answer.await.unwrap_or_default()
+    }
+
+    /// Stops all children, then itself.
+    pub async fn stop(&self) {
+        if self.0.stop_and_wait(None, Some(RESTART_MOST)).await.is_err() {
+            self.0.kill();
+        }
+    }
+}

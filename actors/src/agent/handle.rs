@@ -1,0 +1,166 @@
+//! What reaches one agent, and what calls get from it.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use clawnode_guard::latch::LatchDoor;
+use clawnode_proto::{agents::AgentView, latch::Latch, session::Profile};
+use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
+use tokio::sync::oneshot;
+use tracing::debug;
+
+use super::{
+    AgentOptions,
+    actor::AgentActor,
+    state::{Gate, lock},
+};
+
+/// The right to make calls now, and the configuration to make them with.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The agent's configuration.
+    pub profile: Arc<Profile>,
+    /// Gives the place back when the call's job is dropped.
+    pub permit: Arc<Permit>,
+}
+
+/// Where the answer to an admission goes. Dropped ungranted, whoever asked has to ask again.
+pub trait AdmitPort: Send + 'static {
+    /// The call may start.
+    fn granted(self: Box<Self>, grant: Grant);
+    /// The call must wait; `granted` follows.
+    fn deferred(&self);
+    /// An operator stopped the call. One of a turn that has begun ends; another waits, and comes
+    /// back.
+    fn stopped(self: Box<Self>, latch: &Latch) -> Option<Box<dyn AdmitPort>>;
+    /// Whether anybody still waits.
+    fn is_closed(&self) -> bool;
+}
+
+/// The right to run one call. Dropping it frees the place, also when its holder panics.
+#[derive(Debug)]
+pub struct Permit(pub(super) Option<AgentHandle>);
+
+/// The only door to an agent.
+#[derive(Clone, Debug)]
+pub struct AgentHandle {
+    pub(super) actor: ActorRef<Message>,
+    pub(super) gate: Arc<Mutex<Gate>>,
+}
+
+/// What an agent is told.
+pub(super) enum Message {
+    /// A call wants to start and found no place.
+    Admit(Box<dyn AdmitPort>),
+    /// A call has ended while others wait.
+    Release,
+    /// The configuration has changed.
+    Reload(Box<AgentOptions>),
+    /// The pause has changed, in the whole cluster.
+    Pause(bool),
+    /// What operators have stopped has changed.
+    Latch,
+    /// Somebody looks.
+    View(oneshot::Sender<AgentView>),
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Admit(_) => "Admit",
+            Self::Release => "Release",
+            Self::Reload(_) => "Reload",
+            Self::Pause(_) => "Pause",
+            Self::Latch => "Latch",
+            Self::View(_) => "View",
+        })
+    }
+}
+
+// === impl AgentHandle ===
+
+impl AgentHandle {
+    /// Starts an agent's actor.
+    pub async fn spawn(
+        options: AgentOptions,
+        paused: bool,
+        door: LatchDoor,
+        parent: ActorCell,
+    ) -> Result<Self, SpawnErr> {
+        let gate = Arc::new(Mutex::new(Gate::new(options, paused, door)));
+        let spawned = AgentActor::spawn_linked(None, AgentActor, Arc::clone(&gate), parent);
+        Ok(Self { actor: spawned.await?.0, gate })
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        lock(&self.gate)
+    }
+
+    /// Takes a place, if one is free and nobody waits for it.
+    pub fn place(&self) -> Option<Grant> {
+        let mut gate = self.gate();
+        (gate.has_room() && gate.waiting == 0).then(|| gate.grant(self))
+    }
+
+    /// Asks for a place; the port hears of it. An agent that is just being restarted answers
+    /// nothing and drops the port, like one that dies with ports waiting.
+    pub fn admit(&self, port: Box<dyn AdmitPort>) {
+        self.tell(Message::Admit(port));
+    }
+
+    fn tell(&self, message: Message) {
+        if self.actor.cast(message).is_err() {
+            debug!("an agent stopped before it received a message");
+        }
+    }
+
+    /// Takes a new configuration; turns from now on see it.
+    pub fn reload(&self, options: AgentOptions) {
+        self.tell(Message::Reload(Box::new(options)));
+    }
+
+    /// Takes the cluster's word on its pause.
+    pub fn pause(&self, paused: bool) {
+        self.tell(Message::Pause(paused));
+    }
+
+    /// What operators have stopped has changed: it looks.
+    pub fn latch(&self) {
+        self.tell(Message::Latch);
+    }
+
+    /// What it looks like now; nothing if it is being restarted.
+    pub async fn view(&self) -> Option<AgentView> {
+        let (reply, answer) = oneshot::channel();
+        self.actor.cast(Message::View(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    /// Its actor, for the supervisor.
+    pub fn cell(&self) -> ActorCell {
+        self.actor.get_cell()
+    }
+}
+
+impl Permit {
+    /// A right that nobody counts: for replays and the simulator.
+    pub fn free() -> Arc<Self> {
+        Arc::new(Self(None))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(agent) = self.0.take() else { return };
+        let somebody_waits = {
+            let mut gate = agent.gate();
+            gate.running = gate.running.saturating_sub(1);
+            gate.waiting > 0
+        };
+        if somebody_waits {
+            agent.tell(Message::Release);
+        }
+    }
+}

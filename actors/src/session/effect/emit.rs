@@ -1,0 +1,64 @@
+//! The end of a turn: told to clients, and what the turn needed is taken back.
+
+use bytes::Bytes;
+use clawnode_cluster::Backoff;
+use clawnode_proto::{
+    EntityId, Frame, FrameBody, FrameKey, codec, feed::EventBody, llm::UsageRecord,
+};
+use tracing::debug;
+
+use super::run::{AGAIN, SessionRunner};
+use crate::session::turn::prepare::EmitJob;
+
+impl SessionRunner {
+    /// Tells the world that a turn has ended, until the bus has it.
+    pub(in crate::session) async fn emit(&self, entity: EntityId, job: &EmitJob) {
+        let mut frames = Vec::new();
+        if let Some(error) = job.outcome.error() {
+            let key = FrameKey { index: FrameKey::ERROR, ..job.done };
+            frames.push(Frame { key, body: FrameBody::Error { error } });
+        }
+        let body = FrameBody::Done { outcome: job.outcome.clone(), text_bytes: job.text_bytes };
+        frames.push(Frame { key: job.done, body });
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        while let Err(failure) = self.publish(entity, None, frames.clone()).await {
+            debug!(%entity, %failure, "cannot publish the end of a turn now; trying again");
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
+        }
+        let (turn, outcome) = (job.done.turn, job.outcome.name().to_owned());
+        self.parts.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
+        self.close(entity, &job.jobs).await;
+        self.forget_approvals(entity, &job.approvals).await;
+        if let Some(timer) = job.timer {
+            self.forget_timer(entity, timer).await;
+        }
+        // Not kept for who resumes: the journal has the end, and the next turn may run by now.
+        self.parts.hub.ended(entity, job.done.turn);
+        if let Some(profile) = &job.profile {
+            for (call, attempt, usage) in &job.calls {
+                let record = UsageRecord {
+                    session: entity,
+                    agent: profile.agent.clone(),
+                    model: profile.model.clone(),
+                    turn: job.done.turn,
+                    call: *call,
+                    attempt: *attempt,
+                    usage: *usage,
+                };
+                self.record(&record).await;
+            }
+        }
+    }
+
+    /// `Settled` in the journal is the billing truth; this is for those who listen now.
+    async fn record(&self, record: &UsageRecord) {
+        let Ok(bytes) = codec::encode(record) else { return };
+        let subject = self.parts.substrate.prefix.usage();
+        if let Err(failure) =
+            self.parts.substrate.bus.publish(subject, None, Bytes::from(bytes)).await
+        {
+            debug!(%failure, "cannot publish a usage record");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Performing what was decided: clients are told first what is recorded, then each kind of job has its
+//! way.
+
+use clawnode_kernel::driver::{Performing, Port};
+use clawnode_proto::{EntityId, Traceparent};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, info_span};
+
+use super::run::SessionRunner;
+use crate::session::turn::{
+    effect::Effect,
+    kind::{Outcome, Session},
+    prepare::{EffectJob, SessionJob},
+    tool_frames::Told,
+};
+
+/// Which effect is performed, and where it is said how it went.
+struct EffectRun {
+    entity: EntityId,
+    effect: Effect,
+    trace: Option<Traceparent>,
+    port: Port<Session>,
+    cancelled: CancellationToken,
+}
+
+// === impl SessionRunner ===
+
+impl SessionRunner {
+    /// Performs an effect to its end, once clients are told what is recorded of the turn's tools.
+    pub(in crate::session) fn performing(
+        &self,
+        entity: EntityId,
+        effect: Effect,
+        job: EffectJob,
+        port: Port<Session>,
+        cancelled: CancellationToken,
+    ) -> Performing {
+        let EffectJob { mut told, trace, job } = job;
+        let (runner, stops) = (self.clone(), cancelled.clone());
+        let run = EffectRun { entity, effect, trace: trace.clone(), port, cancelled };
+        let done = self.clone().perform(run, job, &mut told);
+        let Some(told) = told else { return done };
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = stops.cancelled() => {}
+                () = runner.tell(entity, trace.as_ref(), told) => {}
+            }
+            done.await;
+        })
+    }
+
+    /// The span, as a part of its turn's trace.
+    fn linked(&self, span: Span, trace: Option<&Traceparent>) -> Span {
+        if let Some(trace) = trace {
+            (self.parts.link)(&span, trace);
+        }
+        span
+    }
+
+    fn perform(self, run: EffectRun, job: SessionJob, told: &mut Option<Told>) -> Performing {
+        let EffectRun { entity, effect, trace, port, cancelled } = run;
+        match job {
+            SessionJob::Call(job) => {
+                let span = info_span!(
+                    "session.call", session = %entity, turn = %job.turn, call = %job.call,
+                    attempt = job.attempt.0
+                );
+                let span = self.linked(span, trace.as_ref());
+                ending(port, effect, self.call(entity, trace, job, cancelled).instrument(span))
+            }
+            SessionJob::Judge(job) => {
+                let span = info_span!(
+                    "session.hooks", session = %entity, turn = %job.turn, call = %job.call
+                );
+                let span = self.linked(span, trace.as_ref());
+                let run = async move { self.judge(entity, *job, cancelled).await };
+                ending(port, effect, run.instrument(span))
+            }
+            SessionJob::Tool(job) => {
+                let span = info_span!(
+                    "session.tool", session = %entity, turn = %job.turn, call = %job.call,
+                    tool = %job.tool
+                );
+                let span = self.linked(span, trace.as_ref());
+                let run = async move {
+                    let (end, trail) = self.tool(entity, job, cancelled).await;
+                    Some(Outcome::Tool(end, trail))
+                };
+                ending(port, effect, run.instrument(span))
+            }
+            SessionJob::Settle(job) => ending(port, effect, async move {
+                tokio::select! {
+                    biased;
+                    () = cancelled.cancelled() => None,
+                    (end, trail) = self.settled(entity, &job) => Some(Outcome::Tool(end, trail)),
+                }
+            }),
+            SessionJob::Ask(job) => {
+                // Only what is stored is told: who hears of a question may decide at once.
+                let told = told.take();
+                unless(cancelled, port, effect, async move {
+                    self.ask(entity, &job).await;
+                    if let Some(told) = told {
+                        self.tell(entity, trace.as_ref(), told).await;
+                    }
+                })
+            }
+            SessionJob::Publish(job) => {
+                unless(cancelled, port, effect, async move { self.give(entity, &job).await })
+            }
+            SessionJob::AskSteps(job) => {
+                unless(cancelled, port, effect, async move { self.ask_steps(entity, &job).await })
+            }
+            SessionJob::Time(job) => {
+                unless(cancelled, port, effect, async move { self.time(entity, &job).await })
+            }
+            SessionJob::Emit(job) => Box::pin(async move {
+                self.emit(entity, &job).await;
+                port.confirmed(effect);
+            }),
+        }
+    }
+}
+
+/// Says how a call ended, or that it was given up and is to be made again.
+fn ending(
+    port: Port<Session>,
+    effect: Effect,
+    work: impl Future<Output = Option<Outcome>> + Send + 'static,
+) -> Performing {
+    Box::pin(async move {
+        match work.await {
+            Some(outcome) => port.ended(effect, outcome),
+            None => port.gone(effect),
+        }
+    })
+}
+
+/// Does what only has to be done as long as it is wanted.
+fn unless(
+    cancelled: CancellationToken,
+    port: Port<Session>,
+    effect: Effect,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> Performing {
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = cancelled.cancelled() => port.gone(effect),
+            () = work => port.confirmed(effect),
+        }
+    })
+}

@@ -1,0 +1,103 @@
+//! What must be under way for a session: the one spelling of an effect, from decision to cancellation.
+//!
+//! A new effect is a variant here, with its class. `kind` decides when it is due, `prepare` what
+//! performing it takes, and the runner's `perform` does it.
+
+use clawnode_kernel::EffectClass;
+use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint};
+
+/// What must be under way for a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// A model call, or the planned step that stands where one would.
+    Call {
+        /// Of which turn.
+        turn: TurnId,
+        /// Which.
+        call: CallId,
+    },
+    /// A tool call, or its result, that hooks are asked about.
+    Judge {
+        /// Which.
+        call: CallId,
+        /// About the call or its result.
+        point: HookPoint,
+    },
+    /// A tool call that runs beside the session.
+    Tool {
+        /// Which.
+        call: CallId,
+    },
+    /// A tool call that another node may run.
+    Publish {
+        /// Which.
+        call: CallId,
+    },
+    /// A tool call whose time is over.
+    Settle {
+        /// Which.
+        call: CallId,
+        /// Whether the time of its turn or step is over, not only the wait for a node: who runs it is
+        /// told to stop.
+        late: bool,
+    },
+    /// A tool call that people are asked about.
+    Ask {
+        /// Which.
+        call: CallId,
+    },
+    /// A turn that has used up its steps; people may give it more.
+    AskSteps {
+        /// Which.
+        turn: TurnId,
+        /// How many it had.
+        limit: u32,
+    },
+    /// The timer that ends a turn or its step.
+    Time {
+        /// Of which turn.
+        turn: TurnId,
+        /// How many of its timers have fired.
+        fired: u32,
+        /// When.
+        due: Timestamp,
+    },
+    /// A turn's post-turn effects.
+    Emit {
+        /// Which turn.
+        turn: TurnId,
+    },
+}
+
+/// What a model call needs before it may start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// Whose configuration and place.
+    pub agent: AgentName,
+    /// Of which turn the call is.
+    pub turn: TurnId,
+    /// The call.
+    pub call: CallId,
+}
+
+// === impl Effect ===
+
+impl Effect {
+    pub(in crate::session) const fn class(self) -> EffectClass {
+        match self {
+            Self::Call { .. } => EffectClass::Call,
+            Self::Judge { .. } | Self::Tool { .. } | Self::Settle { .. } => EffectClass::Run,
+            Self::Publish { .. } | Self::Ask { .. } | Self::AskSteps { .. } | Self::Time { .. } => {
+                EffectClass::Publish
+            }
+            Self::Emit { turn } => EffectClass::Emit(turn),
+        }
+    }
+}
+
+impl Want {
+    /// Whether its turn has made calls before.
+    pub(in crate::session) fn has_begun(&self) -> bool {
+        self.call != CallId::derive(self.turn, 0)
+    }
+}

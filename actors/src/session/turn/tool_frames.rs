@@ -1,0 +1,177 @@
+//! What clients are told of a reply's tools, derived from what is recorded of them. Pure.
+
+use clawnode_proto::{
+    Attempt, CallId, Frame, FrameBody, FrameKey, TurnId,
+    frame::{ApprovalRequest, Notice, ToolFinished, ToolStarted},
+    limits::FRAME_TOOL_CHARS,
+    session::ToolEnd,
+};
+
+use super::{
+    state::{Step, Turn},
+    tools::ToolCall,
+};
+
+/// What is recorded of a turn's tools, as clients are told it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// Of which turn.
+    pub turn: TurnId,
+    /// Whether it begins with the turn: no model call tells of a planned one.
+    pub begins: bool,
+    /// What clients are told, in order.
+    pub frames: Vec<Frame>,
+}
+
+// === impl Told ===
+
+impl Told {
+    /// What is recorded of the tools of this step and, if it is planned, of those before it: no model
+    /// call told of them.
+    pub(in crate::session) fn of(turn: &Turn, step: &Step) -> Self {
+        let begins = turn.plan.is_some();
+        let before = turn.steps.iter().take_while(|it| begins && it.call != step.call);
+        let steps = before.chain([step]);
+        let frames = steps.flat_map(|step| frames(turn.id, step.call, &step.tools)).collect();
+        Self { turn: turn.id, begins, frames }
+    }
+
+    /// The same, unless that step has no tools.
+    pub(in crate::session) fn of_last(turn: &Turn) -> Option<Self> {
+        let last = turn.steps.last()?;
+        (!last.tools.is_empty()).then(|| Self::of(turn, last))
+    }
+
+    /// The same, and a notice after what is told of this step.
+    #[must_use]
+    pub(in crate::session) fn and_notice(
+        mut self,
+        step: &Step,
+        name: &str,
+        message: String,
+    ) -> Self {
+        let key = FrameKey {
+            turn: self.turn,
+            call: CallId::derive_tools(step.call),
+            attempt: Attempt(1),
+            index: u32::try_from(self.frames.len()).unwrap_or(u32::MAX / 2),
+        };
+        let body = FrameBody::Notice(Notice { name: name.to_owned(), message });
+        self.frames.push(Frame { key, body });
+        self
+    }
+
+    /// What is recorded of the tools that the call before this one asked for, if it did.
+    pub(in crate::session) fn before(turn: &Turn, call: CallId) -> Option<Self> {
+        let at = turn.steps.iter().position(|step| step.call == call).unwrap_or(turn.steps.len());
+        let before = turn.steps.get(at.checked_sub(1)?)?;
+        (!before.tools.is_empty()).then(|| Self::of(turn, before))
+    }
+}
+
+/// What the world is told of a reply's tools: all that were asked for, and the results of those
+/// before the first that has none. Their keys follow from the reply alone, so that whoever tells
+/// them tells the same.
+pub(in crate::session) fn frames(
+    turn: TurnId,
+    model_call: CallId,
+    tools: &[ToolCall],
+) -> Vec<Frame> {
+    let call = CallId::derive_tools(model_call);
+    let uses = tools.iter().map(|tool| ToolStarted {
+        id: tool.call,
+        name: cut(&tool.using.name),
+        arguments: cut(&tool.using.arguments),
+    });
+    // All that people are asked about is asked at once, before anything of the reply runs.
+    let asked = tools.iter().filter_map(ToolCall::request).map(FrameBody::ApprovalRequest);
+    let results = tools.iter().map_while(ToolCall::finished).map(FrameBody::ToolResult);
+    let key = |index| FrameKey { turn, call, attempt: Attempt(1), index };
+    let bodies = uses.map(FrameBody::ToolUse).chain(asked).chain(results);
+    (0..).zip(bodies).map(|(index, body)| Frame { key: key(index), body }).collect()
+}
+
+/// At most as many characters as a frame takes.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(FRAME_TOOL_CHARS) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+impl ToolCall {
+    /// What the world is told when a person is asked.
+    pub(in crate::session) fn request(&self) -> Option<ApprovalRequest> {
+        let approval = self.approval.as_ref()?;
+        let chars = self.arguments().chars().count();
+        Some(ApprovalRequest {
+            id: self.call,
+            name: cut(&self.using.name),
+            arguments: cut(self.arguments()),
+            action: approval.action,
+            risk: approval.risk,
+            reason: approval.reason.clone(),
+            expires: approval.expires,
+            truncated: chars > FRAME_TOOL_CHARS,
+            chars: chars as u64,
+        })
+    }
+
+    /// What the world is told of its end.
+    fn finished(&self) -> Option<ToolFinished> {
+        let (content, failure) = match &self.ended()? {
+            ToolEnd::Known { outcome } => {
+                let content = match outcome.content.inline() {
+                    Some(text) => cut(text),
+                    None => format!("({} bytes)", outcome.content.bytes()),
+                };
+                (content, outcome.failure.map(|failure| failure.as_str().to_owned()))
+            }
+            ToolEnd::Uncertain { detail } => (cut(detail), Some("uncertain".to_owned())),
+        };
+        let name = cut(&self.using.name);
+        Some(ToolFinished { id: self.call, name, content, is_error: None, failure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        session::{SessionInput, ToolResult},
+        tool::ToolOutcome,
+    };
+
+    use super::*;
+    use crate::session::{SessionJob, played::Run};
+
+    /// What clients are told before the effect that was begun last.
+    fn told(run: &Run) -> Vec<&'static str> {
+        let name = |frame: &Frame| match frame.body {
+            FrameBody::ToolUse(_) => "use",
+            FrameBody::ToolResult(_) => "result",
+            FrameBody::ApprovalRequest(_) => "request",
+            _ => "other",
+        };
+        run.told.iter().map(name).collect()
+    }
+
+    /// I5: an effect begins after the append that decided it, and tells what that append records.
+    #[test]
+    fn what_is_recorded_of_tools_is_told_with_the_next_effect() {
+        let mut run = Run::new(&[], Vec::new());
+        run.says("go");
+        assert_eq!(told(&run), [""; 0], "no tool was asked for");
+        run.replies(&[("far", r#"{"at":1}"#), ("none", "{}")]);
+        // The second one is no tool, which is recorded; its result is told after that of the first.
+        assert_eq!(told(&run), ["use", "use"]);
+        let Some((_, SessionJob::Publish(it))) = run.started.pop() else { panic!("no job") };
+        let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };
+        let result = ToolResult { call: it.job.call, nonce: it.job.nonce, end };
+        run.hears("result", &SessionInput::ToolResult(result));
+        assert!(matches!(run.started.last(), Some((_, SessionJob::Call(_)))), "{:?}", run.started);
+        assert_eq!(told(&run), ["use", "use", "result", "result"]);
+        let mut heir = Run::new(&[], run.journal.clone());
+        assert!(matches!(heir.started.pop(), Some((_, SessionJob::Call(_)))));
+        assert_eq!(heir.told, run.told, "the next owner tells the same");
+    }
+}

@@ -1,0 +1,28 @@
+//! Where in a configuration file a value stands.
+
+use std::{path::Path, sync::Arc};
+
+use super::{error::ConfigError, tree::Origin};
+
+/// Turns byte offsets of one text into places.
+pub(super) struct LinePositions<'a> {
+    file: Arc<Path>,
+    text: &'a str,
+}
+
+impl<'a> LinePositions<'a> {
+    pub(super) fn new(file: &Path, text: &'a str) -> Self {
+        Self { file: Arc::from(file), text }
+    }
+
+    pub(super) fn at(&self, offset: usize) -> Origin {
+        let before = self.text.get(..offset).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+        Origin::File { file: Arc::clone(&self.file), line, column }
+    }
+
+    pub(super) fn error(&self, offset: usize, what: String, hint: &str) -> ConfigError {
+        ConfigError::new("", self.at(offset), what, hint)
+    }
+}

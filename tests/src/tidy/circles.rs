@@ -1,0 +1,238 @@
+//! Files of a crate that name each other in a circle: none can be read, or moved, alone.
+//!
+//! A path that begins with `crate`, `super` or `self` is followed to the longest part of it that is a
+//! file. What a module re-exports counts as its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Check, File, Findings, scan::without_comment};
+
+/// Files that may stand in one circle, by the beginnings of their paths, and why.
+const ALLOWED: &[(&[&str], &str)] = &[
+    (&["actors/src/agent/"], SIBLINGS),
+    (&["actors/kernel/src/driver/dispatcher/"], SIBLINGS),
+    (&["actors/kernel/src/driver/entity/"], SIBLINGS),
+    (&["actors/kernel/src/supervise/"], SIBLINGS),
+    (
+        &["actors/src/session/turn/"],
+        "a turn's state is in parts (calls, approvals, clock), each of which is judged by the whole",
+    ),
+    (
+        &["actors/src/session/clients/"],
+        "`Sessions` is one handle whose methods are in several files",
+    ),
+    (
+        &["actors/executors/src/sandbox/options.rs", "actors/executors/src/sandbox/recipe.rs"],
+        "a recipe is a part of the options, and judged with all of them",
+    ),
+    (
+        &["actors/wasm/src/cache.rs", "actors/wasm/src/engine.rs"],
+        "an engine has a cache of what only an engine of its kind can load",
+    ),
+    (&["actors/simulator/src/"], WORLD),
+    (&["cluster/sim/src/"], WORLD),
+    (
+        &["cluster/local/src/checkpoint.rs", "cluster/local/src/engine.rs"],
+        "the engine of the log and its cleaning",
+    ),
+    (
+        &[
+            "cluster/local/src/lifetime.rs",
+            "cluster/local/src/lock.rs",
+            "cluster/local/src/shared.rs",
+        ],
+        "what a log shares lives as long as the log and its lock, which hold it",
+    ),
+    (
+        &["cluster/nats/src/bucket.rs", "cluster/nats/src/watch.rs"],
+        "a watch reads as its bucket does",
+    ),
+    (
+        &["nodes/gateway/src/"],
+        "the one table of routes names each handler, and handlers what the server gives them",
+    ),
+    (
+        &["nodes/src/cli/"],
+        "clap's commands: the table of arguments names each, and they name shared arguments",
+    ),
+    (
+        &["proto/src/api.rs", "proto/src/methods.rs"],
+        "the one table of methods names their parameters, which name their method",
+    ),
+    (
+        &["proto/src/id.rs", "proto/src/kind.rs", "proto/src/name.rs"],
+        "ids are derived from names, and names are shown with ids",
+    ),
+    (
+        &["proto/src/overview.rs", "proto/src/view.rs"],
+        "documents of the API have each other as parts",
+    ),
+];
+
+const SIBLINGS: &str = "siblings of one actor: its handle starts it, and it gives its handle away";
+const WORLD: &str = "one simulated world in parts: what happens in each is one enum";
+
+pub(super) const FILES_STAND_IN_NO_CIRCLE: Check = Check {
+    name: "files of a crate name each other in no circle, but where a reason is written down",
+    run: |tree| {
+        let mut it = Findings::default();
+        let files: Vec<&File> = tree.ending("rs").filter(|file| file.is_product()).collect();
+        it.scanned = files.len();
+        let mut used = BTreeSet::new();
+        for circle in circles(&edges(&files)) {
+            let allows = |(paths, _): &(&[&str], &str)| {
+                circle.iter().all(|file| paths.iter().any(|path| file.starts_with(path)))
+            };
+            match ALLOWED.iter().position(allows) {
+                Some(at) => drop(used.insert(at)),
+                None => it.found.push(circle.join(" ")),
+            }
+        }
+        // A tree of samples has none of them.
+        let is_whole = tree.get("Cargo.toml").is_some();
+        let unused = ALLOWED.iter().enumerate().filter(|(at, _)| is_whole && !used.contains(at));
+        it.found
+            .extend(unused.map(|(_, (paths, _))| format!("{}: no circle left", paths.join(" "))));
+        it
+    },
+    bad: &[
+        ("actors/src/a.rs", "//! A.\nuse super::b::{B, c::C};\n"),
+        ("actors/src/b/mod.rs", "//! B.\nfn b() -> crate::a::A {}\n"),
+    ],
+};
+
+/// Which files a file names.
+type Edges<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+fn edges<'a>(files: &[&'a File]) -> Edges<'a> {
+    let mut modules: BTreeMap<(&str, Vec<&str>), &str> = BTreeMap::new();
+    for file in files {
+        modules.extend(place(file).map(|place| (place, file.path.as_str())));
+    }
+    let mut edges = Edges::new();
+    for ((root, module), path) in &modules {
+        let Some(file) = files.iter().find(|file| file.path == *path) else { continue };
+        for named in named(file) {
+            let mut parts: Vec<&str> = named.split("::").collect();
+            let ups = parts.iter().take_while(|part| **part == "super").count();
+            let base = match parts.first() {
+                Some(&"crate") => &[][..],
+                _ => module.get(..module.len().saturating_sub(ups)).unwrap_or_default(),
+            };
+            parts.drain(..ups.max(1));
+            let target = [base, &parts].concat();
+            let other = (1..=target.len())
+                .rev()
+                .find_map(|length| modules.get(&(*root, target.get(..length)?.to_vec())));
+            if let Some(other) = other.filter(|other| *other != path) {
+                edges.entry(path).or_default().insert(other);
+            }
+        }
+    }
+    edges
+}
+
+/// The folder of the crate's sources, and the path of a file's module in it.
+fn place(file: &File) -> Option<(&str, Vec<&str>)> {
+    let (root, rest) = file.path.split_once("/src/")?;
+    let mut module: Vec<&str> = rest.strip_suffix(".rs")?.split('/').collect();
+    if matches!(module.last(), Some(&("mod" | "lib" | "main"))) {
+        module.pop();
+    }
+    Some((root, module))
+}
+
+/// The paths into its crate that a file names, without what stands in their groups as `self`.
+fn named(file: &File) -> Vec<String> {
+    let lines: Vec<&str> = file.code().map(|(_, line)| without_comment(line).trim()).collect();
+    let code = lines.join(" ");
+    let starts = ["crate::", "super::", "self::"];
+    let mut paths = Vec::new();
+    for start in starts {
+        for (at, _) in code.match_indices(start) {
+            let before = code.get(..at).unwrap_or_default();
+            // Within a longer path, or a word that ends so.
+            if !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+                expand("", code.get(at..).unwrap_or_default(), &mut paths);
+            }
+        }
+    }
+    paths
+}
+
+/// The paths in a tree of them: of `a::{b, c::{d, self}}` they are `a::b`, `a::c::d` and `a::c`.
+/// Returns what follows it.
+fn expand<'a>(prefix: &str, tree: &'a str, paths: &mut Vec<String>) -> &'a str {
+    let tree = tree.trim_start();
+    let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
+    let (word, mut rest) = tree.split_at(tree.find(ends).unwrap_or(tree.len()));
+    let path = format!("{prefix}{word}");
+    let Some(mut group) = rest.strip_prefix('{').filter(|_| word.ends_with("::")) else {
+        paths.push(path.trim_end_matches("::self").trim_end_matches("::").to_owned());
+        return rest;
+    };
+    loop {
+        rest = expand(&path, group, paths);
+        // What is renamed has another name behind it.
+        let end = rest.find([',', '}']).unwrap_or(rest.len());
+        let (_, after) = rest.split_at(end);
+        group = after.strip_prefix(',').map(str::trim_start).unwrap_or_default();
+        if group.is_empty() || group.starts_with('}') {
+            let closed = if group.is_empty() { after } else { group };
+            return closed.strip_prefix('}').unwrap_or_default();
+        }
+    }
+}
+
+/// The largest sets of files of which each leads to each other.
+fn circles(edges: &Edges<'_>) -> Vec<Vec<String>> {
+    let reach = |from: &str| {
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut next: Vec<&str> = edges.get(from).into_iter().flatten().copied().collect();
+        while let Some(file) = next.pop() {
+            if seen.insert(file) {
+                next.extend(edges.get(file).into_iter().flatten());
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        edges.keys().map(|file| (*file, reach(file))).collect();
+    let mut circles = BTreeSet::new();
+    for (file, seen) in reached.iter().filter(|(file, seen)| seen.contains(*file)) {
+        let back = |other: &&&str| reached.get(**other).is_some_and(|seen| seen.contains(file));
+        circles.insert(seen.iter().filter(back).map(|it| (*it).to_owned()).collect::<Vec<_>>());
+    }
+    circles.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_of_paths_is_taken_apart() {
+        let text = "use super::{a::{B, self, c as D}, e}; let x = crate::f::G::new(); _super::no";
+        let file = File { path: String::new(), text: text.to_owned() };
+        let mut found = named(&file);
+        found.sort();
+        assert_eq!(
+            found,
+            ["crate::f::G::new", "super::a", "super::a::B", "super::a::c", "super::e"]
+        );
+    }
+
+    #[test]
+    fn each_circle_is_found_once() {
+        let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+        let files = [
+            file("x/src/a.rs", "use crate::b::B;"),
+            file("x/src/b.rs", "use super::c::C;"),
+            file("x/src/c/mod.rs", "use crate::{a::A, d::D};"),
+            file("x/src/d.rs", "use crate::D;"),
+            file("y/src/d.rs", "use crate::a::A;"),
+        ];
+        let found = circles(&edges(&files.iter().collect::<Vec<_>>()));
+        assert_eq!(found, [["x/src/a.rs", "x/src/b.rs", "x/src/c/mod.rs"]]);
+    }
+}
