@@ -283,7 +283,16 @@ pub async fn a_second_kind_is_quarantined_restored_and_deleted(ground: &dyn Grou
     let other = "team/five";
     let mut gone = Written::born(&substrate, Counter::KIND, other, 100).await?;
     gone.append::<KernelEvent>(300, &[quarantined("it kills as well").into()]).await?;
+    // What no living build can read holds up no deletion: it is kept as a dead letter.
+    let mut newer = CounterInput::Add { by: 9 }.to(other, "newer".parse()?, Timestamp(1))?;
+    (newer.v, newer.v_min) = (99, 99);
+    substrate.inbox.put(&newer).await?;
     all.bury(gone.id).await?;
+    eventually("it is kept", || async {
+        let letters = clawnode_kernel::letters::list(&substrate).await?;
+        Ok(letters.iter().any(|one| one.entity == gone.id))
+    })
+    .await?;
     same("deleted", all.core(gone.id).await?.service, Service::Deleted)?;
     same("out of service", all.quarantined(None, 10).await?.sessions.len(), 0)?;
     let session = all.quarantine(session.id).await;
