@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `storage` | opens the storage backend |
 //! | `base` | what all parts of a node share |
+//! | `kinds` | the kinds of entities |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers` | what the gateway asks of sessions; a handler for each method |
@@ -17,8 +18,8 @@
 //! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
 //!
 //! For those who operate the cluster, put together in `operate`: `overview` answers them, `events`
-//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service`
-//! which sessions are, `health` how executors and providers fare, and `views` makes documents
+//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service` which
+//! entities are out of service, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 
 mod answers;
@@ -33,17 +34,20 @@ pub mod events;
 mod execute;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
+pub mod version_check;
+pub mod storage;
 pub mod health;
 pub mod hooks;
 pub mod import;
+pub mod kinds;
 pub mod load;
+pub mod out_of_service;
 pub mod mcp;
 pub mod models;
 pub mod observe;
 pub mod offline;
 pub mod operate;
 pub mod orders;
-pub mod out_of_service;
 pub mod overview;
 pub mod panic;
 pub mod plugins;
@@ -53,12 +57,10 @@ pub mod scan;
 mod scheduler;
 pub mod serving;
 pub mod status;
-pub mod storage;
 pub mod sweep;
 pub mod tools;
 mod transfer;
 pub mod tree;
 pub mod usage;
-pub mod version_check;
 pub mod views;
 mod wanted;

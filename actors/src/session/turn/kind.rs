@@ -14,6 +14,7 @@ use clawnode_proto::{
     },
     tool::{ToolOutcome, ToolUse},
 };
+use serde_json::Value;
 
 use super::{
     context::assemble,
@@ -23,6 +24,7 @@ use super::{
         CallJob, SessionJob, TimeJob, ask_job, ask_steps_job, emission, judge_job, judge_model_job,
         results_before, tool_job,
     },
+    recorded,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     tools::Asked,
 };
@@ -176,6 +178,7 @@ pub enum Outcome {
 
 impl EntityKind for Session {
     const KIND: Kind = Kind::SESSION;
+    const IS_REPLAYED: bool = true;
     type State = SessionState;
     type Event = SessionEvent;
     type Effect = Effect;
@@ -442,6 +445,22 @@ impl EntityKind for Session {
             }
         };
         vec![event]
+    }
+
+    fn view(input: &Input) -> Value {
+        recorded::view(input)
+    }
+
+    fn blobs_of_input(input: &Input) -> Vec<Digest> {
+        recorded::blobs_of_input(input)
+    }
+
+    fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
+        recorded::blobs_of_event(event)
+    }
+
+    fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
+        recorded::replay(state, event)
     }
 }
 

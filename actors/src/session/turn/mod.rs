@@ -2,7 +2,8 @@
 //!
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next. `tools`, `approval`,
 //! `hooks`, `clock`, `plan` and `ending` are parts of that decision. `context` makes what the model sees,
-//! `prepare` what an effect needs, and `settle` what becomes of a tool call's job.
+//! `prepare` what an effect needs, and `settle` what becomes of a tool call's job. `recorded` tells who looks at
+//! a journal from outside what it says.
 
 pub mod approval;
 pub mod clock;
@@ -13,6 +14,7 @@ pub mod hooks;
 pub mod kind;
 pub(in crate::session) mod plan;
 pub mod prepare;
+mod recorded;
 pub mod settle;
 pub mod state;
 pub mod tools;
