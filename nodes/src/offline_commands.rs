@@ -2,7 +2,6 @@
 
 use std::{path::Path, sync::Arc};
 
-use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_local as local;
 use clawnode_proto::offline::{BackupView, ImportView, RepairView};
@@ -12,6 +11,7 @@ use crate::{
     node::{
         backup,
         import::{self, Import},
+        kinds,
         offline::DataDirectory,
         storage,
     },
@@ -97,8 +97,8 @@ pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, StartErr
     let import = Import {
         from: from.to_owned(),
         to,
-        source: source.sessions().clone(),
-        target: Sessions::new(target, clock),
+        source: source.entities().clone(),
+        target: kinds::entities(target, clock),
     };
     let done = import::run(import).await;
     health.close().await;

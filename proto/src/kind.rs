@@ -21,6 +21,8 @@ impl Kind {
     const BYTES: usize = 24;
     /// A conversation with an agent.
     pub const SESSION: Self = Self::of("session");
+    /// What is meant where nothing tells the kind: once there were sessions only.
+    pub const UNTOLD: Self = Self::SESSION;
 
     /// The kind of this name, for constants.
     ///
@@ -51,6 +53,11 @@ impl Kind {
             at += 1;
         }
         Some(Self { bytes })
+    }
+
+    /// Whether commands take the keys of its entities; those of other kinds are named by their ids.
+    pub fn is_named_by_key(self) -> bool {
+        self == Self::SESSION
     }
 
     /// Its name on the wire and in ids.

@@ -40,7 +40,7 @@ pub struct BackupView {
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// How many sessions it has.
+    /// How many sessions it has, with entities of other kinds.
     pub sessions: u64,
 }
 
@@ -53,7 +53,10 @@ pub struct ImportView {
     pub to: String,
     /// Sessions that are in the cluster now, as they were in the directory or further on.
     pub sessions: u64,
-    /// Those of them of which something was copied this time.
+    /// Entities of other kinds that are in the cluster now.
+    #[serde(default)]
+    pub others: u64,
+    /// Those of all of them of which something was copied this time.
     pub moved: u64,
     /// Inputs that wait in the cluster since.
     pub inputs: u64,
@@ -73,7 +76,7 @@ pub struct ImportView {
 /// Something that was not moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportRefusal {
-    /// A session, by key and id, or a setting.
+    /// An entity, by key and id, or a setting.
     pub what: String,
     /// Why it stays, for people.
     pub why: String,

@@ -36,8 +36,7 @@ pub struct WarningView {
 impl WarningView {
     /// Whether nothing goes on until somebody acts.
     pub fn is_fatal(&self) -> bool {
-        let name = self.name.as_str();
-        ["bus.unreachable", "bus.no_leader", "nodes.no_worker", "panic.all"].contains(&name)
+        ["bus.unreachable", "bus.no_leader", "nodes.no_worker", "panic.all"].contains(&&*self.name)
     }
 }
 
@@ -101,13 +100,12 @@ pub struct StatusView {
     /// The plugins that workers have loaded, by name, each once.
     #[serde(default)]
     pub plugins: Vec<String>,
-    /// Sessions there are, deleted ones and those of requests without a user included.
+    /// Entities there are: sessions, also deleted ones and those of requests without a user, and others.
     pub sessions: u64,
     /// Turns that run now, as the nodes said last.
     #[serde(default)]
     pub running: u32,
-    /// Calls of tools that wait for a person: `approvals.list` has them. At most 1,000; absent if the store
-    /// does not tell in time.
+    /// Calls that wait for a person (`approvals.list`), at most 1,000; absent if the store is too slow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<u64>,
     /// The processes that this one hears of, itself included.
@@ -168,8 +166,7 @@ pub struct SessionRow {
 pub struct SessionList {
     /// The newest first. One that changes while pages are read may be on none or on two.
     pub sessions: Vec<SessionRow>,
-    /// Pass as `after` for the next page; absent on the last. A page may be empty and still have one: each
-    /// looks at 5,000 sessions at most.
+    /// Pass as `after` for the next page; absent on the last. A page that looked at 5,000 sessions may be empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Sessions that this page left out because they are of requests that name no user.
@@ -267,6 +264,9 @@ pub struct VerifyRow {
     /// The first thing that is wrong, naming the event; absent if nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The node does not know the kind: it checked the hash chain and the kernel's own events only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 /// Answer of `journal.verify`.
@@ -284,7 +284,7 @@ impl VerifyView {
     }
 }
 
-/// One row of `quarantine.list`: a session out of service.
+/// One row of `quarantine.list`: an entity out of service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineRow {
@@ -293,6 +293,9 @@ pub struct QuarantineRow {
     /// Its readable key, as far as journal or inbox still tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// Its kind, as far as journal or inbox still tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     /// `quarantined` (it can be replayed or dropped), `corrupt` or `too_new` (it can only be dropped).
     pub state: String,
     /// Why it is out of service.
@@ -312,8 +315,7 @@ pub struct QuarantineRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineList {
-    /// In an order of the store's own. A page looks at `limit` sessions and has those of them that are out of
-    /// service, so it may be empty and still have a `next`.
+    /// Of every kind. A page looks at `limit` entities, so it may be empty and still have a `next`.
     pub sessions: Vec<QuarantineRow>,
     /// Pass as `after` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -362,9 +364,12 @@ pub enum ParkedWhere {
 pub struct ParkedRow {
     /// For whom.
     pub session: EntityId,
-    /// The session's readable key, if it is known.
+    /// The receiver's readable key, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The receiver's kind, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     /// Where it is.
     pub at: ParkedWhere,
     /// Why it is not served.

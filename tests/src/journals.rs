@@ -11,7 +11,7 @@ use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Write};
 use clawnode_kernel::core::snapshot_blob;
 use clawnode_local as local;
 use clawnode_local::LocalOptions;
-use clawnode_proto::{Digest, EntityId, Position, subject::Prefix};
+use clawnode_proto::{Digest, EntityId, Kind, Position, subject::Prefix};
 use serde::{Deserialize, Serialize};
 
 /// A recorded session.
@@ -49,11 +49,12 @@ pub struct Facts {
 impl Facts {
     /// What this build finds; an error if the journal is not sound, or would be replayed otherwise.
     pub async fn of(sessions: &Sessions, entity: EntityId) -> io::Result<Self> {
-        let verdict = sessions.verify(Some(entity)).await.map_err(io::Error::other)?;
+        let verdict = sessions.entities().verify(Some(entity)).await.map_err(io::Error::other)?;
         if let Some(problem) = verdict.journals.iter().find_map(|row| row.problem.as_ref()) {
             return Err(io::Error::other(format!("not sound: {problem}")));
         }
-        let (requests, problem) = sessions.replay(entity).await;
+        let replayed = sessions.entities().replay(entity).await;
+        let (requests, problem) = replayed.ok_or_else(|| io::Error::other("no session"))?;
         if let Some(problem) = problem {
             return Err(io::Error::other(format!("replayed otherwise: {problem}")));
         }
@@ -85,7 +86,8 @@ impl Recording {
         let facts = Facts::of(&sessions, entity).await?;
         let stored = substrate.journal.read(entity, Position(0)).await;
         let stored = stored.map_err(io::Error::other)?;
-        let mut named = sessions.blobs_of(entity).await.map_err(io::Error::other)?;
+        let mut named =
+            sessions.entities().blobs_of(Kind::SESSION, entity).await.map_err(io::Error::other)?;
         named.extend(snapshot_blob(&stored));
         let mut blobs = BTreeMap::new();
         for digest in named {

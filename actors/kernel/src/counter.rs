@@ -8,24 +8,25 @@
 
 use std::{collections::BTreeMap, convert::Infallible, future::Future, pin::Pin};
 
-use clawnode_cluster::{Substrate, Timer};
+use clawnode_cluster::{Substrate, SystemClock, Timer};
 use clawnode_proto::{
     CodecError, Digest, EntityId, Epoch, Head, IdempotencyKey, Input, InputId, Kind, ProcessId,
     TimerId, Timestamp, TurnId, codec, grammar,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 #[cfg(feature = "test-util")]
 use crate::Planted;
 use crate::{
-    Begun, EffectClass, EntityKind, Memory, Stop, Violation,
+    Begun, EffectClass, Entities, EntityKind, KnownKinds, Memory, Stop, Violation,
     driver::{Performing, Port, Runner},
 };
 
-/// Between two tries at a timer.
-const TIMER_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
+/// Between two tries at a store.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// The counter entity kind.
 #[derive(Debug)]
@@ -220,6 +221,11 @@ impl EntityKind for Counter {
     fn conclude(_: &CounterState, _: &TimerId, outcome: Infallible) -> Vec<CounterEvent> {
         match outcome {}
     }
+
+    fn view(input: &Input) -> Value {
+        let input: Option<CounterInput> = codec::decode(&input.body).ok();
+        serde_json::to_value(input).unwrap_or_default()
+    }
 }
 
 impl Runner<Counter> for CounterRunner {
@@ -242,7 +248,7 @@ impl Runner<Counter> for CounterRunner {
                 if cancelled.is_cancelled() {
                     return port.gone(timer);
                 }
-                tokio::time::sleep(TIMER_AGAIN).await;
+                tokio::time::sleep(AGAIN).await;
             }
             port.confirmed(timer);
         })
@@ -250,11 +256,22 @@ impl Runner<Counter> for CounterRunner {
 
     fn erase(
         &self,
-        _: EntityId,
-        _: Vec<Input>,
+        entity: EntityId,
+        dropped: Vec<Input>,
     ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
-        // A counter has no blobs but the states of its snapshots, which the kernel removes.
-        Box::pin(std::future::ready(None))
+        // A counter names no blobs, but its snapshots have archives.
+        let kinds = KnownKinds::default().with::<Counter>();
+        let clock = std::sync::Arc::new(SystemClock);
+        let entities = Entities::new(self.substrate.clone(), clock, kinds);
+        Box::pin(async move {
+            loop {
+                match entities.erase(Counter::KIND, entity, &dropped).await {
+                    Ok(snapshot) => return snapshot,
+                    Err(failure) => debug!(%entity, %failure, "a deletion failed; trying again"),
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        })
     }
 
     fn claimed(&self, _: EntityId, _: ProcessId, _: Epoch) {}

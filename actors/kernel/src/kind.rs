@@ -3,10 +3,11 @@
 use std::{fmt::Debug, time::Duration};
 
 use clawnode_proto::{
-    Grammar, Head, Input, Kind, TurnId,
+    Digest, Grammar, Head, Input, Kind, TurnId,
     limits::{DEDUP_AGE, DEDUP_MIN},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 /// An event that contradicts the state it meets; the journal is refused, the event named.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +56,9 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     /// How long its inputs are known again. A kind that hears much needs less: each id is kept in memory
     /// and in every snapshot.
     const MEMORY: Memory = Memory::DAYS;
+    /// Whether its events say what somebody was shown, so that a [`replay`](Self::replay) of a journal
+    /// has something to compare.
+    const IS_REPLAYED: bool = false;
     /// What its events add up to.
     type State: Clone + Debug + Default + Send + Serialize + DeserializeOwned;
     /// What happens to it, beside the kernel's own events.
@@ -124,4 +128,24 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
         effect: &Self::Effect,
         outcome: Self::Outcome,
     ) -> Vec<Self::Event>;
+
+    // === for those who look at its journals from outside ===
+
+    /// What an input says, for people, as far as this build can read it.
+    fn view(_input: &Input) -> Value {
+        Value::Null
+    }
+    /// The blobs that an input names; they go with the entity.
+    fn blobs_of_input(_input: &Input) -> Vec<Digest> {
+        Vec::new()
+    }
+    /// The blobs that an event names; they go with the entity.
+    fn blobs_of_event(_event: &Self::Event) -> Vec<Digest> {
+        Vec::new()
+    }
+    /// Compares what an event says that somebody was shown with what the state before the event gives.
+    /// Absent if the event says nothing of the sort.
+    fn replay(_state: &Self::State, _event: &Self::Event) -> Option<Result<(), Violation>> {
+        None
+    }
 }

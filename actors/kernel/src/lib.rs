@@ -26,6 +26,7 @@ pub mod core;
 #[cfg(any(test, feature = "test-util"))]
 pub mod counter;
 pub mod driver;
+pub mod entities;
 mod entity;
 mod fold_error;
 mod job_io;
@@ -42,8 +43,11 @@ pub mod partition;
 mod planted;
 mod slim;
 pub mod supervise;
+#[cfg(feature = "test-util")]
+pub mod written;
 
 pub use core::{Core, Loaded, Service};
+pub use entities::{Entities, EntityError, EntityName, KnownKinds};
 pub use entity::Entity;
 pub use fold_error::FoldError;
 pub use kind::{Begun, EffectClass, EntityKind, Memory, Violation};

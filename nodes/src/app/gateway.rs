@@ -13,6 +13,7 @@ use crate::{
     local::{NodeFile, Secret, ensure_token},
     node::{
         backend::NodeBackend,
+        kinds,
         overview::NodeInfo,
         panic::Switch,
         serving::{advertised, gateway_options, refused},
@@ -63,8 +64,8 @@ impl Wired {
         let (heartbeat_source, model) = (Arc::clone(&self.heartbeat_source), self.model.clone());
         let members = base.members.clone();
         let node = NodeInfo::new(&self.context, heartbeat_source, model, members, &self.operations);
-        let sessions = Sessions::new(base.substrate.clone(), Arc::clone(&base.clock));
-        let sessions = sessions.writing(Arc::clone(&self.agreed));
+        let entities = kinds::entities(base.substrate.clone(), Arc::clone(&base.clock));
+        let sessions = Sessions::of(entities).writing(Arc::clone(&self.agreed));
         let switch = Switch::new(&base.substrate, &base.door, &self.operations.feed);
         let (agents, routes) = (self.agents.clone(), Arc::clone(&self.routes));
         NodeBackend::new(sessions, agents, routes, node, switch, mcp)

@@ -7,7 +7,7 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
-    session::{FrameHub, RunnerParts, Session, SessionRunner, clients::route::Routes},
+    session::{FrameHub, RunnerParts, SessionRunner, clients::route::Routes},
 };
 use clawnode_cluster::{
     Feed, Peek,
@@ -15,7 +15,7 @@ use clawnode_cluster::{
 };
 use clawnode_kernel::{
     MachineOptions,
-    driver::{Context, Kinds, Lacks, Places, Probations},
+    driver::{Context, Lacks, Places, Probations},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ use crate::{
     failure::Failure,
     node::{
         base::NodeBase,
+        kinds,
         load::Gauges,
         mcp::McpServers,
         models::CurrentModels,
@@ -168,7 +169,7 @@ async fn context(
         process: base.process,
         substrate: base.substrate.clone(),
         clock,
-        kinds: Kinds::default().with::<Session>(Arc::new(runner), machine_options(loaded)),
+        kinds: kinds::served(runner, machine_options(loaded)),
         version: version_check::version(loaded.env())?,
         activations: AtomicU64::new(1),
         resident: AtomicU64::new(0),

@@ -41,8 +41,12 @@ pub(super) async fn run(args: ImportArgs, context: &Context) -> Result<Exit, Fai
 }
 
 fn human(out: Output, it: &ImportView) -> String {
+    let others = match it.others {
+        0 => String::new(),
+        others => format!(" and {others} of other kinds"),
+    };
     let mut lines = vec![format!(
-        "`{}` to {}: {} ({} of them this time), {}, {}, {}, {}, {}",
+        "`{}` to {}: {}{others} ({} of them this time), {}, {}, {}, {}, {}",
         it.from,
         it.to,
         count(it.sessions, "session"),

@@ -4,12 +4,13 @@ use clap::Subcommand;
 use clawnode_proto::{
     api::{Method, SessionParams},
     offline::{RepairView, ReplayRow, ReplayView},
-    view::{EventView, VerifyView},
+    view::{EventView, VerifyRow, VerifyView},
 };
 use serde_json::json;
 
 use super::{
     context::{Context, DataSource},
+    kind,
     output::{Output, Tone, clean, cut, time},
 };
 use crate::{
@@ -116,23 +117,29 @@ async fn verify(context: &Context, session: Option<String>) -> Result<Exit, Fail
     let params = session.map_or_else(|| json!({}), |session| json!(SessionParams { session }));
     let verdict: VerifyView = context.door().await?.call(Method::JournalVerify, params).await?;
     let out = context.out;
-    out.document(&verdict, |verdict| {
-        let row = |it: &clawnode_proto::view::VerifyRow| {
-            let found = match &it.problem {
-                Some(problem) => clean(problem),
-                None => "sound".to_owned(),
-            };
-            let head = it.head.map(|head| head.to_string().chars().take(HEAD_CHARS).collect());
-            vec![
-                it.key.clone().unwrap_or_else(|| it.id.to_string()),
-                it.events.to_string(),
-                head.unwrap_or_default(),
-                found,
-            ]
-        };
-        out.table(&["session", "events", "head", "verdict"], verdict.journals.iter().map(row))
-    })?;
+    out.document(&verdict, |verdict| verified(out, &verdict.journals))?;
     Ok(if verdict.is_sound() { Exit::Ok } else { Exit::Failed })
+}
+
+fn verified(out: Output, journals: &[VerifyRow]) -> String {
+    let others = kind::has_others(journals.iter().map(|it| it.kind));
+    let row = |it: &VerifyRow| {
+        let found = match &it.problem {
+            Some(problem) => clean(problem),
+            None if it.partial => "sound as far as this node knows the kind".to_owned(),
+            None => "sound".to_owned(),
+        };
+        let head = it.head.map(|head| head.to_string().chars().take(HEAD_CHARS).collect());
+        let mut row = vec![kind::name(it.key.as_deref(), it.kind, it.id)];
+        row.extend(others.then(|| kind::text(it.kind)));
+        row.extend([it.events.to_string(), head.unwrap_or_default(), found]);
+        row
+    };
+    let mut head = vec!["session", "events", "head", "verdict"];
+    if others {
+        head.splice(0..1, ["entity", "kind"]);
+    }
+    out.table(&head, journals.iter().map(row))
 }
 
 async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Failure> {

@@ -25,6 +25,7 @@ mod import;
 mod job_tables;
 mod jobs;
 mod journal;
+mod kind;
 mod link;
 mod listing;
 mod manual;

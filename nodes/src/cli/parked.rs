@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::{Context, DataSource},
+    kind,
     output::{Output, Tone, size, time},
 };
 use crate::failure::{Exit, Failure};
@@ -87,19 +88,24 @@ fn table(out: Output, parked: &[ParkedRow]) -> String {
     if parked.is_empty() {
         return out.paint(Tone::Good, "no inputs are parked");
     }
+    let others = kind::has_others(parked.iter().map(|it| it.kind));
     let mut head = vec!["session", "where", "sent", "size", "why", "letter"];
+    if others {
+        head.splice(0..1, ["entity", "kind"]);
+    }
     if out.wide {
         head.extend(["input", "idempotency key"]);
     }
     let row = |it: &ParkedRow| {
-        let mut row = vec![
-            it.key.clone().unwrap_or_else(|| it.session.to_string()),
+        let mut row = vec![kind::name(it.key.as_deref(), it.kind, it.session)];
+        row.extend(others.then(|| kind::text(it.kind)));
+        row.extend([
             place(it.at).to_owned(),
             time(it.ts),
             size(it.bytes),
             it.reason.clone(),
             it.letter.clone().unwrap_or_else(|| "-".to_owned()),
-        ];
+        ]);
         if out.wide {
             let dash = || "-".to_owned();
             row.push(it.input.map_or_else(dash, |it| it.to_string()));

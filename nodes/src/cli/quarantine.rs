@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::{Context, DataSource},
+    kind,
     output::{Output, Tone, count, cut, size, time},
     parked,
 };
@@ -184,19 +185,24 @@ fn table(out: Output, sessions: &[QuarantineRow]) -> String {
     if sessions.is_empty() {
         return out.paint(Tone::Good, "every session is in service");
     }
+    let others = kind::has_others(sessions.iter().map(|it| it.kind));
     let mut head = vec!["session", "state", "since", "parked", "waiting", "why"];
+    if others {
+        head.splice(0..1, ["entity", "kind"]);
+    }
     if out.wide {
         head.extend(["id", "events"]);
     }
     let row = |it: &QuarantineRow| {
-        let mut row = vec![
-            it.key.clone().unwrap_or_else(|| it.id.to_string()),
+        let mut row = vec![kind::name(it.key.as_deref(), it.kind, it.id)];
+        row.extend(others.then(|| kind::text(it.kind)));
+        row.extend([
             it.state.clone(),
             it.since.map_or_else(|| "-".to_owned(), time),
             it.parked.to_string(),
             it.waiting.to_string(),
             it.reason.clone(),
-        ];
+        ]);
         if out.wide {
             row.extend([it.id.to_string(), it.events.to_string()]);
         }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clawnode_actors::{session::SendError, usage};
+use clawnode_actors::usage;
 use clawnode_cluster::StoreError;
 use clawnode_gateway::{
     Answer, Answers, Caller, CleanFilter, ExecuteRequest, JobFilter, LogFilter, SessionRef,
 };
+use clawnode_kernel::EntityError;
 use clawnode_proto::{
     AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, ExecutionId, JobId,
     McpServerName, Seq, TurnId,
@@ -127,12 +128,12 @@ impl Answers for NodeBackend {
         _: &Caller,
         (session, after, limit): (SessionRef, Seq, u32),
     ) -> Answer<Vec<EventView>> {
-        let found = self.sessions.journal(session.id, after, limit as usize).await;
+        let found = self.sessions.entities().journal(session.id, after, limit as usize).await;
         found.map_err(|error| named(&session, error))
     }
 
     async fn journal_verify(&self, _: &Caller, one: Option<SessionRef>) -> Answer<VerifyView> {
-        self.sessions.verify(one.map(|one| one.id)).await.map_err(store)
+        self.sessions.entities().verify(one.map(|one| one.id)).await.map_err(store)
     }
 
     async fn agents_list(&self, _: &Caller, _: Nothing) -> Answer<AgentList> {
@@ -201,19 +202,23 @@ impl Answers for NodeBackend {
         let after = after.map(|after| after.parse::<EntityId>()).transpose();
         let after =
             after.map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))?;
-        self.sessions.quarantined(after, limit).await.map_err(store)
+        self.sessions.entities().quarantined(after, limit).await.map_err(store)
     }
 
     async fn quarantine_show(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineView> {
-        self.sessions.quarantine(session.id).await.map_err(|error| named(&session, error))
+        self.sessions
+            .entities()
+            .quarantine(session.id)
+            .await
+            .map_err(|error| named(&session, error))
     }
 
     async fn quarantine_replay(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineDone> {
-        self.sessions.restore(session.id).await.map_err(|error| named(&session, error))
+        self.sessions.entities().restore(session.id).await.map_err(|error| named(&session, error))
     }
 
     async fn quarantine_drop(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineDone> {
-        self.sessions.bury(session.id).await.map_err(|error| named(&session, error))
+        self.sessions.entities().bury(session.id).await.map_err(|error| named(&session, error))
     }
 
     async fn parked_list(
@@ -221,20 +226,20 @@ impl Answers for NodeBackend {
         _: &Caller,
         (after, limit): (Option<String>, usize),
     ) -> Answer<ParkedList> {
-        Ok(self.sessions.parked(after.as_deref(), limit).await?)
+        Ok(self.sessions.entities().parked(after.as_deref(), limit).await?)
     }
 
     async fn parked_drop(&self, _: &Caller, params: ParkedDrop) -> Answer<DoneView> {
         let ParkedDrop { letter } = params;
         if self.overview.is_worker() {
-            self.sessions.drop_letter(&letter).await?;
+            self.sessions.entities().drop_letter(&letter).await?;
             return Ok(DONE);
         }
         let nodes = self.overview.nodes().nodes;
         if orders::drop_letter(self.sessions.substrate(), &nodes, &letter).await? {
             return Ok(DONE);
         }
-        Err(SendError::NoLetter { letter }.into())
+        Err(EntityError::NoLetter(letter).into())
     }
 
     async fn approvals_list(&self, _: &Caller, _: Nothing) -> Answer<ApprovalList> {
@@ -362,5 +367,5 @@ fn unknown_agent(agent: &AgentName) -> ErrorBody {
 }
 
 fn store(failure: StoreError) -> ErrorBody {
-    SendError::from(failure).into()
+    EntityError::from(failure).into()
 }

@@ -9,6 +9,7 @@ use clawnode_actors::{
     session::{SendError, Sent, Sessions, clients::route::Routes},
 };
 use clawnode_gateway::{Backend, Following, SendRequest, SessionRef};
+use clawnode_kernel::EntityError;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, JobId, TurnId, api::SendMode,
     route::Inbound, session::SessionInput, tool::ToolSpec, view::AcceptedView,
@@ -130,13 +131,19 @@ impl Backend for NodeBackend {
 }
 
 /// What is wrong with a session, by the name that the client gave it.
-pub(super) fn named(session: &SessionRef, error: SendError) -> ErrorBody {
-    match (error, &session.key) {
-        (SendError::NotFound { .. }, Some(key)) => {
-            SendError::NotFound { session: key.to_string() }.into()
-        }
-        (error, _) => error.into(),
+pub(super) fn named(session: &SessionRef, error: impl Into<SendError>) -> ErrorBody {
+    let error = error.into();
+    let is_missing = match &error {
+        SendError::NotFound { .. } => true,
+        SendError::Entity(failure) => matches!(**failure, EntityError::NotFound(_)),
+        _ => false,
+    };
+    if is_missing {
+        let typed = session.key.as_ref().map(ToString::to_string);
+        let session = typed.unwrap_or_else(|| session.id.to_string());
+        return SendError::NotFound { session }.into();
     }
+    error.into()
 }
 
 fn following(sent: Sent, session: String) -> Following {
@@ -163,6 +170,8 @@ mod tests {
         for typed in ["default:cli:local:nobody", "ent_00000000000000000000000001"] {
             let session: SessionRef = typed.parse().unwrap();
             let missing = SendError::NotFound { session: session.id.to_string() };
+            assert_eq!(named(&session, missing).message, format!("no session `{typed}`"));
+            let missing = EntityError::NotFound(session.id);
             assert_eq!(named(&session, missing).message, format!("no session `{typed}`"));
         }
     }

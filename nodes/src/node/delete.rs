@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clawnode_actors::session::{SendError, Sessions};
 use clawnode_gateway::SessionRef;
+use clawnode_kernel::EntityError;
 use clawnode_proto::{ErrorBody, ErrorCode};
 
 use super::backend::{idempotency_key, named};
@@ -17,8 +18,8 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) async fn delete(sessions: &Sessions, session: &SessionRef) -> Result<(), ErrorBody> {
     // One that is out of service takes no message, so the kernel is told.
     match sessions.bury(session.id).await {
-        Ok(_) => return Ok(()),
-        Err(SendError::InService { .. }) => {}
+        Ok(()) => return Ok(()),
+        Err(SendError::Entity(failure)) if matches!(*failure, EntityError::InService(_)) => {}
         Err(failure) => return Err(named(session, failure)),
     }
     let before = sessions.read(session.id).await?;

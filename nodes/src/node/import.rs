@@ -1,5 +1,5 @@
-//! Moving the sessions of a data directory into a cluster: ids, events, batches and hash chains as
-//! they are, and everything that is not finished: inputs, timers, jobs and their states.
+//! Moving the entities of a data directory into a cluster, of every kind: ids, events, batches and hash
+//! chains as they are, and everything that is not finished: inputs, timers, jobs and their states.
 //!
 //! No event names a stream position and no id a partition, so records are copied byte for byte. An
 //! entity's blobs go first, then its journal, then what waits for it: nobody can act on an input
@@ -13,12 +13,12 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use bytes::Bytes;
-use clawnode_actors::session::Sessions;
 use clawnode_cluster::{BucketError, StoreError};
+use clawnode_kernel::Entities;
 use clawnode_local as local;
 use clawnode_local::Moved;
 use clawnode_proto::{
-    EntityId, ErrorChain, Position,
+    EntityId, ErrorChain, Kind, Position,
     job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
     offline::{ImportRefusal, ImportView},
@@ -32,10 +32,8 @@ use super::{
 };
 use crate::start_error::StartError;
 
-/// Sessions and blobs that are copied at the same time.
+/// Entities and blobs that are copied at the same time.
 const AT_ONCE: usize = 8;
-/// Entities that are read at once.
-const PAGE: usize = 1_000;
 /// What the keys begin with under which a cluster remembers the directories that it took.
 const KEYS: &str = "import.";
 /// What is moved where.
@@ -45,10 +43,10 @@ pub struct Import {
     pub from: PathBuf,
     /// The cluster, for people; no secret.
     pub to: String,
-    /// The directory's sessions, open for reading.
-    pub source: Sessions,
+    /// The directory's entities, open for reading.
+    pub source: Entities,
     /// The cluster's.
-    pub target: Sessions,
+    pub target: Entities,
 }
 
 /// Moves everything that can be moved; what cannot is named in the view.
@@ -60,11 +58,11 @@ pub async fn run(import: Import) -> Result<ImportView, StartError> {
         ..ImportView::default()
     };
     blobs(&import, &mut view).await?;
-    // Before sessions, whose owners ask for their jobs again: who takes one looks at its state first.
+    // Before entities, whose owners ask for their jobs again: who takes one looks at its state first.
     if !was_complete {
         values(&import, &mut view, true).await?;
     }
-    let left = sessions(&import, &mut view).await?;
+    let left = entities(&import, &mut view).await?;
     // Once they are there, they are the cluster's to change.
     if !was_complete {
         timers(&import, &mut view).await?;
@@ -114,7 +112,7 @@ fn mark(import: &Import, complete: bool) -> Result<(), StartError> {
     local::set_moved(&import.from, &moved).map_err(|error| refused(&error))
 }
 
-/// All of them: which session needs which is known to be the same on both sides only once it is
+/// All of them: which entity needs which is known to be the same on both sides only once it is
 /// there.
 async fn blobs(import: &Import, view: &mut ImportView) -> Result<(), StartError> {
     let (source, target) = (&import.source.substrate().blobs, &import.target.substrate().blobs);
@@ -149,25 +147,27 @@ enum Trouble {
 }
 
 /// Says which of them stay.
-async fn sessions(
+async fn entities(
     import: &Import,
     view: &mut ImportView,
 ) -> Result<BTreeSet<EntityId>, StartError> {
     let mut left = BTreeSet::new();
-    let ids = entities(&import.source).await.map_err(|error| unread(&error))?;
+    let ids = ids(&import.source).await.map_err(|error| unread(&error))?;
     let mut copies = stream::iter(ids)
         .map(|id| async move { (id, transfer::copy(&import.source, &import.target, id).await) })
         .buffer_unordered(AT_ONCE);
     while let Some((id, outcome)) = copies.next().await {
         match outcome {
-            Ok(Copied { records, inputs }) => {
-                view.sessions += 1;
+            Ok(Copied { kind, records, inputs }) => {
+                let is_session = kind.is_none_or(|kind| kind == Kind::SESSION);
+                view.sessions += u64::from(is_session);
+                view.others += u64::from(!is_session);
                 view.moved += u64::from(records > 0);
                 view.inputs += inputs;
             }
             Err(why) => {
                 left.insert(id);
-                let key = import.source.read(id).await.ok().and_then(|entity| entity.core.key);
+                let key = import.source.core(id).await.ok().and_then(|core| core.key);
                 let what = key.map_or_else(|| id.to_string(), |key| format!("{key} ({id})"));
                 view.refused.push(ImportRefusal { what, why });
             }
@@ -178,16 +178,9 @@ async fn sessions(
 }
 
 /// Whoever has a journal, or inputs that no journal has yet.
-async fn entities(sessions: &Sessions) -> Result<BTreeSet<EntityId>, StoreError> {
-    let substrate = sessions.substrate();
-    let mut all = BTreeSet::new();
-    loop {
-        let page = substrate.journal.entities(all.last().copied(), PAGE).await?;
-        if page.is_empty() {
-            break;
-        }
-        all.extend(page);
-    }
+async fn ids(source: &Entities) -> Result<BTreeSet<EntityId>, StoreError> {
+    let substrate = source.substrate();
+    let mut all: BTreeSet<EntityId> = source.all().await?.into_iter().collect();
     for partition in substrate.all_partitions() {
         all.extend(substrate.inbox.scan(partition).await?);
     }
@@ -274,4 +267,89 @@ fn unread(error: &StoreError) -> StartError {
 fn unreached(error: &StoreError) -> StartError {
     StartError::of(error.code(), format!("cannot write to the cluster: {}", ErrorChain(error)))
         .hint("run the same import again: it continues where it stopped")
+}
+
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use clawnode_actors::session::Session;
+    use clawnode_cluster::{Clock, Substrate, SystemClock};
+    use clawnode_kernel::{
+        EntityKind, KnownKinds,
+        counter::{Counted, Counter, CounterEvent, CounterInput},
+        written::Written,
+    };
+    use clawnode_local::{LocalControl, LocalOptions};
+    use clawnode_proto::{
+        Input, Timestamp,
+        kernel::{Accepted, KernelEvent},
+        view::VerifyRow,
+    };
+
+    use super::*;
+    use crate::node::{kinds, offline::DataDirectory};
+
+    fn open(dir: &Path) -> (Substrate, LocalControl) {
+        let mut options = LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        options.head_room = 0;
+        local::open(dir, options).unwrap()
+    }
+
+    fn add(key: &str, name: &str, by: u64) -> Input {
+        CounterInput::Add { by }.to(key, name.parse().unwrap(), Timestamp(1)).unwrap()
+    }
+
+    /// The journals of a store, read by a build that knows counters.
+    async fn read(substrate: &Substrate) -> Vec<VerifyRow> {
+        let kinds = KnownKinds::default().with::<Session>().with::<Counter>();
+        let entities = Entities::new(substrate.clone(), Arc::new(SystemClock), kinds);
+        let mut rows = entities.verify(None).await.unwrap().journals;
+        rows.sort_by_key(|row| row.id);
+        rows
+    }
+
+    /// This build knows sessions only, and moves what others left in the directory all the same.
+    #[tokio::test]
+    async fn entities_of_kinds_that_are_not_known_move_with_the_sessions() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (source, control) = open(from.path());
+        let session = "default:cli:local:ada";
+        Written::born(&source, Kind::SESSION, session, 100).await.unwrap();
+        let mut counter = Written::born(&source, Counter::KIND, "team/one", 100).await.unwrap();
+        let input = add("team/one", "five", 5);
+        counter.append::<KernelEvent>(200, &[Accepted { input }.into()]).await.unwrap();
+        counter.append::<CounterEvent>(200, &[Counted { total: 5 }.into()]).await.unwrap();
+        // What waits moves as well, also where there is no journal yet.
+        for key in ["team/one", "team/two"] {
+            source.inbox.put(&add(key, "two", 2)).await.unwrap();
+        }
+        let before = read(&source).await;
+        assert!(before.len() == 2 && before.iter().all(|row| row.problem.is_none()), "{before:?}");
+        source.health.close().await;
+        drop((source, control, counter));
+
+        let directory = DataDirectory::at(from.path().to_owned()).await.unwrap();
+        let replayed = directory.replay(None).await.unwrap().sessions;
+        assert_eq!(replayed.iter().map(|row| &*row.session).collect::<Vec<_>>(), [session]);
+        let (target, _control) = open(to.path());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        for moved in [2, 0] {
+            let view = run(Import {
+                from: from.path().to_owned(),
+                to: "elsewhere".to_owned(),
+                source: directory.entities().clone(),
+                target: kinds::entities(target.clone(), Arc::clone(&clock)),
+            });
+            let view = view.await.unwrap();
+            assert_eq!(view.refused, []);
+            assert_eq!((view.sessions, view.others, view.moved, view.inputs), (1, 2, moved, moved));
+        }
+        assert_eq!(read(&target).await, before, "the same chains on both sides");
+        for key in ["team/one", "team/two"] {
+            let id = EntityId::derive(Counter::KIND, key);
+            assert_eq!(target.inbox.pending(id).await.unwrap(), 1, "{key}");
+        }
+    }
 }

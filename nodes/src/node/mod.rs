@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `storage` | opens the storage backend |
 //! | `base` | what all parts of a node share |
+//! | `kinds` | the kinds of entities |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers` | what the gateway asks of sessions; a handler for each method |
@@ -18,7 +19,7 @@
 //!
 //! For those who operate the cluster, put together in `operate`: `overview` answers them, `events`
 //! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service` which
-//! sessions are out of service, `health` how executors and providers fare, and `views` makes documents
+//! entities are out of service, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 
 mod actions;
@@ -37,6 +38,7 @@ pub mod failpoint;
 pub mod health;
 pub mod hooks;
 pub mod import;
+pub mod kinds;
 pub mod load;
 pub mod mcp;
 pub mod models;

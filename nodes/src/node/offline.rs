@@ -5,6 +5,7 @@ use std::{path::PathBuf, str::FromStr, sync::Arc};
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::SystemClock;
 use clawnode_gateway::SessionRef;
+use clawnode_kernel::Entities;
 use clawnode_local as local;
 use clawnode_local::LocalControl;
 use clawnode_proto::{
@@ -15,13 +16,11 @@ use clawnode_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{backend::named, storage::refused, wanted};
+use super::{backend::named, kinds, storage::refused, wanted};
 use crate::{config::Config, start_error::StartError};
 
 /// Rows of a list unless somebody says otherwise.
 const PAGE: u32 = 100;
-/// Sessions that are read at once.
-const BATCH: usize = 1_000;
 
 /// A data directory, opened for reading; held shared until it is dropped.
 #[derive(Debug)]
@@ -47,27 +46,19 @@ impl DataDirectory {
         let (substrate, control) = opened
             .map_err(|error| StartError::failed("internal", error.to_string()))?
             .map_err(|error| refused(&error))?;
-        let sessions = Sessions::new(substrate, Arc::new(SystemClock));
+        let sessions = Sessions::of(kinds::entities(substrate, Arc::new(SystemClock)));
         Ok(Self { sessions, _control: control })
     }
 
-    /// The door to its sessions; only reading works.
-    pub const fn sessions(&self) -> &Sessions {
-        &self.sessions
+    /// All that it has; only reading works.
+    pub const fn entities(&self) -> &Entities {
+        self.sessions.entities()
     }
 
-    /// All sessions' ids.
+    /// The ids of all entities.
     pub async fn all(&self) -> Result<Vec<EntityId>, ErrorBody> {
-        let mut all = Vec::new();
-        loop {
-            let after = all.last().copied();
-            let page = self.sessions.substrate().journal.entities(after, BATCH).await;
-            let page = page.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?;
-            if page.is_empty() {
-                return Ok(all);
-            }
-            all.extend(page);
-        }
+        let all = self.entities().all().await;
+        all.map_err(|error| ErrorBody::new(error.code(), error.to_string()))
     }
 
     /// Answers `sessions.list`, `sessions.history`, `sessions.export`, `journal.show`,
@@ -97,28 +88,30 @@ impl DataDirectory {
                 let limit = limit.unwrap_or(PAGE) as usize;
                 let after = after.unwrap_or(Seq(0));
                 let session = reference(&session)?;
-                let events = self.sessions.journal(session.id, after, limit).await;
+                let events = self.entities().journal(session.id, after, limit).await;
                 json(events.map_err(|error| named(&session, error))?)
             }
             Method::JournalVerify => {
                 let JournalVerify { session } = read(params)?;
                 let only = session.map(|text| id(&text)).transpose()?;
-                let verdict = self.sessions.verify(only).await;
+                let verdict = self.entities().verify(only).await;
                 json(verdict.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::QuarantineList => {
                 let (after, limit) = page(params)?;
-                let list = self.sessions.quarantined(after, limit).await;
+                let list = self.entities().quarantined(after, limit).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::QuarantineShow => {
                 let SessionParams { session } = read(params)?;
-                json(self.sessions.quarantine(id(&session)?).await?)
+                let session = reference(&session)?;
+                let found = self.entities().quarantine(session.id).await;
+                json(found.map_err(|error| named(&session, error))?)
             }
             Method::ParkedList => {
                 let ListParams { limit, after } = read(params)?;
                 let limit = limit.unwrap_or(PAGE) as usize;
-                json(self.sessions.parked(after.as_deref(), limit).await?)
+                json(self.entities().parked(after.as_deref(), limit).await?)
             }
             _ => Err(ErrorBody::new(
                 ErrorCode::Unsupported,
@@ -129,7 +122,7 @@ impl DataDirectory {
     }
 
     /// Plays recorded turns again without a model and compares what the model would be shown with
-    /// what it was shown; of one session, or of all.
+    /// what it was shown; of one session, or of all. Entities of kinds that show nobody anything are left out.
     pub async fn replay(&self, session: Option<&str>) -> Result<ReplayView, ErrorBody> {
         let ids = match session {
             Some(text) => vec![id(text)?],
@@ -137,8 +130,8 @@ impl DataDirectory {
         };
         let mut sessions = Vec::with_capacity(ids.len());
         for id in ids {
-            let (requests, problem) = self.sessions.replay(id).await;
-            let key = self.sessions.read(id).await.ok().and_then(|entity| entity.core.key);
+            let Some((requests, problem)) = self.entities().replay(id).await else { continue };
+            let key = self.entities().core(id).await.ok().and_then(|core| core.key);
             let session = key.unwrap_or_else(|| id.to_string());
             sessions.push(ReplayRow { session, requests, problem });
         }

@@ -1,4 +1,4 @@
-//! Which sessions are out of service, as far as somebody looked: `status` must not wait for that.
+//! Which entities are out of service, as far as somebody looked: `status` must not wait for that.
 
 use std::{
     collections::BTreeSet,
@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::session::Sessions;
+use clawnode_kernel::Entities;
 use clawnode_proto::EntityId;
 use tokio::{sync::Notify, time::Instant};
 use tracing::debug;
 
-/// Sessions that one look takes in; the next one goes on behind them.
+/// Entities that one look takes in; the next one goes on behind them.
 const LOOK_MAX: usize = 2_000;
 /// How old a look may be before there is another.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -32,16 +32,16 @@ struct Inner {
     done: Notify,
 }
 
-/// What was found, over all looks since the last one that began with the first session.
+/// What was found, over all looks since the last one that began with the first entity.
 #[derive(Clone, Debug, Default)]
 pub struct ScanResult {
     /// When the last look ended; none has if absent.
     pub at: Option<Instant>,
-    /// How many sessions were looked at in this round.
-    pub sessions: u64,
+    /// How many entities were looked at in this round.
+    pub entities: u64,
     /// Those that are out of service.
     pub quarantined: BTreeSet<EntityId>,
-    /// Sessions found out of service in this round; at its end they replace those above.
+    /// Entities found out of service in this round; at its end they replace those above.
     round: BTreeSet<EntityId>,
     /// How many this round has seen so far.
     seen: u64,
@@ -64,19 +64,19 @@ impl Drop for Looking {
 impl OutOfServiceScan {
     /// What is known now. If that is old, a further look is begun; only the first is waited for,
     /// and not for long.
-    pub async fn get(&self, sessions: &Sessions) -> ScanResult {
+    pub async fn get(&self, entities: &Entities) -> ScanResult {
         let found = self.found();
         if found.at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
             return found;
         }
         let done = self.0.done.notified();
         if !self.0.looking.swap(true, Ordering::Acquire) {
-            let (looking, sessions) = (Looking(Arc::clone(&self.0)), sessions.clone());
+            let (looking, entities) = (Looking(Arc::clone(&self.0)), entities.clone());
             // Detached: it ends by itself, and whoever asked may be gone before.
-            drop(tokio::spawn(look(looking, sessions)));
+            drop(tokio::spawn(look(looking, entities)));
         }
         if found.at.is_none() && tokio::time::timeout(FIRST_LOOK, done).await.is_err() {
-            debug!("the check of the sessions still runs");
+            debug!("the check of the entities still runs");
         }
         self.found()
     }
@@ -86,40 +86,40 @@ impl OutOfServiceScan {
     }
 }
 
-async fn look(looking: Looking, sessions: Sessions) {
+async fn look(looking: Looking, entities: Entities) {
     let after = {
         let found = looking.0.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.after
     };
-    match sessions.look(after, LOOK_MAX).await {
+    match entities.look(after, LOOK_MAX).await {
         Ok(seen) => {
-            let more = seen.last.filter(|_| seen.sessions == LOOK_MAX);
+            let more = seen.last.filter(|_| seen.entities == LOOK_MAX);
             let mut found = looking.0.found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.take(seen.sessions as u64, &seen.quarantined, more);
+            found.take(seen.entities as u64, &seen.quarantined, more);
         }
-        Err(failure) => debug!(%failure, "cannot check the sessions now"),
+        Err(failure) => debug!(%failure, "cannot check the entities now"),
     }
 }
 
 // === impl ScanResult ===
 
 impl ScanResult {
-    /// Whether there are sessions that nobody has looked at yet.
+    /// Whether there are entities that nobody has looked at yet.
     pub const fn is_partial(&self) -> bool {
         self.after.is_some()
     }
 
-    fn take(&mut self, sessions: u64, quarantined: &[EntityId], more: Option<EntityId>) {
+    fn take(&mut self, entities: u64, quarantined: &[EntityId], more: Option<EntityId>) {
         self.at = Some(Instant::now());
-        self.seen += sessions;
+        self.seen += entities;
         self.round.extend(quarantined);
         // Within a round nothing is taken back: what was found before may only come up again later.
         self.quarantined.extend(quarantined);
-        self.sessions = self.sessions.max(self.seen);
+        self.entities = self.entities.max(self.seen);
         self.after = more;
         if more.is_none() {
             self.quarantined = std::mem::take(&mut self.round);
-            self.sessions = std::mem::take(&mut self.seen);
+            self.entities = std::mem::take(&mut self.seen);
         }
     }
 }
@@ -137,10 +137,10 @@ mod tests {
         let mut found = ScanResult::default();
         found.take(2_000, &[id(1)], Some(id(5)));
         found.take(500, &[id(7)], None);
-        assert_eq!((found.sessions, found.quarantined.len()), (2_500, 2));
+        assert_eq!((found.entities, found.quarantined.len()), (2_500, 2));
         // In the next round the first one is back in service; it is known at the round's end.
         found.take(2_000, &[], Some(id(5)));
-        assert_eq!((found.sessions, found.quarantined.len()), (2_500, 2));
+        assert_eq!((found.entities, found.quarantined.len()), (2_500, 2));
         found.take(500, &[id(7)], None);
         assert_eq!(found.quarantined, BTreeSet::from([id(7)]));
     }

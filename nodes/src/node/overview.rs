@@ -166,7 +166,7 @@ impl Overview {
             self.count(),
             self.approvals(),
             substrate.health.bus(),
-            self.looked.get(&self.sessions),
+            self.looked.get(self.sessions.entities()),
             substrate.health.warnings(),
             usage::behind(&self.sessions)
         );
@@ -196,7 +196,7 @@ impl Overview {
                 name: "sessions.partly_seen".to_owned(),
                 message: format!(
                     "only {} sessions were checked so far; others may be out of service",
-                    found.sessions
+                    found.entities
                 ),
                 hint: "`clawnode quarantine list` checks all of them".to_owned(),
             });
@@ -204,7 +204,7 @@ impl Overview {
         // Where nothing goes on comes first.
         warnings.sort_by_key(|one| !one.is_fatal());
         let looked = found.at.map(|at| LookedView {
-            sessions: found.sessions,
+            sessions: found.entities,
             age_ms: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
         StatusView {
@@ -245,7 +245,7 @@ impl Overview {
     }
 
     async fn count(&self) -> Result<u64, String> {
-        let counted = tokio::time::timeout(COUNT_WITHIN, self.substrate().journal.count()).await;
+        let counted = tokio::time::timeout(COUNT_WITHIN, self.sessions.entities().count()).await;
         let count = counted
             .map_err(|_elapsed| format!("no answer within {COUNT_WITHIN:?}"))?
             .map_err(|failure| failure.to_string())?;

@@ -1,64 +1,70 @@
-//! Copying one session from one substrate to another, event for event.
+//! Copying one entity from one substrate to another, event for event.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_actors::session::{SendError, Sessions};
 use clawnode_cluster::{
     Backoff, Record, StoreError, Write,
     outcome::{AppendVerdict, of_answer, of_read_back},
 };
-use clawnode_proto::{EntityId, ErrorChain, Input, Position, Sealed, Seq, event::decode_record};
+use clawnode_kernel::{Entities, EntityError};
+use clawnode_proto::{
+    EntityId, ErrorChain, Input, Kind, Position, Sealed, Seq, event::decode_record,
+};
 use tokio::time::Instant;
 
 /// How long a store that is out of reach is tried again: longer than an election takes.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What became of one session.
+/// What became of one entity.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
+    /// Its kind, as its journal or what waits for it tells.
+    pub(super) kind: Option<Kind>,
     /// Records that were appended.
     pub(super) records: u64,
     /// Inputs that were put.
     pub(super) inputs: u64,
 }
 
-/// What is there of a session already.
+/// What is there of an entity already.
 struct There {
     /// Records of the source that need not be copied.
     records: usize,
     /// The position to append after.
     at: Position,
-    /// Whether the session has gone on there.
+    /// Whether the entity has gone on there.
     went_on: bool,
 }
 
 /// Copies what is not there yet; says why not, if something else is there.
 pub(super) async fn copy(
-    source: &Sessions,
-    target: &Sessions,
+    source: &Entities,
+    target: &Entities,
     id: EntityId,
 ) -> Result<Copied, String> {
     let verdict = source.verify(Some(id)).await.map_err(|error| ErrorChain(&error).to_string())?;
-    if let Some(problem) = verdict.journals.into_iter().find_map(|row| row.problem) {
+    let row = verdict.journals.into_iter().next();
+    if let Some(problem) = row.as_ref().and_then(|row| row.problem.as_ref()) {
         return Err(format!("it is damaged: {problem}"));
     }
+    let kind = row.and_then(|row| row.kind);
     let records = source.substrate().journal.read(id, Position(0)).await;
     let records = records.map_err(|error| said("the directory", &error.into()))?;
     let there = compare(target, id, &records).await?;
-    let mut copied = Copied::default();
+    let mut copied = Copied { kind, ..Copied::default() };
     let mut at = there.at;
     for record in records.iter().skip(there.records) {
         at = append(target, id, at, record.bytes.clone()).await?;
         copied.records += 1;
     }
-    copied.inputs = inputs(source, target, id, there.went_on).await?;
+    inputs(source, target, id, there.went_on, &mut copied).await?;
     Ok(copied)
 }
 
 /// How far `target` has these records. Equal hashes of one event mean that everything before it is
 /// equal too.
-async fn compare(target: &Sessions, id: EntityId, records: &[Record]) -> Result<There, String> {
+async fn compare(target: &Entities, id: EntityId, records: &[Record]) -> Result<There, String> {
     let journal = &target.substrate().journal;
     let tail = patiently(|| journal.tail(id)).await;
     let Some(tail) = tail.map_err(|error| said("the cluster", &error.into()))? else {
@@ -74,7 +80,7 @@ async fn compare(target: &Sessions, id: EntityId, records: &[Record]) -> Result<
         ours = Some(event);
     }
     let Some(ours) = ours else {
-        // Only inputs are to be moved, to a session that the cluster has.
+        // Only inputs are to be moved, to an entity that the cluster has.
         return Ok(There { records: 0, at: tail.position, went_on: true });
     };
     if last.head.n > ours.head.n {
@@ -85,7 +91,7 @@ async fn compare(target: &Sessions, id: EntityId, records: &[Record]) -> Result<
         }
     }
     Err(format!(
-        "the cluster has a different journal of this session (event {} there, {} here); nothing \
+        "the cluster has a different journal of it (event {} there, {} here); nothing \
          was overwritten",
         last.head.n, ours.head.n
     ))
@@ -99,7 +105,7 @@ fn last_event(record: &Record) -> Result<Sealed, String> {
 
 /// Appends one record, as often as it takes to know that it is there.
 async fn append(
-    target: &Sessions,
+    target: &Entities,
     id: EntityId,
     expected: Position,
     bytes: Bytes,
@@ -123,13 +129,11 @@ async fn append(
         match verdict {
             AppendVerdict::Stored(position) => return Ok(position),
             AppendVerdict::Fenced => {
-                return Err("a client uses this session in the cluster during the move; import \
+                return Err("a client uses it in the cluster during the move; import \
                             again when no client uses it"
                     .to_owned());
             }
-            AppendVerdict::Defect(why) => {
-                return Err(format!("the cluster refuses this session: {why}"));
-            }
+            AppendVerdict::Defect(why) => return Err(format!("the cluster refuses it: {why}")),
             AppendVerdict::ReadBack | AppendVerdict::Resend if Instant::now() >= deadline => {
                 return Err("cannot reach the cluster; import again".to_owned());
             }
@@ -140,40 +144,41 @@ async fn append(
     }
 }
 
-/// Puts what waits for the session, in order, unless it waits there already or the session has
+/// Puts what waits for the entity, in order, unless it waits there already or the entity has
 /// gone on and knows it.
 async fn inputs(
-    source: &Sessions,
-    target: &Sessions,
+    source: &Entities,
+    target: &Entities,
     id: EntityId,
     went_on: bool,
-) -> Result<u64, String> {
+    copied: &mut Copied,
+) -> Result<(), String> {
     let waiting = source.substrate().inbox.read(id, Position(0)).await;
     let waiting = waiting.map_err(|error| said("the directory", &error.into()))?;
     if waiting.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
     let inbox = &target.substrate().inbox;
     let there = patiently(|| inbox.read(id, Position(0))).await;
     let there = there.map_err(|error| said("the cluster", &error.into()))?;
     let known = if went_on {
-        Some(target.read(id).await.map_err(|error| said("the cluster", &error))?)
+        Some(target.core(id).await.map_err(|error| said("the cluster", &error))?)
     } else {
         None
     };
-    let mut put = 0;
     for one in waiting {
         let input = input(&one.bytes)?;
+        copied.kind = copied.kind.or(Some(input.kind));
         let waits = there.iter().any(|there| there.bytes == one.bytes);
-        let is_known = known.as_ref().is_some_and(|entity| entity.core.has(input.id));
+        let is_known = known.as_ref().is_some_and(|core| core.has(input.id));
         if waits || is_known {
             continue;
         }
         let stored = patiently(|| inbox.put(&input)).await;
         stored.map_err(|error| said("the cluster", &error.into()))?;
-        put += 1;
+        copied.inputs += 1;
     }
-    Ok(put)
+    Ok(())
 }
 
 /// Calls a store that may be out of reach for a while.
@@ -203,6 +208,6 @@ pub(super) fn input(bytes: &[u8]) -> Result<Input, String> {
 }
 
 /// For people: why a side cannot be read or written.
-pub(super) fn said(side: &str, error: &SendError) -> String {
+pub(super) fn said(side: &str, error: &EntityError) -> String {
     format!("{side}: {}", ErrorChain(error))
 }

@@ -1,125 +1,50 @@
 //! A second kind of entities on any backend, served by the kernel that serves sessions: the counter of
 //! the tests.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use clawnode_actors::session::{Sessions, clients::listing::Wanted};
-use clawnode_cluster::{Clock, Substrate, SystemClock, membership::Members, placement::Placement};
+use clawnode_actors::session::{SendError, Session, Sessions, clients::listing::Wanted};
+use clawnode_cluster::{Substrate, SystemClock, membership::Members};
 use clawnode_kernel::{
-    Entity, EntityKind, Loaded, MachineOptions, Service,
-    counter::{Counter, CounterInput, CounterRunner, CounterState},
-    driver::{
-        AnswerFrames, Context, Kinds, Lacks, Places, Probations, TakeOrders, Worker, WorkerOptions,
-    },
-    supervise::Supervisor,
+    Entities, Entity, EntityError, EntityKind, KnownKinds, Loaded, Service,
+    counter::{Counted, Counter, CounterEvent, CounterInput, CounterState},
+    written::Written,
 };
 use clawnode_proto::{
-    EntityId, Frame, JobId, Position, ProcessId, TimerId, Timestamp, TurnId,
-    archive::{CleanJobs, CleanView, LogPart},
-    envelope::VERSIONS,
+    EntityId, ErrorBody, ErrorCode, Kind, Position, ProcessId, Seq, SessionKey, TimerId, Timestamp,
     event::decode_record,
-    kernel::SNAPSHOT,
-    latch::LatchScope,
-    node::{Heartbeat, VersionRange},
+    kernel::{Accepted, KernelEvent, Quarantined, SNAPSHOT},
+    node::Heartbeat,
+    session::{SessionInput, TurnOutcome, UserMessage},
+    view::ParkedWhere,
 };
-use tokio::sync::watch;
+use serde_json::json;
 
 use super::{
     Ground, Result,
+    process::Process,
     support::{self, eventually, holds, same},
 };
 
-/// Events after which a snapshot replaces a journal here.
-const SNAPSHOT_EVERY: u64 = 20;
+/// The kinds of a newer build.
+const BOTH: &[Kind] = &[Kind::SESSION, Counter::KIND];
 
-/// What a process that has no turns and no tools answers.
-#[derive(Debug)]
-struct Nothing;
-
-impl AnswerFrames for Nothing {
-    fn frames(&self, _: EntityId, _: TurnId) -> (Vec<Frame>, bool) {
-        (Vec::new(), false)
-    }
-}
-
-#[async_trait]
-impl TakeOrders for Nothing {
-    fn cordon(&self, _: bool) {}
-    fn drain(&self) {}
-    fn cancel_job(&self, _: JobId) {}
-    async fn latch(&self, _: LatchScope, _: Duration) -> Option<(Position, u32)> {
-        None
-    }
-    async fn job_log(&self, _: JobId, _: u64, _: Duration) -> Option<LogPart> {
-        None
-    }
-    async fn clean_jobs(&self, _: CleanJobs) -> Option<CleanView> {
-        None
-    }
-}
-
-/// A worker of a process of its own on a substrate that others may share.
-struct Process {
-    worker: Worker,
-    supervisor: Supervisor,
-    lacks: Lacks,
-    view: watch::Sender<Members>,
-}
-
-impl Process {
-    /// One that serves these kinds, and pulls everything or nothing.
-    async fn start(substrate: &Substrate, id: u128, kinds: Kinds, pulls: bool) -> Result<Self> {
-        let (view, peers) = watch::channel(Members::default());
-        let lacks = Lacks::default();
-        let context = Context {
-            process: ProcessId::from_u128(id),
-            substrate: substrate.clone(),
-            clock: Arc::new(SystemClock) as Arc<dyn Clock>,
-            kinds,
-            version: env!("CARGO_PKG_VERSION").parse()?,
-            activations: AtomicU64::new(1),
-            resident: AtomicU64::new(0),
-            speaks: VersionRange::from(VERSIONS),
-            peers,
-            lacks: lacks.clone(),
-            probations: Probations::default(),
-            places: Places::new(1_000),
-            cordoned: Arc::new(AtomicBool::new(false)),
-        };
-        let supervisor = Supervisor::spawn().await?;
-        let (context, options) = (Arc::new(context), WorkerOptions::default());
-        let (frames, orders) = (Arc::new(Nothing), Arc::new(Nothing));
-        let worker = Worker::spawn(context, frames, orders, options, &supervisor).await?;
-        let partitions = substrate.partitions;
-        let placement =
-            if pulls { Placement::alone(partitions) } else { Placement::nowhere(partitions) };
-        worker.place(Arc::new(placement));
-        Ok(Self { worker, supervisor, lacks, view })
-    }
-
-    async fn stop(self) {
-        self.worker.drain().await;
-        self.supervisor.stop().await;
-    }
-}
-
-/// What a worker says of itself that serves counters.
+/// What a worker says of itself that serves both kinds.
 fn heartbeat(process: u128) -> Result<Heartbeat> {
-    let capabilities = [Counter::KIND.as_str().parse()?].into();
+    let mut capabilities = BTreeSet::new();
+    for kind in BOTH {
+        capabilities.insert(kind.as_str().parse()?);
+    }
     Ok(Heartbeat { capabilities, ..support::heartbeat(process)? })
 }
 
-fn counters(substrate: &Substrate) -> Kinds {
-    let runner = CounterRunner { substrate: substrate.clone() };
-    let options = MachineOptions { snapshot_every: SNAPSHOT_EVERY, ..MachineOptions::default() };
-    Kinds::default().with::<Counter>(Arc::new(runner), options)
+/// All entities, as a build sees them that knows these kinds.
+fn entities(substrate: &Substrate, kinds: KnownKinds) -> Entities {
+    Entities::new(substrate.clone(), Arc::new(SystemClock), kinds)
+}
+
+fn both() -> KnownKinds {
+    KnownKinds::default().with::<Session>().with::<Counter>()
 }
 
 fn entity(key: &str) -> EntityId {
@@ -152,7 +77,7 @@ async fn counts(substrate: &Substrate, key: &str, total: u64) -> Result {
 pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
     let substrate = ground.fresh().await?;
     let (key, mut total) = ("team/one", 0);
-    let first = Process::start(&substrate, 1, counters(&substrate), true).await?;
+    let first = Process::start(&substrate, 1, &[Counter::KIND], true).await?;
     for by in 1..=30_u64 {
         // Sent twice, it counts once.
         for _ in 0..2 {
@@ -166,17 +91,7 @@ pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
     same("the first event", head[0].head.kind.as_str(), SNAPSHOT)?;
     first.stop().await;
 
-    // Who looks at sessions sees no counters; who verifies journals checks all.
-    let sessions = Sessions::new(substrate.clone(), Arc::new(SystemClock));
-    let list = sessions.list(&Wanted { limit: 10, ..Wanted::default() }).await?;
-    same("sessions", list.sessions.len(), 0)?;
-    let verified = sessions.verify(None).await?.journals;
-    let rows: Vec<_> =
-        verified.iter().map(|row| (row.kind, row.key.as_deref(), row.problem.clone())).collect();
-    same("verified", rows, vec![(Some(Counter::KIND), Some(key), None)])?;
-    same("replayed", sessions.replay(entity(key)).await, (0, None))?;
-
-    let second = Process::start(&substrate, 2, counters(&substrate), true).await?;
+    let second = Process::start(&substrate, 2, &[Counter::KIND], true).await?;
     let due = ground.now().plus(Duration::from_millis(100));
     for n in 0..3_u128 {
         let later = CounterInput::Later { timer: TimerId::from_u128(n), due, by: 1_000 };
@@ -192,6 +107,8 @@ pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
         Ok(read(&substrate, key).await?.core.service == Service::Deleted)
     })
     .await?;
+    eventually("its archives are gone", || async { Ok(substrate.blobs.list().await?.is_empty()) })
+        .await?;
     tell(&substrate, key, "again", CounterInput::Add { by: 7 }).await?;
     counts(&substrate, key, 7).await?;
     // What was accepted before the deletion is known again.
@@ -202,30 +119,186 @@ pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
     Ok(())
 }
 
-/// An input for a kind that a process does not serve is no dead letter: it goes to a process that says
-/// that it serves the kind, and waits until there is one.
+/// A message to the session, and its turn, which the demo model answers.
+async fn says(substrate: &Substrate, key: &SessionKey, text: &str) -> Result {
+    let sessions = Sessions::new(substrate.clone(), Arc::new(SystemClock));
+    let message = SessionInput::UserMessage(UserMessage::text(text));
+    let turn = sessions.send(key, message, text.parse()?, None).await?.turn;
+    eventually(&format!("the session answers `{text}`"), || async {
+        let history = match sessions.history(key.entity()).await {
+            Ok(history) => history,
+            Err(SendError::NotFound { .. }) => return Ok(false),
+            Err(failure) => return Err(failure.into()),
+        };
+        let ended = history.turns.into_iter().find(|one| one.turn == turn);
+        match ended.and_then(|turn| turn.outcome) {
+            Some(TurnOutcome::Completed { .. }) => Ok(true),
+            Some(other) => Err(format!("the turn of `{text}` ended otherwise: {other:?}").into()),
+            None => Ok(false),
+        }
+    })
+    .await
+}
+
+/// Who wrote last to an entity.
+async fn owner(substrate: &Substrate, id: EntityId) -> Result<Option<ProcessId>> {
+    let core = entities(substrate, both()).core(id).await?;
+    Ok(core.incarnation.map(|incarnation| incarnation.process))
+}
+
+/// An older process beside a newer one. An input for a kind that a process does not serve is no dead
+/// letter: it goes to a process that says that it serves the kind, and waits until there is one.
+/// Meanwhile the older one serves sessions.
 pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(ground: &dyn Ground) -> Result {
     let substrate = ground.fresh().await?;
-    let key = "team/two";
-    let without = Process::start(&substrate, 1, Kinds::default(), true).await?;
+    let (key, session): (_, SessionKey) = ("team/two", "default:cli:local:ada".parse()?);
+    let (older, newer) = (ProcessId::from_u128(1), ProcessId::from_u128(2));
+    let without = Process::start(&substrate, 1, &[Kind::SESSION], true).await?;
     tell(&substrate, key, "one", CounterInput::Add { by: 1 }).await?;
     eventually("somebody misses the kind", || async {
         Ok(without.lacks.told().iter().any(|lack| lack.contains("counter")))
     })
     .await?;
+    says(&substrate, &session, "alone").await?;
     holds("nothing is written", read(&substrate, key).await?.core.key.is_none())?;
+    same("it waits", substrate.inbox.pending(entity(key)).await?, 1)?;
     let letters = clawnode_kernel::letters::list(&substrate).await?;
     same("dead letters", letters.len(), 0)?;
 
     // The other never pulls: it is asked.
-    let with = Process::start(&substrate, 2, counters(&substrate), false).await?;
+    let with = Process::start(&substrate, 2, BOTH, false).await?;
     let alive = vec![heartbeat(2)?];
     without.view.send_replace(Members { alive, ..Members::default() });
     counts(&substrate, key, 1).await?;
     tell(&substrate, key, "two", CounterInput::Add { by: 2 }).await?;
+    says(&substrate, &session, "beside").await?;
     counts(&substrate, key, 3).await?;
+    same("the counter's owner", owner(&substrate, entity(key)).await?, Some(newer))?;
+    same("the session's owner", owner(&substrate, session.entity()).await?, Some(older))?;
     eventually("the lack is over", || async { Ok(without.lacks.told().is_empty()) }).await?;
     with.stop().await;
     without.stop().await;
+    Ok(())
+}
+
+/// A counter with the total 5, and a session of the same time, which nobody serves.
+async fn beside_each_other(substrate: &Substrate, key: &str) -> Result<(Written, Written)> {
+    let session = Written::born(substrate, Kind::SESSION, "default:cli:local:ada", 100).await?;
+    let mut counter = Written::born(substrate, Counter::KIND, key, 100).await?;
+    let input = CounterInput::Add { by: 5 }.to(key, "five".parse()?, Timestamp(1))?;
+    counter.append::<KernelEvent>(200, &[Accepted { input }.into()]).await?;
+    counter.append::<CounterEvent>(200, &[Counted { total: 5 }.into()]).await?;
+    Ok((session, counter))
+}
+
+/// What looks at entities sees both kinds; what looks at sessions sees sessions.
+pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let key = "team/three";
+    let (session, mut counter) = beside_each_other(&substrate, key).await?;
+    let (all, id) = (entities(&substrate, both()), entity(key));
+    same("how many", all.count().await?, 2)?;
+    let mut rows = Vec::new();
+    for row in all.verify(None).await?.journals {
+        rows.push((row.kind, row.key, row.events, row.problem, row.partial));
+    }
+    rows.sort();
+    let expected = vec![
+        (Some(Counter::KIND), Some(key.to_owned()), 4, None, false),
+        (Some(Kind::SESSION), Some(session.key.clone()), 2, None, false),
+    ];
+    same("verified", rows, expected)?;
+    let events = all.journal(id, Seq(2), 10).await?;
+    let bodies: Vec<_> = events.iter().map(|event| event.body.clone()).collect();
+    same("what it was told", bodies[0]["body"].clone(), json!({ "type": "add", "by": 5 }))?;
+    same("what it said", bodies[1].clone(), json!({ "total": 5 }))?;
+    same("a replay shows nothing", all.replay(id).await, None)?;
+    same("a session is replayed", all.replay(session.id).await, Some((0, None)))?;
+
+    let sessions = Sessions::of(all.clone());
+    let list = sessions.list(&Wanted { limit: 10, ..Wanted::default() }).await?;
+    same("sessions", list.sessions.iter().map(|row| row.id).collect(), vec![session.id])?;
+    let refusals = [
+        sessions.history(id).await.err(),
+        sessions.export(id).await.err(),
+        sessions.delete(id, "delete".parse()?).await.err(),
+        sessions.bury(id).await.err(),
+        sessions.follow(id, None, None).await.err(),
+    ];
+    for refusal in refusals {
+        let body = ErrorBody::from(refusal.ok_or("a counter is taken for a session")?);
+        same("its code", body.code, ErrorCode::NotFound)?;
+        holds(&body.message, body.message.contains("of the kind `counter`, not a session"))?;
+    }
+    same("nothing was told", substrate.inbox.pending(id).await?, 0)?;
+
+    // A build that does not know the kind checks hashes and the kernel's own events, and says so.
+    let older = entities(&substrate, KnownKinds::default().with::<Session>());
+    let row = older.verify(Some(id)).await?.journals.remove(0);
+    same("its kind", (row.kind, row.partial, row.problem), (Some(Counter::KIND), true, None))?;
+    same("its head", row.head, Some(counter.tail.hash))?;
+    // What contradicts the kind is found by who knows it.
+    counter.append::<CounterEvent>(300, &[Counted { total: 6 }.into()]).await?;
+    let problem = |row: &clawnode_proto::view::VerifyRow| row.problem.clone().unwrap_or_default();
+    let row = all.verify(Some(id)).await?.journals.remove(0);
+    holds(&problem(&row), problem(&row).contains("it says 6 and is 5"))?;
+    same("its kind", row.kind, Some(Counter::KIND))?;
+    let row = older.verify(Some(id)).await?.journals.remove(0);
+    same("unknown", (row.problem, row.partial), (None, true))
+}
+
+/// A counter out of service is listed, restored and deleted as a session is.
+pub async fn a_second_kind_is_quarantined_restored_and_deleted(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let (key, id) = ("team/four", entity("team/four"));
+    let (session, mut counter) = beside_each_other(&substrate, key).await?;
+    let quarantined = |why: &str| Quarantined { reason: why.to_owned() };
+    counter.append::<KernelEvent>(300, &[quarantined("it kills").into()]).await?;
+    let all = entities(&substrate, both());
+    same("looked at", all.look(None, 10).await?.quarantined, vec![id])?;
+    let process = Process::start(&substrate, 7, BOTH, true).await?;
+    tell(&substrate, key, "two", CounterInput::Add { by: 2 }).await?;
+    eventually("the input is parked", || async {
+        let rows = all.quarantine(id).await?.inputs;
+        Ok(rows.iter().any(|row| row.at == ParkedWhere::Journal))
+    })
+    .await?;
+    let shown = all.quarantine(id).await?;
+    let row = &shown.session;
+    let seen = (row.kind, row.key.as_deref(), row.state.as_str(), row.parked);
+    same("the row", seen, (Some(Counter::KIND), Some(key), "quarantined", 1))?;
+    same("the input", shown.inputs[0].body.clone(), json!({ "type": "add", "by": 2 }))?;
+    same("the list", all.quarantined(None, 10).await?.sessions, vec![shown.session.clone()])?;
+    let older = entities(&substrate, KnownKinds::default().with::<Session>());
+    same("an older list", older.quarantined(None, 10).await?.sessions, vec![shown.session])?;
+    let parked = all.parked(None, 10).await?.parked;
+    let parked: Vec<_> = parked.iter().map(|row| (row.session, row.kind)).collect();
+    same("parked", parked, vec![(id, Some(Counter::KIND))])?;
+
+    same("restored", all.restore(id).await?.inputs, 1)?;
+    counts(&substrate, key, 7).await?;
+    let refused = all.restore(id).await.err().map(|failure| failure.to_string());
+    same("again", refused, Some(format!("counter `{id}` is in service")))?;
+
+    let other = "team/five";
+    let mut gone = Written::born(&substrate, Counter::KIND, other, 100).await?;
+    gone.append::<KernelEvent>(300, &[quarantined("it kills as well").into()]).await?;
+    // What no living build can read holds up no deletion: it is kept as a dead letter.
+    let mut newer = CounterInput::Add { by: 9 }.to(other, "newer".parse()?, Timestamp(1))?;
+    (newer.v, newer.v_min) = (99, 99);
+    substrate.inbox.put(&newer).await?;
+    all.bury(gone.id).await?;
+    eventually("it is kept", || async {
+        let letters = clawnode_kernel::letters::list(&substrate).await?;
+        Ok(letters.iter().any(|one| one.entity == gone.id))
+    })
+    .await?;
+    same("deleted", all.core(gone.id).await?.service, Service::Deleted)?;
+    same("out of service", all.quarantined(None, 10).await?.sessions.len(), 0)?;
+    let session = all.quarantine(session.id).await;
+    holds("the session stays", matches!(session, Err(EntityError::InService(_))))?;
+    holds("all are sound", all.verify(None).await?.is_sound())?;
+    counts(&substrate, key, 7).await?;
+    process.stop().await;
     Ok(())
 }

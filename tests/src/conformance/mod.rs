@@ -13,6 +13,7 @@ pub mod jobs;
 pub mod journal;
 pub mod kinds;
 pub mod membership;
+mod process;
 pub mod restart;
 pub mod sessions;
 mod support;
@@ -107,7 +108,9 @@ macro_rules! conformance {
                 only_stateless_sessions_at_rest_are_told_to_go
             }
             kinds {
-                a_second_kind_is_served, a_kind_that_is_not_served_waits_for_who_serves_it
+                a_second_kind_is_served, a_kind_that_is_not_served_waits_for_who_serves_it,
+                journals_of_all_kinds_are_looked_at,
+                a_second_kind_is_quarantined_restored_and_deleted
             }
             membership {
                 a_process_that_joins_learns_who_died_before

@@ -6,12 +6,11 @@ use clawnode_actors::session::{
     Sessions,
     clients::{listing::Wanted, sweep::Sweep},
 };
-use clawnode_cluster::{AppendAnswer, Clock, Substrate, SystemClock, Write};
+use clawnode_cluster::{Clock, Substrate, SystemClock};
+use clawnode_kernel::written::Written;
 use clawnode_proto::{
-    EntityId, Epoch, EventId, Grammar, Head, Incarnation, Input, Kind, Position, ProcessId, Sealed,
-    SessionKey, Tail, Timestamp, TurnId,
-    event::encode_record,
-    kernel::{Accepted, Born, Claim, KernelEvent},
+    Input, Kind, Timestamp, TurnId,
+    kernel::{Accepted, KernelEvent},
     session::{SessionEvent, SessionInput, TurnDone, TurnOutcome, UserMessage},
     stateless::Once,
     view::SessionList,
@@ -22,75 +21,29 @@ use super::{
     support::{holds, same},
 };
 
-/// A journal that a case writes itself.
-struct Written {
-    substrate: Substrate,
-    id: EntityId,
-    key: String,
-    tail: Tail,
-    position: Position,
+/// A session that is born at this time, and has heard nothing yet.
+async fn born(substrate: &Substrate, key: &str, at: u64) -> Result<Written> {
+    Written::born(substrate, Kind::SESSION, key, at).await
 }
 
-impl Written {
-    /// A session that is born at this time, and has heard nothing yet.
-    async fn born(substrate: &Substrate, key: &str, at: u64) -> Result<Self> {
-        let id = key.parse::<SessionKey>()?.entity();
-        let (substrate, key) = (substrate.clone(), key.to_owned());
-        let (tail, position) = (Tail::START, Position(0));
-        let mut written = Self { substrate, id, key: key.clone(), tail, position };
-        let claim = Claim { excused: false };
-        let born = Born { kind: Kind::SESSION, key };
-        written.append::<KernelEvent>(at, &[claim.into(), born.into()]).await?;
-        Ok(written)
-    }
+/// A message comes in, and begins a turn.
+async fn hears(written: &mut Written, text: &str, at: u64) -> Result {
+    let said = SessionInput::UserMessage(UserMessage::text(text));
+    let named = format!("k{at}").parse()?;
+    let input = Input::new(Kind::SESSION, &written.key, named, Timestamp(at), &said)?;
+    written.append::<KernelEvent>(at, &[Accepted { input }.into()]).await
+}
 
-    /// A message comes in, and begins a turn.
-    async fn hears(&mut self, text: &str, at: u64) -> Result {
-        let said = SessionInput::UserMessage(UserMessage::text(text));
-        let named = format!("k{at}").parse()?;
-        let input = Input::new(Kind::SESSION, &self.key, named, Timestamp(at), &said)?;
-        self.append::<KernelEvent>(at, &[Accepted { input }.into()]).await
-    }
-
-    /// A message came in long ago, and its turn has ended.
-    async fn heard(substrate: &Substrate, key: &str, at: u64) -> Result<Self> {
-        let mut written = Self::born(substrate, key, at).await?;
-        let said = SessionInput::UserMessage(UserMessage::text("hello"));
-        let input = Input::new(Kind::SESSION, key, "k".parse()?, Timestamp(at), &said)?;
-        let turn = TurnId::from(input.id);
-        written.append::<KernelEvent>(at, &[Accepted { input }.into()]).await?;
-        let outcome = TurnOutcome::Cancelled;
-        written.append::<SessionEvent>(at, &[TurnDone { turn, outcome }.into()]).await?;
-        Ok(written)
-    }
-
-    async fn append<E: Grammar>(&mut self, at: u64, events: &[E]) -> Result {
-        let mut sealed = Vec::new();
-        for event in events {
-            let n = self.tail.n.next();
-            let head = Head {
-                entity: self.id,
-                n,
-                v: 1,
-                eid: EventId::from_u128(u128::from(n.0)),
-                epoch: Epoch(1),
-                incarnation: Incarnation { process: ProcessId::from_u128(1), counter: 1 },
-                ts: Timestamp(at),
-                kind: event.kind().to_owned(),
-                required: event.required(),
-                progress: event.progress(),
-            };
-            let event = Sealed::seal(head, event, self.tail.hash)?;
-            self.tail = self.tail.follow(&event)?;
-            sealed.push(event);
-        }
-        let write = Write { bytes: encode_record(&sealed)?.into(), rollup: false };
-        match self.substrate.journal.append(self.id, self.position, write).await {
-            AppendAnswer::Stored(position) => self.position = position,
-            other => return Err(format!("not stored: {other:?}").into()),
-        }
-        Ok(())
-    }
+/// A message came in long ago, and its turn has ended.
+async fn heard(substrate: &Substrate, key: &str, at: u64) -> Result<Written> {
+    let mut written = born(substrate, key, at).await?;
+    let said = SessionInput::UserMessage(UserMessage::text("hello"));
+    let input = Input::new(Kind::SESSION, key, "k".parse()?, Timestamp(at), &said)?;
+    let turn = TurnId::from(input.id);
+    written.append::<KernelEvent>(at, &[Accepted { input }.into()]).await?;
+    let outcome = TurnOutcome::Cancelled;
+    written.append::<SessionEvent>(at, &[TurnDone { turn, outcome }.into()]).await?;
+    Ok(written)
 }
 
 fn stateless(number: u128) -> Result<String> {
@@ -115,7 +68,7 @@ pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
     let mut all = Vec::new();
     // Two of the same time, and none in the order of their ids.
     for (peer, at) in [("c", 300), ("e", 100), ("a", 500), ("d", 200), ("b", 400), ("f", 100)] {
-        all.push(Written::born(&substrate, &format!("default:cli:local:{peer}"), at).await?);
+        all.push(born(&substrate, &format!("default:cli:local:{peer}"), at).await?);
     }
     let sessions = door(&substrate);
     let first = sessions.list(&page()).await?;
@@ -124,7 +77,7 @@ pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
     // One that was shown and one that was not change meanwhile: the others are shown, once.
     for written in &mut all {
         if ["default:cli:local:b", "default:cli:local:d"].contains(&written.key.as_str()) {
-            written.hears("What is  this?\u{1b}\nTell me.", 600).await?;
+            hears(written, "What is  this?\u{1b}\nTell me.", 600).await?;
         }
     }
     let second = sessions.list(&Wanted { after: Some(next.parse()?), ..page() }).await?;
@@ -148,10 +101,10 @@ pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
         ("default:openai:default:eve", 300),
         (&stateless(7)?, 400),
     ] {
-        Written::born(&substrate, key, at).await?;
+        born(&substrate, key, at).await?;
     }
-    let mut busy = Written::born(&substrate, "other:web:site:joe", 500).await?;
-    busy.hears("hello", 600).await?;
+    let mut busy = born(&substrate, "other:web:site:joe", 500).await?;
+    hears(&mut busy, "hello", 600).await?;
     let sessions = door(&substrate);
     let all = Wanted { limit: 9, ..Wanted::default() };
     let list = sessions.list(&all).await?;
@@ -203,10 +156,10 @@ async fn waiting(substrate: &Substrate, all: &[&Written]) -> Result<Vec<usize>> 
 
 pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground) -> Result {
     let substrate = ground.fresh().await?;
-    let old = Written::heard(&substrate, &stateless(1)?, 1_000).await?;
-    let young = Written::heard(&substrate, &stateless(2)?, 5_000).await?;
-    let busy = Written::heard(&substrate, &stateless(3)?, 1_000).await?;
-    let other = Written::heard(&substrate, "default:openai:default:ada", 1_000).await?;
+    let old = heard(&substrate, &stateless(1)?, 1_000).await?;
+    let young = heard(&substrate, &stateless(2)?, 5_000).await?;
+    let busy = heard(&substrate, &stateless(3)?, 1_000).await?;
+    let other = heard(&substrate, "default:openai:default:ada", 1_000).await?;
     // What is not finished waits in the inbox for as long.
     let said = SessionInput::UserMessage(UserMessage::text("wait"));
     let input = Input::new(Kind::SESSION, &busy.key, "k".parse()?, Timestamp(1), &said)?;

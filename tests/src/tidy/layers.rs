@@ -6,7 +6,7 @@ use super::{Check, File, Findings, scan::without_comment};
 /// Modules that a list leaves out are not held to an order.
 const LAYERS: &[(&str, &[&str])] = &[
     ("actors/guard/src", &["policy", "latch"]),
-    ("actors/kernel/src", &["kind", "core", "machine", "partition", "driver"]),
+    ("actors/kernel/src", &["kind", "core", "entities", "machine", "partition", "driver"]),
     ("actors/executors/src", &["workspace", "sandbox", "ssh", "builtin", "mcp", "plugin"]),
     ("actors/src", &["llm", "hook", "agent", "session", "runner", "usage"]),
     ("actors/src/session", &["turn", "texts", "clients", "effect"]),

@@ -52,11 +52,14 @@ pub(super) fn arrived(context: &Context, entity: EntityId, waiting: WaitingInput
         Ok(input) => match context.kinds.get(input.kind) {
             Some(kind) if kind.understands(&input) => return Arrived::Input(input),
             Some(_) => format!("its body is nothing that a {} takes", input.kind),
-            None => return Arrived::Foreign(input.id, Needs::Kind(input.kind)),
+            None => {
+                let (input, needs) = (input.id, Needs::Kind(input.kind));
+                return Arrived::Foreign { input, needs, bytes };
+            }
         },
         Err(failure @ InputError::TooNew { input, needs, .. }) => {
             debug!(%entity, %position, %failure, "an input is for newer nodes");
-            return Arrived::Foreign(input, Needs::Input(needs));
+            return Arrived::Foreign { input, needs: Needs::Input(needs), bytes };
         }
         Err(failure) => ErrorChain(&failure).to_string(),
     };

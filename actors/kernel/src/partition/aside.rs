@@ -1,10 +1,10 @@
 //! What came in and is no input for anybody.
 
-use clawnode_proto::{EntityId, Position};
+use clawnode_proto::{EntityId, Order, Position};
 
 use super::{
     dispatch::{LOOK_AGAIN, PUT_OFF, Partition},
-    io::Out,
+    io::{Arrived, Out},
     slot::Phase,
 };
 
@@ -21,6 +21,25 @@ impl Partition {
             (false, handle) => self.out.extend(handle.map(|one| Out::Nak(one, PUT_OFF))),
         }
         self.after_aside(entity);
+    }
+
+    /// What is to be deleted does not wait for a build that nobody runs: an input that no living process
+    /// can read is put aside if an order to bury its entity waits as well.
+    pub(super) fn unblock_burial(&self, entity: EntityId, waiting: &mut [(Position, Arrived)]) {
+        let is_ordered = waiting.iter().any(|(_, arrived)| match arrived {
+            Arrived::Input(input) => input.order == Some(Order::Bury),
+            Arrived::Foreign { .. } | Arrived::Unreadable { .. } => false,
+        });
+        if !is_ordered || !self.orphans.contains_key(&entity) {
+            return;
+        }
+        for (_, arrived) in waiting {
+            if let Arrived::Foreign { needs, bytes, .. } = arrived {
+                let reason =
+                    format!("no living process can read it ({needs}), and its entity goes");
+                *arrived = Arrived::Unreadable { bytes: std::mem::take(bytes), reason };
+            }
+        }
     }
 
     /// What rang is gone, or the read is old. Absence proves nothing, so it is given back: what is
@@ -57,7 +76,7 @@ mod tests {
     use super::*;
     use crate::{
         Needs,
-        partition::{Arrived, HandleId, In},
+        partition::{HandleId, In},
     };
 
     const AT: Timestamp = Timestamp(0);
@@ -129,7 +148,10 @@ mod tests {
         let id = InputId::from_u128(1);
         let waiting = vec![
             (Position(1), unreadable()),
-            (Position(2), Arrived::Foreign(id, Needs::Input(9))),
+            (
+                Position(2),
+                Arrived::Foreign { input: id, needs: Needs::Input(9), bytes: Bytes::new() },
+            ),
             (Position(3), unreadable()),
         ];
         let out = partition.handle(AT, In::Inbox(entity(), Position(0), waiting));

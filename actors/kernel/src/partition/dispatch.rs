@@ -210,7 +210,8 @@ impl Partition {
         self.slots.get(&entity).is_some_and(|slot| slot.reading && slot.read_after == after)
     }
 
-    fn inbox(&mut self, entity: EntityId, waiting: Vec<(Position, Arrived)>) {
+    fn inbox(&mut self, entity: EntityId, mut waiting: Vec<(Position, Arrived)>) {
+        self.unblock_burial(entity, &mut waiting);
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.reading = false;
         for (position, arrived) in waiting {
@@ -224,7 +225,7 @@ impl Partition {
                     slot.open.insert(position, input.id);
                     slot.buffered.push(input);
                 }
-                Arrived::Foreign(input, needs) => {
+                Arrived::Foreign { input, needs, .. } => {
                     slot.open.insert(position, input);
                     // It keeps its place: nothing behind it is taken before it.
                     self.foreign.insert(entity, needs);

@@ -106,8 +106,9 @@ impl Partition {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use clawnode_proto::{
-        Input, Kind, Position, ProcessId, SessionKey,
+        Digest, Input, Kind, Order, Position, ProcessId, SessionKey,
         session::{SessionInput, UserMessage},
     };
 
@@ -134,6 +135,11 @@ mod tests {
         let position = Position(handle);
         let (handle, redelivered, foremost) = (HandleId(handle), false, None);
         partition.handle(NOW, In::Delivered { entity, position, handle, redelivered, foremost })
+    }
+
+    /// An input of an envelope that no build here can read.
+    fn newer(input: &Input) -> Arrived {
+        Arrived::Foreign { input: input.id, needs: Needs::Input(9), bytes: Bytes::new() }
     }
 
     /// A partition that has found out that the entity of `input` is not for it.
@@ -228,10 +234,39 @@ mod tests {
         let (new, plain) = (input(1), input(2));
         let (mut partition, entity) = (partition(), new.entity);
         deliver(&mut partition, entity, 1);
-        let (first, second) = (Arrived::Foreign(new.id, Needs::Input(2)), Arrived::Input(plain));
-        let read = vec![(Position(1), first), (Position(2), second)];
+        let read = vec![(Position(1), newer(&new)), (Position(2), Arrived::Input(plain))];
         let out = partition.handle(NOW, In::Inbox(entity, Position(0), read));
-        assert_eq!(out, [Out::Forward(entity, new.id, Needs::Input(2))]);
+        assert_eq!(out, [Out::Forward(entity, new.id, Needs::Input(9))]);
+    }
+
+    /// It is kept whole as a dead letter, and the entity goes with all else that waits.
+    #[test]
+    fn what_nobody_alive_can_read_holds_up_no_burial() {
+        let new = input(1);
+        let entity = new.entity;
+        let order =
+            |order| Arrived::Input(Input::order(new.kind, entity, Digest::ZERO, NOW, order));
+        let comes = |partition: &mut Partition, order| {
+            deliver(partition, entity, 1);
+            let read = vec![(Position(1), newer(&new)), (Position(2), order)];
+            partition.handle(NOW, In::Inbox(entity, Position(0), read))
+        };
+        let forward = [Out::Forward(entity, new.id, Needs::Input(9))];
+        let mut partition = partition();
+        // Somebody may be there who takes both.
+        assert_eq!(comes(&mut partition, order(Order::Bury)), forward);
+        partition.handle(NOW, In::Forwarded(entity, Forwarded::Nobody));
+        assert_eq!(comes(&mut partition, order(Order::Bury)), forward);
+        partition.handle(NOW, In::Forwarded(entity, Forwarded::Orphan));
+        // Back in service, it would be served by a newer build.
+        assert_eq!(comes(&mut partition, order(Order::Restore)), forward);
+        partition.handle(NOW, In::Forwarded(entity, Forwarded::Orphan));
+        let out = comes(&mut partition, order(Order::Bury));
+        let Some((Out::SetAside(_, Position(1), _, reason), rest)) = out.split_first() else {
+            panic!("{out:?}")
+        };
+        assert!(reason.contains("input v9"), "{reason}");
+        assert_eq!(rest, [Out::ReadTail(entity)], "the order is served");
     }
 
     #[test]

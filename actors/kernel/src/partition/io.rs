@@ -64,8 +64,15 @@ pub enum Gone {
 pub enum Arrived {
     /// An input.
     Input(Input),
-    /// An input that this process cannot serve, and what one must know that can.
-    Foreign(InputId, Needs),
+    /// An input that this process cannot serve.
+    Foreign {
+        /// Which.
+        input: InputId,
+        /// What a process must know that can serve it.
+        needs: Needs,
+        /// The whole of it.
+        bytes: Bytes,
+    },
     /// Nobody can read it.
     Unreadable {
         /// The whole of it.

@@ -30,9 +30,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 impl Sessions {
     /// The calls that wait for a person now, the oldest first; at most 1,000.
     pub async fn approvals(&self) -> Result<Vec<Approval>, SendError> {
-        let now = self.clock.now();
+        let now = self.now();
         let mut waiting: Vec<Approval> = Vec::new();
-        for (key, entry) in self.substrate.bucket.list(APPROVAL_KEYS).await? {
+        for (key, entry) in self.substrate().bucket.list(APPROVAL_KEYS).await? {
             match Approval::from_bytes(&entry.value) {
                 Ok(approval) if waits(&approval, now) => waiting.push(approval),
                 Ok(_over) => {}
@@ -49,7 +49,7 @@ impl Sessions {
         let key = approval_key(call);
         let recorded = async {
             loop {
-                if let Some(entry) = self.substrate.bucket.get(&key).await? {
+                if let Some(entry) = self.substrate().bucket.get(&key).await? {
                     return Ok(Approval::from_bytes(&entry.value)?);
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
@@ -78,7 +78,7 @@ impl Sessions {
             let counts = counts.clone();
             return agreed(approval, decided.decision, counts);
         }
-        if self.clock.now() > approval.expires {
+        if self.now() > approval.expires {
             return Err(SendError::Decided { call: of, what: "its time limit passed".to_owned() });
         }
         let decision = decided.decision;
@@ -101,7 +101,7 @@ impl Sessions {
         let action = &approval.action;
         let session = action.session.entity();
         // The inbox first: what is taken out of it meanwhile is in the journal by then.
-        let waiting = self.substrate.inbox.read(session, Position(0)).await?;
+        let waiting = self.substrate().inbox.read(session, Position(0)).await?;
         let state = self.read(session).await?.state;
         let tools = state.turn(action.turn).map(|turn| turn.steps.iter().flat_map(|it| &it.tools));
         let Some(tool) = tools.and_then(|mut tools| tools.find(|it| it.call == action.call)) else {
@@ -128,11 +128,11 @@ impl Sessions {
     async fn note(&self, approval: &Approval) {
         let key = approval_key(approval.action.call);
         let noting = async {
-            let Some(entry) = self.substrate.bucket.get(&key).await? else { return Ok(()) };
+            let Some(entry) = self.substrate().bucket.get(&key).await? else { return Ok(()) };
             let Ok(bytes) = approval.to_bytes() else { return Ok(()) };
-            let left = approval.expires.since(self.clock.now());
+            let left = approval.expires.since(self.now());
             let ttl = Some(left + APPROVAL_KEPT);
-            self.substrate.bucket.put(&key, entry.position, bytes.into(), ttl).await.map(drop)
+            self.substrate().bucket.put(&key, entry.position, bytes.into(), ttl).await.map(drop)
         };
         let noted: Result<(), BucketError> = noting.await;
         if let Err(failure) = noted {

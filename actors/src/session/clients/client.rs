@@ -13,7 +13,7 @@ use std::{
 };
 
 use clawnode_cluster::{Clock, StoreError, Substrate};
-use clawnode_kernel::{Core, Entity, Loaded, load};
+use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds, Loaded};
 use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
     TurnId,
@@ -61,8 +61,7 @@ pub struct Sent {
 /// The door to all sessions.
 #[derive(Clone, Debug)]
 pub struct Sessions {
-    pub(in crate::session) substrate: Substrate,
-    pub(in crate::session) clock: Arc<dyn Clock>,
+    entities: Entities,
     /// What those who follow turns read together.
     pub(in crate::session) shared: Arc<Shared>,
     version: Arc<AtomicU16>,
@@ -79,13 +78,28 @@ impl fmt::Debug for Sent {
 impl Sessions {
     /// What time it is for those who send.
     pub fn now(&self) -> clawnode_proto::Timestamp {
-        self.clock.now()
+        self.entities.now()
     }
 
     /// A door on these stores.
     pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
+        Self::of(Entities::new(substrate, clock, KnownKinds::default().with::<Session>()))
+    }
+
+    /// The sessions among these entities.
+    pub fn of(entities: Entities) -> Self {
         let version = Arc::new(AtomicU16::new(*VERSIONS.end()));
-        Self { substrate, clock, shared: Arc::default(), version }
+        Self { entities, shared: Arc::default(), version }
+    }
+
+    /// The entities of every kind among which these sessions are.
+    pub const fn entities(&self) -> &Entities {
+        &self.entities
+    }
+
+    /// What they stand on.
+    pub const fn substrate(&self) -> &Substrate {
+        self.entities.substrate()
     }
 
     /// The same, writing inputs as the version that stands there: the newest that all processes
@@ -116,8 +130,7 @@ impl Sessions {
             return Err(SendError::HiddenKey(name));
         }
         let input = self.fitted(session, input).await?;
-        let mut stored =
-            Input::new(Kind::SESSION, &name, idempotency_key, self.clock.now(), &input)?;
+        let mut stored = Input::new(Kind::SESSION, &name, idempotency_key, self.now(), &input)?;
         fits(&stored)?;
         stored.v = self.version.load(Ordering::Relaxed);
         stored.traceparent = trace;
@@ -125,8 +138,8 @@ impl Sessions {
         let steers = matches!(input, SessionInput::Steer(_));
         // Asked for before it is stored, so that no frame of the turn can be missed; waited for
         // together, because each takes a round trip.
-        let listening = self.shared.ears.listen(&self.substrate, session);
-        let storing = self.substrate.inbox.put_if_room(&stored, PENDING_INPUTS);
+        let listening = self.shared.ears.listen(self.substrate(), session);
+        let storing = self.substrate().inbox.put_if_room(&stored, PENDING_INPUTS);
         let (listening, position) = join(listening, storing).await;
         if position?.is_none() {
             return Err(SendError::Overloaded { session: key.to_string() });
@@ -135,7 +148,7 @@ impl Sessions {
         let frames = match listening {
             Ok(frames) => frames,
             // It is stored, so its sender should not hear of a failure that does not last.
-            Err(_) => self.shared.ears.listen(&self.substrate, session).await?,
+            Err(_) => self.shared.ears.listen(self.substrate(), session).await?,
         };
         if steers {
             turn = self.joined(session, turn).await;
@@ -171,6 +184,21 @@ impl Sessions {
         self.tell(session, &SessionInput::Delete, idempotency_key, None).await
     }
 
+    /// Deletes a session that is out of service, with what is parked or waits for it. Answers once its
+    /// tombstone is stored.
+    pub async fn bury(&self, session: EntityId) -> Result<(), SendError> {
+        match self.entities.kind(session).await {
+            Ok(Some(kind)) if kind != Session::KIND => {
+                return Err(SendError::OtherKind { entity: session, kind });
+            }
+            // What cannot be read says no kind.
+            Ok(_) | Err(StoreError::Corrupt { .. }) => {}
+            Err(failure) => return Err(failure.into()),
+        }
+        self.entities.bury(session).await?;
+        Ok(())
+    }
+
     pub(in crate::session) async fn tell(
         &self,
         session: EntityId,
@@ -180,7 +208,7 @@ impl Sessions {
     ) -> Result<(), SendError> {
         let mut stored = self.addressed(session, input, idempotency_key).await?;
         stored.traceparent = trace;
-        self.substrate.inbox.put(&stored).await?;
+        self.substrate().inbox.put(&stored).await?;
         Ok(())
     }
 
@@ -192,9 +220,9 @@ impl Sessions {
         idempotency_key: IdempotencyKey,
     ) -> Result<Input, SendError> {
         // Only the key is wanted: the kernel's part has it, and its kind need not be folded.
-        let core = Core::of(session, &self.load(session).await?, &|_| true)?;
+        let core = self.own(session).await?;
         let key = core.key.ok_or_else(|| SendError::NotFound { session: session.to_string() })?;
-        let now = self.clock.now();
+        let now = self.now();
         let mut stored = Input::new(Kind::SESSION, &key, idempotency_key, now, input)?;
         fits(&stored)?;
         stored.v = self.version.load(Ordering::Relaxed);
@@ -208,7 +236,7 @@ impl Sessions {
         turn: Option<TurnId>,
         after: Option<FrameKey>,
     ) -> Result<Sent, SendError> {
-        let frames = self.shared.ears.listen_together(&self.substrate, session).await?;
+        let frames = self.shared.ears.listen_together(self.substrate(), session).await?;
         let turn = match turn.or(after.map(|key| key.turn)) {
             Some(turn) => turn,
             None => self.last(session).await?,
@@ -225,7 +253,7 @@ impl Sessions {
             let mut wait = LOOK_AGAIN;
             let mut seen = None;
             loop {
-                let tail = self.substrate.journal.position(session).await.ok();
+                let tail = self.substrate().journal.position(session).await.ok();
                 if tail.is_none_or(|tail| seen != Some(tail))
                     && let Ok(entity) = self.read(session).await
                 {
@@ -253,12 +281,26 @@ impl Sessions {
     /// A session's state as its journal has it.
     pub async fn read(&self, session: EntityId) -> Result<Entity<Session>, SendError> {
         let loaded = self.load(session).await?;
-        Ok(Entity::of(session, &loaded)?)
+        Entity::of(session, &loaded).map_err(|failure| match failure {
+            FoldError::Kind { entity, kind } => SendError::OtherKind { entity, kind },
+            failure => failure.into(),
+        })
+    }
+
+    /// The kernel's part of a session's journal.
+    pub(in crate::session) async fn own(&self, session: EntityId) -> Result<Core, SendError> {
+        let core = self.entities.core(session).await?;
+        match core.kind {
+            Some(kind) if kind != Session::KIND => {
+                Err(SendError::OtherKind { entity: session, kind })
+            }
+            _ => Ok(core),
+        }
     }
 
     /// A session's journal, unfolded.
     pub async fn load(&self, session: EntityId) -> Result<Loaded, SendError> {
-        Ok(load::journal(&self.substrate, session).await?)
+        Ok(self.entities.load(session).await?)
     }
 
     /// A text in full, wherever it is.
@@ -266,7 +308,7 @@ impl Sessions {
         match text {
             Text::Inline { text } => Ok(text.clone()),
             Text::Blob { digest, bytes: length } => {
-                let bytes = self.substrate.blobs.get(*digest).await?;
+                let bytes = self.substrate().blobs.get(*digest).await?;
                 let bytes = bytes.ok_or_else(|| StoreError::Refused {
                     store: "blobs",
                     detail: format!("`{digest}` is missing"),
@@ -322,7 +364,7 @@ impl Sessions {
             if let Text::Inline { text: content } = text {
                 let bytes = content.len() as u64;
                 let content = packed(session, std::mem::take(content));
-                let digest = self.substrate.blobs.put(content).await?;
+                let digest = self.substrate().blobs.put(content).await?;
                 *text = Text::Blob { digest, bytes };
                 total = total.saturating_sub(size) + 64;
             }

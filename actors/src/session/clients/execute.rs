@@ -159,7 +159,7 @@ impl Sessions {
         plan: &Plan,
     ) -> Result<Known, ExecuteError> {
         let execution = ExecutionId::of(key.entity());
-        let waiting = self.substrate.inbox.pending(key.entity()).await?;
+        let waiting = self.substrate().inbox.pending(key.entity()).await?;
         let Some(stored) = self.look_for(execution, Some(request)).await? else {
             return Ok(if waiting > 0 { Known::Waits(waiting) } else { Known::Nothing });
         };
@@ -180,7 +180,7 @@ impl Sessions {
     ) -> Result<Stored, ExecuteError> {
         let body = SessionInput::Execute(plan.clone());
         let input = self.input(key, request.clone(), &body, trace)?;
-        let stored = self.substrate.inbox.put_if_room(&input, PENDING_INPUTS).await?;
+        let stored = self.substrate().inbox.put_if_room(&input, PENDING_INPUTS).await?;
         if stored.is_none() {
             return Err(SendError::Overloaded { session: key.to_string() }.into());
         }
@@ -203,7 +203,7 @@ impl Sessions {
     pub async fn stored_plan(&self, execution: ExecutionId) -> Result<Stored, ExecuteError> {
         let looks = async {
             loop {
-                let waiting = self.substrate.inbox.pending(execution.session()).await?;
+                let waiting = self.substrate().inbox.pending(execution.session()).await?;
                 match self.look_for(execution, None).await? {
                     Some(stored) => return Ok(stored),
                     None if waiting == 0 => return Err(ExecuteError::NotFound(execution)),
@@ -264,7 +264,7 @@ impl Sessions {
         };
         let name = format!("cancel:{turn}").parse().map_err(|_unfit| not_found(execution))?;
         let input = self.input(&key, name, &SessionInput::Cancel { turn }, trace)?;
-        self.substrate.inbox.put(&input).await?;
+        self.substrate().inbox.put(&input).await?;
         Ok(turn)
     }
 
@@ -278,7 +278,8 @@ impl Sessions {
             times.take(turn, &sealed);
             ControlFlow::Continue(())
         };
-        self.each_event(entity.id, Seq(0), visit).await?;
+        let events = self.entities().each_event(entity.id, Seq(0), visit).await;
+        events.map_err(SendError::from)?;
         let mut steps = Vec::new();
         for (index, planned) in turn.plan.iter().flat_map(|plan| &plan.steps).enumerate() {
             let mut step = pending(index, planned);
@@ -377,7 +378,7 @@ impl Sessions {
 
     /// Whether a node has taken a job.
     async fn is_begun(&self, job: JobId) -> Result<bool, ExecuteError> {
-        let entry = self.substrate.bucket.get(&job_key(job)).await?;
+        let entry = self.substrate().bucket.get(&job_key(job)).await?;
         let state = entry.and_then(|entry| JobState::from_bytes(&entry.value).ok());
         Ok(state.is_some())
     }
@@ -389,7 +390,7 @@ impl Sessions {
         body: &SessionInput,
         trace: Option<Traceparent>,
     ) -> Result<Input, SendError> {
-        let now = self.clock.now();
+        let now = self.now();
         let mut input = Input::new(Kind::SESSION, &key.to_string(), name, now, body)?;
         input.v = self.writes();
         input.traceparent = trace;

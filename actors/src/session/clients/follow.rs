@@ -412,7 +412,7 @@ mod tests {
             for record in &self.run.journal[self.stored.len()..] {
                 let write = Write { bytes: record.bytes.clone(), rollup: false };
                 let expected = self.stored.last().copied().unwrap_or_default();
-                let journal = &self.sessions.substrate.journal;
+                let journal = &self.sessions.substrate().journal;
                 let answer = journal.append(session(), expected, write).await;
                 let AppendAnswer::Stored(position) = answer else { panic!("{answer:?}") };
                 self.stored.push(position);
@@ -422,7 +422,7 @@ mod tests {
         async fn follow(&self) -> BoxStream<'static, TurnEvent> {
             let (sessions, session, turn) = (self.sessions.clone(), session(), self.turn);
             let ears = Arc::clone(&sessions.shared.ears);
-            let frames = ears.listen(&sessions.substrate, session).await.unwrap();
+            let frames = ears.listen(sessions.substrate(), session).await.unwrap();
             follow(Follow { sessions, session, turn, after: None, frames, fresh: true })
         }
 
@@ -430,7 +430,7 @@ mod tests {
             let call = CallId::derive(self.turn, 0);
             let key = FrameKey { turn: self.turn, call, attempt: Attempt(1), index };
             let frames = FrameBatch { frames: vec![Frame { key, body }] };
-            let substrate = &self.sessions.substrate;
+            let substrate = self.sessions.substrate();
             let subject = substrate.prefix.frames(session());
             let payload = Bytes::from(codec::encode(&frames).unwrap());
             substrate.bus.publish(subject, None, payload).await.unwrap();

@@ -1,68 +1,17 @@
-//! Looking at sessions: histories, journals and their verification. All from the journal.
+//! Looking at sessions: histories and exports. All from the journal.
 
-use std::ops::ControlFlow;
-
-use clawnode_cluster::{StoreError, Substrate};
-use clawnode_kernel::{Core, Entity, FoldError, Service, Violation};
+use clawnode_kernel::{Entity, Service};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Grammar, Input, Kind, ProcessId, Sealed, Seq, SessionKey, Tail,
-    Timestamp, codec,
-    event::decode_record,
-    kernel::{Accepted, KernelEvent, PARKED, Parked, QUARANTINED, SNAPSHOT, SnapshotState},
+    EntityId, ErrorChain, ProcessId, Seq, SessionKey, Timestamp,
     llm::{Message, Text, Usage},
-    session::{SessionEvent, SessionInput, ToolEnd},
-    view::{EventView, HistoryView, SessionRow, TurnView, VerifyRow, VerifyView},
+    view::{HistoryView, SessionRow, TurnView},
 };
-use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
-use tracing::debug;
 
 use super::{client::Sessions, send_error::SendError};
 use crate::session::turn::{kind::Session, state::Turn};
 
-/// Journals that are read at the same time for one list.
-const READS_MAX: usize = 16;
-
-/// Sessions that were looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Looked {
-    /// How many.
-    pub sessions: usize,
-    /// The last of them; none if there was none.
-    pub last: Option<EntityId>,
-    /// Those of them that are out of service.
-    pub quarantined: Vec<EntityId>,
-}
-
 impl Sessions {
-    /// Which of at most `limit` sessions after `after` are out of service. Reads last records only,
-    /// and folds none.
-    pub async fn look(&self, after: Option<EntityId>, limit: usize) -> Result<Looked, StoreError> {
-        let ids = self.substrate.journal.entities(after, limit).await?;
-        let (looked, last) = (ids.len(), ids.last().copied());
-        let quarantined = stream::iter(ids)
-            .map(|id| async move { self.is_quarantined(id).await.then_some(id) })
-            .buffered(READS_MAX)
-            .filter_map(std::future::ready)
-            .collect()
-            .await;
-        Ok(Looked { sessions: looked, last, quarantined })
-    }
-
-    /// Out of service, nothing follows but parked inputs.
-    async fn is_quarantined(&self, id: EntityId) -> bool {
-        let record = match self.substrate.journal.tail(id).await {
-            Ok(Some(record)) => record,
-            Ok(None) => return false,
-            Err(failure) => {
-                debug!(entity = %id, %failure, "cannot read a session");
-                return false;
-            }
-        };
-        let events = decode_record(&record.bytes).unwrap_or_default();
-        events.last().is_some_and(|last| [QUARANTINED, PARKED].contains(&last.head.kind.as_str()))
-    }
-
     /// What was said in a session.
     pub async fn history(&self, id: EntityId) -> Result<HistoryView, SendError> {
         let entity = self.known(id).await?;
@@ -109,118 +58,11 @@ impl Sessions {
         })
     }
 
-    /// A session's journal, event by event, archived ones included: at most `limit` after `after`.
-    pub async fn journal(
-        &self,
-        id: EntityId,
-        after: Seq,
-        limit: usize,
-    ) -> Result<Vec<EventView>, SendError> {
-        let mut views = Vec::new();
-        let visit = |sealed: Sealed| {
-            if views.len() == limit {
-                return ControlFlow::Break(());
-            }
-            views.push(event_view(&sealed));
-            ControlFlow::Continue(())
-        };
-        self.each_event(id, after, visit).await?;
-        if views.is_empty() && self.substrate.journal.tail(id).await?.is_none() {
-            return Err(SendError::NotFound { session: id.to_string() });
-        }
-        Ok(views)
-    }
-
     /// Everything known of one session, for keeping.
     pub async fn export(&self, id: EntityId) -> Result<Value, SendError> {
         let history = self.history(id).await?;
-        let mut events = Vec::new();
-        let visit = |sealed: Sealed| {
-            events.push(event_view(&sealed));
-            ControlFlow::Continue(())
-        };
-        self.each_event(id, Seq(0), visit).await?;
+        let events = self.entities().journal(id, Seq(0), usize::MAX).await?;
         Ok(json!({ "session": history, "journal": events }))
-    }
-
-    /// Verifies hash chains and invariants, of one session or of all.
-    pub async fn verify(&self, only: Option<EntityId>) -> Result<VerifyView, StoreError> {
-        let mut journals = Vec::new();
-        if let Some(id) = only {
-            journals.push(self.verify_one(id).await);
-            return Ok(VerifyView { journals });
-        }
-        let mut after = None;
-        loop {
-            let ids = self.substrate.journal.entities(after, 1_000).await?;
-            let Some(last) = ids.last() else { break };
-            after = Some(*last);
-            for id in ids {
-                journals.push(self.verify_one(id).await);
-            }
-        }
-        Ok(VerifyView { journals })
-    }
-
-    async fn verify_one(&self, id: EntityId) -> VerifyRow {
-        let row = |key, kind, tail: Tail| VerifyRow {
-            id,
-            key,
-            kind: Some(kind),
-            events: tail.n.0,
-            head: Some(tail.hash),
-            problem: None,
-        };
-        let checked = match self.check(id).await {
-            Ok((key, tail)) => Ok(row(key, Kind::SESSION, tail)),
-            // Its hashes and heads can be checked without knowing the kind.
-            Err(failure) if let Some(kind) = other_kind(&failure) => {
-                self.load(id).await.and_then(|loaded| {
-                    let core = Core::of(id, &loaded, &|_| true)?;
-                    Ok(row(core.key.clone(), kind, core.tail))
-                })
-            }
-            Err(failure) => Err(failure),
-        };
-        match checked {
-            Ok(row) => row,
-            Err(failure) => VerifyRow {
-                id,
-                key: None,
-                kind: None,
-                events: 0,
-                head: None,
-                problem: Some(ErrorChain(&failure).to_string()),
-            },
-        }
-    }
-
-    /// Loads what is in the journal as an activation does, and folds the whole past up to it.
-    async fn check(&self, id: EntityId) -> Result<(Option<String>, Tail), SendError> {
-        // One after the other, so that one state is in memory at a time; the journal may grow
-        // meanwhile.
-        let loaded = self.read(id).await?.core.tail;
-        let (key, tail) = self.play(id, &mut 0).await?;
-        if tail.n < loaded.n || (tail.n == loaded.n && tail != loaded) {
-            let text = "the snapshot differs from the state that the journal gives".to_owned();
-            let (kind, source) = (SNAPSHOT.to_owned(), Violation(text));
-            return Err(FoldError::Violation { entity: id, n: tail.n, kind, source }.into());
-        }
-        Ok((key, tail))
-    }
-
-    /// Plays a session's turns again without a model; how many requests were compared, and the
-    /// first that differs. There are none in entities of other kinds.
-    pub async fn replay(&self, id: EntityId) -> (u64, Option<String>) {
-        let mut compared = 0;
-        let problem = self.play(id, &mut compared).await.err();
-        let problem = problem.filter(|failure| other_kind(failure).is_none());
-        (compared, problem.map(|failure| ErrorChain(&failure).to_string()))
-    }
-
-    /// What it stands on.
-    pub const fn substrate(&self) -> &Substrate {
-        &self.substrate
     }
 }
 
@@ -279,113 +121,46 @@ pub(in crate::session) fn state_of(entity: &Entity<Session>) -> &'static str {
     }
 }
 
-fn event_view(sealed: &Sealed) -> EventView {
-    let head = &sealed.head;
-    EventView {
-        n: head.n,
-        kind: head.kind.clone(),
-        eid: head.eid,
-        epoch: head.epoch,
-        incarnation: head.incarnation,
-        ts: head.ts,
-        hash: sealed.hash,
-        body: body_view(sealed),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-/// What an event says, readable: inputs and snapshots are decoded as far as this build knows them.
-fn body_view(sealed: &Sealed) -> Value {
-    let kernel = KernelEvent::decode_body(&sealed.head.kind, &sealed.body);
-    match kernel {
-        Ok(Some(KernelEvent::Accepted(accepted))) => {
-            let input: Option<SessionInput> = codec::decode(&accepted.input.body).ok();
-            json!({
-                "input": accepted.input.id,
-                "v": accepted.input.v,
-                "idempotency_key": accepted.input.idempotency_key,
-                "body": input,
-            })
-        }
-        Ok(Some(KernelEvent::Snapshot(snapshot))) => {
-            let state = match snapshot.state {
-                SnapshotState::Inline { bytes } => json!({ "inline_bytes": bytes.len() }),
-                SnapshotState::Blob { digest } => json!({ "blob": digest }),
-            };
-            json!({ "stands_for": snapshot.tail.n, "archive": snapshot.archive, "state": state })
-        }
-        Ok(Some(other)) => other.view(),
-        Ok(None) | Err(_) => match sealed.event::<SessionEvent>() {
-            Ok(Some(event)) => event.view(),
-            Ok(None) | Err(_) => Value::Null,
-        },
-    }
-}
+    use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write};
+    use clawnode_kernel::{
+        EntityError,
+        newer::{self, Future},
+    };
+    use clawnode_local as local;
+    use clawnode_proto::{Position, codec, view::QuarantineList};
 
-/// The kind of an entity that is no session.
-pub(in crate::session) const fn other_kind(failure: &SendError) -> Option<Kind> {
-    match failure {
-        SendError::Corrupt(FoldError::Kind { kind, .. }) => Some(*kind),
-        _ => None,
-    }
-}
+    use super::*;
+    use crate::session::played::{Run, key};
 
-/// Whether a failure is damage, which does not go away by waiting.
-pub(in crate::session) fn is_damage(failure: &SendError) -> bool {
-    match failure {
-        SendError::Store(failure) => {
-            matches!(failure, StoreError::Corrupt { .. } | StoreError::Refused { .. })
+    #[tokio::test]
+    async fn what_a_newer_build_wrote_is_shown_and_neither_listed_nor_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
+        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let sessions = Sessions::new(substrate, clock);
+        let mut run = Run::new(&[], Vec::new());
+        run.says("m1");
+        let id = key().entity();
+        let future = Future("model_done", codec::encode(&"dreams").unwrap());
+        let mut records: Vec<_> = run.journal.iter().map(|one| one.bytes.clone()).collect();
+        records.push(newer::record(id, &run.machine.settled().unwrap().core, &future).unwrap());
+        let mut position = Position(0);
+        for bytes in records {
+            let write = Write { bytes, rollup: false };
+            let answer = sessions.substrate().journal.append(id, position, write).await;
+            let AppendAnswer::Stored(stored) = answer else { panic!("{answer:?}") };
+            position = stored;
         }
-        SendError::Corrupt(failure) => failure.needs().is_none(),
-        SendError::Codec(_) => true,
-        _ => false,
-    }
-}
-
-fn blob_of(text: &Text) -> Option<Digest> {
-    match text {
-        Text::Blob { digest, .. } => Some(*digest),
-        Text::Inline { .. } => None,
-    }
-}
-
-/// The blobs that hold an input's texts.
-pub(in crate::session) fn texts_of_input(input: &Input) -> Vec<Digest> {
-    match codec::decode(&input.body) {
-        Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
-            let history = message.history.iter().filter_map(|one| blob_of(&one.content));
-            blob_of(&message.content).into_iter().chain(history).collect()
-        }
-        Ok(SessionInput::ToolResult(result)) => match &result.end {
-            ToolEnd::Known { outcome } => blob_of(&outcome.content).into_iter().collect(),
-            ToolEnd::Uncertain { .. } => Vec::new(),
-        },
-        Ok(
-            SessionInput::Execute(_)
-            | SessionInput::Cancel { .. }
-            | SessionInput::ApprovalDecided(_)
-            | SessionInput::Continue { .. }
-            | SessionInput::TimerFired { .. }
-            | SessionInput::Delete,
-        )
-        | Err(_) => Vec::new(),
-    }
-}
-
-pub(in crate::session) fn texts_of(sealed: &Sealed) -> Vec<Digest> {
-    if let Ok(Some(
-        KernelEvent::Accepted(Accepted { input }) | KernelEvent::Parked(Parked { input }),
-    )) = sealed.event::<KernelEvent>()
-    {
-        return texts_of_input(&input);
-    }
-    match sealed.event::<SessionEvent>() {
-        Ok(Some(SessionEvent::ModelDone(done))) => blob_of(&done.content).into_iter().collect(),
-        Ok(Some(SessionEvent::ModelFailed(failed))) => {
-            blob_of(&failed.partial).into_iter().collect()
-        }
-        Ok(Some(SessionEvent::ToolDone(done))) => {
-            done.outcome.iter().filter_map(|outcome| blob_of(&outcome.content)).collect()
-        }
-        _ => Vec::new(),
+        let entities = sessions.entities();
+        let shown = entities.quarantine(id).await.unwrap().session;
+        assert_eq!((&*shown.state, shown.key), ("too_new", Some(key().to_string())));
+        assert_eq!(entities.quarantined(None, 10).await.unwrap(), QuarantineList::default());
+        let refused = entities.restore(id).await.unwrap_err();
+        assert!(matches!(refused, EntityError::TooNew { .. }), "{refused}");
     }
 }

@@ -27,7 +27,7 @@ use futures_util::{StreamExt, stream};
 use super::{
     client::Sessions,
     directory::{self, Directory, End, Facts, Known},
-    inspect::{other_kind, state_of},
+    inspect::state_of,
     send_error::SendError,
 };
 use crate::session::turn::state::SessionState;
@@ -120,7 +120,7 @@ impl Sessions {
     /// The sessions that are wanted, newest first. A damaged one is a row that says so, at the end.
     pub async fn list(&self, wanted: &Wanted) -> Result<SessionList, StoreError> {
         let directory = &self.shared.listing.directory;
-        let journal = &*self.substrate.journal;
+        let journal = &*self.substrate().journal;
         let sought = directory.now(journal, |known| wanted.sought(known)).await?;
         let Sought { candidates, hidden, mut next, is_cut } = sought;
         let count = candidates.len();
@@ -162,7 +162,7 @@ impl Sessions {
         &self,
         id: EntityId,
     ) -> Result<Option<(Timestamp, Digest)>, StoreError> {
-        let end = directory::read(&*self.substrate.journal, id).await?;
+        let end = directory::read(&*self.substrate().journal, id).await?;
         let end = end.filter(|end| !end.is_tombstone);
         Ok(end.and_then(|end| Some((end.at.updated, end.hash?))))
     }
@@ -179,7 +179,7 @@ impl Sessions {
                 self.shared.listing.rows().keep(id, hash, Seen { row: Some(row.clone()) });
                 Some(row)
             }
-            Err(failure) if other_kind(&failure).is_some() => {
+            Err(SendError::OtherKind { .. }) => {
                 if let Some(hash) = end.hash {
                     self.shared.listing.rows().keep(id, hash, Seen { row: None });
                 }

@@ -97,7 +97,7 @@ impl Glance {
 
 /// The last record, read with all who ask for it now.
 async fn shared_tail(sessions: &Sessions, session: EntityId) -> Option<Record> {
-    let journal = Arc::clone(&sessions.substrate.journal);
+    let journal = Arc::clone(&sessions.substrate().journal);
     let read = move || {
         let journal = Arc::clone(&journal);
         async move { journal.tail(session).await.ok().flatten() }
@@ -107,7 +107,7 @@ async fn shared_tail(sessions: &Sessions, session: EntityId) -> Option<Record> {
 
 /// Whether nothing that was appended after `at` ends a turn, or needs a fold to be understood.
 async fn runs_on(sessions: &Sessions, session: EntityId, turn: TurnId, at: Position) -> bool {
-    let Ok(records) = sessions.substrate.journal.read(session, at).await else { return false };
+    let Ok(records) = sessions.substrate().journal.read(session, at).await else { return false };
     records.iter().all(|record| {
         decode_record(&record.bytes).is_ok_and(|all| all.iter().all(|one| !concerns(one, turn)))
     })
@@ -157,7 +157,7 @@ impl Look {
 
     async fn at(sessions: &Sessions, session: EntityId) -> Self {
         // Before the journal: what leaves the inbox is in the journal by then.
-        let waiting = sessions.substrate.inbox.pending(session);
+        let waiting = sessions.substrate().inbox.pending(session);
         let nothing_waits = matches!(tokio::time::timeout(COUNT_TIMEOUT, waiting).await, Ok(Ok(0)));
         let entity = match sessions.read(session).await {
             Ok(entity) => Ok(Arc::new(entity)),
@@ -165,7 +165,8 @@ impl Look {
             Err(
                 failure @ (SendError::Corrupt(_)
                 | SendError::Store(StoreError::Corrupt { .. })
-                | SendError::NotFound { .. }),
+                | SendError::NotFound { .. }
+                | SendError::OtherKind { .. }),
             ) => Err(Some(ErrorBody::from(failure))),
             Err(failure) => {
                 debug!(%failure, "the journal cannot be read now");
@@ -183,7 +184,7 @@ pub(in crate::session) async fn shared_frames(
     session: EntityId,
     turn: TurnId,
 ) -> Kept {
-    let substrate = sessions.substrate.clone();
+    let substrate = sessions.substrate().clone();
     let ask = move || {
         let substrate = substrate.clone();
         async move { frames_of(&substrate, owner, session, turn).await }
@@ -279,7 +280,7 @@ mod tests {
         for record in &run.journal[stored.len()..] {
             let write = Write { bytes: record.bytes.clone(), rollup: false };
             let expected = stored.last().copied().unwrap_or_default();
-            let answer = sessions.substrate.journal.append(key().entity(), expected, write).await;
+            let answer = sessions.substrate().journal.append(key().entity(), expected, write).await;
             let AppendAnswer::Stored(position) = answer else { panic!("{answer:?}") };
             stored.push(position);
         }

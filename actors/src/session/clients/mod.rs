@@ -1,9 +1,9 @@
 //! What clients and operators ask of sessions: send, follow, list, inspect, delete.
 //!
-//! `client` is the entry. Everything here reads journals and writes inboxes; nothing here appends.
+//! `client` is the entry; it stands on the kernel's `Entities`, which sees entities of every kind. Everything
+//! here reads journals and writes inboxes; nothing here appends.
 
 pub(in crate::session) mod approvals;
-pub(in crate::session) mod chain;
 pub mod client;
 pub(in crate::session) mod directory;
 pub(in crate::session) mod ears;
@@ -14,7 +14,6 @@ pub(in crate::session) mod inspect;
 pub mod listing;
 pub(in crate::session) mod look;
 pub(in crate::session) mod progress;
-pub(in crate::session) mod quarantine;
 pub(in crate::session) mod repeated;
 pub mod route;
 pub(in crate::session) mod send_error;

@@ -1,8 +1,10 @@
 //! Why a request about a session fails, and what clients are told.
 
 use clawnode_cluster::StoreError;
-use clawnode_kernel::FoldError;
-use clawnode_proto::{CodecError, ErrorBody, ErrorChain, ErrorCode, limits::PENDING_INPUTS};
+use clawnode_kernel::{EntityError, FoldError};
+use clawnode_proto::{
+    CodecError, EntityId, ErrorBody, ErrorChain, ErrorCode, Kind, limits::PENDING_INPUTS,
+};
 
 /// Why a session was not reached.
 #[derive(Debug, thiserror::Error)]
@@ -22,40 +24,17 @@ pub enum SendError {
     /// Its journal cannot be folded.
     #[error(transparent)]
     Corrupt(#[from] FoldError),
-    /// It is in service, so no order about sessions that are not is for it.
-    #[error("session `{session}` is in service")]
-    InService {
+    /// The entity is no session.
+    #[error("`{entity}` is of the kind `{kind}`, not a session")]
+    OtherKind {
         /// Which.
-        session: String,
+        entity: EntityId,
+        /// Its kind.
+        kind: Kind,
     },
-    /// A newer build wrote to it what this one cannot read.
-    #[error("session `{session}` needs a newer build: {reason}")]
-    TooNew {
-        /// Which.
-        session: String,
-        /// What this build cannot read.
-        reason: String,
-    },
-    /// It cannot be put back in service.
-    #[error("session `{session}` cannot be put back in service: {reason}")]
-    Unusable {
-        /// Which.
-        session: String,
-        /// Why.
-        reason: String,
-    },
-    /// What was asked is stored, and not done yet.
-    #[error("the request about session `{session}` is accepted, but not done yet")]
-    Pending {
-        /// Which.
-        session: String,
-    },
-    /// There is no such dead letter.
-    #[error("no dead letter `{letter}`")]
-    NoLetter {
-        /// Its name.
-        letter: String,
-    },
+    /// An entity, of whatever kind, was not reached.
+    #[error(transparent)]
+    Entity(Box<EntityError>),
     /// No call of this id waits for a person.
     #[error("no tool call `{call}` waits for a person")]
     NoApproval {
@@ -106,6 +85,17 @@ pub enum SendError {
 
 // === impl SendError ===
 
+impl From<EntityError> for SendError {
+    fn from(error: EntityError) -> Self {
+        match error {
+            EntityError::Corrupt(failure) => Self::Corrupt(failure),
+            EntityError::Store(failure) => Self::Store(failure),
+            EntityError::Codec(failure) => Self::Codec(failure),
+            error => Self::Entity(Box::new(error)),
+        }
+    }
+}
+
 impl From<SendError> for ErrorBody {
     fn from(error: SendError) -> Self {
         let message = ErrorChain(&error).to_string();
@@ -114,32 +104,10 @@ impl From<SendError> for ErrorBody {
                 .hint("wait until the session has answered some of them"),
             SendError::NotFound { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode sessions list` shows the sessions"),
-            SendError::Corrupt(failure) if failure.needs().is_some() => {
-                Self::new(ErrorCode::Unavailable, message)
-                    .hint("upgrade this node, or ask a node of the newer version")
-            }
-            SendError::Corrupt(_) => Self::new(ErrorCode::Corrupt, message).hint(
-                "`clawnode journal verify` names the damage; restore a backup, or go on in a new \
-                 session",
-            ),
-            SendError::InService { .. } => Self::new(ErrorCode::Conflict, message)
-                .hint("`clawnode quarantine list` shows the sessions that are out of service"),
-            SendError::TooNew { session, .. } => {
-                Self::new(ErrorCode::Unavailable, message).hint(format!(
-                    "start a node of the newer version, or delete the session with `clawnode \
-                     quarantine drop {session}`"
-                ))
-            }
-            SendError::Unusable { session, .. } => {
-                Self::new(ErrorCode::Corrupt, message).hint(format!(
-                    "restore a backup, or delete the session with `clawnode quarantine drop \
-                     {session}`"
-                ))
-            }
-            SendError::Pending { .. } => Self::new(ErrorCode::Unavailable, message)
-                .hint("check again with `clawnode quarantine show`"),
-            SendError::NoLetter { .. } => Self::new(ErrorCode::NotFound, message)
-                .hint("`clawnode parked` lists the dead letters"),
+            SendError::Corrupt(failure) => EntityError::Corrupt(failure).into(),
+            SendError::OtherKind { .. } => Self::new(ErrorCode::NotFound, message)
+                .hint("`clawnode journal show` shows entities of every kind"),
+            SendError::Entity(failure) => (*failure).into(),
             SendError::NoApproval { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode approvals list` shows the calls that wait"),
             SendError::OtherAction { .. } => Self::new(ErrorCode::Conflict, message)
@@ -155,16 +123,7 @@ impl From<SendError> for ErrorBody {
             SendError::TooLarge { .. } => {
                 Self::new(ErrorCode::TooLarge, message).hint("send a shorter message")
             }
-            SendError::Store(failure) => {
-                let hint = match &failure {
-                    StoreError::Full { .. } => "free some space; nothing accepted is lost",
-                    StoreError::Corrupt { .. } => "`clawnode journal verify` names the damage",
-                    StoreError::Unavailable { .. }
-                    | StoreError::Refused { .. }
-                    | StoreError::Closed { .. } => "try again; `clawnode doctor` looks for causes",
-                };
-                Self::new(failure.code(), message).hint(hint)
-            }
+            SendError::Store(failure) => EntityError::Store(failure).into(),
             SendError::Codec(_) => Self::new(ErrorCode::Internal, message),
         }
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use clawnode_cluster::StoreError;
-use clawnode_kernel::{Core, Entity, Service};
+use clawnode_kernel::{Core, Entity, EntityKind as _, Service};
 use clawnode_proto::{
     Digest, EntityId, IdempotencyKey, SessionKey, TimerId, Timestamp, session::SessionInput,
 };
@@ -142,6 +142,7 @@ impl Sessions {
         let loaded = self.load(id).await?;
         let core = Core::of(id, &loaded, &|_| true)?;
         let key = core.key.as_deref().and_then(|key| key.parse::<SessionKey>().ok());
+        let key = key.filter(|_| core.kind == Some(Session::KIND));
         if !key.is_some_and(|key| key.is_stateless()) {
             return Ok(Found::Other);
         }
@@ -155,7 +156,7 @@ impl Sessions {
         let input = SessionInput::TimerFired { timer: TimerId::of_rest(turn) };
         let stored = self.addressed(id, &input, key_of(last)?).await?;
         // While a turn is open its input waits.
-        let told = self.substrate.inbox.put_if_room(&stored, 1).await?;
+        let told = self.substrate().inbox.put_if_room(&stored, 1).await?;
         Ok(if told.is_some() { Found::Told } else { Found::Stays })
     }
 }

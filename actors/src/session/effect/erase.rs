@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use clawnode_cluster::{Record, StoreError};
-use clawnode_kernel::core::snapshot_blob;
+use clawnode_cluster::Record;
+use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{Digest, EntityId, Input, JobId, event::decode_record, session::SessionEvent};
 use clawnode_tool::archive;
 
-use crate::session::clients::{client::Sessions, inspect::texts_of_input, send_error::SendError};
+use crate::session::{
+    clients::{client::Sessions, send_error::SendError},
+    turn::kind::Session,
+};
 
 /// The jobs that the records of a journal ask for and that have not ended, without folding it: nobody
 /// would take their results.
@@ -31,22 +34,8 @@ pub(in crate::session) async fn erase(
     entity: EntityId,
     dropped: &[Input],
 ) -> Result<Option<Digest>, SendError> {
-    let snapshot = match sessions.load(entity).await {
-        Ok(loaded) => snapshot_blob(&loaded.records),
-        // What only a damaged record tells of is not found any more.
-        Err(SendError::Store(StoreError::Corrupt { .. })) => None,
-        Err(failure) => return Err(failure),
-    };
-    let mut blobs = sessions.blobs_of(entity).await?;
-    blobs.extend(dropped.iter().flat_map(texts_of_input));
     archive::forget(sessions.substrate(), entity).await?;
-    // The oldest first: what is left of the chain stays walkable, should this break off.
-    for blob in blobs.into_iter().rev() {
-        if Some(blob) != snapshot {
-            sessions.substrate().blobs.delete(blob).await?;
-        }
-    }
-    Ok(snapshot)
+    Ok(sessions.entities().erase(Session::KIND, entity, dropped).await?)
 }
 
 #[cfg(test)]

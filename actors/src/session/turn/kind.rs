@@ -14,6 +14,7 @@ use clawnode_proto::{
     },
     tool::{ToolOutcome, ToolUse},
 };
+use serde_json::Value;
 
 use super::{
     context::assemble,
@@ -21,6 +22,7 @@ use super::{
     ending::{after, end},
     hooks, plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
+    recorded,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
     tool_frames::Told,
     tools::Asked,
@@ -89,6 +91,7 @@ pub enum Outcome {
 
 impl EntityKind for Session {
     const KIND: Kind = Kind::SESSION;
+    const IS_REPLAYED: bool = true;
     type State = SessionState;
     type Event = SessionEvent;
     type Effect = Effect;
@@ -326,6 +329,22 @@ impl EntityKind for Session {
             }
         };
         vec![event]
+    }
+
+    fn view(input: &Input) -> Value {
+        recorded::view(input)
+    }
+
+    fn blobs_of_input(input: &Input) -> Vec<Digest> {
+        recorded::blobs_of_input(input)
+    }
+
+    fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
+        recorded::blobs_of_event(event)
+    }
+
+    fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
+        recorded::replay(state, event)
     }
 }
 

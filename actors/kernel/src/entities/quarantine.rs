@@ -1,19 +1,14 @@
-//! Sessions out of service: what is wrong with them, what is parked for them, and the orders that put
+//! Entities out of service: what is wrong with them, what is parked for them, and the orders that put
 //! them back or bury them.
 //!
-//! A quarantined session is looked at by its kernel headers alone: folding it may be what killed
-//! its process.
+//! A quarantined entity is looked at by its kernel headers alone: folding it may be what killed its
+//! process.
 
 use std::time::Duration;
 
 use clawnode_cluster::StoreError;
-use clawnode_kernel::{
-    Core, Entity, EntityKind, FoldError, Service,
-    letters::{self, DeadLetter},
-};
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Input, Order, Position, codec,
-    session::SessionInput,
+    Digest, EntityId, ErrorChain, Input, Kind, Order, Position,
     view::{
         ParkedList, ParkedRow, ParkedWhere, QuarantineDone, QuarantineList, QuarantineRow,
         QuarantineView,
@@ -22,11 +17,12 @@ use clawnode_proto::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
-use super::{client::Sessions, send_error::SendError};
-use crate::session::turn::kind::Session;
+use super::{Entities, EntityError, EntityName, handle::READS_MAX};
+use crate::{
+    Core, FoldError, Service,
+    letters::{self, DeadLetter},
+};
 
-/// Journals that are read at the same time for one list.
-const READS_MAX: usize = 16;
 /// How long an order may take before whoever gave it is told to look again: an election of the
 /// store's, and an owner that has to be found dead.
 const ORDER_WITHIN: Duration = Duration::from_secs(30);
@@ -35,7 +31,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// What the cursor of a page that ended with a dead letter begins with.
 const LETTER: &str = "letter:";
 
-/// Why a session is out of service.
+/// Why an entity is out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Out {
     /// The journal says so.
@@ -46,7 +42,7 @@ enum Out {
     TooNew,
 }
 
-/// A session out of service.
+/// An entity out of service.
 #[derive(Debug)]
 struct Fallen {
     id: EntityId,
@@ -58,9 +54,8 @@ struct Fallen {
     position: Position,
 }
 
-impl Sessions {
-    /// The sessions out of service among the `limit` sessions after `after`, in the
-    /// store's order.
+impl Entities {
+    /// The entities out of service among the `limit` entities after `after`, in the store's order.
     pub async fn quarantined(
         &self,
         after: Option<EntityId>,
@@ -72,25 +67,29 @@ impl Sessions {
         Ok(QuarantineList { sessions, next: next.map(|id| id.to_string()) })
     }
 
-    /// A session out of service, with what is parked in its journal and what waits in its inbox.
-    pub async fn quarantine(&self, id: EntityId) -> Result<QuarantineView, SendError> {
+    /// An entity out of service, with what is parked in its journal and what waits in its inbox.
+    pub async fn quarantine(&self, id: EntityId) -> Result<QuarantineView, EntityError> {
         let fallen = self.fallen(id).await?;
         let session = self.fallen_row(&fallen).await;
-        let mut inputs = fallen.parked_rows();
+        let mut inputs = self.parked_rows(&fallen);
         for waiting in self.unread(&fallen).await? {
-            inputs.push(fallen.input_row(&waiting, ParkedWhere::Inbox));
+            inputs.push(self.input_row(&fallen, &waiting, ParkedWhere::Inbox));
         }
         Ok(QuarantineView { session, inputs })
     }
 
-    /// What was put aside whole: dead letters, then the parked inputs of the sessions of one page.
-    pub async fn parked(&self, after: Option<&str>, limit: usize) -> Result<ParkedList, SendError> {
+    /// What was put aside whole: dead letters, then the parked inputs of the entities of one page.
+    pub async fn parked(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<ParkedList, EntityError> {
         let mut parked = Vec::new();
         let mut from = None;
         match after.map(|after| (after.strip_prefix(LETTER), after)) {
             Some((None, id)) => {
                 let id = id.parse::<EntityId>();
-                from = Some(id.map_err(|error| SendError::Cursor(error.to_string()))?);
+                from = Some(id.map_err(|error| EntityError::Cursor(error.to_string()))?);
             }
             before => {
                 let before = before.and_then(|(name, _)| name).unwrap_or_default();
@@ -105,57 +104,59 @@ impl Sessions {
         }
         let (fallen, next) = self.fallen_after(from, limit).await?;
         for one in fallen {
-            let rows = one.parked_rows().into_iter();
+            let rows = self.parked_rows(&one).into_iter();
             parked.extend(rows.map(|row| ParkedRow { body: Value::Null, ..row }));
         }
         Ok(ParkedList { parked, next: next.map(|id| id.to_string()) })
     }
 
     /// Forgets a dead letter.
-    pub async fn drop_letter(&self, name: &str) -> Result<(), SendError> {
+    pub async fn drop_letter(&self, name: &str) -> Result<(), EntityError> {
         if letters::forget(&self.substrate, name).await? {
             return Ok(());
         }
-        Err(SendError::NoLetter { letter: name.to_owned() })
+        Err(EntityError::NoLetter(name.to_owned()))
     }
 
-    /// Puts a quarantined session back in service; its parked inputs are served. Answers once the
+    /// Puts a quarantined entity back in service; its parked inputs are served. Answers once the
     /// journal says so.
-    pub async fn restore(&self, id: EntityId) -> Result<QuarantineDone, SendError> {
+    pub async fn restore(&self, id: EntityId) -> Result<QuarantineDone, EntityError> {
         let fallen = self.fallen(id).await?;
-        let session = fallen.name();
+        let entity = fallen.name();
         match fallen.out {
             Out::Quarantined => self.order(&fallen, Order::Restore).await,
-            Out::Corrupt => Err(SendError::Unusable { session, reason: fallen.reason }),
-            Out::TooNew => Err(SendError::TooNew { session, reason: fallen.reason }),
+            Out::Corrupt => Err(EntityError::Unusable { entity, reason: fallen.reason }),
+            Out::TooNew => Err(EntityError::TooNew { entity, reason: fallen.reason }),
         }
     }
 
-    /// Deletes a session that is out of service, with what is parked or waits for it. Answers once
+    /// Deletes an entity that is out of service, with what is parked or waits for it. Answers once
     /// its tombstone is stored.
-    pub async fn bury(&self, id: EntityId) -> Result<QuarantineDone, SendError> {
+    pub async fn bury(&self, id: EntityId) -> Result<QuarantineDone, EntityError> {
         let fallen = self.fallen(id).await?;
         self.order(&fallen, Order::Bury).await
     }
 
-    async fn order(&self, fallen: &Fallen, order: Order) -> Result<QuarantineDone, SendError> {
+    async fn order(&self, fallen: &Fallen, order: Order) -> Result<QuarantineDone, EntityError> {
         let id = fallen.id;
-        let waiting = self.unread(fallen).await?.len();
+        let waiting = self.unread(fallen).await?;
         let now = self.clock.now();
-        // A journal whose birth cannot be read does not tell its kind.
-        let kind = fallen.core.kind.unwrap_or(Session::KIND);
+        // A journal whose birth cannot be read does not tell its kind. What waits may still tell it; or
+        // else it is told from the kernel headers alone, which every kind has.
+        let told = fallen.core.kind.or_else(|| waiting.first().map(|one| one.kind));
+        let kind = told.unwrap_or(Kind::UNTOLD);
         let input = Input::order(kind, id, fallen.digest(), now, order);
         self.substrate.inbox.put(&input).await?;
         let done = async {
             loop {
                 match self.fallen(id).await {
-                    Err(SendError::InService { .. } | SendError::NotFound { .. }) => return Ok(()),
+                    Err(EntityError::InService(_) | EntityError::NotFound(_)) => return Ok(()),
                     // A newer node took the order for one that it serves, which is nothing to do.
                     Ok(now) if now.out == Out::TooNew && now.core.has(input.id) => {
-                        return Err(SendError::InService { session: now.name() });
+                        return Err(EntityError::InService(now.name()));
                     }
                     // Another damage than the one it was about is not looked for.
-                    Ok(_) | Err(SendError::Store(StoreError::Unavailable { .. })) => {
+                    Ok(_) | Err(EntityError::Store(StoreError::Unavailable { .. })) => {
                         tokio::time::sleep(LOOK_AGAIN).await;
                     }
                     Err(failure) => return Err(failure),
@@ -166,26 +167,26 @@ impl Sessions {
             Ok(Ok(())) => Ok(QuarantineDone {
                 id,
                 key: fallen.core.key.clone(),
-                inputs: (fallen.core.parked.len() + waiting) as u64,
+                inputs: (fallen.core.parked.len() + waiting.len()) as u64,
             }),
             Ok(Err(failure)) => Err(failure),
-            Err(_elapsed) => Err(SendError::Pending { session: fallen.name() }),
+            Err(_elapsed) => Err(EntityError::Pending(fallen.name())),
         }
     }
 
-    /// What is wrong with a session; `InService` if nothing is.
-    async fn fallen(&self, id: EntityId) -> Result<Fallen, SendError> {
+    /// What is wrong with an entity; `InService` if nothing is.
+    async fn fallen(&self, id: EntityId) -> Result<Fallen, EntityError> {
         let loaded = match self.load(id).await {
             Ok(loaded) => loaded,
-            Err(failure @ SendError::Store(StoreError::Corrupt { .. })) => {
+            Err(failure @ StoreError::Corrupt { .. }) => {
                 let reason = ErrorChain(&failure).to_string();
                 let (core, position) = (Core::default(), Position(0));
                 return Ok(Fallen { id, out: Out::Corrupt, reason, core, position });
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => return Err(failure.into()),
         };
         let Some(last) = loaded.records.last() else {
-            return Err(SendError::NotFound { session: id.to_string() });
+            return Err(EntityError::NotFound(id));
         };
         let position = last.position;
         let unusable = |failure: FoldError| {
@@ -203,17 +204,13 @@ impl Sessions {
             let reason = reason.clone();
             return Ok(Fallen { id, out: Out::Quarantined, reason, core, position });
         }
-        match Entity::<Session>::of(id, &loaded) {
-            Ok(_) => {
-                let session = core.key.unwrap_or_else(|| id.to_string());
-                Err(SendError::InService { session })
-            }
-            Err(failure @ FoldError::Kind { .. }) => Err(SendError::Corrupt(failure)),
+        match self.kinds.begin(core.kind, id).load(&loaded) {
+            Ok(()) => Err(EntityError::InService(EntityName::of(id, &core))),
             Err(failure) => Ok(unusable(failure)),
         }
     }
 
-    /// Those out of service among the `limit` sessions after `after`, and where to go on.
+    /// Those out of service among the `limit` entities after `after`, and where to go on.
     async fn fallen_after(
         &self,
         after: Option<EntityId>,
@@ -224,7 +221,7 @@ impl Sessions {
         let found = stream::iter(ids).map(|id| async move {
             match self.fallen(id).await {
                 Ok(fallen) => Ok((fallen.out != Out::TooNew).then_some(fallen)),
-                Err(SendError::Store(failure)) => Err(failure),
+                Err(EntityError::Store(failure)) => Err(failure),
                 Err(_) => Ok(None),
             }
         });
@@ -234,15 +231,18 @@ impl Sessions {
 
     async fn fallen_row(&self, fallen: &Fallen) -> QuarantineRow {
         let Fallen { id, out, reason, core, .. } = fallen;
-        let mut key = core.key.clone();
+        let (mut key, mut kind) = (core.key.clone(), core.kind);
         if key.is_none() {
-            // What waits may still tell it.
+            // What waits may still tell it; orders have no key.
             let waiting = self.waiting(*id).await.unwrap_or_default();
-            key = waiting.into_iter().map(|one| one.key).find(|key| !key.is_empty());
+            let told = waiting.into_iter().find(|one| !one.key.is_empty());
+            kind = kind.or(told.as_ref().map(|one| one.kind));
+            key = told.map(|one| one.key);
         }
         QuarantineRow {
             id: *id,
             key,
+            kind,
             state: out.as_str().to_owned(),
             reason: reason.clone(),
             since: (core.tail.n.0 > 0).then_some(core.tail.ts),
@@ -252,7 +252,7 @@ impl Sessions {
         }
     }
 
-    /// What waits in a session's inbox and is not in its journal; what the journal has only waits for
+    /// What waits in an entity's inbox and is not in its journal; what the journal has only waits for
     /// its delivery to be acknowledged.
     async fn unread(&self, fallen: &Fallen) -> Result<Vec<Input>, StoreError> {
         let mut waiting = self.waiting(fallen.id).await?;
@@ -260,10 +260,33 @@ impl Sessions {
         Ok(waiting)
     }
 
-    /// What waits in a session's inbox and can be read.
+    /// What waits in an entity's inbox and can be read.
     async fn waiting(&self, id: EntityId) -> Result<Vec<Input>, StoreError> {
         let waiting = self.substrate.inbox.read(id, Position(0)).await?;
-        Ok(waiting.iter().filter_map(|one| Input::from_bytes(&one.bytes).ok()).collect())
+        let read = waiting.iter().filter_map(|one| Input::from_bytes(&one.bytes).ok());
+        Ok(read.filter(|one| one.entity == id).collect())
+    }
+
+    fn parked_rows(&self, fallen: &Fallen) -> Vec<ParkedRow> {
+        let parked = fallen.core.parked.iter();
+        parked.map(|one| self.input_row(fallen, one, ParkedWhere::Journal)).collect()
+    }
+
+    fn input_row(&self, fallen: &Fallen, input: &Input, at: ParkedWhere) -> ParkedRow {
+        let kind = fallen.core.kind.unwrap_or(input.kind);
+        ParkedRow {
+            session: fallen.id,
+            key: fallen.core.key.clone(),
+            kind: Some(kind),
+            at,
+            reason: format!("{kind} is {}: {}", fallen.out.as_str(), fallen.reason),
+            ts: input.sent,
+            bytes: input.body.len() as u64,
+            input: Some(input.id),
+            idempotency_key: Some(input.idempotency_key.clone()),
+            letter: None,
+            body: self.kinds.input_view(input),
+        }
     }
 }
 
@@ -278,8 +301,8 @@ impl Out {
 }
 
 impl Fallen {
-    fn name(&self) -> String {
-        self.core.key.clone().unwrap_or_else(|| self.id.to_string())
+    fn name(&self) -> EntityName {
+        EntityName::of(self.id, &self.core)
     }
 
     /// Stands for the state that an order is about.
@@ -288,34 +311,13 @@ impl Fallen {
         bytes.extend(self.core.tail.hash.as_bytes());
         Digest::of(&bytes)
     }
-
-    fn parked_rows(&self) -> Vec<ParkedRow> {
-        self.core.parked.iter().map(|one| self.input_row(one, ParkedWhere::Journal)).collect()
-    }
-
-    fn input_row(&self, input: &Input, at: ParkedWhere) -> ParkedRow {
-        let body = codec::decode::<SessionInput>(&input.body)
-            .ok()
-            .and_then(|body| serde_json::to_value(body).ok());
-        ParkedRow {
-            session: self.id,
-            key: self.core.key.clone(),
-            at,
-            reason: format!("session is {}: {}", self.out.as_str(), self.reason),
-            ts: input.sent,
-            bytes: input.body.len() as u64,
-            input: Some(input.id),
-            idempotency_key: Some(input.idempotency_key.clone()),
-            letter: None,
-            body: body.unwrap_or(Value::Null),
-        }
-    }
 }
 
 fn letter_row(letter: &DeadLetter) -> ParkedRow {
     ParkedRow {
         session: letter.entity,
         key: None,
+        kind: None,
         at: ParkedWhere::DeadLetter,
         reason: letter.reason.clone(),
         ts: letter.at,
@@ -324,44 +326,5 @@ fn letter_row(letter: &DeadLetter) -> ParkedRow {
         idempotency_key: None,
         letter: Some(letter.name()),
         body: Value::Null,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write};
-    use clawnode_local as local;
-
-    use super::*;
-    use crate::session::played::{Run, key};
-    use clawnode_kernel::newer::{self, Future};
-
-    #[tokio::test]
-    async fn what_a_newer_build_wrote_is_shown_and_neither_listed_nor_restored() {
-        let dir = tempfile::tempdir().unwrap();
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
-        let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        let sessions = Sessions::new(substrate, clock);
-        let mut run = Run::new(&[], Vec::new());
-        run.says("m1");
-        let id = key().entity();
-        let future = Future("model_done", codec::encode(&"dreams").unwrap());
-        let mut records: Vec<_> = run.journal.iter().map(|one| one.bytes.clone()).collect();
-        records.push(newer::record(id, &run.machine.settled().unwrap().core, &future).unwrap());
-        let mut position = Position(0);
-        for bytes in records {
-            let write = Write { bytes, rollup: false };
-            let answer = sessions.substrate.journal.append(id, position, write).await;
-            let AppendAnswer::Stored(stored) = answer else { panic!("{answer:?}") };
-            position = stored;
-        }
-        let shown = sessions.quarantine(id).await.unwrap().session;
-        assert_eq!((&*shown.state, shown.key), ("too_new", Some(key().to_string())));
-        assert_eq!(sessions.quarantined(None, 10).await.unwrap(), QuarantineList::default());
-        let refused = sessions.restore(id).await.unwrap_err();
-        assert!(matches!(refused, SendError::TooNew { .. }), "{refused}");
     }
 }

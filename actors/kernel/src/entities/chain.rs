@@ -1,0 +1,167 @@
+//! An entity's whole past: the segments that snapshots replaced, and what is in its journal now.
+//!
+//! A journal names the archive of what its snapshot replaced, and that begins with the snapshot
+//! before it. Whoever reads all of it has one segment in memory at a time, oldest first; of earlier
+//! snapshots no state is read, because what is before them adds up to it.
+
+use std::ops::ControlFlow;
+
+use clawnode_cluster::{Record, StoreError, Substrate};
+use clawnode_proto::{
+    Digest, EntityId, Kind, Position, Sealed, Seq, Tail, event::decode_record, kernel::SNAPSHOT,
+};
+
+use super::{Entities, EntityError, known::Fold};
+use crate::{
+    FoldError, Loaded, Violation,
+    archive::{self, snapshot_of},
+    core::snapshot_blob,
+    load::readable,
+};
+
+/// Archives that one journal may chain; more is a loop.
+pub(super) const ARCHIVES_MAX: usize = 100_000;
+
+/// Where the segments of a journal are.
+#[derive(Debug)]
+struct Chain {
+    /// Archived segments, oldest first, and the last event of each.
+    archived: Vec<(Digest, Seq)>,
+    /// What is in the journal.
+    newest: Vec<Record>,
+}
+
+/// A past that is played again.
+struct Played {
+    id: EntityId,
+    fold: Box<dyn Fold>,
+    /// Nothing is played yet.
+    is_new: bool,
+}
+
+// === impl Entities ===
+
+impl Entities {
+    async fn chain(&self, id: EntityId) -> Result<Chain, EntityError> {
+        let newest = self.substrate.journal.read(id, Position(0)).await?;
+        let mut archived = Vec::new();
+        let mut next = archive_of(&newest);
+        while let Some((digest, last)) = next.filter(|_| archived.len() < ARCHIVES_MAX) {
+            archived.push((digest, last));
+            next = archive_of(&self.segment(digest).await?);
+        }
+        archived.reverse();
+        Ok(Chain { archived, newest })
+    }
+
+    pub(super) async fn segment(&self, digest: Digest) -> Result<Vec<Record>, EntityError> {
+        let found = self.substrate.blobs.get(digest).await?;
+        let bytes = found.ok_or_else(|| StoreError::Refused {
+            store: "blobs",
+            detail: format!("`{digest}` is missing"),
+        })?;
+        Ok(archive::unpack(&bytes)?)
+    }
+
+    /// Visits an entity's events after `after`, archived ones included, until the visitor breaks off.
+    pub async fn each_event(
+        &self,
+        id: EntityId,
+        after: Seq,
+        mut visit: impl FnMut(Sealed) -> ControlFlow<()> + Send,
+    ) -> Result<(), EntityError> {
+        let Chain { archived, newest } = self.chain(id).await?;
+        for (digest, _) in archived.into_iter().filter(|(_, last)| *last > after) {
+            if visit_all(id, &self.segment(digest).await?, after, &mut visit)?.is_break() {
+                return Ok(());
+            }
+        }
+        visit_all(id, &newest, after, &mut visit).map(drop)
+    }
+
+    /// Folds a past from its beginning, comparing what its kind can compare; `compared` counts that.
+    /// Says the entity's key and its end.
+    pub(super) async fn play(
+        &self,
+        id: EntityId,
+        kind: Option<Kind>,
+        compared: &mut u64,
+    ) -> Result<(Option<String>, Tail), EntityError> {
+        let Chain { archived, newest } = self.chain(id).await?;
+        let mut played = Played { id, fold: self.kinds.begin(kind, id), is_new: true };
+        let mut key = None;
+        for (digest, _) in archived {
+            let segment = self.segment(digest).await?;
+            played.take(segment, &self.substrate, compared).await?;
+            key = played.fold.core().key.clone().or(key);
+        }
+        played.take(newest, &self.substrate, compared).await?;
+        let core = played.fold.core();
+        Ok((core.key.clone().or(key), core.tail))
+    }
+}
+
+// === impl Played ===
+
+impl Played {
+    /// Plays one segment: the next one, or the first that there is.
+    async fn take(
+        &mut self,
+        records: Vec<Record>,
+        stores: &Substrate,
+        compared: &mut u64,
+    ) -> Result<(), EntityError> {
+        let mut begun = false;
+        if let Some(snapshot) = snapshot_of(&records) {
+            if self.is_new {
+                // A tombstone: nothing is left of what it stands for.
+                let snapshot = match snapshot_blob(&records) {
+                    Some(digest) => readable(stores.blobs.get(digest).await)?,
+                    None => None,
+                };
+                self.fold.load(&Loaded { records: records[..1].to_vec(), snapshot })?;
+                begun = true;
+            } else if self.fold.core().tail != snapshot.tail {
+                let text = "a snapshot does not match the events before it".to_owned();
+                let (entity, n) = (self.id, snapshot.tail.n.next());
+                let (kind, source) = (SNAPSHOT.to_owned(), Violation(text));
+                return Err(FoldError::Violation { entity, n, kind, source }.into());
+            }
+        }
+        self.is_new = false;
+        for record in records.into_iter().skip(usize::from(begun)) {
+            for sealed in decoded(self.id, &record, self.fold.core().tail.n)? {
+                self.fold.play(&sealed, compared)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn decoded(entity: EntityId, record: &Record, at: Seq) -> Result<Vec<Sealed>, FoldError> {
+    decode_record(&record.bytes).map_err(|source| FoldError::Record { entity, at, source })
+}
+
+fn visit_all(
+    id: EntityId,
+    records: &[Record],
+    after: Seq,
+    visit: &mut impl FnMut(Sealed) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, EntityError> {
+    let mut at = after;
+    for record in records {
+        for sealed in decoded(id, record, at)? {
+            at = sealed.head.n;
+            if at > after && visit(sealed).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// The segment that the snapshot replaced that these records begin with, and its last event.
+pub(super) fn archive_of(records: &[Record]) -> Option<(Digest, Seq)> {
+    let snapshot = snapshot_of(records)?;
+    Some((snapshot.archive?, snapshot.tail.n))
+}

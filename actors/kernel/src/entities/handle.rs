@@ -1,0 +1,116 @@
+//! The entry: which entities there are, and what the kernel's part of a journal says.
+
+use std::sync::Arc;
+
+use clawnode_cluster::{Clock, StoreError, Substrate};
+use clawnode_proto::{
+    EntityId, Kind, Timestamp,
+    event::decode_record,
+    kernel::{PARKED, QUARANTINED},
+};
+use futures_util::{StreamExt, stream};
+use tracing::debug;
+
+use super::{EntityError, KnownKinds};
+use crate::{Core, Loaded, load};
+
+/// Journals that are read at the same time for one list.
+pub(super) const READS_MAX: usize = 16;
+/// Ids that are read at once.
+const PAGE: usize = 1_000;
+
+/// All entities, of every kind.
+#[derive(Clone, Debug)]
+pub struct Entities {
+    pub(super) substrate: Substrate,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) kinds: KnownKinds,
+}
+
+/// Entities that were looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// How many.
+    pub entities: usize,
+    /// The last of them; none if there was none.
+    pub last: Option<EntityId>,
+    /// Those of them that are out of service.
+    pub quarantined: Vec<EntityId>,
+}
+
+impl Entities {
+    /// The entities in these stores; the journals of `kinds` can be folded.
+    pub const fn new(substrate: Substrate, clock: Arc<dyn Clock>, kinds: KnownKinds) -> Self {
+        Self { substrate, clock, kinds }
+    }
+
+    /// Where they are.
+    pub const fn substrate(&self) -> &Substrate {
+        &self.substrate
+    }
+
+    /// What time it is for those who ask.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// How many have a journal, deleted ones included.
+    pub async fn count(&self) -> Result<u64, StoreError> {
+        self.substrate.journal.count().await
+    }
+
+    /// All that have a journal.
+    pub async fn all(&self) -> Result<Vec<EntityId>, StoreError> {
+        let mut all = Vec::new();
+        loop {
+            let page = self.substrate.journal.entities(all.last().copied(), PAGE).await?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+
+    /// A journal, unfolded.
+    pub async fn load(&self, id: EntityId) -> Result<Loaded, StoreError> {
+        load::journal(&self.substrate, id).await
+    }
+
+    /// The kernel's part of a journal, whatever its kind is; empty if there is no journal.
+    pub async fn core(&self, id: EntityId) -> Result<Core, EntityError> {
+        Ok(Core::of(id, &self.load(id).await?, &|_| true)?)
+    }
+
+    /// The kind of an entity, as far as its journal still tells it.
+    pub async fn kind(&self, id: EntityId) -> Result<Option<Kind>, StoreError> {
+        Ok(Core::salvaged(id, &self.load(id).await?).kind)
+    }
+
+    /// Which of at most `limit` entities after `after` are out of service. Reads last records only,
+    /// and folds none.
+    pub async fn look(&self, after: Option<EntityId>, limit: usize) -> Result<Looked, StoreError> {
+        let ids = self.substrate.journal.entities(after, limit).await?;
+        let (entities, last) = (ids.len(), ids.last().copied());
+        let quarantined = stream::iter(ids)
+            .map(|id| async move { self.is_quarantined(id).await.then_some(id) })
+            .buffered(READS_MAX)
+            .filter_map(std::future::ready)
+            .collect()
+            .await;
+        Ok(Looked { entities, last, quarantined })
+    }
+
+    /// Out of service, nothing follows but parked inputs.
+    async fn is_quarantined(&self, id: EntityId) -> bool {
+        let record = match self.substrate.journal.tail(id).await {
+            Ok(Some(record)) => record,
+            Ok(None) => return false,
+            Err(failure) => {
+                debug!(entity = %id, %failure, "cannot read a journal");
+                return false;
+            }
+        };
+        let events = decode_record(&record.bytes).unwrap_or_default();
+        events.last().is_some_and(|last| [QUARANTINED, PARKED].contains(&last.head.kind.as_str()))
+    }
+}

@@ -1,0 +1,85 @@
+//! Whether journals are sound: hash chains, the kernel's invariants, and those of the entity's kind.
+
+use clawnode_cluster::StoreError;
+use clawnode_proto::{
+    EntityId, ErrorChain, Kind, Tail,
+    kernel::SNAPSHOT,
+    view::{VerifyRow, VerifyView},
+};
+
+use super::{Entities, EntityError};
+use crate::{Core, FoldError, Violation};
+
+/// What a check has found, or found so far.
+#[derive(Debug, Default)]
+struct Checked {
+    kind: Option<Kind>,
+    key: Option<String>,
+    tail: Option<Tail>,
+}
+
+impl Entities {
+    /// Verifies hash chains and invariants, of one entity or of all.
+    pub async fn verify(&self, only: Option<EntityId>) -> Result<VerifyView, StoreError> {
+        let ids = match only {
+            Some(id) => vec![id],
+            None => self.all().await?,
+        };
+        let mut journals = Vec::with_capacity(ids.len());
+        for id in ids {
+            journals.push(self.verify_one(id).await);
+        }
+        Ok(VerifyView { journals })
+    }
+
+    async fn verify_one(&self, id: EntityId) -> VerifyRow {
+        let mut found = Checked::default();
+        let problem = self.check(id, &mut found).await.err();
+        let Checked { kind, key, tail } = found;
+        VerifyRow {
+            id,
+            key,
+            kind,
+            events: tail.map_or(0, |tail| tail.n.0),
+            head: tail.map(|tail| tail.hash),
+            partial: problem.is_none() && kind.is_some_and(|kind| !self.kinds.has(kind)),
+            problem: problem.map(|failure| ErrorChain(&failure).to_string()),
+        }
+    }
+
+    /// Loads what is in the journal as an activation does, and folds the whole past up to it.
+    async fn check(&self, id: EntityId, found: &mut Checked) -> Result<(), EntityError> {
+        // One after the other, so that one state is in memory at a time; the journal may grow
+        // meanwhile.
+        let loaded = self.load(id).await?;
+        let kind = Core::salvaged(id, &loaded).kind;
+        found.kind = kind;
+        let mut fold = self.kinds.begin(kind, id);
+        fold.load(&loaded)?;
+        let at = fold.core().tail;
+        drop((loaded, fold));
+        let (key, tail) = self.play(id, kind, &mut 0).await?;
+        if tail.n < at.n || (tail.n == at.n && tail != at) {
+            let text = "the snapshot differs from the state that the journal gives".to_owned();
+            let (kind, source) = (SNAPSHOT.to_owned(), Violation(text));
+            return Err(FoldError::Violation { entity: id, n: tail.n, kind, source }.into());
+        }
+        (found.key, found.tail) = (key, Some(tail));
+        Ok(())
+    }
+
+    /// Plays a journal again without its effects; how much of what was shown to somebody was compared,
+    /// and the first that differs. Nothing of a kind that shows nobody anything.
+    pub async fn replay(&self, id: EntityId) -> Option<(u64, Option<String>)> {
+        let kind = match self.kind(id).await {
+            Ok(kind) => kind,
+            Err(failure) => return Some((0, Some(ErrorChain(&failure).to_string()))),
+        };
+        if kind.is_some_and(|kind| self.kinds.get(kind).is_none_or(|known| !known.is_replayed())) {
+            return None;
+        }
+        let mut compared = 0;
+        let problem = self.play(id, kind, &mut compared).await.err();
+        Some((compared, problem.map(|failure| ErrorChain(&failure).to_string())))
+    }
+}

@@ -1,0 +1,72 @@
+//! Journals for people, event by event.
+
+use std::ops::ControlFlow;
+
+use clawnode_proto::{
+    EntityId, Grammar as _, Sealed, Seq,
+    kernel::{KernelEvent, SnapshotState},
+    view::EventView,
+};
+use serde_json::{Value, json};
+
+use super::{Entities, EntityError, KnownKinds};
+
+impl Entities {
+    /// A journal, event by event, archived ones included: at most `limit` after `after`.
+    pub async fn journal(
+        &self,
+        id: EntityId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<EventView>, EntityError> {
+        let mut views = Vec::new();
+        let visit = |sealed: Sealed| {
+            if views.len() == limit {
+                return ControlFlow::Break(());
+            }
+            views.push(event_view(&self.kinds, &sealed));
+            ControlFlow::Continue(())
+        };
+        self.each_event(id, after, visit).await?;
+        if views.is_empty() && self.substrate.journal.tail(id).await?.is_none() {
+            return Err(EntityError::NotFound(id));
+        }
+        Ok(views)
+    }
+}
+
+fn event_view(kinds: &KnownKinds, sealed: &Sealed) -> EventView {
+    let head = &sealed.head;
+    EventView {
+        n: head.n,
+        kind: head.kind.clone(),
+        eid: head.eid,
+        epoch: head.epoch,
+        incarnation: head.incarnation,
+        ts: head.ts,
+        hash: sealed.hash,
+        body: body_view(kinds, sealed),
+    }
+}
+
+/// What an event says, readable: inputs and snapshots are decoded as far as this build knows them.
+fn body_view(kinds: &KnownKinds, sealed: &Sealed) -> Value {
+    let kernel = KernelEvent::decode_body(&sealed.head.kind, &sealed.body);
+    match kernel {
+        Ok(Some(KernelEvent::Accepted(accepted))) => json!({
+            "input": accepted.input.id,
+            "v": accepted.input.v,
+            "idempotency_key": accepted.input.idempotency_key,
+            "body": kinds.input_view(&accepted.input),
+        }),
+        Ok(Some(KernelEvent::Snapshot(snapshot))) => {
+            let state = match snapshot.state {
+                SnapshotState::Inline { bytes } => json!({ "inline_bytes": bytes.len() }),
+                SnapshotState::Blob { digest } => json!({ "blob": digest }),
+            };
+            json!({ "stands_for": snapshot.tail.n, "archive": snapshot.archive, "state": state })
+        }
+        Ok(Some(other)) => other.view(),
+        Ok(None) | Err(_) => kinds.event_view(sealed),
+    }
+}

@@ -1,0 +1,75 @@
+//! What a session's journal says to who looks at it from outside: what its inputs say, the blobs that
+//! hold its texts, and whether a model was shown what the journal gives.
+
+use clawnode_kernel::Violation;
+use clawnode_proto::{
+    Digest, Input, codec,
+    llm::Text,
+    session::{ModelBegun, SessionEvent, SessionInput, ToolEnd},
+};
+use serde_json::Value;
+
+use super::{hooks::shown, state::SessionState};
+
+pub(super) fn view(input: &Input) -> Value {
+    let input: Option<SessionInput> = codec::decode(&input.body).ok();
+    serde_json::to_value(input).unwrap_or_default()
+}
+
+/// The blobs that hold an input's texts.
+pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
+    match codec::decode(&input.body) {
+        Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
+            let history = message.history.iter().filter_map(|one| blob_of(&one.content));
+            blob_of(&message.content).into_iter().chain(history).collect()
+        }
+        Ok(SessionInput::ToolResult(result)) => match &result.end {
+            ToolEnd::Known { outcome } => blob_of(&outcome.content).into_iter().collect(),
+            ToolEnd::Uncertain { .. } => Vec::new(),
+        },
+        Ok(
+            SessionInput::Execute(_)
+            | SessionInput::Cancel { .. }
+            | SessionInput::ApprovalDecided(_)
+            | SessionInput::Continue { .. }
+            | SessionInput::TimerFired { .. }
+            | SessionInput::Delete,
+        )
+        | Err(_) => Vec::new(),
+    }
+}
+
+/// The blobs that hold an event's texts.
+pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
+    match event {
+        SessionEvent::ModelDone(done) => blob_of(&done.content).into_iter().collect(),
+        SessionEvent::ModelFailed(failed) => blob_of(&failed.partial).into_iter().collect(),
+        SessionEvent::ToolDone(done) => {
+            done.outcome.iter().filter_map(|outcome| blob_of(&outcome.content)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Compares what a model call was shown with what the fold says it should have been shown.
+pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
+    let SessionEvent::ModelBegun(ModelBegun { turn, call, request, .. }) = event else {
+        return None;
+    };
+    let expected = state
+        .profile
+        .as_ref()
+        .and_then(|profile| Some(shown(state, profile, state.turn(*turn)?, *call).digest()));
+    if expected == Some(*request) {
+        return Some(Ok(()));
+    }
+    let text = format!("the request of `{call}` differs from what the journal gives");
+    Some(Err(Violation(text)))
+}
+
+fn blob_of(text: &Text) -> Option<Digest> {
+    match text {
+        Text::Blob { digest, .. } => Some(*digest),
+        Text::Inline { .. } => None,
+    }
+}

@@ -1,0 +1,17 @@
+//! The kinds of entities that this build has: a new kind adds a row to both tables.
+
+use std::sync::Arc;
+
+use clawnode_actors::session::{Session, SessionRunner};
+use clawnode_cluster::{Clock, Substrate};
+use clawnode_kernel::{Entities, KnownKinds, MachineOptions, driver::Kinds};
+
+/// The entities in these stores, of every kind; the journals of those named here can be folded.
+pub fn entities(substrate: Substrate, clock: Arc<dyn Clock>) -> Entities {
+    Entities::new(substrate, clock, KnownKinds::default().with::<Session>())
+}
+
+/// What a worker serves.
+pub fn served(sessions: SessionRunner, machine: MachineOptions) -> Kinds {
+    Kinds::default().with::<Session>(Arc::new(sessions), machine)
+}

@@ -1,0 +1,159 @@
+//! A process of its own on a substrate: the production driver with the kinds that a case wants.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use clawnode_actors::{
+    agent::{AgentOptions, Agents},
+    hook::Hooks,
+    llm::Models,
+    session::{FrameHub, RunnerParts, Session, SessionRunner},
+};
+use clawnode_cluster::{
+    Clock, Feed, Substrate, SystemClock, membership::Members, placement::Placement,
+};
+use clawnode_guard::latch::LatchDoor;
+use clawnode_kernel::{
+    EntityKind, MachineOptions,
+    counter::{Counter, CounterRunner},
+    driver::{
+        AnswerFrames, Context, Kinds, Lacks, Places, Probations, TakeOrders, Worker, WorkerOptions,
+    },
+    supervise::Supervisor,
+};
+use clawnode_proto::{
+    EntityId, Frame, JobId, Kind, Position, ProcessId, TurnId,
+    archive::{CleanJobs, CleanView, LogPart},
+    envelope::VERSIONS,
+    latch::LatchScope,
+    node::VersionRange,
+};
+use clawnode_tool::Available;
+use tokio::sync::watch;
+
+use super::Result;
+
+/// Events after which a snapshot replaces a counter's journal here.
+const SNAPSHOT_EVERY: u64 = 20;
+
+/// What a process that has no turns and no tools answers.
+#[derive(Debug)]
+struct Nothing;
+
+impl AnswerFrames for Nothing {
+    fn frames(&self, _: EntityId, _: TurnId) -> (Vec<Frame>, bool) {
+        (Vec::new(), false)
+    }
+}
+
+#[async_trait]
+impl TakeOrders for Nothing {
+    fn cordon(&self, _: bool) {}
+    fn drain(&self) {}
+    fn cancel_job(&self, _: JobId) {}
+    async fn latch(&self, _: LatchScope, _: Duration) -> Option<(Position, u32)> {
+        None
+    }
+    async fn job_log(&self, _: JobId, _: u64, _: Duration) -> Option<LogPart> {
+        None
+    }
+    async fn clean_jobs(&self, _: CleanJobs) -> Option<CleanView> {
+        None
+    }
+}
+
+/// A worker of a process of its own on a substrate that others may share.
+pub(super) struct Process {
+    worker: Worker,
+    supervisor: Supervisor,
+    /// What it misses.
+    pub(super) lacks: Lacks,
+    /// The others, as it hears of them.
+    pub(super) view: watch::Sender<Members>,
+}
+
+impl Process {
+    /// One that serves these kinds, and pulls everything or nothing.
+    pub(super) async fn start(
+        substrate: &Substrate,
+        id: u128,
+        kinds: &[Kind],
+        pulls: bool,
+    ) -> Result<Self> {
+        let (view, peers) = watch::channel(Members::default());
+        let supervisor = Supervisor::spawn().await?;
+        let process = ProcessId::from_u128(id);
+        let mut served = Kinds::default();
+        if kinds.contains(&Counter::KIND) {
+            let runner = CounterRunner { substrate: substrate.clone() };
+            let snapshot_every = SNAPSHOT_EVERY;
+            let options = MachineOptions { snapshot_every, ..MachineOptions::default() };
+            served = served.with::<Counter>(Arc::new(runner), options);
+        }
+        if kinds.contains(&Kind::SESSION) {
+            let runner = sessions(substrate, process, &supervisor, peers.clone()).await?;
+            served = served.with::<Session>(Arc::new(runner), MachineOptions::default());
+        }
+        let lacks = Lacks::default();
+        let context = Context {
+            process,
+            substrate: substrate.clone(),
+            clock: Arc::new(SystemClock) as Arc<dyn Clock>,
+            kinds: served,
+            version: env!("CARGO_PKG_VERSION").parse()?,
+            activations: AtomicU64::new(1),
+            resident: AtomicU64::new(0),
+            speaks: VersionRange::from(VERSIONS),
+            peers,
+            lacks: lacks.clone(),
+            probations: Probations::default(),
+            places: Places::new(1_000),
+            cordoned: Arc::new(AtomicBool::new(false)),
+        };
+        let (context, options) = (Arc::new(context), WorkerOptions::default());
+        let (frames, orders) = (Arc::new(Nothing), Arc::new(Nothing));
+        let worker = Worker::spawn(context, frames, orders, options, &supervisor).await?;
+        let partitions = substrate.partitions;
+        let placement =
+            if pulls { Placement::alone(partitions) } else { Placement::nowhere(partitions) };
+        worker.place(Arc::new(placement));
+        Ok(Self { worker, supervisor, lacks, view })
+    }
+
+    pub(super) async fn stop(self) {
+        self.worker.drain().await;
+        self.supervisor.stop().await;
+    }
+}
+
+/// What runs sessions here: the demo model answers, and there are no tools.
+async fn sessions(
+    substrate: &Substrate,
+    process: ProcessId,
+    supervisor: &Supervisor,
+    peers: watch::Receiver<Members>,
+) -> Result<SessionRunner> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let agent = AgentOptions::new("default".parse()?, "demo/echo".parse()?);
+    let (bucket, door) = (Arc::clone(&substrate.bucket), LatchDoor::default());
+    Ok(SessionRunner::new(RunnerParts {
+        substrate: substrate.clone(),
+        agents: Agents::spawn(vec![agent], bucket, door, supervisor.clone()).await?,
+        hooks: Hooks::new(Vec::new(), None),
+        models: Arc::new(Models::new(BTreeMap::new(), &|_| None, &clock)),
+        available: watch::channel(Available::default()).1,
+        job_wait: Duration::from_mins(1),
+        peers,
+        hub: FrameHub::default(),
+        link: Arc::new(|_, _| {}),
+        feed: Feed::new(process, "n".parse()?, Arc::clone(&clock)),
+        clock,
+    }))
+}
