@@ -51,7 +51,7 @@ impl DataDirectory {
         Ok(Self { sessions, _control: control })
     }
 
-    /// The door to its sessions; only reading works.
+    /// The handle to its sessions; only reading works.
     pub const fn sessions(&self) -> &Sessions {
         &self.sessions
     }

@@ -1,4 +1,4 @@
-//! The door that gateways use: send to a session, follow its turns, read what it was.
+//! The handle that gateways use: send to a session, follow its turns, read what it was.
 //!
 //! Owns nothing. Sending stores an input; following listens to frames and falls back on the
 //! journal; reading folds the journal.
@@ -58,7 +58,7 @@ pub struct Sent {
     pub events: BoxStream<'static, TurnEvent>,
 }
 
-/// The door to all sessions.
+/// The handle to all sessions.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     pub(in crate::session) substrate: Substrate,
@@ -82,7 +82,7 @@ impl Sessions {
         self.clock.now()
     }
 
-    /// A door on these stores.
+    /// A handle on these stores.
     pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
         let version = Arc::new(AtomicU16::new(*VERSIONS.end()));
         Self { substrate, clock, shared: Arc::default(), version }
