@@ -1,4 +1,4 @@
-//! The blobs door: content under its own digest.
+//! The blobs trait: content under its own digest.
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! The bucket door: small values under keys, changed by compare-and-set.
+//! The bucket trait: small values under keys, changed by compare-and-set.
 //!
 //! A read may be stale; decide only on a compare-and-set. Keys are subject-safe tokens between
 //! dots (`agent.default`, `cluster.meta`).

@@ -1,4 +1,4 @@
-//! The bus door: publish, subscribe, request. Keeps nothing; delivers at most once.
+//! The bus trait: publish, subscribe, request. Keeps nothing; delivers at most once.
 //!
 //! Subjects are tokens between dots; a subscription may use `*` for one token and a last `>` for
 //! all that follow, as in NATS.
@@ -83,7 +83,7 @@ pub enum RequestError {
 pub struct BusConnection {
     /// The server at its other end, as it calls itself; empty for a bus within the process.
     pub server: String,
-    /// How many times that connection broke, was made anew, or was said to end.
+    /// How many times that connection broke, was made again, or was said to end.
     pub breaks: u64,
 }
 

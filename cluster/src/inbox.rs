@@ -1,4 +1,4 @@
-//! The inbox door: what is not finished, per entity, delivered at least once per partition.
+//! The inbox trait: what is not finished, per entity, delivered at least once per partition.
 //!
 //! Contract: `put` answers after the input is durably stored. A delivery that is neither
 //! acknowledged nor kept alive by `progress` for `limits::ACK_WAIT` is delivered again. An

@@ -1,4 +1,4 @@
-//! The jobs door: what any process with a capability may do, delivered at least once.
+//! The jobs trait: what any process with a capability may do, delivered at least once.
 //!
 //! Contract: `put` answers after the job is durably stored. A job that waits already, delivered or
 //! not, waits once: putting it again changes nothing, also if other bytes are put under its id. Once
@@ -10,7 +10,7 @@
 //! `progress` for the backend's own wait, which is at most `limits::ACK_WAIT`. An acknowledgement removes the job, also a late one by an
 //! earlier holder: acks are not fenced. What a delivery means is decided by the job's state key, a
 //! value of the [`Bucket`](crate::Bucket) under `subject::job_key` that changes by compare-and-set
-//! only; this door is the queue and nothing else.
+//! only; this trait is the queue and nothing else.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The journal door: per-entity append under compare-and-set of the last position.
+//! The journal trait: per-entity append under compare-and-set of the last position.
 //!
 //! Contract: an append is stored only if the entity's last record is at `expected`
 //! ([`Position(0)`](Position) for none). The answer may be lost while the record is stored, and a

@@ -1,4 +1,4 @@
-//! A substrate: the seven doors together, and how it is doing.
+//! A substrate: the seven traits together, and how it is doing.
 
 use std::sync::Arc;
 

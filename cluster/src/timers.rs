@@ -1,4 +1,4 @@
-//! The timers door: an input that arrives in an entity's inbox when its time has come.
+//! The timers trait: an input that arrives in an entity's inbox when its time has come.
 //!
 //! A timer fires at least once, never before it is due by the store's clock. Setting the same
 //! timer again replaces it. The generation inside the input is the truth, not the time of arrival.
@@ -46,7 +46,7 @@ pub trait Timers: Send + Sync + std::fmt::Debug {
 
     /// Stores again the timers of the partition that were due before `before` and have not fired, so that
     /// a backend which lost track of them fires them. It looks at those after `after`, at most
-    /// [`OVERDUE_LOOKS`] of them where each costs a request. A timer that is set anew, cancelled or fired
+    /// [`OVERDUE_LOOKS`] of them where each costs a request. A timer that is set again, cancelled or fired
     /// meanwhile stays so.
     async fn restore_overdue(
         &self,

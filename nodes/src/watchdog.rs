@@ -8,7 +8,7 @@
 //! them ends for [`LIMIT`], the runtime makes no progress: all its workers are blocked, or its
 //! timers stand still. A process that was frozen (`SIGSTOP`, a debugger, a suspended machine) is
 //! not one that hangs: the thread was frozen as well, sees that its own half second took longer,
-//! and begins to count anew.
+//! and begins to count again.
 
 use std::{
     fs,
@@ -239,11 +239,11 @@ mod tests {
         let frozen = LIMIT * 6;
         assert_eq!(stall.look(frozen, false), ProgressCheck::Frozen(frozen));
         for _ in 1..beats {
-            assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine, "it counts anew");
+            assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine, "it counts again");
         }
         assert_eq!(stall.look(BEAT, true), ProgressCheck::Fine);
         for _ in 1..beats {
-            assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine, "progress counts anew");
+            assert_eq!(stall.look(BEAT, false), ProgressCheck::Fine, "progress counts again");
         }
         assert_eq!(stall.look(BEAT, false), ProgressCheck::Hangs);
     }

@@ -18,23 +18,23 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
-    /// Its name.
+    /// The name of the agent.
     pub agent: AgentName,
-    /// Its model.
+    /// The model, as `PROVIDER/MODEL`.
     pub model: ModelRef,
-    /// The first line of its system prompt.
+    /// The first line of the system prompt.
     pub system: String,
-    /// Model calls of one turn.
+    /// How many model calls a turn may make.
     pub step_limit: u32,
-    /// Turns at once on one node.
+    /// How many turns may run on one node.
     pub max_turns: u32,
-    /// Turns that run on the answering node now.
+    /// Turns that run on this node now.
     pub running: u32,
-    /// Turns that wait on the answering node.
+    /// Turns that wait on this node.
     pub waiting: u32,
-    /// Whether it is paused, in the whole cluster.
+    /// Whether the agent is paused, in the whole cluster.
     pub paused: bool,
-    /// The latch that stops it, if one does.
+    /// The kill switch that stops the agent, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Latch>,
 }
@@ -44,24 +44,24 @@ pub struct AgentView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentDetail {
-    /// What `agents.list` says of it.
+    /// The row of `agents.list`.
     #[serde(flatten)]
     pub view: AgentView,
-    /// Settings of its model calls.
+    /// The sampling settings of model calls.
     pub sampling: Sampling,
-    /// Tokens that its model reads at most.
+    /// How many tokens the model reads.
     pub window_tokens: u32,
-    /// How long a turn and a step of it may take.
+    /// How long a turn, and each step of it, may take.
     pub time: TurnTime,
-    /// Tool calls of one reply that run at a time.
+    /// How many tool calls of one reply run at a time.
     pub max_parallel_tools: u32,
-    /// What it does by itself, and what a person is asked about.
+    /// Which tool calls run, ask a person, or are denied.
     pub policy: Policy,
-    /// The hooks that judge its calls, by point and name.
+    /// The hooks that judge the agent's calls, by point and name.
     pub hooks: Vec<HookSpec>,
-    /// Its tools, as its model is given them.
+    /// The tools that the model gets.
     pub tools: Vec<AgentToolView>,
-    /// What its configuration names beside them, and its model is not given.
+    /// Tools in the configuration that the model does not get.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingToolView>,
 }
@@ -71,9 +71,9 @@ pub struct AgentDetail {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissingToolView {
-    /// As the configuration has it: `SERVER__TOOL`, or `SERVER__*` for all of a server.
+    /// The name in the configuration: `SERVER__TOOL`, or `SERVER__*` for all tools of a server.
     pub name: String,
-    /// Why.
+    /// Why the model does not get it.
     pub error: String,
 }
 
@@ -81,22 +81,22 @@ pub struct MissingToolView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentToolView {
-    /// What a model calls it.
+    /// The name of the tool.
     pub name: ToolName,
-    /// What a model is told of it.
+    /// The description that the model gets.
     pub description: String,
-    /// What running it twice does.
+    /// Whether a call may run twice.
     pub class: EffectClass,
-    /// How much harm it can do.
+    /// How much harm the tool can do.
     pub risk: Risk,
-    /// What a node needs to run it; absent if every worker can.
+    /// The capability that a node needs to run it. Absent if every worker can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<Capability>,
-    /// The longest that a call may take, in milliseconds.
+    /// How long a call may take, in milliseconds.
     pub timeout_ms: u32,
-    /// Whether a node takes its calls now: `healthy` or `unhealthy`.
+    /// Whether a node can run the tool now: `healthy` or `unhealthy`.
     pub status: ProviderStatus,
-    /// Why none does.
+    /// Why no node can run it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -105,6 +105,6 @@ pub struct AgentToolView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentList {
-    /// In name order.
+    /// The agents, by name.
     pub agents: Vec<AgentView>,
 }

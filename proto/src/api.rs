@@ -19,7 +19,7 @@ pub enum SendMode {
     /// A turn of its own, after those that wait.
     #[default]
     Turn,
-    /// Joins the running turn.
+    /// Part of the running turn.
     Steer,
 }
 
@@ -31,31 +31,31 @@ pub const CONVERSATION: char = '~';
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChatSend {
-    /// Where it comes from.
+    /// The channel, for example `web`.
     pub channel: String,
-    /// Our side of the channel.
+    /// Your own account on the channel.
     pub account: String,
-    /// The other side.
+    /// The user or room that writes.
     pub peer: String,
-    /// Which conversation with them, where there are several: the session's last part is then
-    /// `PEER~CONVERSATION`, and bindings go by `peer` alone. Neither has a `~` in it.
+    /// The conversation with the peer, if there are several: the session's key then ends with
+    /// `PEER~CONVERSATION`. Bindings use `peer` alone. Neither may contain `~`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
-    /// What is said.
+    /// The text of the message.
     pub content: String,
-    /// The guild (server, workspace) it was said in, for bindings.
+    /// The server or workspace, for bindings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guild: Option<String>,
-    /// The team it was said in, for bindings.
+    /// The team, for bindings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// Which agent, past the bindings.
+    /// The agent, instead of the one that bindings choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Sending again with the same key is harmless for seven days.
+    /// A key of your own. For seven days, a message with the same key is stored only once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// A turn of its own, or part of the running one.
+    /// `turn`: a turn of its own. `steer`: part of the running turn.
     #[serde(default)]
     pub mode: SendMode,
 }
@@ -65,16 +65,16 @@ pub struct ChatSend {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionMessage {
-    /// What is said.
+    /// The text of the message.
     pub content: String,
-    /// A turn of its own, or part of the running one.
+    /// `turn`: a turn of its own. `steer`: part of the running turn.
     #[serde(default)]
     pub mode: SendMode,
-    /// Whether the turn is streamed, as server-sent events, or answered once it has ended.
+    /// Whether to stream the turn as server-sent events, or to answer when it has ended.
     #[serde(default)]
     pub stream: bool,
-    /// Sending again with the same key is harmless for seven days. The header `Idempotency-Key` stands
-    /// for it.
+    /// A key of your own. For seven days, a message with the same key is stored only once. You can also
+    /// send it in the header `Idempotency-Key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
@@ -84,7 +84,7 @@ pub struct SessionMessage {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionParams {
-    /// `agent:channel:account:peer`, or `ent_…`.
+    /// The key `agent:channel:account:peer`, or the id `ent_…`.
     pub session: String,
 }
 
@@ -93,9 +93,9 @@ pub struct SessionParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChatCancel {
-    /// The session.
+    /// The key or id of the session.
     pub session: String,
-    /// The turn, as `accepted` named it.
+    /// The turn, as in `accepted`.
     pub turn: String,
 }
 
@@ -104,9 +104,9 @@ pub struct ChatCancel {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChatContinue {
-    /// The session.
+    /// The key or id of the session.
     pub session: String,
-    /// The turn, as `accepted` named it; the running one if absent.
+    /// The turn, as in `accepted`. Default: the running one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
 }
@@ -116,7 +116,7 @@ pub struct ChatContinue {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalParams {
-    /// The call, as `approvals.list` names it.
+    /// The tool call, as in `approvals.list`.
     pub call: String,
 }
 
@@ -125,13 +125,13 @@ pub struct ApprovalParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalDecide {
-    /// The call, as `approvals.list` names it.
+    /// The tool call, as in `approvals.list`.
     pub call: String,
-    /// The digest of the action that was shown: nothing else is approved. `approvals.list` calls it
-    /// `digest`, and so may whoever decides.
+    /// The `digest` of `approvals.list`. Nothing else is approved. The parameter may also be called
+    /// `digest`.
     #[serde(alias = "digest")]
     pub action: String,
-    /// Why; the model is told when it is a denial.
+    /// The reason. The model gets it with a denial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -141,22 +141,22 @@ pub struct ApprovalDecide {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PolicyCheck {
-    /// What would be done: the name of a tool.
+    /// The name of a tool.
     pub action: String,
-    /// What it would be done to: the argument `target`, unless `context` has one of that name.
+    /// The argument `target`, unless `context` has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// By whom and how.
+    /// The agent and the arguments.
     #[serde(default)]
     pub context: PolicyContext,
 }
 
-/// By whom something would be done, and how.
+/// The agent and the arguments of a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyContext {
-    /// Whose policy; the default agent's if absent.
+    /// The agent whose policy decides. Default: `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// The arguments of the tool.
@@ -169,12 +169,12 @@ pub struct PolicyContext {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionsResume {
-    /// The session.
+    /// The key or id of the session.
     pub session: String,
-    /// The turn to follow; the running or last one if absent.
+    /// The turn. Default: the running or last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
-    /// The last cursor that was seen.
+    /// The last cursor that you saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
@@ -184,9 +184,9 @@ pub struct SessionsResume {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ListParams {
-    /// At most this many (100 if absent, 1,000 at most).
+    /// How many rows to list (default 100, at most 1,000).
     pub limit: Option<u32>,
-    /// Where the page before ended.
+    /// The `next` of the page before.
     pub after: Option<String>,
 }
 
@@ -196,26 +196,26 @@ pub struct ListParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionsList {
-    /// At most this many (100 if absent, 1,000 at most).
+    /// How many sessions to list (default 100, at most 1,000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Where the page before ended: its `next`.
+    /// The `next` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Only of this agent.
+    /// Only sessions of this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Only of this channel: `cli`, `openai`.
+    /// Only sessions of this channel, for example `cli` or `openai`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// Only in this state, as rows have it.
+    /// Only sessions in this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Only those in which something happened since then: a duration (`2h`: two hours ago), or a time in
-    /// UTC (`2026-11-23`, `2026-11-23T10:00:00Z`).
+    /// Only sessions with an event since this time: a duration (`2h`: two hours ago), or a time in UTC
+    /// (`2026-11-23`, `2026-11-23T10:00:00Z`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Also those of requests that name no user.
+    /// Whether to list sessions of requests that name no user, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stateless: bool,
 }
@@ -225,12 +225,12 @@ pub struct SessionsList {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JournalShow {
-    /// `agent:channel:account:peer`, or `ent_…`.
+    /// The key `agent:channel:account:peer`, or the id `ent_…`.
     pub session: String,
-    /// Only events after this number (from the first if absent).
+    /// Only events after this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Seq>,
-    /// At most this many (100 if absent, 1,000 at most).
+    /// How many events to list (default 100, at most 1,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
@@ -240,7 +240,7 @@ pub struct JournalShow {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct JournalVerify {
-    /// Which journal; all of them if absent.
+    /// The key or id of the session. Default: all sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
 }
@@ -250,7 +250,7 @@ pub struct JournalVerify {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ParkedDrop {
-    /// The dead letter, as `parked.list` names it in `letter`.
+    /// The name of the dead letter, as in `parked.list`.
     pub letter: String,
 }
 
@@ -259,7 +259,7 @@ pub struct ParkedDrop {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentParams {
-    /// Its name.
+    /// The name of the agent.
     pub agent: String,
 }
 
@@ -268,13 +268,13 @@ pub struct AgentParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PanicParams {
-    /// What to stop: `all` (also if absent), `egress`, `tool:NAME` or `agent:NAME`.
+    /// What to stop: `all` (the default), `egress`, `tool:NAME` or `agent:NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<LatchScope>,
-    /// Why; at most [`LATCH_TEXT`](crate::limits::LATCH_TEXT) characters are kept.
+    /// The reason, at most [`LATCH_TEXT`](crate::limits::LATCH_TEXT) characters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// How long the nodes may take to answer, in milliseconds (2,000 if absent, 10,000 at most).
+    /// How long to wait for the nodes, in milliseconds (default 2,000, at most 10,000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,
 }
@@ -284,9 +284,9 @@ pub struct PanicParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PanicClear {
-    /// The latch, as `panic.list` shows it: one that was set since is not cleared by mistake.
+    /// The id of the kill switch, as in `panic.list`.
     pub latch: LatchId,
-    /// How long the nodes may take to answer, in milliseconds (2,000 if absent, 10,000 at most).
+    /// How long to wait for the nodes, in milliseconds (default 2,000, at most 10,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,
 }
@@ -296,7 +296,7 @@ pub struct PanicClear {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct McpParams {
-    /// The server's name.
+    /// The name of the server.
     pub server: String,
 }
 
@@ -305,12 +305,12 @@ pub struct McpParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct McpApprove {
-    /// The server's name.
+    /// The name of the server.
     pub server: String,
-    /// The tool, as the server or as a model calls it; all of them if absent.
+    /// The tool, by the server's or the model's name. Default: all tools of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Approve the tool only if this is the digest of what the server says of it.
+    /// Approve the tool only if its description has this digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
@@ -320,7 +320,7 @@ pub struct McpApprove {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodeParams {
-    /// Its name, or its process id where two have the same name.
+    /// The name of the node, or the id of its process.
     pub node: String,
 }
 
@@ -329,9 +329,9 @@ pub struct NodeParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodesDrain {
-    /// Its name, or its process id where two have the same name.
+    /// The name of the node, or the id of its process.
     pub node: String,
-    /// Also if no worker is left then.
+    /// Whether to drain the node even if no other worker is left.
     #[serde(default)]
     pub force: bool,
 }
@@ -341,7 +341,7 @@ pub struct NodesDrain {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TreeParams {
-    /// Which node, by name or process id; all of them if absent.
+    /// The name of a node, or the id of its process. Default: all nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
@@ -351,13 +351,13 @@ pub struct TreeParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsParams {
-    /// Only events after this number, as the last answer gave it in `next`; the newest if absent.
+    /// Only events after this number, the `next` of the last answer. Default: the newest events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// At most this many (100 if absent, 1,000 at most).
+    /// How many events to list (default 100, at most 1,000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// If there are none yet, wait so long for one, in milliseconds (at most 10,000).
+    /// How long to wait for an event if there is none, in milliseconds (at most 10,000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,
 }

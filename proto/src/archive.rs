@@ -21,9 +21,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LogStream {
-    /// What it says.
+    /// Standard output.
     Stdout,
-    /// What it says of itself, and of what went wrong.
+    /// Standard error.
     Stderr,
 }
 
@@ -31,30 +31,30 @@ pub enum LogStream {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogLine {
-    /// Its number in the run, from 1, as lines were completed.
+    /// The number of the line in the run, from 1.
     pub n: u64,
-    /// When its first byte was heard, by the clock of the node that ran it.
+    /// When its first byte arrived, by the clock of the node that ran the job.
     pub at: Timestamp,
-    /// Where.
+    /// The stream.
     pub stream: LogStream,
-    /// Without its end.
+    /// The text, without the end of line.
     pub text: String,
-    /// Whether the next one of this stream goes on with it: it was too long for one.
+    /// Whether the next line of this stream continues this one, which was too long.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub goes_on: bool,
 }
 
-/// What is missing of a log.
+/// What is missing from a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogCut {
-    /// The number of the last line before the gap; the log goes on after it.
+    /// The number of the last line before the gap.
     pub after: u64,
-    /// Lines in the gap.
+    /// How many lines are missing.
     pub lines: u64,
-    /// Their bytes.
+    /// How many bytes are missing.
     pub bytes: u64,
-    /// Bytes that were said at the end and not looked at, because there were too many.
+    /// How many bytes at the end were not read, because there were too many.
     #[serde(default)]
     pub unheard: u64,
 }
@@ -101,16 +101,16 @@ pub struct StoredResult {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum RunEnd {
-    /// It did what was asked.
+    /// The run succeeded.
     Done,
-    /// It did not.
+    /// The run failed.
     Failed {
         /// How it failed.
         failure: ToolFailure,
     },
-    /// Nobody knows what it has done.
+    /// It is unknown whether the run had an effect.
     Uncertain,
-    /// What ran it stopped before it had ended.
+    /// The process that ran it stopped before the end.
     Interrupted,
 }
 
@@ -118,27 +118,27 @@ pub enum RunEnd {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobRun {
-    /// Which one that is known here, from 1.
+    /// The number of the run, from 1.
     pub number: u32,
-    /// By whom.
+    /// The process that ran it.
     pub process: ProcessId,
-    /// What people call it.
+    /// The name of the node.
     pub node: NodeName,
-    /// When it began.
+    /// When the run began.
     pub began: Timestamp,
-    /// When it ended, and how; absent while it runs, and if its process died.
+    /// When and how the run ended. Absent while it runs, and if its process died.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
-    /// What it said; absent if that was nothing.
+    /// The log. Absent if there was no output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<StoredLog>,
-    /// What it made.
+    /// The files that the run created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<Artifact>,
-    /// Its result, if that is too long for the journal.
+    /// The result, if it is too long for the journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<StoredResult>,
-    /// What could not be kept of it, and why; for people.
+    /// What could not be kept of the run, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
 }
@@ -196,17 +196,17 @@ pub struct LogPart {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobStatus {
-    /// It runs.
+    /// The run has not ended.
     Running,
-    /// It did what was asked.
+    /// The run succeeded.
     Done,
-    /// It did not.
+    /// The run failed.
     Failed,
-    /// Nobody knows what it has done.
+    /// It is unknown whether the run had an effect.
     Uncertain,
-    /// What ran it stopped before it had ended.
+    /// The process that ran it stopped before the end.
     Interrupted,
-    /// The process that ran it is gone, and what it said with it.
+    /// The process that ran it is gone, and its output with it.
     Lost,
 }
 
@@ -214,24 +214,24 @@ pub enum JobStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobView {
-    /// Which.
+    /// The id of the job.
     pub job: JobId,
-    /// How it is.
+    /// The state of the last run.
     pub status: JobStatus,
-    /// For which session.
+    /// The key of the session.
     pub session: SessionKey,
-    /// For which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// Which call of it.
+    /// The tool call.
     pub call: CallId,
     /// The tool.
     pub tool: ToolName,
-    /// What a node needs to run it.
+    /// The capability that a node needs to run it.
     pub capability: Capability,
-    /// The beginning of its arguments; empty in records of older builds.
+    /// The beginning of the arguments. Empty in records of older builds.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
-    /// Its runs, the oldest first.
+    /// The runs of the job, oldest first.
     pub runs: Vec<JobRun>,
 }
 
@@ -239,9 +239,9 @@ pub struct JobView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobList {
-    /// Those that were asked for, the newest first.
+    /// The jobs that match, newest first.
     pub jobs: Vec<JobView>,
-    /// How many more fit what was asked for.
+    /// How many more jobs match.
     pub more: u64,
 }
 
@@ -249,24 +249,24 @@ pub struct JobList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogView {
-    /// Which job.
+    /// The id of the job.
     pub job: JobId,
-    /// Which run of it.
+    /// The number of the run.
     pub run: u32,
-    /// The last run that is known.
+    /// The number of the last run.
     pub runs: u32,
-    /// How that run is.
+    /// The state of the run.
     pub status: JobStatus,
-    /// The lines that were asked for.
+    /// The lines that match.
     pub lines: Vec<LogLine>,
-    /// What was left out of the log.
+    /// What is missing from the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<LogCut>,
-    /// Where to go on: the `after` of the next call.
+    /// Pass this as `after` for the lines that follow.
     pub next: u64,
-    /// Whether there is nothing after these lines, and never will be.
+    /// Whether no more lines will follow.
     pub over: bool,
-    /// What of the run is not there, and why.
+    /// What could not be kept of the run, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
 }
@@ -275,30 +275,30 @@ pub struct LogView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ArtifactView {
-    /// The file.
+    /// The name of the file.
     pub name: String,
-    /// Bytes of the whole of it.
+    /// The size of the whole file.
     pub bytes: u64,
-    /// Where this part begins.
+    /// The first byte of this part.
     pub offset: u64,
-    /// The part, in base64.
+    /// The bytes of this part, in base64.
     pub content: String,
-    /// Where the next part begins; absent after the last one.
+    /// Pass this as `offset` for the next part. Absent after the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
-/// Answer of `jobs.clean`: what was removed.
+/// Answer of `jobs.clean`: what was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CleanView {
-    /// Jobs.
+    /// How many jobs were deleted.
     pub jobs: u64,
-    /// Logs and artifacts of them.
+    /// How many logs and files of these jobs were deleted.
     pub blobs: u64,
-    /// The bytes of these.
+    /// How many bytes that was.
     pub bytes: u64,
-    /// Jobs that are left to be removed: ask again.
+    /// How many jobs are left. Send the request again to delete them.
     pub more: u64,
 }
 
@@ -306,19 +306,19 @@ pub struct CleanView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ArchiveStats {
-    /// Jobs that are kept.
+    /// How many jobs are kept.
     pub jobs: u64,
-    /// How they are.
+    /// How many, by state.
     pub by_status: BTreeMap<JobStatus, u64>,
-    /// Their tools.
+    /// How many, by tool.
     pub by_tool: BTreeMap<ToolName, u64>,
-    /// Runs of them.
+    /// How many runs they have.
     pub runs: u64,
-    /// Bytes of the runs' logs.
+    /// The size of all logs.
     pub log_bytes: u64,
-    /// Files that they made.
+    /// How many files they created.
     pub artifacts: u64,
-    /// Their bytes.
+    /// The size of these files.
     pub artifact_bytes: u64,
     /// When the oldest run began.
     #[serde(default, skip_serializing_if = "Option::is_none")]

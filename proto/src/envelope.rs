@@ -49,6 +49,7 @@ impl Order {
 
 /// Something for an entity: it waits in the entity's inbox until the journal has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Input {
     /// The version of this layout that the sender wrote.
     pub v: u16,
@@ -74,6 +75,7 @@ pub struct Input {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
     /// The kind's own input, encoded.
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<u8>"))]
     pub body: ByteBuf,
 }
 

@@ -5,12 +5,17 @@ use std::{error::Error, fmt};
 use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
-    ($( $(#[$doc:meta])* $variant:ident = $wire:literal, $http:literal, $rpc:literal; )*) => {
-        /// What went wrong, in a word that scripts may rely on. Each is assigned in one place.
+    ($(
+        $(#[doc = $about:literal])*
+        $variant:ident = $wire:literal, $http:literal, $rpc:literal;
+    )*) => {
+        /// What went wrong, in a word that scripts may rely on.
+        ///
+        /// Each row says what the code means, then what to do.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum ErrorCode {
-            $( $(#[$doc])* #[serde(rename = $wire)] $variant, )*
+            $( $(#[doc = $about])* #[serde(rename = $wire)] $variant, )*
         }
 
         impl ErrorCode {
@@ -20,6 +25,11 @@ macro_rules! codes {
             /// The stable word.
             pub const fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $wire, )* }
+            }
+
+            /// What it means, and what to do about it, in two paragraphs.
+            pub const fn about(self) -> &'static str {
+                match self { $( Self::$variant => concat!($($about, "\n"),*), )* }
             }
 
             /// The HTTP status that goes with it.
@@ -36,67 +46,129 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Not JSON, or not a request.
+    /// The text is not JSON, or not a request.
+    ///
+    /// Correct the text.
     Malformed = "malformed", 400, -32700;
-    /// JSON, but not a request this gateway knows the shape of.
+    /// The JSON is not a request that the gateway knows.
+    ///
+    /// Compare it with the examples in the guides.
     InvalidRequest = "invalid_request", 400, -32600;
-    /// No such method.
+    /// There is no method of this name.
+    ///
+    /// Use a name from the list in the message.
     UnknownMethod = "unknown_method", 404, -32601;
     /// A parameter is missing, unknown or out of range.
+    ///
+    /// Correct the parameter that the message names.
     InvalidParams = "invalid_params", 400, -32602;
-    /// Larger than the limit.
+    /// The request is larger than the limit in the message.
+    ///
+    /// Send less.
     TooLarge = "too_large", 413, -32010;
-    /// No token, or a wrong one.
+    /// The token is missing or wrong.
+    ///
+    /// Send the node's token.
     Unauthorized = "unauthorized", 401, -32011;
-    /// A known caller that may not do this, or a foreign `Origin` or `Host`.
+    /// The caller may not do this, or `Origin` or `Host` is not an allowed one.
+    ///
+    /// Allow the name in `[gateway] origins` or `hosts`, or use another credential.
     Forbidden = "forbidden", 403, -32012;
-    /// No such session, turn, agent or path.
+    /// There is no such session, turn, agent, job or path.
+    ///
+    /// Check the name.
     NotFound = "not_found", 404, -32013;
-    /// Not in this state.
+    /// The request does not fit the present state.
+    ///
+    /// Read the state again, then decide.
     Conflict = "conflict", 409, -32014;
-    /// Too many messages wait in this session.
+    /// Too many messages or requests wait.
+    ///
+    /// Wait, then send the request again.
     Overloaded = "overloaded", 429, -32015;
     /// The session is out of service until a person decides.
+    ///
+    /// Look at it with `clawnode quarantine show`.
     Quarantined = "quarantined", 409, -32016;
     /// The session's journal is damaged.
+    ///
+    /// Look at it with `clawnode journal verify`.
     Corrupt = "corrupt", 500, -32017;
-    /// The bus or a store is out of reach.
+    /// NATS, or the storage of the node, cannot be reached.
+    ///
+    /// Wait, then send the request again. The message is not lost if it was accepted.
     Unavailable = "unavailable", 503, -32018;
-    /// No room on the disk.
+    /// The disk is full.
+    ///
+    /// Free space on the disk.
     DiskFull = "disk_full", 507, -32019;
-    /// Somebody cancelled it.
+    /// A client or an operator cancelled it.
+    ///
+    /// Nothing, or send the request again.
     Cancelled = "cancelled", 499, -32020;
-    /// The step limit is reached.
+    /// The turn has used up its steps.
+    ///
+    /// Give it more with `chat.continue`, or raise `step_limit`.
     StepLimit = "step_limit", 409, -32021;
-    /// The turn made the same tool call over and over.
+    /// The turn repeated the same tool call too often.
+    ///
+    /// Ask in another way, or change `loop_guard`.
     Looped = "looped", 409, -32023;
-    /// The model keeps on making tool calls that cannot be run.
+    /// The model repeatedly made tool calls that cannot be run.
+    ///
+    /// Use another model, or correct the tool's schema.
     BadCalls = "bad_calls", 502, -32024;
-    /// The time of the turn, or of one of its steps, was over.
+    /// The time of the turn, or of one of its steps, is over.
+    ///
+    /// Raise the agent's `timeouts`.
     TimedOut = "timed_out", 504, -32025;
     /// A hook refused the model call.
+    ///
+    /// Read the hook's reason in the message.
     Blocked = "blocked", 403, -32026;
-    /// A step of a plan did not end well.
+    /// A step of a plan failed.
+    ///
+    /// Read the step's output with `execute.show`.
     StepFailed = "step_failed", 502, -32027;
-    /// An operator has stopped it, and it stays so until somebody clears that.
+    /// An operator has set a kill switch.
+    ///
+    /// Clear it with `clawnode panic --clear`, if it may go on.
     Stopped = "stopped", 503, -32029;
-    /// Offered by other servers of this protocol, not by this one.
+    /// clawnode does not support this part of the API, or not without a running node.
+    ///
+    /// Leave out what the message names.
     Unsupported = "unsupported", 400, -32022;
-    /// No connection to the provider.
+    /// The model provider cannot be reached.
+    ///
+    /// Check `base_url` and the network.
     ProviderUnreachable = "provider_unreachable", 502, -32030;
-    /// The provider was too slow.
+    /// The model provider was too slow.
+    ///
+    /// Try again, or raise the provider's timeouts.
     ProviderTimeout = "provider_timeout", 504, -32031;
-    /// The provider refuses for now: too much.
+    /// The model provider refuses calls for now because there are too many.
+    ///
+    /// Wait for `retry_after_ms`, then try again.
     ProviderRateLimited = "provider_rate_limited", 429, -32032;
-    /// The provider cannot now.
+    /// The model provider is overloaded.
+    ///
+    /// Try again later, or use another provider.
     ProviderOverloaded = "provider_overloaded", 503, -32033;
-    /// The provider does not accept the key.
+    /// The model provider does not accept the key.
+    ///
+    /// Correct the key in `[providers]`.
     ProviderUnauthorized = "provider_unauthorized", 502, -32034;
-    /// The provider does not accept the request.
+    /// The model provider does not accept the request.
+    ///
+    /// Read the provider's message.
     ProviderRejected = "provider_rejected", 502, -32035;
-    /// The provider's stream broke off or made no sense.
+    /// The model provider's answer broke off or was not valid.
+    ///
+    /// Try again.
     ProviderBrokenStream = "provider_broken_stream", 502, -32036;
-    /// A defect of this program.
+    /// An error in clawnode itself.
+    ///
+    /// Report it, with the log of the node.
     Internal = "internal", 500, -32603;
 }
 
@@ -110,14 +182,14 @@ impl fmt::Display for ErrorCode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorBody {
-    /// The stable word.
+    /// The code.
     pub code: ErrorCode,
     /// What happened, where, for people.
     pub message: String,
     /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// How long a provider asks to be left alone, in milliseconds.
+    /// How long to wait before the next try, in milliseconds, if a provider says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }

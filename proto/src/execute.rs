@@ -54,11 +54,11 @@ const fn is_false(flag: &bool) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepPlanned {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// What stands where a model call would.
+    /// The id that takes the place of a model call.
     pub call: CallId,
-    /// Which step, from 0.
+    /// The number of the step, from 0.
     pub step: u32,
 }
 
@@ -93,15 +93,15 @@ impl SessionKey {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExecuteParams {
-    /// What to do.
+    /// The steps.
     pub execution_spec: ExecutionSpec,
-    /// Whose tools and policy; the default agent's if absent.
+    /// The agent whose tools and rules are used. Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The client's name for this request among those to the agent: sent again, it is run once.
+    /// Your own name for this request. If you send it again, the plan runs only once.
     #[serde(default, alias = "idempotency_key", skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// How long to wait for its end, in milliseconds (at most 10,000).
+    /// How long to wait for the end, in milliseconds (at most 10,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,
 }
@@ -111,9 +111,9 @@ pub struct ExecuteParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExecutionParams {
-    /// Which: `exe_…`.
+    /// The id, `exe_…`.
     pub execution_id: String,
-    /// How long to wait for its end, in milliseconds (at most 10,000).
+    /// How long to wait for the end, in milliseconds (at most 10,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,
 }
@@ -123,21 +123,21 @@ pub struct ExecutionParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ExecutionStatus {
-    /// It is stored, and nobody has taken it up.
+    /// The plan is stored. No worker has it yet.
     Created,
-    /// A worker has it, and no step has begun: its agent has no place for it, or is stopped.
+    /// A worker has the plan, and no step has begun.
     Planned,
-    /// Its step waits for a node that can run it, or for its agent's next place.
+    /// A step waits for a node that can run it, or until the agent may run another turn.
     Queued,
     /// A step runs.
     Running,
-    /// Its step waits for a person.
+    /// A step waits for a person.
     WaitingApproval,
-    /// All steps are done; those that may fail perhaps did.
+    /// All steps are done; some may have failed, if their plan allows it.
     Succeeded,
-    /// It ended before that.
+    /// A step failed.
     Failed,
-    /// Somebody cancelled it.
+    /// A client or an operator cancelled it.
     Cancelled,
 }
 
@@ -167,23 +167,23 @@ impl ExecutionStatus {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum StepStatus {
-    /// It is still to come.
+    /// The step has not begun.
     Pending,
-    /// It waits for a node that can run it.
+    /// The step waits for a node that can run it.
     Queued,
-    /// It runs.
+    /// The step runs.
     Running,
-    /// It waits for a person.
+    /// The step waits for a person.
     WaitingApproval,
-    /// It is done.
+    /// The step succeeded.
     Succeeded,
-    /// It is not, or not well.
+    /// The step failed.
     Failed,
-    /// Nobody knows whether it is done; it is not done again.
+    /// It is unknown whether the step had an effect. It does not run again.
     Uncertain,
-    /// It had begun when the execution ended.
+    /// The execution ended while the step ran.
     Cancelled,
-    /// The execution ended before it.
+    /// The execution ended before the step.
     Skipped,
 }
 
@@ -208,34 +208,34 @@ impl StepStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionView {
-    /// Its id.
+    /// The id of the execution.
     pub execution_id: ExecutionId,
-    /// What the client called it.
+    /// The client's name for the request.
     pub request_id: IdempotencyKey,
-    /// How far it is.
+    /// The state of the execution.
     pub status: ExecutionStatus,
-    /// Its session, by its readable key.
+    /// The key of its session.
     pub session: SessionKey,
-    /// Its turn there.
+    /// Its turn in that session.
     pub turn: TurnId,
-    /// Whose tools and policy it has.
+    /// The agent whose tools and rules are used.
     pub agent: AgentName,
-    /// When a worker took it up.
+    /// When a worker accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// When its first step was begun.
+    /// When the first step began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
-    /// From its first step to its end, in milliseconds.
+    /// From the first step to the end, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorBody>,
-    /// Its steps.
+    /// The steps.
     pub steps: Vec<ExecutionStep>,
 }
 
@@ -243,37 +243,37 @@ pub struct ExecutionView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionStep {
-    /// Which, from 1.
+    /// The number of the step, from 1.
     pub step: u32,
     /// The tool.
     pub action: ToolName,
-    /// Its arguments, as they were given.
+    /// The arguments, as you gave them.
     pub params: Map<String, Value>,
-    /// Whether the execution goes on if this does not end well.
+    /// Whether the execution continues if this step fails.
     #[serde(default, skip_serializing_if = "is_false")]
     pub continue_on_failure: bool,
-    /// How far it is.
+    /// The state of the step.
     pub status: StepStatus,
-    /// How much harm its tool can do; absent if the agent does not have it.
+    /// How much harm the tool can do. Absent if the agent does not have the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<Risk>,
-    /// The tool call, once it is planned: what approvals are about.
+    /// The tool call. Approvals are about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
-    /// What is kept of it, if a node ran it as a job.
+    /// The job, if a node ran it as one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
-    /// What a person is asked, or was.
+    /// The decision of a person, or the request for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<StepApproval>,
-    /// What it said, at most
-    /// [`EXECUTION_OUTPUT_CHARS`](crate::limits::EXECUTION_OUTPUT_CHARS); the session has all of it.
+    /// The output, at most [`EXECUTION_OUTPUT_CHARS`](crate::limits::EXECUTION_OUTPUT_CHARS)
+    /// characters. The session has all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Bytes that it said in all, if some are left out here.
+    /// The size of the whole output, if some is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
-    /// How it failed.
+    /// How the step failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<StepError>,
     /// From its beginning to its end, in milliseconds.
@@ -285,11 +285,11 @@ pub struct ExecutionStep {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepApproval {
-    /// The digest of the action: what is approved.
+    /// The digest of the action to approve.
     pub action: Digest,
-    /// Until when they are waited for.
+    /// When the request expires.
     pub expires: Timestamp,
-    /// Who decided, once somebody has.
+    /// Who decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
 }
@@ -298,9 +298,9 @@ pub struct StepApproval {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepError {
-    /// A [`crate::tool::ToolFailure`], `uncertain`, or how its execution ended.
+    /// A [`crate::tool::ToolFailure`], `uncertain`, or how the execution ended.
     pub kind: String,
-    /// For people.
+    /// The reason, for people.
     pub message: String,
 }
 

@@ -1,7 +1,7 @@
-//! What happens in a cluster, told in passing to those who watch.
+//! The event feed: what happens in a cluster, for operators.
 //!
-//! Best effort, at most once, and never the truth: that is in the journals. Nothing of a
-//! conversation is in it.
+//! Events are best effort and sent at most once; the journals are the truth. No event has the content of a
+//! conversation.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,13 +18,13 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClusterEvent {
-    /// When, by the clock of whoever tells it.
+    /// When it happened, by the clock of the sender.
     pub at: Timestamp,
-    /// What people call whoever tells it.
+    /// The name of the sender.
     pub node: NodeName,
-    /// Who tells it.
+    /// The process that sends the event.
     pub process: ProcessId,
-    /// What.
+    /// What happened; its `type` is the name of the event.
     pub what: EventBody,
 }
 
@@ -33,96 +33,96 @@ pub struct ClusterEvent {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum EventBody {
-    /// The process takes part from now on.
+    /// A node has joined the cluster.
     NodeJoined {
-        /// Its program's version.
+        /// The version of clawnode.
         version: String,
-        /// What it does.
+        /// The roles of the node.
         roles: Vec<NodeRole>,
     },
-    /// The process takes no more entities, or takes them again.
+    /// A node takes no more entities, or takes them again.
     NodeCordoned {
-        /// Whether it stands back.
+        /// Whether the node is cordoned.
         on: bool,
     },
-    /// The process hands everything over.
+    /// A node hands its entities over to other nodes.
     NodeDraining,
-    /// The process ends, with everything handed over.
+    /// A node has left the cluster, with everything handed over.
     NodeLeft,
-    /// The heartbeats of another process stopped; the cluster takes it for dead.
+    /// A node sends no more heartbeats. The cluster takes it for dead.
     NodeDead {
-        /// Which.
+        /// The process that is dead.
         process: ProcessId,
-        /// What people called it.
+        /// The name of the node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<NodeName>,
     },
-    /// A turn's first call began.
+    /// The first call of a turn has begun.
     TurnStarted {
-        /// Of which session.
+        /// The session.
         session: EntityId,
         /// The turn.
         turn: TurnId,
     },
     /// A tool call waits for a person.
     ApprovalAsked {
-        /// Of which session.
+        /// The session.
         session: EntityId,
         /// The call.
         call: CallId,
         /// The tool.
         tool: ToolName,
     },
-    /// A turn has ended and is in the journal; may be told again after a crash.
+    /// A turn has ended and is in the journal. The event may repeat after a crash.
     TurnEnded {
-        /// Of which session.
+        /// The session.
         session: EntityId,
         /// The turn.
         turn: TurnId,
-        /// How, in a word.
+        /// How it ended, for example `completed`.
         outcome: String,
     },
-    /// The process claimed an entity that another had.
+    /// A node has taken over an entity from another.
     Claimed {
-        /// Which.
+        /// The session.
         session: EntityId,
-        /// Who had it.
+        /// The process that had it.
         from: ProcessId,
-        /// The epoch that began.
+        /// The new epoch.
         epoch: Epoch,
     },
-    /// The process lost an entity to another.
+    /// A node has lost an entity to another, and no longer writes its journal.
     Fenced {
-        /// Which.
+        /// The session.
         session: EntityId,
     },
-    /// An entity went out of service.
+    /// An entity is out of service until a person decides.
     Quarantined {
-        /// Which.
+        /// The session.
         session: EntityId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// An operator set a latch, or cleared it.
+    /// An operator set a kill switch, or cleared it.
     Latched {
-        /// What it stops.
+        /// What the kill switch stops.
         scope: LatchScope,
-        /// Whether it is on now.
+        /// Whether it is set now.
         on: bool,
-        /// Whose credential did it, and where.
+        /// The credential that did it, and its host.
         by: String,
-        /// Why, in the operator's words.
+        /// The operator's reason.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
     },
-    /// Something that a person should know has come up.
+    /// A condition that a person should know about.
     Warning {
-        /// Its stable name.
+        /// The stable name of the condition.
         name: String,
-        /// What is so.
+        /// The condition, for people.
         message: String,
     },
-    /// Told by a newer program.
+    /// An event of a newer build.
     #[serde(other)]
     Unknown,
 }
@@ -131,9 +131,9 @@ pub enum EventBody {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventBatch {
-    /// In order; at most [`crate::limits::EVENTS_BATCH`].
+    /// The events, in order; at most [`crate::limits::EVENTS_BATCH`].
     pub events: Vec<ClusterEvent>,
-    /// Events that were not told before these, because there were too many.
+    /// How many events were dropped before these, because there were too many.
     #[serde(default)]
     pub dropped: u64,
 }

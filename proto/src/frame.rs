@@ -113,7 +113,7 @@ pub enum FrameBody {
         /// What is added.
         delta: String,
     },
-    /// The reply of this call begins anew, because its provider broke off: what its earlier frames
+    /// The reply of this call begins again, because its provider broke off: what its earlier frames
     /// said is void.
     Reset {},
     /// What the call used.
@@ -123,7 +123,7 @@ pub enum FrameBody {
     },
     /// Something the user should know while the turn goes on.
     Notice(Notice),
-    /// A tool is run.
+    /// A tool call begins.
     ToolUse(ToolStarted),
     /// A tool call waits for a person.
     ApprovalRequest(ApprovalRequest),
@@ -154,11 +154,11 @@ pub struct Notice {
     pub message: String,
 }
 
-/// A tool is run.
+/// A tool call begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolStarted {
-    /// The call; its [`ToolFinished`] has the same.
+    /// The call. Its `tool_result` has the same id.
     pub id: CallId,
     /// The tool's name, as the model wrote it.
     pub name: String,
@@ -180,7 +180,7 @@ pub struct ToolFinished {
     // Told to clients; absent on the bus, where `failure` says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_error: Option<bool>,
-    /// How it failed: a `tool::ToolFailure`, or `uncertain`; absent if it did not.
+    /// How it failed, for example `timed_out` or `uncertain`; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }

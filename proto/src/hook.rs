@@ -13,16 +13,16 @@ use crate::{
     name::{HookName, ToolName},
 };
 
-/// When a hook is asked.
+/// When a hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HookPoint {
-    /// Before a model is asked.
+    /// Before a model call.
     BeforeLlmCall,
-    /// Before rules and people are asked about a tool call, and before it runs.
+    /// Before rules and people decide about a tool call, and before it runs.
     BeforeToolCall,
-    /// When the result of a tool call is there, before the model is told.
+    /// After a tool call, before the model gets its result.
     AfterToolCall,
 }
 
@@ -51,20 +51,19 @@ impl fmt::Display for HookPoint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookSpec {
-    /// When it is asked.
+    /// When it runs.
     pub point: HookPoint,
-    /// What it is called; hooks of one point are asked in the order of their names.
+    /// The name. Hooks of one point run in the order of their names.
     pub name: HookName,
-    /// Without its answer nothing goes on; otherwise it is passed over.
+    /// Whether the call needs its answer. Without this, a hook that fails is skipped.
     #[serde(default, skip_serializing_if = "is_false")]
     pub required: bool,
-    /// The longest it may take, in milliseconds.
+    /// How long it may take, in milliseconds.
     pub timeout_ms: u32,
-    /// Whether it may change what it is shown. One that only judges is asked together with its
-    /// neighbours of the same sort.
+    /// Whether it may change the call. Hooks that only judge run together.
     #[serde(default, skip_serializing_if = "is_false")]
     pub modifies: bool,
-    /// Of which tools, as patterns of the whole name; of all if there is none.
+    /// Patterns of tool names. Default: all tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
 }
@@ -123,13 +122,13 @@ impl HookFault {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookTrail {
-    /// Those that changed something, in order.
+    /// Hooks that changed something, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_by: Vec<HookName>,
-    /// That it does not go on.
+    /// The hook that refused the call, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<HookBlock>,
-    /// Those that gave no answer and did not have to.
+    /// Hooks that failed and are not required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<PassedOver>,
 }
@@ -205,16 +204,16 @@ impl HookSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelHooked {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
-    /// The digest of the request that they were shown. Another one is judged anew.
+    /// The digest of the request that the hooks judged.
     pub request: Digest,
-    /// What they change of it, in order.
+    /// What the hooks changed in the request, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<ModelPatch>,
-    /// What they did.
+    /// What the hooks did.
     #[serde(default, skip_serializing_if = "HookTrail::is_empty")]
     pub trail: HookTrail,
 }
@@ -223,14 +222,14 @@ pub struct ModelHooked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolHooked {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
-    /// Its arguments, if they were changed.
+    /// The arguments, if a hook changed them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
-    /// What they did.
+    /// What the hooks did.
     #[serde(default, skip_serializing_if = "HookTrail::is_empty")]
     pub trail: HookTrail,
 }

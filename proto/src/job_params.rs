@@ -9,19 +9,19 @@ use crate::archive::{JobStatus, LogStream};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsList {
-    /// Of this session, by key or id.
+    /// Only jobs of this session, by key or id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Of this agent.
+    /// Only jobs of this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Of this tool.
+    /// Only jobs of this tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// In this state.
+    /// Only jobs in this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<JobStatus>,
-    /// At most this many (100 if absent, 1,000 at most).
+    /// How many to list (default 100, at most 1,000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
@@ -31,7 +31,7 @@ pub struct JobsList {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JobParams {
-    /// The job, as `jobs.list` names it, or its call.
+    /// The id of the job, or of its call.
     pub job: String,
 }
 
@@ -40,15 +40,15 @@ pub struct JobParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JobLogs {
-    /// The job, as `jobs.list` names it, or its call.
+    /// The id of the job, or of its call.
     pub job: String,
-    /// Which run of it; the last one if absent.
+    /// The number of the run. Default: the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u32>,
     /// Only lines after this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// Only the last lines that fit, so many.
+    /// Only the last lines that match, so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<u32>,
     /// Only lines with this text, in upper or lower case.
@@ -57,11 +57,10 @@ pub struct JobLogs {
     /// Only lines of this stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<LogStream>,
-    /// At most this many (100 if absent, 1,000 at most).
+    /// How many lines to return (default 100, at most 1,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// If the job runs and there are none yet, wait so long for one, in milliseconds (at most
-    /// 10,000).
+    /// How long to wait for a line if the job runs and there is none, in milliseconds (at most 10,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,
 }
@@ -71,14 +70,15 @@ pub struct JobLogs {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JobArtifact {
-    /// The job, as `jobs.list` names it, or its call.
+    /// The id of the job, or of its call.
     pub job: String,
-    /// The file, as `jobs.show` names it; [`RESULT_NAME`](crate::archive::RESULT_NAME) for a long result.
+    /// The name of the file in `jobs.show`, or [`RESULT_NAME`](crate::archive::RESULT_NAME) for a long
+    /// result.
     pub name: String,
-    /// Which run of it; the last one that made it if absent.
+    /// The number of the run. Default: the last one with this file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u32>,
-    /// Where to begin.
+    /// The first byte to return.
     #[serde(default)]
     pub offset: u64,
 }
@@ -88,13 +88,13 @@ pub struct JobArtifact {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsClean {
-    /// Those whose last run ended longer ago than this, in milliseconds.
+    /// Jobs whose last run ended longer ago than this, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub older_than_ms: Option<u64>,
-    /// This one.
+    /// The job with this id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// Those of this session, by key or id.
+    /// Jobs of this session, by key or id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
 }

@@ -28,128 +28,141 @@ pub const DELETED: &str = "deleted";
 
 grammar! {
     /// The kernel's events. `Accepted` carries a whole input; the kind folds it.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum KernelEvent {
-        /// An owner takes the entity; raises the epoch. The append is the lock.
+        /// A worker takes ownership of the entity and raises the epoch. The append is the lock.
         Claim(Claim) = "claim", required;
-        /// The first event after the first claim.
+        /// What the entity is. The first event after the first claim.
         Born(Born) = "born", required;
-        /// An input is in the journal.
+        /// An input is accepted: it is in the journal.
         Accepted(Accepted) = "accepted", required;
-        /// All effects that a finished turn asked for are confirmed.
+        /// All effects of a finished turn are confirmed.
         Emitted(Emitted) = "emitted", required;
-        /// Stands for all events before it.
+        /// Replaces all events before it.
         Snapshot(Snapshot) = "snapshot", required;
-        /// An input is put aside whole, because the entity is quarantined.
+        /// An input is set aside, because the entity is quarantined.
         Parked(Parked) = "parked", required;
         /// The entity is out of service until a person decides.
         Quarantined(Quarantined) = "quarantined", required;
-        /// A person put the entity back in service; what was parked is accepted with it.
+        /// A person put the entity back in service. Its parked inputs are accepted.
         Restored(Restored) = "restored", required, progress;
-        /// The owner gives the entity up of its own will.
+        /// The owner gives up the entity, because another worker takes it.
         Released(Released) = "released", required, progress;
-        /// The entity is gone; nothing personal remains.
+        /// The entity is deleted. No personal data remains.
         Deleted(Deleted) = "deleted", required, progress;
     }
 }
 
 /// An owner takes the entity. Epoch and incarnation are in the head.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
-    /// The process of the last owner died of something else, so this claim is not counted among
-    /// those without progress (C16).
+    /// Whether another cause ended the last owner's process, so that this claim does not count as one
+    /// without progress (C16).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub excused: bool,
 }
 
 /// What the entity is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Born {
-    /// Its kind.
+    /// The kind of the entity, for example `session`.
     pub kind: Kind,
-    /// Its readable key; must hash to its id.
+    /// The readable key. The id of the entity is its hash.
     pub key: String,
 }
 
 /// An input, whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Accepted {
-    /// The input as it was sent.
+    /// The input, as its sender wrote it.
     pub input: Input,
 }
 
 /// All effects under `key` are confirmed; `decide` need not return them again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Emitted {
-    /// What was emitted, in the kind's own terms (a turn).
+    /// The turn whose effects are confirmed.
     pub turn: crate::id::TurnId,
 }
 
 /// Stands for all events up to `tail`: the fold's state, whole or in a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snapshot {
-    /// The last event that it stands for.
+    /// The last event that the snapshot replaces.
     pub tail: Tail,
-    /// The replaced records, archived: `verify` and `replay` follow it.
+    /// The digest of the archive of the replaced records. `journal verify` and `journal replay` read it.
     pub archive: Option<Digest>,
-    /// The encoded state (kernel part and kind part).
+    /// The encoded state of the entity.
     pub state: SnapshotState,
-    /// The states of earlier snapshots that nothing needs once this one is stored: whoever stored
-    /// it removes them. `None` if a build wrote it that kept them all.
+    /// The states of earlier snapshots, which the writer of this one deletes. Absent from builds that
+    /// kept all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded: Option<Vec<Digest>>,
-    /// Where the store had the archived records, oldest first: so a follower of the feed knows which
-    /// of them it has seen. Empty if a build wrote it that did not say.
+    /// The positions of the archived records in the store, oldest first, so that a reader of the journal
+    /// feed knows which of them it has seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub positions: Vec<Position>,
 }
 
 /// Where a snapshot's state is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SnapshotState {
-    /// In the event.
+    /// The event contains the state.
     Inline {
         /// The encoded state.
+        #[cfg_attr(feature = "schema", schemars(with = "Vec<u8>"))]
         bytes: ByteBuf,
     },
-    /// In the blob store, because it is over [`crate::limits::INLINE_BYTES`].
+    /// The blob store has the state, because it is larger than [`crate::limits::INLINE_BYTES`].
     Blob {
-        /// Its digest.
+        /// The digest of the state.
         digest: Digest,
     },
 }
 
-/// An input put aside whole.
+/// An input that is set aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Parked {
-    /// The input as it was sent.
+    /// The input, as its sender wrote it.
     pub input: Input,
 }
 
 /// Why the entity is out of service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quarantined {
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// A person put the entity back in service: all that was parked is accepted, in order.
+/// A person put the entity back in service. Its parked inputs are accepted, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Restored {
-    /// The order.
+    /// The order to restore the entity.
     pub input: Input,
 }
 
 /// Nothing to add to the head.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Released {}
 
 /// Who asked, and when it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Deleted {
-    /// When.
+    /// When it was deleted.
     pub at: Timestamp,
-    /// Inputs that waited and are gone with it: delivered again, they are known.
+    /// Inputs that waited and were deleted with it. If they are delivered again, they are ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<InputId>,
 }

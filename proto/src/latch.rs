@@ -19,34 +19,34 @@ use crate::{
 /// How long the record of a cleared latch stays: longer than a process is out of touch and lives.
 pub const CLEARED_TTL: Duration = Duration::from_hours(30 * 24);
 
-/// What a latch stops.
+/// What a kill switch stops.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum LatchScope {
     /// All model calls, all tools, and new messages: `all`.
     All,
-    /// Whatever reaches for other machines on an agent's behalf, but for model calls: `egress`.
+    /// All that reaches other machines for an agent, except model calls: `egress`.
     Egress,
-    /// One tool, whoever calls it: `tool:NAME`.
+    /// One tool, for every caller: `tool:NAME`.
     Tool(ToolName),
-    /// One agent, its model calls and its tools: `agent:NAME`.
+    /// One agent, with its model calls and tools: `agent:NAME`.
     Agent(AgentName),
 }
 
-/// One latch that is on.
+/// A kill switch that is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latch {
-    /// Which; a scope that is latched again has another.
+    /// The id. A scope that is stopped again has another one.
     pub id: LatchId,
     /// What it stops.
     pub scope: LatchScope,
-    /// Whose credential set it, and where.
+    /// The credential that set it, and its host.
     pub by: String,
-    /// When, by that node's clock.
+    /// When it was set, by the clock of that node.
     pub at: Timestamp,
-    /// Why, in the operator's words; at most [`LATCH_TEXT`] characters.
+    /// The operator's reason, at most [`LATCH_TEXT`] characters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -72,27 +72,26 @@ pub enum LatchRecord {
     },
 }
 
-/// How one process took a latch.
+/// How one process acknowledged a kill switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatchAck {
-    /// Which process.
+    /// The process.
     pub process: ProcessId,
-    /// What people call it, if that is known.
+    /// The name of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// After how many milliseconds it began nothing more and had cancelled what ran; absent if it
-    /// did not say so in time.
+    /// After how many milliseconds it had stopped and cancelled everything. Absent without an
+    /// acknowledgement in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged_ms: Option<u64>,
-    /// After how many milliseconds nothing of the scope ran there any more; absent if that was not
-    /// so in time, or is not known.
+    /// After how many milliseconds nothing of the scope ran there any more. Absent if that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_ms: Option<u64>,
-    /// What of the scope still ran when it was asked last.
+    /// What still ran when it last reported.
     #[serde(default)]
     pub running: u32,
-    /// Why there is no answer.
+    /// Why it did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -101,15 +100,15 @@ pub struct LatchAck {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PanicView {
-    /// The latch that is on, or was.
+    /// The kill switch.
     pub latch: Latch,
-    /// Whether it is on now.
+    /// Whether it is set now.
     pub on: bool,
     /// Whether it was so before.
     #[serde(default)]
     pub already: bool,
-    /// How each process took it, in name order. Whoever did not acknowledge it takes it as soon as
-    /// it sees the store again, and stops by itself if it does not.
+    /// The answers of all processes, by name. One that did not answer stops as soon as it reaches the
+    /// store again, or by itself if it does not.
     pub nodes: Vec<LatchAck>,
 }
 
@@ -117,7 +116,7 @@ pub struct PanicView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatchList {
-    /// The latches that are on.
+    /// The kill switches that are set.
     pub latches: Vec<Latch>,
 }
 

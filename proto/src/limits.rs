@@ -1,168 +1,221 @@
 //! Every hard limit, with its unit and its reason. Defaults that a person may change live beside
-//! what they configure; what stands here is part of the contract between processes.
+//! what they configure; these limits are part of the contract between processes.
 
 use std::time::Duration;
 
-/// Bytes of one user message (1 MiB); larger content is an upload.
-pub const MESSAGE_BYTES: usize = 1 << 20;
-/// Bytes of one WebSocket frame (4 MiB): a message in JSON with every byte escaped still fits.
-pub const WS_FRAME_BYTES: usize = 4 << 20;
-/// Bytes of one journal append (512 KiB), under every store's own limit.
-pub const APPEND_BYTES: usize = 512 << 10;
-/// Bytes of text kept inline in an event (256 KiB); longer text goes to the blob store first.
-pub const INLINE_BYTES: usize = 256 << 10;
-/// Bytes of one input's body as it is encoded (384 KiB): with its envelope, a claim and a birth it
-/// fits into one append. What is over it is refused where it comes in.
-pub const INPUT_BYTES: usize = 384 << 10;
-/// Bytes of one stored input (496 KiB): what is larger than that fits into no append, and becomes a
-/// dead letter.
-pub const INPUT_STORED_BYTES: usize = APPEND_BYTES - (16 << 10);
-/// Events in one append; what queues beyond it rides in the next.
-pub const APPEND_EVENTS: usize = 64;
-/// User messages waiting in one session before the gateway refuses more (429).
-pub const PENDING_INPUTS: usize = 256;
-/// Frames of a turn that its owner keeps for readers that resume.
-pub const FRAMES_KEPT: usize = 4_096;
-/// Idempotency keys an entity remembers at least, whatever their age.
-pub const DEDUP_MIN: usize = 1_024;
-/// How long an entity remembers an idempotency key, in event time.
-pub const DEDUP_AGE: Duration = Duration::from_hours(7 * 24);
-/// Claims without progress in between after which an entity is quarantined (C16).
-pub const CLAIMS_WITHOUT_PROGRESS: u32 = 5;
-/// Claims without progress after which an entity is activated on probation: alone, and noted as in
-/// hand, so that only what dies with it is held against it (C16).
-pub const CLAIMS_BEFORE_PROBATION: u32 = 2;
-/// Most partitions a cluster may be born with.
-pub const PARTITIONS_MAX: u16 = 512;
-/// Partitions of a one-process cluster.
-pub const PARTITIONS_LOCAL: u16 = 16;
-/// Partitions of a cluster on NATS unless its first node says otherwise.
-pub const PARTITIONS_NATS: u16 = 256;
-/// How long the inbox waits for an acknowledgement or a sign of progress before it delivers again.
-pub const ACK_WAIT: Duration = Duration::from_secs(30);
-/// How often a holder of a delivery says that it is alive.
-pub const ACK_PROGRESS: Duration = Duration::from_secs(5);
-/// Kinds of events and versions that one heartbeat names as lacking: more are the same news.
-pub const LACKS_TOLD: usize = 8;
-/// Entities that one process names in its tree; the rest are counted.
-pub const TREE_ENTITIES: usize = 256;
-/// Cluster events that a gateway remembers.
-pub const EVENTS_KEPT: usize = 1_024;
-/// Cluster events in one message on the bus.
-pub const EVENTS_BATCH: usize = 64;
-/// Characters of a text in a cluster event; more is cut.
-pub const EVENT_TEXT: usize = 200;
-/// Tools that one agent may have.
-pub const AGENT_TOOLS: usize = 128;
-/// Bytes of the descriptions and schemas of all tools of one agent (128 KiB): they are journaled
-/// with its configuration and read by the model with each call.
-pub const TOOL_SPECS_BYTES: usize = 128 << 10;
-/// Tool calls in one reply; what a model asks for beyond it is not run.
-pub const REPLY_TOOLS: usize = 32;
-/// Bytes of the arguments of all tool calls of one reply (128 KiB): with the reply's text they fit
-/// into one append. Beyond it they are cut, which makes them invalid.
-pub const TOOL_ARGUMENTS_BYTES: usize = 128 << 10;
-/// Characters of a tool's result that the model is shown; the rest is left out, and it is told.
-pub const TOOL_RESULT_CHARS: usize = 50_000;
-/// Bytes of a tool's result that are kept in its event (8 KiB): the results of all tools of a reply
-/// may come at once, and have to fit into one append. Longer ones go to the blob store first.
-pub const TOOL_RESULT_INLINE: usize = 8 << 10;
-/// Characters of arguments and results in frames.
-pub const FRAME_TOOL_CHARS: usize = 4_000;
-/// How long the state key of a job stays after its result was folded, so that a job that is
-/// delivered late is known to be done.
-pub const JOB_CLOSED_TTL: Duration = Duration::from_hours(7 * 24);
-/// How long after it was asked for a job may be begun, and how long a queue keeps one (3 days): well
-/// below [`JOB_CLOSED_TTL`], so that a queue forgets a job before the bucket forgets that it is
-/// closed, also where clocks differ by days.
-pub const JOB_AGE_MAX: Duration = Duration::from_hours(3 * 24);
-/// The longest that a session waits until a node takes a tool call (2 days): below [`JOB_AGE_MAX`],
-/// also where clocks differ by hours.
-pub const JOB_WAIT_MAX: Duration = Duration::from_hours(2 * 24);
-/// Pieces of work of one provider that a node remembers: enough to see a change, and soon forgotten.
-pub const PROVIDER_RUNS: usize = 64;
-/// Providers that one heartbeat tells of.
-pub const PROVIDERS_TOLD: usize = 64;
-/// Characters of what one heartbeat says of a configuration file that is not taken.
-pub const FILE_PROBLEM_CHARS: usize = 400;
-/// Bytes of a key in a plugin's store.
-pub const PLUGIN_KEY_BYTES: usize = 128;
-/// Bytes of a value in a plugin's store (64 KiB): what is larger is a file.
-pub const PLUGIN_VALUE_BYTES: usize = 64 << 10;
-/// Keys of one store of a plugin: their names are written anew with each that comes and goes.
-pub const PLUGIN_STORE_KEYS: usize = 1_000;
-/// Steps of what a planner wants done.
-pub const EXECUTION_STEPS: usize = 64;
-/// Bytes of the arguments of all steps of a plan (128 KiB): it is one input, and one event.
-pub const PLAN_BYTES: usize = 128 << 10;
-/// Characters of a step's output that `execute.show` has: those of all steps fit into one answer.
-pub const EXECUTION_OUTPUT_CHARS: usize = 8_000;
-/// Characters of what a step's failure says in its turn's end.
-pub const STEP_FAILURE_CHARS: usize = 500;
-/// Rules of one agent's policy: they are journaled with its configuration.
-pub const POLICY_RULES: usize = 64;
-/// Commands that are known to only look: they are journaled with each agent's configuration.
-pub const READ_ONLY_COMMANDS: usize = 64;
-/// Characters of one pattern or reason of a rule.
-pub const RULE_CHARS: usize = 1_000;
-/// Characters of what a person says with a decision.
-pub const DECISION_CHARS: usize = 1_000;
-/// The longest that a person is waited for: 90 days.
-pub const APPROVAL_WAIT_MAX: Duration = Duration::from_hours(90 * 24);
-/// How much longer than the wait itself what a person is shown stays: for clocks that differ.
-pub const APPROVAL_KEPT: Duration = Duration::from_hours(24);
-/// Steps that a turn is given when it is told to go on.
-pub const MORE_STEPS: u32 = 25;
-/// Characters of an operator's reason for a latch.
-pub const LATCH_TEXT: usize = 500;
-/// Scopes that have a latch, on or cleared lately; who wants one more is refused.
-pub const LATCHES_MAX: usize = 256;
-/// Tool calls that cannot be run, of one turn, that the model is told about; the next ends it.
-pub const BAD_CALLS: u32 = 2;
-/// Bytes of one line of a job's log; a longer one is several.
-pub const LOG_LINE_BYTES: usize = 8 << 10;
-/// What the beginning of a job's log may cost (256 KiB): its text, and [`LOG_LINE_COST`] a line.
-pub const LOG_FIRST_BYTES: usize = 256 << 10;
-/// What the end of a job's log may cost (768 KiB). What is between the two is left out.
-pub const LOG_LAST_BYTES: usize = 768 << 10;
-/// What a line costs beside its text: its number, its time.
-pub const LOG_LINE_COST: usize = 64;
-/// Bytes of what one run says that are looked at (64 MiB); what is beyond is only counted.
-pub const LOG_HEARD_BYTES: u64 = 64 << 20;
-/// Bytes of a log in one message between processes (256 KiB).
-pub const LOG_PART_BYTES: usize = 256 << 10;
-/// Characters of a job's arguments in its record; the journal has all of them.
-pub const JOB_ARGUMENTS_CHARS: usize = 256;
-/// Runs of one job that are kept; the oldest go first.
-pub const RUNS_KEPT: usize = 8;
-/// Files of one run that are kept.
-pub const ARTIFACTS_KEPT: usize = 32;
-/// Bytes of all files of one run that are kept (16 MiB): they are in memory until they are stored.
-pub const ARTIFACTS_BYTES: usize = 16 << 20;
-/// Bytes of the name of such a file.
-pub const ARTIFACT_NAME: usize = 200;
-/// Bytes of a file in one answer (2 MiB): in base64 it fits into a WebSocket frame.
-pub const ARTIFACT_PART_BYTES: usize = 2 << 20;
-/// Jobs that one request removes from the archive.
-pub const CLEAN_JOBS: usize = 500;
-/// Hooks of one point that one agent may have (16): they are journaled with its configuration, and
-/// each takes its time of every call.
-pub const HOOKS_PER_POINT: usize = 16;
-/// The longest that a hook may take (60 s).
-pub const HOOK_TIMEOUT_MAX: Duration = Duration::from_mins(1);
-/// Bytes of what all hooks change of one model request (64 KiB): it is journaled.
-pub const HOOK_PATCH_BYTES: usize = 64 << 10;
-/// Bytes of a tool call's arguments that a hook has changed (32 KiB): they are journaled, and those of
-/// several calls may come at once.
-pub const HOOK_ARGUMENTS_BYTES: usize = 32 << 10;
-/// Characters of a hook's reason.
-pub const HOOK_REASON_CHARS: usize = 1_000;
+/// A limit, for `docs/reference/limits.md`.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// The heading that it belongs under.
+    pub group: &'static str,
+    /// The constant.
+    pub name: &'static str,
+    /// Its value.
+    pub amount: Amount,
+    /// What it limits, and why.
+    pub about: &'static str,
+}
 
-/// Rows of one day of usage that name a user and an answering model (1,000); further ones are counted
-/// without.
-pub const USAGE_ROWS: usize = 1_000;
-/// Bytes of the names in those rows (128 KiB). With an eighth more of both, and some 290 bytes a row beside
-/// its names, a day is about 470 KiB at most: it fits in a value of the bucket.
-pub const USAGE_BYTES: usize = 128 << 10;
-/// Days of which usage is kept.
-pub const USAGE_DAYS: u64 = 100;
+/// The value of a limit.
+#[derive(Clone, Copy, Debug)]
+pub enum Amount {
+    /// A number, and what it counts.
+    Number(u64, &'static str),
+    /// A duration.
+    Time(Duration),
+}
+
+macro_rules! limits {
+    ($($group:literal {
+        $( $(#[doc = $about:literal])* $name:ident: $type:ident = $value:expr $(, $unit:literal)?; )*
+    })*) => {
+        $($( $(#[doc = $about])* pub const $name: $type = $value; )*)*
+
+        /// All of them, in the order of the file.
+        pub const ALL: &[Limit] = &[$($( Limit {
+            group: $group,
+            name: stringify!($name),
+            amount: limits!(@amount $name $($unit)?),
+            about: concat!($($about),*),
+        }, )*)*];
+    };
+    (@amount $name:ident) => { Amount::Time($name) };
+    (@amount $name:ident $unit:literal) => { Amount::Number($name as u64, $unit) };
+}
+
+limits! {
+    "Messages and journals" {
+        /// One user message. Upload larger content as a file.
+        MESSAGE_BYTES: usize = 1 << 20, "bytes";
+        /// User messages that wait in one session. The gateway refuses further ones with 429.
+        PENDING_INPUTS: usize = 256, "messages";
+        /// One WebSocket frame. A message fits even if JSON escapes every byte of it.
+        WS_FRAME_BYTES: usize = 4 << 20, "bytes";
+        /// One append to a journal. Every storage backend allows more.
+        APPEND_BYTES: usize = 512 << 10, "bytes";
+        /// Events in one append. Further events go into the next one.
+        APPEND_EVENTS: usize = 64, "events";
+        /// A text in an event. The blob store keeps longer texts.
+        INLINE_BYTES: usize = 256 << 10, "bytes";
+        /// The encoded body of one input. With its envelope and the first events of an entity, it fits into
+        /// one append.
+        INPUT_BYTES: usize = 384 << 10, "bytes";
+        /// One stored input. A larger one fits into no append and becomes a dead letter.
+        INPUT_STORED_BYTES: usize = APPEND_BYTES - (16 << 10), "bytes";
+        /// Idempotency keys that an entity remembers at least, however old they are.
+        DEDUP_MIN: usize = 1_024, "keys";
+        /// How long an entity remembers an idempotency key.
+        DEDUP_AGE: Duration = Duration::from_hours(7 * 24);
+        /// Frames of a turn that its owner keeps for clients that reconnect.
+        FRAMES_KEPT: usize = 4_096, "frames";
+        /// Arguments, or the result, of a tool call in a frame. The rest is cut.
+        FRAME_TOOL_CHARS: usize = 4_000, "characters";
+    }
+    "Entities and the cluster" {
+        /// Claims without progress after which an entity is quarantined (C16).
+        CLAIMS_WITHOUT_PROGRESS: u32 = 5, "claims";
+        /// Claims without progress after which an entity runs on probation (C16): alone, and marked as
+        /// active, so that only a crash during its own work counts against it.
+        CLAIMS_BEFORE_PROBATION: u32 = 2, "claims";
+        /// Partitions of a cluster.
+        PARTITIONS_MAX: u16 = 512, "partitions";
+        /// Partitions of a node without NATS.
+        PARTITIONS_LOCAL: u16 = 16, "partitions";
+        /// Partitions of a cluster on NATS, unless its first node sets another number.
+        PARTITIONS_NATS: u16 = 256, "partitions";
+        /// How long the inbox waits for an acknowledgement or a sign of progress. Then it delivers the
+        /// input again.
+        ACK_WAIT: Duration = Duration::from_secs(30);
+        /// How often a worker reports progress on an input that it holds.
+        ACK_PROGRESS: Duration = Duration::from_secs(5);
+        /// Event kinds and versions that a heartbeat lists as not supported.
+        LACKS_TOLD: usize = 8, "kinds";
+        /// Entities that a process lists in `clawnode tree`. It only counts the rest.
+        TREE_ENTITIES: usize = 256, "entities";
+        /// Cluster events that a gateway remembers.
+        EVENTS_KEPT: usize = 1_024, "events";
+        /// Cluster events in one message on the bus.
+        EVENTS_BATCH: usize = 64, "events";
+        /// A text in a cluster event. The rest is cut.
+        EVENT_TEXT: usize = 200, "characters";
+        /// Recent runs of a provider from which a node computes the provider's health.
+        PROVIDER_RUNS: usize = 64, "runs";
+        /// Providers in one heartbeat.
+        PROVIDERS_TOLD: usize = 64, "providers";
+        /// What a heartbeat says about a configuration file that the node does not accept.
+        FILE_PROBLEM_CHARS: usize = 400, "characters";
+    }
+    "Agents and turns" {
+        /// Tools of one agent.
+        AGENT_TOOLS: usize = 128, "tools";
+        /// Descriptions and schemas of all tools of one agent. The journal keeps them, and the model reads
+        /// them with each call.
+        TOOL_SPECS_BYTES: usize = 128 << 10, "bytes";
+        /// Tool calls in one reply of a model. Further calls are not run.
+        REPLY_TOOLS: usize = 32, "calls";
+        /// Arguments of all tool calls of one reply. Longer arguments are cut, which makes them invalid.
+        /// With the text of the reply they fit into one append.
+        TOOL_ARGUMENTS_BYTES: usize = 128 << 10, "bytes";
+        /// A tool's result as the model sees it. The rest is left out, and the result says so.
+        TOOL_RESULT_CHARS: usize = 50_000, "characters";
+        /// A tool's result in its event. The blob store keeps longer results, so that the results of a
+        /// whole reply fit into one append.
+        TOOL_RESULT_INLINE: usize = 8 << 10, "bytes";
+        /// Tool calls of one turn that cannot be run. The next one ends the turn.
+        BAD_CALLS: u32 = 2, "calls";
+        /// Steps that `chat.continue` gives to a turn.
+        MORE_STEPS: u32 = 25, "steps";
+        /// Rules of one agent.
+        POLICY_RULES: usize = 64, "rules";
+        /// Commands in `[tools.run_command] read_only`.
+        READ_ONLY_COMMANDS: usize = 64, "commands";
+        /// A pattern or a reason in a rule.
+        RULE_CHARS: usize = 1_000, "characters";
+    }
+    "Approvals, plans and the kill switch" {
+        /// How long a tool call can wait for a person.
+        APPROVAL_WAIT_MAX: Duration = Duration::from_hours(90 * 24);
+        /// How long an approval stays visible after its wait ends. It allows for clocks that differ.
+        APPROVAL_KEPT: Duration = Duration::from_hours(24);
+        /// The reason that a person gives with a decision.
+        DECISION_CHARS: usize = 1_000, "characters";
+        /// Steps of one plan.
+        EXECUTION_STEPS: usize = 64, "steps";
+        /// Arguments of all steps of a plan. A plan is one input and one event.
+        PLAN_BYTES: usize = 128 << 10, "bytes";
+        /// The output of a step in `execute.show`.
+        EXECUTION_OUTPUT_CHARS: usize = 8_000, "characters";
+        /// The text about a failed step in the end of its turn.
+        STEP_FAILURE_CHARS: usize = 500, "characters";
+        /// An operator's reason for a kill switch.
+        LATCH_TEXT: usize = 500, "characters";
+        /// Kill switches that are set or were cleared recently. Another one is refused.
+        LATCHES_MAX: usize = 256, "kill switches";
+    }
+    "Jobs" {
+        /// How long a session waits until a node takes a tool call. Less than `JOB_AGE_MAX`, also if clocks
+        /// differ by hours.
+        JOB_WAIT_MAX: Duration = Duration::from_hours(2 * 24);
+        /// How long a queue keeps a job, and how long after its creation a job can start. Much less than
+        /// `JOB_CLOSED_TTL`, also if clocks differ by days.
+        JOB_AGE_MAX: Duration = Duration::from_hours(3 * 24);
+        /// How long a node remembers that a job has ended, so that a late delivery does not run it again.
+        JOB_CLOSED_TTL: Duration = Duration::from_hours(7 * 24);
+        /// A job's arguments in its record. The journal has all of them.
+        JOB_ARGUMENTS_CHARS: usize = 256, "characters";
+        /// Runs of one job that are kept. The oldest ones are deleted first.
+        RUNS_KEPT: usize = 8, "runs";
+        /// Files of one run that are kept.
+        ARTIFACTS_KEPT: usize = 32, "files";
+        /// All files of one run that are kept. The node holds them in memory until it has stored them.
+        ARTIFACTS_BYTES: usize = 16 << 20, "bytes";
+        /// The name of such a file.
+        ARTIFACT_NAME: usize = 200, "bytes";
+        /// A part of a file in one answer. In base64 it fits into a WebSocket frame.
+        ARTIFACT_PART_BYTES: usize = 2 << 20, "bytes";
+        /// One line of a job's log. A longer line becomes several lines.
+        LOG_LINE_BYTES: usize = 8 << 10, "bytes";
+        /// The beginning of a job's log: its text, and `LOG_LINE_COST` for each line.
+        LOG_FIRST_BYTES: usize = 256 << 10, "bytes";
+        /// The end of a job's log. What is between the beginning and the end is left out.
+        LOG_LAST_BYTES: usize = 768 << 10, "bytes";
+        /// What a line of a log counts besides its text, for its number and time.
+        LOG_LINE_COST: usize = 64, "bytes";
+        /// Output of one run that the node reads. It only counts the rest.
+        LOG_HEARD_BYTES: u64 = 64 << 20, "bytes";
+        /// A part of a log in one message between processes.
+        LOG_PART_BYTES: usize = 256 << 10, "bytes";
+        /// Jobs that one request deletes.
+        CLEAN_JOBS: usize = 500, "jobs";
+    }
+    "Plugins and hooks" {
+        /// A key in a plugin's store.
+        PLUGIN_KEY_BYTES: usize = 128, "bytes";
+        /// A value in a plugin's store. Keep larger values in files.
+        PLUGIN_VALUE_BYTES: usize = 64 << 10, "bytes";
+        /// Keys in one store of a plugin. The node writes the list of keys again whenever a key is added or
+        /// removed.
+        PLUGIN_STORE_KEYS: usize = 1_000, "keys";
+        /// Hooks of one agent at one point. The journal keeps the list, and each hook delays each call.
+        HOOKS_PER_POINT: usize = 16, "hooks";
+        /// How long a hook can run.
+        HOOK_TIMEOUT_MAX: Duration = Duration::from_mins(1);
+        /// What all hooks change in one model request. The journal keeps it.
+        HOOK_PATCH_BYTES: usize = 64 << 10, "bytes";
+        /// Arguments of a tool call that a hook has changed. The journal keeps them, and one append can
+        /// hold several calls.
+        HOOK_ARGUMENTS_BYTES: usize = 32 << 10, "bytes";
+        /// The reason that a hook gives.
+        HOOK_REASON_CHARS: usize = 1_000, "characters";
+    }
+    "Usage" {
+        /// Rows of one day of usage that name a user and a model. Further calls are counted without these
+        /// names.
+        USAGE_ROWS: usize = 1_000, "rows";
+        /// Names in those rows. With an eighth more of both, and 290 bytes a row, a day is at most about
+        /// 470 KiB and fits into one value of the key-value store.
+        USAGE_BYTES: usize = 128 << 10, "bytes";
+        /// Days of usage that are kept.
+        USAGE_DAYS: u64 = 100, "days";
+    }
+}

@@ -50,14 +50,14 @@ impl Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
-    /// Tokens read, cached ones included.
+    /// Tokens that the model read, with cached ones.
     pub input_tokens: u64,
-    /// Tokens written.
+    /// Tokens that the model wrote.
     pub output_tokens: u64,
-    /// Of the tokens read, those from the provider's cache.
+    /// Tokens that came from the provider's cache.
     #[serde(default)]
     pub cache_read_tokens: u64,
-    /// Of the tokens read, those written to the provider's cache.
+    /// Tokens that were written to the provider's cache.
     #[serde(default)]
     pub cache_write_tokens: u64,
 }
@@ -159,21 +159,21 @@ impl From<ModelRef> for String {
     }
 }
 
-/// Sampling settings; what is absent is the provider's own default.
+/// Sampling settings. The provider decides about those that are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Sampling {
-    /// How freely to choose, 0 to 2.
+    /// From 0 (always the most likely word) to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// From which share of the likeliest words to choose, 0 to 1.
+    /// From which share of the most likely words to choose, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// Most tokens to write.
+    /// The most tokens of one reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Texts at which to stop.
+    /// Texts at which the model stops.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
 }

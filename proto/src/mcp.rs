@@ -30,18 +30,18 @@ pub struct McpPins {
     pub at: Timestamp,
 }
 
-/// How a tool of an MCP server stands.
+/// The state of a tool of an MCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum McpToolState {
-    /// It is as it was approved.
+    /// Approved, and not changed since.
     Approved,
-    /// The server describes it in other words than those that were approved: it is not run.
+    /// The description has changed since it was approved. The tool does not run.
     Changed,
-    /// Nobody has approved it: it is not offered.
+    /// Not approved yet. Agents do not get it.
     New,
-    /// It was approved, and the server has it no more.
+    /// Approved, but the server no longer has it.
     Gone,
 }
 
@@ -97,7 +97,7 @@ impl McpToolState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpList {
-    /// The servers that are configured or pinned anywhere, in name order.
+    /// The servers that a node configures or that have approved tools, by name.
     pub servers: Vec<McpServerView>,
 }
 
@@ -105,22 +105,22 @@ pub struct McpList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpServerView {
-    /// Its name.
+    /// The name of the server.
     pub server: McpServerName,
-    /// Nodes that have it configured.
+    /// The nodes that configure it.
     pub hosts: Vec<NodeName>,
-    /// The one of them that takes its calls, if one does.
+    /// The node that runs it now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<NodeName>,
-    /// Whether it can be called; absent where no node that is alive has it configured.
+    /// Whether its tools can be called. Absent if no living node configures it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ProviderStatus>,
-    /// Why it cannot.
+    /// Why they cannot be called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Its tools, in name order.
+    /// Its tools, by name.
     pub tools: Vec<McpToolView>,
-    /// When what it says last changed.
+    /// When its descriptions last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed_at: Option<Timestamp>,
 }
@@ -129,33 +129,33 @@ pub struct McpServerView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpToolView {
-    /// What the server calls it.
+    /// The server's name for the tool.
     pub tool: String,
-    /// What a model calls it.
+    /// The model's name for the tool.
     pub name: ToolName,
-    /// How it stands.
+    /// Whether the tool is approved.
     pub state: McpToolState,
-    /// What running it twice does.
+    /// Whether a call may run twice.
     pub class: EffectClass,
-    /// How much harm it can do.
+    /// How much harm the tool can do.
     pub risk: Risk,
-    /// What is approved.
+    /// The approved description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<McpText>,
-    /// What the server says now, where that is something else.
+    /// The present description, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed: Option<McpText>,
 }
 
-/// What a server says of a tool.
+/// The description of a tool by its server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct McpText {
-    /// What stands for all of it, to approve exactly this.
+    /// The digest of all of it. Approve it to approve exactly this.
     pub digest: Digest,
-    /// What it does.
+    /// What the tool does.
     pub description: String,
-    /// The JSON Schema of its arguments, as JSON text.
+    /// The JSON Schema of the arguments, as JSON text.
     pub input_schema: String,
 }
 

@@ -55,13 +55,13 @@ macro_rules! methods {
             NodesList nodes_list = "nodes.list": Nothing => NodeList;
             /// The partitions, the workers that serve them in order of rank, and the inputs that wait.
             PartitionsList partitions_list = "partitions.list": Nothing => PartitionList;
-            /// The actors that each process runs.
+            /// The actors of each process, as a tree.
             ClusterTree cluster_tree = "cluster.tree": TreeParams => TreeView;
             /// The recent events of the cluster; waits for more if `wait_ms` says so.
             EventsList events_list = "events.list": EventsParams => FeedView;
             /// The counters of the gateway that answers.
             StatsShow = "stats.show": Nothing => StatsView;
-            /// Sets a kill switch: stops agents, a session or everything on all nodes until it is cleared.
+            /// Sets a kill switch: stops everything, egress, one tool or one agent on all nodes until it is cleared.
             Panic panic = "panic": PanicParams => PanicView;
             /// What model calls used, summed by day, agent, user or model.
             UsageShow usage_show = "usage.show": UsageParams => UsageView;
@@ -69,7 +69,7 @@ macro_rules! methods {
             PanicList panic_list = "panic.list": Nothing => LatchList;
             /// Clears a kill switch, so that what it stopped continues.
             PanicClear panic_clear = "panic.clear": PanicClear => PanicView;
-            /// Sends a message to a session and streams the turn.
+            /// Sends a message to a session, and streams the turn.
             ChatSend = "chat.send": ChatSend => AcceptedView;
             /// Cancels a turn.
             ChatCancel chat_cancel = "chat.cancel": ChatCancel => DoneView;
@@ -79,13 +79,13 @@ macro_rules! methods {
             SessionsHistory sessions_history = "sessions.history": SessionParams => HistoryView;
             /// Streams a session's frames from a cursor on.
             SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
-            /// A session's whole content, to keep elsewhere.
+            /// All data of a session, to keep elsewhere.
             SessionsExport sessions_export = "sessions.export": SessionParams => Export;
             /// Deletes a session with its messages and files.
             SessionsDelete sessions_delete = "sessions.delete": SessionParams => DoneView;
             /// A session's journal, event by event.
             JournalShow journal_show = "journal.show": JournalShow => EventViews;
-            /// Verifies hash chains and invariants.
+            /// Verifies the hash chains and invariants of journals.
             JournalVerify journal_verify = "journal.verify": JournalVerify => VerifyView;
             /// The agents of the configuration.
             AgentsList agents_list = "agents.list": Nothing => AgentList;
@@ -115,7 +115,7 @@ macro_rules! methods {
             QuarantineReplay quarantine_replay = "quarantine.replay": SessionParams => QuarantineDone;
             /// Deletes a session that is out of service, with the inputs that are parked or wait for it.
             QuarantineDrop quarantine_drop = "quarantine.drop": SessionParams => QuarantineDone;
-            /// Inputs that clawnode put aside: those of quarantined sessions, and dead letters.
+            /// Inputs that clawnode has set aside: those of quarantined sessions, and dead letters.
             ParkedList parked_list = "parked.list": ListParams => ParkedList;
             /// Deletes a dead letter.
             ParkedDrop parked_drop = "parked.drop": ParkedDrop => DoneView;

@@ -140,9 +140,9 @@ pub enum Hearsay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VersionRange {
-    /// The oldest.
+    /// The oldest version.
     pub oldest: u16,
-    /// The newest.
+    /// The newest version.
     pub newest: u16,
 }
 
@@ -194,7 +194,7 @@ impl VersionRange {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Load {
-    /// Processor time it used lately, in thousandths of what its host has.
+    /// Processor time that it recently used, in thousandths of its host's.
     pub cpu_permille: u16,
     /// Resident memory, in bytes.
     pub memory_bytes: u64,

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeList {
-    /// The processes that the answering one hears of, itself included; in name order.
+    /// The living processes that this node knows, by name.
     pub nodes: Vec<NodeView>,
     /// Processes whose heartbeats stopped recently; the cluster takes them for dead.
     #[serde(default)]
@@ -29,12 +29,12 @@ pub struct NodeList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadView {
-    /// Which.
+    /// The process.
     pub process: ProcessId,
-    /// What people called it, if that is still known.
+    /// The name of its node, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// How long ago it was held dead, in milliseconds, if that was heard.
+    /// How long ago the cluster took it for dead, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ago_ms: Option<u64>,
     /// Whether another process has its name now, or had it later.
@@ -55,45 +55,45 @@ impl std::fmt::Display for DeadView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreView {
-    /// Its name there.
+    /// The name of the stream or store.
     pub name: String,
     /// How many servers keep it.
     pub replicas: u8,
-    /// The server that leads it; absent if none does, or if there is only one server.
+    /// The server that leads it. Absent without a leader, or with a single server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// Servers that should keep it and are behind or gone.
+    /// The servers that should keep it and are behind or gone.
     #[serde(default)]
     pub behind: u8,
-    /// How many operations the one furthest behind lacks.
+    /// How many operations the last of them lacks.
     #[serde(default)]
     pub lag: u64,
-    /// Records in it.
+    /// How many records it has.
     pub records: u64,
-    /// Bytes in it.
+    /// The size of these records.
     pub bytes: u64,
-    /// Why nothing is known of it now.
+    /// Why its state is unknown now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// How the bus is doing.
+/// The state of the bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BusView {
-    /// The server that the answering process is connected to.
+    /// The NATS server that this node is connected to.
     pub server: String,
-    /// The cluster of servers that it belongs to.
+    /// The cluster of that server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Servers that it says there are, itself included.
+    /// The servers of that cluster.
     pub servers: Vec<String>,
-    /// How long its answers took, in microseconds.
+    /// How long an answer took, in microseconds.
     pub answers_us: u64,
-    /// For how long it has not answered, in milliseconds; absent while it does.
+    /// How long it has not answered, in milliseconds. Absent while it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
-    /// What is stored.
+    /// The streams and stores.
     pub stores: Vec<StoreView>,
 }
 
@@ -101,14 +101,14 @@ pub struct BusView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PartitionView {
-    /// Which.
+    /// The number of the partition.
     pub partition: Partition,
-    /// Who serves it: the first, and who follows if it does not.
+    /// The workers that can serve it, in order of rank.
     pub serve: Vec<ProcessId>,
-    /// Inputs that nobody has taken yet; absent where the store does not tell cheaply.
+    /// Inputs that no worker has taken. Absent if the store cannot count them cheaply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<u64>,
-    /// Inputs that somebody has and has not finished.
+    /// Inputs that a worker has and has not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_hand: Option<u64>,
 }
@@ -117,9 +117,9 @@ pub struct PartitionView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PartitionList {
-    /// In order.
+    /// The partitions, in order.
     pub partitions: Vec<PartitionView>,
-    /// What people call those who serve.
+    /// The names of the workers.
     pub nodes: BTreeMap<ProcessId, NodeName>,
 }
 
@@ -127,7 +127,7 @@ pub struct PartitionList {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TreeView {
-    /// One tree a process, in name order.
+    /// One tree for each process, by name.
     pub processes: Vec<ProcessTree>,
     /// Processes that did not answer in time.
     #[serde(default)]
@@ -138,21 +138,21 @@ pub struct TreeView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedRow {
-    /// Its number there.
+    /// The number of the event at this node.
     pub n: u64,
-    /// What happened.
+    /// The event.
     pub event: ClusterEvent,
 }
 
-/// Turns that a gateway heard of since it started.
+/// Turns since the start of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnCounts {
-    /// Begun.
+    /// Turns that began.
     pub started: u64,
-    /// Ended, well or not.
+    /// Turns that ended.
     pub ended: u64,
-    /// Ended otherwise than completed.
+    /// Turns that ended, but did not complete.
     pub unsuccessful: u64,
 }
 
@@ -160,28 +160,28 @@ pub struct TurnCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedView {
-    /// In the order in which they were heard.
+    /// The events, in the order in which they arrived.
     pub events: Vec<FeedRow>,
-    /// Pass as `after` for what follows.
+    /// Pass this as `after` for the events that follow.
     pub next: u64,
-    /// Events after `after` that are not remembered any more, or were not heard.
+    /// How many events after `after` this node no longer has.
     #[serde(default)]
     pub missed: u64,
-    /// Turns in the whole cluster, as far as they were heard of.
+    /// Turns in the whole cluster, as far as this node knows.
     #[serde(default)]
     pub turns: TurnCounts,
 }
 
-/// How long something took lately.
+/// How long recent turns took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latency {
-    /// How many are looked at: the last ones.
+    /// How many turns these are.
     pub samples: u32,
-    /// Half of them took at most so many milliseconds.
+    /// The median, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// 99 of a hundred took at most so many.
+    /// The 99th percentile, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
 }
@@ -190,9 +190,9 @@ pub struct Latency {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatsView {
-    /// Messages that it stored.
+    /// Messages that this gateway stored.
     pub accepted: u64,
-    /// Turns that it carried to their end.
+    /// Turns that it streamed to their end.
     pub turns: u64,
     /// Open connections.
     pub connections: u64,
@@ -208,7 +208,7 @@ pub struct StatsView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LookedView {
-    /// How many sessions were looked at.
+    /// How many sessions were checked.
     pub sessions: u64,
     /// How long ago, in milliseconds.
     pub age_ms: u64,

@@ -15,16 +15,16 @@ use crate::{
     tool::{EffectClass, Risk},
 };
 
-/// What follows for a call.
+/// What happens to a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It runs.
+    /// The call runs.
     Allow,
-    /// It runs once a person has approved of it.
+    /// A person decides.
     Ask,
-    /// It never runs.
+    /// The call never runs.
     Deny,
 }
 
@@ -34,10 +34,10 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rule {
-    /// Tools with such names; any if absent.
+    /// A pattern of the tool's name. Default: any tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Tools of this risk; of any if absent.
+    /// The risk of the tool. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<Risk>,
     /// Arguments, by their names (`.` leads into objects): each is there and has such a value, a
@@ -48,9 +48,9 @@ pub struct Rule {
     /// is `*` and nothing else stands for any.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
-    /// What follows.
+    /// What happens to the call.
     pub verdict: Verdict,
-    /// Why, for people and for the model.
+    /// The reason, for people and for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -60,13 +60,13 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Policy {
-    /// Rules, the first that fits decides.
+    /// The rules. The first one that fits decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
-    /// How long a person is waited for, in milliseconds; then the call is refused.
+    /// How long a call waits for a person, in milliseconds. Then it is denied.
     pub approval_wait_ms: u64,
-    /// Commands that only look: a call of `run_command` with one of them is `READ_ONLY`. Plain words;
-    /// `*` as the last one stands for any more that are no options.
+    /// Commands that only read: `run_command` with one of them has the risk `READ_ONLY`. A last `*`
+    /// stands for any further words that are not options.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_only: Vec<String>,
 }
@@ -75,23 +75,23 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Action {
-    /// In which session, and so of which agent.
+    /// The session, and so the agent.
     pub session: SessionKey,
-    /// In which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// Which call.
+    /// The tool call.
     pub call: CallId,
-    /// Which tool.
+    /// The tool.
     pub tool: ToolName,
-    /// What is behind the tool where it runs: image, command, environment, description.
+    /// The digest of the image, command, environment or description behind the tool.
     pub pin: Option<Digest>,
-    /// What a node needs to run it.
+    /// The capability that a node needs to run it.
     pub capability: Option<Capability>,
-    /// What running it twice does.
+    /// Whether the call may run twice.
     pub class: EffectClass,
-    /// The longest that it may take, in milliseconds.
+    /// How long the call may take, in milliseconds.
     pub timeout_ms: u32,
-    /// Its arguments, to the byte: in their canonical form, unless an earlier build recorded them.
+    /// The arguments, byte by byte, in their canonical form unless an older build recorded them.
     pub arguments: String,
 }
 
@@ -100,9 +100,9 @@ pub struct Action {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It is done, once.
+    /// The call runs once.
     Approve,
-    /// It is not done.
+    /// The call never runs.
     Deny,
 }
 
@@ -110,33 +110,33 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decided {
-    /// What.
+    /// The decision.
     pub decision: Decision,
-    /// Who, as the gateway knows them.
+    /// Who decided, as the gateway knows them.
     pub by: String,
-    /// Why, in their words; the model is told when it is a denial.
+    /// The reason. The model gets it with a denial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A call that waits for a person, as people are shown it.
+/// A tool call that waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Approval {
-    /// What would be done.
+    /// What the call would do.
     pub action: Action,
-    /// The digest of that: what is approved.
+    /// The digest of the action. Approve it to approve exactly this.
     pub digest: Digest,
-    /// How much harm it can do.
+    /// How much harm the call can do.
     pub risk: Risk,
-    /// Why a person is asked, if a rule says so.
+    /// Why a person has to decide, if a rule says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Since when.
+    /// When the call began to wait.
     pub asked: Timestamp,
-    /// Until when.
+    /// When the request expires.
     pub expires: Timestamp,
-    /// What was decided; then it waits no longer.
+    /// The decision, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
 }

@@ -29,9 +29,9 @@ pub const STARTING: &str = "it is starting";
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderKind {
-    /// It runs tools: a capability of a node.
+    /// Runs tools: a capability of a node.
     Execution,
-    /// It serves models.
+    /// Serves models.
     Model,
 }
 
@@ -82,19 +82,19 @@ pub struct ProviderReport {
     pub recent: RecentRuns,
 }
 
-/// Whether a provider can work.
+/// The state of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderStatus {
-    /// It cannot.
+    /// It does not work.
     Unhealthy,
-    /// It does not work here, and need not: another node runs the MCP server, or no agent has a tool
-    /// that it would run.
+    /// It does not work on this node, and need not: another node runs the MCP server, or no agent uses
+    /// it.
     Standby,
-    /// It was not tried yet.
+    /// Not tried yet.
     Unknown,
-    /// It could when it was last looked at.
+    /// It worked at the last check.
     Healthy,
 }
 
@@ -126,9 +126,9 @@ impl ProviderReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencyView {
-    /// Half of it took no longer.
+    /// The median.
     pub p50: u32,
-    /// 95 of 100 took no longer.
+    /// The 95th percentile.
     pub p95: u32,
 }
 
@@ -136,32 +136,32 @@ pub struct LatencyView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderView {
-    /// Its name.
+    /// The name of the provider.
     pub provider: String,
-    /// What it does.
+    /// What the provider does.
     pub kind: ProviderKind,
-    /// On which node.
+    /// The name of the node.
     pub node: NodeName,
-    /// In which process.
+    /// The process.
     pub process: ProcessId,
-    /// Whether it can work.
+    /// Whether the provider works.
     pub status: ProviderStatus,
-    /// Why not.
+    /// Why it does not work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// When that was found out, by the clock of who answers.
+    /// When it was last checked, by the clock of this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checked: Option<Timestamp>,
-    /// How many looks or model calls in a row have failed.
+    /// How many checks or model calls in a row have failed.
     pub consecutive_failures: u32,
-    /// Calls that it has in hand now.
+    /// Calls that it runs now.
     pub in_hand: u32,
-    /// Pieces of work that the rest is about, the last ones.
+    /// How many recent calls the next fields are about.
     pub runs: u16,
-    /// The share of them that went well, 0 to 1.
+    /// The share of them that succeeded, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_rate: Option<f64>,
-    /// How long they took.
+    /// How long they took, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<LatencyView>,
 }
@@ -170,35 +170,35 @@ pub struct ProviderView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProvidersView {
-    /// How many can work.
+    /// How many work.
     pub healthy: u32,
-    /// How many cannot, and should.
+    /// How many do not work, and should.
     pub unhealthy: u32,
-    /// How many need not.
+    /// How many do not work, and need not.
     #[serde(default)]
     pub standby: u32,
-    /// How many nobody has tried yet.
+    /// How many were not tried yet.
     pub unknown: u32,
-    /// By kind, name and node.
+    /// The providers, by kind, name and node.
     pub providers: Vec<ProviderView>,
 }
 
-/// One step of what is to be done. What else it says is not looked at.
+/// One step of a plan. Other fields are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepSpec {
     /// The name of a tool.
     #[serde(alias = "tool")]
     pub action: String,
-    /// Its arguments.
+    /// The arguments of the tool.
     #[serde(default, alias = "arguments", skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
-    /// Whether what follows is done also if this does not end well.
+    /// Whether the plan continues if this step fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continue_on_failure: bool,
 }
 
-/// What is to be done, as a planner writes it. What else it says is not looked at.
+/// A plan. Other fields are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionSpec {
@@ -212,29 +212,29 @@ pub struct ExecutionSpec {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DiagnoseParams {
-    /// What would be done.
+    /// The steps.
     pub execution_spec: ExecutionSpec,
-    /// The node to name if none can do all of it.
+    /// The node to name if none can run all steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
-    /// Whose tools; the default agent's if absent.
+    /// The agent whose tools are used. Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }
 
-/// How many points each thing is worth.
+/// The most points for each criterion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScoreWeights {
-    /// That what is needed is well there.
+    /// The executors that it needs work.
     pub health: u8,
-    /// That the node is idle.
+    /// The node is idle.
     pub load: u8,
-    /// That it has what is needed.
+    /// The node has the capabilities.
     pub capability: u8,
-    /// That work went well lately.
+    /// Recent calls succeeded.
     pub success: u8,
-    /// That it was quick.
+    /// Recent calls were fast.
     pub latency: u8,
 }
 
@@ -247,15 +247,15 @@ impl ScoreWeights {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScoreView {
-    /// What is needed is well there.
+    /// The executors that it needs work.
     pub health: f64,
     /// The node is idle.
     pub load: f64,
-    /// It has what is needed.
+    /// The node has the capabilities.
     pub capability: f64,
-    /// Work went well lately.
+    /// Recent calls succeeded.
     pub success: f64,
-    /// It was quick.
+    /// Recent calls were fast.
     pub latency: f64,
 }
 
@@ -270,21 +270,21 @@ impl ScoreView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CandidateView {
-    /// Which.
+    /// The name of the node.
     pub node: NodeName,
-    /// Its process.
+    /// The process.
     pub process: ProcessId,
-    /// Whether it can do all of it now.
+    /// Whether it can run all steps now.
     pub eligible: bool,
-    /// Why not.
+    /// Why it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it does not have.
+    /// The capabilities that it lacks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub missing: BTreeSet<Capability>,
-    /// All its points, of 100.
+    /// The sum of its points, at most 100.
     pub score: f64,
-    /// What they are for.
+    /// The points for each criterion.
     pub breakdown: ScoreView,
 }
 
@@ -292,15 +292,15 @@ pub struct CandidateView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiagnoseView {
-    /// What is needed beside a worker.
+    /// The capabilities that the steps need.
     pub capabilities: BTreeSet<Capability>,
-    /// The points that there are.
+    /// The most points for each criterion.
     pub weights: ScoreWeights,
-    /// The best first.
+    /// The nodes, best first.
     pub candidates: Vec<CandidateView>,
-    /// The best of those that can; else the fallback, if it is there.
+    /// The best node that can run all steps, else the fallback if it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selected: Option<NodeName>,
-    /// Whether that is only the fallback.
+    /// Whether the selected node is only the fallback.
     pub fallback_used: bool,
 }

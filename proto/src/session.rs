@@ -26,55 +26,54 @@ pub use crate::{
 pub enum SessionInput {
     /// Begins a turn, after those that wait.
     UserMessage(UserMessage),
-    /// Joins the next model request of the running turn, or begins a turn if none runs.
+    /// Adds a message to the next model call of the running turn, or begins a turn if none runs.
     Steer(UserMessage),
-    /// Ends a turn; no effect on a finished one.
+    /// Ends a turn. It has no effect on a turn that has ended.
     Cancel {
-        /// Which.
+        /// The turn.
         turn: TurnId,
     },
-    /// What came of a tool call that ran elsewhere.
+    /// The result of a tool call that another process ran.
     ToolResult(ToolResult),
-    /// What a person decided about a tool call.
+    /// A person has decided about a tool call.
     ApprovalDecided(ApprovalDecided),
-    /// Begins a turn whose tool calls are planned: no model is asked.
+    /// Begins a turn that runs the steps of a plan, without a model.
     Execute(Plan),
-    /// More steps for a turn that has used up its own; no effect on one that has not.
+    /// Gives more steps to a turn that has used up its own. It has no effect on other turns.
     Continue {
-        /// Which.
+        /// The turn.
         turn: TurnId,
     },
-    /// A timer's time has come. That of a tool call has the call's bits.
+    /// A timer has fired. The timer of a tool call has the bits of the call's id.
     TimerFired {
-        /// Which.
+        /// The timer.
         timer: TimerId,
     },
-    /// Deletes the session and what is personal in it, after ending what runs.
+    /// Ends what runs, then deletes the session and its personal data.
     Delete,
 }
 
-/// What came of a tool call that ran elsewhere. One for a call that has an outcome is ignored.
+/// The result of a tool call that another process ran. It is ignored if the call has an outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolResult {
     /// The call.
     pub call: CallId,
-    /// The event that asked for it; another asking's result is ignored.
+    /// The event that began the call. A result for another event is ignored.
     pub nonce: EventId,
-    /// What came of it.
+    /// How the call ended.
     pub end: ToolEnd,
 }
 
-/// What a person decided about a tool call. The first for a call counts, if it is about the action
-/// that was asked about and comes before the time is over.
+/// What a person decided about a tool call. The first decision in time about the right action counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalDecided {
     /// The call.
     pub call: CallId,
-    /// The digest of the action that the person was shown.
+    /// The digest of the action that the person saw.
     pub action: Digest,
-    /// What was decided.
+    /// The decision.
     pub decided: Decided,
 }
 
@@ -83,14 +82,14 @@ pub struct ApprovalDecided {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToolEnd {
-    /// Known.
+    /// The outcome is known.
     Known {
-        /// How.
+        /// The outcome.
         outcome: ToolOutcome,
     },
-    /// It may or may not have happened, and is not done again.
+    /// It is unknown whether the call had an effect. It is not made again.
     Uncertain {
-        /// What is known.
+        /// What is known about the call.
         detail: String,
     },
 }
@@ -99,15 +98,15 @@ pub enum ToolEnd {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UserMessage {
-    /// What is said.
+    /// The text of the message.
     pub content: Text,
-    /// An earlier conversation that the session begins with; only its first turn may bring one.
+    /// An earlier conversation that the session begins with. Only its first turn may have one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Message>,
-    /// Follows the agent's system prompt, for this turn.
+    /// Text that follows the agent's system prompt, for this turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// For this turn.
+    /// The sampling settings of this turn.
     #[serde(default)]
     pub sampling: Sampling,
 }
@@ -126,38 +125,39 @@ impl UserMessage {
 
 grammar! {
     /// A session's own events.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum SessionEvent {
-        /// The agent's configuration as the turns from here on see it.
+        /// The agent's configuration, for the turns that follow.
         Configured(Profile) = "configured", required;
         /// Hooks have judged a model call.
         ModelHooked(ModelHooked) = "model_hooked", required;
-        /// A model call is about to be sent.
+        /// A model call begins.
         ModelBegun(ModelBegun) = "model_begun", required;
-        /// A model call ended well; it is never made again.
+        /// A model call succeeded. clawnode never makes it again.
         ModelDone(ModelDone) = "model_done", required, progress;
-        /// A model call ended badly; it is never made again.
+        /// A model call failed. clawnode never makes this attempt again.
         ModelFailed(ModelFailed) = "model_failed", required, progress;
         /// Hooks have judged a tool call.
         ToolHooked(ToolHooked) = "tool_hooked", required;
-        /// A person is asked about a tool call.
+        /// A tool call waits for a person.
         ApprovalAsked(ApprovalAsked) = "approval_asked", required;
         /// A person has decided about a tool call.
         ApprovalGiven(ApprovalGiven) = "approval_given", required;
-        /// A turn has used up its steps, and a person may give it more.
+        /// A turn has used up its steps. It waits for more.
         StepLimitReached(StepLimitReached) = "step_limit_reached", required;
-        /// A step of a turn's plan is next.
+        /// The next step of a plan begins.
         StepPlanned(StepPlanned) = "step_planned", required;
-        /// A tool call is about to run: from here on it may have happened.
+        /// A tool call begins. From here on, it may have had an effect.
         ToolAsked(ToolAsked) = "tool_asked", required;
-        /// A tool call has ended, or was never run; it is never run again.
+        /// A tool call has ended, or was refused. clawnode never runs it again.
         ToolDone(ToolDone) = "tool_done", required, progress;
-        /// A tool call may or may not have happened; it is never run again.
+        /// It is unknown whether a tool call had an effect. clawnode never runs it again.
         ToolUncertain(ToolUncertain) = "tool_uncertain", required, progress;
-        /// What the user is shown.
+        /// The reply that the user sees.
         Reply(Reply) = "reply", required;
         /// A turn has ended.
         TurnDone(TurnDone) = "turn_done", required, progress;
-        /// What a turn used: the billing truth.
+        /// What a turn used. Bill by this event.
         Settled(Settled) = "settled", required;
     }
 }
@@ -171,37 +171,37 @@ grammar! {
 pub struct Profile {
     /// The agent.
     pub agent: AgentName,
-    /// Which model.
+    /// The model.
     pub model: ModelRef,
-    /// The system prompt (the soul).
+    /// The system prompt.
     #[serde(default)]
     pub system: String,
-    /// The agent's settings; a turn's own go before them.
+    /// The agent's sampling settings. Those of a turn override them.
     #[serde(default)]
     pub sampling: Sampling,
-    /// Tokens that the model reads at most; older turns are dropped beyond it.
+    /// How many tokens the model reads. Beyond this, clawnode drops the oldest turns.
     pub window_tokens: u32,
-    /// Model calls of one turn.
+    /// How many model calls a turn may make.
     pub step_limit: u32,
-    /// The tools it has.
+    /// The tools of the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// Tool calls of one reply that run at a time.
+    /// How many tool calls of one reply run at a time.
     #[serde(default = "Profile::parallel_tools", skip_serializing_if = "is_usual_parallel")]
     pub max_parallel_tools: u32,
-    /// What is done about a call that is made over and over.
+    /// What happens if a turn repeats the same tool call.
     #[serde(default, skip_serializing_if = "is_usual_guard")]
     pub loop_guard: LoopGuard,
-    /// What it does by itself, and what a person is asked about.
+    /// Which tool calls run, ask a person, or are denied.
     #[serde(default, skip_serializing_if = "Policy::is_usual")]
     pub policy: Policy,
-    /// How long a turn that has used up its steps waits for more, in milliseconds; 0: it ends.
+    /// How long a turn that has used up its steps waits for more, in milliseconds. 0: it ends.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub step_wait_ms: u32,
-    /// How long a turn and a step of it may take.
+    /// How long a turn, and each step of it, may take.
     #[serde(default, skip_serializing_if = "TurnTime::is_none")]
     pub time: TurnTime,
-    /// The hooks that it has.
+    /// The hooks of the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookSpec>,
 }
@@ -236,15 +236,15 @@ fn is_usual_guard(guard: &LoopGuard) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelBegun {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
-    /// Which try at it, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: Attempt,
-    /// The digest of what the model is shown, so that a replay can compare.
+    /// The digest of the request to the model, so that a replay can compare it.
     pub request: Digest,
-    /// Whole turns left out because the window is full.
+    /// How many turns the request leaves out, because the window is full.
     #[serde(default)]
     pub dropped_turns: u32,
 }
@@ -255,17 +255,17 @@ pub struct ModelBegun {
 pub struct ModelDone {
     /// The call.
     pub call: CallId,
-    /// Which try at it.
+    /// The number of the attempt, from 1.
     pub attempt: Attempt,
-    /// What the model said.
+    /// The text of the reply.
     pub content: Text,
-    /// Why it stopped.
+    /// Why the model stopped.
     pub stop: StopReason,
-    /// What it used.
+    /// The tokens that the call used.
     pub usage: Usage,
-    /// The model's name as the provider reports it.
+    /// The name of the model, as the provider reports it.
     pub model: String,
-    /// The tools that it asks for.
+    /// The tool calls that the model asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_uses: Vec<ToolUse>,
 }
@@ -276,27 +276,27 @@ pub struct ModelDone {
 pub struct ModelFailed {
     /// The call.
     pub call: CallId,
-    /// Which try at it.
+    /// The number of the attempt, from 1.
     pub attempt: Attempt,
-    /// What happened.
+    /// How the call failed.
     pub failure: ModelFailure,
-    /// What was said so far.
+    /// The text that arrived before the failure.
     pub partial: Text,
-    /// What it used, as far as the provider said.
+    /// The tokens that the call used, as far as the provider reported them.
     pub usage: Usage,
 }
 
-/// A person is asked about a tool call; from here on the wait for them counts.
+/// A tool call waits for a person. The wait is counted from here on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalAsked {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
-    /// The digest of the action that they are asked about.
+    /// The digest of the action to decide about.
     pub action: Digest,
-    /// Why they are asked, if a rule says so.
+    /// Why a person has to decide, if a rule says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -305,13 +305,13 @@ pub struct ApprovalAsked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalGiven {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
-    /// The digest of the action that they decided about.
+    /// The digest of the action that the decision is about.
     pub action: Digest,
-    /// What, and who.
+    /// The decision, and who made it.
     pub decided: Decided,
 }
 
@@ -319,9 +319,9 @@ pub struct ApprovalGiven {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepLimitReached {
-    /// Which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// How many steps it had.
+    /// How many steps the turn had.
     pub limit: u32,
 }
 
@@ -329,11 +329,11 @@ pub struct StepLimitReached {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolAsked {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
-    /// The tool, as it is now; its arguments are the model's.
+    /// The tool. The model's reply has the arguments.
     pub tool: ToolName,
 }
 
@@ -341,14 +341,14 @@ pub struct ToolAsked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolDone {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
-    /// What came of it; absent if an input brought it, which has it.
+    /// The outcome. Absent if an input brought it; that input has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ToolOutcome>,
-    /// What hooks did to it.
+    /// What hooks changed in the call.
     #[serde(default, skip_serializing_if = "HookTrail::is_empty")]
     pub hooks: HookTrail,
 }
@@ -357,11 +357,11 @@ pub struct ToolDone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolUncertain {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
-    /// What is known; absent if an input brought it, which has it.
+    /// What is known about the call. Absent if an input brought it; that input has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -370,9 +370,9 @@ pub struct ToolUncertain {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reply {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// The call whose content it is.
+    /// The model call whose text is the reply.
     pub call: CallId,
 }
 
@@ -380,9 +380,9 @@ pub struct Reply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnDone {
-    /// Which.
+    /// The turn.
     pub turn: TurnId,
-    /// How.
+    /// How the turn ended.
     pub outcome: TurnOutcome,
 }
 
@@ -390,10 +390,10 @@ pub struct TurnDone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settled {
-    /// Which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// Reported usage of all calls that have an outcome.
+    /// The tokens of all calls whose end is known.
     pub usage: Usage,
-    /// Calls begun whose outcome nobody knows, because a process died: paid for, perhaps.
+    /// Calls whose end is unknown, because a process died. The provider may bill them.
     pub lost_attempts: u32,
 }

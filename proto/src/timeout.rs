@@ -69,10 +69,10 @@ pub struct ToolTime {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TurnTime {
-    /// Of a whole turn.
+    /// How long a whole turn may take, in milliseconds. 0: no limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub global_ms: u32,
-    /// Of one step.
+    /// How long one step may take, in milliseconds. 0: no limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub step_ms: u32,
 }

@@ -13,11 +13,11 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessTree {
-    /// Which process.
+    /// The process.
     pub process: ProcessId,
-    /// What people call it.
+    /// The name of the node.
     pub node: NodeName,
-    /// What it does.
+    /// The roles of the node.
     pub roles: Vec<NodeRole>,
     /// What it runs.
     pub branches: Vec<Branch>,

@@ -96,7 +96,7 @@ events! {
     Usage(Usage) = "usage";
     /// Something the user should know while the turn goes on.
     Notice(Notice) = "notice";
-    /// A tool is run.
+    /// A tool call begins.
     ToolUse(ToolStarted) = "tool_use";
     /// A tool call waits for a person.
     ApprovalRequest(ApprovalRequest) = "approval_request";
@@ -104,7 +104,7 @@ events! {
     ToolResult(ToolFinished) = "tool_result";
     /// The reply shown so far is void; it now begins with this.
     Reset(ReplyReset) = "reset";
-    /// The reader was too slow: the stream was let go, and continues from `cursor`.
+    /// The reader was too slow. The stream continues from `cursor`, if needed with a `reset`.
     Lagged(Lagged) = "lagged";
     /// The turn failed, or the request did; `done` follows.
     Error(ErrorBody) = "error";
@@ -116,7 +116,7 @@ events! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplyReset {
-    /// May be empty.
+    /// The reply so far; may be empty.
     #[serde(default)]
     pub text: String,
 }
@@ -137,7 +137,7 @@ pub struct StreamEnd {
     /// The turn; absent if the request was refused before there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// How the turn ended; absent if it was refused, or if its node lost sight of it.
+    /// How the turn ended; absent if it was refused, or if the node does not know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<TurnOutcome>,
 }
@@ -203,7 +203,7 @@ impl<'de> Deserialize<'de> for TurnEvent {
 
 impl TurnBody {
     /// What a frame says to a reader. `None` for frames whose meaning depends on what the reader was
-    /// shown: that the reply begins anew, and the end.
+    /// shown: that the reply begins again, and the end.
     pub fn of_frame(frame: FrameBody) -> Option<Self> {
         Some(match frame {
             FrameBody::Text { delta } => Self::Text(delta),

@@ -52,15 +52,15 @@ pub struct UsageKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Calls {
-    /// Calls that ended well.
+    /// Calls that succeeded.
     pub done: u64,
-    /// Calls that ended badly.
+    /// Calls that failed.
     pub failed: u64,
-    /// Attempts whose outcome no journal has, because their process died: perhaps paid for.
+    /// Attempts whose end is unknown, because their process died. The provider may bill them.
     pub lost: u64,
-    /// Tokens of the calls that ended well.
+    /// Tokens of the calls that succeeded.
     pub usage: Usage,
-    /// Tokens of the calls that ended badly.
+    /// Tokens of the calls that failed.
     pub wasted: Usage,
 }
 
@@ -80,7 +80,7 @@ pub enum UsageBy {
     Model,
 }
 
-/// What `usage.show` takes.
+/// Parameters of `usage.show`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -88,8 +88,8 @@ pub struct UsageParams {
     /// What to sum by.
     #[serde(default)]
     pub by: UsageBy,
-    /// Only from the day of this time on: a duration (`7d`: since seven days ago), or a time in UTC
-    /// (`2026-11-23`). Without it, all days that are kept.
+    /// Only days since this time: a duration (`7d`: seven days ago), or a day in UTC (`2026-11-23`).
+    /// Default: all days that are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }
@@ -100,11 +100,11 @@ pub struct UsageParams {
 pub struct UsageView {
     /// What the rows are summed by.
     pub by: UsageBy,
-    /// By name, in order.
+    /// The sums, by name.
     pub rows: Vec<UsageRow>,
-    /// All rows together.
+    /// The sum of all rows.
     pub total: Calls,
-    /// How old the oldest event is that is not counted yet, in milliseconds; 0 if all are counted.
+    /// The age of the oldest event that is not counted yet, in milliseconds. 0 if all are counted.
     pub behind_ms: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct UsageView {
 pub struct UsageRow {
     /// A day, an agent, a user or a model.
     pub name: String,
-    /// Its calls.
+    /// The calls.
     #[serde(flatten)]
     pub calls: Calls,
 }

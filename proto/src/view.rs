@@ -21,13 +21,13 @@ use crate::{
     tool::Risk,
 };
 
-/// Something a person should know.
+/// A condition that a person should know about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WarningView {
-    /// A stable name: `bus.replicas`.
+    /// The stable name of the condition, for example `bus.replicas`.
     pub name: String,
-    /// What is so, and what it means.
+    /// The condition, and what it means.
     pub message: String,
     /// What to do.
     pub hint: String,
@@ -44,41 +44,41 @@ impl WarningView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeView {
-    /// What people call it.
+    /// The name of the node.
     pub node: NodeName,
-    /// Its process id.
+    /// The id of the process.
     pub process: ProcessId,
-    /// The program's version.
+    /// The version of clawnode.
     pub version: String,
-    /// What it does.
+    /// The roles of the node.
     pub roles: Vec<NodeRole>,
     /// When it started, by its own clock.
     pub started: Timestamp,
-    /// Whether it hands everything over and ends.
+    /// Whether it hands over its entities and ends.
     pub draining: bool,
-    /// Whether it was told to take no more entities.
+    /// Whether it takes no more entities.
     #[serde(default)]
     pub cordoned: bool,
     /// Entities in its memory.
     pub entities: u64,
-    /// The digest of its agents' configuration.
+    /// The digest of its configuration of agents.
     pub config: Digest,
     /// The versions of the envelope that it reads and writes.
     #[serde(default)]
     pub speaks: VersionRange,
-    /// What it can do beside its roles.
+    /// Its capabilities.
     #[serde(default)]
     pub capabilities: BTreeSet<Capability>,
-    /// How busy it is.
+    /// Its load.
     #[serde(default)]
     pub load: Load,
-    /// By how many ranks it stands back, because it is busy.
+    /// How many ranks it steps back, because it is busy.
     #[serde(default)]
     pub shed: u8,
-    /// Partitions that it serves first, by its own view of the cluster.
+    /// Partitions that it serves first, as it sees the cluster.
     #[serde(default)]
     pub first_of: u16,
-    /// Where clients reach it, if it is a gateway that says so: any gateway serves any session.
+    /// The address for clients, if it is a gateway that advertises one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
@@ -87,41 +87,41 @@ pub struct NodeView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusView {
-    /// The version of the node that answers.
+    /// The version of this node.
     pub version: String,
-    /// The process that answers.
+    /// The process of this node.
     pub process: ProcessId,
-    /// What it stands on: `local PATH`, `nats URL`.
+    /// The storage backend: `local PATH` or `nats URL`.
     pub substrate: String,
-    /// Partitions of the cluster.
+    /// How many partitions the cluster has.
     pub partitions: u16,
-    /// Which model answers by default, and why that one.
+    /// The model that answers by default, and why.
     pub model: String,
-    /// The plugins that workers have loaded, by name, each once.
+    /// The plugins that workers have loaded, by name.
     #[serde(default)]
     pub plugins: Vec<String>,
-    /// Entities there are: sessions, also deleted ones and those of requests without a user, and others.
+    /// How many entities there are: sessions, also deleted ones and those of requests without a user, and others.
     pub sessions: u64,
-    /// Turns that run now, as the nodes said last.
+    /// Turns that run now, as nodes last reported.
     #[serde(default)]
     pub running: u32,
-    /// Calls that wait for a person (`approvals.list`), at most 1,000; absent if the store is too slow.
+    /// Tool calls that wait for a person, at most 1,000. Absent if the store does not answer in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<u64>,
-    /// The processes that this one hears of, itself included.
+    /// The living processes that this node knows.
     pub nodes: Vec<NodeView>,
     /// Processes whose heartbeats stopped recently; the cluster takes them for dead.
     #[serde(default)]
     pub dead: Vec<DeadView>,
-    /// How the bus is doing; absent in a cluster of one process.
+    /// The state of the bus. Absent without NATS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<BusView>,
-    /// Sessions out of service, among those that were looked at.
+    /// Sessions out of service, among those that were checked.
     pub quarantined: Vec<EntityId>,
-    /// Which sessions were looked at; absent if none were yet.
+    /// Which sessions were checked. Absent if none were yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looked: Option<LookedView>,
-    /// What a person should know.
+    /// Conditions that a person should know about.
     pub warnings: Vec<WarningView>,
 }
 
@@ -129,33 +129,34 @@ pub struct StatusView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionRow {
-    /// Its id.
+    /// The id of the session.
     pub id: EntityId,
-    /// Its readable key; absent if the journal cannot be read.
+    /// The readable key. Absent if the journal cannot be read.
     pub key: Option<String>,
-    /// The first words that a person said in it, in one line.
+    /// The first words of the first message, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// `idle`, `running`, `waiting` (for a person), `quarantined`, `deleted` or `corrupt`.
     pub state: String,
-    /// Turns so far.
+    /// How many turns it has.
     pub turns: u64,
-    /// Events in the journal.
+    /// How many events its journal has.
     pub events: u64,
     /// When the last event was written.
     pub updated: Timestamp,
-    /// What all its turns used.
+    /// The tokens of all its turns.
     pub usage: Usage,
-    /// The process that has it, by its journal; absent if nobody has.
+    /// The process that owns it, by its journal. Absent without an owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<ProcessId>,
-    /// What people call that process; absent if it is not heard of.
+    /// The name of that process. Absent if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// It is of a request that names no user: nothing is said in it again, and it goes by itself.
+    /// Whether it belongs to a request that names no user. Such a session gets no more messages and is
+    /// deleted later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stateless: bool,
-    /// Why it is not in service, where it is not.
+    /// Why it is out of service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -164,15 +165,16 @@ pub struct SessionRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionList {
-    /// The newest first. One that changes while pages are read may be on none or on two.
+    /// The sessions, newest first. One that changes between two pages may be missing or appear twice.
     pub sessions: Vec<SessionRow>,
-    /// Pass as `after` for the next page; absent on the last. A page that looked at 5,000 sessions may be empty.
+    /// Pass this as `after` for the next page. Absent on the last one. A page looks at 5,000 sessions
+    /// at most, so it may be empty and still have a `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Sessions that this page left out because they are of requests that name no user.
+    /// How many sessions this page left out, because they belong to requests that name no user.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hidden: u64,
-    /// There are more than 100,000 sessions: some were not looked at.
+    /// Whether there are more than 100,000 sessions, so that some were not looked at.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
 }
@@ -186,25 +188,25 @@ const fn is_zero(count: &u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnView {
-    /// Its id.
+    /// The id of the turn.
     pub turn: TurnId,
-    /// What was said, by whom, in order (a steer is a further user message).
+    /// The messages, in order. A later message of the user was sent while the turn ran.
     pub messages: Vec<Message>,
-    /// How it ended; absent while it runs or waits.
+    /// How the turn ended. Absent while it runs or waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<TurnOutcome>,
-    /// What it used.
+    /// The tokens that it used.
     pub usage: Usage,
-    /// Calls made again, because a process died in the middle of one.
+    /// Calls that were made again, because a process died.
     #[serde(default)]
     pub lost_attempts: u32,
-    /// Calls of tools that wait for a person now; `approvals.approve` and `approvals.deny` decide.
+    /// Tool calls that wait for a person. `approvals.approve` and `approvals.deny` decide.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<CallId>,
-    /// It has used up its steps, and waits for a person to give it more; `chat.continue` does.
+    /// Whether the turn has used up its steps and waits for more (`chat.continue`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wants_steps: bool,
-    /// Which of `messages`, by their place from 0, the node said to the model itself: no person did.
+    /// Which of `messages`, counted from 0, the node wrote to the model itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<u32>,
 }
@@ -213,13 +215,13 @@ pub struct TurnView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistoryView {
-    /// The session.
+    /// The id of the session.
     pub id: EntityId,
-    /// Its readable key.
+    /// The readable key.
     pub key: String,
     /// `idle`, `running`, `waiting` (for a person), `quarantined` or `deleted`.
     pub state: String,
-    /// In order.
+    /// The turns, in order.
     pub turns: Vec<TurnView>,
 }
 
@@ -227,21 +229,21 @@ pub struct HistoryView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
-    /// Its number.
+    /// The number of the event.
     pub n: Seq,
-    /// Its kind.
+    /// The name of the event.
     pub kind: String,
-    /// Its id.
+    /// The id of the event.
     pub eid: EventId,
-    /// Its writer's epoch.
+    /// The epoch of the writer.
     pub epoch: Epoch,
-    /// Its writer.
+    /// The activation that wrote it.
     pub incarnation: Incarnation,
-    /// When.
+    /// When it was written, in milliseconds since 1970.
     pub ts: Timestamp,
-    /// Its link in the chain.
+    /// The hash of the chain up to here.
     pub hash: Digest,
-    /// What it says, as far as this build knows the kind.
+    /// The fields of the event, if this build knows it.
     pub body: serde_json::Value,
 }
 
@@ -249,19 +251,19 @@ pub struct EventView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerifyRow {
-    /// Whose.
+    /// The id of the entity.
     pub id: EntityId,
-    /// Its readable key, if it could be read.
+    /// The readable key, if it can be read.
     pub key: Option<String>,
-    /// The entity's kind, if it could be read.
+    /// The kind of entity, if it can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// Events checked.
+    /// How many events were verified.
     pub events: u64,
-    /// The hash of the last one: two copies of a journal with the same are the same.
+    /// The hash of the last event. Two copies of a journal with the same hash are the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Digest>,
-    /// The first thing that is wrong, naming the event; absent if nothing is.
+    /// The first problem, with its event. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The node does not know the kind: it checked the hash chain and the kernel's own events only.
@@ -273,7 +275,7 @@ pub struct VerifyRow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerifyView {
-    /// One row a journal.
+    /// One row for each journal.
     pub journals: Vec<VerifyRow>,
 }
 
@@ -288,24 +290,24 @@ impl VerifyView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineRow {
-    /// Its id.
+    /// The id of the entity.
     pub id: EntityId,
-    /// Its readable key, as far as journal or inbox still tell it.
+    /// The readable key, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Its kind, as far as journal or inbox still tell it.
+    /// The kind of entity, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     /// `quarantined` (it can be replayed or dropped), `corrupt` or `too_new` (it can only be dropped).
     pub state: String,
     /// Why it is out of service.
     pub reason: String,
-    /// When the last readable event was written; absent if none can be read.
+    /// When the last readable event was written. Absent if none can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// Events that can be read.
     pub events: u64,
-    /// Inputs that are parked in its journal.
+    /// Inputs that its journal has set aside.
     pub parked: u64,
     /// Inputs that wait in its inbox.
     pub waiting: u64,
@@ -315,9 +317,10 @@ pub struct QuarantineRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineList {
-    /// Of every kind. A page looks at `limit` entities, so it may be empty and still have a `next`.
+    /// Those out of service, in the order of the store. A page looks at `limit` entities, so it may be empty and
+    /// still have a `next`.
     pub sessions: Vec<QuarantineRow>,
-    /// Pass as `after` for the next page; absent on the last.
+    /// Pass this as `after` for the next page. Absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -328,7 +331,7 @@ pub struct QuarantineList {
 pub struct QuarantineView {
     /// The session.
     pub session: QuarantineRow,
-    /// What is parked, then what waits, each oldest first; with their bodies.
+    /// Parked inputs, then waiting ones, each oldest first, with their bodies.
     pub inputs: Vec<ParkedRow>,
 }
 
@@ -336,12 +339,12 @@ pub struct QuarantineView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantineDone {
-    /// The session.
+    /// The id of the session.
     pub id: EntityId,
-    /// Its readable key, as far as it is known.
+    /// The readable key, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Inputs that were parked or waited, and are served now, or gone.
+    /// How many parked and waiting inputs are now served, or deleted.
     pub inputs: u64,
 }
 
@@ -352,42 +355,42 @@ pub struct QuarantineDone {
 pub enum ParkedWhere {
     /// In the journal of a quarantined session.
     Journal,
-    /// Still in the inbox of a session that is out of service.
+    /// In the inbox of a session that is out of service.
     Inbox,
-    /// Among the dead letters: nobody can read it as an input.
+    /// Among the dead letters, which no node can read.
     DeadLetter,
 }
 
-/// One input that was put aside whole.
+/// One input that is set aside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ParkedRow {
-    /// For whom.
+    /// The session that it was sent to.
     pub session: EntityId,
-    /// The receiver's readable key, if it is known.
+    /// The readable key of the receiver, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The receiver's kind, if it is known.
+    /// The kind of the receiver, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// Where it is.
+    /// Where the input is.
     pub at: ParkedWhere,
     /// Why it is not served.
     pub reason: String,
-    /// When it was sent (a dead letter: put aside), by the clock of whoever did.
+    /// When it was sent; for a dead letter, when it was set aside.
     pub ts: Timestamp,
-    /// Its bytes.
+    /// The size of the input.
     pub bytes: u64,
-    /// The input's id, if it can be read.
+    /// The id of the input, if it can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<InputId>,
-    /// The sender's name for it, if it can be read.
+    /// The idempotency key, if it can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
-    /// The name of a dead letter, for `parked.drop`.
+    /// The name of the dead letter, for `parked.drop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub letter: Option<String>,
-    /// What it says, in `quarantine.show` alone and as far as it can be read.
+    /// The content, in `quarantine.show` only and if it can be read.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub body: serde_json::Value,
 }
@@ -398,7 +401,7 @@ pub struct ParkedRow {
 pub struct ParkedList {
     /// Dead letters first, then by session. A page may be empty and still have a `next`.
     pub parked: Vec<ParkedRow>,
-    /// Pass as `after` for the next page; absent on the last.
+    /// Pass this as `after` for the next page. Absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -407,7 +410,7 @@ pub struct ParkedList {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalList {
-    /// The tool calls that wait for a person, the oldest first; at most 1,000.
+    /// The tool calls that wait for a person, oldest first, at most 1,000.
     pub approvals: Vec<Approval>,
 }
 
@@ -415,20 +418,20 @@ pub struct ApprovalList {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyView {
-    /// It would run, at once or once a person has approved.
+    /// Whether the call would run, at once or after an approval.
     pub allowed: bool,
-    /// A person would be asked.
+    /// Whether a person would have to approve it.
     pub requires_approval: bool,
-    /// How much harm it can do.
+    /// How much harm the call can do.
     pub risk_level: Risk,
-    /// What the policy says.
+    /// The decision of the policy.
     pub verdict: Verdict,
-    /// Why, if a rule says so.
+    /// The reason, if a rule gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whose policy it is.
+    /// The agent whose policy decided.
     pub agent: AgentName,
-    /// What would be done.
+    /// What the call would do.
     pub action: String,
 }
 
@@ -436,17 +439,17 @@ pub struct PolicyView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContinuedView {
-    /// The turn that goes on.
+    /// The turn that continues.
     pub turn: TurnId,
-    /// Steps that it was given.
+    /// How many steps it got.
     pub steps: u32,
 }
 
-/// Answer of what has nothing to say but that it is done.
+/// Answer of methods that return no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoneView {
-    /// Always.
+    /// Always `true`.
     pub ok: bool,
 }
 
@@ -454,11 +457,11 @@ pub struct DoneView {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TicketView {
-    /// Opens one WebSocket.
+    /// The ticket. It opens one WebSocket.
     pub ticket: String,
     /// The subprotocol that carries it, for a browser's `new WebSocket(url, [protocol])`.
     pub protocol: String,
-    /// How long it is good.
+    /// How many seconds it is valid.
     pub expires_seconds: u64,
 }
 
@@ -481,20 +484,20 @@ pub struct ReplyView {
     pub turn: TurnId,
     /// The whole reply.
     pub text: String,
-    /// Tokens of all its model calls.
+    /// The tokens of all its model calls.
     pub usage: Usage,
-    /// How it ended.
+    /// How the turn ended.
     pub outcome: TurnOutcome,
 }
 
-/// First frame of a `chat.send` or `sessions.resume`.
+/// First frame of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AcceptedView {
     /// The session's readable key.
     pub session: String,
-    /// The turn that was begun, or joined.
+    /// The turn.
     pub turn: TurnId,
-    /// Where to resume from, should the connection break.
+    /// The position to resume from, if the connection breaks.
     pub cursor: FrameKey,
 }

@@ -1,5 +1,5 @@
 //! No dependency has a version that an advisory of `RustSec` is about. The list of advisories is
-//! `fixtures/advisories.jsonl`; `python/advisories.py` writes it anew.
+//! `fixtures/advisories.jsonl`; `python/advisories.py` writes it again.
 
 use std::{collections::BTreeMap, path::Path};
 

@@ -1,4 +1,4 @@
-//! The conformance suite on every ground.
+//! The conformance suite on every storage backend.
 
 use std::{sync::Arc, time::Duration};
 

@@ -238,7 +238,7 @@ impl Core {
         self.memory
     }
 
-    /// The same, as a snapshot kept it: what is not kept is made anew.
+    /// The same, as a snapshot kept it: what is not kept is made again.
     pub(super) fn revived(self, memory: Memory) -> Self {
         let known = self.accepted.iter().map(|one| one.input).collect();
         Self { known, memory, ..self }
@@ -271,7 +271,7 @@ impl Core {
         unknown.map_or(Ok(core), Err)
     }
 
-    /// As much of it as a damaged journal still tells: enough to write behind it, and to bury it.
+    /// As much of it as a damaged journal still tells: enough to write behind it, and to delete it.
     /// Nothing of a kind is folded, and what does not follow is taken for what it says.
     pub fn salvaged(id: EntityId, loaded: &Loaded) -> Self {
         let mut core = Self::default();

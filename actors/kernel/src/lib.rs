@@ -6,7 +6,7 @@
 //!
 //! Supervised by: the partition dispatcher that activated it. Messages come from: its dispatcher,
 //! and its own effects. Phases: unread, headers (claimed before folding), whole, stopped.
-//! On crash: what was appended stays; what was staged or provisional is lost and decided anew.
+//! On crash: what was appended stays; what was staged or provisional is lost and decided again.
 //! Not here: what a session is (see `clawnode_actors::session`), what a store is (`clawnode_cluster`).
 //!
 //! Invariants

@@ -24,7 +24,7 @@ pub enum Planted {
     AckBeforeEmit,
     /// Inputs are acknowledged while a deletion is due.
     AckBeforeTombstone,
-    /// A tombstone does not know what was buried with it.
+    /// A tombstone does not know what was deleted with it.
     BuryForgetsWaiting,
     /// Only the last accepted input is known again.
     DedupByWindowOnly,
@@ -34,7 +34,7 @@ pub enum Planted {
     FoldInconclusive,
     /// An append is sent again with other bytes.
     RetryWithNewBytes,
-    /// A read that does not show an append is taken as proof, and it is drafted anew.
+    /// A read that does not show an append is taken as proof, and it is drafted again.
     AbsentMeansFailed,
     /// A refused append is sent again behind what is there.
     RebaseOnConflict,

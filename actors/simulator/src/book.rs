@@ -34,7 +34,7 @@ pub(super) struct Book<K: Booked> {
     waiting: BTreeMap<InputId, u32>,
     journaled: BTreeMap<InputId, Option<K::Body>>,
     pub(super) deletions: u32,
-    /// Inputs that were in a journal which was damaged and buried.
+    /// Inputs that were in a journal which was damaged and deleted.
     forgotten: BTreeSet<InputId>,
     /// Its journal is damaged, so what follows there proves nothing until it is replaced.
     pub(super) damaged: bool,

@@ -210,7 +210,7 @@ async fn a_hook_is_ended_with_its_group() {
         pid = written(&child) => pid,
     };
     let stat = Path::new("/proc").join(pid).join("stat");
-    // Whoever inherits it may take a while to bury it.
+    // The process that inherits it may take a while to reap it.
     let lives = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
     while lives() {
         tokio::task::yield_now().await;

@@ -7,7 +7,7 @@
 //! class.
 //!
 //! A job goes to the best node that waits for one: each node asks at a **rank** ([`JobRank`]), by the
-//! scores that `scheduler.diagnose` shows, and asks anew when that changes. A node without a free
+//! scores that `scheduler.diagnose` shows, and asks again when that changes. A node without a free
 //! place does not ask, so no job waits for a better node that is busy.
 //!
 //! Bounds: at most [`RunnerOptions::max_jobs`] jobs in hand for each capability; what is beyond

@@ -298,7 +298,7 @@ mod tests {
                 "a run tells what is wrong"
             );
         }
-        // Its tools were made anew, behind the same door.
+        // Its tools were made again, behind the same door.
         let latch = Latch {
             id: LatchId::from_u128(1),
             scope: "tool:turn".parse().unwrap(),

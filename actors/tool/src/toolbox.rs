@@ -53,7 +53,7 @@ pub struct Tool {
     providers: Providers,
 }
 
-/// Tools by name. Cheap to clone; made anew when an executor's tools change.
+/// Tools by name. Cheap to clone; made again when an executor's tools change.
 #[derive(Clone, Debug, Default)]
 pub struct Toolbox {
     tools: Arc<BTreeMap<ToolName, Tool>>,

@@ -125,7 +125,7 @@ async fn compare(args: &Args, engine: &Engine) -> Result<[Vec<Duration>; 3], Ben
         let began = Instant::now();
         run(&containers, round).await?;
         figures[1].push(began.elapsed());
-        // What is removed and made anew meanwhile is not to be in the others' way.
+        // What is removed and made again meanwhile is not to be in the others' way.
         while docker.ready() < options.docker.warm {
             tokio::time::sleep(LOOK).await;
         }

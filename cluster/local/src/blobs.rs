@@ -1,4 +1,4 @@
-//! The blobs door: a file per content, named by its digest.
+//! The blobs handle: a file per content, named by its digest.
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The bucket door.
+//! The bucket handle.
 
 use std::{ops::Bound, pin::Pin, sync::Arc, time::Duration};
 

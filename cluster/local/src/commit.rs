@@ -24,7 +24,7 @@ use super::{
 
 /// Timers and expiries that ride in one group at most; the rest are due in the next.
 const DUE_AT_ONCE: usize = 256;
-/// Journals whose last record is remembered (about 1 MiB); then it begins anew.
+/// Journals whose last record is remembered (about 1 MiB); then it begins again.
 const TAILS_MOST: usize = 16_384;
 /// How long what is due waits after the disk refused it, in milliseconds.
 const DUE_RETRY_MS: u64 = 1_000;

@@ -119,7 +119,7 @@ impl IndexState {
         }
     }
 
-    /// The index must be built anew at the next start.
+    /// The index must be built again at the next start.
     pub(super) fn distrust(&self) {
         if let Err(error) = write_whole(&RealDisk, &self.state, b"failed") {
             warn!(%error, "cannot mark the index as failed; delete the folder `index`");
@@ -138,7 +138,7 @@ impl IndexState {
         Ok(())
     }
 
-    /// Gives up what can be built anew, because the disk has no room: first the index that was put
+    /// Gives up what can be built again, because the disk has no room: first the index that was put
     /// aside, and then, if that is not enough, the one in use. Says whether there is room now.
     pub(super) fn make_room(&self, has_room: impl Fn() -> bool) -> Result<bool, OpenError> {
         let remove = |path: &Path| match fs::remove_dir_all(path) {

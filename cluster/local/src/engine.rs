@@ -292,12 +292,12 @@ impl WriteEngine {
         Ok(())
     }
 
-    /// The end: every door is closed, the directory is free for the next.
+    /// The end: every handle is closed, the directory is free for the next.
     fn let_go(self, why: Option<String>) {
         let shared = self.shared;
         let queue: &OpQueue = &shared.queue;
         queue.end(why.as_deref().unwrap_or("the process stops"));
-        // First no door can answer any more, then the failure is told.
+        // First no handle can answer any more, then the failure is told.
         drop(shared.index.write().unwrap_or_else(PoisonError::into_inner).take());
         shared.watchers.close();
         shared.bus.close();

@@ -1,6 +1,6 @@
 //! What waits in lanes (partitions, capabilities): who has it in hand, and until when.
 //!
-//! In memory, because it is as large as what is unfinished, not as what exists; made anew from the
+//! In memory, because it is as large as what is unfinished, not as what exists; made again from the
 //! index at open, when everything counts as delivered before.
 
 use std::{

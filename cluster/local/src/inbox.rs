@@ -1,4 +1,4 @@
-//! The inbox door.
+//! The inbox handle.
 //!
 //! An acknowledgement returns when it is queued, not when it is durable: it rides in the next
 //! group. If the process dies before, the input is delivered again, which its fold makes harmless.

@@ -25,7 +25,7 @@ pub(super) struct Loc {
     pub(super) len: u32,
 }
 
-/// The index cannot answer; it is set aside and built anew when the directory is next opened.
+/// The index cannot answer; it is set aside and built again when the directory is next opened.
 #[derive(Debug, thiserror::Error)]
 #[error("index failed: {0}")]
 pub(super) struct IndexError(String);
@@ -358,7 +358,7 @@ pub(super) mod keys {
     }
 
     /// The directory that the index was made for. The number is that of the key space: a build
-    /// that finds none under its own builds the index anew.
+    /// that finds none under its own builds the index again.
     pub(in super::super) fn store() -> Vec<u8> {
         b"m store 2".to_vec()
     }

@@ -1,4 +1,4 @@
-//! The jobs door.
+//! The jobs handle.
 //!
 //! Jobs wait in the log beside inputs, and are taken and answered like them: an acknowledgement
 //! returns when it is queued, and rides in the next group. Acknowledgements come before all else in

@@ -1,4 +1,4 @@
-//! The journal door.
+//! The journal handle.
 
 use std::{ops::Bound, sync::Arc};
 

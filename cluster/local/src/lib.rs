@@ -1,7 +1,7 @@
 //! One process, one directory: a write-ahead log as truth, sled as a rebuildable index.
 //!
 //! ```text
-//! doors -> queue -> engine thread -> log (write, fdatasync) -> answers -> index, inbox, watchers
+//! handles -> queue -> engine thread -> log (write, fdatasync) -> answers -> index, inbox, watchers
 //!             reads <- index (where) + segments (what)
 //! ```
 //! One thread, the [`engine`], decides every change. It takes all operations that wait, checks
@@ -19,10 +19,10 @@
 //! an input, which may be delivered before it is written, is never in the log without it.
 //!
 //! Fate of errors: a failed write that can be taken back is an answer (`Full`, `Unavailable`); a
-//! failed sync, or a failed take-back, ends the store: every door answers `Closed` and
+//! failed sync, or a failed take-back, ends the store: every handle answers `Closed` and
 //! [`LocalControl::fatal`] resolves, upon which the process should exit and start again.
 //!
-//! Not here: transactions over several doors; other processes (see `clawnode-nats`).
+//! Not here: transactions over several handles; other processes (see `clawnode-nats`).
 #![forbid(unsafe_code)]
 
 mod blobs;

@@ -274,7 +274,7 @@ pub(super) fn create_segment(
     let file = match written {
         Ok(file) => file,
         Err(error) => {
-            // What was begun is made anew by the next try, or at the next start.
+            // What was begun is made again by the next try, or at the next start.
             return Err(WriteError::Clean(error));
         }
     };

@@ -43,7 +43,7 @@ const NO_ACK_WAIT: Duration = Duration::from_hours(24 * 365);
 /// Opens a data directory, or makes one, for this process alone.
 ///
 /// Blocks while it reads the log. The store lives until [`clawnode_cluster::Health::close`], or until all
-/// doors are dropped; the caller should await [`LocalControl::fatal`] and exit when it resolves.
+/// handles are dropped; the caller should await [`LocalControl::fatal`] and exit when it resolves.
 pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalControl), OpenError> {
     let disk = disk_of(&options);
     prepare(dir)?;
@@ -102,7 +102,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
 
 /// Opens the data directory of a node that does not run, for reading; changes nothing in it.
 ///
-/// The doors' reads work; whatever would change something answers `Closed`, and consumers wait
+/// The handles' reads work; whatever would change something answers `Closed`, and consumers wait
 /// for ever. A node cannot start while this is open.
 pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);

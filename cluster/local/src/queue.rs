@@ -1,4 +1,4 @@
-//! Operations on their way from the doors to the engine.
+//! Operations on their way from the handles to the engine.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -11,7 +11,7 @@ use clawnode_proto::{Capability, EntityId, JobId, Position, TimerId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Bytes of operations that wait for the disk at once, in KiB (16 MiB); what is beyond waits at
-/// its door. The largest operation is far below it.
+/// its handle. The largest operation is far below it.
 const QUEUE_KIB: u32 = 16 << 10;
 /// Acknowledgements that wait for a group to ride in before they make one of their own.
 const ACKS_MOST: usize = 512;

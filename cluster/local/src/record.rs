@@ -17,7 +17,7 @@ use super::{
 pub(super) const HEADER: usize = 56;
 /// What every record begins with.
 pub(super) const MAGIC: [u8; 4] = *b"CLR1";
-/// The largest body (64 MiB): far above every limit at the doors, it only bounds what a reader
+/// The largest body (64 MiB): far above every limit at the handles, it only bounds what a reader
 /// believes.
 pub(super) const BODY_MAX: u32 = 64 << 20;
 

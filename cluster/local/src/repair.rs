@@ -47,7 +47,7 @@ pub struct DamagedSpan {
 /// Makes the log of a stopped node usable again; does nothing to one that is sound.
 ///
 /// Each damaged stretch is copied to a file beside its segment, then marked as a hole (or cut off,
-/// if nothing follows it). The index is built anew at the next start.
+/// if nothing follows it). The index is built again at the next start.
 pub fn repair(dir: &Path) -> Result<RepairReport, OpenError> {
     go_over(dir, Mode::Repair)
 }

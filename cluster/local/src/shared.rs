@@ -1,4 +1,4 @@
-//! What the doors and the engine share, and what readers read.
+//! What the handles and the engine share, and what readers read.
 
 use std::{
     collections::HashMap,
@@ -62,11 +62,11 @@ pub(super) struct OpenDirectory {
     pub(super) reader_lock: Mutex<Option<DirLock>>,
 }
 
-/// The doors' share; when the last is dropped, the store closes.
+/// The handles' share; when the last is dropped, the store closes.
 #[derive(Debug)]
 pub(super) struct DirectoryClient(pub(super) Arc<OpenDirectory>);
 
-/// What a node needs beyond the doors.
+/// What a node needs beyond the handles.
 #[derive(Clone, Debug)]
 pub struct LocalControl(pub(super) Arc<DirectoryClient>);
 

@@ -1,4 +1,4 @@
-//! The timers door. The engine fires them; see [`super::commit`].
+//! The timers handle. The engine fires them; see [`super::commit`].
 
 use std::{ops::Bound, sync::Arc};
 

@@ -321,7 +321,7 @@ impl RequestFailure {
         }
     }
 
-    /// What the doors say of it.
+    /// What the handles say of it.
     pub(super) fn of_store(self, store: &'static str) -> StoreError {
         match self {
             Self::Unknown(detail) | Self::Unheard(detail) => {

@@ -1,4 +1,4 @@
-//! The ground on NATS: the seven doors on `JetStream` and core NATS.
+//! The storage backend on NATS: the seven traits on `JetStream` and core NATS.
 //!
 //! [`connect()`] opens them. What must be known to read this folder:
 //!
@@ -24,7 +24,7 @@
 //! | `signals` | what the connection and the servers tell by themselves |
 //! | `ack` | the answer to a delivery |
 //! | `foreign` | what is in a stream and was written by nobody of us |
-//! | `journal` `inbox` `pull` `jobs` `bus` `bucket` `watch` `timers` `blobs` `health` | the doors |
+//! | `journal` `inbox` `pull` `jobs` `bus` `bucket` `watch` `timers` `blobs` `health` | the handles |
 //!
 //! Not here: retries of an append (`clawnode_cluster::outcome` and its callers), timers' sweeps (the kernel).
 #![forbid(unsafe_code)]

@@ -5,7 +5,7 @@
 //! the server itself copies each message; nobody publishes to it, what is removed from the journals
 //! stays there, and no credential of a node says anything about it. Large content is mirrored too.
 //!
-//! To restore, the server copies back: the stream is made anew as a mirror of its mirror, so that each
+//! To restore, the server copies back: the stream is made again as a mirror of its mirror, so that each
 //! record has the position that it had, which fences and snapshots go by. Then what was never to be
 //! (a message that replaced everything) is taken out, what snapshots had replaced as well, and the
 //! stream is itself again. Nothing is removed from the mirror before all of that is done.
@@ -132,7 +132,7 @@ async fn make(api: &Api, name: &str, keep: Option<Duration>) -> Result<String, R
     Ok(kept(name))
 }
 
-/// Makes a stream anew from its mirror.
+/// Makes a stream again from its mirror.
 async fn bring_back(
     api: &Api,
     prefix: &Prefix,
@@ -172,7 +172,7 @@ async fn bring_back(
             }
         })?;
     }
-    // The mirror is made anew as well: it has to begin with what is there now.
+    // The mirror is made again as well: it has to begin with what is there now.
     ask(api, "DELETE", &kept(name), &json!({})).await?;
     make(api, name, keep).await?;
     let records = state(api, name).await?.messages;

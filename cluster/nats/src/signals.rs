@@ -97,7 +97,7 @@ impl ConnectionSignals {
         self.down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many times the connection broke, was made anew, or was said to end soon.
+    /// How many times the connection broke, was made again, or was said to end soon.
     pub(super) fn breaks(&self) -> u64 {
         self.breaks.load(Ordering::Relaxed)
     }
@@ -126,7 +126,7 @@ impl ConnectionSignals {
         self.foreign.lock().unwrap_or_else(PoisonError::into_inner).met
     }
 
-    /// Changes with every connection that is made anew, from now on.
+    /// Changes with every connection that is made again, from now on.
     pub(super) fn connections(&self) -> watch::Receiver<u64> {
         let mut connected = self.connected.subscribe();
         connected.mark_unchanged();

@@ -121,7 +121,7 @@ impl Timers for NatsTimers {
                     found.restored += 1;
                     first_restored.get_or_insert(stored);
                 }
-                // It has just fired, or was set anew or cancelled.
+                // It has just fired, or was set again or cancelled.
                 Err(failure) if failure.is_wrong_last_sequence() => {}
                 Err(failure) => return Err(store_error(failure)),
             }

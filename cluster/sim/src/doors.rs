@@ -1,4 +1,4 @@
-//! The doors of a simulated world: a [`Substrate`] over a [`World`] in the runtime's time.
+//! The handles of a simulated world: a [`Substrate`] over a [`World`] in the runtime's time.
 //!
 //! Every call is a request to the world and comes back when the world answers it, so all faults of
 //! [`Faults`] may be put on. The bus has no part in the world: it is the local one, without faults.

@@ -1,4 +1,4 @@
-//! What stands behind the simulated doors: a world that keeps up with the runtime's time.
+//! What stands behind the simulated handles: a world that keeps up with the runtime's time.
 //!
 //! A task steps the world to the present whenever something of it is due. Whoever asks waits for
 //! the world's answer, whose latest time the world itself sets.
@@ -60,7 +60,7 @@ pub(super) struct WorldDriver {
 #[derive(Debug)]
 pub(super) struct WorldDriverState {
     pub(super) world: Stores,
-    /// The process that has the doors now, if any.
+    /// The process that has the handles now, if any.
     process: Option<ProcessId>,
     processes: u128,
     asked: BTreeMap<RequestTicket, oneshot::Sender<StoreReply>>,
@@ -182,7 +182,7 @@ impl WorldDriver {
         }
     }
 
-    /// The doors' process is gone, as if it had died.
+    /// The handles' process is gone, as if it had died.
     fn leave(state: &mut WorldDriverState) {
         if let Some(process) = state.process.take() {
             state.world.kill(process);
@@ -209,7 +209,7 @@ impl Drop for WorldDriver {
 // === impl WorldClient ===
 
 impl WorldClient {
-    /// A new process takes the doors; the one before it is gone.
+    /// A new process takes the handles; the one before it is gone.
     pub(super) fn enter(shared: &Arc<WorldDriver>) -> Self {
         let mut state = shared.lock();
         shared.catch_up(&mut state);

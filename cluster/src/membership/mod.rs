@@ -13,7 +13,7 @@
 //!
 //! Each worker asks the next few workers in the ring of ids, a few times a second. Whoever finds
 //! one silent tells all others, who ask for themselves: so all agree within one `probe_again`, and
-//! nobody is buried on hearsay.
+//! no process is held dead on hearsay.
 //!
 //! Whoever hears of a process for the first time speaks at once, so a newcomer knows all others
 //! after one round trip: [`Members::settled`] says that it has listened that long. Three of them also

@@ -50,7 +50,7 @@ pub(super) struct MembershipState {
     echo: Instant,
     quiet_until: Instant,
     attached: Option<BusConnection>,
-    /// Until when nobody is buried because nobody listens there, unless it was heard since.
+    /// Until when no process is held dead because none listens there, unless it was heard since.
     broken_until: Instant,
     /// When its own connection broke last, or it heard again after a gap.
     shaken: Instant,

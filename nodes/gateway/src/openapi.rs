@@ -91,11 +91,18 @@ mod tests {
         }
         let answered = |about, takes, answers| Shape { about, takes, answers };
         match (route.verb, route.path) {
-            (Verb::Get, "/") => {
-                answered("A page for people.", any(), vec![(200, "text/html", text())])
-            }
-            (Verb::Get, "/healthz" | "/readyz") => answered(
-                "Whether it lives, and can serve.",
+            (Verb::Get, "/") => answered(
+                "A web page that explains the API.",
+                any(),
+                vec![(200, "text/html", text())],
+            ),
+            (Verb::Get, "/healthz") => answered(
+                "Answers `ok` while the node runs.",
+                any(),
+                vec![(200, "text/plain", text())],
+            ),
+            (Verb::Get, "/readyz") => answered(
+                "Answers `ok` if the node can serve.",
                 any(),
                 vec![(200, "text/plain", text())],
             ),
@@ -103,13 +110,16 @@ mod tests {
                 answered("Metrics, for Prometheus.", any(), vec![(200, "text/plain", text())])
             }
             (Verb::Get, "/v1/openapi.json") => {
-                answered("This document.", any(), vec![(200, JSON, any())])
+                answered("The API as OpenAPI 3.1.", any(), vec![(200, JSON, any())])
             }
-            (Verb::Get, "/v1/models" | "/v1/models/{model}") => {
-                answered("OpenAI: agents as models.", any(), vec![(200, JSON, any())])
+            (Verb::Get, "/v1/models") => {
+                answered("OpenAI: the agents, as models.", any(), vec![(200, JSON, any())])
+            }
+            (Verb::Get, "/v1/models/{model}") => {
+                answered("OpenAI: one agent, as a model.", any(), vec![(200, JSON, any())])
             }
             (Verb::Post, "/v1/chat/completions") => answered(
-                "OpenAI: a turn, streamed or not; `user` names a session.",
+                "OpenAI: a turn, streamed or not. `user` names a session.",
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
@@ -117,17 +127,17 @@ mod tests {
                 answered("JSON-RPC: any method that answers once.", any(), vec![(200, JSON, any())])
             }
             (Verb::Post, "/v1/sessions/{session}/messages") => answered(
-                "Sends a message to a session; answers when its turn has ended, or streams it.",
+                "Sends a message to a session. Answers when its turn has ended, or streams it.",
                 of::<SessionMessage>(takes),
                 vec![(200, JSON, of::<ReplyView>(answers)), (200, EVENTS, told(answers))],
             ),
             (Verb::Get, "/v1/sessions/{session}/events") => answered(
-                "Streams a turn; goes on after `Last-Event-ID`. 204 after its end.",
+                "Streams a turn, from the event after `Last-Event-ID` on. 204 after its end.",
                 any(),
                 vec![(200, EVENTS, told(answers)), (204, "", Value::Null)],
             ),
             (Verb::Post, "/v1/approvals/{call}") => answered(
-                "Has a call that waits for a person done, once, or not done.",
+                "Approves or denies a tool call that waits for a person.",
                 json!({
                     "type": "object",
                     "additionalProperties": false,
@@ -142,7 +152,7 @@ mod tests {
                 vec![(200, JSON, of::<Approval>(answers))],
             ),
             (Verb::Get, "/v1/jobs/{job}/artifacts/{*name}") => answered(
-                "A file that a job made.",
+                "A file that a job created.",
                 any(),
                 vec![(200, "application/octet-stream", json!({}))],
             ),
@@ -160,6 +170,25 @@ mod tests {
                 answered(Method::ExecuteCancel.about().trim(), any(), executions(answers))
             }
             other => panic!("{other:?} does not say here what it takes and answers"),
+        }
+    }
+
+    /// The methods of JSON-RPC that a route calls.
+    fn methods(route: &Route) -> Vec<Method> {
+        if let Serves::Method(method) = route.serves {
+            return vec![method];
+        }
+        match (route.verb, route.path) {
+            (Verb::Post, "/v1/sessions/{session}/messages") => vec![Method::ChatSend],
+            (Verb::Get, "/v1/sessions/{session}/events") => vec![Method::SessionsResume],
+            (Verb::Post, "/v1/approvals/{call}") => {
+                vec![Method::ApprovalsApprove, Method::ApprovalsDeny]
+            }
+            (Verb::Get, "/v1/jobs/{job}/artifacts/{*name}") => vec![Method::JobsArtifact],
+            (Verb::Post, "/v1/execute") => vec![Method::Execute],
+            (Verb::Get, "/v1/execute/{execution}") => vec![Method::ExecuteShow],
+            (Verb::Post, "/v1/execute/{execution}/cancel") => vec![Method::ExecuteCancel],
+            _ => Vec::new(),
         }
     }
 
@@ -181,7 +210,7 @@ mod tests {
         // In OpenAI's words, or JSON-RPC's.
         if ["/v1/chat", "/v1/models", "/v1/rpc"].iter().any(|its| route.path.starts_with(its)) {
             return json!({
-                "description": "What is wrong.",
+                "description": "The error.",
                 "content": { JSON: { "schema": any() } },
             });
         }
@@ -269,6 +298,10 @@ mod tests {
             "parameters": parameters(route, named),
             "responses": responses,
         });
+        let methods: Vec<&str> = methods(route).into_iter().map(Method::as_str).collect();
+        if !methods.is_empty() {
+            operation["x-methods"] = json!(methods);
+        }
         if matches!(route.path, "/" | "/healthz" | "/readyz") {
             operation["security"] = json!([]);
         }
@@ -284,7 +317,7 @@ mod tests {
 
     fn made() -> Value {
         let (mut takes, mut answers) = (generator(false), generator(true));
-        // A WebSocket is nothing that OpenAPI can say.
+        // OpenAPI cannot describe a WebSocket.
         let routes: Vec<&Route> = ROUTES.iter().filter(|route| route.path != "/ws").collect();
         let shapes: Vec<Shape> =
             routes.iter().map(|route| shape(route, &mut takes, &mut answers)).collect();
@@ -326,7 +359,7 @@ mod tests {
             "info": {
                 "title": "clawnode",
                 "version": env!("CARGO_PKG_VERSION"),
-                "description": "Durable agents. docs/api.md has the same for people.",
+                "description": "Durable agents. docs/api.md explains the API.",
                 "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
             },
             "servers": [{ "url": "http://127.0.0.1:3100" }],
@@ -336,7 +369,7 @@ mod tests {
                 "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
                 "schemas": schemas,
                 "responses": { "Problem": {
-                    "description": "What is wrong, as RFC 9457 has it.",
+                    "description": "The error, as in RFC 9457.",
                     "content": { "application/problem+json": {
                         "schema": { "$ref": "#/components/schemas/Problem" },
                     } },
@@ -379,14 +412,14 @@ mod tests {
         }
     }
 
-    /// `INSTA_UPDATE=always` writes the file anew.
+    /// `INSTA_UPDATE=always` writes the file again.
     #[test]
     fn the_document_is_made_from_the_routes_and_types() {
         let made = serde_json::to_string_pretty(&made()).unwrap() + "\n";
         if made != DOCUMENT && env::var("INSTA_UPDATE").is_ok_and(|it| it == "always") {
             fs::write(FILE, &made).unwrap();
         }
-        assert!(made == DOCUMENT, "docs/openapi.json is not what the code says: write it anew");
+        assert!(made == DOCUMENT, "docs/openapi.json is not what the code says: write it again");
     }
 
     #[test]

@@ -282,7 +282,7 @@ where
         .header_read_timeout(gateway.options.auth_deadline)
         .max_buf_size(HEAD_BYTES);
     let router = TowerToHyperService::new(router);
-    // Not a layer of the router: that would wrap each of its routes anew for every connection.
+    // Not a layer of the router: that would wrap each of its routes again for every connection.
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(connection.clone());
         router.call(request)

@@ -36,7 +36,7 @@ enum Stop {
 }
 
 /// Whether an event waits for room. Each makes good what was left out or follows what does: left out
-/// itself, it would be told anew and left out again for ever where the text before it takes all room.
+/// itself, it would be told again and left out again for ever where the text before it takes all room.
 const fn must_be_told(body: &TurnBody) -> bool {
     matches!(body, TurnBody::Reset(_) | TurnBody::Usage(_) | TurnBody::Error(_) | TurnBody::Done(_))
 }

@@ -147,7 +147,7 @@ impl Operator {
         self.dir.join("servers").join(&server.name)
     }
 
-    /// Adds a server, or makes the folder of one anew, with another certificate.
+    /// Adds a server, or makes the folder of one again, with another certificate.
     pub fn certify(&mut self, server: &BusServer) -> Result<(), StartError> {
         self.servers.retain(|it| it.name != server.name);
         self.servers.push(server.clone());

@@ -53,3 +53,4 @@ mod usage;
 mod verify;
 
 pub use run::{BoxedFuture, keeper, main, sandboxed_exec};
+pub use shape::documented;

@@ -30,8 +30,8 @@ pub(super) fn command() -> Command {
     shaped(true)
 }
 
-/// The command line for manuals and completions: settings that a command does not use are left out.
-pub(super) fn documented() -> Command {
+/// The command line for manuals, completions and `docs/reference/cli.md`: settings that a command does not use are left out.
+pub fn documented() -> Command {
     shaped(false)
 }
 

@@ -44,7 +44,7 @@ enum Begin {
 struct Reply {
     /// All of it so far.
     text: String,
-    /// What was printed since it was last said that it begins anew.
+    /// What was printed since it was last said that it begins again.
     printed: String,
 }
 
@@ -54,7 +54,7 @@ struct Reply {
 pub(super) enum Step {
     /// Show more of the reply.
     Show(String),
-    /// What was shown is void: the reply begins anew, with this.
+    /// What was shown is void: the reply begins again, with this.
     Anew(String),
     /// Tell the person something.
     Tell(String),
@@ -197,7 +197,7 @@ impl Turn {
         self.cursor = Some(cursor);
     }
 
-    /// What is left to print once the turn has ended: a reply that began anew and did not get as
+    /// What is left to print once the turn has ended: a reply that began again and did not get as
     /// far as what was printed.
     pub(super) fn rest(&mut self) -> Step {
         let Reply { text, printed } = &mut self.reply;
@@ -241,7 +241,7 @@ pub(super) fn result_line(content: &str, failed: bool) -> String {
 // === impl Reply ===
 
 impl Reply {
-    /// What was not printed yet. A reply that begins anew is not printed again as long as it says
+    /// What was not printed yet. A reply that begins again is not printed again as long as it says
     /// the same as before.
     fn show(&mut self) -> Step {
         if let Some(more) = self.text.strip_prefix(self.printed.as_str()) {

@@ -319,7 +319,7 @@ mod tests {
         assert_eq!((bits(&real), made.is_symlink()), (0o640, true));
         assert_eq!(rules(), [rule("two"), rule("one")]);
 
-        // What was read and is gone is not made anew, with one rule in it; nor is where a link led.
+        // What was read and is gone is not made again, with one rule in it; nor is where a link led.
         let before = fs::read_to_string(&real).unwrap();
         fs::remove_file(&real).unwrap();
         let again = load(&Sources { file: Some(made.clone()), ..sources.clone() });

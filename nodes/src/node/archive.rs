@@ -1,4 +1,4 @@
-//! The gateway's door to what is kept of jobs: from the records, the blob store, and whoever runs
+//! The gateway's handle to what is kept of jobs: from the records, the blob store, and whoever runs
 //! a job now.
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ const CLEAN_WITHIN: Duration = Duration::from_mins(1);
 /// What the lines of one answer may cost (1 MiB); there is always one.
 const ANSWER_BYTES: usize = 1 << 20;
 
-/// The door.
+/// The handle.
 #[derive(Clone)]
 pub struct ArchiveDoor {
     sessions: Sessions,

@@ -1,4 +1,4 @@
-//! The gateway's door to sessions and agents, and the same door for commands without a node.
+//! The gateway's handle to sessions and agents, and the same handle for commands without a node.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -23,7 +23,7 @@ use super::{
     panic::Switch,
 };
 
-/// The gateway's door.
+/// The gateway's handle.
 #[derive(Debug)]
 pub struct NodeBackend {
     pub(super) sessions: Sessions,
@@ -36,7 +36,7 @@ pub struct NodeBackend {
 }
 
 impl NodeBackend {
-    /// A door to these.
+    /// A handle to these.
     pub fn new(
         sessions: Sessions,
         agents: Agents,

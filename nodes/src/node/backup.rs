@@ -1,6 +1,6 @@
 //! Keeping a data directory as one file, and bringing it back: a tar of what is truth.
 //!
-//! The index and the lock are left out, because they are made anew, and so is the token: a copy in an
+//! The index and the lock are left out, because they are made again, and so is the token: a copy in an
 //! archive would be a credential that nobody looks after. Older backups have it, and keep it.
 //!
 //! A backup holds every conversation: it is its owner's alone (0600), and so is what comes of it.
@@ -23,7 +23,7 @@ use tar::EntryType;
 
 use crate::{local::TOKEN_FILE, start_error::StartError};
 
-/// What is kept, beside the directory's root; all else is made anew.
+/// What is kept, beside the directory's root; all else is made again.
 const KEPT: &[&str] = &["format", "log", "blobs", "moved.json"];
 /// What older backups have besides.
 const KEPT_BEFORE: &[&str] = &[TOKEN_FILE];

@@ -50,7 +50,7 @@ impl DataDirectory {
         Ok(Self { sessions, _control: control })
     }
 
-    /// All that it has; only reading works.
+    /// The handle to its entities; only reading works.
     pub const fn entities(&self) -> &Entities {
         self.sessions.entities()
     }

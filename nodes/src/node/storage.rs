@@ -33,7 +33,7 @@ const ACK_WAIT: &str = "CLAWNODE_TEST_ACK_WAIT";
 /// What a node stands on.
 #[derive(Debug)]
 pub struct NodeStorage {
-    /// The doors.
+    /// The handles.
     pub substrate: Substrate,
     /// The local store's word on its own health; none on NATS.
     pub control: Option<LocalControl>,

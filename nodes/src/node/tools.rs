@@ -197,7 +197,7 @@ fn containers(config: &Config, base: &NodeBase) -> Docker {
     let storage = substrate.health.cluster().unwrap_or_else(|| substrate.health.describe());
     let owner = ContainerOwner::new(&format!("{} {storage}", config.cluster.prefix), base.process);
     let (shared, members) = (substrate.shared, base.members.clone());
-    // Nobody else can be alive on ground that is not shared.
+    // No other process can be alive if the storage is not shared.
     let is_dead = move |process| !shared || members.peek(|members| members.holds_dead(process));
     Docker::new(config.sandbox.docker.clone(), owner, Arc::new(is_dead))
 }
@@ -289,7 +289,7 @@ pub fn runner(
     }
 }
 
-/// Runs the jobs that this node can, until it is drained; the door to the runner that is at work is
+/// Runs the jobs that this node can, until it is drained; the handle to the runner that is at work is
 /// in `current`.
 pub async fn run(context: RunnerContext, current: watch::Sender<Option<JobRunner>>) {
     let capabilities = context.available.peek(|it| it.capabilities.clone());

@@ -150,7 +150,7 @@ fn heard(verdict: &mut Verdict, one: &Transcript, tokens: u32) {
 }
 
 /// No piece of text comes twice: each is beyond the last of its attempt, unless the reply began
-/// anew in between.
+/// again in between.
 fn repeats(verdict: &mut Verdict, one: &Transcript, name: &str) {
     let mut last: Option<FrameKey> = None;
     for seen in &one.seen {

@@ -44,7 +44,7 @@ pub enum Sight {
     Accepted(TurnId),
     /// More of the reply.
     Text(String),
-    /// The reply begins anew, with this.
+    /// The reply begins again, with this.
     Reset(String),
     /// Something was left out.
     Lagged,

@@ -42,7 +42,7 @@ pub async fn a_deleted_blob_is_gone(ground: &dyn Ground) -> Result {
     same("the deleted", blobs.get(gone).await?, None)?;
     same("all", blobs.list().await?, vec![kept])?;
     blobs.put(Bytes::from_static(b"gone")).await?;
-    same("stored anew", blobs.get(gone).await?, Some(Bytes::from_static(b"gone")))
+    same("stored again", blobs.get(gone).await?, Some(Bytes::from_static(b"gone")))
 }
 
 pub async fn blobs_of_any_size(ground: &dyn Ground) -> Result {

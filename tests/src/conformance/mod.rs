@@ -1,6 +1,6 @@
-//! One suite for every substrate: what the doors promise, asked of each ground in the same words.
+//! One suite for every storage backend: it checks what the traits promise, on each in the same way.
 //!
-//! A ground says how to make a substrate and, if it can, how to stop and start one. The macro
+//! A backend says how to make a substrate and, if it can, how to stop and start one. The macro
 //! [`conformance!`](crate::conformance!) makes one test per case. No case waits for an amount of
 //! time, and absence is shown by something later that arrives instead.
 
@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use clawnode_cluster::{Clock, Substrate, SystemClock};
 use clawnode_proto::Timestamp;
 
-/// What a case returns; an error is what the ground did wrong.
+/// What a case returns; an error is what the backend did wrong.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Something to stand on.
@@ -34,10 +34,10 @@ pub trait Ground: Send + Sync {
     /// A substrate with nothing in it. It must deliver again after a second or two at most.
     async fn fresh(&self) -> Result<Substrate>;
 
-    /// Stops `substrate` and opens what it left; `None` if this ground cannot.
+    /// Stops `substrate` and opens what it left; `None` if this backend cannot.
     async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>>;
 
-    /// The ground's own time of day.
+    /// The backend's own time of day.
     fn now(&self) -> Timestamp {
         SystemClock.now()
     }
@@ -48,7 +48,7 @@ pub trait Ground: Send + Sync {
     }
 }
 
-/// Makes a module `$name` with one test per case of the suite, each on a new `$ground`.
+/// Makes a module `$name` with one test per case of the suite, each on a new `$ground`, a backend.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident, $ground:expr) => {

@@ -1,4 +1,4 @@
-//! Sessions on any ground: lists have them newest first, and pages lose none.
+//! Sessions on any storage backend: lists have them newest first, and pages lose none.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

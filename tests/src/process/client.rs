@@ -57,7 +57,7 @@ pub struct Turn {
     pub text: String,
     /// Where to resume from.
     pub cursor: Option<String>,
-    /// How often its text began anew.
+    /// How often its text began again.
     pub resets: u32,
     /// How often it was told that it reads too slowly.
     pub lags: u32,

@@ -61,7 +61,7 @@ pub struct Ended {
 }
 
 impl Home {
-    /// A new home on this ground; the model is the built-in demo until a provider is named.
+    /// A new home on this storage backend; the model is the built-in demo until a provider is named.
     pub fn new(ground: Ground) -> Result<Self, ProcessError> {
         let dir = tempfile::tempdir().map_err(ProcessError::io("make a home"))?;
         let vars = vec![
@@ -116,7 +116,7 @@ impl Home {
         self.path().join("node.log")
     }
 
-    /// The binary with this home's environment and ground, not yet started; a group of its own.
+    /// The binary with this home's environment and storage backend, not yet started; a group of its own.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command

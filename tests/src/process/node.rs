@@ -145,7 +145,7 @@ impl Node {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Its door.
+    /// Its handle.
     pub fn client(&self) -> Result<Client, ProcessError> {
         let none = || ProcessError::Protocol("this node has no gateway".to_owned());
         self.client.clone().ok_or_else(none)

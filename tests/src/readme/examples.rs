@@ -37,7 +37,7 @@ pub const HOOKS: Scene = Scene {
     )],
 };
 
-/// Both hosts on one machine, with the plugin, and with images made anew.
+/// Both hosts on one machine, with the plugin, and with images made again.
 pub const ONE_MACHINE: Scene = Scene {
     readme: TOOLS,
     folder: "examples/tools",

@@ -15,6 +15,7 @@ mod scan;
 mod shape;
 mod spelling;
 mod tree;
+mod words;
 
 pub use tree::{File, Tree};
 
@@ -56,6 +57,7 @@ pub const CHECKS: &[Check] = &[
     spelling::TESTS_DO_NOT_SLEEP,
     spelling::WORK_LEFT_NAMES_ITS_ISSUE,
     spelling::NO_MACHINE_IS_NAMED,
+    words::THEY_BECOME_FEWER,
     docs::ONE_TITLE_EACH,
     docs::LINKS_LEAD_SOMEWHERE,
     docs::INVARIANTS_ARE_WRITTEN_DOWN,

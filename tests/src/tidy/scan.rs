@@ -20,6 +20,38 @@ pub(super) fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
+/// The comments and the texts of Rust code, each on a line.
+pub(super) fn prose(code: &str) -> String {
+    let (mut found, mut left) = (String::new(), code);
+    // The next of what encloses what: a comment, a text, or a character, which may be a quote.
+    while let Some(at) = left.find(['/', '"', '\'']) {
+        let (before, rest) = left.split_at(at);
+        let hashes = before.len() - before.trim_end_matches('#').len();
+        let is_raw = before.trim_end_matches('#').ends_with('r');
+        let (text, after) = if rest.starts_with("//") {
+            rest.split_once('\n').unwrap_or((rest, ""))
+        } else if let Some(text) = rest.strip_prefix('"') {
+            let end = if is_raw { format!("\"{}", "#".repeat(hashes)) } else { "\"".to_owned() };
+            let is_end = |at: &usize| {
+                let before = text.get(..*at).unwrap_or_default();
+                let slashes = before.len() - before.trim_end_matches('\\').len();
+                is_raw || slashes.is_multiple_of(2)
+            };
+            let at = text.match_indices(&end).map(|(at, _)| at).find(is_end);
+            let (text, after) = text.split_at(at.unwrap_or(text.len()));
+            (text, after.strip_prefix(&end).unwrap_or(after))
+        } else {
+            let is_quote = ["'\"'", "'\\''", "'/'"].iter().find(|it| rest.starts_with(**it));
+            ("", rest.get(is_quote.map_or(1, |it| it.len())..).unwrap_or_default())
+        };
+        found.push_str(text);
+        found.push('\n');
+        left = after;
+    }
+    // What a text has for the end of a line, or a sign, is no part of a word.
+    found.replace("\\n", " ").replace("\\t", " ")
+}
+
 /// The names of invariants in a text: `I1` to `I9`, and words such as `SES-1`.
 pub(super) fn invariants(text: &str) -> Vec<String> {
     let mut names: Vec<String> = text
@@ -62,6 +94,16 @@ mod tests {
     fn a_word_stands_alone() {
         assert!(has_word("use sled::Db;", "sled"));
         assert!(!has_word("assembled::x", "sled") && !has_word("sleds", "sled"));
+    }
+
+    #[test]
+    fn prose_is_comments_and_texts() {
+        let code = "//! One.\nlet a = b'\"'; // two\nlet c: &'d str = \"thr\\\"ee // \\n four\"; five\n\
+                    r#\"six \"seven\"#; 'x'; 8 / 9; /// ten";
+        let words: Vec<String> = prose(code).split_whitespace().map(str::to_owned).collect();
+        let expected =
+            ["//!", "One.", "//", "two", "thr\\\"ee", "//", "four", "six", "\"seven", "///", "ten"];
+        assert_eq!(words, expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 /// Folders that are not ours to check.
 const SKIPPED: [&str; 5] = ["target", "node_modules", "snapshots", "fixtures", "golden"];
 /// What is read.
-const ENDINGS: [&str; 6] = ["html", "json", "md", "rs", "toml", "wit"];
+const ENDINGS: [&str; 7] = ["html", "json", "md", "rs", "toml", "txt", "wit"];
 
 /// One text file.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Operator, PATIENCE, Result, User, host, now, refused};
 
-/// A cluster, the doors of a worker, and somebody with a stolen worker's credential.
+/// A cluster, the handles of a worker, and somebody with a stolen worker's credential.
 async fn scene() -> Result<(Operator, Substrate, User)> {
     let operator = Operator::new(1).await?;
     // Gives birth.

@@ -205,7 +205,7 @@ fn job() -> Result<Job> {
     })
 }
 
-/// The doors, as this role has them.
+/// The handles, as this role has them.
 async fn doors(operator: &Operator, authority: &Authority, role: BusRole) -> Result<Substrate> {
     let credential = authority.brief(role, None, now(), 3_600)?;
     let request_timeout = Duration::from_secs(1);

@@ -104,7 +104,7 @@ impl Operator {
         }
     }
 
-    /// Connects past our doors.
+    /// Connects past our handles.
     pub(crate) async fn user(&self, credential: &Credential) -> Result<User> {
         let (tell, told) = mpsc::channel(TOLD);
         let client = ConnectOptions::new()

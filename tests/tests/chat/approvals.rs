@@ -19,7 +19,7 @@ pub(super) async fn writer() -> (ModelServer, Home, PathBuf) {
     writer_on(Ground::Local, Script::default()).await
 }
 
-/// The same on this ground, with a model that answers so.
+/// The same on this storage backend, with a model that answers so.
 pub(super) async fn writer_on(ground: Ground, script: Script) -> (ModelServer, Home, PathBuf) {
     let (server, home) = scene_on(ground, script).await;
     let root = home.path().join("files");

@@ -26,7 +26,7 @@ async fn scene(script: Script) -> (ModelServer, Home) {
     scene_on(Ground::Local, script).await
 }
 
-/// The same on this ground.
+/// The same on this storage backend.
 async fn scene_on(ground: Ground, script: Script) -> (ModelServer, Home) {
     let server = ModelServer::start(script).await.unwrap();
     let home = Home::new(ground).unwrap().anthropic(&server);

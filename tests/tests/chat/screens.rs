@@ -89,7 +89,7 @@ async fn a_window_that_is_resized_in_mid_stream_loses_nothing() -> Outcome {
             "word{n}"
         );
     }
-    // The line that is typed is drawn anew where it is.
+    // The line that is typed is drawn again where it is.
     terminal.types("a line that is longer than the window is wide now").await?;
     terminal.shows("now").await?;
     terminal.resize(25, 40)?;

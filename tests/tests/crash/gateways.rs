@@ -154,7 +154,7 @@ mod nats {
             assert_eq!(self.ends_somehow().await, 0, "GATE-5");
         }
 
-        /// Reads to the end: the reply is whole; says how often it began anew.
+        /// Reads to the end: the reply is whole; says how often it began again.
         async fn ends_somehow(mut self) -> u32 {
             while self.next().await.is_some() {}
             let ended = self.child.wait().await.unwrap();
@@ -174,7 +174,7 @@ mod nats {
         assert!(turn.completed().await.is_err_and(|error| error.is_lost()));
         let mut again = pair.client(0).resume_from(&turn).await?;
         pair.scene.server.open("middle");
-        // A turn that ended meanwhile would be told anew, because no owner has its frames.
+        // A turn that ended meanwhile would be told again, because no owner has its frames.
         assert_eq!(again.next().await?.event, "text");
         pair.scene.server.open("last");
         assert_eq!(again.completed().await?, WHOLE);

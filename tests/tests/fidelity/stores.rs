@@ -17,7 +17,7 @@ use crate::grounds::{real, simulated, world};
 use crate::operations::{ACK_WAIT, Op, PARTITION, PARTITIONS, operations};
 use crate::operator::{Operator, Seen};
 
-/// Runs sequences on a ground; `before` is told each operation that comes, or the end.
+/// Runs sequences on a storage backend; `before` gets each operation that comes, or the end.
 async fn observe(
     substrate: Substrate,
     seeds: std::ops::Range<u64>,

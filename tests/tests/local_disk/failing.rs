@@ -244,7 +244,7 @@ async fn a_start_needs_no_free_byte() -> Result {
         home.close(store).await;
         let (store, _control) = open(home.path(), options)?;
         assert_eq!(store.inbox.read(entity("one"), NONE).await?.len(), 2);
-        assert!(home.path().join("index").exists(), "it is built anew where there is room");
+        assert!(home.path().join("index").exists(), "it is built again where there is room");
         home.close(store).await;
     }
     Ok(())

@@ -66,7 +66,7 @@ fn the_names_of_made_directories_are_synced_before_anything_is_answered() -> Res
     for line in trace.lines().take_while(|line| !line.contains("\"answered ")) {
         if line.contains("mkdir") && line.ends_with("= 0") {
             let path = Path::new(line.split('"').nth(1).ok_or("a path")?);
-            // The index may be built anew at any time.
+            // The index may be built again at any time.
             if !path.starts_with(dir.join("index")) {
                 unsynced.insert(path.parent().ok_or("a parent")?.to_owned());
                 made += 1;

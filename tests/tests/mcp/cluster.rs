@@ -149,7 +149,7 @@ async fn turns_with_mcp_tools_and_kills_of_their_host_leave_no_process() -> Outc
 }
 
 /// The same where there is one process: the next one on its directory has what is approved, and
-/// starts the server anew.
+/// starts the server again.
 #[tokio::test]
 async fn turns_with_mcp_tools_and_kills_of_the_only_node_leave_no_process() -> Outcome {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(Script::default()) };

@@ -327,7 +327,7 @@ async fn a_plugin_in_rust_keeps_what_its_other_calls_read_on_another_node() {
     }
     assert_eq!(ask(&here, "forget", note("city")).await.1, "gone");
     assert_eq!(ask(&there, "recall", note("city")).await.1, "nothing");
-    // One call asks so often and no more; the next begins anew.
+    // One call asks so often and no more; the next begins again.
     for _ in 0..2 {
         let asked = ask(&here, "hoard", note("city")).await;
         assert_eq!(asked, (true, "256 StoreError::Exhausted".to_owned()));

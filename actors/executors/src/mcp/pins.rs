@@ -299,7 +299,7 @@ mod tests {
         pins.offered(&fs).map(told).collect()
     }
 
-    /// S-23, the record: what was approved stays what is offered, until somebody approves anew.
+    /// S-23, the record: what was approved stays what is offered, until somebody approves again.
     #[tokio::test]
     async fn s_23_what_was_approved_stays_until_somebody_approves_anew() {
         let dir = tempfile::tempdir().unwrap();

@@ -92,7 +92,7 @@ pub(super) async fn ring_next(context: &Context, entity: EntityId, input: InputI
     let next = context.peers.peek(|peers| by_rank(peers, context.process, partition, |_| true));
     for process in next.into_iter().take(RINGS_MAX) {
         if let Some(came) = ring(context, process, entity, input).await {
-            debug!(%entity, %process, ?came, "an entity was given up, the next one is told");
+            debug!(%entity, %process, ?came, "an entity was given up, the next worker is notified");
             return;
         }
     }

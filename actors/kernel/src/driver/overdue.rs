@@ -129,7 +129,7 @@ mod tests {
         };
         // The walk of the first partition goes on where it stopped; the second has come to its end.
         assert_eq!([next().await, next().await], [(0, 0), (1, 0)]);
-        // A failure ends this look, and the next one begins anew.
+        // A failure ends this look, and the next one begins again.
         assert_eq!([next().await, next().await, next().await], [(0, 7), (0, 0), (1, 0)]);
         sweep.abort();
     }

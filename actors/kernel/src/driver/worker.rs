@@ -41,7 +41,7 @@ impl Default for WorkerOptions {
 
 type Slots = Arc<RwLock<Vec<Option<DispatcherHandle>>>>;
 
-/// The only door to a worker.
+/// The only handle to a worker.
 #[derive(Clone, Debug)]
 pub struct Worker {
     slots: Slots,

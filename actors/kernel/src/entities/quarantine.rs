@@ -1,5 +1,5 @@
 //! Entities out of service: what is wrong with them, what is parked for them, and the orders that put
-//! them back or bury them.
+//! them back or delete them.
 //!
 //! A quarantined entity is looked at by its kernel headers alone: folding it may be what killed its
 //! process.

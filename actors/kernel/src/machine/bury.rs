@@ -82,7 +82,7 @@ impl<K: EntityKind> Machine<K> {
         if self.held.is_empty() { Ok(()) } else { self.give_up_damaged() }
     }
 
-    /// Leaves an entity whose journal cannot be used, unless it is being buried.
+    /// Leaves an entity whose journal cannot be used, unless it is being deleted.
     pub(super) fn give_up_damaged(&self) -> Result<(), Stop> {
         match (&self.body, &self.busy) {
             (Body::Damaged { why, .. }, Busy::No) if self.ordered(Order::Bury).is_none() => {

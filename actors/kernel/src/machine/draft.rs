@@ -111,7 +111,7 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// What a process must know for which the entity is left as it is. An orphan is only left when its
-    /// kind is another: it may be that it is to be buried.
+    /// kind is another: it may be that it is to be deleted.
     pub(super) fn left_to(&self, error: &FoldError) -> Option<Needs> {
         let needs = error.needs()?;
         let stays = self.activation == Activation::Orphan && !matches!(needs, Needs::Kind(_));

@@ -60,7 +60,7 @@ pub enum Activation {
     Recovery,
     /// Its last activation in this process ended it: a recovery that is held against it (C16).
     Died,
-    /// No living process can read all of it: a recovery in which it may be buried, if that is ordered.
+    /// No living process can read all of it: a recovery in which it may be deleted, if that is ordered.
     Orphan,
 }
 
@@ -112,7 +112,7 @@ enum Body<K: EntityKind> {
     Unread,
     /// Only the kernel's part is folded: the claim goes first, or the entity is out of service.
     Headers(Core, Loaded),
-    /// It cannot be folded: nothing is done but to bury it, if that is what was ordered.
+    /// It cannot be folded: nothing is done but to delete it, if that was ordered.
     Damaged {
         /// As much as can be read.
         core: Core,

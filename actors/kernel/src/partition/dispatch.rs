@@ -592,7 +592,7 @@ mod tests {
         inbox(&mut partition, &[1]);
         let out = deliver(&mut partition, 2, false);
         assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
-        // The tail cannot be read, so all begins anew.
+        // The tail cannot be read, so all begins again.
         assert_eq!(partition.handle(NOW, In::ReadFailed(entity())), []);
         let second = || vec![(Position(2), Arrived::Input(input(2)))];
         let late = || In::Inbox(entity(), Position(1), second());
@@ -654,7 +654,7 @@ mod tests {
 
     #[test]
     fn who_released_an_entity_is_asked_again_before_it_is_claimed_from() {
-        // It may have claimed it anew since the tail was read, and be in the middle of a call.
+        // It may have claimed it again since the tail was read, and be in the middle of a call.
         let owner = ProcessId::from_u128(2);
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
         deliver(&mut partition, 1, false);

@@ -168,7 +168,7 @@ impl OutsideJudge {
         self.heard(entity).deleted(entity)
     }
 
-    /// Its journal was damaged: what it did since is not judged, until it was buried.
+    /// Its journal was damaged: what it did since is not judged, until it was deleted.
     pub(crate) fn damaged(&mut self, entity: EntityId) {
         self.damaged.insert(entity);
         self.heard(entity).damaged();

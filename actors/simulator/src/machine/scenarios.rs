@@ -308,7 +308,7 @@ fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
     let core = bench.core();
     assert_eq!(core.service, Service::Deleted);
     assert!((0..many).step_by(1_000).all(|n| core.has(stray(n).id)));
-    // Out of service, it can be buried as well.
+    // Out of service, it can be deleted as well.
     let order =
         Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), Timestamp(1), Order::Bury);
     bench.again(Activation::Fresh);

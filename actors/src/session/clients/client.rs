@@ -1,4 +1,4 @@
-//! The door that gateways use: send to a session, follow its turns, read what it was.
+//! The handle that gateways use: send to a session, follow its turns, read what it was.
 //!
 //! Owns nothing. Sending stores an input; following listens to frames and falls back on the
 //! journal; reading folds the journal.
@@ -58,7 +58,7 @@ pub struct Sent {
     pub events: BoxStream<'static, TurnEvent>,
 }
 
-/// The door to all sessions.
+/// The handle to all sessions.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     entities: Entities,
@@ -81,7 +81,7 @@ impl Sessions {
         self.entities.now()
     }
 
-    /// A door on these stores.
+    /// A handle on these stores.
     pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
         Self::of(Entities::new(substrate, clock, KnownKinds::default().with::<Session>()))
     }

@@ -319,7 +319,7 @@ mod tests {
     #[tokio::test]
     async fn readers_who_come_at_once_read_their_session_once() {
         let (_dir, counted, sessions) = counted();
-        // Doors of one process are clones of one another.
+        // Handles of one process are clones of one another.
         let doors: Vec<Sessions> = (0..100).map(|_| sessions.clone()).collect();
         let session = EntityId::from_u128(1);
         let looks = join_all(doors.iter().map(|door| Look::shared(door, session))).await;

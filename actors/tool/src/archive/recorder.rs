@@ -69,7 +69,7 @@ pub struct ArchiveContext {
     pub process: ProcessId,
     /// What people call it.
     pub node: NodeName,
-    /// The doors.
+    /// The handles.
     pub substrate: Substrate,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,

@@ -4,8 +4,6 @@
 //! bare TCP. Nothing waits for time to pass, only for an answer, with one long patience.
 
 #[cfg(test)]
-mod api_page;
-#[cfg(test)]
 mod events;
 #[cfg(test)]
 mod flood;
@@ -19,6 +17,8 @@ mod messages;
 mod node;
 #[cfg(test)]
 mod openai;
+#[cfg(test)]
+mod routes;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]

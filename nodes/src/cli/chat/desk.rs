@@ -205,7 +205,7 @@ impl Desk {
         self.screen.clear()
     }
 
-    /// The same question anew: what was typed since it was shown is no answer.
+    /// The same question again: what was typed since it was shown is no answer.
     pub(super) fn ask_anew(&mut self) -> Result<(), Failure> {
         let rule = self.question.take().and_then(|question| question.rule);
         self.ask(rule)

@@ -2,7 +2,7 @@
 //!
 //! A person has a line to edit, commands, and the reply as it is written, with Markdown rendered. A
 //! script sends a turn a line and gets each reply whole, once its turn has ended, so that a reply that
-//! had to begin anew is printed once.
+//! had to begin again is printed once.
 //!
 //! [`keys`], [`editor`], [`commands`], [`approve`] and [`markdown`] are pure; [`tty`] reads the
 //! terminal, [`screen`] draws on it. [`follow`] takes a turn to its end, over as many connections as

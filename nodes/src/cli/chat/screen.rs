@@ -1,7 +1,7 @@
 //! What stands on the terminal: what was said, which scrolls away, and below it a few rows that
 //! change: the line that is typed, a question, or a sign that something goes on.
 //!
-//! What has scrolled is never touched again. The rows that change are drawn anew from their own
+//! What has scrolled is never touched again. The rows that change are drawn again from their own
 //! beginning, so that nothing which comes meanwhile can garble them.
 
 use std::time::Duration;

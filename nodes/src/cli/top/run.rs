@@ -37,7 +37,7 @@ use crate::{
 const KEY_WAIT: Duration = Duration::from_millis(100);
 /// Keys that wait to be acted on.
 const KEYS_MAX: usize = 64;
-/// How often it is drawn anew, whatever happens.
+/// How often it is drawn again, whatever happens.
 const REDRAW: Duration = Duration::from_secs(1);
 /// How soon another gateway is asked after one is lost.
 const TRY_AGAIN: Duration = Duration::from_millis(500);

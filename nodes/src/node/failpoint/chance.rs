@@ -1,4 +1,4 @@
-//! F-19: panics by chance, at doors and wherever an actor of a session asks for the time: in its
+//! F-19: panics by chance, at handles and wherever an actor of a session asks for the time: in its
 //! handler and at its start.
 
 use std::{
@@ -32,7 +32,7 @@ struct Stumbling {
     chance: Chance,
 }
 
-/// The clock of sessions' actors, which panics if `env` says that whoever passes a door does.
+/// The clock of sessions' actors, which panics if `env` says that whoever passes a handle does.
 pub fn clock(inner: Arc<dyn Clock>, env: &Env) -> Arc<dyn Clock> {
     let chance = env.get(VARIABLE).and_then(|it| it.strip_prefix("panics:"));
     match chance.and_then(Chance::parse) {

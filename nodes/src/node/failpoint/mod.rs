@@ -1,10 +1,10 @@
 //! For crash tests: the process kills itself at a named point of its work.
 //!
-//! Each point is a place at a store's door, so the node's own code is the same with and without.
+//! Each point is a place at a store's handle, so the node's own code is the same with and without.
 //! `CLAWNODE_TEST_KILL=after-accepted` kills at the first time, `after-accepted:3` at the third;
 //! `poison:TEXT` at every append to a session whose journal has TEXT, as if folding it killed.
 //! `poison-panic:TEXT` makes whoever folds it panic, and `panics:PER_MILLION:SEED` whoever passes a
-//! door of sessions or jobs, or asks an actor of a session for the time, by chance.
+//! handle of sessions or jobs, or asks an actor of a session for the time, by chance.
 //! `blocks:SECONDS` blocks all workers of the runtime once a message is stored.
 
 mod arm;

@@ -1,4 +1,4 @@
-//! The points of journals, inboxes and the bus, and the doors with points in them.
+//! The points of journals, inboxes and the bus, and the handles with points in them.
 
 use std::{
     collections::BTreeSet,
@@ -101,7 +101,7 @@ pub(super) enum Armed {
     Point(Point, AtomicU64),
     /// A text that kills whoever folds it, and the sessions that are known to have it.
     Poison(String, Mutex<BTreeSet<EntityId>>, Dies),
-    /// Whoever passes a door panics, by chance.
+    /// Whoever passes a handle panics, by chance.
     Panics(Chance),
     /// Once a message is stored, all workers of the runtime are blocked for so long, once.
     Blocks(Duration, AtomicBool),
@@ -116,7 +116,7 @@ pub(super) enum Dies {
     Actor,
 }
 
-/// A door with points in it.
+/// A handle with points in it.
 #[derive(Debug)]
 pub(super) struct WithFailpoints<T: ?Sized> {
     pub(super) inner: Arc<T>,
@@ -159,7 +159,7 @@ impl Armed {
         }
     }
 
-    /// A door is passed, here: whoever does so may panic.
+    /// A handle is passed, here: whoever does so may panic.
     pub(super) fn chance(&self, here: &'static str) {
         if let Self::Panics(chance) = self
             && chance.strikes()

@@ -87,7 +87,7 @@ fn host(policy: &SandboxPolicy, volumes: &[String]) -> HostConfig {
         pids_limit: Some(i64::from(pids.get())),
         ulimits: Some(vec![limit("core", 0), limit("nofile", FILES)]),
         ipc_mode: Some("private".to_owned()),
-        // Something must bury what a command leaves behind while it runs.
+        // Something must reap what a command leaves behind while it runs.
         init: Some(true),
         // What is said is read as it comes; a copy would be on the host's disk.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),

@@ -30,7 +30,7 @@ const OOM_WAIT: Duration = Duration::from_millis(500);
 /// How often, and how long after one another, it is asked how a command ended whose output has.
 const END_ASKS: (u32, Duration) = (40, Duration::from_millis(50));
 
-/// One engine. It is connected to when it is needed, and anew once it was lost.
+/// One engine. It is connected to when it is needed, and again once it was lost.
 #[derive(Debug)]
 pub(super) struct DockerEngine {
     socket: PathBuf,

@@ -101,7 +101,7 @@ impl ContainerPool {
         }
     }
 
-    /// Those that stand ready are no more: their engine was started anew, or all must go.
+    /// Those that stand ready are no more: their engine was started again, or all must go.
     pub(super) fn clear(&mut self) {
         for kind in self.kinds.values_mut() {
             self.doomed.extend(kind.ready.drain(..).map(|container| container.id));

@@ -1,4 +1,4 @@
-//! The door to containers: one for each process that runs tools in them.
+//! The handle to containers: one for each process that runs tools in them.
 
 use std::{
     fmt,

@@ -210,7 +210,7 @@ pub(super) async fn discard(substrate: &Substrate, blobs: Vec<Digest>) {
 pub(super) async fn scrub<K: EntityKind>(context: &Context, blobs: Vec<Digest>) -> In<K> {
     discard(&context.substrate, blobs).await;
     if let Err(failure) = context.substrate.journal.scrub().await {
-        debug!(%failure, "the store lets go of what was removed when it cleans up by itself");
+        debug!(%failure, "the store erases deleted data when it next cleans up");
     }
     In::Scrubbed
 }

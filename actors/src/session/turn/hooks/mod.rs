@@ -3,7 +3,7 @@
 //! HOOK-1: what a hook decided takes effect only by an event that says so (`model_hooked`,
 //! `tool_hooked`, `tool_done`); the fold refuses a call that begins without it.
 //! HOOK-2: what runs and what is sent is what hooks have judged: a model request that has become
-//! another one is judged anew, and changed arguments pass the schema, rules and people like any.
+//! another one is judged again, and changed arguments pass the schema, rules and people like any.
 
 mod decided;
 #[cfg(test)]

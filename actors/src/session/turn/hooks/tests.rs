@@ -53,7 +53,7 @@ fn hook_1_the_next_owner_shows_the_model_what_the_journal_says() {
     assert!(matches!(early.judge().1.subject, JudgeSubject::Model(_)), "HOOK-1");
 }
 
-/// HOOK-2: a request that has become another one while hooks were asked is judged anew.
+/// HOOK-2: a request that has become another one while hooks were asked is judged again.
 #[test]
 fn hook_2_a_request_that_has_changed_is_judged_anew() {
     let mut run = Run::new(&[HookPoint::BeforeLlmCall], Vec::new());

@@ -1,0 +1,69 @@
+//! Words that a reader has to guess at, and how many are left in comments, in texts of the program and
+//! in documents. The list only gets shorter.
+
+use super::{Check, File, Findings, scan};
+
+/// Words and phrases, and how often each is left. Write what they mean instead: name who acts, and use
+/// the terms of the glossary in ARCHITECTURE.md.
+const LEFT: &[(&str, usize)] = &[
+    ("anew", 4),
+    ("are told", 39),
+    ("buried", 0),
+    ("bury", 5),
+    ("came of", 45),
+    ("comes of", 10),
+    ("door", 41),
+    ("doors", 10),
+    ("funeral", 0),
+    ("ground", 4),
+    ("grounds", 1),
+    ("heir", 3),
+    ("heirs", 0),
+    ("is told", 209),
+    ("nobody", 510),
+    ("of what", 130),
+    ("somebody", 175),
+    ("stands", 171),
+    ("was told", 64),
+    ("whoever", 207),
+];
+
+/// They are listed here, and the pages of the reference repeat the texts of the code.
+const SKIPPED: [&str; 2] = ["tests/src/tidy/words.rs", "docs/reference/"];
+
+/// What else than Rust people read. JSON repeats the texts of the code, too.
+const OTHERS: [&str; 5] = ["html", "md", "toml", "txt", "wit"];
+
+pub(super) const THEY_BECOME_FEWER: Check = Check {
+    name: "words that readers have to guess at become fewer, and the list says how many are left",
+    run: |tree| {
+        let is_read = |file: &&File| !SKIPPED.iter().any(|it| file.path.starts_with(it));
+        let code = tree.ending("rs").filter(is_read).map(|file| scan::prose(&file.text));
+        let others = OTHERS.iter().flat_map(|ending| tree.ending(ending)).filter(is_read);
+        let texts: Vec<String> = code.chain(others.map(|file| file.text.clone())).collect();
+        let words: Vec<Vec<&str>> = texts.iter().map(|text| words(text)).collect();
+        let mut it = Findings::default();
+        for (phrase, left) in LEFT {
+            let phrase_words: Vec<&str> = phrase.split(' ').collect();
+            let is_it = |found: &&[&str]| {
+                found.iter().zip(&phrase_words).all(|(a, b)| a.eq_ignore_ascii_case(b))
+            };
+            let count = |words: &Vec<&str>| words.windows(phrase_words.len()).filter(is_it).count();
+            let found: usize = words.iter().map(count).sum();
+            it.scanned += words.len();
+            if found > *left {
+                let what = format!("`{phrase}`: {found}, and {left} were left; use plain words");
+                it.found.push(what);
+            } else if found < *left {
+                it.found.push(format!("`{phrase}`: {found} are left; write that into the list"));
+            }
+        }
+        it
+    },
+    bad: &[("proto/src/a.rs", "//! A funeral.\n")],
+};
+
+fn words(text: &str) -> Vec<&str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.split(|c| !is_part(c)).filter(|word| !word.is_empty()).collect()
+}
