@@ -8,7 +8,7 @@ use crate::{
 };
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
-    methods::{Method, Nothing},
+    methods::{Call, Method, Nothing, calls},
 };
 
 /// How a message joins a session.

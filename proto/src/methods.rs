@@ -3,7 +3,7 @@
 
 #[cfg(feature = "schema")]
 use schemars::{Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// What the rows of [`methods!`](crate::methods!) name: parameters and answers.
 pub mod types {
@@ -159,6 +159,16 @@ macro_rules! methods {
     };
 }
 
+/// A method as a type, with what it takes and answers. [`calls`] has one for each method.
+pub trait Call {
+    /// Which method.
+    const METHOD: Method;
+    /// Its parameters.
+    type Params: Serialize + Sync;
+    /// Its answer.
+    type Answer: DeserializeOwned;
+}
+
 macro_rules! declare {
     ($(
         $(#[doc = $about:literal])*
@@ -199,6 +209,23 @@ macro_rules! declare {
                     } )*
                 }
             }
+        }
+
+        /// Each method as a type of its own, so that a caller gets the answer that belongs to it.
+        pub mod calls {
+            use super::{Call, Method, types};
+
+            $(
+                $(#[doc = $about])*
+                #[derive(Clone, Copy, Debug)]
+                pub struct $variant;
+
+                impl Call for $variant {
+                    const METHOD: Method = Method::$variant;
+                    type Params = types::$takes;
+                    type Answer = types::$answers;
+                }
+            )*
         }
     };
 }

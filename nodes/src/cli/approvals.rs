@@ -2,11 +2,9 @@
 
 use clap::Subcommand;
 use clawnode_proto::{
-    api::{ApprovalDecide, ApprovalParams, Method},
+    api::{ApprovalDecide, ApprovalParams, Nothing, calls},
     policy::Approval,
-    view::ApprovalList,
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -63,7 +61,7 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
     let out = context.out;
     match command {
         ApprovalsCommand::List => {
-            let list: ApprovalList = context.call(Method::ApprovalsList, json!({})).await?;
+            let list = context.call(calls::ApprovalsList, &Nothing {}).await?;
             out.document(&list, |list| table(out, &list.approvals))?;
         }
         ApprovalsCommand::Show { call } => {
@@ -76,12 +74,14 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
                 Some(action) => action,
                 None => show(context, call.clone()).await?.digest.to_string(),
             };
-            decide(context, Method::ApprovalsApprove, call, action, None).await?;
+            let params = ApprovalDecide { call, action, reason: None };
+            out.document(&context.call(calls::ApprovalsApprove, &params).await?, card)?;
         }
         ApprovalsCommand::Deny { call, reason } => {
             let call = whole(context, call).await?;
             let action = show(context, call.clone()).await?.digest.to_string();
-            decide(context, Method::ApprovalsDeny, call, action, reason).await?;
+            let params = ApprovalDecide { call, action, reason };
+            out.document(&context.call(calls::ApprovalsDeny, &params).await?, card)?;
         }
     }
     Ok(Exit::Ok)
@@ -92,25 +92,13 @@ async fn whole(context: &Context, call: String) -> Result<String, Failure> {
     if !ids::is_short(&call) {
         return Ok(call);
     }
-    let list: ApprovalList = context.call(Method::ApprovalsList, json!({})).await?;
+    let list = context.call(calls::ApprovalsList, &Nothing {}).await?;
     let found = ids::find(&call, list.approvals.iter().map(|it| it.action.call.to_string()))?;
     found.ok_or_else(|| ids::none("waiting call", &call, "approvals list"))
 }
 
 async fn show(context: &Context, call: String) -> Result<Approval, Failure> {
-    context.call(Method::ApprovalsShow, json!(ApprovalParams { call })).await
-}
-
-async fn decide(
-    context: &Context,
-    method: Method,
-    call: String,
-    action: String,
-    reason: Option<String>,
-) -> Result<(), Failure> {
-    let params = json!(ApprovalDecide { call, action, reason });
-    let approval: Approval = context.call(method, params).await?;
-    context.out.document(&approval, card)
+    context.call(calls::ApprovalsShow, &ApprovalParams { call }).await
 }
 
 fn table(out: Output, approvals: &[Approval]) -> String {

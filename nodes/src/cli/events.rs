@@ -8,12 +8,11 @@ use std::{
 use clap::Args;
 use clawnode_proto::{
     EntityId, NodeName, TurnId,
-    api::{EventsParams, Method, SessionsList},
+    api::{EventsParams, SessionsList, calls},
     feed::{ClusterEvent, EventBody},
     overview::{FeedRow, FeedView},
-    view::{SessionList, SessionRow},
+    view::SessionRow,
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -64,7 +63,7 @@ pub(super) struct EventsArgs {
 pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Failure> {
     let gateways = context.reached().await?;
     let first = EventsParams { limit: Some(args.last.max(1)), ..EventsParams::default() };
-    let mut page = read(gateways.current(), &first).await?;
+    let mut page = gateways.current().call(calls::EventsList, &first).await?;
     let mut place = Place::default();
     place.moved(gateways.current().url(), &mut page);
     if args.last == 0 {
@@ -78,21 +77,14 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
     }
     let mut link = Link::at(context.out, gateways);
     loop {
-        let mut page: FeedView = link
-            .call(Method::EventsList, |client| json!(place.next(client.url(), PAGE, Some(WAIT_MS))))
-            .await?;
+        let next = |client: &Client| place.next(client.url(), PAGE, Some(WAIT_MS));
+        let mut page = link.call(calls::EventsList, next).await?;
         if place.moved(link.gateways.current().url(), &mut page) && !context.out.json {
             context.out.aside("events may be missing here");
         }
         told.learn(link.gateways.current(), &page, context.out).await;
         told.print(context.out, &page)?;
     }
-}
-
-/// What happened, as the node remembers it.
-pub(super) async fn read(client: &Client, params: &EventsParams) -> Result<FeedView, Failure> {
-    let answer = client.call(Method::EventsList, json!(params)).await?;
-    super::context::read(Method::EventsList, answer)
 }
 
 /// How far somebody has read. Each gateway has numbers of its own, so whoever comes to another one
@@ -185,8 +177,7 @@ impl Told {
         }
         self.asked = Some(Instant::now());
         let all = SessionsList { limit: Some(PAGE), stateless: true, ..SessionsList::default() };
-        let answer = client.call(Method::SessionsList, json!(all)).await;
-        if let Ok(Ok(list)) = answer.map(serde_json::from_value::<SessionList>) {
+        if let Ok(list) = client.call(calls::SessionsList, &all).await {
             self.keys.take(&list.sessions);
         }
     }
@@ -323,6 +314,7 @@ pub(super) fn detail(event: &ClusterEvent, keys: &Keys, wide: bool) -> String {
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{ProcessId, Timestamp};
+    use serde_json::json;
 
     use super::*;
 

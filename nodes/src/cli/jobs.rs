@@ -5,13 +5,9 @@ use std::{path::PathBuf, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::{Args, Subcommand, ValueEnum};
 use clawnode_proto::{
-    api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Method},
-    archive::{
-        ArchiveStats, ArtifactView, CleanView, JobList, JobStatus, JobView, LogCut, LogLine,
-        LogStream, LogView,
-    },
+    api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Nothing, calls},
+    archive::{CleanView, JobStatus, JobView, LogCut, LogLine, LogStream, LogView},
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -177,7 +173,7 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
                 state: args.state.map(JobStatus::from),
                 limit: Some(args.limit),
             };
-            let list: JobList = context.call(Method::JobsList, json!(params)).await?;
+            let list = context.call(calls::JobsList, &params).await?;
             let is_filtered = params != JobsList { limit: params.limit, ..JobsList::default() };
             out.document(&list, |list| table(out, list, is_filtered))?;
         }
@@ -195,7 +191,7 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
             })?;
         }
         JobsCommand::Stats => {
-            let stats: ArchiveStats = context.call(Method::JobsStats, json!({})).await?;
+            let stats = context.call(calls::JobsStats, &Nothing {}).await?;
             out.document(&stats, |stats| sums(out, stats))?;
         }
     }
@@ -211,7 +207,7 @@ async fn whole(context: &Context, job: String) -> Result<String, Failure> {
         return Ok(job);
     }
     let params = JobsList { limit: Some(LISTED), ..JobsList::default() };
-    let list: JobList = context.call(Method::JobsList, json!(params)).await?;
+    let list = context.call(calls::JobsList, &params).await?;
     if list.more > 0 {
         let what = format!("`{job}` is too short: there are more than {LISTED} jobs");
         return Err(Failure::new(Exit::Usage, "ambiguous", what).hint("write the whole id"));
@@ -225,7 +221,7 @@ async fn whole(context: &Context, job: String) -> Result<String, Failure> {
 
 async fn show(context: &Context, job: String) -> Result<JobView, Failure> {
     let job = whole(context, job).await?;
-    context.call(Method::JobsShow, json!(JobParams { job })).await
+    context.call(calls::JobsShow, &JobParams { job }).await
 }
 
 /// Removes portion by portion.
@@ -239,7 +235,7 @@ async fn remove(args: CleanArgs, context: &Context) -> Result<CleanView, Failure
         JobsClean { older_than_ms: args.older_than.map(millis), job, session: args.session };
     let mut all = CleanView::default();
     loop {
-        let view: CleanView = context.call(Method::JobsClean, json!(params)).await?;
+        let view = context.call(calls::JobsClean, &params).await?;
         all.jobs += view.jobs;
         all.blobs += view.blobs;
         all.bytes += view.bytes;
@@ -275,7 +271,7 @@ async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
     };
     let mut printed = Printed::default();
     loop {
-        let view: LogView = link.call(Method::JobsLogs, |_| json!(params)).await?;
+        let view = link.call(calls::JobsLogs, |_| params.clone()).await?;
         printed.print(context.out, &view)?;
         let is_all = view.over || view.lines.is_empty() || params.tail.is_some();
         if !args.follow && is_all {
@@ -357,7 +353,7 @@ async fn artifacts(args: ArtifactsArgs, context: &Context) -> Result<(), Failure
     let mut params = JobArtifact { job, name, run: args.run, offset: 0 };
     let mut whole = Vec::new();
     loop {
-        let part: ArtifactView = context.call(Method::JobsArtifact, json!(params)).await?;
+        let part = context.call(calls::JobsArtifact, &params).await?;
         let bytes = STANDARD.decode(&part.content).map_err(|error| {
             let what = format!("the answer is not base64: {error}");
             Failure::new(Exit::Failed, "protocol", what)

@@ -4,10 +4,9 @@ use clap::Args;
 use clawnode_cluster::{Clock as _, SystemClock};
 use clawnode_proto::{
     Timestamp,
-    api::{Method, SessionsList},
+    api::{SessionsList, calls},
     view::{SessionList, SessionRow},
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -54,7 +53,7 @@ pub(super) async fn run(context: &Context, args: ListArgs) -> Result<Exit, Failu
     loop {
         let (limit, after) = (Some(left.min(PAGE)), all.next.take());
         let page = SessionsList { limit, after, ..wanted.clone() };
-        let page: SessionList = door.call(Method::SessionsList, json!(page)).await?;
+        let page = door.call(calls::SessionsList, &page).await?;
         left = left.saturating_sub(u32::try_from(page.sessions.len()).unwrap_or(u32::MAX));
         all.sessions.extend(page.sessions);
         all.hidden += page.hidden;
@@ -137,6 +136,8 @@ fn details(it: &SessionRow) -> [String; 7] {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::config::Env;
 

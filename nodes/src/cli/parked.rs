@@ -2,10 +2,9 @@
 
 use clap::{Args, Subcommand};
 use clawnode_proto::{
-    api::{ListParams, Method, ParkedDrop},
+    api::{ListParams, ParkedDrop, calls},
     view::{ParkedList, ParkedRow, ParkedWhere},
 };
-use serde_json::{Value, json};
 
 use super::{
     context::{Context, Door},
@@ -62,8 +61,8 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Fai
             );
         }
         Some(ParkedCommand::Drop { letter, yes: true }) => {
-            let params = json!(ParkedDrop { letter: letter.clone() });
-            let answer: Value = context.call(Method::ParkedDrop, params).await?;
+            let params = ParkedDrop { letter: letter.clone() };
+            let answer = context.call(calls::ParkedDrop, &params).await?;
             out.document(&answer, |_| format!("deleted {letter}"))?;
         }
     }
@@ -74,7 +73,7 @@ async fn read_all(door: &Door) -> Result<ParkedList, Failure> {
     let mut all = ParkedList::default();
     loop {
         let page = ListParams { limit: Some(PAGE), after: all.next.take() };
-        let page: ParkedList = door.call(Method::ParkedList, json!(page)).await?;
+        let page = door.call(calls::ParkedList, &page).await?;
         all.parked.extend(page.parked);
         if page.next.is_none() {
             return Ok(all);

@@ -9,7 +9,7 @@ use clawnode_local as local;
 use clawnode_local::LocalControl;
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Seq,
-    api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},
+    api::{Call, JournalShow, JournalVerify, ListParams, Method, SessionParams},
     offline::{ReplayRow, ReplayView},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -73,7 +73,13 @@ impl Directory {
     /// Answers `sessions.list`, `sessions.history`, `sessions.export`, `journal.show`,
     /// `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
     /// documents as a node; any other method is `unsupported`.
-    pub async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
+    pub async fn call<C: Call>(&self, _: C, params: &C::Params) -> Result<C::Answer, ErrorBody> {
+        let answer = self.answer(C::METHOD, json(params)?).await?;
+        serde_json::from_value(answer)
+            .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
+    }
+
+    async fn answer(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
                 let wanted = wanted::wanted(read(params)?, self.sessions.now())?;
@@ -164,7 +170,6 @@ fn page(params: Value) -> Result<(Option<EntityId>, usize), ErrorBody> {
 }
 
 fn read<T: DeserializeOwned>(params: Value) -> Result<T, ErrorBody> {
-    let params = if params.is_null() { Value::Object(serde_json::Map::new()) } else { params };
     serde_json::from_value(params)
         .map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))
 }
