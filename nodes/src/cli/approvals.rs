@@ -2,8 +2,9 @@
 
 use clap::Subcommand;
 use clawnode_proto::{
-    api::{ApprovalDecide, ApprovalParams, Nothing, calls},
+    api::{ApprovalDecide, ApprovalParams, ListParams, calls},
     policy::Approval,
+    view::ApprovalList,
 };
 
 use super::{
@@ -15,6 +16,8 @@ use crate::failure::{Exit, Failure};
 
 /// Characters of the arguments in a list; `show` has all.
 const BRIEF: usize = 60;
+/// Calls of one page: the most that a node gives.
+const PAGE: u32 = 1_000;
 
 /// What `approvals --help` ends with.
 const EXAMPLES: &str = "\
@@ -61,7 +64,7 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
     let out = context.out;
     match command {
         ApprovalsCommand::List => {
-            let list = context.call(calls::ApprovalsList, &Nothing {}).await?;
+            let list = read_all(context).await?;
             out.document(&list, |list| table(out, &list.approvals))?;
         }
         ApprovalsCommand::Show { call } => {
@@ -87,12 +90,26 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
     Ok(Exit::Ok)
 }
 
+async fn read_all(context: &Context) -> Result<ApprovalList, Failure> {
+    let client = context.client().await?;
+    let mut all = ApprovalList::default();
+    loop {
+        let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
+        let page = client.call(calls::ApprovalsList, &page).await?;
+        all.approvals.extend(page.approvals);
+        all.next = page.next;
+        if all.next.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
 /// The id of the call that waits and is meant.
 async fn whole(context: &Context, call: String) -> Result<String, Failure> {
     if !ids::is_short(&call) {
         return Ok(call);
     }
-    let list = context.call(calls::ApprovalsList, &Nothing {}).await?;
+    let list = read_all(context).await?;
     let found = ids::find(&call, list.approvals.iter().map(|it| it.action.call.to_string()))?;
     found.ok_or_else(|| ids::none("waiting call", &call, "approvals list"))
 }

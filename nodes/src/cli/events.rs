@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use clawnode_proto::{
-    EntityId, NodeName, TurnId,
+    Cursor, EntityId, NodeName, TurnId,
     api::{EventsParams, SessionsList, calls},
     feed::{ClusterEvent, EventBody},
     overview::{FeedRow, FeedView},
@@ -87,13 +87,14 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
     }
 }
 
-/// How far somebody has read. Each gateway has numbers of its own, so whoever comes to another one
+/// How far somebody has read. Each gateway has cursors of its own, so whoever comes to another one
 /// knows what was read by the events themselves.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     /// Whose number it is.
     gateway: String,
-    after: u64,
+    /// `next` of its last answer.
+    next: Option<Cursor>,
     /// The last ones that were read, the newest last.
     read: VecDeque<ClusterEvent>,
 }
@@ -103,7 +104,7 @@ impl Place {
     pub(super) fn next(&self, gateway: &str, limit: u32, wait_ms: Option<u32>) -> EventsParams {
         let here = self.gateway == gateway;
         EventsParams {
-            after: here.then_some(self.after),
+            cursor: self.next.clone().filter(|_| here),
             limit: Some(limit),
             wait_ms: wait_ms.filter(|_| here),
         }
@@ -127,7 +128,7 @@ impl Place {
                 None => page.events.retain(|row| last.is_none_or(|last| row.event.at >= last)),
             }
         }
-        self.after = page.next;
+        self.next = Some(page.next.clone());
         self.read.extend(page.events.iter().map(|row| row.event.clone()));
         let old = self.read.len().saturating_sub(READ_KEPT);
         self.read.drain(..old);
@@ -313,7 +314,7 @@ pub(super) fn detail(event: &ClusterEvent, keys: &Keys, wide: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{ProcessId, Timestamp};
+    use clawnode_proto::{ProcessId, Timestamp, api::Method, overview::TurnCounts};
     use serde_json::json;
 
     use super::*;
@@ -363,8 +364,12 @@ mod tests {
     }
 
     fn page(rows: Vec<FeedRow>) -> FeedView {
-        let next = rows.last().map_or(0, |row| row.n);
-        FeedView { events: rows, next, missed: 3, ..FeedView::default() }
+        let next = at(rows.last().map_or(0, |row| row.n));
+        FeedView { events: rows, next, missed: 3, turns: TurnCounts::default() }
+    }
+
+    fn at(n: u64) -> Cursor {
+        Cursor::new(Method::EventsList, n)
     }
 
     #[test]
@@ -374,14 +379,14 @@ mod tests {
         assert!(!place.moved("a", &mut first));
         assert_eq!((first.events.len(), first.missed), (2, 0), "a beginning is not a gap");
         let next = place.next("a", 9, Some(7));
-        assert_eq!((next.after, next.wait_ms), (Some(5), Some(7)));
-        // A number of one gateway means nothing at another, and that is not waited at.
+        assert_eq!((next.cursor, next.wait_ms), (Some(at(5)), Some(7)));
+        // A cursor of one gateway means nothing at another, and that is not waited at.
         let next = place.next("b", 9, Some(7));
-        assert_eq!((next.after, next.wait_ms), (None, None));
+        assert_eq!((next.cursor, next.wait_ms), (None, None));
         let mut other = page(vec![row(70, 10, 1), row(71, 11, 2), row(72, 11, 3)]);
         assert!(place.moved("b", &mut other));
         assert_eq!(other.events, [row(72, 11, 3)]);
-        assert_eq!(place.next("b", 9, None).after, Some(72));
+        assert_eq!(place.next("b", 9, None).cursor, Some(at(72)));
         let mut same = page(vec![row(73, 12, 3)]);
         assert!(!place.moved("b", &mut same));
         assert_eq!((same.events.len(), same.missed), (1, 3));

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::{Args, Subcommand, ValueEnum};
 use clawnode_proto::{
+    Cursor,
     api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Nothing, calls},
     archive::{CleanView, JobStatus, JobView, LogCut, LogLine, LogStream, LogView},
 };
@@ -23,7 +24,7 @@ use crate::{
 
 /// How long one question waits for a line, in milliseconds.
 const WAIT_MS: u32 = 10_000;
-/// Lines of one answer.
+/// Lines or jobs of one answer.
 const PAGE: u32 = 1_000;
 
 /// What `jobs --help` ends with.
@@ -82,6 +83,9 @@ pub(super) struct ListArgs {
     #[arg(long, short = 'n', default_value_t = 100, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
+    /// Continue where an earlier list ended
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<Cursor>,
 }
 
 /// `jobs logs`.
@@ -166,16 +170,7 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
     let out = context.out;
     match command {
         JobsCommand::List(args) => {
-            let params = JobsList {
-                session: args.session,
-                agent: args.agent,
-                tool: args.tool,
-                state: args.state.map(JobStatus::from),
-                limit: Some(args.limit),
-            };
-            let list = context.call(calls::JobsList, &params).await?;
-            let is_filtered = params != JobsList { limit: params.limit, ..JobsList::default() };
-            out.document(&list, |list| table(out, list, is_filtered))?;
+            list(args, context).await?;
         }
         JobsCommand::Show { job } => {
             let view = show(context, job).await?;
@@ -198,24 +193,40 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
     Ok(Exit::Ok)
 }
 
-/// The most jobs that one answer lists.
-const LISTED: u32 = 1_000;
+async fn list(args: ListArgs, context: &Context) -> Result<(), Failure> {
+    let ListArgs { session, agent, tool, state, limit, cursor } = args;
+    let state = state.map(JobStatus::from);
+    let params = JobsList { cursor, limit: Some(limit), session, agent, tool, state };
+    let list = context.call(calls::JobsList, &params).await?;
+    let page = JobsList { session: None, agent: None, tool: None, state: None, ..params.clone() };
+    context.out.document(&list, |list| table(context.out, list, params != page))
+}
+
+/// All jobs, page by page.
+async fn read_all(context: &Context) -> Result<Vec<JobView>, Failure> {
+    let client = context.client().await?;
+    let (mut all, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = JobsList { cursor, limit: Some(PAGE), ..JobsList::default() };
+        let page = client.call(calls::JobsList, &page).await?;
+        all.extend(page.jobs);
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(all);
+        }
+    }
+}
 
 /// The id of the job that is meant.
 async fn whole(context: &Context, job: String) -> Result<String, Failure> {
     if !ids::is_short(&job) {
         return Ok(job);
     }
-    let params = JobsList { limit: Some(LISTED), ..JobsList::default() };
-    let list = context.call(calls::JobsList, &params).await?;
-    if list.more > 0 {
-        let what = format!("`{job}` is too short: there are more than {LISTED} jobs");
-        return Err(Failure::new(Exit::Usage, "ambiguous", what).hint("write the whole id"));
-    }
-    if let Some(id) = ids::find(&job, list.jobs.iter().map(|it| it.job.to_string()))? {
+    let jobs = read_all(context).await?;
+    if let Some(id) = ids::find(&job, jobs.iter().map(|it| it.job.to_string()))? {
         return Ok(id);
     }
-    let found = ids::find(&job, list.jobs.iter().map(|it| it.call.to_string()))?;
+    let found = ids::find(&job, jobs.iter().map(|it| it.call.to_string()))?;
     found.ok_or_else(|| ids::none("job", &job, "jobs list"))
 }
 
@@ -262,7 +273,7 @@ async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
     let mut params = JobLogs {
         job,
         run: args.run,
-        after: None,
+        cursor: None,
         tail: args.tail,
         search: args.search,
         stream: args.stream.map(LogStream::from),
@@ -279,7 +290,7 @@ async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
         }
         params = JobLogs {
             run: Some(view.run),
-            after: Some(view.next),
+            cursor: Some(view.next),
             tail: None,
             limit: Some(PAGE),
             wait_ms: args.follow.then_some(WAIT_MS),
@@ -291,7 +302,7 @@ async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
             }
             let next = view.run + 1;
             context.out.aside(&format!("run {next} of the job"));
-            params = JobLogs { run: Some(next), after: None, ..params };
+            params = JobLogs { run: Some(next), cursor: None, ..params };
             printed = Printed::default();
         }
     }

@@ -83,14 +83,13 @@ pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Ex
 
 /// A whole journal, page by page.
 async fn read_all(door: &Door, session: &str) -> Result<Vec<EventView>, Failure> {
-    let mut all: Vec<EventView> = Vec::new();
+    let (mut all, mut cursor) = (Vec::new(), None);
     loop {
-        let after = all.last().map(|event| event.n);
-        let params = JournalShow { session: session.to_owned(), after, limit: Some(PAGE) };
+        let params = JournalShow { session: session.to_owned(), cursor, limit: Some(PAGE) };
         let page = door.call(calls::JournalShow, &params).await?;
-        let full = page.len() == PAGE as usize;
-        all.extend(page);
-        if !full {
+        all.extend(page.events);
+        cursor = page.next;
+        if cursor.is_none() {
             return Ok(all);
         }
     }

@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{context::Context, output::Output, sessions::params};
+use super::{context::Context, history, output::Output};
 use crate::{
     client::{Client, ClientError, Gateways},
     failure::Failure,
@@ -116,6 +116,9 @@ impl Link {
 
     /// What was said in a session.
     pub(super) async fn history(&mut self, session: &str) -> Result<HistoryView, Failure> {
-        self.call(calls::SessionsHistory, |_| params(session)).await
+        history::read_all(session, async |page| {
+            self.call(calls::SessionsHistory, |_| page.clone()).await
+        })
+        .await
     }
 }

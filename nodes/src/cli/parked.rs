@@ -72,13 +72,13 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Fai
 async fn read_all(door: &Door) -> Result<ParkedList, Failure> {
     let mut all = ParkedList::default();
     loop {
-        let page = ListParams { limit: Some(PAGE), after: all.next.take() };
+        let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
         let page = door.call(calls::ParkedList, &page).await?;
         all.parked.extend(page.parked);
-        if page.next.is_none() {
+        all.next = page.next;
+        if all.next.is_none() {
             return Ok(all);
         }
-        all.next = page.next;
     }
 }
 

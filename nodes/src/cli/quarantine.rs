@@ -167,13 +167,13 @@ fn name(done: &QuarantineDone) -> String {
 async fn read_all(door: &Door) -> Result<QuarantineList, Failure> {
     let mut all = QuarantineList::default();
     loop {
-        let page = ListParams { limit: Some(PAGE), after: all.next.take() };
+        let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
         let page = door.call(calls::QuarantineList, &page).await?;
         all.sessions.extend(page.sessions);
-        if page.next.is_none() {
+        all.next = page.next;
+        if all.next.is_none() {
             return Ok(all);
         }
-        all.next = page.next;
     }
 }
 

@@ -90,8 +90,7 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
     match command {
         SessionsCommand::List(args) => listing::run(context, args).await,
         SessionsCommand::Show { session } => {
-            let history =
-                context.door().await?.call(calls::SessionsHistory, &params(&session)).await?;
+            let history = whole(&context.door().await?, &session).await?;
             context.out.document(&history, |it| history::human(it, usize::MAX))?;
             Ok(Exit::Ok)
         }
@@ -112,7 +111,11 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
     }
 }
 
-pub(super) fn params(session: &str) -> SessionParams {
+async fn whole(door: &Door, session: &str) -> Result<HistoryView, Failure> {
+    history::read_all(session, async |page| door.call(calls::SessionsHistory, &page).await).await
+}
+
+fn params(session: &str) -> SessionParams {
     SessionParams { session: session.to_owned() }
 }
 
@@ -123,7 +126,7 @@ async fn tail(
     follow: bool,
 ) -> Result<Exit, Failure> {
     let door = context.door().await?;
-    let history = door.call(calls::SessionsHistory, &params(session)).await?;
+    let history = whole(&door, session).await?;
     let from = history.turns.len().saturating_sub(turns);
     let last = HistoryView { turns: history.turns.into_iter().skip(from).collect(), ..history };
     context.out.document(&last, |last| history::human(last, turns))?;

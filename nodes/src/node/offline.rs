@@ -8,8 +8,8 @@ use clawnode_gateway::SessionRef;
 use clawnode_local as local;
 use clawnode_local::LocalControl;
 use clawnode_proto::{
-    EntityId, ErrorBody, ErrorCode, Seq,
-    api::{Call, JournalShow, JournalVerify, ListParams, Method, SessionParams},
+    EntityId, ErrorBody, ErrorCode,
+    api::{Call, JournalShow, JournalVerify, ListParams, Method, SessionParams, SessionsHistory},
     offline::{ReplayRow, ReplayView},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -87,9 +87,10 @@ impl Directory {
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::SessionsHistory => {
-                let SessionParams { session } = read(params)?;
+                let SessionsHistory { session, cursor, limit } = read(params)?;
                 let session = reference(&session)?;
-                let found = self.sessions.history(session.id).await;
+                let limit = limit.unwrap_or(PAGE) as usize;
+                let found = self.sessions.history_page(session.id, cursor.as_ref(), limit).await;
                 json(found.map_err(|error| named(&session, error))?)
             }
             Method::SessionsExport => {
@@ -99,11 +100,10 @@ impl Directory {
                 found.map_err(|error| named(&session, error))
             }
             Method::JournalShow => {
-                let JournalShow { session, after, limit } = read(params)?;
+                let JournalShow { session, cursor, limit } = read(params)?;
                 let limit = limit.unwrap_or(PAGE) as usize;
-                let after = after.unwrap_or(Seq(0));
                 let session = reference(&session)?;
-                let events = self.sessions.journal(session.id, after, limit).await;
+                let events = self.sessions.journal_page(session.id, cursor.as_ref(), limit).await;
                 json(events.map_err(|error| named(&session, error))?)
             }
             Method::JournalVerify => {
@@ -113,7 +113,9 @@ impl Directory {
                 json(verdict.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::QuarantineList => {
-                let (after, limit) = page(params)?;
+                let ListParams { cursor, limit } = read(params)?;
+                let after = cursor.map(|cursor| cursor.read(method)).transpose()?;
+                let limit = limit.unwrap_or(PAGE) as usize;
                 let list = self.sessions.quarantined(after, limit).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
@@ -122,9 +124,9 @@ impl Directory {
                 json(self.sessions.quarantine(id(&session)?).await?)
             }
             Method::ParkedList => {
-                let ListParams { limit, after } = read(params)?;
+                let ListParams { cursor, limit } = read(params)?;
                 let limit = limit.unwrap_or(PAGE) as usize;
-                json(self.sessions.parked(after.as_deref(), limit).await?)
+                json(self.sessions.parked(cursor.as_ref(), limit).await?)
             }
             _ => Err(ErrorBody::new(
                 ErrorCode::Unsupported,
@@ -161,12 +163,6 @@ fn reference(text: &str) -> Result<SessionRef, ErrorBody> {
 
 fn id(text: &str) -> Result<EntityId, ErrorBody> {
     reference(text).map(|session| session.id)
-}
-
-fn page(params: Value) -> Result<(Option<EntityId>, usize), ErrorBody> {
-    let ListParams { limit, after } = read(params)?;
-    let after = after.map(|text| id(&text)).transpose()?;
-    Ok((after, limit.unwrap_or(PAGE) as usize))
 }
 
 fn read<T: DeserializeOwned>(params: Value) -> Result<T, ErrorBody> {

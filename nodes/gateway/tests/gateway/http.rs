@@ -36,7 +36,7 @@ const ROUTES: [(&str, &str, &str, u16); 64] = [
     ("POST", "/v1/nodes/nobody/drain", "[]", 400),
     ("GET", "/v1/events?limit=1", "", 200),
     ("GET", "/v1/events?limit=x", "", 400),
-    ("GET", "/v1/sessions/default:a:b:c/journal?after=x", "", 400),
+    ("GET", "/v1/sessions/default:a:b:c/journal?after=1", "", 400),
     ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":"hi"}"#, 200),
     ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":"hi","stream":true}"#, 200),
     ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":""}"#, 400),
@@ -303,11 +303,19 @@ async fn rpc_answers_once_and_refuses_streams() {
     assert_eq!(paused["result"]["paused"], true);
     let resumed = gateway.rpc("agents.resume", json!({"agent": "default"})).await;
     assert_eq!(resumed["result"]["paused"], false);
-    let session = json!({"session": "default:a:b:c", "after": 5, "limit": 2});
-    let events = gateway.rpc("journal.show", session).await;
-    let numbers: Vec<_> =
-        events["result"].as_array().unwrap().iter().map(|event| event["n"].clone()).collect();
-    assert_eq!(numbers, [6, 7]);
+    let (mut cursor, mut numbers) = (Value::Null, Vec::new());
+    for _ in 0..2 {
+        let page = json!({"session": "default:a:b:c", "cursor": cursor, "limit": 2});
+        let page = gateway.rpc("journal.show", page).await["result"].take();
+        numbers.extend(page["events"].as_array().unwrap().iter().map(|event| event["n"].clone()));
+        cursor = page["next"].clone();
+    }
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    // A cursor of one list is refused by another, with what to do.
+    let foreign = gateway.rpc("jobs.list", json!({"cursor": cursor})).await["error"].take();
+    assert_eq!(foreign["data"]["code"], "invalid_params", "{foreign}");
+    assert!(foreign["data"]["message"].as_str().unwrap().contains("`cursor`"), "{foreign}");
+    assert!(foreign["data"]["hint"].as_str().unwrap().contains("`next`"), "{foreign}");
     let table = [
         ("{", 400, -32700),
         (r#"{"id":1,"method":"nope"}"#, 404, -32601),
@@ -348,7 +356,7 @@ async fn rest_is_the_same_methods() {
         async move { request.send().await.unwrap().json::<Value>().await.unwrap() }
     };
     assert_eq!(get("/v1/status").await, gateway.rpc("status", json!({})).await["result"]);
-    let page = get("/v1/sessions?limit=1&after=ent_x").await;
+    let page = get("/v1/sessions?limit=1&cursor=ent_x").await;
     assert_eq!(page["sessions"][0]["detail"], "ent_x");
     let page = get("/v1/sessions?stateless=true&since=2026-11-23T10%3A00%3A00Z").await;
     assert_eq!(page["sessions"][0]["detail"], "2026-11-23T10:00:00Z");

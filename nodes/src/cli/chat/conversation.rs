@@ -11,7 +11,7 @@ use clawnode_proto::{
 };
 
 use crate::{
-    cli::{output::time, sessions::params},
+    cli::{history, output::time},
     client::Client,
     config::Env,
     failure::Failure,
@@ -153,7 +153,8 @@ pub(super) async fn recent(
 
 /// What was said in a session.
 pub(super) async fn history(client: &Client, session: &str) -> Result<HistoryView, Failure> {
-    Ok(client.call(calls::SessionsHistory, &params(session)).await?)
+    let read = async |page| client.call(calls::SessionsHistory, &page).await;
+    Ok(history::read_all(session, read).await?)
 }
 
 /// The turns of a session that have not ended, in order.
