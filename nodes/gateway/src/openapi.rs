@@ -89,6 +89,11 @@ mod tests {
             (Verb::Get, "/metrics") => {
                 answered("Metrics, for Prometheus.", any(), vec![(200, "text/plain", text())])
             }
+            (Verb::Get, "/v1/docs") => answered(
+                "A page that shows this document.",
+                any(),
+                vec![(200, "text/html", text())],
+            ),
             (Verb::Get, "/v1/openapi.json") => {
                 answered("This document.", any(), vec![(200, JSON, any())])
             }
@@ -281,7 +286,7 @@ mod tests {
             "parameters": parameters(route, named, resolved(&shape.takes, all)),
             "responses": responses,
         });
-        if matches!(route.path, "/" | "/healthz" | "/readyz") {
+        if matches!(route.path, "/" | "/healthz" | "/readyz" | "/v1/docs") {
             operation["security"] = json!([]);
         }
         if let Body::Optional(example) | Body::Object(example) = route.body {

@@ -8,7 +8,9 @@ use axum::{
 };
 use clawnode_proto::api::Method;
 
-use super::{events, execute, jobs, messages, openai, openapi, page, rest, serve::Gateway, ws};
+use super::{
+    docs, events, execute, jobs, messages, openai, openapi, page, rest, serve::Gateway, ws,
+};
 
 /// One verb of one path.
 #[derive(Debug)]
@@ -109,6 +111,7 @@ pub(super) static ROUTES: &[Route] = &[
     own(Post, "/v1/chat/completions", || post(openai::completions))
         .with(Body::Object(r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#)),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
+    own(Get, "/v1/docs", || get(docs::docs)),
     a(Get, "/v1/status", M::Status),
     a(Get, "/v1/stats", M::StatsShow),
     a(Get, "/v1/usage", M::UsageShow).asked(&[("by", Text), ("since", Text)]),

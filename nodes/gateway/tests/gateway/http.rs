@@ -128,7 +128,7 @@ async fn a_file_of_a_job_is_never_a_page_of_the_gateway() {
 
 /// GATE-1.
 #[tokio::test]
-async fn s_02_every_route_but_three_needs_the_token() {
+async fn s_02_every_route_but_four_needs_the_token() {
     let gateway = Gateway::start().await;
     for (verb, path, body, status) in ROUTES {
         let open = path.ends_with("/healthz");
@@ -149,7 +149,7 @@ async fn s_02_every_route_but_three_needs_the_token() {
         let response = request().bearer_auth(TOKEN).send().await.unwrap();
         assert_eq!(response.status(), status, "{verb} {path} with the token");
     }
-    for path in ["/", "/healthz", "/readyz"] {
+    for path in ["/", "/healthz", "/readyz", "/v1/docs"] {
         assert_eq!(gateway.get(path).send().await.unwrap().status(), 200, "{path}");
     }
     gateway.stop().await;
@@ -158,7 +158,9 @@ async fn s_02_every_route_but_three_needs_the_token() {
 #[tokio::test]
 async fn every_answer_wears_the_security_headers() {
     let gateway = Gateway::start().await;
-    for (path, status) in [("/", 200), ("/healthz", 200), ("/v1/status", 401), ("/nothing", 401)] {
+    for (path, status) in
+        [("/", 200), ("/healthz", 200), ("/v1/docs", 200), ("/v1/status", 401), ("/nothing", 401)]
+    {
         let response = gateway.get(path).send().await.unwrap();
         assert_eq!(response.status(), status, "{path}");
         let headers = response.headers();
@@ -170,6 +172,34 @@ async fn every_answer_wears_the_security_headers() {
         assert_eq!(headers["cache-control"], "no-store");
         assert_eq!(headers["cross-origin-opener-policy"], "same-origin");
     }
+    gateway.stop().await;
+}
+
+/// The page has no secret and loads nothing from elsewhere; its script runs by the nonce of the answer.
+#[tokio::test]
+async fn the_page_of_the_document_runs_its_own_script_and_no_other() {
+    let gateway = Gateway::start().await;
+    let mut nonces = Vec::new();
+    for _ in 0..2 {
+        let response = gateway.get("/v1/docs").send().await.unwrap();
+        let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
+        let nonce = policy.split_once("script-src 'nonce-").unwrap().1.split_once('\'').unwrap().0;
+        let expected = format!(
+            "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
+             connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+             require-trusted-types-for 'script'"
+        );
+        assert_eq!(policy, expected);
+        let page = response.text().await.unwrap();
+        assert_eq!(page.matches(&format!("nonce=\"{nonce}\"")).count(), 2, "a style and a script");
+        assert_eq!((page.matches("<script").count(), page.matches("<style").count()), (1, 1));
+        for elsewhere in ["src=", "://", "@import", "innerHTML", "style=", "onclick"] {
+            assert!(!page.contains(elsewhere), "{elsewhere}");
+        }
+        assert!(!page.contains(TOKEN) && page.contains("/v1/openapi.json"));
+        nonces.push(nonce.to_owned());
+    }
+    assert_ne!(nonces[0], nonces[1]);
     gateway.stop().await;
 }
 
