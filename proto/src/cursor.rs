@@ -141,10 +141,12 @@ mod tests {
         let text = cursor.as_str();
         let is_safe = |it: u8| it.is_ascii_alphanumeric() || b"-_".contains(&it);
         assert!(text.bytes().all(is_safe), "{text} in a query is not what it is");
-        let cut = (0..text.len()).map(|end| text[..end].to_owned());
-        let changed = (0..text.len()).map(|at| {
-            let other = if &text[at..=at] == "A" { "B" } else { "A" };
-            format!("{}{other}{}", &text[..at], &text[at + 1..])
+        let all: Vec<char> = text.chars().collect();
+        let cut = (0..all.len()).map(|end| all.iter().take(end).collect());
+        let changed = (0..all.len()).map(|at| {
+            let mut changed = all.clone();
+            changed[at] = if all[at] == 'A' { 'B' } else { 'A' };
+            changed.into_iter().collect()
         });
         let older = "7.ent_00000000000000000000000009".to_owned();
         for wrong in cut.chain(changed).chain([older, "ent_x".to_owned(), "é".to_owned()]) {

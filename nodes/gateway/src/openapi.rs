@@ -300,6 +300,31 @@ mod tests {
         (verb, operation)
     }
 
+    /// The body of a refusal, with all codes that it may have.
+    fn problem() -> Value {
+        let codes = ErrorCode::ALL.iter().map(|it| format!("`{it}` ({})", it.http_status()));
+        let codes = format!("Stable. One of {}.", codes.collect::<Vec<_>>().join(", "));
+        json!({
+            "type": "object",
+            "required": ["title", "status", "detail", "code"],
+            "properties": {
+                "title": text(),
+                "status": { "type": "integer", "description": "The HTTP status." },
+                "detail": said("What happened, for people."),
+                "code": said(&codes),
+                "session": said("The session, if its turn failed."),
+                "turn": said("The turn that failed."),
+                "cursor": said("Where to go on in the stream of the turn."),
+                "hint": said("What to do next."),
+                "retry_after_ms": {
+                    "type": "integer",
+                    "minimum": 0,
+                    "description": "How long a provider asks to be left alone.",
+                },
+            },
+        })
+    }
+
     fn made() -> Value {
         let (mut takes, mut answers) = (generator(false), generator(true));
         // A WebSocket is nothing that OpenAPI can say.
@@ -324,34 +349,13 @@ mod tests {
             (format!("Answer{name}"), schema)
         });
         let answers = used(&paths, answers.collect());
-        let taken: BTreeSet<String> = schemas.keys().cloned().collect();
+        let known: BTreeSet<String> = schemas.keys().cloned().collect();
         let name_of = |of: &str| {
-            let own = of.strip_prefix("Answer").filter(|own| !taken.contains(*own));
+            let own = of.strip_prefix("Answer").filter(|own| !known.contains(*own));
             own.unwrap_or(of).to_owned()
         };
         schemas.extend(answers.into_iter().map(|(name, schema)| (name_of(&name), schema)));
-        let codes = ErrorCode::ALL.iter().map(|it| format!("`{it}` ({})", it.http_status()));
-        let codes = format!("Stable. One of {}.", codes.collect::<Vec<_>>().join(", "));
-        let problem = json!({
-            "type": "object",
-            "required": ["title", "status", "detail", "code"],
-            "properties": {
-                "title": text(),
-                "status": { "type": "integer", "description": "The HTTP status." },
-                "detail": said("What happened, for people."),
-                "code": said(&codes),
-                "session": said("The session, if its turn failed."),
-                "turn": said("The turn that failed."),
-                "cursor": said("Where to go on in the stream of the turn."),
-                "hint": said("What to do next."),
-                "retry_after_ms": {
-                    "type": "integer",
-                    "minimum": 0,
-                    "description": "How long a provider asks to be left alone.",
-                },
-            },
-        });
-        schemas.insert("Problem".to_owned(), problem);
+        schemas.insert("Problem".to_owned(), problem());
         let mut document = json!({
             "openapi": "3.1.0",
             "info": {
@@ -378,6 +382,29 @@ mod tests {
         document
     }
 
+    /// A choice of texts is an enumeration: some makers of clients know a choice of constants only as
+    /// a choice of types. What the texts mean is in the description.
+    fn enumerated(all: &mut Map<String, Value>) {
+        let Some(choice) = all.get("oneOf").and_then(Value::as_array) else { return };
+        let (mut texts, mut about) = (Vec::new(), Vec::new());
+        about.extend(all.get("description").and_then(Value::as_str).map(str::to_owned));
+        for one in choice {
+            let of_one = [one["const"].clone()];
+            let named = one["enum"].as_array().map_or(of_one.as_slice(), Vec::as_slice);
+            if !named.iter().all(Value::is_string) {
+                return;
+            }
+            let meaning = one["description"].as_str().map(|text| (named, text));
+            about
+                .extend(meaning.map(|(it, text)| format!("`{}`: {text}", it[0].as_str().unwrap())));
+            texts.extend_from_slice(named);
+        }
+        all.remove("oneOf");
+        all.insert("type".to_owned(), "string".into());
+        all.insert("enum".to_owned(), texts.into());
+        all.insert("description".to_owned(), about.join("\n").into());
+    }
+
     fn any_is_empty(schema: &mut Value) {
         if *schema == true {
             *schema = json!({});
@@ -388,10 +415,10 @@ mod tests {
     /// schema `true`, which is `{}`.
     fn tidied(value: &mut Value, name_of: &impl Fn(&str) -> String) {
         match value {
-            Value::String(text) if text.starts_with(ANSWERS) => {
-                *text = format!("{SCHEMAS}{}", name_of(&text[SCHEMAS.len()..]));
-            }
             Value::String(text) => {
+                if let Some(name) = text.strip_prefix(SCHEMAS) {
+                    *text = format!("{SCHEMAS}{}", name_of(name));
+                }
                 while let Some((before, rest)) = text.split_once("[`")
                     && let Some((name, after)) = rest.split_once("`]")
                 {
@@ -402,6 +429,7 @@ mod tests {
             }
             Value::Array(all) => all.iter_mut().for_each(|one| tidied(one, name_of)),
             Value::Object(all) => {
+                enumerated(all);
                 for (key, one) in all {
                     if let ("properties", Value::Object(fields)) = (key.as_str(), &mut *one) {
                         fields.values_mut().for_each(any_is_empty);

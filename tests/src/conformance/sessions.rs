@@ -61,7 +61,7 @@ impl Written {
 
     /// Its tombstone is stored.
     async fn is_deleted(&mut self, at: u64) -> Result {
-        let tail = self.tail.clone();
+        let tail = self.tail;
         let state = SnapshotState::Inline { bytes: Vec::new().into() };
         let (archive, superseded, positions) = (None, None, Vec::new());
         let tombstone = Snapshot { tail, archive, state, superseded, positions };

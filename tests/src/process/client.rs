@@ -189,7 +189,7 @@ impl Client {
         let mut all: HistoryView = self.call("sessions.history", page(session, None)).await?;
         while let Some(cursor) = all.next.take() {
             let next: HistoryView =
-                self.call("sessions.history", page(session, Some(cursor))).await?;
+                self.call("sessions.history", page(session, Some(&cursor))).await?;
             all.turns.extend(next.turns);
             (all.state, all.next) = (next.state, next.next);
         }
@@ -208,7 +208,8 @@ impl Client {
         }
         let (mut all, mut cursor) = (Vec::new(), None);
         loop {
-            let Page { events, next } = self.call("journal.show", page(session, cursor)).await?;
+            let Page { events, next } =
+                self.call("journal.show", page(session, cursor.as_ref())).await?;
             all.extend(events);
             cursor = next;
             if cursor.is_none() {
@@ -437,6 +438,6 @@ fn refusal(body: Value) -> ProcessError {
 }
 
 /// What a page of a session's turns or events is asked for with.
-fn page(session: &str, cursor: Option<Cursor>) -> Value {
+fn page(session: &str, cursor: Option<&Cursor>) -> Value {
     json!({ "session": session, "cursor": cursor, "limit": 1_000 })
 }
