@@ -2,13 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    id::{LatchId, Seq},
-    latch::LatchScope,
-};
+use crate::{cursor::Cursor, id::LatchId, latch::LatchScope};
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
-    methods::{Method, Nothing},
+    methods::{Call, Method, Nothing, calls},
 };
 
 /// How a message joins a session.
@@ -179,15 +176,32 @@ pub struct SessionsResume {
     pub cursor: Option<String>,
 }
 
+/// Parameters of `sessions.history`: a page of turns, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SessionsHistory {
+    /// `agent:channel:account:peer`, or `ent_…`.
+    pub session: String,
+    /// `next` of the page before; the first page if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
+    /// At most this many turns (100 if absent, 1,000 at most).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
 /// Parameters of a list: a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ListParams {
+    /// `next` of the page before; the first page if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
     /// At most this many (100 if absent, 1,000 at most).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Where the page before ended.
-    pub after: Option<String>,
 }
 
 /// Parameters of `sessions.list`: a page, newest first. What is absent leaves nothing out, but for
@@ -196,12 +210,12 @@ pub struct ListParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionsList {
+    /// `next` of the page before; the first page if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
     /// At most this many (100 if absent, 1,000 at most).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Where the page before ended: its `next`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
     /// Only of this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
@@ -227,9 +241,9 @@ pub struct SessionsList {
 pub struct JournalShow {
     /// `agent:channel:account:peer`, or `ent_…`.
     pub session: String,
-    /// Only events after this number (from the first if absent).
+    /// `next` of the page before; the first page if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Seq>,
+    pub cursor: Option<Cursor>,
     /// At most this many (100 if absent, 1,000 at most).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -347,13 +361,13 @@ pub struct TreeParams {
 }
 
 /// Parameters of `events.list`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsParams {
-    /// Only events after this number, as the last answer gave it in `next`; the newest if absent.
+    /// `next` of the last answer: only events after that; the newest if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
+    pub cursor: Option<Cursor>,
     /// At most this many (100 if absent, 1,000 at most).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,

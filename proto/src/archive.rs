@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::{CodecError, decode, encode},
+    cursor::Cursor,
     event::Timestamp,
     id::{CallId, Capability, Digest, EntityId, JobId, NodeName, ProcessId, SessionKey, TurnId},
     name::ToolName,
@@ -241,7 +242,10 @@ pub struct JobView {
 pub struct JobList {
     /// Those that were asked for, the newest first.
     pub jobs: Vec<JobView>,
-    /// How many more fit what was asked for.
+    /// Pass as `cursor` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
+    /// How many jobs are on the pages after this one.
     pub more: u64,
 }
 
@@ -262,8 +266,8 @@ pub struct LogView {
     /// What was left out of the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<LogCut>,
-    /// Where to go on: the `after` of the next call.
-    pub next: u64,
+    /// Pass as `cursor` for the lines after these; always there, because a job that runs may print more.
+    pub next: Cursor,
     /// Whether there is nothing after these lines, and never will be.
     pub over: bool,
     /// What of the run is not there, and why.

@@ -2,13 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{JobStatus, LogStream};
+use crate::{
+    archive::{JobStatus, LogStream},
+    cursor::Cursor,
+};
 
 /// Parameters of `jobs.list`: all that are given must fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsList {
+    /// `next` of the page before; the first page if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
     /// Of this session, by key or id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
@@ -42,12 +48,12 @@ pub struct JobParams {
 pub struct JobLogs {
     /// The job, as `jobs.list` names it, or its call.
     pub job: String,
-    /// Which run of it; the last one if absent.
+    /// Which run of it; that of `cursor`, or the last one, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u32>,
-    /// Only lines after this number.
+    /// `next` of the last answer: only lines after that, of the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
+    pub cursor: Option<Cursor>,
     /// Only the last lines that fit, so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<u32>,

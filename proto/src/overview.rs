@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    cursor::Cursor,
     feed::ClusterEvent,
     id::{NodeName, Partition, ProcessId},
     tree::ProcessTree,
@@ -157,14 +158,14 @@ pub struct TurnCounts {
 }
 
 /// Answer of `events.list`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedView {
     /// In the order in which they were heard.
     pub events: Vec<FeedRow>,
-    /// Pass as `after` for what follows.
-    pub next: u64,
-    /// Events after `after` that are not remembered any more, or were not heard.
+    /// Pass as `cursor` for what follows; always there, because more will happen.
+    pub next: Cursor,
+    /// Events after the request's `cursor` that are not remembered any more, or were not heard.
     #[serde(default)]
     pub missed: u64,
     /// Turns in the whole cluster, as far as they were heard of.

@@ -6,12 +6,14 @@ use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::journal_view::{EventList, EventView, VerifyRow, VerifyView};
 use crate::{
+    cursor::Cursor,
     event::Timestamp,
     frame::FrameKey,
     id::{
-        AgentName, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
-        Incarnation, InputId, Kind, NodeName, ProcessId, Seq, TurnId,
+        AgentName, CallId, Capability, Digest, EntityId, IdempotencyKey, InputId, NodeName,
+        ProcessId, TurnId,
     },
     llm::{Message, Usage},
     node::{Load, NodeRole, VersionRange},
@@ -106,8 +108,8 @@ pub struct StatusView {
     /// Turns that run now, as the nodes said last.
     #[serde(default)]
     pub running: u32,
-    /// Calls of tools that wait for a person: `approvals.list` has them. At most 1,000; absent if the store
-    /// does not tell in time.
+    /// Calls of tools that wait for a person: `approvals.list` has them. Absent if the store does not tell
+    /// in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<u64>,
     /// The processes that this one hears of, itself included.
@@ -166,12 +168,13 @@ pub struct SessionRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionList {
-    /// The newest first. One that changes while pages are read may be on none or on two.
+    /// The newest first. A session in which something happens while pages are read moves to the front: the
+    /// later pages do not have it.
     pub sessions: Vec<SessionRow>,
-    /// Pass as `after` for the next page; absent on the last. A page may be empty and still have one: each
+    /// Pass as `cursor` for the next page; absent on the last. A page may be empty and still have one: each
     /// looks at 5,000 sessions at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next: Option<Cursor>,
     /// Sessions that this page left out because they are of requests that name no user.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hidden: u64,
@@ -224,64 +227,9 @@ pub struct HistoryView {
     pub state: String,
     /// In order.
     pub turns: Vec<TurnView>,
-}
-
-/// One event of `journal.show`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct EventView {
-    /// Its number.
-    pub n: Seq,
-    /// Its kind.
-    pub kind: String,
-    /// Its id.
-    pub eid: EventId,
-    /// Its writer's epoch.
-    pub epoch: Epoch,
-    /// Its writer.
-    pub incarnation: Incarnation,
-    /// When.
-    pub ts: Timestamp,
-    /// Its link in the chain.
-    pub hash: Digest,
-    /// What it says, as far as this build knows the kind.
-    pub body: serde_json::Value,
-}
-
-/// Verdict on one journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct VerifyRow {
-    /// Whose.
-    pub id: EntityId,
-    /// Its readable key, if it could be read.
-    pub key: Option<String>,
-    /// The entity's kind, if it could be read.
+    /// Pass as `cursor` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<Kind>,
-    /// Events checked.
-    pub events: u64,
-    /// The hash of the last one: two copies of a journal with the same are the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub head: Option<Digest>,
-    /// The first thing that is wrong, naming the event; absent if nothing is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-}
-
-/// Answer of `journal.verify`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct VerifyView {
-    /// One row a journal.
-    pub journals: Vec<VerifyRow>,
-}
-
-impl VerifyView {
-    /// Whether nothing is wrong.
-    pub fn is_sound(&self) -> bool {
-        self.journals.iter().all(|row| row.problem.is_none())
-    }
+    pub next: Option<Cursor>,
 }
 
 /// One row of `quarantine.list`: a session out of service.
@@ -315,9 +263,9 @@ pub struct QuarantineList {
     /// In an order of the store's own. A page looks at `limit` sessions and has those of them that are out of
     /// service, so it may be empty and still have a `next`.
     pub sessions: Vec<QuarantineRow>,
-    /// Pass as `after` for the next page; absent on the last.
+    /// Pass as `cursor` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next: Option<Cursor>,
 }
 
 /// Answer of `quarantine.show`.
@@ -393,17 +341,20 @@ pub struct ParkedRow {
 pub struct ParkedList {
     /// Dead letters first, then by session. A page may be empty and still have a `next`.
     pub parked: Vec<ParkedRow>,
-    /// Pass as `after` for the next page; absent on the last.
+    /// Pass as `cursor` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next: Option<Cursor>,
 }
 
 /// Answer of `approvals.list`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalList {
-    /// The tool calls that wait for a person, the oldest first; at most 1,000.
+    /// The tool calls that wait for a person, the oldest first.
     pub approvals: Vec<Approval>,
+    /// Pass as `cursor` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
 }
 
 /// Answer of `policy.check`.

@@ -12,7 +12,9 @@ use clawnode_kernel::{
     letters::{self, DeadLetter},
 };
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Input, Order, Position, codec,
+    Cursor, CursorError, Digest, EntityId, ErrorChain, Input, Order, Position,
+    api::Method,
+    codec,
     session::SessionInput,
     view::{
         ParkedList, ParkedRow, ParkedWhere, QuarantineDone, QuarantineList, QuarantineRow,
@@ -69,7 +71,8 @@ impl Sessions {
         let (fallen, next) = self.fallen_after(after, limit).await?;
         let rows = stream::iter(fallen).map(|one| async move { self.fallen_row(&one).await });
         let sessions = rows.buffered(READS_MAX).collect().await;
-        Ok(QuarantineList { sessions, next: next.map(|id| id.to_string()) })
+        let next = next.map(|id| Cursor::new(Method::QuarantineList, id));
+        Ok(QuarantineList { sessions, next })
     }
 
     /// A session out of service, with what is parked in its journal and what waits in its inbox.
@@ -84,13 +87,19 @@ impl Sessions {
     }
 
     /// What was put aside whole: dead letters, then the parked inputs of the sessions of one page.
-    pub async fn parked(&self, after: Option<&str>, limit: usize) -> Result<ParkedList, SendError> {
+    pub async fn parked(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<ParkedList, SendError> {
+        const LIST: Method = Method::ParkedList;
+        let after = after.map(|cursor| cursor.read::<String>(LIST)).transpose()?;
         let mut parked = Vec::new();
         let mut from = None;
-        match after.map(|after| (after.strip_prefix(LETTER), after)) {
+        match after.as_deref().map(|after| (after.strip_prefix(LETTER), after)) {
             Some((None, id)) => {
                 let id = id.parse::<EntityId>();
-                from = Some(id.map_err(|error| SendError::Cursor(error.to_string()))?);
+                from = Some(id.map_err(|_no_id| CursorError(LIST))?);
             }
             before => {
                 let before = before.and_then(|(name, _)| name).unwrap_or_default();
@@ -98,7 +107,8 @@ impl Sessions {
                 let mut left = letters.iter().filter(|one| one.name().as_str() > before);
                 parked.extend(left.by_ref().take(limit).map(letter_row));
                 if let (Some(last), Some(_)) = (parked.last(), left.next()) {
-                    let next = last.letter.as_ref().map(|name| format!("{LETTER}{name}"));
+                    let next = last.letter.as_ref();
+                    let next = next.map(|name| Cursor::new(LIST, format!("{LETTER}{name}")));
                     return Ok(ParkedList { parked, next });
                 }
             }
@@ -108,7 +118,7 @@ impl Sessions {
             let rows = one.parked_rows().into_iter();
             parked.extend(rows.map(|row| ParkedRow { body: Value::Null, ..row }));
         }
-        Ok(ParkedList { parked, next: next.map(|id| id.to_string()) })
+        Ok(ParkedList { parked, next: next.map(|id| Cursor::new(LIST, id)) })
     }
 
     /// Forgets a dead letter.

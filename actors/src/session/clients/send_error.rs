@@ -2,7 +2,9 @@
 
 use clawnode_cluster::StoreError;
 use clawnode_kernel::FoldError;
-use clawnode_proto::{CodecError, ErrorBody, ErrorChain, ErrorCode, limits::PENDING_INPUTS};
+use clawnode_proto::{
+    CodecError, CursorError, ErrorBody, ErrorChain, ErrorCode, limits::PENDING_INPUTS,
+};
 
 /// Why a session was not reached.
 #[derive(Debug, thiserror::Error)]
@@ -83,8 +85,8 @@ pub enum SendError {
         session: String,
     },
     /// A page begins nowhere.
-    #[error("`after` is not the end of a page: {0}")]
-    Cursor(String),
+    #[error(transparent)]
+    Cursor(#[from] CursorError),
     /// Its key looks like another one's.
     #[error("session key `{}` contains invisible characters", .0.escape_debug())]
     HiddenKey(String),
@@ -148,8 +150,7 @@ impl From<SendError> for ErrorBody {
                 .hint("`clawnode approvals list` shows the calls that still wait"),
             SendError::NoStepsWanted { .. } => Self::new(ErrorCode::Conflict, message)
                 .hint("the turn runs or has ended; `clawnode sessions show` shows it"),
-            SendError::Cursor(_) => Self::new(ErrorCode::InvalidParams, message)
-                .hint("pass `next` of the previous page unchanged"),
+            SendError::Cursor(error) => error.into(),
             SendError::HiddenKey(_) => Self::new(ErrorCode::InvalidParams, message)
                 .hint("leave out control, format, direction and private characters"),
             SendError::TooLarge { .. } => {
