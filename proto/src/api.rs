@@ -2,13 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    id::{LatchId, Seq},
-    latch::LatchScope,
-};
+use crate::{cursor::Cursor, id::LatchId, latch::LatchScope};
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
-    methods::{Method, Nothing},
+    methods::{Call, Method, Nothing, calls},
 };
 
 /// How a message joins a session.
@@ -179,15 +176,32 @@ pub struct SessionsResume {
     pub cursor: Option<String>,
 }
 
+/// Parameters of `sessions.history`: a page of turns, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SessionsHistory {
+    /// `agent:channel:account:peer`, or `ent_…`.
+    pub session: String,
+    /// The `next` of the page before. Default: the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
+    /// At most this many turns (100 if absent, 1,000 at most).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
 /// Parameters of a list: a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ListParams {
-    /// How many rows to list (default 100, at most 1,000).
+    /// The `next` of the page before. Default: the first page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
+    /// How many to list (default 100, at most 1,000).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// The `next` of the page before.
-    pub after: Option<String>,
 }
 
 /// Parameters of `sessions.list`: a page, newest first. What is absent leaves nothing out, but for
@@ -196,12 +210,12 @@ pub struct ListParams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionsList {
-    /// How many sessions to list (default 100, at most 1,000).
+    /// The `next` of the page before. Default: the first page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
+    /// How many to list (default 100, at most 1,000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// The `next` of the page before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
     /// Only sessions of this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
@@ -227,10 +241,10 @@ pub struct SessionsList {
 pub struct JournalShow {
     /// The key `agent:channel:account:peer`, or the id `ent_…`.
     pub session: String,
-    /// Only events after this number.
+    /// The `next` of the page before. Default: the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Seq>,
-    /// How many events to list (default 100, at most 1,000).
+    pub cursor: Option<Cursor>,
+    /// How many to list (default 100, at most 1,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
@@ -347,14 +361,14 @@ pub struct TreeParams {
 }
 
 /// Parameters of `events.list`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsParams {
-    /// Only events after this number, the `next` of the last answer. Default: the newest events.
+    /// The `next` of the last answer: only events after it. Default: the newest events.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
-    /// How many events to list (default 100, at most 1,000).
+    pub cursor: Option<Cursor>,
+    /// How many to list (default 100, at most 1,000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// How long to wait for an event if there is none, in milliseconds (at most 10,000).

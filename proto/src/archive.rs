@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::{CodecError, decode, encode},
+    cursor::Cursor,
     id::{CallId, Capability, Digest, EntityId, JobId, NodeName, ProcessId, SessionKey, TurnId},
     name::ToolName,
     timestamp::Timestamp,
@@ -241,7 +242,10 @@ pub struct JobView {
 pub struct JobList {
     /// The jobs that match, newest first.
     pub jobs: Vec<JobView>,
-    /// How many more jobs match.
+    /// Pass this as `cursor` for the next page. Absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
+    /// How many jobs are on the pages after this one.
     pub more: u64,
 }
 
@@ -262,8 +266,8 @@ pub struct LogView {
     /// What is missing from the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<LogCut>,
-    /// Pass this as `after` for the lines that follow.
-    pub next: u64,
+    /// Pass this as `cursor` for the lines that follow. Always there, because a running job may print more.
+    pub next: Cursor,
     /// Whether no more lines will follow.
     pub over: bool,
     /// What could not be kept of the run, and why.

@@ -2,13 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{JobStatus, LogStream};
+use crate::{
+    archive::{JobStatus, LogStream},
+    cursor::Cursor,
+};
 
 /// Parameters of `jobs.list`: all that are given must fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsList {
+    /// The `next` of the page before. Default: the first page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
     /// Only jobs of this session, by key or id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
@@ -42,12 +48,12 @@ pub struct JobParams {
 pub struct JobLogs {
     /// The id of the job, or of its call.
     pub job: String,
-    /// The number of the run. Default: the last one.
+    /// The number of the run. Default: the run of `cursor`, else the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u32>,
-    /// Only lines after this number.
+    /// The `next` of the last answer: only lines after it, of the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
+    pub cursor: Option<Cursor>,
     /// Only the last lines that match, so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<u32>,

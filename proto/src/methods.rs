@@ -3,7 +3,7 @@
 
 #[cfg(feature = "schema")]
 use schemars::{Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// What the rows of [`methods!`](crate::methods!) name: parameters and answers.
 pub mod types {
@@ -14,8 +14,8 @@ pub mod types {
             AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, ChatSend,
             EventsParams, JobArtifact, JobLogs, JobParams, JobsClean, JobsList, JournalShow,
             JournalVerify, ListParams, McpApprove, McpParams, NodeParams, NodesDrain, PanicClear,
-            PanicParams, ParkedDrop, PolicyCheck, SessionParams, SessionsList, SessionsResume,
-            TreeParams,
+            PanicParams, ParkedDrop, PolicyCheck, SessionParams, SessionsHistory, SessionsList,
+            SessionsResume, TreeParams,
         },
         archive::{ArchiveStats, ArtifactView, CleanView, JobList, JobView, LogView},
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
@@ -26,7 +26,7 @@ pub mod types {
         provider::{DiagnoseParams, DiagnoseView, ProvidersView},
         usage::{UsageParams, UsageView},
         view::{
-            AcceptedView, ApprovalList, ContinuedView, DoneView, EventView, HistoryView, NodeView,
+            AcceptedView, ApprovalList, ContinuedView, DoneView, EventList, HistoryView, NodeView,
             ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList,
             StatusView, TicketView, VerifyView,
         },
@@ -36,8 +36,6 @@ pub mod types {
     pub type Pong = String;
     /// A session's whole content, as `sessions.export` answers it.
     pub type Export = serde_json::Value;
-    /// A page of a journal.
-    pub type EventViews = Vec<EventView>;
 }
 
 /// Hands the table of methods, as it is below, to the macro of this name. A row is `Variant
@@ -51,21 +49,23 @@ macro_rules! methods {
             Ping = "ping": Nothing => Pong;
             /// The state of the node and of the cluster, as this node sees it.
             Status status = "status": Nothing => StatusView;
-            /// The processes of the cluster.
+            /// The processes of the cluster, all at once: there is one row a process.
             NodesList nodes_list = "nodes.list": Nothing => NodeList;
-            /// The partitions, the workers that serve them in order of rank, and the inputs that wait.
+            /// The partitions, at most 512 and all at once: the workers that serve them in order of rank, and
+            /// the inputs that wait.
             PartitionsList partitions_list = "partitions.list": Nothing => PartitionList;
-            /// The actors of each process, as a tree.
+            /// The actors of each process as a tree, all at once: each process names some and counts the rest.
             ClusterTree cluster_tree = "cluster.tree": TreeParams => TreeView;
-            /// The recent events of the cluster; waits for more if `wait_ms` says so.
+            /// The recent events of the cluster, in pages; waits for more if `wait_ms` says so.
             EventsList events_list = "events.list": EventsParams => FeedView;
             /// The counters of the gateway that answers.
             StatsShow = "stats.show": Nothing => StatsView;
             /// Sets a kill switch: stops everything, egress, one tool or one agent on all nodes until it is cleared.
             Panic panic = "panic": PanicParams => PanicView;
-            /// What model calls used, summed by day, agent, user or model.
+            /// What model calls used, summed by day, agent, user or model, all at once: sums have a bounded
+            /// number of rows.
             UsageShow usage_show = "usage.show": UsageParams => UsageView;
-            /// The kill switches that are set.
+            /// The kill switches that are set, all at once: a person sets each.
             PanicList panic_list = "panic.list": Nothing => LatchList;
             /// Clears a kill switch, so that what it stopped continues.
             PanicClear panic_clear = "panic.clear": PanicClear => PanicView;
@@ -73,21 +73,21 @@ macro_rules! methods {
             ChatSend = "chat.send": ChatSend => AcceptedView;
             /// Cancels a turn.
             ChatCancel chat_cancel = "chat.cancel": ChatCancel => DoneView;
-            /// The sessions, newest first.
+            /// The sessions, newest first, in pages.
             SessionsList sessions_list = "sessions.list": SessionsList => SessionList;
-            /// The messages of a session.
-            SessionsHistory sessions_history = "sessions.history": SessionParams => HistoryView;
+            /// The messages of a session, turn by turn, in pages.
+            SessionsHistory sessions_history = "sessions.history": SessionsHistory => HistoryView;
             /// Streams a session's frames from a cursor on.
             SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
             /// All data of a session, to keep elsewhere.
             SessionsExport sessions_export = "sessions.export": SessionParams => Export;
             /// Deletes a session with its messages and files.
             SessionsDelete sessions_delete = "sessions.delete": SessionParams => DoneView;
-            /// A session's journal, event by event.
-            JournalShow journal_show = "journal.show": JournalShow => EventViews;
+            /// A session's journal, event by event, in pages.
+            JournalShow journal_show = "journal.show": JournalShow => EventList;
             /// Verifies the hash chains and invariants of journals.
             JournalVerify journal_verify = "journal.verify": JournalVerify => VerifyView;
-            /// The agents of the configuration.
+            /// The agents, all at once: the configuration names each.
             AgentsList agents_list = "agents.list": Nothing => AgentList;
             /// One agent.
             AgentsShow agents_show = "agents.show": AgentParams => AgentDetail;
@@ -95,7 +95,7 @@ macro_rules! methods {
             AgentsPause agents_pause = "agents.pause": AgentParams => AgentView;
             /// Resumes a paused agent.
             AgentsResume agents_resume = "agents.resume": AgentParams => AgentView;
-            /// The MCP servers with their tools.
+            /// The MCP servers with their tools, all at once: the configuration names each.
             McpList mcp_list = "mcp.list": Nothing => McpList;
             /// One MCP server.
             McpShow mcp_show = "mcp.show": McpParams => McpServerView;
@@ -107,7 +107,7 @@ macro_rules! methods {
             NodesCordon nodes_cordon = "nodes.cordon": NodeParams => NodeView;
             /// Ends the cordon of a node.
             NodesUncordon nodes_uncordon = "nodes.uncordon": NodeParams => NodeView;
-            /// Sessions out of service: quarantined, or with a journal that cannot be used.
+            /// Sessions out of service, in pages: quarantined, or with a journal that cannot be used.
             QuarantineList quarantine_list = "quarantine.list": ListParams => QuarantineList;
             /// One session out of service, with its parked and waiting inputs.
             QuarantineShow quarantine_show = "quarantine.show": SessionParams => QuarantineView;
@@ -115,23 +115,23 @@ macro_rules! methods {
             QuarantineReplay quarantine_replay = "quarantine.replay": SessionParams => QuarantineDone;
             /// Deletes a session that is out of service, with the inputs that are parked or wait for it.
             QuarantineDrop quarantine_drop = "quarantine.drop": SessionParams => QuarantineDone;
-            /// Inputs that clawnode has set aside: those of quarantined sessions, and dead letters.
+            /// Inputs that clawnode has set aside, in pages: those of quarantined sessions, and dead letters.
             ParkedList parked_list = "parked.list": ListParams => ParkedList;
             /// Deletes a dead letter.
             ParkedDrop parked_drop = "parked.drop": ParkedDrop => DoneView;
-            /// The tool calls that wait for a person's approval.
-            ApprovalsList approvals_list = "approvals.list": Nothing => ApprovalList;
+            /// The tool calls that wait for a person's approval, the oldest first, in pages.
+            ApprovalsList approvals_list = "approvals.list": ListParams => ApprovalList;
             /// One tool call that waits for approval.
             ApprovalsShow approvals_show = "approvals.show": ApprovalParams => Approval;
             /// Approves a tool call, which then runs once.
             ApprovalsApprove approvals_approve = "approvals.approve": ApprovalDecide => Approval;
             /// Denies a tool call.
             ApprovalsDeny approvals_deny = "approvals.deny": ApprovalDecide => Approval;
-            /// Tool calls that ran as jobs and whose output is kept.
+            /// Tool calls that ran as jobs and whose output is kept, newest first, in pages.
             JobsList jobs_list = "jobs.list": JobsList => JobList;
             /// One job.
             JobsShow jobs_show = "jobs.show": JobParams => JobView;
-            /// The output of a job; waits for more if `wait_ms` says so.
+            /// The output of a job, in pages; waits for more if `wait_ms` says so.
             JobsLogs jobs_logs = "jobs.logs": JobLogs => LogView;
             /// A part of a file that a job created.
             JobsArtifact = "jobs.artifact": JobArtifact => ArtifactView;
@@ -141,7 +141,7 @@ macro_rules! methods {
             JobsStats jobs_stats = "jobs.stats": Nothing => ArchiveStats;
             /// What an agent's policy decides about a tool call, without running it.
             PolicyCheck policy_check = "policy.check": PolicyCheck => PolicyView;
-            /// The state of executors and model providers on every node.
+            /// The state of executors and model providers on every node, all at once: one row each.
             ProvidersHealth providers_health = "providers.health": Nothing => ProvidersView;
             /// Which node the scheduler would choose for a job, and why, without running it.
             SchedulerDiagnose scheduler_diagnose = "scheduler.diagnose": DiagnoseParams => DiagnoseView;
@@ -157,6 +157,16 @@ macro_rules! methods {
             TicketCreate = "ticket.create": Nothing => TicketView;
         }
     };
+}
+
+/// A method as a type, with what it takes and answers. [`calls`] has one for each method.
+pub trait Call {
+    /// Which method.
+    const METHOD: Method;
+    /// Its parameters.
+    type Params: Serialize + Sync;
+    /// Its answer.
+    type Answer: DeserializeOwned;
 }
 
 macro_rules! declare {
@@ -199,6 +209,23 @@ macro_rules! declare {
                     } )*
                 }
             }
+        }
+
+        /// Each method as a type of its own, so that a caller gets the answer that belongs to it.
+        pub mod calls {
+            use super::{Call, Method, types};
+
+            $(
+                $(#[doc = $about])*
+                #[derive(Clone, Copy, Debug)]
+                pub struct $variant;
+
+                impl Call for $variant {
+                    const METHOD: Method = Method::$variant;
+                    type Params = types::$takes;
+                    type Answer = types::$answers;
+                }
+            )*
         }
     };
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    cursor::Cursor,
     feed::ClusterEvent,
     id::{NodeName, Partition, ProcessId},
     tree::ProcessTree,
@@ -157,14 +158,14 @@ pub struct TurnCounts {
 }
 
 /// Answer of `events.list`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedView {
     /// The events, in the order in which they arrived.
     pub events: Vec<FeedRow>,
-    /// Pass this as `after` for the events that follow.
-    pub next: u64,
-    /// How many events after `after` this node no longer has.
+    /// Pass this as `cursor` for the events that follow. Always there, because more will happen.
+    pub next: Cursor,
+    /// How many events after `cursor` this node does not have.
     #[serde(default)]
     pub missed: u64,
     /// Turns in the whole cluster, as far as this node knows.

@@ -6,11 +6,13 @@ use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::journal_view::{EventList, EventView, VerifyRow, VerifyView};
 use crate::{
+    cursor::Cursor,
     frame::FrameKey,
     id::{
-        AgentName, CallId, Capability, Digest, EntityId, Epoch, EventId, IdempotencyKey,
-        Incarnation, InputId, Kind, NodeName, ProcessId, Seq, TurnId,
+        AgentName, CallId, Capability, Digest, EntityId, IdempotencyKey, InputId, Kind, NodeName,
+        ProcessId, TurnId,
     },
     llm::{Message, Usage},
     node::{Load, NodeRole, VersionRange},
@@ -105,7 +107,7 @@ pub struct StatusView {
     /// Turns that run now, as nodes last reported.
     #[serde(default)]
     pub running: u32,
-    /// Tool calls that wait for a person, at most 1,000. Absent if the store does not answer in time.
+    /// Tool calls that wait for a person (`approvals.list`). Absent if the store does not answer in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<u64>,
     /// The living processes that this node knows.
@@ -165,12 +167,12 @@ pub struct SessionRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionList {
-    /// The sessions, newest first. One that changes between two pages may be missing or appear twice.
+    /// The sessions, newest first. A session with a new event moves to the front, so later pages do not have it.
     pub sessions: Vec<SessionRow>,
-    /// Pass this as `after` for the next page. Absent on the last one. A page looks at 5,000 sessions
+    /// Pass this as `cursor` for the next page. Absent on the last one. A page looks at 5,000 sessions
     /// at most, so it may be empty and still have a `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next: Option<Cursor>,
     /// How many sessions this page left out, because they belong to requests that name no user.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hidden: u64,
@@ -223,67 +225,9 @@ pub struct HistoryView {
     pub state: String,
     /// The turns, in order.
     pub turns: Vec<TurnView>,
-}
-
-/// One event of `journal.show`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct EventView {
-    /// The number of the event.
-    pub n: Seq,
-    /// The name of the event.
-    pub kind: String,
-    /// The id of the event.
-    pub eid: EventId,
-    /// The epoch of the writer.
-    pub epoch: Epoch,
-    /// The activation that wrote it.
-    pub incarnation: Incarnation,
-    /// When it was written, in milliseconds since 1970.
-    pub ts: Timestamp,
-    /// The hash of the chain up to here.
-    pub hash: Digest,
-    /// The fields of the event, if this build knows it.
-    pub body: serde_json::Value,
-}
-
-/// Verdict on one journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct VerifyRow {
-    /// The id of the entity.
-    pub id: EntityId,
-    /// The readable key, if it can be read.
-    pub key: Option<String>,
-    /// The kind of entity, if it can be read.
+    /// Pass this as `cursor` for the next page. Absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<Kind>,
-    /// How many events were verified.
-    pub events: u64,
-    /// The hash of the last event. Two copies of a journal with the same hash are the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub head: Option<Digest>,
-    /// The first problem, with its event. Absent if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-    /// The node does not know the kind: it checked the hash chain and the kernel's own events only.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub partial: bool,
-}
-
-/// Answer of `journal.verify`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct VerifyView {
-    /// One row for each journal.
-    pub journals: Vec<VerifyRow>,
-}
-
-impl VerifyView {
-    /// Whether nothing is wrong.
-    pub fn is_sound(&self) -> bool {
-        self.journals.iter().all(|row| row.problem.is_none())
-    }
+    pub next: Option<Cursor>,
 }
 
 /// One row of `quarantine.list`: an entity out of service.
@@ -320,9 +264,9 @@ pub struct QuarantineList {
     /// Those out of service, in the order of the store. A page looks at `limit` entities, so it may be empty and
     /// still have a `next`.
     pub sessions: Vec<QuarantineRow>,
-    /// Pass this as `after` for the next page. Absent on the last one.
+    /// Pass this as `cursor` for the next page. Absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next: Option<Cursor>,
 }
 
 /// Answer of `quarantine.show`.
@@ -401,17 +345,20 @@ pub struct ParkedRow {
 pub struct ParkedList {
     /// Dead letters first, then by session. A page may be empty and still have a `next`.
     pub parked: Vec<ParkedRow>,
-    /// Pass this as `after` for the next page. Absent on the last one.
+    /// Pass this as `cursor` for the next page. Absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next: Option<Cursor>,
 }
 
 /// Answer of `approvals.list`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalList {
-    /// The tool calls that wait for a person, oldest first, at most 1,000.
+    /// The tool calls that wait for a person, oldest first.
     pub approvals: Vec<Approval>,
+    /// Pass this as `cursor` for the next page. Absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
 }
 
 /// Answer of `policy.check`.

@@ -102,8 +102,7 @@ async fn main() -> Result<(), Error> {
 
 /// How long the session belonged to nobody, if it changed hands with a message waiting.
 async fn wait(client: &Client, message: &Message) -> Result<Option<Duration>, Error> {
-    let params = json!({ "session": message.session(), "limit": 1_000 });
-    let journal: Vec<EventView> = client.call("journal.show", params).await.map_err(other)?;
+    let journal: Vec<EventView> = client.journal(&message.session()).await.map_err(other)?;
     let released = journal.iter().position(|event| event.kind == "released");
     let Some((before, after)) = released.map(|at| journal.split_at(at)) else { return Ok(None) };
     let done = before.iter().filter(|event| event.kind == "turn_done").count();

@@ -31,8 +31,9 @@ enum Access {
 }
 
 /// The paths that do not simply need the token. All others do, also those that do not exist.
-const EXCEPTIONS: [(&str, Access); 4] = [
+const EXCEPTIONS: [(&str, Access); 5] = [
     ("/", Access::Open),
+    ("/v1/docs", Access::Open),
     ("/healthz", Access::Open),
     ("/readyz", Access::Open),
     ("/ws", Access::Socket),
@@ -56,7 +57,7 @@ const ROUTES: [&str; 14] = [
     "other",
 ];
 
-/// What a page from here may do: nothing, and not be framed.
+/// What a page from here may do, unless it has a policy of its own: nothing, and not be framed.
 const POLICY: &str =
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -107,8 +108,12 @@ pub(super) async fn guard(
         }
         Err(error) => Dialect::of(&path).respond(&error),
     };
+    let own_policy = response.headers_mut().remove(header::CONTENT_SECURITY_POLICY);
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    if let Some(policy) = own_policy {
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     if let Some(code) = response.extensions().get::<ErrorCode>() {
         gateway.metrics.refusal(*code);

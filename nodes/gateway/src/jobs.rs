@@ -11,9 +11,10 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use clawnode_proto::{
-    AgentName, CallId, EntityId, ErrorBody, JobId, ToolName,
+    AgentName, CallId, CursorError, EntityId, ErrorBody, JobId, ToolName,
     api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Method},
     archive::{ArtifactView, JobStatus, LogStream},
+    cursor::Pair,
     id::ParseIdError,
     limits::ARTIFACT_PART_BYTES,
 };
@@ -42,6 +43,8 @@ pub struct JobFilter {
     pub tool: Option<ToolName>,
     /// In this state.
     pub state: Option<JobStatus>,
+    /// Those that follow this one: when it began, and its id.
+    pub after: Option<Pair<u64, JobId>>,
     /// At most this many.
     pub limit: usize,
 }
@@ -67,6 +70,9 @@ pub struct LogFilter {
     pub wait_ms: u32,
 }
 
+/// Where a page of a log ends: the job, the run, the line.
+type LogEnd = Pair<JobId, Pair<u32, u64>>;
+
 /// Which jobs are removed: all that is given must fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanFilter {
@@ -84,12 +90,14 @@ impl Params for JobsList {
     type Read = JobFilter;
 
     fn judge(self) -> Result<JobFilter, ErrorBody> {
-        let Self { session, agent, tool, state, limit } = self;
+        let Self { cursor, session, agent, tool, state, limit } = self;
+        let after = cursor.map(|cursor| cursor.read(Method::JobsList)).transpose()?;
         Ok(JobFilter {
             session: session.map(|text| session_of(&text)).transpose()?,
             agent: agent.map(|text| parse("agent", &text)).transpose()?,
             tool: tool.map(|text| parse("tool", &text)).transpose()?,
             state,
+            after,
             limit: rows(limit)? as usize,
         })
     }
@@ -107,8 +115,19 @@ impl Params for JobLogs {
     type Read = LogFilter;
 
     fn judge(self) -> Result<LogFilter, ErrorBody> {
-        let Self { job, run, after, tail, search, stream, limit, wait_ms } = self;
+        let Self { job, run, cursor, tail, search, stream, limit, wait_ms } = self;
         answer_within(wait_ms)?;
+        let job = job_of(&job)?;
+        let after = cursor.map(|cursor| cursor.read::<LogEnd>(Method::JobsLogs)).transpose()?;
+        let (run, after) = match after {
+            None => (run, 0),
+            Some(Pair(of, Pair(number, line)))
+                if of == job && run.is_none_or(|it| it == number) =>
+            {
+                (Some(number), line)
+            }
+            Some(_) => return Err(CursorError(Method::JobsLogs).into()),
+        };
         let tail = tail.map(|tail| rows(Some(tail))).transpose()?;
         // Whoever asks for the last lines wants all of them.
         let limit = rows(limit.or(tail))? as usize;
@@ -117,9 +136,9 @@ impl Params for JobLogs {
             return Err(invalid(what));
         }
         Ok(LogFilter {
-            job: job_of(&job)?,
+            job,
             run,
-            after: after.unwrap_or_default(),
+            after,
             tail: tail.map(|tail| tail as usize),
             search: search.filter(|text| !text.is_empty()),
             stream,
@@ -220,6 +239,8 @@ pub(super) async fn artifact(
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::Cursor;
+
     use super::*;
 
     #[test]
@@ -240,6 +261,22 @@ mod tests {
         let read = query(Some("search=a%20b%26c&tail=7&job=9&limit=x"), &known);
         let wanted = serde_json::json!({"search":"a b&c","tail":7,"job":"9","limit":"x"});
         assert_eq!(Value::Object(read), wanted);
+    }
+
+    #[test]
+    fn a_cursor_of_a_log_is_of_one_run_of_one_job() {
+        let log = |job: u128, run: Option<u32>| {
+            let position = Pair(JobId::from_u128(9), Pair(2, 40));
+            let cursor = Some(Cursor::new(Method::JobsLogs, position));
+            let job = JobId::from_u128(job).to_string();
+            JobLogs { job, run, cursor, ..JobLogs::default() }.judge()
+        };
+        let filter = log(9, None).unwrap();
+        assert_eq!((filter.run, filter.after), (Some(2), 40));
+        assert!(log(9, Some(2)).is_ok());
+        for foreign in [log(9, Some(3)), log(8, None)] {
+            assert!(foreign.unwrap_err().message.contains("`cursor`"));
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@
 mod auth;
 mod backend;
 mod connections;
+mod docs;
 mod error;
 mod events;
 mod execute;

@@ -17,9 +17,10 @@ pub(super) async fn document() -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, fs};
+    use std::{collections::BTreeSet, env, fs};
 
     use clawnode_proto::{
+        ErrorCode,
         api::{Method, SessionMessage},
         execute::{ExecuteParams, ExecutionView},
         policy::Approval,
@@ -44,6 +45,9 @@ mod tests {
         answers: Vec<(u16, &'static str, Value)>,
     }
 
+    /// Where the document has its schemas.
+    const SCHEMAS: &str = "#/components/schemas/";
+    const ANSWERS: &str = "#/components/schemas/Answer";
     const JSON: &str = "application/json";
     const EVENTS: &str = "text/event-stream";
     /// The name of the schema of one server-sent event of a turn.
@@ -55,6 +59,10 @@ mod tests {
 
     fn text() -> Value {
         json!({ "type": "string" })
+    }
+
+    fn said(about: &str) -> Value {
+        json!({ "type": "string", "description": about })
     }
 
     fn of<T: schemars::JsonSchema>(takes: &mut SchemaGenerator) -> Value {
@@ -109,6 +117,11 @@ mod tests {
             (Verb::Get, "/metrics") => {
                 answered("Metrics, for Prometheus.", any(), vec![(200, "text/plain", text())])
             }
+            (Verb::Get, "/v1/docs") => answered(
+                "A page that shows this document.",
+                any(),
+                vec![(200, "text/html", text())],
+            ),
             (Verb::Get, "/v1/openapi.json") => {
                 answered("The API as OpenAPI 3.1.", any(), vec![(200, JSON, any())])
             }
@@ -219,8 +232,7 @@ mod tests {
 
     /// A path's parameters are named in the address, not in the body.
     fn without(schema: Value, named: &[String], all: &Map<String, Value>) -> Value {
-        let target = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next());
-        let Some(mut whole) = target.and_then(|name| all.get(name)).cloned() else { return schema };
+        let mut whole = resolved(&schema, all).clone();
         if !named.iter().any(|name| whole["properties"].get(name).is_some()) {
             return schema;
         }
@@ -233,7 +245,28 @@ mod tests {
         whole
     }
 
-    fn parameters(route: &Route, named: &[String]) -> Vec<Value> {
+    /// The schema that a reference leads to, or the schema itself.
+    fn resolved<'a>(schema: &'a Value, all: &'a Map<String, Value>) -> &'a Value {
+        let target = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next());
+        target.and_then(|name| all.get(name)).unwrap_or(schema)
+    }
+
+    /// What the route's parameters are for, as the type of what it takes says.
+    fn parameters(route: &Route, named: &[String], takes: &Value) -> Vec<Value> {
+        let about = |mut parameter: Value| {
+            let name = parameter["name"].as_str().unwrap_or_default();
+            let text = match (name, &takes["properties"][name]["description"]) {
+                (_, Value::String(text)) => text.as_str(),
+                ("session", _) => "`agent:channel:account:peer`, or `ent_…`.",
+                ("turn", _) => "The turn; the running or last one if absent.",
+                ("cursor", _) => "Only what follows this cursor.",
+                ("wait", _) => "How many seconds to wait for the end.",
+                ("run", _) => "Which run of the job; the last one that made the file if absent.",
+                _ => return parameter,
+            };
+            parameter["description"] = text.into();
+            parameter
+        };
         let path = named.iter().map(|name| {
             json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
         });
@@ -245,19 +278,23 @@ mod tests {
             };
             json!({ "name": name, "in": "query", "schema": schema })
         });
-        let mut all: Vec<Value> = path.chain(query).collect();
-        let header = |name: &str| json!({ "name": name, "in": "header", "schema": text() });
+        let mut all: Vec<Value> = path.chain(query).map(about).collect();
+        let header = |name: &str, about: &str| json!({ "name": name, "in": "header", "description": about, "schema": text() });
         match route.path {
             "/v1/sessions/{session}/messages" | "/v1/execute" | "/v1/chat/completions" => {
-                all.push(header("Idempotency-Key"));
+                let about = "Sending again with the same key is harmless for seven days.";
+                all.push(header("Idempotency-Key", about));
             }
-            "/v1/sessions/{session}/events" => all.push(header("Last-Event-ID")),
+            "/v1/sessions/{session}/events" => {
+                all.push(header("Last-Event-ID", "The `id` of the last event that was seen."));
+            }
             _ => {}
         }
         all
     }
 
-    /// The schemas of both generators under one roof; those of answers by their own names.
+    /// The schemas of both generators under one roof: those of answers have names of their own, until it
+    /// is known which of them are needed.
     fn renamed(value: &mut Value, from: &str, to: &str) {
         match value {
             Value::String(text) if text.starts_with(from) => *text = text.replacen(from, to, 1),
@@ -277,7 +314,7 @@ mod tests {
         let mut responses = Map::new();
         for (status, media, schema) in shape.answers {
             let mut schema = schema;
-            renamed(&mut schema, "#/components/schemas/", "#/components/schemas/Answer");
+            renamed(&mut schema, SCHEMAS, ANSWERS);
             let answer = responses.entry(status.to_string());
             let answer = answer.or_insert_with(|| json!({ "description": "Done." }));
             if !media.is_empty() {
@@ -294,25 +331,52 @@ mod tests {
         let words: Vec<&str> = words.filter(|word| !word.is_empty() && *word != "v1").collect();
         let mut operation = json!({
             "operationId": format!("{verb}_{}", words.join("_")).trim_end_matches('_'),
+            "tags": [words.first().filter(|_| route.path.starts_with("/v1/")).unwrap_or(&"node")],
             "summary": shape.about,
-            "parameters": parameters(route, named),
+            "parameters": parameters(route, named, resolved(&shape.takes, all)),
             "responses": responses,
         });
         let methods: Vec<&str> = methods(route).into_iter().map(Method::as_str).collect();
         if !methods.is_empty() {
             operation["x-methods"] = json!(methods);
         }
-        if matches!(route.path, "/" | "/healthz" | "/readyz") {
+        if matches!(route.path, "/" | "/healthz" | "/readyz" | "/v1/docs") {
             operation["security"] = json!([]);
         }
-        if let Body::Optional(_) | Body::Object(_) = route.body {
+        if let Body::Optional(example) | Body::Object(example) = route.body {
             let schema = without(shape.takes, named, all);
+            let example: Value = serde_json::from_str(example).unwrap();
             operation["requestBody"] = json!({
                 "required": matches!(route.body, Body::Object(_)),
-                "content": { JSON: { "schema": schema } },
+                "content": { JSON: { "schema": schema, "example": example } },
             });
         }
         (verb, operation)
+    }
+
+    /// The body of a refusal, with all codes that it may have.
+    fn problem() -> Value {
+        let codes = ErrorCode::ALL.iter().map(|it| format!("`{it}` ({})", it.http_status()));
+        let codes = format!("Stable. One of {}.", codes.collect::<Vec<_>>().join(", "));
+        json!({
+            "type": "object",
+            "required": ["title", "status", "detail", "code"],
+            "properties": {
+                "title": text(),
+                "status": { "type": "integer", "description": "The HTTP status." },
+                "detail": said("What happened, for people."),
+                "code": said(&codes),
+                "session": said("The session, if its turn failed."),
+                "turn": said("The turn that failed."),
+                "cursor": said("Where to go on in the stream of the turn."),
+                "hint": said("What to do next."),
+                "retry_after_ms": {
+                    "type": "integer",
+                    "minimum": 0,
+                    "description": "How long a provider asks to be left alone.",
+                },
+            },
+        })
     }
 
     fn made() -> Value {
@@ -334,26 +398,18 @@ mod tests {
             entry[verb] = operation;
         }
         let mut schemas = used(&paths, read);
-        for (name, mut schema) in answers.take_definitions(true) {
-            renamed(&mut schema, "#/components/schemas/", "#/components/schemas/Answer");
-            schemas.insert(format!("Answer{name}"), schema);
-        }
-        let problem = json!({
-            "type": "object",
-            "required": ["title", "status", "detail", "code"],
-            "properties": {
-                "title": text(),
-                "status": { "type": "integer" },
-                "detail": text(),
-                "code": text(),
-                "session": text(),
-                "turn": text(),
-                "cursor": text(),
-                "hint": text(),
-                "retry_after_ms": { "type": "integer", "minimum": 0 },
-            },
+        let answers = answers.take_definitions(true).into_iter().map(|(name, mut schema)| {
+            renamed(&mut schema, SCHEMAS, ANSWERS);
+            (format!("Answer{name}"), schema)
         });
-        schemas.insert("Problem".to_owned(), problem);
+        let answers = used(&paths, answers.collect());
+        let known: BTreeSet<String> = schemas.keys().cloned().collect();
+        let name_of = |of: &str| {
+            let own = of.strip_prefix("Answer").filter(|own| !known.contains(*own));
+            own.unwrap_or(of).to_owned()
+        };
+        schemas.extend(answers.into_iter().map(|(name, schema)| (name_of(&name), schema)));
+        schemas.insert("Problem".to_owned(), problem());
         let mut document = json!({
             "openapi": "3.1.0",
             "info": {
@@ -376,14 +432,47 @@ mod tests {
                 } },
             },
         });
-        unlinked(&mut document);
+        tidied(&mut document, &name_of);
         document
     }
 
-    /// Links between types mean nothing outside their own documents.
-    fn unlinked(value: &mut Value) {
+    /// A choice of texts is an enumeration: some makers of clients know a choice of constants only as
+    /// a choice of types. What the texts mean is in the description.
+    fn enumerated(all: &mut Map<String, Value>) {
+        let Some(choice) = all.get("oneOf").and_then(Value::as_array) else { return };
+        let (mut texts, mut about) = (Vec::new(), Vec::new());
+        about.extend(all.get("description").and_then(Value::as_str).map(str::to_owned));
+        for one in choice {
+            let of_one = [one["const"].clone()];
+            let named = one["enum"].as_array().map_or(of_one.as_slice(), Vec::as_slice);
+            if !named.iter().all(Value::is_string) {
+                return;
+            }
+            let meaning = one["description"].as_str().map(|text| (named, text));
+            about
+                .extend(meaning.map(|(it, text)| format!("`{}`: {text}", it[0].as_str().unwrap())));
+            texts.extend_from_slice(named);
+        }
+        all.remove("oneOf");
+        all.insert("type".to_owned(), "string".into());
+        all.insert("enum".to_owned(), texts.into());
+        all.insert("description".to_owned(), about.join("\n").into());
+    }
+
+    fn any_is_empty(schema: &mut Value) {
+        if *schema == true {
+            *schema = json!({});
+        }
+    }
+
+    /// Links between types mean nothing outside their own documents. Some makers of clients know no
+    /// schema `true`, which is `{}`.
+    fn tidied(value: &mut Value, name_of: &impl Fn(&str) -> String) {
         match value {
             Value::String(text) => {
+                if let Some(name) = text.strip_prefix(SCHEMAS) {
+                    *text = format!("{SCHEMAS}{}", name_of(name));
+                }
                 while let Some((before, rest)) = text.split_once("[`")
                     && let Some((name, after)) = rest.split_once("`]")
                 {
@@ -392,8 +481,19 @@ mod tests {
                     *text = format!("{before}`{name}`{after}");
                 }
             }
-            Value::Array(all) => all.iter_mut().for_each(unlinked),
-            Value::Object(all) => all.values_mut().for_each(unlinked),
+            Value::Array(all) => all.iter_mut().for_each(|one| tidied(one, name_of)),
+            Value::Object(all) => {
+                enumerated(all);
+                for (key, one) in all {
+                    if let ("properties", Value::Object(fields)) = (key.as_str(), &mut *one) {
+                        fields.values_mut().for_each(any_is_empty);
+                    }
+                    if ["schema", "items"].contains(&key.as_str()) {
+                        any_is_empty(one);
+                    }
+                    tidied(one, name_of);
+                }
+            }
             _ => {}
         }
     }

@@ -2,12 +2,12 @@
 
 use axum::http::HeaderMap;
 use clawnode_proto::{
-    AgentName, CallId, Digest, ErrorBody, ErrorCode, McpServerName, Seq, TurnId,
+    AgentName, CallId, Cursor, Digest, ErrorBody, ErrorCode, McpServerName, TurnId,
     api::{
         AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, EventsParams,
         JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method, NodeParams,
         NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop, PolicyCheck, SessionParams,
-        SessionsList, TreeParams,
+        SessionsHistory, SessionsList, TreeParams,
     },
     limits,
     provider::DiagnoseParams,
@@ -121,10 +121,19 @@ impl Params for ChatContinue {
 
 impl Params for ListParams {
     /// At most so many rows after this one.
-    type Read = (Option<String>, usize);
+    type Read = (Option<Cursor>, usize);
 
     fn judge(self) -> Result<Self::Read, ErrorBody> {
-        Ok((self.after, rows(self.limit)? as usize))
+        Ok((self.cursor, rows(self.limit)? as usize))
+    }
+}
+
+impl Params for SessionsHistory {
+    /// At most so many turns after this one.
+    type Read = (SessionRef, Option<Cursor>, usize);
+
+    fn judge(self) -> Result<Self::Read, ErrorBody> {
+        Ok((parse("session", &self.session)?, self.cursor, rows(self.limit)? as usize))
     }
 }
 
@@ -149,11 +158,10 @@ impl Params for EventsParams {
 
 impl Params for JournalShow {
     /// At most so many events after this one.
-    type Read = (SessionRef, Seq, u32);
+    type Read = (SessionRef, Option<Cursor>, usize);
 
     fn judge(self) -> Result<Self::Read, ErrorBody> {
-        let session = parse("session", &self.session)?;
-        Ok((session, self.after.unwrap_or_default(), rows(self.limit)?))
+        Ok((parse("session", &self.session)?, self.cursor, rows(self.limit)? as usize))
     }
 }
 

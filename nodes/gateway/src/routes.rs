@@ -8,7 +8,9 @@ use axum::{
 };
 use clawnode_proto::api::Method;
 
-use super::{events, execute, jobs, messages, openai, openapi, page, rest, serve::Gateway, ws};
+use super::{
+    docs, events, execute, jobs, messages, openai, openapi, page, rest, serve::Gateway, ws,
+};
 
 /// One verb of one path.
 #[derive(Debug)]
@@ -63,11 +65,11 @@ use Method as M;
 use Verb::{Delete, Get, Post};
 
 /// What a page of a list is asked for with.
-const PAGE: &[(&str, Kind)] = &[("limit", Number), ("after", Text)];
+const PAGE: &[(&str, Kind)] = &[("cursor", Text), ("limit", Number)];
 /// What `sessions.list` is asked for with.
 const SESSIONS: &[(&str, Kind)] = &[
+    ("cursor", Text),
     ("limit", Number),
-    ("after", Text),
     ("agent", Text),
     ("channel", Text),
     ("state", Text),
@@ -75,12 +77,18 @@ const SESSIONS: &[(&str, Kind)] = &[
     ("stateless", Flag),
 ];
 /// What `jobs.list` is asked for with.
-const JOBS: &[(&str, Kind)] =
-    &[("session", Text), ("agent", Text), ("tool", Text), ("state", Text), ("limit", Number)];
+const JOBS: &[(&str, Kind)] = &[
+    ("cursor", Text),
+    ("limit", Number),
+    ("session", Text),
+    ("agent", Text),
+    ("tool", Text),
+    ("state", Text),
+];
 /// What `jobs.logs` is asked for with.
 const LOGS: &[(&str, Kind)] = &[
     ("run", Number),
-    ("after", Number),
+    ("cursor", Text),
     ("tail", Number),
     ("search", Text),
     ("stream", Text),
@@ -88,7 +96,7 @@ const LOGS: &[(&str, Kind)] = &[
     ("wait_ms", Number),
 ];
 /// What `events.list` is asked for with.
-const EVENTS: &[(&str, Kind)] = &[("after", Number), ("limit", Number), ("wait_ms", Number)];
+const EVENTS: &[(&str, Kind)] = &[("cursor", Text), ("limit", Number), ("wait_ms", Number)];
 
 /// All of them.
 pub(super) static ROUTES: &[Route] = &[
@@ -103,6 +111,7 @@ pub(super) static ROUTES: &[Route] = &[
     own(Post, "/v1/chat/completions", || post(openai::completions))
         .with(Body::Object(r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#)),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
+    own(Get, "/v1/docs", || get(docs::docs)),
     a(Get, "/v1/status", M::Status),
     a(Get, "/v1/stats", M::StatsShow),
     a(Get, "/v1/usage", M::UsageShow).asked(&[("by", Text), ("since", Text)]),
@@ -118,7 +127,7 @@ pub(super) static ROUTES: &[Route] = &[
     a(Post, "/v1/agents/{agent}/pause", M::AgentsPause),
     a(Post, "/v1/agents/{agent}/resume", M::AgentsResume),
     a(Get, "/v1/sessions", M::SessionsList).asked(SESSIONS),
-    a(Get, "/v1/sessions/{session}", M::SessionsHistory),
+    a(Get, "/v1/sessions/{session}", M::SessionsHistory).asked(PAGE),
     a(Delete, "/v1/sessions/{session}", M::SessionsDelete),
     own(Post, "/v1/sessions/{session}/messages", || post(messages::send))
         .with(Body::Object(messages::EXAMPLE)),
@@ -129,8 +138,7 @@ pub(super) static ROUTES: &[Route] = &[
     a(Post, "/v1/sessions/{session}/continue", M::ChatContinue)
         .with(Body::Optional(r#"{"turn":"turn_…"}"#)),
     a(Get, "/v1/sessions/{session}/export", M::SessionsExport),
-    a(Get, "/v1/sessions/{session}/journal", M::JournalShow)
-        .asked(&[("after", Number), ("limit", Number)]),
+    a(Get, "/v1/sessions/{session}/journal", M::JournalShow).asked(PAGE),
     a(Post, "/v1/journal/verify", M::JournalVerify).with(Body::Optional(r#"{"session":"…"}"#)),
     a(Get, "/v1/quarantine", M::QuarantineList).asked(PAGE),
     a(Get, "/v1/quarantine/{session}", M::QuarantineShow),
@@ -138,7 +146,7 @@ pub(super) static ROUTES: &[Route] = &[
     a(Delete, "/v1/quarantine/{session}", M::QuarantineDrop),
     a(Get, "/v1/parked", M::ParkedList).asked(PAGE),
     a(Delete, "/v1/parked/{letter}", M::ParkedDrop),
-    a(Get, "/v1/approvals", M::ApprovalsList),
+    a(Get, "/v1/approvals", M::ApprovalsList).asked(PAGE),
     a(Get, "/v1/approvals/{call}", M::ApprovalsShow),
     own(Post, "/v1/approvals/{call}", || post(rest::decide))
         .with(Body::Object(r#"{"decision":"approve","digest":"DIGEST"}"#)),

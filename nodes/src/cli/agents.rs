@@ -3,11 +3,10 @@
 use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
-    agents::{AgentDetail, AgentList, AgentView},
-    api::{AgentParams, Method},
+    agents::{AgentDetail, AgentView},
+    api::{AgentParams, Nothing, calls},
     policy::{Policy, Rule},
 };
-use serde_json::{Value, json};
 
 use super::{
     context::Context,
@@ -51,28 +50,29 @@ pub(super) enum AgentsCommand {
 /// `agents`.
 pub(super) async fn run(command: AgentsCommand, context: &Context) -> Result<Exit, Failure> {
     let out = context.out;
-    let (method, agent) = match command {
+    let one = |view: &AgentView| table(out, std::slice::from_ref(view));
+    match command {
         AgentsCommand::List => {
-            let list: AgentList = context.call(Method::AgentsList, json!({})).await?;
+            let list = context.call(calls::AgentsList, &Nothing {}).await?;
             out.document(&list, |list| table(out, &list.agents))?;
-            return Ok(Exit::Ok);
         }
         AgentsCommand::Show { agent } => {
-            let view: AgentDetail = context.call(Method::AgentsShow, params(&agent)).await?;
+            let view = context.call(calls::AgentsShow, &params(&agent)).await?;
             out.document(&view, |view| detail(out, view))?;
-            return Ok(Exit::Ok);
         }
-        AgentsCommand::Pause { agent } => (Method::AgentsPause, agent),
-        AgentsCommand::Resume { agent } => (Method::AgentsResume, agent),
-    };
-    let view: AgentView = context.call(method, params(&agent)).await?;
-    out.document(&view, |view| table(out, std::slice::from_ref(view)))?;
+        AgentsCommand::Pause { agent } => {
+            out.document(&context.call(calls::AgentsPause, &params(&agent)).await?, one)?;
+        }
+        AgentsCommand::Resume { agent } => {
+            out.document(&context.call(calls::AgentsResume, &params(&agent)).await?, one)?;
+        }
+    }
     Ok(Exit::Ok)
 }
 
 /// The parameters of methods about one agent.
-pub(super) fn params(agent: &AgentName) -> Value {
-    json!(AgentParams { agent: agent.to_string() })
+pub(super) fn params(agent: &AgentName) -> AgentParams {
+    AgentParams { agent: agent.to_string() }
 }
 
 const fn state(it: &AgentView) -> &'static str {

@@ -2,11 +2,10 @@
 
 use clap::Subcommand;
 use clawnode_proto::{
-    api::{ApprovalDecide, ApprovalParams, Method},
+    api::{ApprovalDecide, ApprovalParams, ListParams, calls},
     policy::Approval,
     view::ApprovalList,
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -17,6 +16,8 @@ use crate::failure::{Exit, Failure};
 
 /// Characters of the arguments in a list; `show` has all.
 const BRIEF: usize = 60;
+/// Calls of one page: the most that a node gives.
+const PAGE: u32 = 1_000;
 
 /// What `approvals --help` ends with.
 const EXAMPLES: &str = "\
@@ -63,7 +64,7 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
     let out = context.out;
     match command {
         ApprovalsCommand::List => {
-            let list: ApprovalList = context.call(Method::ApprovalsList, json!({})).await?;
+            let list = read_all(context).await?;
             out.document(&list, |list| table(out, &list.approvals))?;
         }
         ApprovalsCommand::Show { call } => {
@@ -76,15 +77,31 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
                 Some(action) => action,
                 None => show(context, call.clone()).await?.digest.to_string(),
             };
-            decide(context, Method::ApprovalsApprove, call, action, None).await?;
+            let params = ApprovalDecide { call, action, reason: None };
+            out.document(&context.call(calls::ApprovalsApprove, &params).await?, card)?;
         }
         ApprovalsCommand::Deny { call, reason } => {
             let call = whole(context, call).await?;
             let action = show(context, call.clone()).await?.digest.to_string();
-            decide(context, Method::ApprovalsDeny, call, action, reason).await?;
+            let params = ApprovalDecide { call, action, reason };
+            out.document(&context.call(calls::ApprovalsDeny, &params).await?, card)?;
         }
     }
     Ok(Exit::Ok)
+}
+
+async fn read_all(context: &Context) -> Result<ApprovalList, Failure> {
+    let client = context.client().await?;
+    let mut all = ApprovalList::default();
+    loop {
+        let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
+        let page = client.call(calls::ApprovalsList, &page).await?;
+        all.approvals.extend(page.approvals);
+        all.next = page.next;
+        if all.next.is_none() {
+            return Ok(all);
+        }
+    }
 }
 
 /// The id of the call that waits and is meant.
@@ -92,25 +109,13 @@ async fn whole(context: &Context, call: String) -> Result<String, Failure> {
     if !ids::is_short(&call) {
         return Ok(call);
     }
-    let list: ApprovalList = context.call(Method::ApprovalsList, json!({})).await?;
+    let list = read_all(context).await?;
     let found = ids::find(&call, list.approvals.iter().map(|it| it.action.call.to_string()))?;
     found.ok_or_else(|| ids::none("waiting call", &call, "approvals list"))
 }
 
 async fn show(context: &Context, call: String) -> Result<Approval, Failure> {
-    context.call(Method::ApprovalsShow, json!(ApprovalParams { call })).await
-}
-
-async fn decide(
-    context: &Context,
-    method: Method,
-    call: String,
-    action: String,
-    reason: Option<String>,
-) -> Result<(), Failure> {
-    let params = json!(ApprovalDecide { call, action, reason });
-    let approval: Approval = context.call(method, params).await?;
-    context.out.document(&approval, card)
+    context.call(calls::ApprovalsShow, &ApprovalParams { call }).await
 }
 
 fn table(out: Output, approvals: &[Approval]) -> String {

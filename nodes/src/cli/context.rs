@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
-use clawnode_proto::api::Method;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use clawnode_proto::api::Call;
 
 use super::{args::GlobalFlags, output::Output};
 use crate::{
     client::{Client, ClientError, Gateways, Target},
     config::{Env, Loaded, Sources, env, load},
-    failure::{Exit, Failure},
+    failure::Failure,
     node::offline::DataDirectory,
     offline_commands,
 };
@@ -103,35 +101,25 @@ impl Context {
     }
 
     /// Calls a method of the node that is meant.
-    pub(super) async fn call<T: DeserializeOwned>(
+    pub(super) async fn call<C: Call>(
         &self,
-        method: Method,
-        params: Value,
-    ) -> Result<T, Failure> {
-        read(method, self.client().await?.call(method, params).await?)
+        call: C,
+        params: &C::Params,
+    ) -> Result<C::Answer, Failure> {
+        Ok(self.client().await?.call(call, params).await?)
     }
 }
 
 impl DataSource {
     /// Calls a method of whichever it is.
-    pub(super) async fn call<T: DeserializeOwned>(
+    pub(super) async fn call<C: Call>(
         &self,
-        method: Method,
-        params: Value,
-    ) -> Result<T, Failure> {
-        let answer = match self {
-            Self::Node(client) => client.call(method, params).await?,
-            Self::Directory(directory) => Box::pin(directory.call(method, params)).await?,
-        };
-        read(method, answer)
+        call: C,
+        params: &C::Params,
+    ) -> Result<C::Answer, Failure> {
+        match self {
+            Self::Node(client) => Ok(client.call(call, params).await?),
+            Self::Directory(directory) => Ok(Box::pin(directory.call(call, params)).await?),
+        }
     }
-}
-
-/// Reads a method's answer.
-pub(super) fn read<T: DeserializeOwned>(method: Method, answer: Value) -> Result<T, Failure> {
-    serde_json::from_value(answer).map_err(|error| {
-        let what = format!("the answer to `{}` is not as expected: {error}", method.as_str());
-        Failure::new(Exit::Failed, "protocol", what)
-            .hint("check that the node and this command have the same version")
-    })
 }

@@ -7,13 +7,12 @@ use std::{
 
 use clap::Args;
 use clawnode_proto::{
-    EntityId, NodeName, TurnId,
-    api::{EventsParams, Method, SessionsList},
+    Cursor, EntityId, NodeName, TurnId,
+    api::{EventsParams, SessionsList, calls},
     feed::{ClusterEvent, EventBody},
     overview::{FeedRow, FeedView},
-    view::{SessionList, SessionRow},
+    view::SessionRow,
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -64,7 +63,7 @@ pub(super) struct EventsArgs {
 pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Failure> {
     let gateways = context.reached().await?;
     let first = EventsParams { limit: Some(args.last.max(1)), ..EventsParams::default() };
-    let mut page = read(gateways.current(), &first).await?;
+    let mut page = gateways.current().call(calls::EventsList, &first).await?;
     let mut place = FeedCursor::default();
     place.moved(gateways.current().url(), &mut page);
     if args.last == 0 {
@@ -78,9 +77,8 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
     }
     let mut link = Link::at(context.out, gateways);
     loop {
-        let mut page: FeedView = link
-            .call(Method::EventsList, |client| json!(place.next(client.url(), PAGE, Some(WAIT_MS))))
-            .await?;
+        let next = |client: &Client| place.next(client.url(), PAGE, Some(WAIT_MS));
+        let mut page = link.call(calls::EventsList, next).await?;
         if place.moved(link.gateways.current().url(), &mut page) && !context.out.json {
             context.out.aside("events may be missing here");
         }
@@ -89,19 +87,14 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
     }
 }
 
-/// What happened, as the node remembers it.
-pub(super) async fn read(client: &Client, params: &EventsParams) -> Result<FeedView, Failure> {
-    let answer = client.call(Method::EventsList, json!(params)).await?;
-    super::context::read(Method::EventsList, answer)
-}
-
-/// How far somebody has read. Each gateway has numbers of its own, so whoever comes to another one
+/// How far somebody has read. Each gateway has cursors of its own, so whoever comes to another one
 /// knows what was read by the events themselves.
 #[derive(Debug, Default)]
 pub(super) struct FeedCursor {
     /// Whose number it is.
     gateway: String,
-    after: u64,
+    /// `next` of its last answer.
+    next: Option<Cursor>,
     /// The last ones that were read, the newest last.
     read: VecDeque<ClusterEvent>,
 }
@@ -111,7 +104,7 @@ impl FeedCursor {
     pub(super) fn next(&self, gateway: &str, limit: u32, wait_ms: Option<u32>) -> EventsParams {
         let here = self.gateway == gateway;
         EventsParams {
-            after: here.then_some(self.after),
+            cursor: self.next.clone().filter(|_| here),
             limit: Some(limit),
             wait_ms: wait_ms.filter(|_| here),
         }
@@ -135,7 +128,7 @@ impl FeedCursor {
                 None => page.events.retain(|row| last.is_none_or(|last| row.event.at >= last)),
             }
         }
-        self.after = page.next;
+        self.next = Some(page.next.clone());
         self.read.extend(page.events.iter().map(|row| row.event.clone()));
         let old = self.read.len().saturating_sub(READ_KEPT);
         self.read.drain(..old);
@@ -185,8 +178,7 @@ impl PrintedEvents {
         }
         self.asked = Some(Instant::now());
         let all = SessionsList { limit: Some(PAGE), stateless: true, ..SessionsList::default() };
-        let answer = client.call(Method::SessionsList, json!(all)).await;
-        if let Ok(Ok(list)) = answer.map(serde_json::from_value::<SessionList>) {
+        if let Ok(list) = client.call(calls::SessionsList, &all).await {
             self.keys.take(&list.sessions);
         }
     }
@@ -322,7 +314,8 @@ pub(super) fn detail(event: &ClusterEvent, keys: &SessionKeys, wide: bool) -> St
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{ProcessId, Timestamp};
+    use clawnode_proto::{ProcessId, Timestamp, api::Method, overview::TurnCounts};
+    use serde_json::json;
 
     use super::*;
 
@@ -371,8 +364,12 @@ mod tests {
     }
 
     fn page(rows: Vec<FeedRow>) -> FeedView {
-        let next = rows.last().map_or(0, |row| row.n);
-        FeedView { events: rows, next, missed: 3, ..FeedView::default() }
+        let next = at(rows.last().map_or(0, |row| row.n));
+        FeedView { events: rows, next, missed: 3, turns: TurnCounts::default() }
+    }
+
+    fn at(n: u64) -> Cursor {
+        Cursor::new(Method::EventsList, n)
     }
 
     #[test]
@@ -382,14 +379,14 @@ mod tests {
         assert!(!place.moved("a", &mut first));
         assert_eq!((first.events.len(), first.missed), (2, 0), "a beginning is not a gap");
         let next = place.next("a", 9, Some(7));
-        assert_eq!((next.after, next.wait_ms), (Some(5), Some(7)));
-        // A number of one gateway means nothing at another, and that is not waited at.
+        assert_eq!((next.cursor, next.wait_ms), (Some(at(5)), Some(7)));
+        // A cursor of one gateway means nothing at another, and that is not waited at.
         let next = place.next("b", 9, Some(7));
-        assert_eq!((next.after, next.wait_ms), (None, None));
+        assert_eq!((next.cursor, next.wait_ms), (None, None));
         let mut other = page(vec![row(70, 10, 1), row(71, 11, 2), row(72, 11, 3)]);
         assert!(place.moved("b", &mut other));
         assert_eq!(other.events, [row(72, 11, 3)]);
-        assert_eq!(place.next("b", 9, None).after, Some(72));
+        assert_eq!(place.next("b", 9, None).cursor, Some(at(72)));
         let mut same = page(vec![row(73, 12, 3)]);
         assert!(!place.moved("b", &mut same));
         assert_eq!((same.events.len(), same.missed), (1, 3));

@@ -4,14 +4,14 @@ use std::{io::Read as _, path::Path};
 
 use clap::{Args, Subcommand};
 use clawnode_proto::{
-    api::Method,
+    api::calls,
     execute::{
         ExecuteParams, ExecutionParams, ExecutionStatus, ExecutionStep, ExecutionView, StepStatus,
     },
     limits::WS_FRAME_BYTES,
     provider::ExecutionSpec,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     context::Context,
@@ -90,16 +90,16 @@ pub(super) async fn run(args: ExecuteArgs, context: &Context) -> Result<Exit, Fa
     let (view, waits) = match args.command {
         None => {
             let params = params(args.file.as_deref().unwrap_or("-"), args.agent, args.key)?;
-            let view = context.call(Method::Execute, json!(params)).await?;
+            let view = context.call(calls::Execute, &params).await?;
             (view, args.wait)
         }
         Some(ExecuteCommand::Show { execution, wait }) => {
             let params = ExecutionParams { execution_id: execution, wait_ms: None };
-            (context.call(Method::ExecuteShow, json!(params)).await?, wait)
+            (context.call(calls::ExecuteShow, &params).await?, wait)
         }
         Some(ExecuteCommand::Cancel { execution }) => {
             let params = ExecutionParams { execution_id: execution, wait_ms: Some(WAIT_MS) };
-            (context.call(Method::ExecuteCancel, json!(params)).await?, false)
+            (context.call(calls::ExecuteCancel, &params).await?, false)
         }
     };
     let view = if waits { ended(view, context).await? } else { view };
@@ -158,7 +158,7 @@ fn read(file: &str) -> Result<String, Failure> {
 async fn ended(mut view: ExecutionView, context: &Context) -> Result<ExecutionView, Failure> {
     let mut link = Link::at(context.out, context.reached().await?);
     let execution_id = view.execution_id.to_string();
-    let params = json!(ExecutionParams { execution_id, wait_ms: Some(WAIT_MS) });
+    let params = ExecutionParams { execution_id, wait_ms: Some(WAIT_MS) };
     let mut asked = Vec::new();
     while !view.status.is_over() {
         for step in view.steps.iter().filter(|it| it.status == StepStatus::WaitingApproval) {
@@ -170,7 +170,7 @@ async fn ended(mut view: ExecutionView, context: &Context) -> Result<ExecutionVi
                 ));
             }
         }
-        view = link.call(Method::ExecuteShow, |_| params.clone()).await?;
+        view = link.call(calls::ExecuteShow, |_| params.clone()).await?;
     }
     Ok(view)
 }

@@ -1,11 +1,30 @@
 //! What was said in a session, in words for people.
 
 use clawnode_proto::{
+    api::SessionsHistory,
     llm::{Message, Role, Text},
     view::{HistoryView, TurnView},
 };
 
 use super::output::{clean, exact};
+
+/// Turns of one page: the most that a node gives.
+const PAGE: u32 = 1_000;
+
+/// A whole history, page by page.
+pub(super) async fn read_all<E>(
+    session: &str,
+    mut read: impl AsyncFnMut(SessionsHistory) -> Result<HistoryView, E>,
+) -> Result<HistoryView, E> {
+    let page = |cursor| SessionsHistory { session: session.to_owned(), cursor, limit: Some(PAGE) };
+    let mut all = read(page(None)).await?;
+    while let Some(cursor) = all.next.take() {
+        let next = read(page(Some(cursor))).await?;
+        all.turns.extend(next.turns);
+        (all.state, all.next) = (next.state, next.next);
+    }
+    Ok(all)
+}
 
 /// The last `turns` turns.
 pub(super) fn human(history: &HistoryView, turns: usize) -> String {
@@ -117,6 +136,7 @@ mod tests {
                 key: "default:cli:local:ada".to_owned(),
                 state: "waiting".to_owned(),
                 turns: vec![turn],
+                next: None,
             },
             9,
         )

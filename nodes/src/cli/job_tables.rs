@@ -39,9 +39,9 @@ pub(super) fn table(out: Output, list: &JobList, is_filtered: bool) -> String {
         row
     };
     let text = out.table(&head, list.jobs.iter().map(row));
-    match list.more {
-        0 => text,
-        more => format!("{text}\n{more} more: raise `--limit`"),
+    match &list.next {
+        None => text,
+        Some(next) => format!("{text}\n{} more: add `--cursor {next}`", list.more),
     }
 }
 

@@ -5,13 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::{Args, Subcommand, ValueEnum};
 use clawnode_proto::{
-    api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Method},
-    archive::{
-        ArchiveStats, ArtifactView, CleanView, JobList, JobStatus, JobView, LogCut, LogLine,
-        LogStream, LogView,
-    },
+    Cursor,
+    api::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList, Nothing, calls},
+    archive::{CleanView, JobStatus, JobView, LogCut, LogLine, LogStream, LogView},
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -27,7 +24,7 @@ use crate::{
 
 /// How long one question waits for a line, in milliseconds.
 const WAIT_MS: u32 = 10_000;
-/// Lines of one answer.
+/// Lines or jobs of one answer.
 const PAGE: u32 = 1_000;
 
 /// What `jobs --help` ends with.
@@ -86,6 +83,9 @@ pub(super) struct ListArgs {
     #[arg(long, short = 'n', default_value_t = 100, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
+    /// Continue where an earlier list ended
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<Cursor>,
 }
 
 /// `jobs logs`.
@@ -170,16 +170,7 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
     let out = context.out;
     match command {
         JobsCommand::List(args) => {
-            let params = JobsList {
-                session: args.session,
-                agent: args.agent,
-                tool: args.tool,
-                state: args.state.map(JobStatus::from),
-                limit: Some(args.limit),
-            };
-            let list: JobList = context.call(Method::JobsList, json!(params)).await?;
-            let is_filtered = params != JobsList { limit: params.limit, ..JobsList::default() };
-            out.document(&list, |list| table(out, list, is_filtered))?;
+            list(args, context).await?;
         }
         JobsCommand::Show { job } => {
             let view = show(context, job).await?;
@@ -195,37 +186,53 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
             })?;
         }
         JobsCommand::Stats => {
-            let stats: ArchiveStats = context.call(Method::JobsStats, json!({})).await?;
+            let stats = context.call(calls::JobsStats, &Nothing {}).await?;
             out.document(&stats, |stats| sums(out, stats))?;
         }
     }
     Ok(Exit::Ok)
 }
 
-/// The most jobs that one answer lists.
-const LISTED: u32 = 1_000;
+async fn list(args: ListArgs, context: &Context) -> Result<(), Failure> {
+    let ListArgs { session, agent, tool, state, limit, cursor } = args;
+    let state = state.map(JobStatus::from);
+    let params = JobsList { cursor, limit: Some(limit), session, agent, tool, state };
+    let list = context.call(calls::JobsList, &params).await?;
+    let page = JobsList { session: None, agent: None, tool: None, state: None, ..params.clone() };
+    context.out.document(&list, |list| table(context.out, list, params != page))
+}
+
+/// All jobs, page by page.
+async fn read_all(context: &Context) -> Result<Vec<JobView>, Failure> {
+    let client = context.client().await?;
+    let (mut all, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = JobsList { cursor, limit: Some(PAGE), ..JobsList::default() };
+        let page = client.call(calls::JobsList, &page).await?;
+        all.extend(page.jobs);
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(all);
+        }
+    }
+}
 
 /// The id of the job that is meant.
 async fn whole(context: &Context, job: String) -> Result<String, Failure> {
     if !ids::is_short(&job) {
         return Ok(job);
     }
-    let params = JobsList { limit: Some(LISTED), ..JobsList::default() };
-    let list: JobList = context.call(Method::JobsList, json!(params)).await?;
-    if list.more > 0 {
-        let what = format!("`{job}` is too short: there are more than {LISTED} jobs");
-        return Err(Failure::new(Exit::Usage, "ambiguous", what).hint("write the whole id"));
-    }
-    if let Some(id) = ids::find(&job, list.jobs.iter().map(|it| it.job.to_string()))? {
+    let jobs = read_all(context).await?;
+    if let Some(id) = ids::find(&job, jobs.iter().map(|it| it.job.to_string()))? {
         return Ok(id);
     }
-    let found = ids::find(&job, list.jobs.iter().map(|it| it.call.to_string()))?;
+    let found = ids::find(&job, jobs.iter().map(|it| it.call.to_string()))?;
     found.ok_or_else(|| ids::none("job", &job, "jobs list"))
 }
 
 async fn show(context: &Context, job: String) -> Result<JobView, Failure> {
     let job = whole(context, job).await?;
-    context.call(Method::JobsShow, json!(JobParams { job })).await
+    context.call(calls::JobsShow, &JobParams { job }).await
 }
 
 /// Removes portion by portion.
@@ -239,7 +246,7 @@ async fn remove(args: CleanArgs, context: &Context) -> Result<CleanView, Failure
         JobsClean { older_than_ms: args.older_than.map(millis), job, session: args.session };
     let mut all = CleanView::default();
     loop {
-        let view: CleanView = context.call(Method::JobsClean, json!(params)).await?;
+        let view = context.call(calls::JobsClean, &params).await?;
         all.jobs += view.jobs;
         all.blobs += view.blobs;
         all.bytes += view.bytes;
@@ -266,7 +273,7 @@ async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
     let mut params = JobLogs {
         job,
         run: args.run,
-        after: None,
+        cursor: None,
         tail: args.tail,
         search: args.search,
         stream: args.stream.map(LogStream::from),
@@ -275,7 +282,7 @@ async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
     };
     let mut printed = Printed::default();
     loop {
-        let view: LogView = link.call(Method::JobsLogs, |_| json!(params)).await?;
+        let view = link.call(calls::JobsLogs, |_| params.clone()).await?;
         printed.print(context.out, &view)?;
         let is_all = view.over || view.lines.is_empty() || params.tail.is_some();
         if !args.follow && is_all {
@@ -283,7 +290,7 @@ async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
         }
         params = JobLogs {
             run: Some(view.run),
-            after: Some(view.next),
+            cursor: Some(view.next),
             tail: None,
             limit: Some(PAGE),
             wait_ms: args.follow.then_some(WAIT_MS),
@@ -295,7 +302,7 @@ async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
             }
             let next = view.run + 1;
             context.out.aside(&format!("run {next} of the job"));
-            params = JobLogs { run: Some(next), after: None, ..params };
+            params = JobLogs { run: Some(next), cursor: None, ..params };
             printed = Printed::default();
         }
     }
@@ -357,7 +364,7 @@ async fn artifacts(args: ArtifactsArgs, context: &Context) -> Result<(), Failure
     let mut params = JobArtifact { job, name, run: args.run, offset: 0 };
     let mut whole = Vec::new();
     loop {
-        let part: ArtifactView = context.call(Method::JobsArtifact, json!(params)).await?;
+        let part = context.call(calls::JobsArtifact, &params).await?;
         let bytes = STANDARD.decode(&part.content).map_err(|error| {
             let what = format!("the answer is not base64: {error}");
             Failure::new(Exit::Failed, "protocol", what)

@@ -2,11 +2,10 @@
 
 use clap::Subcommand;
 use clawnode_proto::{
-    api::{Method, SessionParams},
+    api::{JournalShow, JournalVerify, calls},
     offline::{RepairView, ReplayRow, ReplayView},
-    view::{EventView, VerifyRow, VerifyView},
+    view::{EventView, VerifyRow},
 };
-use serde_json::json;
 
 use super::{
     context::{Context, DataSource},
@@ -19,7 +18,7 @@ use crate::{
 };
 
 /// Events of one page: the most that a node gives.
-const PAGE: usize = 1_000;
+const PAGE: u32 = 1_000;
 /// Longest body of an event in a table; `--full` and `--json` have it whole.
 const BODY_CHARS: usize = 100;
 
@@ -85,14 +84,13 @@ pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Ex
 
 /// A whole journal, page by page.
 async fn read_all(door: &DataSource, session: &str) -> Result<Vec<EventView>, Failure> {
-    let mut all: Vec<EventView> = Vec::new();
+    let (mut all, mut cursor) = (Vec::new(), None);
     loop {
-        let after = all.last().map(|event| event.n);
-        let params = json!({ "session": session, "after": after, "limit": PAGE });
-        let page: Vec<EventView> = door.call(Method::JournalShow, params).await?;
-        let full = page.len() == PAGE;
-        all.extend(page);
-        if !full {
+        let params = JournalShow { session: session.to_owned(), cursor, limit: Some(PAGE) };
+        let page = door.call(calls::JournalShow, &params).await?;
+        all.extend(page.events);
+        cursor = page.next;
+        if cursor.is_none() {
             return Ok(all);
         }
     }
@@ -114,8 +112,8 @@ fn events(out: Output, events: &[EventView], most: usize) -> String {
 }
 
 async fn verify(context: &Context, session: Option<String>) -> Result<Exit, Failure> {
-    let params = session.map_or_else(|| json!({}), |session| json!(SessionParams { session }));
-    let verdict: VerifyView = context.door().await?.call(Method::JournalVerify, params).await?;
+    let params = JournalVerify { session };
+    let verdict = context.door().await?.call(calls::JournalVerify, &params).await?;
     let out = context.out;
     out.document(&verdict, |verdict| verified(out, &verdict.journals))?;
     Ok(if verdict.is_sound() { Exit::Ok } else { Exit::Failed })

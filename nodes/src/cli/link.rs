@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use clawnode_cluster::Backoff;
-use clawnode_proto::{ErrorBody, ErrorCode, api::Method, view::HistoryView};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use clawnode_proto::{
+    ErrorBody, ErrorCode,
+    api::{Call, calls},
+    view::HistoryView,
+};
 use tokio::time::{Instant, sleep};
 
-use super::{
-    context::{Context, read},
-    output::Output,
-    sessions::params,
-};
+use super::{context::Context, history, output::Output};
 use crate::{
     client::{Client, ClientError, Gateways},
     failure::Failure,
@@ -99,17 +97,17 @@ impl Link {
     }
 
     /// The answer of whichever gateway gives one; `params` may differ from one to the next.
-    pub(super) async fn call<T: DeserializeOwned>(
+    pub(super) async fn call<C: Call + Copy>(
         &mut self,
-        method: Method,
-        params: impl Fn(&Client) -> Value + Send,
-    ) -> Result<T, Failure> {
+        call: C,
+        params: impl Fn(&Client) -> C::Params + Send,
+    ) -> Result<C::Answer, Failure> {
         loop {
             let client = self.gateways.current().clone();
-            match client.call(method, params(&client)).await {
+            match client.call(call, &params(&client)).await {
                 Ok(answer) => {
                     self.found();
-                    return read(method, answer);
+                    return Ok(answer);
                 }
                 Err(error) => self.lost(error).await?,
             }
@@ -118,6 +116,9 @@ impl Link {
 
     /// What was said in a session.
     pub(super) async fn history(&mut self, session: &str) -> Result<HistoryView, Failure> {
-        self.call(Method::SessionsHistory, |_| params(session)).await
+        history::read_all(session, async |page| {
+            self.call(calls::SessionsHistory, |_| page.clone()).await
+        })
+        .await
     }
 }

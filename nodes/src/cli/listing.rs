@@ -3,11 +3,10 @@
 use clap::Args;
 use clawnode_cluster::{Clock as _, SystemClock};
 use clawnode_proto::{
-    Timestamp,
-    api::{Method, SessionsList},
+    Cursor, Timestamp,
+    api::{SessionsList, calls},
     view::{SessionList, SessionRow},
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -41,20 +40,21 @@ pub(super) struct ListArgs {
     limit: u32,
     /// Continue where an earlier list ended
     #[arg(long, value_name = "CURSOR")]
-    after: Option<String>,
+    cursor: Option<Cursor>,
 }
 
 /// `sessions list`.
 pub(super) async fn run(context: &Context, args: ListArgs) -> Result<Exit, Failure> {
     let door = context.door().await?;
-    let ListArgs { agent, channel, state, since, stateless, limit, after } = args;
-    let wanted = SessionsList { limit: None, after: None, agent, channel, state, since, stateless };
-    let mut all = SessionList { next: after, ..SessionList::default() };
+    let ListArgs { agent, channel, state, since, stateless, limit, cursor } = args;
+    let wanted =
+        SessionsList { cursor: None, limit: None, agent, channel, state, since, stateless };
+    let mut all = SessionList { next: cursor, ..SessionList::default() };
     let mut left = limit.max(1);
     loop {
-        let (limit, after) = (Some(left.min(PAGE)), all.next.take());
-        let page = SessionsList { limit, after, ..wanted.clone() };
-        let page: SessionList = door.call(Method::SessionsList, json!(page)).await?;
+        let (limit, cursor) = (Some(left.min(PAGE)), all.next.take());
+        let page = SessionsList { cursor, limit, ..wanted.clone() };
+        let page = door.call(calls::SessionsList, &page).await?;
         left = left.saturating_sub(u32::try_from(page.sessions.len()).unwrap_or(u32::MAX));
         all.sessions.extend(page.sessions);
         all.hidden += page.hidden;
@@ -84,7 +84,7 @@ fn beside(out: Output, all: &SessionList) {
         out.talk("there are more than 100,000 sessions; some are not in this list");
     }
     if let Some(next) = &all.next {
-        out.talk(&format!("there are more: add `--after {next}`"));
+        out.talk(&format!("there are more: add `--cursor {next}`"));
     }
 }
 
@@ -137,6 +137,8 @@ fn details(it: &SessionRow) -> [String; 7] {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::config::Env;
 

@@ -3,11 +3,10 @@
 use clap::Subcommand;
 use clawnode_proto::{
     McpServerName, NodeName,
-    api::{McpApprove, McpParams, Method},
-    mcp::{McpList, McpServerView, McpText, McpToolState, McpToolView},
+    api::{McpApprove, McpParams, Nothing, calls},
+    mcp::{McpServerView, McpText, McpToolState, McpToolView},
     provider::ProviderStatus,
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -55,17 +54,17 @@ pub(super) async fn run(command: McpCommand, context: &Context) -> Result<Exit, 
     let out = context.out;
     match command {
         McpCommand::List => {
-            let list: McpList = context.call(Method::McpList, json!({})).await?;
+            let list = context.call(calls::McpList, &Nothing {}).await?;
             out.document(&list, |list| servers(out, &list.servers))?;
         }
         McpCommand::Show { server } => {
-            let params = json!(McpParams { server: server.to_string() });
-            let view: McpServerView = context.call(Method::McpShow, params).await?;
+            let params = McpParams { server: server.to_string() };
+            let view = context.call(calls::McpShow, &params).await?;
             out.document(&view, |view| shown(out, view))?;
         }
         McpCommand::Approve { server, tool, digest } => {
-            let params = json!(McpApprove { server: server.to_string(), tool, digest });
-            let view: McpServerView = context.call(Method::McpApprove, params).await?;
+            let params = McpApprove { server: server.to_string(), tool, digest };
+            let view = context.call(calls::McpApprove, &params).await?;
             out.document(&view, |view| tools(out, &view.tools))?;
         }
     }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
 use clawnode_proto::{
-    api::{Method, NodeParams, NodesDrain},
-    view::{NodeView, StatusView},
+    api::{NodeParams, NodesDrain, Nothing, calls},
+    view::NodeView,
 };
 use serde::Serialize;
-use serde_json::json;
 
 use super::context::Context;
 use crate::failure::{Exit, Failure};
@@ -74,21 +73,26 @@ struct Drained {
 
 /// `node`.
 pub(super) async fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failure> {
-    let (method, node, done) = match command {
+    let (view, done) = match command {
         NodeCommand::Drain { node, wait, force } => return drain(context, node, wait, force).await,
-        NodeCommand::Cordon { node } => (Method::NodesCordon, node, "takes no more sessions"),
-        NodeCommand::Uncordon { node } => (Method::NodesUncordon, node, "takes sessions again"),
+        NodeCommand::Cordon { node } => (
+            context.call(calls::NodesCordon, &NodeParams { node }).await?,
+            "takes no more sessions",
+        ),
+        NodeCommand::Uncordon { node } => (
+            context.call(calls::NodesUncordon, &NodeParams { node }).await?,
+            "takes sessions again",
+        ),
     };
-    let view: NodeView = context.call(method, json!(NodeParams { node })).await?;
     context.out.document(&view, |it| format!("`{}` {done}", it.node))?;
     Ok(Exit::Ok)
 }
 
 async fn drain(context: &Context, node: String, wait: bool, force: bool) -> Result<Exit, Failure> {
     // Asked first: once it drains, the node that answers may be gone.
-    let status: StatusView = context.call(Method::Status, json!({})).await?;
-    let params = json!(NodesDrain { node, force });
-    let view: NodeView = context.call(Method::NodesDrain, params).await?;
+    let status = context.call(calls::Status, &Nothing {}).await?;
+    let params = NodesDrain { node, force };
+    let view = context.call(calls::NodesDrain, &params).await?;
     if wait {
         let answers = status.process == view.process;
         let gone = until_gone(context, &view, answers);
@@ -110,7 +114,7 @@ async fn drain(context: &Context, node: String, wait: bool, force: bool) -> Resu
 /// gone when it does not answer.
 async fn until_gone(context: &Context, node: &NodeView, answers: bool) -> Result<(), Failure> {
     loop {
-        let status = context.call::<StatusView>(Method::Status, json!({})).await;
+        let status = context.call(calls::Status, &Nothing {}).await;
         match status {
             Ok(status) if status.nodes.iter().all(|it| it.process != node.process) => return Ok(()),
             Ok(_) => {}

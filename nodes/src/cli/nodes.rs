@@ -2,12 +2,11 @@
 
 use clawnode_proto::{
     ProcessId,
-    api::Method,
+    api::{Nothing, calls},
     node::NodeRole,
-    overview::{DeadView, NodeList},
+    overview::DeadView,
     view::NodeView,
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -20,7 +19,7 @@ const DIGEST_CHARS: usize = 8;
 
 /// `nodes`.
 pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
-    let nodes: NodeList = context.call(Method::NodesList, json!({})).await?;
+    let nodes = context.call(calls::NodesList, &Nothing {}).await?;
     let out = context.out;
     out.document(&nodes, |list| {
         let mut text = table(out, &list.nodes, None);

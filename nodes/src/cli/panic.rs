@@ -3,10 +3,9 @@
 use clap::Args;
 use clawnode_proto::{
     AgentName, LatchId, ToolName,
-    api::{Method, PanicClear, PanicParams},
-    latch::{Latch, LatchAck, LatchList, LatchScope, PanicView},
+    api::{Nothing, PanicClear, PanicParams, calls},
+    latch::{Latch, LatchAck, LatchScope, PanicView},
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -60,7 +59,7 @@ pub(super) struct PanicArgs {
 pub(super) async fn run(args: PanicArgs, context: &Context) -> Result<Exit, Failure> {
     let out = context.out;
     if args.list {
-        let list: LatchList = context.call(Method::PanicList, json!({})).await?;
+        let list = context.call(calls::PanicList, &Nothing {}).await?;
         out.document(&list, |list| latches(out, &list.latches))?;
         return Ok(Exit::Ok);
     }
@@ -69,7 +68,7 @@ pub(super) async fn run(args: PanicArgs, context: &Context) -> Result<Exit, Fail
     }
     let params =
         PanicParams { scope: args.scope(), why: args.why.unwrap_or_default(), wait_ms: None };
-    let view: PanicView = context.call(Method::Panic, json!(params)).await?;
+    let view = context.call(calls::Panic, &params).await?;
     out.document(&view, |view| shown(out, view))?;
     Ok(exit_of(&view))
 }
@@ -82,7 +81,7 @@ fn exit_of(it: &PanicView) -> Exit {
 
 async fn clear(args: &PanicArgs, context: &Context) -> Result<Exit, Failure> {
     let out = context.out;
-    let list: LatchList = context.call(Method::PanicList, json!({})).await?;
+    let list = context.call(calls::PanicList, &Nothing {}).await?;
     let ids: Vec<LatchId> = if let Some(id) = &args.id {
         let found = ids::find(id, list.latches.iter().map(|it| it.id.to_string()))?;
         let latch = list.latches.iter().find(|it| Some(it.id.to_string()) == found);
@@ -95,7 +94,7 @@ async fn clear(args: &PanicArgs, context: &Context) -> Result<Exit, Failure> {
     let mut cleared = Vec::new();
     for latch in ids {
         let params = PanicClear { latch, wait_ms: None };
-        let view: PanicView = context.call(Method::PanicClear, json!(params)).await?;
+        let view = context.call(calls::PanicClear, &params).await?;
         cleared.push(view);
     }
     let human = |cleared: &Vec<PanicView>| {

@@ -2,10 +2,9 @@
 
 use clap::{Args, Subcommand};
 use clawnode_proto::{
-    api::{ListParams, Method, ParkedDrop},
+    api::{ListParams, ParkedDrop, calls},
     view::{ParkedList, ParkedRow, ParkedWhere},
 };
-use serde_json::{Value, json};
 
 use super::{
     context::{Context, DataSource},
@@ -63,8 +62,8 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Fai
             );
         }
         Some(ParkedCommand::Drop { letter, yes: true }) => {
-            let params = json!(ParkedDrop { letter: letter.clone() });
-            let answer: Value = context.call(Method::ParkedDrop, params).await?;
+            let params = ParkedDrop { letter: letter.clone() };
+            let answer = context.call(calls::ParkedDrop, &params).await?;
             out.document(&answer, |_| format!("deleted {letter}"))?;
         }
     }
@@ -74,13 +73,13 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Fai
 async fn read_all(door: &DataSource) -> Result<ParkedList, Failure> {
     let mut all = ParkedList::default();
     loop {
-        let page = ListParams { limit: Some(PAGE), after: all.next.take() };
-        let page: ParkedList = door.call(Method::ParkedList, json!(page)).await?;
+        let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
+        let page = door.call(calls::ParkedList, &page).await?;
         all.parked.extend(page.parked);
-        if page.next.is_none() {
+        all.next = page.next;
+        if all.next.is_none() {
             return Ok(all);
         }
-        all.next = page.next;
     }
 }
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use clawnode_proto::{
     ProcessId,
-    api::Method,
+    api::{Nothing, calls},
     overview::{PartitionList, PartitionView},
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -20,7 +19,7 @@ const SHORT: usize = 12;
 
 /// `partitions`.
 pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
-    let list: PartitionList = context.call(Method::PartitionsList, json!({})).await?;
+    let list = context.call(calls::PartitionsList, &Nothing {}).await?;
     let out = context.out;
     out.document(&list, |list| if out.wide { wide(out, list) } else { short(out, list) })?;
     Ok(Exit::Ok)

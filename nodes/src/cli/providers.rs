@@ -3,13 +3,12 @@
 
 use clap::Args;
 use clawnode_proto::{
-    api::Method,
+    api::{Nothing, calls},
     provider::{
         CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, HOOK_PREFIX, MCP_PREFIX,
         PLUGIN_PREFIX, ProviderKind, ProviderStatus, ProviderView, ProvidersView, StepSpec,
     },
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -48,7 +47,7 @@ pub(super) struct DiagnoseArgs {
 
 /// `providers`.
 pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
-    let view: ProvidersView = context.call(Method::ProvidersHealth, json!({})).await?;
+    let view = context.call(calls::ProvidersHealth, &Nothing {}).await?;
     let out = context.out;
     out.document(&view, |view| table(out, view))?;
     Ok(Exit::Ok)
@@ -114,7 +113,7 @@ pub(super) async fn diagnose(args: DiagnoseArgs, context: &Context) -> Result<Ex
         fallback: args.fallback,
         agent: args.agent,
     };
-    let view: DiagnoseView = context.call(Method::SchedulerDiagnose, json!(params)).await?;
+    let view = context.call(calls::SchedulerDiagnose, &params).await?;
     let out = context.out;
     out.document(&view, |view| verdict(out, view))?;
     Ok(if view.selected.is_some() { Exit::Ok } else { Exit::Failed })

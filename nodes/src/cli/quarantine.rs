@@ -2,11 +2,10 @@
 
 use clap::Subcommand;
 use clawnode_proto::{
-    api::{ListParams, Method, SessionParams},
+    api::{ListParams, SessionParams, calls},
     view::{ParkedRow, QuarantineDone, QuarantineList, QuarantineRow, QuarantineView},
 };
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::{
     context::{Context, DataSource},
@@ -76,12 +75,11 @@ pub(super) async fn run(command: QuarantineCommand, context: &Context) -> Result
         }
         QuarantineCommand::Show { session } => {
             let door = context.door().await?;
-            let view: QuarantineView = door.call(Method::QuarantineShow, params(&session)).await?;
+            let view = door.call(calls::QuarantineShow, &params(&session)).await?;
             out.document(&view, |view| human(out, view))?;
         }
         QuarantineCommand::Replay { session: Some(session), .. } => {
-            let done: QuarantineDone =
-                context.call(Method::QuarantineReplay, params(&session)).await?;
+            let done = context.call(calls::QuarantineReplay, &params(&session)).await?;
             out.document(&done, restored)?;
         }
         QuarantineCommand::Replay { session: None, why, .. } => {
@@ -97,8 +95,7 @@ pub(super) async fn run(command: QuarantineCommand, context: &Context) -> Result
                     "add `--yes` to delete it; `clawnode quarantine show` shows what is parked",
                 ));
             }
-            let done: QuarantineDone =
-                context.call(Method::QuarantineDrop, params(&session)).await?;
+            let done = context.call(calls::QuarantineDrop, &params(&session)).await?;
             out.document(&done, |done| {
                 format!("deleted {}, with {}", name(done), count(done.inputs, "input"))
             })?;
@@ -132,7 +129,7 @@ async fn replay_all(why: &str, context: &Context) -> Result<Exit, Failure> {
             continue;
         }
         let session = row.id.to_string();
-        match door.call(Method::QuarantineReplay, params(&session)).await {
+        match door.call(calls::QuarantineReplay, &params(&session)).await {
             Ok(done) => all.done.push(done),
             Err(failure) => {
                 let session = row.key.unwrap_or(session);
@@ -160,8 +157,8 @@ fn restored(done: &QuarantineDone) -> String {
     format!("{} is back in service, with {}", name(done), count(done.inputs, "input"))
 }
 
-fn params(session: &str) -> Value {
-    json!(SessionParams { session: session.to_owned() })
+fn params(session: &str) -> SessionParams {
+    SessionParams { session: session.to_owned() }
 }
 
 fn name(done: &QuarantineDone) -> String {
@@ -171,13 +168,13 @@ fn name(done: &QuarantineDone) -> String {
 async fn read_all(door: &DataSource) -> Result<QuarantineList, Failure> {
     let mut all = QuarantineList::default();
     loop {
-        let page = ListParams { limit: Some(PAGE), after: all.next.take() };
-        let page: QuarantineList = door.call(Method::QuarantineList, json!(page)).await?;
+        let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
+        let page = door.call(calls::QuarantineList, &page).await?;
         all.sessions.extend(page.sessions);
-        if page.next.is_none() {
+        all.next = page.next;
+        if all.next.is_none() {
             return Ok(all);
         }
-        all.next = page.next;
     }
 }
 

@@ -5,10 +5,10 @@ use std::{io::Write, path::PathBuf, time::Duration};
 use clap::Subcommand;
 use clawnode_proto::{
     TurnId,
-    api::{ChatContinue, Method, SessionParams},
+    api::{ChatContinue, SessionParams, calls},
     view::{ContinuedView, HistoryView, TurnView},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
@@ -90,8 +90,7 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
     match command {
         SessionsCommand::List(args) => listing::run(context, args).await,
         SessionsCommand::Show { session } => {
-            let history: HistoryView =
-                context.door().await?.call(Method::SessionsHistory, params(&session)).await?;
+            let history = whole(&context.door().await?, &session).await?;
             context.out.document(&history, |it| history::human(it, usize::MAX))?;
             Ok(Exit::Ok)
         }
@@ -99,8 +98,8 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
             tail(context, &session, turns, follow).await
         }
         SessionsCommand::Continue { session } => {
-            let params = json!(ChatContinue { session, turn: None });
-            let view: ContinuedView = context.call(Method::ChatContinue, params).await?;
+            let params = ChatContinue { session, turn: None };
+            let view = context.call(calls::ChatContinue, &params).await?;
             let words = |view: &ContinuedView| {
                 format!("{} has {}", view.turn, count(u64::from(view.steps), "more step"))
             };
@@ -112,8 +111,12 @@ pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<E
     }
 }
 
-pub(super) fn params(session: &str) -> Value {
-    json!(SessionParams { session: session.to_owned() })
+async fn whole(door: &DataSource, session: &str) -> Result<HistoryView, Failure> {
+    history::read_all(session, async |page| door.call(calls::SessionsHistory, &page).await).await
+}
+
+fn params(session: &str) -> SessionParams {
+    SessionParams { session: session.to_owned() }
 }
 
 async fn tail(
@@ -123,7 +126,7 @@ async fn tail(
     follow: bool,
 ) -> Result<Exit, Failure> {
     let door = context.door().await?;
-    let history: HistoryView = door.call(Method::SessionsHistory, params(session)).await?;
+    let history = whole(&door, session).await?;
     let from = history.turns.len().saturating_sub(turns);
     let last = HistoryView { turns: history.turns.into_iter().skip(from).collect(), ..history };
     context.out.document(&last, |last| history::human(last, turns))?;
@@ -253,8 +256,7 @@ async fn follow_on(
 }
 
 async fn export(context: &Context, session: &str, file: Option<PathBuf>) -> Result<Exit, Failure> {
-    let everything: Value =
-        context.door().await?.call(Method::SessionsExport, params(session)).await?;
+    let everything = context.door().await?.call(calls::SessionsExport, &params(session)).await?;
     let Some(path) = file else {
         context.out.document(&everything, |it| format!("{it:#}"))?;
         return Ok(Exit::Ok);
@@ -279,7 +281,7 @@ async fn delete(context: &Context, session: &str, yes: bool) -> Result<Exit, Fai
         return Err(Failure::new(Exit::Usage, "not_confirmed", what)
             .hint("add `--yes` to delete it; `clawnode sessions export` writes a copy"));
     }
-    let answer: Value = context.call(Method::SessionsDelete, params(session)).await?;
+    let answer = context.call(calls::SessionsDelete, &params(session)).await?;
     context.out.document(&answer, |_| format!("deleted {session}"))?;
     Ok(Exit::Ok)
 }

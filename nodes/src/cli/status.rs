@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 
 use clawnode_proto::{
-    api::Method,
+    api::{Nothing, calls},
     overview::{BusView, StoreView},
     view::{StatusView, WarningView},
 };
-use serde_json::json;
 
 use super::{
-    context::{Context, read},
+    context::Context,
     nodes,
     output::{Output, Tone, count, size, span},
 };
@@ -19,8 +18,7 @@ use crate::failure::{Exit, Failure};
 /// `status`.
 pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
-    let answer = client.call(Method::Status, json!({})).await?;
-    let status: StatusView = read(Method::Status, answer)?;
+    let status = client.call(calls::Status, &Nothing {}).await?;
     context.out.document(&status, |status| human(context.out, status, client.url()))?;
     Ok(Exit::Ok)
 }
@@ -148,6 +146,8 @@ fn stores(out: Output, bus: &BusView) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::config::Env;
 

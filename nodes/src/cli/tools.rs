@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
-    agents::{AgentDetail, AgentList, AgentToolView, MissingToolView},
-    api::Method,
+    agents::{AgentToolView, MissingToolView},
+    api::{Nothing, calls},
     provider::ProviderStatus,
 };
 use serde::Serialize;
-use serde_json::json;
 
 use super::{
     agents::params,
@@ -62,12 +61,12 @@ pub(super) async fn run(command: ToolsCommand, context: &Context) -> Result<Exit
     let names: Vec<AgentName> = if let Some(agent) = agent {
         vec![agent]
     } else {
-        let list: AgentList = context.call(Method::AgentsList, json!({})).await?;
+        let list = context.call(calls::AgentsList, &Nothing {}).await?;
         list.agents.into_iter().map(|it| it.agent).collect()
     };
     let mut agents = Vec::new();
     for agent in names {
-        let detail: AgentDetail = context.call(Method::AgentsShow, params(&agent)).await?;
+        let detail = context.call(calls::AgentsShow, &params(&agent)).await?;
         agents.push(OfAgent { agent, tools: detail.tools, missing: detail.missing });
     }
     let (out, listing) = (context.out, Listing { agents });

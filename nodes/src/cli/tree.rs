@@ -2,11 +2,10 @@
 
 use clap::Args;
 use clawnode_proto::{
-    api::{Method, TreeParams},
+    api::{TreeParams, calls},
     overview::TreeView,
     tree::{Branch, ProcessTree},
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -32,8 +31,8 @@ pub(super) struct TreeArgs {
 
 /// `tree`.
 pub(super) async fn run(args: TreeArgs, context: &Context) -> Result<Exit, Failure> {
-    let params = json!(TreeParams { node: args.node });
-    let view: TreeView = context.call(Method::ClusterTree, params).await?;
+    let params = TreeParams { node: args.node };
+    let view = context.call(calls::ClusterTree, &params).await?;
     context.out.document(&view, |view| human(context.out, view))?;
     Ok(Exit::Ok)
 }

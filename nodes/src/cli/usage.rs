@@ -2,10 +2,9 @@
 
 use clap::Args;
 use clawnode_proto::{
-    api::Method,
+    api::calls,
     usage::{Calls, UsageBy, UsageParams, UsageView},
 };
-use serde_json::json;
 
 use super::{
     context::Context,
@@ -27,7 +26,7 @@ pub(super) struct UsageArgs {
 /// `usage`.
 pub(super) async fn run(args: UsageArgs, context: &Context) -> Result<Exit, Failure> {
     let params = UsageParams { by: args.by, since: args.since };
-    let view: UsageView = context.call(Method::UsageShow, json!(params)).await?;
+    let view = context.call(calls::UsageShow, &params).await?;
     let out = context.out;
     out.document(&view, |view| table(out, view))?;
     Ok(Exit::Ok)

@@ -12,10 +12,9 @@ use std::{
     time::Duration,
 };
 
-use clawnode_proto::{api::Method, view::StatusView};
+use clawnode_proto::api::{Nothing, calls};
 use rand::seq::IteratorRandom;
 use reqwest::Url;
-use serde_json::json;
 use tokio::time::timeout;
 
 use super::{Client, ClientError, Target, rpc::is_loopback};
@@ -112,19 +111,15 @@ impl Gateways {
         let (client, known) = (self.current.clone(), Arc::clone(&self.known));
         // Detached: it ends with its answer, or its time.
         drop(tokio::spawn(async move {
-            let asked = timeout(LEARN_TIMEOUT, client.call(Method::Status, json!({}))).await;
-            let status = match asked {
-                Ok(Ok(status)) => serde_json::from_value::<StatusView>(status),
-                Ok(Err(error)) => return tracing::debug!(%error, "cannot list other gateways"),
-                Err(error) => return tracing::debug!(%error, "cannot list other gateways"),
-            };
-            match status {
-                Ok(status) => {
+            let asked = timeout(LEARN_TIMEOUT, client.call(calls::Status, &Nothing {})).await;
+            match asked {
+                Ok(Ok(status)) => {
                     let urls = status.nodes.into_iter().filter_map(|node| node.url);
                     let mut known = lock(&known);
                     learn(&client, &mut known, urls);
                     tracing::debug!(known = known.len(), "gateways are known");
                 }
+                Ok(Err(error)) => tracing::debug!(%error, "cannot list other gateways"),
                 Err(error) => tracing::debug!(%error, "cannot list other gateways"),
             }
         }));

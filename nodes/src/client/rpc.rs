@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use clawnode_proto::{ErrorBody, ErrorChain, ErrorCode, api::Method};
+use clawnode_proto::{
+    ErrorBody, ErrorChain, ErrorCode,
+    api::{Call, Method, Nothing, calls},
+};
 use reqwest::{StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -173,11 +176,17 @@ impl Client {
 
     /// Whether a node answers there, and takes our token.
     pub async fn ping(&self) -> Result<(), ClientError> {
-        self.call(Method::Ping, json!({})).await.map(drop)
+        self.call(calls::Ping, &Nothing {}).await.map(drop)
     }
 
-    /// Calls `method` and waits for its answer.
-    pub async fn call(&self, method: Method, params: Value) -> Result<Value, ClientError> {
+    /// Calls a method and waits for its answer.
+    pub async fn call<C: Call>(&self, _: C, params: &C::Params) -> Result<C::Answer, ClientError> {
+        let answer = self.request(C::METHOD, json!(params)).await?;
+        serde_json::from_value(answer)
+            .map_err(|error| self.protocol(format!("`{}`: {error}", C::METHOD.as_str())))
+    }
+
+    async fn request(&self, method: Method, params: Value) -> Result<Value, ClientError> {
         let request = json!({ "id": 1, "method": method.as_str(), "params": params });
         let post = |http: &reqwest::Client, url: &str| {
             self.authorize(http.post(format!("{url}/v1/rpc")).json(&request)).send()

@@ -10,11 +10,11 @@ use clawnode_gateway::{
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
-    AgentName, CallId, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, ExecutionId, JobId,
-    McpServerName, Seq, TurnId,
+    AgentName, CallId, Cursor, Digest, ErrorBody, ErrorChain, ErrorCode, ExecutionId, JobId,
+    McpServerName, TurnId,
     agents::{AgentDetail, AgentList, AgentView},
     api::{
-        EventsParams, NodeParams, NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop,
+        EventsParams, Method, NodeParams, NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop,
         PolicyCheck, SessionsList, TreeParams,
     },
     archive::{ArchiveStats, CleanView, JobList, JobView, LogView},
@@ -27,7 +27,7 @@ use clawnode_proto::{
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     usage::{Day, UsageParams, UsageView},
     view::{
-        ApprovalList, ContinuedView, DoneView, EventView, HistoryView, NodeView, ParkedList,
+        ApprovalList, ContinuedView, DoneView, EventList, HistoryView, NodeView, ParkedList,
         PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
         VerifyView,
     },
@@ -70,7 +70,7 @@ impl Answers for NodeBackend {
     }
 
     async fn events_list(&self, _: &Caller, page: EventsParams) -> Answer<FeedView> {
-        Ok(self.overview.events(page).await)
+        self.overview.events(page).await
     }
 
     async fn panic(&self, caller: &Caller, params: PanicParams) -> Answer<PanicView> {
@@ -111,8 +111,13 @@ impl Answers for NodeBackend {
         Ok(list)
     }
 
-    async fn sessions_history(&self, _: &Caller, session: SessionRef) -> Answer<HistoryView> {
-        self.sessions.history(session.id).await.map_err(|error| named(&session, error))
+    async fn sessions_history(
+        &self,
+        _: &Caller,
+        (session, after, limit): (SessionRef, Option<Cursor>, usize),
+    ) -> Answer<HistoryView> {
+        let found = self.sessions.history_page(session.id, after.as_ref(), limit).await;
+        found.map_err(|error| named(&session, error))
     }
 
     async fn sessions_export(&self, _: &Caller, session: SessionRef) -> Answer<Value> {
@@ -126,9 +131,9 @@ impl Answers for NodeBackend {
     async fn journal_show(
         &self,
         _: &Caller,
-        (session, after, limit): (SessionRef, Seq, u32),
-    ) -> Answer<Vec<EventView>> {
-        let found = self.sessions.entities().journal(session.id, after, limit as usize).await;
+        (session, after, limit): (SessionRef, Option<Cursor>, usize),
+    ) -> Answer<EventList> {
+        let found = self.sessions.entities().journal_page(session.id, after.as_ref(), limit).await;
         found.map_err(|error| named(&session, error))
     }
 
@@ -197,11 +202,9 @@ impl Answers for NodeBackend {
     async fn quarantine_list(
         &self,
         _: &Caller,
-        (after, limit): (Option<String>, usize),
+        (after, limit): (Option<Cursor>, usize),
     ) -> Answer<QuarantineList> {
-        let after = after.map(|after| after.parse::<EntityId>()).transpose();
-        let after =
-            after.map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))?;
+        let after = after.map(|cursor| cursor.read(Method::QuarantineList)).transpose()?;
         self.sessions.entities().quarantined(after, limit).await.map_err(store)
     }
 
@@ -224,9 +227,9 @@ impl Answers for NodeBackend {
     async fn parked_list(
         &self,
         _: &Caller,
-        (after, limit): (Option<String>, usize),
+        (after, limit): (Option<Cursor>, usize),
     ) -> Answer<ParkedList> {
-        Ok(self.sessions.entities().parked(after.as_deref(), limit).await?)
+        Ok(self.sessions.entities().parked(after.as_ref(), limit).await?)
     }
 
     async fn parked_drop(&self, _: &Caller, params: ParkedDrop) -> Answer<DoneView> {
@@ -242,8 +245,12 @@ impl Answers for NodeBackend {
         Err(EntityError::NoLetter(letter).into())
     }
 
-    async fn approvals_list(&self, _: &Caller, _: Nothing) -> Answer<ApprovalList> {
-        Ok(ApprovalList { approvals: self.sessions.approvals().await? })
+    async fn approvals_list(
+        &self,
+        _: &Caller,
+        (after, limit): (Option<Cursor>, usize),
+    ) -> Answer<ApprovalList> {
+        Ok(self.sessions.approvals(after.as_ref(), limit).await?)
     }
 
     async fn approvals_show(&self, _: &Caller, call: CallId) -> Answer<Approval> {

@@ -1,19 +1,21 @@
 //! The gateway's handle to what is kept of jobs: from the records, the blob store, and whoever runs
 //! a job now.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use bytes::Bytes;
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Peek, StoreError, membership::Members};
 use clawnode_gateway::{CleanFilter, JobFilter, LogFilter};
 use clawnode_proto::{
-    ErrorBody, ErrorChain, ErrorCode, JobId, ProcessId, Timestamp,
+    Cursor, ErrorBody, ErrorChain, ErrorCode, JobId, ProcessId, Timestamp,
+    api::Method,
     archive::{
         ArchiveStats, CleanJobs, CleanView, JobList, JobRecord, JobRun, JobStatus, JobView, LogCut,
         LogLine, LogPart, LogView, RESULT_NAME,
     },
     codec,
+    cursor::Pair,
     limits::LOG_LINE_COST,
     node::{Heartbeat, NodeReply, NodeRequest, NodeRole},
 };
@@ -189,11 +191,9 @@ impl ArchiveDoor {
         };
         let mut found = self.all().await?;
         found.retain(fits);
-        let began = |it: &JobRecord| it.runs.last().map_or(Timestamp(0), |run| run.began);
-        found.sort_by_key(|it| (std::cmp::Reverse(began(it)), it.job));
-        let more = found.len().saturating_sub(filter.limit) as u64;
-        let jobs = found.into_iter().take(filter.limit).map(|it| it.view(is_gone)).collect();
-        Ok(JobList { jobs, more })
+        let (next, more) = page(&mut found, filter);
+        let jobs = found.into_iter().map(|it| it.view(is_gone)).collect();
+        Ok(JobList { jobs, next, more })
     }
 
     /// Answers `jobs.show`; `not_found` for one that is not kept.
@@ -213,7 +213,7 @@ impl ArchiveDoor {
             status: run.status(|process| self.is_gone(process)),
             lines,
             cut,
-            next,
+            next: Cursor::new(Method::JobsLogs, Pair(record.job, Pair(run.number, next))),
             over: !is_live && !more,
             lost,
         })
@@ -290,6 +290,19 @@ impl ArchiveDoor {
     }
 }
 
+/// Leaves those of one page, the newest first; the cursor of the next page, and how many are on later
+/// pages. A job that runs again moves to the front.
+fn page(found: &mut Vec<JobRecord>, filter: &JobFilter) -> (Option<Cursor>, u64) {
+    let place =
+        |it: &JobRecord| Pair(it.runs.last().map_or(Timestamp(0), |run| run.began).0, it.job);
+    found.retain(|it| filter.after.is_none_or(|after| place(it) < after));
+    found.sort_by_key(|it| Reverse(place(it)));
+    let more = found.len().saturating_sub(filter.limit) as u64;
+    found.truncate(filter.limit);
+    let last = found.last().filter(|_| more > 0);
+    (last.map(|last| Cursor::new(Method::JobsList, place(last))), more)
+}
+
 fn run_of(record: &JobRecord, number: Option<u32>) -> Result<&JobRun, ErrorBody> {
     let found = match number {
         None => record.runs.last(),
@@ -333,7 +346,7 @@ fn store(failure: &StoreError) -> ErrorBody {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::archive::LogStream;
+    use clawnode_proto::{CallId, TurnId, archive::LogStream};
 
     use super::*;
 
@@ -382,6 +395,58 @@ mod tests {
         let none = LogFilter { search: Some("x".to_owned()), ..filter() };
         assert_eq!(chosen(&none), (vec![], 20, false));
         assert_eq!(chosen(&LogFilter { after: 20, ..filter() }), (vec![], 20, false));
+    }
+
+    fn record(n: u128, began: u64) -> JobRecord {
+        let run = JobRun {
+            number: 1,
+            process: ProcessId::from_u128(1),
+            node: "n".parse().unwrap(),
+            began: Timestamp(began),
+            ended: None,
+            log: None,
+            artifacts: Vec::new(),
+            result: None,
+            lost: Vec::new(),
+        };
+        JobRecord {
+            job: JobId::from_u128(n),
+            session: "default:cli:local:ada".parse().unwrap(),
+            turn: TurnId::from_u128(1),
+            call: CallId::from_u128(n),
+            tool: "wait".parse().unwrap(),
+            capability: "process".parse().unwrap(),
+            arguments: String::new(),
+            runs: vec![run],
+        }
+    }
+
+    #[test]
+    fn pages_have_each_job_once_while_jobs_come_and_go() {
+        // Some began at the same moment.
+        let mut kept: Vec<_> = (1..=20_u32).map(|n| record(n.into(), u64::from(n / 3))).collect();
+        let mut shown = Vec::new();
+        let mut filter = JobFilter { limit: 3, ..JobFilter::default() };
+        for round in 0.. {
+            let mut found = kept.clone();
+            let (next, more) = page(&mut found, &filter);
+            assert_eq!(next.is_some(), more > 0);
+            shown.extend(found.iter().map(|it| it.job));
+            let Some(next) = next else { break };
+            filter.after = Some(next.read(Method::JobsList).unwrap());
+            // A new one, one less of those that were shown, and one less of those that were not.
+            let gone = [found[0].job, JobId::from_u128(1 + round)];
+            kept.retain(|it| !gone.contains(&it.job));
+            kept.push(record(100 + round, 1_000));
+        }
+        let mut once = shown.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), shown.len(), "nothing is shown twice: {shown:?}");
+        let is_new = |job: &JobId| *job >= JobId::from_u128(100);
+        assert!(!shown.iter().any(is_new), "they began after the first page: {shown:?}");
+        let mut throughout = kept.iter().map(|it| it.job).filter(|job| !is_new(job));
+        assert!(throughout.all(|job| shown.contains(&job)), "nothing is missed: {shown:?}");
     }
 
     #[test]

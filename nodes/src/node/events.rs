@@ -8,7 +8,10 @@ use std::{
 
 use clawnode_cluster::{BusEvent, Clock, Substrate, SystemClock};
 use clawnode_proto::{
-    NodeName, ProcessId, codec,
+    Cursor, CursorError, NodeName, ProcessId,
+    api::Method,
+    codec,
+    cursor::Pair,
     feed::{ClusterEvent, EventBatch, EventBody},
     limits::EVENTS_KEPT,
     overview::{FeedRow, FeedView, TurnCounts},
@@ -18,14 +21,29 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+/// The list that its pages are of.
+const LIST: Method = Method::EventsList;
+
 /// The last [`EVENTS_KEPT`] cluster events. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EventLog {
+    /// Whose log it is: numbers of events mean nothing elsewhere.
+    process: ProcessId,
     ring: Arc<Mutex<Ring>>,
     /// The number of the last event, for those who wait.
     last: watch::Sender<u64>,
     /// Nobody waits any more, because the process ends.
     stopping: CancellationToken,
+}
+
+/// What one answer has of it.
+#[derive(Debug)]
+struct Page {
+    events: Vec<FeedRow>,
+    /// The number of the last event that was looked at.
+    next: u64,
+    missed: u64,
+    turns: TurnCounts,
 }
 
 #[derive(Debug, Default)]
@@ -38,9 +56,9 @@ struct Ring {
 // === impl EventLog ===
 
 impl EventLog {
-    /// An empty log; whoever waits for events stops at `stopping`.
-    pub fn new(stopping: CancellationToken) -> Self {
-        Self { ring: Arc::default(), last: watch::Sender::new(0), stopping }
+    /// The empty log of a process; whoever waits for events stops at `stopping`.
+    pub fn new(process: ProcessId, stopping: CancellationToken) -> Self {
+        Self { process, ring: Arc::default(), last: watch::Sender::new(0), stopping }
     }
 
     /// Hears what is told on the bus, until that is closed.
@@ -78,13 +96,20 @@ impl EventLog {
     }
 
     /// At most `limit` events after `after`, or the newest; if there are none, waits for one for
-    /// at most `wait`.
-    pub async fn read(&self, after: Option<u64>, limit: usize, wait: Duration) -> FeedView {
-        if let Some(after) = after
+    /// at most `wait`. After a cursor of another process, which heard other events or the same ones in
+    /// another order, it has all that it remembers.
+    pub async fn read(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+        wait: Duration,
+    ) -> Result<FeedView, CursorError> {
+        let after = after.map(|cursor| cursor.read::<Pair<ProcessId, u64>>(LIST)).transpose()?;
+        let after = after.map(|Pair(process, n)| (process == self.process).then_some(n));
+        if let Some(Some(after)) = after
             && !wait.is_zero()
         {
             let mut last = self.last.subscribe();
-            // A number from before this process started is behind everything it has.
             let more = last.wait_for(|last| *last != after);
             tokio::select! {
                 waited = tokio::time::timeout(wait, more) => {
@@ -93,7 +118,9 @@ impl EventLog {
                 () = self.stopping.cancelled() => {}
             }
         }
-        self.lock().read(after, limit)
+        let page = self.lock().read(after.map(Option::unwrap_or_default), limit);
+        let Page { events, next, missed, turns } = page;
+        Ok(FeedView { events, next: Cursor::new(LIST, Pair(self.process, next)), missed, turns })
     }
 
     /// What a process was called, by what it told or what was told of its death.
@@ -143,7 +170,7 @@ impl Ring {
         self.rows.push_back(FeedRow { n: self.last, event });
     }
 
-    fn read(&self, after: Option<u64>, limit: usize) -> FeedView {
+    fn read(&self, after: Option<u64>, limit: usize) -> Page {
         let (events, after): (Vec<FeedRow>, u64) = match after {
             None => {
                 let from = self.rows.len().saturating_sub(limit);
@@ -152,8 +179,6 @@ impl Ring {
                 (events, before)
             }
             Some(after) => {
-                // A reader that is ahead read another process, or this one before it started.
-                let after = if after > self.last { 0 } else { after };
                 let rows = self.rows.iter().filter(|row| row.n > after);
                 (rows.take(limit).cloned().collect(), after)
             }
@@ -161,7 +186,7 @@ impl Ring {
         let full = events.len() == limit;
         let next = if full { events.last().map_or(after, |row| row.n) } else { self.last };
         let missed = (next - after).saturating_sub(events.len() as u64);
-        FeedView { events, next, missed, turns: self.turns }
+        Page { events, next, missed, turns: self.turns }
     }
 }
 
@@ -185,37 +210,47 @@ mod tests {
         view.events.iter().map(|row| row.n).collect()
     }
 
+    const OWN: ProcessId = ProcessId::from_u128(9);
+
+    /// What comes after an event of this process: the numbers, that of `next`, and what is missed.
+    async fn read(log: &EventLog, after: Option<u64>, limit: usize) -> (Vec<u64>, u64, u64) {
+        let after = after.map(|n| Cursor::new(LIST, Pair(OWN, n)));
+        let view = log.read(after.as_ref(), limit, Duration::ZERO).await.unwrap();
+        let Pair(process, next) = view.next.read::<Pair<ProcessId, u64>>(LIST).unwrap();
+        assert_eq!(process, OWN);
+        (numbers(&view), next, view.missed)
+    }
+
     #[tokio::test]
     async fn a_reader_misses_nothing_or_is_told() {
-        let log = EventLog::new(CancellationToken::new());
+        let log = EventLog::new(OWN, CancellationToken::new());
         log.hear(batch(3, 0));
         assert_eq!(log.name_of(ProcessId::from_u128(1)), Some("n".parse().unwrap()));
         assert_eq!(log.name_of(ProcessId::from_u128(2)), None);
-        let newest = log.read(None, 2, Duration::ZERO).await;
-        assert_eq!((numbers(&newest), newest.next, newest.missed), (vec![2, 3], 3, 0));
+        assert_eq!(read(&log, None, 2).await, (vec![2, 3], 3, 0));
         // In pages.
-        let page = log.read(Some(0), 2, Duration::ZERO).await;
-        assert_eq!((numbers(&page), page.next, page.missed), (vec![1, 2], 2, 0));
-        let page = log.read(Some(2), 2, Duration::ZERO).await;
-        assert_eq!((numbers(&page), page.next, page.missed), (vec![3], 3, 0));
+        assert_eq!(read(&log, Some(0), 2).await, (vec![1, 2], 2, 0));
+        assert_eq!(read(&log, Some(2), 2).await, (vec![3], 3, 0));
         // What was not told.
         log.hear(batch(1, 5));
-        let gap = log.read(Some(3), 10, Duration::ZERO).await;
-        assert_eq!((numbers(&gap), gap.next, gap.missed), (vec![9], 9, 5));
+        assert_eq!(read(&log, Some(3), 10).await, (vec![9], 9, 5));
         // What is not remembered.
         log.hear(batch(EVENTS_KEPT, 0));
-        let late = log.read(Some(9), 10, Duration::ZERO).await;
-        assert_eq!((late.events.len(), late.missed), (10, 0));
-        let late = log.read(Some(3), 10, Duration::ZERO).await;
-        assert_eq!((late.events[0].n, late.missed), (10, 6));
-        // A number of another process: everything that is here.
-        let stranger = log.read(Some(1 << 40), 5_000, Duration::ZERO).await;
-        assert_eq!(stranger.events.len(), EVENTS_KEPT);
+        let (late, _, missed) = read(&log, Some(9), 10).await;
+        assert_eq!((late.len(), missed), (10, 0));
+        let (late, _, missed) = read(&log, Some(3), 10).await;
+        assert_eq!((late[0], missed), (10, 6));
+        // A cursor of another process: everything that is here, without a wait for more.
+        let stranger = Cursor::new(LIST, Pair(ProcessId::from_u128(1), log.lock().last));
+        let all = log.read(Some(&stranger), 5_000, Duration::from_mins(5)).await.unwrap();
+        assert_eq!(all.events.len(), EVENTS_KEPT);
+        let foreign = Cursor::new(Method::ParkedList, Pair(OWN, 3));
+        assert!(log.read(Some(&foreign), 10, Duration::ZERO).await.is_err());
     }
 
     #[test]
     fn it_is_known_how_long_somebody_is_dead() {
-        let log = EventLog::new(CancellationToken::new());
+        let log = EventLog::new(OWN, CancellationToken::new());
         let (gone, other) = (ProcessId::from_u128(7), ProcessId::from_u128(8));
         let mut told = batch(1, 0);
         let a_minute_ago = Timestamp(SystemClock.now().0 - 60_000);
@@ -228,12 +263,13 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_is_woken_by_an_event_and_by_the_end() {
-        let log = EventLog::new(CancellationToken::new());
+        let log = EventLog::new(OWN, CancellationToken::new());
         let (waiting, patience) = (log.clone(), Duration::from_mins(5));
-        let reader = tokio::spawn(async move { waiting.read(Some(0), 10, patience).await });
+        let at = |n: u64| Cursor::new(LIST, Pair(OWN, n));
+        let reader = tokio::spawn(async move { waiting.read(Some(&at(0)), 10, patience).await });
         log.hear(batch(1, 0));
-        assert_eq!(numbers(&reader.await.unwrap()), [1]);
+        assert_eq!(numbers(&reader.await.unwrap().unwrap()), [1]);
         log.stopping.cancel();
-        assert_eq!(log.read(Some(1), 10, patience).await.next, 1);
+        assert_eq!(log.read(Some(&at(1)), 10, patience).await.unwrap().next, at(1));
     }
 }

@@ -9,8 +9,8 @@ use clawnode_kernel::Entities;
 use clawnode_local as local;
 use clawnode_local::LocalControl;
 use clawnode_proto::{
-    EntityId, ErrorBody, ErrorCode, Seq,
-    api::{JournalShow, JournalVerify, ListParams, Method, SessionParams},
+    EntityId, ErrorBody, ErrorCode,
+    api::{Call, JournalShow, JournalVerify, ListParams, Method, SessionParams, SessionsHistory},
     offline::{ReplayRow, ReplayView},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -64,7 +64,13 @@ impl DataDirectory {
     /// Answers `sessions.list`, `sessions.history`, `sessions.export`, `journal.show`,
     /// `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
     /// documents as a node; any other method is `unsupported`.
-    pub async fn call(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
+    pub async fn call<C: Call>(&self, _: C, params: &C::Params) -> Result<C::Answer, ErrorBody> {
+        let answer = self.answer(C::METHOD, json(params)?).await?;
+        serde_json::from_value(answer)
+            .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
+    }
+
+    async fn answer(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
                 let wanted = wanted::wanted(read(params)?, self.sessions.now())?;
@@ -72,9 +78,10 @@ impl DataDirectory {
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::SessionsHistory => {
-                let SessionParams { session } = read(params)?;
+                let SessionsHistory { session, cursor, limit } = read(params)?;
                 let session = reference(&session)?;
-                let found = self.sessions.history(session.id).await;
+                let limit = limit.unwrap_or(PAGE) as usize;
+                let found = self.sessions.history_page(session.id, cursor.as_ref(), limit).await;
                 json(found.map_err(|error| named(&session, error))?)
             }
             Method::SessionsExport => {
@@ -84,11 +91,10 @@ impl DataDirectory {
                 found.map_err(|error| named(&session, error))
             }
             Method::JournalShow => {
-                let JournalShow { session, after, limit } = read(params)?;
+                let JournalShow { session, cursor, limit } = read(params)?;
                 let limit = limit.unwrap_or(PAGE) as usize;
-                let after = after.unwrap_or(Seq(0));
                 let session = reference(&session)?;
-                let events = self.entities().journal(session.id, after, limit).await;
+                let events = self.entities().journal_page(session.id, cursor.as_ref(), limit).await;
                 json(events.map_err(|error| named(&session, error))?)
             }
             Method::JournalVerify => {
@@ -98,7 +104,9 @@ impl DataDirectory {
                 json(verdict.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
             Method::QuarantineList => {
-                let (after, limit) = page(params)?;
+                let ListParams { cursor, limit } = read(params)?;
+                let after = cursor.map(|cursor| cursor.read(method)).transpose()?;
+                let limit = limit.unwrap_or(PAGE) as usize;
                 let list = self.entities().quarantined(after, limit).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }
@@ -109,9 +117,9 @@ impl DataDirectory {
                 json(found.map_err(|error| named(&session, error))?)
             }
             Method::ParkedList => {
-                let ListParams { limit, after } = read(params)?;
+                let ListParams { cursor, limit } = read(params)?;
                 let limit = limit.unwrap_or(PAGE) as usize;
-                json(self.entities().parked(after.as_deref(), limit).await?)
+                json(self.entities().parked(cursor.as_ref(), limit).await?)
             }
             _ => Err(ErrorBody::new(
                 ErrorCode::Unsupported,
@@ -150,14 +158,7 @@ fn id(text: &str) -> Result<EntityId, ErrorBody> {
     reference(text).map(|session| session.id)
 }
 
-fn page(params: Value) -> Result<(Option<EntityId>, usize), ErrorBody> {
-    let ListParams { limit, after } = read(params)?;
-    let after = after.map(|text| id(&text)).transpose()?;
-    Ok((after, limit.unwrap_or(PAGE) as usize))
-}
-
 fn read<T: DeserializeOwned>(params: Value) -> Result<T, ErrorBody> {
-    let params = if params.is_null() { Value::Object(serde_json::Map::new()) } else { params };
     serde_json::from_value(params)
         .map_err(|error| ErrorBody::new(ErrorCode::InvalidParams, error.to_string()))
 }

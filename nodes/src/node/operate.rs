@@ -33,8 +33,9 @@ impl Operations {
         stopping: CancellationToken,
     ) -> Self {
         let (worker, gateway) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
+        let events = EventLog::new(heartbeat().process, stopping);
         let roots = Roots { heartbeat, supervisor, agents, worker, gateway };
-        Self { feed, events: EventLog::new(stopping), roots }
+        Self { feed, events, roots }
     }
 
     /// Begins to remember what happens: for a node that answers people.

@@ -240,7 +240,7 @@ impl Overview {
 
     /// How many calls wait for a person, if the store tells in time.
     async fn approvals(&self) -> Option<u64> {
-        let asked = tokio::time::timeout(COUNT_WITHIN, self.sessions.approvals()).await;
+        let asked = tokio::time::timeout(COUNT_WITHIN, self.sessions.waiting_approvals()).await;
         Some(asked.ok()?.ok()?.len() as u64)
     }
 
@@ -274,10 +274,10 @@ impl Overview {
     }
 
     /// Answers `events.list`.
-    pub async fn events(&self, page: EventsParams) -> FeedView {
+    pub async fn events(&self, page: EventsParams) -> Result<FeedView, ErrorBody> {
         let limit = page.limit.unwrap_or(EVENTS).max(1) as usize;
         let wait = Duration::from_millis(page.wait_ms.unwrap_or_default().into());
-        self.node.events.read(page.after, limit, wait).await
+        Ok(self.node.events.read(page.cursor.as_ref(), limit, wait).await?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_actors::session::clients::listing::{Cursor, Wanted};
+use clawnode_actors::session::clients::listing::{PageEnd, Wanted};
 use clawnode_proto::{ErrorBody, ErrorCode, Timestamp, api::SessionsList};
 
 use crate::config::parse_duration;
@@ -17,8 +17,8 @@ const SINCE: &str =
 
 /// What is looked for, if the request makes sense.
 pub(super) fn wanted(page: SessionsList, now: Timestamp) -> Result<Wanted, ErrorBody> {
-    let SessionsList { limit, after, agent, channel, state, since, stateless } = page;
-    let after = after.map(|text| text.parse::<Cursor>()).transpose()?;
+    let SessionsList { cursor, limit, agent, channel, state, since, stateless } = page;
+    let after = cursor.as_ref().map(PageEnd::try_from).transpose()?;
     let agent = agent.map(|text| text.parse()).transpose().map_err(|it| invalid("agent", &it))?;
     let channel =
         channel.map(|text| text.parse()).transpose().map_err(|it| invalid("channel", &it))?;
@@ -137,7 +137,7 @@ mod tests {
             (SessionsList { channel: some("a:b"), ..SessionsList::default() }, "`channel`"),
             (SessionsList { state: some("busy"), ..SessionsList::default() }, "`state`"),
             (SessionsList { since: some("monday"), ..SessionsList::default() }, "`since`"),
-            (SessionsList { after: some("ent_x"), ..SessionsList::default() }, "`after`"),
+            (SessionsList { cursor: "ent_x".parse().ok(), ..SessionsList::default() }, "`cursor`"),
         ] {
             let refused = wanted(page).unwrap_err();
             assert_eq!(refused.code, ErrorCode::InvalidParams);

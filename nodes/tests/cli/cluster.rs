@@ -85,8 +85,9 @@ fn events(params: &Value) -> Value {
             "at": 1_700_000_000_000_u64, "node": "worker-1", "process": WORKER, "what": what,
         }})
     };
-    if params["after"] == 7 {
-        return json!({ "events": [row(9, &json!({ "type": "node_left" }))], "next": 9, "missed": 1 });
+    if params["cursor"] == "7" {
+        let left = row(9, &json!({ "type": "node_left" }));
+        return json!({ "events": [left], "next": "9", "missed": 1 });
     }
     let whats = [
         json!({ "type": "node_joined", "version": "0.1.0", "roles": ["worker"] }),
@@ -96,7 +97,7 @@ fn events(params: &Value) -> Value {
         json!({ "type": "of_a_newer_program", "x": 1 }),
     ];
     let rows: Vec<_> = whats.iter().zip(4..).map(|(what, n)| row(n, what)).collect();
-    json!({ "events": rows, "next": 7, "missed": 3 })
+    json!({ "events": rows, "next": "7", "missed": 3 })
 }
 
 fn quarantine() -> Value {
@@ -125,7 +126,7 @@ async fn cluster() -> (Home, Node) {
             "cluster.tree" => Ok(tree()),
             "events.list" => Ok(events(params)),
             // A page without anything is not the end.
-            "quarantine.list" if params["after"].is_null() => {
+            "quarantine.list" if params["cursor"].is_null() => {
                 Ok(json!({ "sessions": [], "next": "ent_00000000000000000000000000" }))
             }
             "quarantine.list" => Ok(json!({ "sessions": [quarantine()] })),
@@ -208,8 +209,8 @@ async fn following_says_what_is_missing_and_goes_on_from_there() {
     assert!(out.next_line().await.unwrap().unwrap().contains("node_joined"));
     command.kill().await.unwrap();
     let asked = node.seen("events.list");
-    assert_eq!(asked[1]["after"], 7);
-    assert_eq!(asked[2]["after"], 9);
+    assert_eq!(asked[1]["cursor"], "7");
+    assert_eq!(asked[2]["cursor"], "9");
     assert!(asked[1]["wait_ms"].as_u64().unwrap() > 0, "it waits, and does not ask all the time");
 }
 
@@ -218,7 +219,7 @@ async fn following_goes_on_at_another_gateway() {
     let one = Node::start(
         |method, params| match method {
             "ping" => Ok(json!("pong")),
-            "events.list" if params["after"].is_null() => Ok(events(params)),
+            "events.list" if params["cursor"].is_null() => Ok(events(params)),
             _ => Err(json!({ "code": "unavailable", "message": "it stops" })),
         },
         Vec::new(),
@@ -228,9 +229,9 @@ async fn following_goes_on_at_another_gateway() {
         |method, params| match method {
             "ping" => Ok(json!("pong")),
             // What the first one told is remembered here as well, under other numbers.
-            "events.list" if params["after"].is_null() => {
+            "events.list" if params["cursor"].is_null() => {
                 let mut page = events(params);
-                let left = events(&json!({ "after": 7 }))["events"][0].clone();
+                let left = events(&json!({ "cursor": "7" }))["events"][0].clone();
                 page["events"].as_array_mut().unwrap().push(left);
                 Ok(page)
             }
@@ -257,7 +258,7 @@ async fn following_goes_on_at_another_gateway() {
     assert_eq!(err.next_line().await.unwrap().unwrap(), format!("connected to {}", other.url));
     assert_eq!(err.next_line().await.unwrap().unwrap(), "events may be missing here");
     command.kill().await.unwrap();
-    assert_eq!(other.seen("events.list")[0].get("after"), None);
+    assert_eq!(other.seen("events.list")[0].get("cursor"), None);
 }
 
 #[tokio::test]
@@ -265,7 +266,7 @@ async fn sessions_in_events_have_their_keys_and_notes_are_json_if_asked_for() {
     let node = Node::start(
         |method, params| match method {
             "ping" => Ok(json!("pong")),
-            "events.list" if params["after"].is_null() => Ok(events(params)),
+            "events.list" if params["cursor"].is_null() => Ok(events(params)),
             "sessions.list" => Ok(json!({ "sessions": [{
                 "id": SESSION, "key": "default:web:site:ada", "state": "idle", "turns": 1, "events": 9,
                 "updated": 1, "usage": { "input_tokens": 1, "output_tokens": 2 },

@@ -28,7 +28,7 @@ async fn node() -> Node {
                     "usage": { "input_tokens": 1, "output_tokens": 2 },
                 }],
             })),
-            "sessions.delete" => Ok(json!({ "deleted": true })),
+            "sessions.delete" => Ok(json!({ "ok": true })),
             _ => Err(json!({
                 "code": "not_found",
                 "message": "no session `x`",
@@ -42,7 +42,7 @@ async fn node() -> Node {
 
 /// Five sessions, three a page.
 fn sessions(params: &Value) -> Value {
-    let from = params["after"].as_str().map_or(0, |after| after.parse().unwrap());
+    let from = params["cursor"].as_str().map_or(0, |end| end.parse().unwrap());
     let most = params["limit"].as_u64().unwrap().min(3);
     // So many hours and half a minute ago.
     let now = clawnode_cluster::Clock::now(&clawnode_cluster::SystemClock).0;
@@ -140,7 +140,7 @@ async fn sessions_are_listed_page_by_page() {
     assert_eq!(list["sessions"].as_array().unwrap().len(), 2);
     assert_eq!(list["next"], "2");
     let ended = home.run(&["sessions", "list", "--limit", "2"]).await;
-    assert!(ended.err.contains("--after 2"), "{}", ended.err);
+    assert!(ended.err.contains("--cursor 2"), "{}", ended.err);
 }
 
 #[tokio::test]
@@ -249,9 +249,10 @@ async fn a_journal_is_shown_to_its_end() {
         if method != "journal.show" {
             return Ok(json!("pong"));
         }
-        let after = params["after"].as_u64().unwrap_or(0);
+        let after: u64 = params["cursor"].as_str().map_or(0, |end| end.parse().unwrap());
         let end = (after + params["limit"].as_u64().unwrap()).min(1_500);
-        Ok((after + 1..=end).map(event).collect())
+        let events: Vec<Value> = (after + 1..=end).map(event).collect();
+        Ok(json!({ "events": events, "next": (end < 1_500).then(|| end.to_string()) }))
     };
     home.announce(&Node::start(answers, Vec::new()).await);
     let ended = home.run(&["journal", "show", "default:cli:local:ada"]).await;

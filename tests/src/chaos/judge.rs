@@ -436,6 +436,7 @@ mod tests {
             key: "default:chaos:a:ada".to_owned(),
             state: "idle".to_owned(),
             turns: vec![view(1), view(2)],
+            next: None,
         };
         let fault = Fault {
             at: Instant::now(),

@@ -41,8 +41,6 @@ const INBOX: &str = "CHAOS_INBOX";
 pub(super) const JOURNAL: &str = "CHAOS_JOURNAL";
 /// The port of a gateway that has its host for itself.
 const GATEWAY_PORT: u16 = 3_100;
-/// Events of one page of `journal.show`.
-const PAGE: usize = 1_000;
 /// How long inputs may wait for their acknowledgement after the last answer: redelivery takes
 /// 30 s, and may be needed twice.
 const INBOX_EMPTIES_IN: Duration = Duration::from_secs(100);
@@ -262,9 +260,9 @@ impl Stage {
 
     /// The process that claimed a session last.
     pub async fn owner(&self, session: &str) -> Result<Option<ProcessId>, ChaosError> {
-        let events = match journal(&self.door().await?, session).await {
+        let events: Vec<EventView> = match self.door().await?.journal(session).await {
             // Its first message waits still.
-            Err(ChaosError::Process(error)) if error.refusal().is_some() => return Ok(None),
+            Err(error) if error.refusal().is_some() => return Ok(None),
             events => events?,
         };
         let claim = events.iter().rev().find(|event| event.kind == "claim");
@@ -362,7 +360,7 @@ impl Stage {
                 Err(error) if error.refusal().is_some() => continue,
                 Err(error) => return Err(error.into()),
             };
-            let events = journal(&client, &key).await?;
+            let events: Vec<EventView> = client.journal(&key).await?;
             evidence.sessions.insert(key, Stored { history, events });
         }
         let verdict: VerifyView = client.call("journal.verify", json!({})).await?;
@@ -379,21 +377,6 @@ pub(super) fn program() -> Result<PathBuf, ChaosError> {
     match std::env::var_os("CLAWNODE_BIN") {
         Some(named) => Ok(PathBuf::from(named)),
         None => sibling("clawnode", "cargo build -p clawnode --features test-util"),
-    }
-}
-
-/// A whole journal.
-async fn journal(client: &Client, session: &str) -> Result<Vec<EventView>, ChaosError> {
-    let mut all: Vec<EventView> = Vec::new();
-    loop {
-        let after = all.last().map_or(0, |event| event.n.0);
-        let params = json!({ "session": session, "after": after, "limit": PAGE });
-        let page: Vec<EventView> = client.call("journal.show", params).await?;
-        let full = page.len() == PAGE;
-        all.extend(page);
-        if !full {
-            return Ok(all);
-        }
     }
 }
 

@@ -105,6 +105,7 @@ macro_rules! conformance {
             }
             sessions {
                 a_list_has_the_newest_first, a_list_has_what_is_wanted,
+                pages_have_each_session_once, pages_have_each_approval_once,
                 only_stateless_sessions_at_rest_are_told_to_go
             }
             kinds {

@@ -1,6 +1,10 @@
 //! Sessions on any storage backend: lists have them newest first, and pages lose none.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use clawnode_actors::session::{
     Sessions,
@@ -9,10 +13,13 @@ use clawnode_actors::session::{
 use clawnode_cluster::{Clock, Substrate, SystemClock};
 use clawnode_kernel::written::Written;
 use clawnode_proto::{
-    Input, Kind, Timestamp, TurnId,
-    kernel::{Accepted, KernelEvent},
+    CallId, Digest, Input, Kind, Position, Timestamp, TurnId,
+    kernel::{Accepted, KernelEvent, Snapshot, SnapshotState},
+    policy::{Action, Approval},
     session::{SessionEvent, SessionInput, TurnDone, TurnOutcome, UserMessage},
     stateless::Once,
+    subject::approval_key,
+    tool::{EffectClass, Risk},
     view::SessionList,
 };
 
@@ -32,6 +39,15 @@ async fn hears(written: &mut Written, text: &str, at: u64) -> Result {
     let named = format!("k{at}").parse()?;
     let input = Input::new(Kind::SESSION, &written.key, named, Timestamp(at), &said)?;
     written.append::<KernelEvent>(at, &[Accepted { input }.into()]).await
+}
+
+/// Its tombstone is stored.
+async fn is_deleted(written: &mut Written, at: u64) -> Result {
+    let tail = written.tail;
+    let state = SnapshotState::Inline { bytes: Vec::new().into() };
+    let (archive, superseded, positions) = (None, None, Vec::new());
+    let tombstone = Snapshot { tail, archive, state, superseded, positions };
+    written.append::<KernelEvent>(at, &[tombstone.into()]).await
 }
 
 /// A message came in long ago, and its turn has ended.
@@ -80,7 +96,7 @@ pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
             hears(written, "What is  this?\u{1b}\nTell me.", 600).await?;
         }
     }
-    let second = sessions.list(&Wanted { after: Some(next.parse()?), ..page() }).await?;
+    let second = sessions.list(&Wanted { after: Some((&next).try_into()?), ..page() }).await?;
     let found: BTreeSet<&str> = peers(&second).into_iter().collect();
     same("the second page", found, BTreeSet::from(["e", "f"]))?;
     same("the end", second.next, None)?;
@@ -130,9 +146,107 @@ pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
     let a_row = Wanted { limit: 1, agent: Some("default".parse()?), ..all };
     let first = sessions.list(&a_row).await?;
     same("the first of an agent", peers(&first), vec!["eve"])?;
-    let after = first.next.as_deref().ok_or("there are more")?.parse()?;
-    let second = sessions.list(&Wanted { after: Some(after), ..a_row }).await?;
+    let next = first.next.ok_or("there are more")?;
+    let second = sessions.list(&Wanted { after: Some((&next).try_into()?), ..a_row }).await?;
     same("the second of an agent", peers(&second), vec!["ada"])
+}
+
+/// What was shown page by page: nothing twice, and all of what was there `throughout`.
+fn shown_once(shown: &[String], throughout: &BTreeSet<String>) -> Result {
+    let once: BTreeSet<String> = shown.iter().cloned().collect();
+    same("nothing is shown twice", once.len(), shown.len())?;
+    let missed: Vec<&String> = throughout.difference(&once).collect();
+    same("nothing is missed", missed, Vec::new())
+}
+
+pub async fn pages_have_each_session_once(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let mut all = Vec::new();
+    for n in 0..16 {
+        // Some are of the same time.
+        let key = format!("default:cli:local:p{n}");
+        all.push(born(&substrate, &key, 100 + n / 3).await?);
+    }
+    let mut throughout: BTreeSet<String> = (0..16).map(|n| format!("p{n}")).collect();
+    let sessions = door(&substrate);
+    let (mut wanted, mut shown) = (page(), Vec::new());
+    for round in 0..9 {
+        let list = sessions.list(&wanted).await?;
+        shown.extend(peers(&list).into_iter().map(str::to_owned));
+        let Some(next) = &list.next else { break };
+        wanted.after = Some(next.try_into()?);
+        // One begins; one goes that was shown (from the end), and one that was not (from the start).
+        let at = 1_000 + round;
+        born(&substrate, &format!("default:cli:local:new{round}"), at).await?;
+        for n in [15 - round, round] {
+            let gone = all.get_mut(usize::try_from(n)?).ok_or("it is written")?;
+            if throughout.remove(&format!("p{n}")) {
+                is_deleted(gone, at).await?;
+            }
+        }
+    }
+    shown_once(&shown, &throughout)?;
+    same("what came in front", shown.iter().filter(|it| it.starts_with("new")).count(), 0)?;
+    holds("there were pages", shown.len() > 6)
+}
+
+fn approval(n: u64, at: u64) -> Result<Approval> {
+    let action = Action {
+        session: "default:cli:local:ada".parse()?,
+        turn: TurnId::from_u128(1),
+        call: CallId::from_u128(n.into()),
+        tool: "wait".parse()?,
+        pin: None,
+        capability: None,
+        class: EffectClass::Safe,
+        timeout_ms: 1,
+        arguments: "{}".to_owned(),
+    };
+    Ok(Approval {
+        action,
+        digest: Digest::ZERO,
+        risk: Risk::Write,
+        reason: None,
+        asked: Timestamp(at),
+        expires: Timestamp(u64::MAX),
+        decided: None,
+    })
+}
+
+pub async fn pages_have_each_approval_once(ground: &dyn Ground) -> Result {
+    let substrate = ground.fresh().await?;
+    let ask = async |n: u64, at: u64| -> Result<Position> {
+        let approval = approval(n, at)?;
+        let (key, bytes) = (approval_key(approval.action.call), approval.to_bytes()?.into());
+        Ok(substrate.bucket.put(&key, Position(0), bytes, None).await?)
+    };
+    let name = |n: u64| CallId::from_u128(n.into()).to_string();
+    let (mut asked, mut throughout) = (BTreeMap::new(), BTreeSet::new());
+    for n in 1..=10 {
+        asked.insert(n, ask(n, 100 + n / 3).await?);
+        throughout.insert(name(n));
+    }
+    let sessions = door(&substrate);
+    let (mut cursor, mut shown) = (None, Vec::new());
+    for round in 1..=9 {
+        let list = sessions.approvals(cursor.as_ref(), 3).await?;
+        shown.extend(list.approvals.iter().map(|it| it.action.call.to_string()));
+        cursor = list.next;
+        if cursor.is_none() {
+            break;
+        }
+        // One is asked about; one goes that was shown, and one that was not.
+        ask(100 + round, 1_000).await?;
+        for n in [round, 11 - round] {
+            if let Some(position) = asked.remove(&n) {
+                let key = approval_key(CallId::from_u128(n.into()));
+                substrate.bucket.delete(&key, position).await?;
+                throughout.remove(&name(n));
+            }
+        }
+    }
+    shown_once(&shown, &throughout)?;
+    holds("there were pages", shown.len() > 6)
 }
 
 /// A clock that stands still.

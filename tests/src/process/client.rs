@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use clawnode_proto::{ErrorBody, session::TurnOutcome, view::HistoryView};
+use clawnode_proto::{Cursor, ErrorBody, session::TurnOutcome, view::HistoryView};
 use futures_util::{SinkExt, StreamExt};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -186,7 +186,36 @@ impl Client {
 
     /// A session's transcript.
     pub async fn history(&self, session: &str) -> Result<HistoryView, ProcessError> {
-        self.call("sessions.history", json!({ "session": session })).await
+        let mut all: HistoryView = self.call("sessions.history", page(session, None)).await?;
+        while let Some(cursor) = all.next.take() {
+            let next: HistoryView =
+                self.call("sessions.history", page(session, Some(&cursor))).await?;
+            all.turns.extend(next.turns);
+            (all.state, all.next) = (next.state, next.next);
+        }
+        Ok(all)
+    }
+
+    /// All events of a session's journal, as [`EventView`](clawnode_proto::view::EventView)s or as JSON.
+    pub async fn journal<T: DeserializeOwned>(
+        &self,
+        session: &str,
+    ) -> Result<Vec<T>, ProcessError> {
+        #[derive(Deserialize)]
+        struct Page<T> {
+            events: Vec<T>,
+            next: Option<Cursor>,
+        }
+        let (mut all, mut cursor) = (Vec::new(), None);
+        loop {
+            let Page { events, next } =
+                self.call("journal.show", page(session, cursor.as_ref())).await?;
+            all.extend(events);
+            cursor = next;
+            if cursor.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     /// A session's transcript, once this is so.
@@ -195,7 +224,7 @@ impl Client {
         session: &str,
         enough: impl Fn(&HistoryView) -> bool,
     ) -> Result<HistoryView, ProcessError> {
-        self.call_when("sessions.history", json!({ "session": session }), enough).await
+        self.call_when("sessions.history", page(session, None), enough).await
     }
 
     /// A method's answer, once this is so of it.
@@ -406,4 +435,9 @@ fn refusal(body: Value) -> ProcessError {
         Ok(body) => ProcessError::Refused(Box::new(body)),
         Err(error) => ProcessError::Protocol(format!("an error without its body: {error}")),
     }
+}
+
+/// What a page of a session's turns or events is asked for with.
+fn page(session: &str, cursor: Option<&Cursor>) -> Value {
+    json!({ "session": session, "cursor": cursor, "limit": 1_000 })
 }

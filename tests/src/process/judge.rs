@@ -7,13 +7,9 @@ use clawnode_proto::{
     session::TurnOutcome,
     view::{EventView, HistoryView, VerifyView},
 };
-use serde_json::json;
 
 use super::{Client, Home, Message, ProcessError};
 use crate::model::Logged;
-
-/// Events of one page of `journal.show`.
-const PAGE: usize = 1_000;
 
 /// What the judge saw, for a test to say more about.
 #[derive(Clone, Debug, Default)]
@@ -97,26 +93,17 @@ async fn calls(
 ) -> Result<usize, ProcessError> {
     let mut recorded: BTreeMap<String, u64> = BTreeMap::new();
     let mut begun: BTreeSet<String> = BTreeSet::new();
-    let mut after = 0;
-    loop {
-        let params = json!({ "session": session, "after": after, "limit": PAGE });
-        let page: Vec<EventView> = client.call("journal.show", params).await?;
-        for event in &page {
-            let call = event.body["call"].as_str().unwrap_or_default();
-            let attempt = event.body["attempt"].as_u64().unwrap_or(0);
-            match event.kind.as_str() {
-                "model_begun" => drop(begun.insert(format!("{call}.{attempt}"))),
-                "model_done" | "model_failed"
-                    if recorded.insert(call.to_owned(), attempt).is_some() =>
-                {
-                    return broken(format!("call `{call}` has two outcomes"));
-                }
-                _ => {}
+    for event in client.journal::<EventView>(session).await? {
+        let call = event.body["call"].as_str().unwrap_or_default();
+        let attempt = event.body["attempt"].as_u64().unwrap_or(0);
+        match event.kind.as_str() {
+            "model_begun" => drop(begun.insert(format!("{call}.{attempt}"))),
+            "model_done" | "model_failed"
+                if recorded.insert(call.to_owned(), attempt).is_some() =>
+            {
+                return broken(format!("call `{call}` has two outcomes"));
             }
-            after = event.n.0;
-        }
-        if page.len() < PAGE {
-            break;
+            _ => {}
         }
     }
     for (call, attempt) in &recorded {

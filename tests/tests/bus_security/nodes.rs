@@ -38,7 +38,7 @@ async fn joining(operator: &Operator, role: &str, model: &ModelServer) -> Result
 
 /// The process that owns the session.
 async fn owner(client: &Client, session: &str) -> Result<ProcessId> {
-    let journal: Vec<Value> = client.call("journal.show", json!({ "session": session })).await?;
+    let journal: Vec<Value> = client.journal(session).await?;
     let claim = journal.iter().rev().find(|event| event["kind"] == "claim").unwrap();
     Ok(serde_json::from_value(claim["incarnation"]["process"].clone())?)
 }

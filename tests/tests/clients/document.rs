@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::python;
 
 /// The document.
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
+pub(crate) const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
 /// A run with this seed asks the same each time.
 const SEED: &str = "1";
 /// As many are asked at least; another version of the judge may ask more.

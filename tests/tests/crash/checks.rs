@@ -10,7 +10,6 @@ use clawnode_tests::{
     process::{Message, Node},
     wait::until,
 };
-use serde_json::json;
 use tempfile::TempDir;
 
 use super::support::{Outcome, Scene};
@@ -77,8 +76,7 @@ async fn killed(stage: &Stage) -> Result<Seen, clawnode_tests::process::ProcessE
     client.chat(&message).await?;
     let history = client.history(&message.session()).await?;
     let reply = history.turns[0].messages[2].tool_replies[0].clone();
-    let params = json!({ "session": message.session(), "after": 0, "limit": 1_000 });
-    let events: Vec<EventView> = client.call("journal.show", params).await?;
+    let events: Vec<EventView> = client.journal(&message.session()).await?;
     let kinds = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
     assert_eq!(kinds("tool_done") + kinds("tool_uncertain"), 1, "I3: {events:?}");
     node.stop().await?;

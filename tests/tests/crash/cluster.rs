@@ -9,7 +9,7 @@ pub(crate) mod nats {
         process::{Client, Ground, Message, Node, ProcessError, Start},
     };
     use rustix::process::Signal;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use crate::{
         streams::stuck_script,
@@ -44,8 +44,7 @@ pub(crate) mod nats {
 
         /// Who claimed the session, one after another.
         pub(crate) async fn claims(&self, session: &str) -> Result<Vec<ProcessId>, ProcessError> {
-            let params = json!({ "session": session });
-            let journal: Vec<Value> = self.client.call("journal.show", params).await?;
+            let journal: Vec<Value> = self.client.journal(session).await?;
             let claims = journal.iter().filter(|event| event["kind"] == "claim");
             let process = |claim: &Value| claim["incarnation"]["process"].clone();
             Ok(claims.map(|claim| serde_json::from_value(process(claim)).unwrap()).collect())

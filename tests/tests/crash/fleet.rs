@@ -71,8 +71,7 @@ impl Fleet {
 
     /// The session's journal.
     pub(crate) async fn journal(&self, message: &Message) -> Result<Vec<EventView>, ProcessError> {
-        let params = json!({ "session": message.session(), "limit": 1_000 });
-        self.client.call("journal.show", params).await
+        self.client.journal(&message.session()).await
     }
 
     /// The processes that claimed the session, in order.

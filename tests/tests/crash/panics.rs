@@ -88,8 +88,7 @@ async fn set_aside(under: Under) -> Outcome {
     let refused = refused.unwrap_err();
     assert_eq!(refused.refusal().map(|body| body.code.as_str()), Some("quarantined"), "{refused}");
 
-    let params = json!({ "session": poisoned.session(), "after": 0, "limit": 1_000 });
-    let journal: Vec<Value> = client.call("journal.show", params).await?;
+    let journal: Vec<Value> = client.journal(&poisoned.session()).await?;
     let kinds: Vec<&str> = journal.iter().map(|event| event["kind"].as_str().unwrap()).collect();
     let end = kinds.iter().position(|kind| *kind == "quarantined").unwrap();
     let claims: Vec<u64> = journal[..end]

@@ -238,8 +238,7 @@ async fn c16_a_poisoned_session_is_quarantined_and_the_others_go_on(under: Under
     assert_eq!(status["quarantined"].as_array().map(Vec::len), Some(1), "{status}");
 
     // Its inputs are in the journal, whole: the first accepted, the second parked.
-    let params = json!({ "session": poisoned.session() });
-    let journal: Vec<Value> = client.call("journal.show", params).await?;
+    let journal: Vec<Value> = client.journal(&poisoned.session()).await?;
     let kinds: Vec<&str> = journal.iter().map(|event| event["kind"].as_str().unwrap()).collect();
     let of = |kind: &str| &journal[kinds.iter().position(|it| *it == kind).unwrap()]["body"];
     let end = kinds.iter().position(|kind| *kind == "quarantined").unwrap();

@@ -24,7 +24,7 @@ async fn quarantined(client: &Client) -> Result<Vec<String>, ProcessError> {
 
 /// How often a session was claimed.
 async fn claims(client: &Client, session: &str) -> Result<usize, ProcessError> {
-    let journal: Vec<Value> = client.call("journal.show", json!({ "session": session })).await?;
+    let journal: Vec<Value> = client.journal(session).await?;
     Ok(journal.iter().filter(|event| event["kind"] == "claim").count())
 }
 

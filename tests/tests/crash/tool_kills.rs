@@ -167,8 +167,7 @@ async fn calls_of(client: &Client, session: &str) -> Result<(usize, Vec<Call>), 
             told.push(uncertain);
         }
     }
-    let params = json!({ "session": session, "after": 0, "limit": 1_000 });
-    let events: Vec<EventView> = client.call("journal.show", params).await?;
+    let events: Vec<EventView> = client.journal(session).await?;
     assert!(events.len() < 1_000, "the whole journal is looked at");
     let call_in = |event: &EventView| event.body["call"].as_str().unwrap().to_owned();
     let mut ends: BTreeMap<String, bool> = BTreeMap::new();

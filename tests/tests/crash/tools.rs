@@ -8,7 +8,7 @@ use clawnode_tests::{
     process::{Message, Node, ProcessError},
     wait::until,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     fleet::Fleet,
@@ -61,9 +61,7 @@ async fn hit_and_asked(
     assert_eq!(turn.messages[2].tool_replies.len(), 1, "{turn:?}");
     let reply = &turn.messages[2].tool_replies[0];
     let told = reply.content.inline().unwrap_or_default();
-    let events: Vec<Value> = client
-        .call("journal.show", json!({ "session": session, "after": 0, "limit": 1_000 }))
-        .await?;
+    let events: Vec<Value> = client.journal(&session).await?;
     let kinds = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
     assert_eq!(kinds("tool_asked"), 1, "I3: {events:?}");
     assert_eq!(kinds("tool_done") + kinds("tool_uncertain"), 1, "I3: {events:?}");

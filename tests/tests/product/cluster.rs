@@ -72,7 +72,7 @@ impl Cluster {
         let bodies = |feed: &FeedView| -> Vec<EventBody> {
             feed.events.iter().map(|row| row.event.what.clone()).collect()
         };
-        let params = json!({ "after": 0, "limit": 1_000 });
+        let params = json!({ "limit": 1_000 });
         let feed: FeedView =
             self.client.call_when("events.list", params, |feed| enough(&bodies(feed))).await?;
         Ok(bodies(&feed))
@@ -195,7 +195,7 @@ async fn what_happens_is_told_without_a_word_of_a_conversation() -> Outcome {
     // Someone who waits for the next event is answered when there is one, and the counts agree.
     let feed: FeedView = cluster.client.call("events.list", json!({})).await?;
     assert_eq!((feed.turns.ended, feed.turns.unsuccessful), (1, 0));
-    let wait = json!({ "after": feed.next, "wait_ms": 10_000 });
+    let wait = json!({ "cursor": feed.next, "wait_ms": 10_000 });
     let more = Message::new("ada", "more");
     let (next, chatted) = tokio::join!(
         cluster.client.call::<FeedView>("events.list", wait),
@@ -258,7 +258,7 @@ async fn a_worker_that_dies_or_differs_is_shown_to_people() -> Outcome {
     // Who stops in good order has left, and is not dead.
     let Cluster { home, gateway, client, first, second, _server, _nats } = cluster;
     second.stop().await?;
-    let params = json!({ "after": 0, "limit": 1_000 });
+    let params = json!({ "limit": 1_000 });
     let left = |feed: &FeedView| {
         let mut events = feed.events.iter().filter(|row| row.event.node == name("worker-2"));
         events.any(|row| row.event.what == EventBody::NodeLeft)

@@ -77,8 +77,7 @@ async fn start() -> Result<Cluster, ProcessError> {
 
 /// Which service owns a session.
 async fn owner(client: &Client, session: &str) -> Result<String, ProcessError> {
-    let params = json!({ "session": session, "limit": 1_000 });
-    let events: Vec<EventView> = client.call("journal.show", params).await?;
+    let events: Vec<EventView> = client.journal(session).await?;
     let process = events.last().unwrap().incarnation.process;
     let status: StatusView = client.call("status", json!({})).await?;
     let node = status.nodes.iter().find(|node| node.process == process).unwrap();

@@ -67,8 +67,7 @@ impl Scene {
     /// The kinds of all events of the session, and what hooks did.
     async fn events(&self, node: &Node) -> Result<Vec<Value>, ProcessError> {
         let session = Message::new("ada", "").session();
-        let all = json!({ "session": session, "after": 0, "limit": 1_000 });
-        node.client()?.call("journal.show", all).await
+        node.client()?.journal(&session).await
     }
 
     /// What the model was shown in its `n`th call.

@@ -183,7 +183,7 @@ async fn on_nats_a_job_is_followed_from_any_node_and_each_run_has_its_own_log() 
         let said = said(&client, &first, 1).await?;
         assert_eq!((texts(&said), said.over, said.runs), (vec!["begun"], false, 1));
         // Nothing more is there: an answer that waits comes without lines, and goes on after it.
-        let after = log(&client, &first, json!({ "after": said.next, "wait_ms": 50 })).await?;
+        let after = log(&client, &first, json!({ "cursor": said.next, "wait_ms": 50 })).await?;
         assert_eq!((after.lines.len(), after.next, after.over), (0, said.next, false));
     }
     let process = first.runs[0].process;

@@ -68,8 +68,7 @@ async fn snapshots_shorten_the_journal_and_lose_nothing() -> Outcome {
         client.chat(&Message::new("ada", &format!("message {n}"))).await?;
     }
     let session = Message::new("ada", "").session();
-    let journal: Vec<Value> =
-        client.call("journal.show", json!({ "session": session, "limit": 1000 })).await?;
+    let journal: Vec<Value> = client.journal(&session).await?;
     let kinds = |kind: &str| journal.iter().filter(|event| event["kind"] == kind).count();
     assert!(kinds("snapshot") >= 3, "{} snapshots", kinds("snapshot"));
     let numbers: Vec<u64> = journal.iter().map(|event| event["n"].as_u64().unwrap()).collect();
@@ -201,10 +200,9 @@ async fn what_is_stored_of_a_session_grows_with_what_was_said() -> Outcome {
     }
     assert!(stored[1] <= 3 * stored[0], "{stored:?}");
     let session = secret(0, 0).session();
-    let page = json!({ "session": session, "after": 600, "limit": 5 });
-    let journal: Vec<Value> = client.call("journal.show", page).await?;
-    let numbers: Vec<u64> = journal.iter().map(|event| event["n"].as_u64().unwrap()).collect();
-    assert_eq!(numbers, [601, 602, 603, 604, 605]);
+    let journal: Vec<Value> = client.journal(&session).await?;
+    let numbers = journal.iter().map(|event| event["n"].as_u64().unwrap());
+    assert!(numbers.eq(1..=journal.len() as u64) && journal.len() > 600, "I1: {}", journal.len());
     node.kill().await?;
     let node = Node::up(&home).await?;
     assert_eq!(node.client()?.finished(&session, 100).await?.turns.len(), 100);

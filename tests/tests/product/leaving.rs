@@ -113,7 +113,7 @@ async fn a_worker_on_nats_that_stops_has_left_and_is_not_dead() -> Outcome {
         let list: NodeList = client.call_when("nodes.list", json!({}), |it| !here(it)).await?;
         assert_eq!(list.dead, [], "it said that it leaves");
     }
-    let all = json!({ "after": 0, "limit": 1_000 });
+    let all = json!({ "limit": 1_000 });
     let told = |feed: &FeedView| {
         feed.events.iter().filter(|row| row.event.what == EventBody::NodeLeft).count() == STOPS
     };

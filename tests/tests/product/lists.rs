@@ -104,8 +104,8 @@ async fn a_directory_lists_its_sessions_as_a_node_does() -> Outcome {
     let offline = home.run(&["sessions", "list", "--json", "--limit", "2"]).await?;
     let first: SessionList = serde_json::from_str(&offline.out).unwrap();
     assert_eq!(first.sessions.len(), 2, "{first:?}");
-    let after = first.next.clone().unwrap();
-    let rest = home.run(&["sessions", "list", "--json", "--after", &after]).await?;
+    let next = first.next.as_ref().unwrap();
+    let rest = home.run(&["sessions", "list", "--json", "--cursor", next.as_str()]).await?;
     let rest: SessionList = serde_json::from_str(&rest.out).unwrap();
     assert!(rest.next.is_none(), "{rest:?}");
     // In what order they were handed over at the stop is no matter.

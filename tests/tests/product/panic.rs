@@ -114,8 +114,7 @@ impl Scene {
     }
 
     async fn kinds(&self, message: &Message) -> Result<Vec<String>, ProcessError> {
-        let params = json!({ "session": message.session(), "after": 0, "limit": 1_000 });
-        let events: Vec<Value> = self.client.call("journal.show", params).await?;
+        let events: Vec<Value> = self.client.journal(&message.session()).await?;
         Ok(events.iter().map(|it| it["kind"].as_str().unwrap().to_owned()).collect())
     }
 
@@ -175,7 +174,7 @@ async fn stops_are_seen(scene: &Scene) -> Outcome {
     assert_eq!(status.warnings[0].name, "panic.all", "{:?}", status.warnings);
     let ended = scene.home.run(&["status"]).await?;
     assert!(ended.out.contains("panic.all") && ended.out.contains("runs away"), "{ended:?}");
-    let params = json!({ "after": 0, "limit": 1_000 });
+    let params = json!({ "limit": 1_000 });
     let feed: FeedView = scene
         .client
         .call_when("events.list", params, |feed: &FeedView| {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clawnode_cluster::StoreError;
-use clawnode_proto::{CodecError, EntityId, ErrorBody, ErrorChain, ErrorCode, Kind};
+use clawnode_proto::{CodecError, CursorError, EntityId, ErrorBody, ErrorChain, ErrorCode, Kind};
 
 use crate::{Core, FoldError};
 
@@ -49,9 +49,9 @@ pub enum EntityError {
     /// There is no such dead letter.
     #[error("no dead letter `{0}`")]
     NoLetter(String),
-    /// A page begins nowhere.
-    #[error("`after` is not the end of a page: {0}")]
-    Cursor(String),
+    /// A cursor that this list cannot continue from.
+    #[error(transparent)]
+    Cursor(#[from] CursorError),
     /// A store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -126,8 +126,7 @@ impl From<EntityError> for ErrorBody {
                 .hint("check again with `clawnode quarantine show`"),
             EntityError::NoLetter(_) => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode parked` lists the dead letters"),
-            EntityError::Cursor(_) => Self::new(ErrorCode::InvalidParams, message)
-                .hint("pass `next` of the previous page unchanged"),
+            EntityError::Cursor(error) => error.into(),
             EntityError::Store(failure) => {
                 let hint = match &failure {
                     StoreError::Full { .. } => "free some space; nothing accepted is lost",

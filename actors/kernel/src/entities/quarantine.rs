@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clawnode_cluster::StoreError;
 use clawnode_proto::{
-    Digest, EntityId, ErrorChain, Input, Kind, Order, Position,
+    Cursor, CursorError, Digest, EntityId, ErrorChain, Input, Kind, Order, Position,
+    api::Method,
     view::{
         ParkedList, ParkedRow, ParkedWhere, QuarantineDone, QuarantineList, QuarantineRow,
         QuarantineView,
@@ -64,7 +65,8 @@ impl Entities {
         let (fallen, next) = self.fallen_after(after, limit).await?;
         let rows = stream::iter(fallen).map(|one| async move { self.fallen_row(&one).await });
         let sessions = rows.buffered(READS_MAX).collect().await;
-        Ok(QuarantineList { sessions, next: next.map(|id| id.to_string()) })
+        let next = next.map(|id| Cursor::new(Method::QuarantineList, id));
+        Ok(QuarantineList { sessions, next })
     }
 
     /// An entity out of service, with what is parked in its journal and what waits in its inbox.
@@ -81,15 +83,17 @@ impl Entities {
     /// What was put aside whole: dead letters, then the parked inputs of the entities of one page.
     pub async fn parked(
         &self,
-        after: Option<&str>,
+        after: Option<&Cursor>,
         limit: usize,
     ) -> Result<ParkedList, EntityError> {
+        const LIST: Method = Method::ParkedList;
+        let after = after.map(|cursor| cursor.read::<String>(LIST)).transpose()?;
         let mut parked = Vec::new();
         let mut from = None;
-        match after.map(|after| (after.strip_prefix(LETTER), after)) {
+        match after.as_deref().map(|after| (after.strip_prefix(LETTER), after)) {
             Some((None, id)) => {
                 let id = id.parse::<EntityId>();
-                from = Some(id.map_err(|error| EntityError::Cursor(error.to_string()))?);
+                from = Some(id.map_err(|_no_id| CursorError(LIST))?);
             }
             before => {
                 let before = before.and_then(|(name, _)| name).unwrap_or_default();
@@ -97,7 +101,8 @@ impl Entities {
                 let mut left = letters.iter().filter(|one| one.name().as_str() > before);
                 parked.extend(left.by_ref().take(limit).map(letter_row));
                 if let (Some(last), Some(_)) = (parked.last(), left.next()) {
-                    let next = last.letter.as_ref().map(|name| format!("{LETTER}{name}"));
+                    let next = last.letter.as_ref();
+                    let next = next.map(|name| Cursor::new(LIST, format!("{LETTER}{name}")));
                     return Ok(ParkedList { parked, next });
                 }
             }
@@ -107,7 +112,7 @@ impl Entities {
             let rows = self.parked_rows(&one).into_iter();
             parked.extend(rows.map(|row| ParkedRow { body: Value::Null, ..row }));
         }
-        Ok(ParkedList { parked, next: next.map(|id| id.to_string()) })
+        Ok(ParkedList { parked, next: next.map(|id| Cursor::new(LIST, id)) })
     }
 
     /// Forgets a dead letter.

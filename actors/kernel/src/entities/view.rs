@@ -3,9 +3,11 @@
 use std::ops::ControlFlow;
 
 use clawnode_proto::{
-    EntityId, Grammar as _, Sealed, Seq,
+    Cursor, CursorError, EntityId, Grammar as _, Sealed, Seq,
+    api::Method,
+    cursor::Pair,
     kernel::{KernelEvent, SnapshotState},
-    view::EventView,
+    view::{EventList, EventView},
 };
 use serde_json::{Value, json};
 
@@ -32,6 +34,30 @@ impl Entities {
             return Err(EntityError::NotFound(id));
         }
         Ok(views)
+    }
+
+    /// One page of a journal: at most `limit` events after `after`. A cursor names its entity, because a
+    /// position in another journal means nothing here.
+    pub async fn journal_page(
+        &self,
+        id: EntityId,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<EventList, EntityError> {
+        const LIST: Method = Method::JournalShow;
+        let after =
+            match after.map(|cursor| cursor.read::<Pair<EntityId, u64>>(LIST)).transpose()? {
+                None => 0,
+                Some(Pair(entity, last)) if entity == id => last,
+                Some(_) => return Err(CursorError(LIST).into()),
+            };
+        // One more shows whether there is another page.
+        let mut events = self.journal(id, Seq(after), limit.saturating_add(1)).await?;
+        let is_more = events.len() > limit;
+        events.truncate(limit);
+        let last = events.last().filter(|_| is_more);
+        let next = last.map(|last| Cursor::new(LIST, Pair(id, last.n.0)));
+        Ok(EventList { events, next })
     }
 }
 

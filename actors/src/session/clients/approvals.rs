@@ -9,18 +9,20 @@ use std::time::Duration;
 
 use clawnode_cluster::{BucketError, StoreError};
 use clawnode_proto::{
-    CallId, Digest, EntityId, IdempotencyKey, Input, Position, Timestamp, TurnId, codec,
+    CallId, Cursor, Digest, EntityId, IdempotencyKey, Input, Position, Timestamp, TurnId,
+    api::Method,
+    codec,
+    cursor::Pair,
     limits::{APPROVAL_KEPT, DECISION_CHARS},
     policy::{Approval, Decided, Decision},
     session::{ApprovalDecided, SessionInput},
     subject::{APPROVAL_KEYS, approval_key},
+    view::ApprovalList,
 };
 use tracing::debug;
 
 use super::{client::Sessions, send_error::SendError};
 
-/// Approvals that one list has at most, the oldest first.
-const LIST_MOST: usize = 1_000;
 /// How long what waits for a person is looked for. One process may tell of all calls of a reply
 /// while another still stores the last of them, and people's programs answer at once.
 const RECORDED_WITHIN: Duration = Duration::from_secs(1);
@@ -28,8 +30,28 @@ const RECORDED_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Sessions {
-    /// The calls that wait for a person now, the oldest first; at most 1,000.
-    pub async fn approvals(&self) -> Result<Vec<Approval>, SendError> {
+    /// The calls that wait for a person now, the oldest first: at most `limit` of those after `after`.
+    /// When a call was asked about never changes, so one that waits all the time is on one page.
+    pub async fn approvals(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<ApprovalList, SendError> {
+        const LIST: Method = Method::ApprovalsList;
+        let after = after.map(|cursor| cursor.read::<Pair<u64, CallId>>(LIST)).transpose()?;
+        let place = |it: &Approval| Pair(it.asked.0, it.action.call);
+        let mut approvals = self.waiting_approvals().await?;
+        approvals.retain(|it| after.is_none_or(|after| place(it) > after));
+        approvals.sort_by_key(place);
+        let is_more = approvals.len() > limit;
+        approvals.truncate(limit);
+        let last = approvals.last().filter(|_| is_more);
+        let next = last.map(|last| Cursor::new(LIST, place(last)));
+        Ok(ApprovalList { approvals, next })
+    }
+
+    /// All calls that wait for a person now, in no order.
+    pub async fn waiting_approvals(&self) -> Result<Vec<Approval>, SendError> {
         let now = self.now();
         let mut waiting: Vec<Approval> = Vec::new();
         for (key, entry) in self.substrate().bucket.list(APPROVAL_KEYS).await? {
@@ -39,8 +61,6 @@ impl Sessions {
                 Err(failure) => debug!(key, %failure, "an approval is not readable here"),
             }
         }
-        waiting.sort_by_key(|approval| (approval.asked, approval.action.call));
-        waiting.truncate(LIST_MOST);
         Ok(waiting)
     }
 

@@ -18,7 +18,7 @@ use clawnode_proto::{
 use futures_util::{StreamExt, stream};
 use tokio::{sync::Mutex, time::Instant};
 
-use super::listing::Cursor;
+use super::listing::PageEnd;
 
 /// Journals that are known at most: at first those that come first in the store's order, then those that
 /// were written to last. The list says that there are others.
@@ -38,7 +38,7 @@ const TAILS_AT_ONCE: usize = 64;
 /// What the last record of a journal says.
 #[derive(Clone, Debug)]
 pub(in crate::session) struct End {
-    pub(in crate::session) at: Cursor,
+    pub(in crate::session) at: PageEnd,
     /// The last event; none can be read if absent.
     pub(in crate::session) hash: Option<Digest>,
     pub(in crate::session) is_tombstone: bool,
@@ -62,8 +62,8 @@ pub(in crate::session) struct Directory(Mutex<Known>);
 /// Ends at one time.
 #[derive(Debug, Default)]
 pub(in crate::session) struct Known {
-    ends: BTreeMap<Reverse<Cursor>, End>,
-    by_id: HashMap<EntityId, Cursor>,
+    ends: BTreeMap<Reverse<PageEnd>, End>,
+    by_id: HashMap<EntityId, PageEnd>,
     /// Up to here the feed is in `ends`.
     upto: Position,
     scanned: Option<Instant>,
@@ -106,7 +106,7 @@ impl Directory {
 
 impl Known {
     /// The ends behind `after` in the order of lists, the newest first.
-    pub(in crate::session) fn behind(&self, after: Option<Cursor>) -> impl Iterator<Item = &End> {
+    pub(in crate::session) fn behind(&self, after: Option<PageEnd>) -> impl Iterator<Item = &End> {
         let from =
             after.map_or(std::ops::Bound::Unbounded, |at| std::ops::Bound::Excluded(Reverse(at)));
         self.ends.range((from, std::ops::Bound::Unbounded)).map(|(_, end)| end)
@@ -181,7 +181,7 @@ impl Known {
 impl End {
     /// Of a journal whose last record cannot be read.
     const fn unreadable(id: EntityId) -> Self {
-        let at = Cursor { updated: Timestamp(0), id };
+        let at = PageEnd { updated: Timestamp(0), id };
         Self { at, hash: None, is_tombstone: false, facts: None }
     }
 }
@@ -207,7 +207,7 @@ fn of_record(id: EntityId, record: &Record) -> End {
         _ => false,
     };
     End {
-        at: Cursor { updated: last.head.ts, id },
+        at: PageEnd { updated: last.head.ts, id },
         hash: Some(last.hash),
         is_tombstone: last.event().ok().flatten().is_some_and(of_nothing),
         facts: None,

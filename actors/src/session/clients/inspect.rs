@@ -14,20 +14,10 @@ use crate::session::turn::{kind::Session, state::Turn};
 impl Sessions {
     /// What was said in a session.
     pub async fn history(&self, id: EntityId) -> Result<HistoryView, SendError> {
-        let entity = self.known(id).await?;
-        let mut turns = Vec::new();
-        for turn in entity.state.closed.iter().chain(&entity.state.open) {
-            turns.push(self.turn_view(turn).await?);
-        }
-        Ok(HistoryView {
-            id,
-            key: entity.core.key.clone().unwrap_or_default(),
-            state: state_of(&entity).to_owned(),
-            turns,
-        })
+        self.history_page(id, None, usize::MAX).await
     }
 
-    async fn known(&self, id: EntityId) -> Result<Entity<Session>, SendError> {
+    pub(super) async fn known(&self, id: EntityId) -> Result<Entity<Session>, SendError> {
         let entity = self.read(id).await?;
         if entity.core.tail.n == Seq(0) {
             return Err(SendError::NotFound { session: id.to_string() });
@@ -35,7 +25,7 @@ impl Sessions {
         Ok(entity)
     }
 
-    async fn turn_view(&self, turn: &Turn) -> Result<TurnView, SendError> {
+    pub(super) async fn turn_view(&self, turn: &Turn) -> Result<TurnView, SendError> {
         let mut messages = Vec::new();
         let (told, notes) = turn.shown();
         for message in told {

@@ -9,14 +9,14 @@
 
 use std::{
     collections::HashMap,
-    fmt,
-    str::FromStr,
     sync::{Mutex as Lock, PoisonError},
 };
 
 use clawnode_cluster::StoreError;
 use clawnode_proto::{
-    AgentName, Digest, EntityId, SessionKey, Timestamp,
+    AgentName, Cursor, CursorError, Digest, EntityId, SessionKey, Timestamp,
+    api::Method,
+    cursor::Pair,
     id::KeyPart,
     llm::{Role, Text},
     view::{SessionList, SessionRow},
@@ -47,7 +47,7 @@ pub struct Wanted {
     /// At most this many.
     pub limit: usize,
     /// Those that follow this one.
-    pub after: Option<Cursor>,
+    pub after: Option<PageEnd>,
     /// Of this agent.
     pub agent: Option<AgentName>,
     /// That came in here.
@@ -62,7 +62,7 @@ pub struct Wanted {
 
 /// Where a page ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor {
+pub struct PageEnd {
     pub(in crate::session) updated: Timestamp,
     pub(in crate::session) id: EntityId,
 }
@@ -112,7 +112,7 @@ struct Sought {
     /// Stateless sessions behind the last of them.
     hidden: u64,
     /// Where the next page goes on, if there may be more than these.
-    next: Option<Cursor>,
+    next: Option<PageEnd>,
     is_cut: bool,
 }
 
@@ -152,7 +152,7 @@ impl Sessions {
         } else if next.is_none() {
             list.hidden += hidden;
         }
-        list.next = next.map(|at| at.to_string());
+        list.next = next.map(PageEnd::cursor);
         list.partial = is_cut;
         Ok(list)
     }
@@ -302,24 +302,19 @@ impl Facts {
     }
 }
 
-// === impl Cursor ===
+// === impl PageEnd ===
 
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.updated.0, self.id)
+impl PageEnd {
+    fn cursor(self) -> Cursor {
+        Cursor::new(Method::SessionsList, Pair(self.updated.0, self.id))
     }
 }
 
-impl FromStr for Cursor {
-    type Err = SendError;
+impl TryFrom<&Cursor> for PageEnd {
+    type Error = CursorError;
 
-    fn from_str(text: &str) -> Result<Self, SendError> {
-        let parts = text.split_once('.');
-        let read = parts.and_then(|(updated, id)| Some((updated.parse().ok()?, id.parse().ok()?)));
-        let (updated, id) = read.ok_or_else(|| {
-            let text: String = text.chars().take(80).collect();
-            SendError::Cursor(format!("`{text}` is not TIME.ID"))
-        })?;
+    fn try_from(cursor: &Cursor) -> Result<Self, CursorError> {
+        let Pair(updated, id) = cursor.read(Method::SessionsList)?;
         Ok(Self { updated: Timestamp(updated), id })
     }
 }
@@ -375,11 +370,10 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_back() {
-        let at = Cursor { updated: Timestamp(7), id: EntityId::from_u128(9) };
-        assert_eq!(at.to_string().parse::<Cursor>().unwrap(), at);
-        for wrong in ["", "7", "x.y", "ent_00000000000000000000000009"] {
-            assert!(wrong.parse::<Cursor>().is_err(), "{wrong}");
-        }
+        let at = PageEnd { updated: Timestamp(7), id: EntityId::from_u128(9) };
+        assert_eq!(PageEnd::try_from(&at.cursor()), Ok(at));
+        let foreign = Cursor::new(Method::ApprovalsList, Pair(7, at.id));
+        assert!(PageEnd::try_from(&foreign).is_err());
     }
 
     #[test]

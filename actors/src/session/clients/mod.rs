@@ -13,6 +13,7 @@ pub(in crate::session) mod follow;
 pub(in crate::session) mod inspect;
 pub mod listing;
 pub(in crate::session) mod look;
+pub(in crate::session) mod pages;
 pub(in crate::session) mod progress;
 pub(in crate::session) mod repeated;
 pub mod route;

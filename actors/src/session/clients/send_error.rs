@@ -3,7 +3,8 @@
 use clawnode_cluster::StoreError;
 use clawnode_kernel::{EntityError, FoldError};
 use clawnode_proto::{
-    CodecError, EntityId, ErrorBody, ErrorChain, ErrorCode, Kind, limits::PENDING_INPUTS,
+    CodecError, CursorError, EntityId, ErrorBody, ErrorChain, ErrorCode, Kind,
+    limits::PENDING_INPUTS,
 };
 
 /// Why a session was not reached.
@@ -62,8 +63,8 @@ pub enum SendError {
         session: String,
     },
     /// A page begins nowhere.
-    #[error("`after` is not the end of a page: {0}")]
-    Cursor(String),
+    #[error(transparent)]
+    Cursor(#[from] CursorError),
     /// Its key looks like another one's.
     #[error("session key `{}` contains invisible characters", .0.escape_debug())]
     HiddenKey(String),
@@ -116,8 +117,7 @@ impl From<SendError> for ErrorBody {
                 .hint("`clawnode approvals list` shows the calls that still wait"),
             SendError::NoStepsWanted { .. } => Self::new(ErrorCode::Conflict, message)
                 .hint("the turn runs or has ended; `clawnode sessions show` shows it"),
-            SendError::Cursor(_) => Self::new(ErrorCode::InvalidParams, message)
-                .hint("pass `next` of the previous page unchanged"),
+            SendError::Cursor(error) => error.into(),
             SendError::HiddenKey(_) => Self::new(ErrorCode::InvalidParams, message)
                 .hint("leave out control, format, direction and private characters"),
             SendError::TooLarge { .. } => {

@@ -36,7 +36,7 @@ const ROUTES: [(&str, &str, &str, u16); 64] = [
     ("POST", "/v1/nodes/nobody/drain", "[]", 400),
     ("GET", "/v1/events?limit=1", "", 200),
     ("GET", "/v1/events?limit=x", "", 400),
-    ("GET", "/v1/sessions/default:a:b:c/journal?after=x", "", 400),
+    ("GET", "/v1/sessions/default:a:b:c/journal?after=1", "", 400),
     ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":"hi"}"#, 200),
     ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":"hi","stream":true}"#, 200),
     ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":""}"#, 400),
@@ -128,7 +128,7 @@ async fn a_file_of_a_job_is_never_a_page_of_the_gateway() {
 
 /// GATE-1.
 #[tokio::test]
-async fn s_02_every_route_but_three_needs_the_token() {
+async fn s_02_every_route_but_four_needs_the_token() {
     let gateway = Gateway::start().await;
     for (verb, path, body, status) in ROUTES {
         let open = path.ends_with("/healthz");
@@ -149,7 +149,7 @@ async fn s_02_every_route_but_three_needs_the_token() {
         let response = request().bearer_auth(TOKEN).send().await.unwrap();
         assert_eq!(response.status(), status, "{verb} {path} with the token");
     }
-    for path in ["/", "/healthz", "/readyz"] {
+    for path in ["/", "/healthz", "/readyz", "/v1/docs"] {
         assert_eq!(gateway.get(path).send().await.unwrap().status(), 200, "{path}");
     }
     gateway.stop().await;
@@ -158,7 +158,9 @@ async fn s_02_every_route_but_three_needs_the_token() {
 #[tokio::test]
 async fn every_answer_wears_the_security_headers() {
     let gateway = Gateway::start().await;
-    for (path, status) in [("/", 200), ("/healthz", 200), ("/v1/status", 401), ("/nothing", 401)] {
+    for (path, status) in
+        [("/", 200), ("/healthz", 200), ("/v1/docs", 200), ("/v1/status", 401), ("/nothing", 401)]
+    {
         let response = gateway.get(path).send().await.unwrap();
         assert_eq!(response.status(), status, "{path}");
         let headers = response.headers();
@@ -170,6 +172,34 @@ async fn every_answer_wears_the_security_headers() {
         assert_eq!(headers["cache-control"], "no-store");
         assert_eq!(headers["cross-origin-opener-policy"], "same-origin");
     }
+    gateway.stop().await;
+}
+
+/// The page has no secret and loads nothing from elsewhere; its script runs by the nonce of the answer.
+#[tokio::test]
+async fn the_page_of_the_document_runs_its_own_script_and_no_other() {
+    let gateway = Gateway::start().await;
+    let mut nonces = Vec::new();
+    for _ in 0..2 {
+        let response = gateway.get("/v1/docs").send().await.unwrap();
+        let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
+        let nonce = policy.split_once("script-src 'nonce-").unwrap().1.split_once('\'').unwrap().0;
+        let expected = format!(
+            "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
+             connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+             require-trusted-types-for 'script'"
+        );
+        assert_eq!(policy, expected);
+        let page = response.text().await.unwrap();
+        assert_eq!(page.matches(&format!("nonce=\"{nonce}\"")).count(), 2, "a style and a script");
+        assert_eq!((page.matches("<script").count(), page.matches("<style").count()), (1, 1));
+        for elsewhere in ["src=", "://", "@import", "innerHTML", "style=", "onclick"] {
+            assert!(!page.contains(elsewhere), "{elsewhere}");
+        }
+        assert!(!page.contains(TOKEN) && page.contains("/v1/openapi.json"));
+        nonces.push(nonce.to_owned());
+    }
+    assert_ne!(nonces[0], nonces[1]);
     gateway.stop().await;
 }
 
@@ -303,11 +333,19 @@ async fn rpc_answers_once_and_refuses_streams() {
     assert_eq!(paused["result"]["paused"], true);
     let resumed = gateway.rpc("agents.resume", json!({"agent": "default"})).await;
     assert_eq!(resumed["result"]["paused"], false);
-    let session = json!({"session": "default:a:b:c", "after": 5, "limit": 2});
-    let events = gateway.rpc("journal.show", session).await;
-    let numbers: Vec<_> =
-        events["result"].as_array().unwrap().iter().map(|event| event["n"].clone()).collect();
-    assert_eq!(numbers, [6, 7]);
+    let (mut cursor, mut numbers) = (Value::Null, Vec::new());
+    for _ in 0..2 {
+        let page = json!({"session": "default:a:b:c", "cursor": cursor, "limit": 2});
+        let page = gateway.rpc("journal.show", page).await["result"].take();
+        numbers.extend(page["events"].as_array().unwrap().iter().map(|event| event["n"].clone()));
+        cursor = page["next"].clone();
+    }
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    // A cursor of one list is refused by another, with what to do.
+    let foreign = gateway.rpc("jobs.list", json!({"cursor": cursor})).await["error"].take();
+    assert_eq!(foreign["data"]["code"], "invalid_params", "{foreign}");
+    assert!(foreign["data"]["message"].as_str().unwrap().contains("`cursor`"), "{foreign}");
+    assert!(foreign["data"]["hint"].as_str().unwrap().contains("`next`"), "{foreign}");
     let table = [
         ("{", 400, -32700),
         (r#"{"id":1,"method":"nope"}"#, 404, -32601),
@@ -348,7 +386,7 @@ async fn rest_is_the_same_methods() {
         async move { request.send().await.unwrap().json::<Value>().await.unwrap() }
     };
     assert_eq!(get("/v1/status").await, gateway.rpc("status", json!({})).await["result"]);
-    let page = get("/v1/sessions?limit=1&after=ent_x").await;
+    let page = get("/v1/sessions?limit=1&cursor=ent_x").await;
     assert_eq!(page["sessions"][0]["detail"], "ent_x");
     let page = get("/v1/sessions?stateless=true&since=2026-11-23T10%3A00%3A00Z").await;
     assert_eq!(page["sessions"][0]["detail"], "2026-11-23T10:00:00Z");

@@ -21,15 +21,16 @@ use clawnode_gateway::{
     Params, SendRequest, SessionRef,
 };
 use clawnode_proto::{
-    AgentName, Attempt, CallId, Digest, EntityId, ErrorBody, ErrorCode, EventId, ExecutionId,
-    FrameKey, IdempotencyKey, Incarnation, InputId, JobId, LatchId, McpServerName, NodeName,
-    ProcessId, Seq, SessionKey, Timestamp, TurnId,
+    AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
+    ExecutionId, FrameKey, IdempotencyKey, Incarnation, InputId, JobId, LatchId, McpServerName,
+    NodeName, ProcessId, SessionKey, Timestamp, TurnId,
     agents::{AgentDetail, AgentView},
     api::{
         EventsParams, Method, NodeParams, NodesDrain, PanicClear, PanicParams, PolicyCheck,
         SessionsList, TreeParams,
     },
     archive::{ArchiveStats, CleanView, JobRecord, JobStatus},
+    cursor::Pair,
     execute::ExecutionStatus,
     latch::{Latch, LatchScope},
     llm::{FailureClass, ModelFailure, Sampling, StopReason, Usage},
@@ -380,7 +381,8 @@ impl Node {
                 Some(_) => return Err(not_found("node")),
             },
             Method::EventsList => {
-                json!({"events": [], "next": given::<EventsParams>(params).limit.unwrap()})
+                let limit = given::<EventsParams>(params).limit.unwrap();
+                json!({"events": [], "next": limit.to_string()})
             }
             Method::UsageShow => {
                 json!(UsageView { by: given::<UsageParams>(params).by, ..UsageView::default() })
@@ -398,7 +400,8 @@ impl Node {
             }
             Method::SessionsList => self.sessions(&given(params)),
             Method::SessionsHistory => {
-                let SessionRef { id, key } = given(params);
+                let (SessionRef { id, key }, _, _): (SessionRef, Option<Cursor>, usize) =
+                    given(params);
                 if !self.last.lock().unwrap().contains_key(&id) {
                     return Err(not_found("session"));
                 }
@@ -460,7 +463,7 @@ impl Node {
                     "runs": 1,
                     "status": JobStatus::Done,
                     "lines": [],
-                    "next": next,
+                    "next": Cursor::new(Method::JobsLogs, Pair(job, Pair(1, next))),
                     "over": true,
                     "lost": search.into_iter().collect::<Vec<_>>(),
                 })
@@ -542,7 +545,7 @@ impl Node {
                 "updated": 0,
                 "usage": Usage::default(),
                 "stateless": page.stateless,
-                "detail": page.after.as_ref().or(page.since.as_ref()),
+                "detail": page.cursor.as_ref().map(Cursor::as_str).or(page.since.as_deref()),
             })
         };
         json!({"sessions": ids.into_iter().map(row).collect::<Vec<_>>()})
@@ -590,7 +593,9 @@ impl Node {
     }
 }
 
-fn journal((_, after, limit): (SessionRef, Seq, u32)) -> Value {
+fn journal((session, after, limit): (SessionRef, Option<Cursor>, usize)) -> Value {
+    let after = after.map(|it| it.read::<Pair<EntityId, u64>>(Method::JournalShow).unwrap().1);
+    let after = after.unwrap_or_default();
     let incarnation = Incarnation { process: ProcessId::from_u128(1), counter: 1 };
     let event = |n: u64| {
         json!({
@@ -604,7 +609,9 @@ fn journal((_, after, limit): (SessionRef, Seq, u32)) -> Value {
             "body": null,
         })
     };
-    (after.0 + 1..=after.0 + u64::from(limit)).map(event).collect()
+    let last = after + limit as u64;
+    let next = Cursor::new(Method::JournalShow, Pair(session.id, last));
+    json!({"events": (after + 1..=last).map(event).collect::<Vec<_>>(), "next": next})
 }
 
 fn waiting(call: CallId) -> Result<Approval, ErrorBody> {

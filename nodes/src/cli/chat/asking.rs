@@ -7,13 +7,11 @@ use std::{
 
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain,
-    agents::AgentDetail,
-    api::{AgentParams, Method},
+    api::{AgentParams, calls},
     frame::ApprovalRequest,
     policy::{Approval, Decision, Rule},
 };
-use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -289,9 +287,8 @@ impl Chat<'_> {
 
 /// The agent's rules as the node has them now.
 async fn rules_of(client: &Client, agent: &AgentName) -> Option<Vec<Rule>> {
-    let params = json!(AgentParams { agent: agent.to_string() });
-    let answer = client.call(Method::AgentsShow, params).await.ok()?;
-    AgentDetail::deserialize(answer).ok().map(|it| it.policy.rules)
+    let params = AgentParams { agent: agent.to_string() };
+    client.call(calls::AgentsShow, &params).await.ok().map(|it| it.policy.rules)
 }
 
 /// Lines of which every character is seen.

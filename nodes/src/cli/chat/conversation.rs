@@ -5,14 +5,13 @@
 
 use clawnode_proto::{
     AgentName, SessionKey, Timestamp, TurnId,
-    api::{CONVERSATION, ChatSend, Method, SendMode, SessionsList},
+    api::{CONVERSATION, ChatSend, SendMode, SessionsList, calls},
     llm::Role,
-    view::{HistoryView, SessionList, SessionRow, TurnView},
+    view::{HistoryView, SessionRow, TurnView},
 };
-use serde_json::json;
 
 use crate::{
-    cli::{context::read, output::time, sessions::params},
+    cli::{history, output::time},
     client::Client,
     config::Env,
     failure::Failure,
@@ -144,8 +143,7 @@ pub(super) async fn recent(
         agent: agent.map(ToString::to_string),
         ..SessionsList::default()
     };
-    let answer = client.call(Method::SessionsList, json!(wanted)).await?;
-    let page: SessionList = read(Method::SessionsList, answer)?;
+    let page = client.call(calls::SessionsList, &wanted).await?;
     let of_user = |row: SessionRow| {
         let key = row.key.as_ref()?.parse::<SessionKey>().ok()?;
         is_of(&key, user, agent).then_some((key, row))
@@ -155,8 +153,8 @@ pub(super) async fn recent(
 
 /// What was said in a session.
 pub(super) async fn history(client: &Client, session: &str) -> Result<HistoryView, Failure> {
-    let answer = client.call(Method::SessionsHistory, params(session)).await?;
-    read(Method::SessionsHistory, answer)
+    let read = async |page| client.call(calls::SessionsHistory, &page).await;
+    Ok(history::read_all(session, read).await?)
 }
 
 /// The turns of a session that have not ended, in order.

@@ -8,13 +8,12 @@ use std::{
 
 use clawnode_proto::{
     AgentName, SessionKey,
-    agents::AgentList,
-    api::{ChatCancel, Method},
+    api::{AgentParams, ChatCancel, Nothing, calls},
     id::ParseIdError,
     limits::MESSAGE_BYTES,
     view::{HistoryView, SessionRow},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Chat, attach,
@@ -24,10 +23,7 @@ use super::{
     look::Role,
 };
 use crate::{
-    cli::{
-        context::read,
-        output::{clean, exact, size, time},
-    },
+    cli::output::{clean, exact, size, time},
     config::paths,
     failure::{Exit, Failure},
 };
@@ -159,8 +155,7 @@ impl Chat<'_> {
     }
 
     async fn choose_agent(&mut self, wanted: Option<String>) -> Result<(), Failure> {
-        let answer = self.gateways.current().call(Method::AgentsList, json!({})).await?;
-        let list: AgentList = read(Method::AgentsList, answer)?;
+        let list = self.gateways.current().call(calls::AgentsList, &Nothing {}).await?;
         let names: Vec<&str> = list.agents.iter().map(|it| it.agent.as_str()).collect();
         let Some(wanted) = wanted else {
             let desk = self.desk.as_ref();
@@ -184,21 +179,14 @@ impl Chat<'_> {
         let Some(agent) = self.desk.as_ref().and_then(|it| it.agent.clone()) else {
             return self.aside("the agent is not known until the first answer");
         };
-        let told = self.agent_as_told(agent.agent.as_str()).await?;
-        let name = |it: &Value| it.as_str().or_else(|| it["name"].as_str()).map(exact);
-        let words = match told.get("tools").and_then(Value::as_array) {
-            Some(tools) if tools.is_empty() => format!("the agent {} has no tools", agent.agent),
-            Some(tools) => {
-                let names: Vec<String> = tools.iter().filter_map(name).collect();
-                format!("tools of the agent {}: {}", agent.agent, names.join(", "))
-            }
-            None => format!(
-                "this node does not report the tools of the agent {0}; see `tools` under \
-                 [agents.{0}] in its configuration",
-                agent.agent
-            ),
-        };
-        self.aside(&words)
+        let params = AgentParams { agent: agent.agent.to_string() };
+        let client = self.gateways.current();
+        let tools = client.call(calls::AgentsShow, &params).await?.tools;
+        if tools.is_empty() {
+            return self.aside(&format!("the agent {} has no tools", agent.agent));
+        }
+        let names: Vec<&str> = tools.iter().map(|it| it.name.as_str()).collect();
+        self.aside(&format!("tools of the agent {}: {}", agent.agent, names.join(", ")))
     }
 
     fn attach(&mut self, path: Option<&str>) -> Result<(), Failure> {
@@ -290,7 +278,7 @@ impl Chat<'_> {
         }
         for it in &open {
             let params = ChatCancel { session: key.to_string(), turn: it.turn.to_string() };
-            client.call(Method::ChatCancel, json!(params)).await?;
+            client.call(calls::ChatCancel, &params).await?;
         }
         if let Some(desk) = &mut self.desk {
             desk.undecided.clear();

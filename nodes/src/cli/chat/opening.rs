@@ -2,11 +2,10 @@
 
 use clawnode_proto::{
     SessionKey,
-    agents::{AgentList, AgentView},
-    api::{AgentParams, Method},
+    agents::AgentView,
+    api::{Nothing, calls},
     view::HistoryView,
 };
-use serde_json::{Value, json};
 
 use super::{
     Chat, Said, Which,
@@ -14,7 +13,7 @@ use super::{
     look::Role,
 };
 use crate::{
-    cli::{context::read, turn::Turn},
+    cli::turn::Turn,
     client::ClientError,
     failure::{Exit, Failure},
 };
@@ -145,8 +144,8 @@ impl Chat<'_> {
     /// Looks up the agent that answers, as far as that is known.
     pub(super) async fn look_up_agent(&mut self) -> Result<(), Failure> {
         let client = self.gateways.current();
-        let list = match client.call(Method::AgentsList, json!({})).await {
-            Ok(answer) => read::<AgentList>(Method::AgentsList, answer)?.agents,
+        let list = match client.call(calls::AgentsList, &Nothing {}).await {
+            Ok(list) => list.agents,
             // The chat goes without.
             Err(ClientError::Answered(_) | ClientError::Protocol { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
@@ -184,11 +183,5 @@ impl Chat<'_> {
             )?;
         }
         desk.screen.print("")
-    }
-
-    /// What a node says of an agent, in the shape that this node has.
-    pub(super) async fn agent_as_told(&self, name: &str) -> Result<Value, Failure> {
-        let params = json!(AgentParams { agent: name.to_owned() });
-        Ok(self.gateways.current().call(Method::AgentsShow, params).await?)
     }
 }

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use clawnode_proto::{api::Method, view::StatusView};
-use serde_json::json;
+use clawnode_proto::api::{Nothing, calls};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Chat;
@@ -142,14 +141,11 @@ pub(super) async fn sign(client: Client, workers: bool) -> Sign {
             Err(_) => Sign::Silent,
         };
     }
-    match timeout(ANSWER, client.call(Method::Status, json!({}))).await {
-        Ok(Ok(status)) => match serde_json::from_value::<StatusView>(status) {
-            Ok(status) if status.warnings.iter().any(|it| it.name == "nodes.no_worker") => {
-                Sign::Headless
-            }
-            Ok(_) => Sign::Served,
-            Err(_) => Sign::Unknown,
-        },
+    match timeout(ANSWER, client.call(calls::Status, &Nothing {})).await {
+        Ok(Ok(status)) if status.warnings.iter().any(|it| it.name == "nodes.no_worker") => {
+            Sign::Headless
+        }
+        Ok(Ok(_)) => Sign::Served,
         Ok(Err(_)) => Sign::Unknown,
         Err(_) => Sign::Silent,
     }

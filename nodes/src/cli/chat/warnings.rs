@@ -7,19 +7,15 @@
 use std::{collections::BTreeMap, fmt, pin::Pin, time::Duration};
 
 use clawnode_proto::{
-    api::Method,
+    api::{Nothing, calls},
     provider::{HOOK_PREFIX, MCP_PREFIX, PLUGIN_PREFIX},
-    view::{StatusView, WarningView},
+    view::WarningView,
 };
-use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Chat, Did, Heard, look::Role};
 use crate::{
-    cli::{
-        context::read,
-        output::{cut, exact},
-    },
+    cli::output::{cut, exact},
     client::Client,
     failure::Failure,
     node::health,
@@ -129,11 +125,8 @@ impl fmt::Debug for Warnings {
 }
 
 async fn ask(client: Client) -> Option<Vec<WarningView>> {
-    match client.call(Method::Status, json!({})).await {
-        Ok(answer) => {
-            let status: Result<StatusView, Failure> = read(Method::Status, answer);
-            status.ok().map(|status| status.warnings)
-        }
+    match client.call(calls::Status, &Nothing {}).await {
+        Ok(status) => Some(status.warnings),
         Err(error) => {
             tracing::debug!(%error, "the node does not report its status");
             None

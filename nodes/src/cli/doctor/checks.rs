@@ -3,8 +3,12 @@
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path};
 
 use clawnode_cluster::{Clock, SystemClock};
-use clawnode_proto::{Capability, Timestamp, api::Method, node::NodeRole, view::StatusView};
-use serde::Deserialize;
+use clawnode_proto::{
+    Capability, Timestamp,
+    api::{Nothing, calls},
+    node::NodeRole,
+    view::StatusView,
+};
 
 use super::{Check, hooks, mcp, network, sandbox, workspace};
 #[cfg(feature = "nats")]
@@ -70,11 +74,7 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
 async fn running(context: &Context) -> (Option<StatusView>, Vec<Check>) {
     const NAME: &str = "node.status";
     let Ok(Some(client)) = context.running().await else { return (None, Vec::new()) };
-    let status = match client.call(Method::Status, serde_json::json!({})).await {
-        Ok(status) => StatusView::deserialize(status).map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
-    match status {
+    match client.call(calls::Status, &Nothing {}).await {
         Ok(status) => {
             let checks = of_status(&status);
             (Some(status), checks)

@@ -12,15 +12,13 @@ use std::{
 use clap::Args;
 use clawnode_cluster::Peek;
 use clawnode_proto::{
-    api::{Method, SessionsList},
-    overview::{FeedView, StatsView},
-    view::{SessionList, SessionRow, StatusView},
+    api::{Nothing, SessionsList, calls},
+    view::SessionRow,
 };
 use ratatui::{
     DefaultTerminal,
     crossterm::event::{self, Event, KeyEvent, KeyEventKind},
 };
-use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -274,10 +272,10 @@ impl Asker {
     async fn ask(&mut self) -> Result<Snapshot, ClientError> {
         let client = self.gateways.current().clone();
         let page = self.place.next(client.url(), EVENTS, None);
-        let (status, measured, mut feed): (StatusView, StatsView, FeedView) = tokio::try_join!(
-            call(&client, Method::Status, json!({})),
-            call(&client, Method::StatsShow, json!({})),
-            call(&client, Method::EventsList, json!(page))
+        let (status, measured, mut feed) = tokio::try_join!(
+            client.call(calls::Status, &Nothing {}),
+            client.call(calls::StatsShow, &Nothing {}),
+            client.call(calls::EventsList, &page)
         )?;
         let moved = self.place.moved(client.url(), &mut feed);
         let gateway = client.url().to_owned();
@@ -297,7 +295,7 @@ async fn sessions(
         }
         let page = SessionsList { limit: Some(SESSIONS), ..SessionsList::default() };
         let client = current.peek(Clone::clone);
-        let listing = call::<SessionList>(&client, Method::SessionsList, json!(page));
+        let listing = client.call(calls::SessionsList, &page);
         let problem = |what| Problem { what, trying: client.url().to_owned() };
         let said = match tokio::time::timeout(LIST_WITHIN, listing).await {
             Ok(Ok(list)) => Some(TopAnswer::Sessions(list.sessions)),
@@ -317,18 +315,6 @@ async fn sessions(
 
 fn late(within: Duration) -> String {
     format!("it does not answer within {within:?}")
-}
-
-async fn call<T: serde::de::DeserializeOwned>(
-    client: &Client,
-    method: Method,
-    params: Value,
-) -> Result<T, ClientError> {
-    let answer = client.call(method, params).await?;
-    serde_json::from_value(answer).map_err(|error| ClientError::Protocol {
-        url: client.url().to_owned(),
-        detail: format!("`{}`: {error}", method.as_str()),
-    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use clawnode_proto::{
+    Cursor,
+    api::Method,
     overview::{FeedView, Latency, StatsView, TurnCounts},
     view::{SessionRow, StatusView},
 };
@@ -58,7 +60,7 @@ fn feed(ended: u64) -> FeedView {
     let row = serde_json::from_value(json!({ "n": 1, "event": event })).unwrap();
     FeedView {
         events: vec![row],
-        next: 1,
+        next: Cursor::new(Method::EventsList, 1),
         missed: 0,
         turns: TurnCounts { started: ended, ended, unsuccessful: 0 },
     }
