@@ -7,7 +7,7 @@ use clawnode_local as local;
 use clawnode_proto::offline::{BackupView, ImportView, RepairView};
 
 use crate::{
-    config::{Config, Loaded},
+    config::{Config, LoadedConfig},
     node::{
         backup,
         import::{self, Import},
@@ -80,7 +80,7 @@ pub async fn restore(config: &Config, file: &Path) -> Result<BackupView, StartEr
 }
 
 /// Moves the sessions of the data directory `from` into the cluster that the settings name.
-pub async fn import(loaded: &Loaded, from: &Path) -> Result<ImportView, StartError> {
+pub async fn import(loaded: &LoadedConfig, from: &Path) -> Result<ImportView, StartError> {
     let config = &loaded.config;
     let Some(nats) = &config.cluster.nats else {
         return Err(StartError::usage("usage", "an import needs a target cluster")

@@ -108,17 +108,17 @@ impl Serialize for ByteSize {
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text { expected: SIZE, parse: str::parse })
+        deserializer.deserialize_str(TextVisitor { expected: SIZE, parse: str::parse })
     }
 }
 
 /// A visitor that takes only a string, and says what it expected.
-struct Text<T> {
+struct TextVisitor<T> {
     expected: &'static str,
     parse: fn(&str) -> Result<T, UnitError>,
 }
 
-impl<T> de::Visitor<'_> for Text<T> {
+impl<T> de::Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,7 +136,7 @@ pub mod duration {
 
     use serde::{Deserializer, Serializer};
 
-    use super::{DURATION, Text, format_duration, parse_duration};
+    use super::{DURATION, TextVisitor, format_duration, parse_duration};
 
     /// Writes it as text.
     pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -145,7 +145,7 @@ pub mod duration {
 
     /// Reads it from text.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        deserializer.deserialize_str(Text { expected: DURATION, parse: parse_duration })
+        deserializer.deserialize_str(TextVisitor { expected: DURATION, parse: parse_duration })
     }
 }
 
@@ -182,7 +182,7 @@ pub mod keep {
 
     use serde::{Deserializer, Serializer};
 
-    use super::{KEEP, Text, UnitError, format_duration, parse_duration};
+    use super::{KEEP, TextVisitor, UnitError, format_duration, parse_duration};
 
     /// The word for "without an end".
     const FOREVER: &str = "forever";
@@ -208,7 +208,7 @@ pub mod keep {
                 .map(Some)
                 .map_err(|error| UnitError { expected: KEEP, ..error }),
         };
-        deserializer.deserialize_str(Text { expected: KEEP, parse })
+        deserializer.deserialize_str(TextVisitor { expected: KEEP, parse })
     }
 }
 
@@ -218,7 +218,7 @@ pub mod address {
 
     use serde::{Deserializer, Serializer};
 
-    use super::{ADDRESS, Text, UnitError};
+    use super::{ADDRESS, TextVisitor, UnitError};
 
     /// Writes it as text.
     pub fn serialize<S: Serializer>(value: &SocketAddr, serializer: S) -> Result<S::Ok, S::Error> {
@@ -232,7 +232,7 @@ pub mod address {
             // The parser only says that it is none.
             Err(_) => Err(UnitError { text: text.chars().take(40).collect(), expected: ADDRESS }),
         };
-        deserializer.deserialize_str(Text { expected: ADDRESS, parse })
+        deserializer.deserialize_str(TextVisitor { expected: ADDRESS, parse })
     }
 }
 

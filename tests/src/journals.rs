@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use clawnode_actors::session::{Sessions, clients::listing::Wanted};
+use clawnode_actors::session::{Sessions, clients::listing::SessionQuery};
 use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Write};
 use clawnode_kernel::core::snapshot_blob;
 use clawnode_local as local;
@@ -60,7 +60,8 @@ impl Facts {
         }
         let mut rows = Vec::new();
         for state in [None, Some("deleted".to_owned())] {
-            let wanted = Wanted { limit: 10, state, stateless: true, ..Wanted::default() };
+            let wanted =
+                SessionQuery { limit: 10, state, stateless: true, ..SessionQuery::default() };
             rows.extend(sessions.list(&wanted).await.map_err(io::Error::other)?.sessions);
         }
         let row = rows.iter().find(|row| row.id == entity);

@@ -11,7 +11,7 @@
     reason = "these are tests, also in their helper functions"
 )]
 
-use clawnode_kernel::Planted;
+use clawnode_kernel::KernelBug;
 use clawnode_simulator::{RunFailure, RunReport, SimOptions, run};
 
 /// Seeds of each of the tests that run in parallel.
@@ -22,12 +22,12 @@ const LARGE: u64 = 80;
 const SESSIONS: usize = 10_000;
 const SESSIONS_SOAK: usize = 1_000_000;
 
-fn one(seed: u64, planted: Planted) -> Result<RunReport, Box<RunFailure>> {
+fn one(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions { seed, planted, ..SimOptions::default() })
 }
 
 /// Runs the seed again with its trace, and fails with its end.
-fn replay(seed: u64, planted: Planted) -> RunReport {
+fn replay(seed: u64, planted: KernelBug) -> RunReport {
     traced(&SimOptions { seed, planted, trace: true, ..SimOptions::default() })
 }
 
@@ -40,12 +40,12 @@ fn traced(options: &SimOptions) -> RunReport {
 
 /// The planted bug is found within `seeds` seeds, by one of these invariants; the seed that finds
 /// it is green without it.
-fn finds(planted: Planted, seeds: u64, names: &[&str]) {
+fn finds(planted: KernelBug, seeds: u64, names: &[&str]) {
     finds_with(0, planted, seeds, names);
 }
 
 /// The same with so many counters besides.
-fn finds_with(counters: usize, planted: Planted, seeds: u64, names: &[&str]) {
+fn finds_with(counters: usize, planted: KernelBug, seeds: u64, names: &[&str]) {
     let options = |seed, planted| SimOptions { seed, planted, counters, ..SimOptions::default() };
     for seed in 0..seeds {
         if let Err(failure) = run(&options(seed, planted)) {
@@ -53,7 +53,7 @@ fn finds_with(counters: usize, planted: Planted, seeds: u64, names: &[&str]) {
             println!("{planted:?}: seed {seed} broke {name}: {}", failure.violation.detail);
             assert!(names.contains(&name), "{planted:?} was found as {name}: {failure}");
             for seed in 0..=seed {
-                traced(&SimOptions { trace: true, ..options(seed, Planted::None) });
+                traced(&SimOptions { trace: true, ..options(seed, KernelBug::None) });
             }
             return;
         }
@@ -87,15 +87,15 @@ fn sweep(seeds: std::ops::Range<u64>, counters: usize) {
 #[test]
 fn sim_hooks() {
     for seed in 0..SEEDS / 2 {
-        hooked(seed, Planted::None).unwrap_or_else(|failure| panic!("{failure}"));
+        hooked(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
 
-fn hooked(seed: u64, planted: Planted) -> Result<RunReport, Box<RunFailure>> {
+fn hooked(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions {
         seed,
         planted,
-        trace: planted == Planted::None,
+        trace: planted == KernelBug::None,
         hooks: true,
         ..SimOptions::default()
     })
@@ -105,9 +105,9 @@ fn hooked(seed: u64, planted: Planted) -> Result<RunReport, Box<RunFailure>> {
 #[test]
 fn hook_1_finds_what_takes_effect_unjournaled() {
     for seed in 0..100 {
-        if let Err(failure) = hooked(seed, Planted::HookUnjournaled) {
+        if let Err(failure) = hooked(seed, KernelBug::HookUnjournaled) {
             assert_eq!(failure.violation.name, "HOOK-1", "{failure}");
-            hooked(seed, Planted::None).unwrap_or_else(|failure| panic!("{failure}"));
+            hooked(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
             return;
         }
     }
@@ -117,16 +117,16 @@ fn hook_1_finds_what_takes_effect_unjournaled() {
 /// The same with messages of up to 300 KiB, with those around the limits of an append before all.
 #[test]
 fn sim_large() {
-    let turns: usize = (0..LARGE).map(|seed| large(seed, Planted::None).turns).sum();
+    let turns: usize = (0..LARGE).map(|seed| large(seed, KernelBug::None).turns).sum();
     println!("{turns} turns");
 }
 
-fn large(seed: u64, planted: Planted) -> RunReport {
+fn large(seed: u64, planted: KernelBug) -> RunReport {
     traced(&large_options(seed, planted))
 }
 
-fn large_options(seed: u64, planted: Planted) -> SimOptions {
-    let trace = planted == Planted::None;
+fn large_options(seed: u64, planted: KernelBug) -> SimOptions {
+    let trace = planted == KernelBug::None;
     SimOptions { seed, planted, trace, large: true, ..SimOptions::default() }
 }
 
@@ -134,10 +134,10 @@ fn large_options(seed: u64, planted: Planted) -> SimOptions {
 #[test]
 fn sim_large_finds_what_overtakes() {
     for seed in 0..LARGE {
-        if let Err(failure) = run(&large_options(seed, Planted::SmallOvertakes)) {
+        if let Err(failure) = run(&large_options(seed, KernelBug::SmallOvertakes)) {
             assert_eq!(failure.violation.name, "MSG-2", "{failure}");
             println!("seed {seed}: {}", failure.violation.detail);
-            large(seed, Planted::None);
+            large(seed, KernelBug::None);
             return;
         }
     }
@@ -152,7 +152,7 @@ fn sim_soak() {
         (number("CLAWNODE_SEED").unwrap_or(1_000_000), number("CLAWNODE_SOAK").unwrap_or(50_000));
     let mut found = std::collections::BTreeMap::<&str, Vec<(u64, u64, String)>>::new();
     for seed in from..from + count {
-        if let Err(failure) = one(seed, Planted::None) {
+        if let Err(failure) = one(seed, KernelBug::None) {
             let detail = failure.violation.detail.clone();
             found.entry(failure.violation.name).or_default().push((failure.steps, seed, detail));
         }
@@ -167,7 +167,7 @@ fn sim_soak() {
 
 #[test]
 fn sim_replay() {
-    let (seed, planted) = (number("CLAWNODE_SEED").unwrap_or(1), Planted::None);
+    let (seed, planted) = (number("CLAWNODE_SEED").unwrap_or(1), KernelBug::None);
     let sessions = number("CLAWNODE_SESSIONS").and_then(|count| usize::try_from(count).ok());
     println!(
         "{:?}",
@@ -190,7 +190,7 @@ fn number(name: &str) -> Option<u64> {
 /// So many sessions with skewed keys: an hour of virtual time in which a third of the nodes are
 /// lost, the bus loses its leader every ten minutes, 1 % of requests take effect after they failed
 /// for their sender and 20 % of reads show the past.
-fn at_scale(seed: u64, sessions: usize, planted: Planted) -> Result<RunReport, Box<RunFailure>> {
+fn at_scale(seed: u64, sessions: usize, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     let began = std::time::Instant::now();
     let ran = run(&SimOptions { seed, planted, sessions: Some(sessions), ..SimOptions::default() });
     println!("seed {seed}, {sessions} sessions, {:?}: {ran:?}", began.elapsed());
@@ -199,7 +199,7 @@ fn at_scale(seed: u64, sessions: usize, planted: Planted) -> Result<RunReport, B
 
 #[test]
 fn sim_scale() {
-    match at_scale(1, SESSIONS, Planted::None) {
+    match at_scale(1, SESSIONS, KernelBug::None) {
         Ok(report) => assert!(report.turns >= SESSIONS, "{report:?}"),
         Err(failure) => panic!("{failure}"),
     }
@@ -209,7 +209,7 @@ fn sim_scale() {
 fn sim_scale_soak() {
     let sessions = number("CLAWNODE_SESSIONS").and_then(|count| usize::try_from(count).ok());
     let sessions = sessions.unwrap_or(SESSIONS_SOAK);
-    match at_scale(number("CLAWNODE_SEED").unwrap_or(1), sessions, Planted::None) {
+    match at_scale(number("CLAWNODE_SEED").unwrap_or(1), sessions, KernelBug::None) {
         Ok(report) => assert!(report.turns >= sessions, "{report:?}"),
         Err(failure) => panic!("{failure}"),
     }
@@ -221,11 +221,11 @@ fn sim_scale_soak() {
 fn sim_scale_finds_planted_bugs() {
     let sessions = SESSIONS / 10;
     for (planted, seed, names) in [
-        (Planted::ForgetOnDelivery, 1, ["I4", "I4"]),
-        (Planted::AckAnchorEarly, 1, ["I4", "I4"]),
-        (Planted::AbsentMeansFailed, 1, ["I1", "C6"]),
-        (Planted::WriteWithoutClaim, 1, ["I2", "I2"]),
-        (Planted::RecallAfterOutcome, 1, ["C7", "I8"]),
+        (KernelBug::ForgetOnDelivery, 1, ["I4", "I4"]),
+        (KernelBug::AckAnchorEarly, 1, ["I4", "I4"]),
+        (KernelBug::AbsentMeansFailed, 1, ["I1", "C6"]),
+        (KernelBug::WriteWithoutClaim, 1, ["I2", "I2"]),
+        (KernelBug::RecallAfterOutcome, 1, ["C7", "I8"]),
     ] {
         match at_scale(seed, sessions, planted) {
             Ok(report) => panic!("{planted:?} was not found: {report:?}"),
@@ -238,7 +238,7 @@ fn sim_scale_finds_planted_bugs() {
             }
         }
     }
-    if let Err(failure) = at_scale(1, sessions, Planted::None) {
+    if let Err(failure) = at_scale(1, sessions, KernelBug::None) {
         panic!("{failure}");
     }
 }
@@ -246,9 +246,9 @@ fn sim_scale_finds_planted_bugs() {
 #[test]
 fn the_same_seed_twice_is_the_same_history() {
     for seed in 0..40 {
-        assert_eq!(replay(seed, Planted::None), replay(seed, Planted::None), "seed {seed}");
+        assert_eq!(replay(seed, KernelBug::None), replay(seed, KernelBug::None), "seed {seed}");
     }
-    let different = (0..40).map(|seed| replay(seed, Planted::None).hash);
+    let different = (0..40).map(|seed| replay(seed, KernelBug::None).hash);
     assert_eq!(different.collect::<std::collections::BTreeSet<_>>().len(), 40);
 }
 
@@ -256,7 +256,7 @@ fn the_same_seed_twice_is_the_same_history() {
 #[test]
 fn sim_known_seeds() {
     for seed in [1_595, 6_912, 512_615, 513_857] {
-        replay(seed, Planted::None);
+        replay(seed, KernelBug::None);
     }
 }
 
@@ -286,8 +286,8 @@ seeds! {
 /// A second kind of entities: what it loses, and what the kernel loses of it.
 #[test]
 fn finds_what_a_counter_loses() {
-    finds_with(2, Planted::CounterForgets, 100, &["SUM-1"]);
-    finds_with(2, Planted::TimersNotSetAgain, 200, &["E1"]);
+    finds_with(2, KernelBug::CounterForgets, 100, &["SUM-1"]);
+    finds_with(2, KernelBug::TimersNotSetAgain, 200, &["E1"]);
 }
 
 /// One test per planted bug: how many seeds it may take, and which invariant catches it.
@@ -296,7 +296,7 @@ macro_rules! planted {
         $(
             #[test]
             fn $test() {
-                finds(Planted::$bug, $seeds, &[$($name),*]);
+                finds(KernelBug::$bug, $seeds, &[$($name),*]);
             }
         )*
     };

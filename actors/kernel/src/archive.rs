@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 use serde_bytes::ByteBuf;
 
-use super::{Entity, EntityKind, Loaded};
+use super::{Entity, EntityKind, LoadedJournal};
 
 /// Deaths in one journal after which older ones are not looked into any more: each costs an encoded
 /// state.
@@ -58,12 +58,12 @@ pub fn snapshot_of(records: &[Record]) -> Option<Snapshot> {
 ///
 /// Whoever removes them must have claimed the entity: the record that names them can then never be
 /// stored.
-pub fn leftovers<K: EntityKind>(id: EntityId, loaded: &Loaded) -> Vec<Digest> {
+pub fn leftovers<K: EntityKind>(id: EntityId, loaded: &LoadedJournal) -> Vec<Digest> {
     let deaths = deaths(&loaded.records);
     let (Some(first), Some(last)) = (loaded.records.first(), deaths.last()) else {
         return Vec::new();
     };
-    let begin = Loaded { records: vec![first.clone()], snapshot: loaded.snapshot.clone() };
+    let begin = LoadedJournal { records: vec![first.clone()], snapshot: loaded.snapshot.clone() };
     let mut folded = Entity::<K>::of(id, &begin).ok();
     let mut found = Vec::new();
     for at in 1..=*last {

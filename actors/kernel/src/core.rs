@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     FoldError, archive,
-    kind::{Memory, Violation},
+    kind::{InputMemory, Violation},
 };
 #[cfg(feature = "test-util")]
-use crate::Planted;
+use crate::KernelBug;
 
 /// Whether an entity is in service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,11 +68,11 @@ pub struct Core {
     #[serde(skip)]
     known: BTreeSet<InputId>,
     #[serde(skip, default = "days")]
-    memory: Memory,
+    memory: InputMemory,
 }
 
-const fn days() -> Memory {
-    Memory::DAYS
+const fn days() -> InputMemory {
+    InputMemory::DAYS
 }
 
 /// The encoded state in a snapshot.
@@ -95,7 +95,7 @@ struct SnapshotTail {
 
 /// A journal as it was read, before anything is made of it.
 #[derive(Clone, Debug, Default)]
-pub struct Loaded {
+pub struct LoadedJournal {
     /// All records, oldest first.
     pub records: Vec<Record>,
     /// The state of the snapshot that they begin with, if it is in a blob.
@@ -118,7 +118,7 @@ impl Default for Core {
             parked: Vec::new(),
             accepted: VecDeque::new(),
             known: BTreeSet::new(),
-            memory: Memory::DAYS,
+            memory: InputMemory::DAYS,
         }
     }
 }
@@ -218,7 +218,7 @@ impl Core {
         let head = &sealed.head;
         self.accepted.push_back(Remembered { input, ts: head.ts, n: head.n });
         self.known.insert(input);
-        let Memory { least, age } = self.memory();
+        let InputMemory { least, age } = self.memory();
         while self.accepted.len() > least
             && self.accepted.front().is_some_and(|oldest| head.ts.since(oldest.ts) > age)
         {
@@ -230,16 +230,16 @@ impl Core {
 
     /// How long inputs are known again. Of a journal that is read without its kind, this may be longer
     /// than the kind needs.
-    pub(super) fn memory(&self) -> Memory {
+    pub(super) fn memory(&self) -> InputMemory {
         #[cfg(feature = "test-util")]
-        if Planted::ShortMemory.is_in_folds() {
-            return Memory { least: 32, age: std::time::Duration::from_mins(1) };
+        if KernelBug::ShortMemory.is_in_folds() {
+            return InputMemory { least: 32, age: std::time::Duration::from_mins(1) };
         }
         self.memory
     }
 
     /// The same, as a snapshot kept it: what is not kept is made again.
-    pub(super) fn revived(self, memory: Memory) -> Self {
+    pub(super) fn revived(self, memory: InputMemory) -> Self {
         let known = self.accepted.iter().map(|one| one.input).collect();
         Self { known, memory, ..self }
     }
@@ -249,7 +249,7 @@ impl Core {
     /// the entity does not claim it.
     pub fn of(
         id: EntityId,
-        loaded: &Loaded,
+        loaded: &LoadedJournal,
         knows: &dyn Fn(&str) -> bool,
     ) -> Result<Self, FoldError> {
         let mut core = Self::default();
@@ -260,7 +260,7 @@ impl Core {
                 if let Some(kind) = body.needs.iter().find(|kind| !knows(kind)) {
                     unknown.get_or_insert_with(|| FoldError::unknown(id, sealed, kind));
                 }
-                core = body.core.revived(Memory::DAYS);
+                core = body.core.revived(InputMemory::DAYS);
             }
             let head = &sealed.head;
             if head.required && !KernelEvent::knows(&head.kind) && !knows(&head.kind) {
@@ -273,7 +273,7 @@ impl Core {
 
     /// As much of it as a damaged journal still tells: enough to write behind it, and to delete it.
     /// Nothing of a kind is folded, and what does not follow is taken for what it says.
-    pub fn salvaged(id: EntityId, loaded: &Loaded) -> Self {
+    pub fn salvaged(id: EntityId, loaded: &LoadedJournal) -> Self {
         let mut core = Self::default();
         let readable = loaded.records.iter().filter_map(|record| decode_record(&record.bytes).ok());
         let mine = |sealed: &Sealed| sealed.head.entity == id;
@@ -282,7 +282,7 @@ impl Core {
                 && sealed.head.kind == SNAPSHOT
                 && let Ok(body) = snapshot_body(id, &sealed, loaded.snapshot.as_ref())
             {
-                core = body.core.revived(Memory::DAYS);
+                core = body.core.revived(InputMemory::DAYS);
             }
             if core.apply(id, &sealed).is_err() {
                 let (last, tail) = (core.tail, core.tail.skip(&sealed));
@@ -321,7 +321,7 @@ pub(super) fn kernel_event(
 /// Visits every event; the first one brings the decoded state if it is a snapshot.
 pub(super) fn for_each(
     id: EntityId,
-    loaded: &Loaded,
+    loaded: &LoadedJournal,
     mut visit: impl FnMut(&Sealed, Option<SnapshotBody<'_>>) -> Result<(), FoldError>,
 ) -> Result<(), FoldError> {
     let mut last = clawnode_proto::Seq(0);

@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 #[cfg(feature = "test-util")]
-use crate::Planted;
+use crate::KernelBug;
 use crate::{
-    Begun, EffectClass, Entities, EntityKind, KnownKinds, Memory, Stop, Violation,
-    driver::{Performing, Port, Runner},
+    ActivationEnd, Begun, EffectKind, Entities, EntityKind, InputMemory, KnownKinds, Violation,
+    driver::{EffectRunner, Performing, Port},
 };
 
 /// Between two tries at a store.
@@ -119,7 +119,7 @@ impl CounterInput {
 
 impl EntityKind for Counter {
     const KIND: Kind = Kind::of("counter");
-    const MEMORY: Memory = Memory { least: 64, age: std::time::Duration::from_hours(1) };
+    const MEMORY: InputMemory = InputMemory { least: 64, age: std::time::Duration::from_hours(1) };
     type State = CounterState;
     type Event = CounterEvent;
     type Effect = TimerId;
@@ -147,7 +147,7 @@ impl EntityKind for Counter {
         match input {
             #[cfg(feature = "test-util")]
             CounterInput::Add { .. }
-                if !state.later.is_empty() && Planted::CounterForgets.is_in_folds() => {}
+                if !state.later.is_empty() && KernelBug::CounterForgets.is_in_folds() => {}
             CounterInput::Add { by } => state.total += by,
             CounterInput::Later { timer, due, by } => {
                 state.later.insert(timer.to_string(), Later { timer, due, by });
@@ -195,8 +195,8 @@ impl EntityKind for Counter {
         state.later.values().map(|later| later.timer).collect()
     }
 
-    fn class(_: &TimerId) -> EffectClass {
-        EffectClass::Publish
+    fn class(_: &TimerId) -> EffectKind {
+        EffectKind::Publish
     }
 
     fn want(_: &CounterState, _: &TimerId) -> Option<Infallible> {
@@ -228,7 +228,7 @@ impl EntityKind for Counter {
     }
 }
 
-impl Runner<Counter> for CounterRunner {
+impl EffectRunner<Counter> for CounterRunner {
     fn acquire(&self, _: EntityId, _: TimerId, want: Infallible, _: &Port<Counter>) -> Option<()> {
         match want {}
     }
@@ -276,5 +276,5 @@ impl Runner<Counter> for CounterRunner {
 
     fn claimed(&self, _: EntityId, _: ProcessId, _: Epoch) {}
 
-    fn left(&self, _: EntityId, _: &[InputId], _: &Stop) {}
+    fn left(&self, _: EntityId, _: &[InputId], _: &ActivationEnd) {}
 }

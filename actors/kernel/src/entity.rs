@@ -5,7 +5,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    core::{Core, Loaded, Service, SnapshotBody, for_each, kernel_event},
+    core::{Core, LoadedJournal, Service, SnapshotBody, for_each, kernel_event},
     fold_error::FoldError,
     kind::{EntityKind, Violation},
 };
@@ -33,7 +33,7 @@ impl<K: EntityKind> Entity<K> {
     }
 
     /// Folds a journal.
-    pub fn of(id: EntityId, loaded: &Loaded) -> Result<Self, FoldError> {
+    pub fn of(id: EntityId, loaded: &LoadedJournal) -> Result<Self, FoldError> {
         let mut entity = Self::unborn(id);
         for_each(id, loaded, |sealed, snapshot| {
             if let Some(body) = snapshot {
@@ -52,7 +52,7 @@ impl<K: EntityKind> Entity<K> {
     }
 
     /// Whether every body in a sound journal decodes here, which is asked before the entity is claimed.
-    pub fn reads(id: EntityId, loaded: &Loaded) -> Result<(), FoldError> {
+    pub fn reads(id: EntityId, loaded: &LoadedJournal) -> Result<(), FoldError> {
         for_each(id, loaded, |sealed, snapshot| {
             let unreadable = |source| FoldError::body(id, sealed, source);
             if let Some(body) = snapshot {

@@ -3,7 +3,7 @@
 use clawnode_proto::{CodecError, EntityId, Kind, Sealed, event::RecordError};
 
 use super::kind::Violation;
-use crate::Needs;
+use crate::MissingCapability;
 
 /// Why a journal cannot be folded.
 #[derive(Debug, thiserror::Error)]
@@ -77,11 +77,13 @@ pub enum FoldError {
 
 impl FoldError {
     /// What a process must know that can fold the journal. Absent if nobody can: it is damaged.
-    pub fn needs(&self) -> Option<Needs> {
+    pub fn needs(&self) -> Option<MissingCapability> {
         match self {
-            Self::Unknown { kind, .. } => Some(Needs::Event(kind.clone())),
-            Self::Body { kind, .. } | Self::Input { kind, .. } => Some(Needs::Newer(kind.clone())),
-            Self::Kind { kind, .. } => Some(Needs::Kind(*kind)),
+            Self::Unknown { kind, .. } => Some(MissingCapability::Event(kind.clone())),
+            Self::Body { kind, .. } | Self::Input { kind, .. } => {
+                Some(MissingCapability::Newer(kind.clone()))
+            }
+            Self::Kind { kind, .. } => Some(MissingCapability::Kind(*kind)),
             Self::Record { .. } | Self::Violation { .. } => None,
         }
     }

@@ -32,7 +32,7 @@ use clawnode_proto::{
 };
 
 #[cfg(feature = "test-util")]
-use super::Planted;
+use super::KernelBug;
 pub use super::job_io::{JobIn, JobOut, Liveness, Probe};
 
 /// How soon a job is read again that another process runs, if that process is not held dead. Most
@@ -48,9 +48,9 @@ const AGAIN_MOST: Duration = Duration::from_secs(5);
 
 /// How far a job is.
 #[derive(Clone, Debug, PartialEq)]
-enum Phase {
+enum JobPhase {
     /// This state is being set, and may or may not be.
-    Setting { expected: Position, state: JobState, then: Then },
+    Setting { expected: Position, state: JobState, then: AfterStore },
     /// It is too old to be begun, or runs without a state; that is being read.
     Reading,
     /// It runs without a state.
@@ -65,7 +65,7 @@ enum Phase {
 
 /// What follows once a state is stored.
 #[derive(Clone, Debug, PartialEq)]
-enum Then {
+enum AfterStore {
     Run,
     Probe,
     Send(ToolEnd),
@@ -73,9 +73,9 @@ enum Then {
 
 /// One job in hand.
 #[derive(Debug)]
-struct Slot {
+struct JobInHand {
     job: Box<Job>,
-    phase: Phase,
+    phase: JobPhase,
     tries: u32,
     cancelled: bool,
 }
@@ -85,14 +85,14 @@ struct Slot {
 pub struct JobMachine {
     me: ProcessId,
     runs: u64,
-    slots: BTreeMap<JobId, Slot>,
+    slots: BTreeMap<JobId, JobInHand>,
     #[cfg(feature = "test-util")]
-    planted: Planted,
+    planted: KernelBug,
 }
 
-// === impl Phase ===
+// === impl JobPhase ===
 
-impl Phase {
+impl JobPhase {
     const fn runs(&self) -> bool {
         matches!(self, Self::Unwritten | Self::Writing { .. } | Self::Running { .. })
     }
@@ -109,14 +109,14 @@ impl JobMachine {
             runs,
             slots: BTreeMap::new(),
             #[cfg(feature = "test-util")]
-            planted: Planted::None,
+            planted: KernelBug::None,
         }
     }
 
     /// The same with a planted bug.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn planted(mut self, planted: Planted) -> Self {
+    pub fn planted(mut self, planted: KernelBug) -> Self {
         self.planted = planted;
         self
     }
@@ -134,7 +134,7 @@ impl JobMachine {
     /// Takes one thing that happened; returns what to do, in order. `now` is only written down.
     pub fn handle(&mut self, now: Timestamp, input: JobIn, alive: &impl Liveness) -> Vec<JobOut> {
         #[cfg(feature = "test-util")]
-        let now = if self.planted == Planted::OldJobsRun { Timestamp(0) } else { now };
+        let now = if self.planted == KernelBug::OldJobsRun { Timestamp(0) } else { now };
         match input {
             JobIn::Delivered(job) => self.delivered(now, job),
             JobIn::Read(job, state) => self.read(now, job, state, alive),
@@ -156,15 +156,15 @@ impl JobMachine {
             return Vec::new();
         }
         if job.is_too_old(now) || job.class == EffectClass::Safe {
-            let phase = Phase::Reading;
-            self.slots.insert(id, Slot { job, phase, tries: 0, cancelled: false });
+            let phase = JobPhase::Reading;
+            self.slots.insert(id, JobInHand { job, phase, tries: 0, cancelled: false });
             return self.again(id, Duration::ZERO);
         }
         // Nearly always nobody has begun it; the fence tells when somebody has, and only then is it
         // read who.
         let (expected, state) = (Position(0), self.started(now, 1));
-        let phase = Phase::Setting { expected, state, then: Then::Run };
-        self.slots.insert(id, Slot { job, phase, tries: 0, cancelled: false });
+        let phase = JobPhase::Setting { expected, state, then: AfterStore::Run };
+        self.slots.insert(id, JobInHand { job, phase, tries: 0, cancelled: false });
         self.start(id)
     }
 
@@ -177,10 +177,12 @@ impl JobMachine {
     ) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
         let (expected, state, then) = match slot.phase.clone() {
-            Phase::Setting { expected, state, then } => (expected, state, then),
-            Phase::Reading => return self.read_first(now, id, found, alive),
-            Phase::Writing { state } => return self.read_of_running(id, state, found),
-            Phase::Unwritten | Phase::Running { .. } | Phase::Sending => return Vec::new(),
+            JobPhase::Setting { expected, state, then } => (expected, state, then),
+            JobPhase::Reading => return self.read_first(now, id, found, alive),
+            JobPhase::Writing { state } => return self.read_of_running(id, state, found),
+            JobPhase::Unwritten | JobPhase::Running { .. } | JobPhase::Sending => {
+                return Vec::new();
+            }
         };
         match found {
             // Own, because this memory knows the run; or a word that anyone would write.
@@ -213,7 +215,7 @@ impl JobMachine {
             return self.send(id, ToolEnd::Known { outcome: cancelled_before() });
         }
         slot.tries = 0;
-        slot.phase = Phase::Unwritten;
+        slot.phase = JobPhase::Unwritten;
         vec![JobOut::Run(slot.job.clone()), JobOut::Watch { job: id, after: LASTS }]
     }
 
@@ -221,8 +223,8 @@ impl JobMachine {
     fn lasts(&mut self, now: Timestamp, id: JobId) -> Vec<JobOut> {
         let state = self.started(now, 1);
         match self.slots.get_mut(&id) {
-            Some(slot) if slot.phase == Phase::Unwritten => {
-                slot.phase = Phase::Writing { state: state.clone() };
+            Some(slot) if slot.phase == JobPhase::Unwritten => {
+                slot.phase = JobPhase::Writing { state: state.clone() };
                 vec![JobOut::Set { job: id, expected: Position(0), state }]
             }
             _ => Vec::new(),
@@ -240,12 +242,12 @@ impl JobMachine {
         match found {
             None => vec![JobOut::Set { job: id, expected: Position(0), state }],
             Some((at, found)) if found == state => {
-                slot.phase = Phase::Running { at };
+                slot.phase = JobPhase::Running { at };
                 Vec::new()
             }
             // Somebody else runs it as well, which does no harm, or nobody waits for it any more.
             Some((_, found)) => {
-                slot.phase = Phase::Unwritten;
+                slot.phase = JobPhase::Unwritten;
                 let over = matches!(found, JobState::Revoked | JobState::Closed);
                 if over { vec![JobOut::Abort(id)] } else { Vec::new() }
             }
@@ -271,8 +273,8 @@ impl JobMachine {
                 let class = slot.job.class;
                 #[cfg(feature = "test-util")]
                 let class = match self.planted {
-                    Planted::RunOnceAgain => EffectClass::Safe,
-                    Planted::ProbesNothing if class == EffectClass::Check => EffectClass::Safe,
+                    KernelBug::RunOnceAgain => EffectClass::Safe,
+                    KernelBug::ProbesNothing if class == EffectClass::Check => EffectClass::Safe,
                     _ => class,
                 };
                 match class {
@@ -280,9 +282,11 @@ impl JobMachine {
                         self.settle(id, position, JobState::Done { outcome: too_old() })
                     }
                     EffectClass::Safe | EffectClass::Idempotent => {
-                        self.begin(now, id, position, attempt + 1, Then::Run)
+                        self.begin(now, id, position, attempt + 1, AfterStore::Run)
                     }
-                    EffectClass::Check => self.begin(now, id, position, attempt + 1, Then::Probe),
+                    EffectClass::Check => {
+                        self.begin(now, id, position, attempt + 1, AfterStore::Probe)
+                    }
                     EffectClass::Once => {
                         let detail = format!("the process that ran it, `{process}`, died");
                         self.settle(id, position, JobState::Uncertain { detail })
@@ -309,11 +313,11 @@ impl JobMachine {
         id: JobId,
         expected: Position,
         attempt: u32,
-        then: Then,
+        then: AfterStore,
     ) -> Vec<JobOut> {
         let state = self.started(now, attempt);
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
-        slot.phase = Phase::Setting { expected, state, then };
+        slot.phase = JobPhase::Setting { expected, state, then };
         self.start(id)
     }
 
@@ -326,10 +330,12 @@ impl JobMachine {
     /// Sets the state of a run that is about to begin.
     fn start(&self, id: JobId) -> Vec<JobOut> {
         let Some(slot) = self.slots.get(&id) else { return Vec::new() };
-        let Phase::Setting { expected, state, .. } = slot.phase.clone() else { return Vec::new() };
+        let JobPhase::Setting { expected, state, .. } = slot.phase.clone() else {
+            return Vec::new();
+        };
         let set = JobOut::Set { job: id, expected, state };
         #[cfg(feature = "test-util")]
-        if self.planted == Planted::RunBeforeStarted {
+        if self.planted == KernelBug::RunBeforeStarted {
             return vec![set, JobOut::Run(slot.job.clone())];
         }
         vec![set]
@@ -343,16 +349,17 @@ impl JobMachine {
             JobState::Started { .. } | JobState::Revoked | JobState::Closed => return Vec::new(),
         };
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
-        slot.phase = Phase::Setting { expected, state: state.clone(), then: Then::Send(end) };
+        slot.phase =
+            JobPhase::Setting { expected, state: state.clone(), then: AfterStore::Send(end) };
         vec![JobOut::Set { job: id, expected, state }]
     }
 
     fn stored(&mut self, now: Timestamp, id: JobId, position: Position) -> Vec<JobOut> {
         match self.slots.get(&id).map(|slot| slot.phase.clone()) {
-            Some(Phase::Setting { then, .. }) => self.set(now, id, position, then),
-            Some(Phase::Writing { .. }) => {
+            Some(JobPhase::Setting { then, .. }) => self.set(now, id, position, then),
+            Some(JobPhase::Writing { .. }) => {
                 if let Some(slot) = self.slots.get_mut(&id) {
-                    slot.phase = Phase::Running { at: position };
+                    slot.phase = JobPhase::Running { at: position };
                 }
                 Vec::new()
             }
@@ -361,29 +368,35 @@ impl JobMachine {
     }
 
     /// A state of this process is stored.
-    fn set(&mut self, now: Timestamp, id: JobId, position: Position, then: Then) -> Vec<JobOut> {
+    fn set(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        position: Position,
+        then: AfterStore,
+    ) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
         slot.tries = 0;
         match then {
-            Then::Send(end) => self.send(id, end),
-            Then::Run if slot.cancelled => {
+            AfterStore::Send(end) => self.send(id, end),
+            AfterStore::Run if slot.cancelled => {
                 // JOB-1 holds the other way round too: what is cancelled now has not run.
                 self.settle(id, position, JobState::Done { outcome: cancelled_before() })
             }
             // It took as long to store that.
-            Then::Run if slot.job.is_too_old(now) => {
+            AfterStore::Run if slot.job.is_too_old(now) => {
                 self.settle(id, position, JobState::Done { outcome: too_old() })
             }
-            Then::Run => {
-                slot.phase = Phase::Running { at: position };
+            AfterStore::Run => {
+                slot.phase = JobPhase::Running { at: position };
                 #[cfg(feature = "test-util")]
-                if self.planted == Planted::RunBeforeStarted {
+                if self.planted == KernelBug::RunBeforeStarted {
                     return Vec::new();
                 }
                 vec![JobOut::Run(slot.job.clone())]
             }
-            Then::Probe => {
-                slot.phase = Phase::Running { at: position };
+            AfterStore::Probe => {
+                slot.phase = JobPhase::Running { at: position };
                 vec![JobOut::Probe(slot.job.clone())]
             }
         }
@@ -391,8 +404,8 @@ impl JobMachine {
 
     fn ended(&mut self, id: JobId, outcome: ToolOutcome) -> Vec<JobOut> {
         match self.slots.get(&id).map(|slot| slot.phase.clone()) {
-            Some(Phase::Running { at }) => self.settle(id, at, JobState::Done { outcome }),
-            Some(Phase::Unwritten | Phase::Writing { .. }) => {
+            Some(JobPhase::Running { at }) => self.settle(id, at, JobState::Done { outcome }),
+            Some(JobPhase::Unwritten | JobPhase::Writing { .. }) => {
                 self.send(id, ToolEnd::Known { outcome })
             }
             _ => Vec::new(),
@@ -402,8 +415,8 @@ impl JobMachine {
     fn probed(&mut self, now: Timestamp, id: JobId, probe: Probe) -> Vec<JobOut> {
         let Some(slot) = self.slots.get(&id) else { return Vec::new() };
         let at = match (&slot.phase, &probe) {
-            (Phase::Running { at }, _) => *at,
-            (Phase::Unwritten | Phase::Writing { .. }, Probe::Unclear(detail)) => {
+            (JobPhase::Running { at }, _) => *at,
+            (JobPhase::Unwritten | JobPhase::Writing { .. }, Probe::Unclear(detail)) => {
                 return self.send(id, ToolEnd::Uncertain { detail: detail.clone() });
             }
             _ => return Vec::new(),
@@ -423,13 +436,13 @@ impl JobMachine {
 
     fn send(&mut self, id: JobId, end: ToolEnd) -> Vec<JobOut> {
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
-        slot.phase = Phase::Sending;
+        slot.phase = JobPhase::Sending;
         vec![JobOut::Send(slot.job.clone(), end)]
     }
 
     fn sent(&mut self, id: JobId) -> Vec<JobOut> {
         match self.slots.get(&id).map(|slot| &slot.phase) {
-            Some(Phase::Sending) => {
+            Some(JobPhase::Sending) => {
                 self.slots.remove(&id);
                 vec![JobOut::Acknowledge(id)]
             }
@@ -452,7 +465,7 @@ impl JobMachine {
 
     fn again(&mut self, job: JobId, wait: Duration) -> Vec<JobOut> {
         match self.slots.get(&job).map(|slot| &slot.phase) {
-            Some(Phase::Setting { .. } | Phase::Reading | Phase::Writing { .. }) => {
+            Some(JobPhase::Setting { .. } | JobPhase::Reading | JobPhase::Writing { .. }) => {
                 vec![JobOut::Read { job, wait }]
             }
             _ => Vec::new(),

@@ -19,7 +19,7 @@ pub type Begun<Event, Job> = (Vec<Event>, Option<Job>);
 
 /// What an effect needs before it starts, and how its end is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EffectClass {
+pub enum EffectKind {
     /// Needs a grant, is announced in the journal before it starts, and its outcome is journaled.
     Call,
     /// May be run again at will, until its outcome is journaled.
@@ -33,14 +33,14 @@ pub enum EffectClass {
 /// How long inputs are known again, so that one which comes twice is taken once: at least this many of
 /// them, and all of this age by the time of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct InputMemory {
     /// How many at least.
     pub least: usize,
     /// Up to which age.
     pub age: Duration,
 }
 
-impl Memory {
+impl InputMemory {
     /// What most kinds need: clients repeat a request for days, and few are made.
     pub const DAYS: Self = Self { least: DEDUP_MIN, age: DEDUP_AGE };
 }
@@ -55,7 +55,7 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     const KIND: Kind;
     /// How long its inputs are known again. A kind that hears much needs less: each id is kept in memory
     /// and in every snapshot.
-    const MEMORY: Memory = Memory::DAYS;
+    const MEMORY: InputMemory = InputMemory::DAYS;
     /// Whether its events say what somebody was shown, so that a [`replay`](Self::replay) of a journal
     /// has something to compare.
     const IS_REPLAYED: bool = false;
@@ -103,7 +103,7 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn decide(state: &Self::State) -> Vec<Self::Effect>;
 
     /// The effect's class.
-    fn class(effect: &Self::Effect) -> EffectClass;
+    fn class(effect: &Self::Effect) -> EffectKind;
     /// What a call needs before it may start, computed once, when its grant is asked for; nothing,
     /// unless `decide` named it.
     fn want(state: &Self::State, effect: &Self::Effect) -> Option<Self::Want>;

@@ -46,13 +46,16 @@ pub mod supervise;
 #[cfg(feature = "test-util")]
 pub mod written;
 
-pub use core::{Core, Loaded, Service};
+pub use core::{Core, LoadedJournal, Service};
 pub use entities::{Entities, EntityError, EntityName, KnownKinds};
 pub use entity::Entity;
 pub use fold_error::FoldError;
-pub use kind::{Begun, EffectClass, EntityKind, Memory, Violation};
-pub use machine::{Activation, Heir, In, Machine, MachineOptions, Now, Out, OwnerSays, Stop};
-pub use needs::Needs;
+pub use kind::{Begun, EffectKind, EntityKind, InputMemory, Violation};
+pub use machine::{
+    Activation, ActivationEnd, Machine, MachineInput, MachineOptions, MachineOutput, Now,
+    OwnerSays, PreviousOwner,
+};
+pub use needs::MissingCapability;
 #[cfg(feature = "test-util")]
-pub use planted::Planted;
-pub use slim::Slim;
+pub use planted::KernelBug;
+pub use slim::ShrinkToFit;

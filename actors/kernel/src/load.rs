@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clawnode_cluster::{StoreError, Substrate};
 use clawnode_proto::{EntityId, Position};
 
-use super::{Loaded, core::snapshot_blob};
+use super::{LoadedJournal, core::snapshot_blob};
 
 /// Reads of a journal whose state is not there, before that is believed: an owner removes a state as
 /// soon as the next snapshot is stored, and a read may be older than that.
@@ -15,17 +15,17 @@ const TRIES: u32 = 5;
 const WAIT: Duration = Duration::from_millis(50);
 
 /// A session's journal, unfolded, as the store's leader has it.
-pub async fn journal(substrate: &Substrate, id: EntityId) -> Result<Loaded, StoreError> {
+pub async fn journal(substrate: &Substrate, id: EntityId) -> Result<LoadedJournal, StoreError> {
     let mut tries = 0;
     loop {
         let records = substrate.journal.read(id, Position(0)).await?;
         let Some(digest) = snapshot_blob(&records) else {
-            return Ok(Loaded { records, snapshot: None });
+            return Ok(LoadedJournal { records, snapshot: None });
         };
         let snapshot = readable(substrate.blobs.get(digest).await)?;
         tries += 1;
         if snapshot.is_some() || tries == TRIES {
-            return Ok(Loaded { records, snapshot });
+            return Ok(LoadedJournal { records, snapshot });
         }
         tokio::time::sleep(WAIT.saturating_mul(1 << tries)).await;
     }

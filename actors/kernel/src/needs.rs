@@ -6,7 +6,7 @@ use clawnode_proto::Kind;
 
 /// What a process must know to serve an entity that this one cannot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Needs {
+pub enum MissingCapability {
     /// A kind of event.
     Event(String),
     /// A version of the envelope.
@@ -17,9 +17,9 @@ pub enum Needs {
     Newer(String),
 }
 
-// === impl Needs ===
+// === impl MissingCapability ===
 
-impl fmt::Display for Needs {
+impl fmt::Display for MissingCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Event(kind) => f.write_str(kind),

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Planted {
+pub enum KernelBug {
     /// None.
     #[default]
     None,
@@ -91,7 +91,7 @@ pub enum Planted {
 }
 
 thread_local! {
-    static IN_FOLDS: Cell<Planted> = const { Cell::new(Planted::None) };
+    static IN_FOLDS: Cell<KernelBug> = const { Cell::new(KernelBug::None) };
 }
 
 /// While it lives, the folds of this thread have a bug: they take nothing but events, so nobody
@@ -99,9 +99,9 @@ thread_local! {
 #[derive(Debug)]
 pub struct InFolds(());
 
-// === impl Planted ===
+// === impl KernelBug ===
 
-impl Planted {
+impl KernelBug {
     /// Has the folds of this thread have this bug.
     pub fn in_folds(self) -> InFolds {
         IN_FOLDS.set(self);
@@ -116,6 +116,6 @@ impl Planted {
 
 impl Drop for InFolds {
     fn drop(&mut self) {
-        IN_FOLDS.set(Planted::None);
+        IN_FOLDS.set(KernelBug::None);
     }
 }

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Something that may keep more room than it needs.
-pub trait Slim {
+pub trait ShrinkToFit {
     /// Gives back room that is not used, if that is more than half of it.
     fn slim(&mut self);
 }
 
-impl<T> Slim for Vec<T> {
+impl<T> ShrinkToFit for Vec<T> {
     fn slim(&mut self) {
         if self.capacity() > 2 * self.len() {
             self.shrink_to_fit();
@@ -20,7 +20,7 @@ impl<T> Slim for Vec<T> {
     }
 }
 
-impl<T> Slim for VecDeque<T> {
+impl<T> ShrinkToFit for VecDeque<T> {
     fn slim(&mut self) {
         if self.capacity() > 2 * self.len() {
             self.shrink_to_fit();
@@ -28,7 +28,7 @@ impl<T> Slim for VecDeque<T> {
     }
 }
 
-impl<K, V> Slim for BTreeMap<K, V> {
+impl<K, V> ShrinkToFit for BTreeMap<K, V> {
     fn slim(&mut self) {
         if self.is_empty() {
             *self = Self::new();
@@ -36,7 +36,7 @@ impl<K, V> Slim for BTreeMap<K, V> {
     }
 }
 
-impl<T> Slim for BTreeSet<T> {
+impl<T> ShrinkToFit for BTreeSet<T> {
     fn slim(&mut self) {
         if self.is_empty() {
             *self = Self::new();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_cluster::Record;
-use clawnode_kernel::{Core, Entity, EntityKind, Loaded, Service, kind::EffectClass};
+use clawnode_kernel::{Core, Entity, EntityKind, LoadedJournal, Service, kind::EffectKind};
 use clawnode_proto::{
     CodecError, Digest, EntityId, Head, Input, InputId, Position, Sealed, TurnId, codec,
     event::decode_record,
@@ -22,7 +22,7 @@ use super::{
 
 pub(super) type Checked = Result<(), JudgeViolation>;
 /// Reads an archive.
-type Archived<'a> = &'a mut dyn FnMut(Digest) -> Option<Loaded>;
+type Archived<'a> = &'a mut dyn FnMut(Digest) -> Option<LoadedJournal>;
 
 /// What is known of one entity.
 #[derive(Debug)]
@@ -76,7 +76,12 @@ pub(super) trait AnyBook {
     /// A record was added.
     fn adds(&mut self, record: &Record) -> Checked;
     /// A record replaced all before it: a snapshot, or a tombstone.
-    fn replaces(&mut self, record: &Record, loaded: &Loaded, archived: Archived<'_>) -> Checked;
+    fn replaces(
+        &mut self,
+        record: &Record,
+        loaded: &LoadedJournal,
+        archived: Archived<'_>,
+    ) -> Checked;
     /// An input was stored.
     fn put(&mut self, input: InputId);
     /// An input left the inbox.
@@ -104,7 +109,12 @@ impl<K: Booked> AnyBook for Book<K> {
         self.appended(record)
     }
 
-    fn replaces(&mut self, record: &Record, loaded: &Loaded, archived: Archived<'_>) -> Checked {
+    fn replaces(
+        &mut self,
+        record: &Record,
+        loaded: &LoadedJournal,
+        archived: Archived<'_>,
+    ) -> Checked {
         self.position = record.position;
         self.replaced(loaded, archived)
     }
@@ -213,10 +223,10 @@ impl<K: Booked> Book<K> {
         !K::doomed(state)
             && K::advance(state).is_empty()
             && K::decide(state).iter().all(|effect| match K::class(effect) {
-                EffectClass::Emit(turn) => K::is_told(&self.own, turn),
+                EffectKind::Emit(turn) => K::is_told(&self.own, turn),
                 // Their results come as inputs, which wake it.
-                EffectClass::Publish => true,
-                EffectClass::Call | EffectClass::Run => false,
+                EffectKind::Publish => true,
+                EffectKind::Call | EffectKind::Run => false,
             })
     }
 
@@ -249,7 +259,7 @@ impl<K: Booked> Book<K> {
     }
 
     /// A record replaced all before it: a snapshot, or a tombstone.
-    fn replaced(&mut self, loaded: &Loaded, archived: Archived<'_>) -> Checked {
+    fn replaced(&mut self, loaded: &LoadedJournal, archived: Archived<'_>) -> Checked {
         let id = self.entity.id;
         let folded = Entity::<K>::of(id, loaded).map_err(|error| of_fold(&error))?;
         let deleted = folded.core.service == Service::Deleted;

@@ -194,7 +194,7 @@ impl Sim {
         let tick = self.world.rng.random_range(1..1_000);
         self.world.later(id, tick, PlannedNote::Tick);
         for partition in 0..self.plan.partitions {
-            let dead = partition::In::Dead(self.dead.clone());
+            let dead = partition::PartitionInput::Dead(self.dead.clone());
             self.mail_dispatcher(id, partition, dead);
             if self.plan.local {
                 // What waits is found at open.
@@ -308,7 +308,7 @@ impl Sim {
             actor.stopped = true;
             *self.ledger.struck.entry(entity).or_default() += 1;
             self.not_tried(process, entity);
-            let gone = partition::In::Gone(entity, Gone::Died);
+            let gone = partition::PartitionInput::Gone(entity, Gone::Died);
             self.mail_dispatcher(process, self.partition_of(entity), gone);
         }
     }
@@ -324,7 +324,7 @@ impl Sim {
         self.world.later(FATE, DRAIN_GRACE, PlannedNote::Spawn);
         self.tell_all(one, || MachineMessage::Drain)?;
         for partition in 0..self.plan.partitions {
-            self.dispatch(one, partition, partition::In::Drain)?;
+            self.dispatch(one, partition, partition::PartitionInput::Drain)?;
         }
         Ok(())
     }
@@ -359,7 +359,7 @@ impl Sim {
             }
             for partition in 0..self.plan.partitions {
                 let others = self.dead.iter().copied().filter(|other| *other != one).collect();
-                self.mail_dispatcher(one, partition, partition::In::Dead(others));
+                self.mail_dispatcher(one, partition, partition::PartitionInput::Dead(others));
             }
         }
     }

@@ -6,7 +6,7 @@ use clawnode_actors::{
     agent::{AgentOptions, Grant, Permit},
     session::{Effect, Outcome, SessionJob, Want, turn::prepare::CallJob},
 };
-use clawnode_kernel::{In, Planted};
+use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
     Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
     job::Job,
@@ -50,22 +50,22 @@ impl Sim {
             self.world.mail(
                 to,
                 entity.as_u128(),
-                PlannedNote::Feed(entity, counter, In::Deferred(key)),
+                PlannedNote::Feed(entity, counter, MachineInput::Deferred(key)),
             );
             self.world.later(
                 to,
                 after,
-                PlannedNote::Feed(entity, counter, In::Refused(key, outcome)),
+                PlannedNote::Feed(entity, counter, MachineInput::Refused(key, outcome)),
             );
             return;
         }
-        let granted = PlannedNote::Feed(entity, counter, In::Granted(key, grant));
+        let granted = PlannedNote::Feed(entity, counter, MachineInput::Granted(key, grant));
         if self.world.chance(0.1) {
             let after = self.world.rng.random_range(10..3_000);
             self.world.mail(
                 to,
                 entity.as_u128(),
-                PlannedNote::Feed(entity, counter, In::Deferred(key)),
+                PlannedNote::Feed(entity, counter, MachineInput::Deferred(key)),
             );
             self.world.later(to, after, granted);
         } else {
@@ -171,7 +171,7 @@ impl Sim {
         };
         let failure = failure(class, "out of time");
         let (partial, usage) = (Text::from("so far"), Usage::default());
-        let ended = In::Ended(key, Outcome::Failed { attempt, failure, partial, usage });
+        let ended = MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage });
         let after = u64::from(limit.left_ms).max(1);
         self.world.later(to, after, PlannedNote::Feed(entity, counter, ended));
     }
@@ -198,9 +198,9 @@ impl Sim {
                 let failure = failure(FailureClass::Cancelled, "cancelled");
                 let partial = Text::from("half a");
                 let usage = Usage::default();
-                In::Ended(key, Outcome::Failed { attempt, failure, partial, usage })
+                MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage })
             }
-            Some(None) | None => In::Gone(key),
+            Some(None) | None => MachineInput::Gone(key),
         };
         let after = self.world.rng.random_range(1..50);
         self.world.later(to, after, PlannedNote::Feed(entity, counter, input));
@@ -233,7 +233,7 @@ impl Sim {
             let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
             Outcome::Done { attempt, content, stop, usage, model, tool_uses }
         };
-        self.feed(to, entity, counter, In::Ended(key, outcome))
+        self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
     }
 
     pub(super) fn emit_ends(
@@ -249,7 +249,7 @@ impl Sim {
         }
         self.ledger.emitted(entity, turn);
         self.judge.told(self.world.now().0, turn);
-        self.feed(to, entity, counter, In::Confirmed(Effect::Emit { turn }))
+        self.feed(to, entity, counter, MachineInput::Confirmed(Effect::Emit { turn }))
     }
 
     /// A planted bug: what ran for the entity before is made again, whatever the journal says.
@@ -259,7 +259,7 @@ impl Sim {
         entity: EntityId,
         counter: u64,
     ) -> Result<(), JudgeViolation> {
-        if self.planted != Planted::RecallAfterOutcome {
+        if self.planted != KernelBug::RecallAfterOutcome {
             return Ok(());
         }
         let Some((call, attempt)) = self.last_call.get(&entity).copied() else { return Ok(()) };

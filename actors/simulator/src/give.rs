@@ -4,7 +4,7 @@ use clawnode_actors::session::{
     Effect,
     turn::{prepare::PublishJob, settle::GiveStep},
 };
-use clawnode_kernel::{In, Planted};
+use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{EntityId, Incarnation, Position, ProcessId, TimerId, job::Job};
 use clawnode_sim::{StoreReply, StoreRequest};
 
@@ -40,7 +40,7 @@ impl Sim {
 
     /// Stores a job; one that may have been stored before is looked for first.
     fn give(&mut self, to: ProcessId, it: Giving, again: bool) -> Result<(), JudgeViolation> {
-        let again = again && self.planted != Planted::GivesBlindly;
+        let again = again && self.planted != KernelBug::GivesBlindly;
         self.give_step(to, it, GiveStep::first(again))
     }
 
@@ -90,7 +90,7 @@ impl Sim {
             return self.give_step(to, it, next);
         }
         self.timer(&it.job.session, TimerId::from(it.job.call), self.job_wait());
-        self.feed(to, it.entity, it.counter, In::Confirmed(it.key))
+        self.feed(to, it.entity, it.counter, MachineInput::Confirmed(it.key))
     }
 
     /// A job that could not be given away is given again.

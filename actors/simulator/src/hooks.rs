@@ -8,7 +8,7 @@ use clawnode_actors::session::{
         prepare::{JudgeJob, JudgeSubject},
     },
 };
-use clawnode_kernel::In;
+use clawnode_kernel::MachineInput;
 use clawnode_proto::{
     CallId, Digest, EntityId, Incarnation, ProcessId,
     hook::{HookBlock, HookFault, HookPoint, HookSpec, HookTrail, ModelPatch, PassedOver},
@@ -70,7 +70,11 @@ impl Sim {
             }
         };
         let after = self.world.rng.random_range(1..1_500);
-        self.world.later(to, after, PlannedNote::Feed(entity, counter, In::Ended(key, outcome)));
+        self.world.later(
+            to,
+            after,
+            PlannedNote::Feed(entity, counter, MachineInput::Ended(key, outcome)),
+        );
     }
 
     /// Whether a tool is run with what the journal says.

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 
 use clawnode_actors::session::{Effect, EffectJob, Session, Want};
 use clawnode_cluster::{AppendAnswer, Record, Timer};
-use clawnode_kernel::{EntityKind, In, Loaded, Machine, OwnerSays, counter::Counter};
+use clawnode_kernel::{
+    EntityKind, LoadedJournal, Machine, MachineInput, OwnerSays, counter::Counter,
+};
 use clawnode_proto::{
     Digest, EntityId, Epoch, Input, InputId, Position, ProcessId, TimerId, kernel::SnapshotState,
 };
@@ -37,7 +39,7 @@ pub(super) enum AnyMachine {
 #[derive(Debug)]
 pub(super) enum MachineMessage {
     Deliver(Vec<Input>),
-    Loaded(Loaded),
+    Loaded(LoadedJournal),
     Probation {
         blamed: bool,
     },
@@ -62,23 +64,25 @@ pub(super) enum MachineMessage {
 }
 
 impl MachineMessage {
-    fn of<K: EntityKind>(self) -> In<K> {
+    fn of<K: EntityKind>(self) -> MachineInput<K> {
         match self {
-            Self::Deliver(inputs) => In::Deliver(inputs),
-            Self::Loaded(loaded) => In::Loaded(loaded),
-            Self::Probation { blamed } => In::Probation { blamed },
-            Self::Answered(answer) => In::Answered(answer),
-            Self::ReadBack { after_expected, tail } => In::ReadBack { after_expected, tail },
-            Self::Archived { archive, state, superseded, positions } => {
-                In::Archived { archive, state, superseded, positions }
+            Self::Deliver(inputs) => MachineInput::Deliver(inputs),
+            Self::Loaded(loaded) => MachineInput::Loaded(loaded),
+            Self::Probation { blamed } => MachineInput::Probation { blamed },
+            Self::Answered(answer) => MachineInput::Answered(answer),
+            Self::ReadBack { after_expected, tail } => {
+                MachineInput::ReadBack { after_expected, tail }
             }
-            Self::ArchiveFailed => In::ArchiveFailed,
-            Self::Scrubbed => In::Scrubbed,
-            Self::Erased(state) => In::Erased { state, before: None },
-            Self::Fenced(epoch) => In::FencedHint(epoch),
-            Self::Tick => In::Tick,
-            Self::Drain => In::Drain,
-            Self::GiveUp => In::GiveUp,
+            Self::Archived { archive, state, superseded, positions } => {
+                MachineInput::Archived { archive, state, superseded, positions }
+            }
+            Self::ArchiveFailed => MachineInput::ArchiveFailed,
+            Self::Scrubbed => MachineInput::Scrubbed,
+            Self::Erased(state) => MachineInput::Erased { state, before: None },
+            Self::Fenced(epoch) => MachineInput::FencedHint(epoch),
+            Self::Tick => MachineInput::Tick,
+            Self::Drain => MachineInput::Drain,
+            Self::GiveUp => MachineInput::GiveUp,
         }
     }
 }
@@ -164,7 +168,7 @@ impl Simulated for Counter {
     }
 
     fn abort(sim: &mut Sim, at: ActivationPlace, timer: TimerId) {
-        sim.count(at, In::Gone(timer));
+        sim.count(at, MachineInput::Gone(timer));
     }
 }
 
@@ -193,7 +197,7 @@ impl Sim {
         }
     }
 
-    fn count(&mut self, at: ActivationPlace, input: In<Counter>) {
+    fn count(&mut self, at: ActivationPlace, input: MachineInput<Counter>) {
         self.world.mail(at.process, at.entity.as_u128(), PlannedNote::Count(at, input));
     }
 
@@ -210,6 +214,6 @@ impl Sim {
         let left = timer.due.0.saturating_sub(self.world.now().0);
         let late = self.world.rng.random_range(0..2_000);
         self.hears(timer.input.clone(), left + late);
-        self.feed_as::<Counter>(at, In::Confirmed(timer.id))
+        self.feed_as::<Counter>(at, MachineInput::Confirmed(timer.id))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use clawnode_actors::session::Session;
 use clawnode_cluster::Record;
-use clawnode_kernel::{EntityKind, Loaded, core::position_of, counter::Counter};
+use clawnode_kernel::{EntityKind, LoadedJournal, core::position_of, counter::Counter};
 use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, Incarnation, Input, InputId, Kind, TurnId,
     limits::{CLAIMS_BEFORE_PROBATION, CLAIMS_WITHOUT_PROGRESS},
@@ -70,8 +70,8 @@ impl Ledger {
     pub(super) fn change(
         &mut self,
         change: &StoreChange,
-        stored: impl FnOnce() -> Loaded,
-        archived: impl FnMut(Digest) -> Option<Loaded>,
+        stored: impl FnOnce() -> LoadedJournal,
+        archived: impl FnMut(Digest) -> Option<LoadedJournal>,
     ) -> Checked {
         match change {
             StoreChange::Appended { entity, record, rollup } => {

@@ -59,7 +59,7 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_kernel::{EntityKind as _, Planted, counter::Counter};
+use clawnode_kernel::{EntityKind as _, KernelBug, counter::Counter};
 use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
 use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
@@ -87,7 +87,7 @@ pub struct SimOptions {
     /// Decides everything.
     pub seed: u64,
     /// A bug that should be found.
-    pub planted: Planted,
+    pub planted: KernelBug,
     /// Whether to keep the trace, to show its end.
     pub trace: bool,
     /// So many sessions with skewed keys on many nodes, instead of what the seed says.
@@ -144,7 +144,7 @@ pub struct RunFailure {
 #[derive(Debug)]
 struct Sim {
     plan: SeedPlan,
-    planted: Planted,
+    planted: KernelBug,
     world: World<PlannedNote>,
     processes: BTreeMap<ProcessId, SimProcess>,
     dead: BTreeSet<ProcessId>,
@@ -217,9 +217,9 @@ impl Sim {
         let mut ledger = Ledger::default();
         counters::entities(&plan).for_each(|entity| ledger.counts(entity));
         let bugs = Bugs {
-            acknowledge_before_sync: options.planted == Planted::AcknowledgeBeforeSync,
-            no_fencing: options.planted == Planted::NoFencing,
-            forget_on_delivery: options.planted == Planted::ForgetOnDelivery,
+            acknowledge_before_sync: options.planted == KernelBug::AcknowledgeBeforeSync,
+            no_fencing: options.planted == KernelBug::NoFencing,
+            forget_on_delivery: options.planted == KernelBug::ForgetOnDelivery,
             keeps_old_jobs: plan.pause.is_some_and(|pause| pause.keeps_old_jobs),
         };
         let world = World::new(options.seed, plan.partitions, plan.local, bugs);

@@ -1,7 +1,7 @@
 //! An operator: looks after what is out of service, and orders what the plan says.
 
 use clawnode_kernel::{
-    Core, Loaded, Service,
+    Core, LoadedJournal, Service,
     core::{position_of, snapshot_blob},
 };
 use clawnode_proto::{Digest, EntityId, Input, Order, Timestamp};
@@ -54,7 +54,7 @@ impl Sim {
             let snapshot = snapshot_blob(&records).and_then(|digest| self.world.blob(digest));
             let last = position_of(&records);
             let about = Digest::of(&last.0.to_be_bytes());
-            let order = match Core::of(entity, &Loaded { records, snapshot }, &|_| true) {
+            let order = match Core::of(entity, &LoadedJournal { records, snapshot }, &|_| true) {
                 Err(_) => Order::Bury,
                 Ok(core) if matches!(core.service, Service::Quarantined { .. }) => {
                     self.plan.operator?

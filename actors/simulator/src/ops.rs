@@ -4,7 +4,7 @@ use bytes::Bytes;
 use clawnode_actors::session::Session;
 use clawnode_cluster::{AppendAnswer, Record, StoreError};
 use clawnode_kernel::{
-    In, Loaded, Out, Stop, archive,
+    ActivationEnd, LoadedJournal, MachineInput, MachineOutput, archive,
     core::{position_of, snapshot_blob},
     partition::{self, Gone},
 };
@@ -38,7 +38,7 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         counter: u64,
-        input: In<Session>,
+        input: MachineInput<Session>,
     ) -> Result<(), JudgeViolation> {
         self.feed_as(ActivationPlace { process: to, entity, counter }, input)
     }
@@ -46,17 +46,20 @@ impl Sim {
     pub(super) fn feed_as<K: Simulated>(
         &mut self,
         at: ActivationPlace,
-        input: In<K>,
+        input: MachineInput<K>,
     ) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         let now = self.now(to);
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(actor) = process.actor(entity, counter) else { return Ok(()) };
-        if let In::Ended(key, _) | In::Gone(key) | In::Confirmed(key) = &input {
+        if let MachineInput::Ended(key, _)
+        | MachineInput::Gone(key)
+        | MachineInput::Confirmed(key) = &input
+        {
             K::ran(actor, key);
         }
         let Some(machine) = K::machine(&mut actor.machine) else { return Ok(()) };
-        let folds = !machine.is_folded() && !matches!(input, In::Erased { .. });
+        let folds = !machine.is_folded() && !matches!(input, MachineInput::Erased { .. });
         let outs = machine.handle(now, input);
         if folds && machine.is_folded() && self.kills_in_the_fold(entity) {
             self.actor_dies(to, entity);
@@ -75,7 +78,7 @@ impl Sim {
     pub(super) fn perform_all<K: Simulated>(
         &mut self,
         at: ActivationPlace,
-        outs: Vec<Out<K>>,
+        outs: Vec<MachineOutput<K>>,
     ) -> Result<(), JudgeViolation> {
         outs.into_iter().try_for_each(|out| self.perform_entity::<K>(at, out))
     }
@@ -83,7 +86,7 @@ impl Sim {
     fn perform_entity<K: Simulated>(
         &mut self,
         at: ActivationPlace,
-        out: Out<K>,
+        out: MachineOutput<K>,
     ) -> Result<(), JudgeViolation> {
         let ActivationPlace { process: to, entity, counter } = at;
         let process = self.processes.get_mut(&to);
@@ -92,47 +95,54 @@ impl Sim {
             return Ok(());
         }
         match out {
-            Out::Load => self.work(to, entity, counter, Do::Load { tries: 0 }),
-            Out::EnterProbation => self.enter_probation(to, entity, counter),
-            Out::LeaveProbation { .. } => self.leave_probation(to, entity),
-            Out::Append { wait, expected, write } => {
+            MachineOutput::Load => self.work(to, entity, counter, Do::Load { tries: 0 }),
+            MachineOutput::EnterProbation => self.enter_probation(to, entity, counter),
+            MachineOutput::LeaveProbation { .. } => self.leave_probation(to, entity),
+            MachineOutput::Append { wait, expected, write } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 let work = Do::Append { expected, write };
                 self.work_after(to, wait, entity, counter, work);
             }
-            Out::ReadBack { after } => {
+            MachineOutput::ReadBack { after } => {
                 self.work(to, entity, counter, Do::ReadBack { after, tries: 0 });
             }
-            Out::Acquire(effect, want) => K::acquire(self, at, effect, &want),
-            Out::Start(effect, job) => return K::start(self, at, effect, &job),
-            Out::Abort(effect) => K::abort(self, at, effect),
-            Out::Complete(input) => {
+            MachineOutput::Acquire(effect, want) => K::acquire(self, at, effect, &want),
+            MachineOutput::Start(effect, job) => return K::start(self, at, effect, &job),
+            MachineOutput::Abort(effect) => K::abort(self, at, effect),
+            MachineOutput::Complete(input) => {
                 self.remark(to, || format!("completes {input}"));
                 self.ledger.completing(entity, input)?;
                 let partition = self.partition_of(entity);
-                let done = partition::In::Completed(entity, input);
+                let done = partition::PartitionInput::Completed(entity, input);
                 self.mail_dispatcher(to, partition, done);
             }
-            Out::Archive { upto, state } => {
+            MachineOutput::Archive { upto, state } => {
                 self.work(to, entity, counter, Do::Archive { upto, state });
             }
-            Out::Erase { state, .. } => self.work(to, entity, counter, Do::Erase { state }),
-            Out::Scrub(blobs) => self.work(to, entity, counter, Do::Scrub { blobs }),
+            MachineOutput::Erase { state, .. } => {
+                self.work(to, entity, counter, Do::Erase { state })
+            }
+            MachineOutput::Scrub(blobs) => self.work(to, entity, counter, Do::Scrub { blobs }),
             // Best effort in production; here it is done at once, the worst that can happen to a
             // reader.
-            Out::Discard(blobs) => {
+            MachineOutput::Discard(blobs) => {
                 for digest in blobs {
                     self.world.submit(to, StoreRequest::RemoveBlob(digest));
                 }
             }
             // Best effort in production; here the append alone must do.
-            Out::Release(_) | Out::TellFenced { .. } => {}
-            Out::Stop(stop) => return self.stopped(to, entity, counter, &stop),
+            MachineOutput::Release(_) | MachineOutput::TellFenced { .. } => {}
+            MachineOutput::Stop(stop) => return self.stopped(to, entity, counter, &stop),
         }
         Ok(())
     }
 
-    pub(super) fn mail_dispatcher(&mut self, to: ProcessId, partition: u16, what: partition::In) {
+    pub(super) fn mail_dispatcher(
+        &mut self,
+        to: ProcessId,
+        partition: u16,
+        what: partition::PartitionInput,
+    ) {
         self.world.mail(to, u128::from(partition), PlannedNote::Dispatch(partition, what));
     }
 
@@ -141,24 +151,27 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         counter: u64,
-        stop: &Stop,
+        stop: &ActivationEnd,
     ) -> Result<(), JudgeViolation> {
         self.remark(to, || format!("{entity} {stop:?}"));
         self.leave_probation(to, entity);
         let why = match stop {
-            Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
-            Stop::Released => Gone::Released,
-            Stop::GaveWay => Gone::GaveWay,
-            Stop::Fenced => Gone::Lost,
-            Stop::Corrupt(_) if self.damaged == Some(entity) => Gone::Unservable,
+            ActivationEnd::Passivated | ActivationEnd::Quarantined(_) => Gone::Idle,
+            ActivationEnd::Released => Gone::Released,
+            ActivationEnd::GaveWay => Gone::GaveWay,
+            ActivationEnd::Fenced => Gone::Lost,
+            ActivationEnd::Corrupt(_) if self.damaged == Some(entity) => Gone::Unservable,
             // Its own append was damaged before it was read back.
-            Stop::Defect(text)
+            ActivationEnd::Defect(text)
                 if self.damaged == Some(entity) && text == "record is not readable" =>
             {
                 Gone::Lost
             }
             // Nothing else in this world is damaged, and all are of one version: these are bugs.
-            Stop::Defect(_) | Stop::Corrupt(_) | Stop::TooNew(_) | Stop::Diverged(_) => {
+            ActivationEnd::Defect(_)
+            | ActivationEnd::Corrupt(_)
+            | ActivationEnd::TooNew(_)
+            | ActivationEnd::Diverged(_) => {
                 let text = format!("{stop:?}");
                 let by = Incarnation { process: to, counter };
                 let name = if text.contains("(I2)") || text.contains("epoch") {
@@ -174,7 +187,11 @@ impl Sim {
         if let Some(actor) = self.processes.get_mut(&to).and_then(|it| it.actor(entity, counter)) {
             actor.stopped = true;
         }
-        self.mail_dispatcher(to, self.partition_of(entity), partition::In::Gone(entity, why));
+        self.mail_dispatcher(
+            to,
+            self.partition_of(entity),
+            partition::PartitionInput::Gone(entity, why),
+        );
         Ok(())
     }
 
@@ -355,21 +372,21 @@ impl Sim {
         snapshot: Option<Bytes>,
     ) -> Result<MachineMessage, JudgeViolation> {
         self.recall_if_planted(to, entity, counter)?;
-        Ok(MachineMessage::Loaded(Loaded { records, snapshot }))
+        Ok(MachineMessage::Loaded(LoadedJournal { records, snapshot }))
     }
 }
 
 /// What a snapshot's archive holds: all that it replaced.
-pub(super) fn archived<D>(world: &World<D>, digest: Digest) -> Option<Loaded> {
+pub(super) fn archived<D>(world: &World<D>, digest: Digest) -> Option<LoadedJournal> {
     let records = archive::unpack(&world.blob(digest)?).ok()?;
     let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
-    Some(Loaded { records, snapshot })
+    Some(LoadedJournal { records, snapshot })
 }
 
 /// The record that replaced all others, as anyone would load it.
-pub(super) fn stored<D>(world: &World<D>, change: &StoreChange) -> Loaded {
-    let StoreChange::Appended { record, .. } = change else { return Loaded::default() };
+pub(super) fn stored<D>(world: &World<D>, change: &StoreChange) -> LoadedJournal {
+    let StoreChange::Appended { record, .. } = change else { return LoadedJournal::default() };
     let records = vec![record.clone()];
     let snapshot = snapshot_blob(&records).and_then(|digest| world.blob(digest));
-    Loaded { records, snapshot }
+    LoadedJournal { records, snapshot }
 }

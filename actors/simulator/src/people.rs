@@ -5,7 +5,7 @@ use clawnode_actors::session::{
     Effect,
     turn::prepare::{AskJob, AskStepsJob, TimeJob},
 };
-use clawnode_kernel::In;
+use clawnode_kernel::MachineInput;
 use clawnode_proto::{
     Digest, EntityId, IdempotencyKey, Input, Kind, ProcessId, SessionKey, TimerId, Timestamp,
     policy::{Decided, Decision},
@@ -116,13 +116,17 @@ impl Sim {
         let left = due.0.saturating_sub(self.world.now().0).min(SOON);
         let late = self.world.rng.random_range(0..2_000);
         self.hears_after(session, name.as_str(), &fired, left + late);
-        self.feed(to, entity, counter, In::Confirmed(key))
+        self.feed(to, entity, counter, MachineInput::Confirmed(key))
     }
 
     fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
         self.runs(to, entity, counter, key, None);
         let after = self.world.rng.random_range(1..200);
-        self.world.later(to, after, PlannedNote::Feed(entity, counter, In::Confirmed(key)));
+        self.world.later(
+            to,
+            after,
+            PlannedNote::Feed(entity, counter, MachineInput::Confirmed(key)),
+        );
     }
 
     /// A timer that is due after so long; by whose clock is chance, and it may come late.

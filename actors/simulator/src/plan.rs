@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_kernel::{MachineOptions, Planted};
+use clawnode_kernel::{KernelBug, MachineOptions};
 use clawnode_proto::{Order, hook::HookSpec};
 use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng};
@@ -99,7 +99,7 @@ impl SeedPlan {
         self.damage || self.operator.is_some()
     }
 
-    pub(super) fn of(seed: u64, planted: Planted) -> Self {
+    pub(super) fn of(seed: u64, planted: KernelBug) -> Self {
         // Another stream than the world's, so that planning does not shift what happens.
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x005e_ed0f_a91a_7000);
         let local = rng.random_bool(0.25);

@@ -9,7 +9,7 @@ use clawnode_actors::session::{
 };
 use clawnode_cluster::{Record, Timer, Write};
 use clawnode_kernel::{
-    In, OwnerSays,
+    MachineInput, OwnerSays,
     counter::Counter,
     partition::{self, AskId, HandleId, Partition},
 };
@@ -32,11 +32,11 @@ pub(super) enum PlannedNote {
     /// A second has passed.
     Tick,
     /// Something for a partition's dispatcher.
-    Dispatch(u16, partition::In),
+    Dispatch(u16, partition::PartitionInput),
     /// Something for an entity's actor, by its activation.
-    Feed(EntityId, u64, In<Session>),
+    Feed(EntityId, u64, MachineInput<Session>),
     /// Something for the actor of a counter.
-    Count(ActivationPlace, In<Counter>),
+    Count(ActivationPlace, MachineInput<Counter>),
     /// Something for an actor of whatever kind.
     Tell(EntityId, u64, MachineMessage),
     /// The timer of a counter is stored.

@@ -37,7 +37,11 @@ impl Sim {
     ) -> Result<(), JudgeViolation> {
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
         let Some(entity) = process.asked.remove(&number) else { return Ok(()) };
-        self.dispatch(to, self.partition_of(entity), partition::In::OwnerSaid(entity, says))
+        self.dispatch(
+            to,
+            self.partition_of(entity),
+            partition::PartitionInput::OwnerSaid(entity, says),
+        )
     }
 
     /// A claimer may tell whoever it took the entity from.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use clawnode_kernel::{MachineOptions, Planted};
+use clawnode_kernel::{KernelBug, MachineOptions};
 use clawnode_proto::ProcessId;
 use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng, seq::IteratorRandom};
@@ -50,7 +50,7 @@ pub(super) struct Scale {
 
 impl SeedPlan {
     /// What a seed decides for so many sessions.
-    pub(super) fn scale(seed: u64, sessions: usize, planted: Planted) -> Self {
+    pub(super) fn scale(seed: u64, sessions: usize, planted: KernelBug) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5ca1_e000);
         let lost = NODES / 3;
         Self {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn few_sessions_have_most_inputs_and_all_have_one() {
-        let plan = SeedPlan::scale(1, 10_000, Planted::None);
+        let plan = SeedPlan::scale(1, 10_000, KernelBug::None);
         let inputs: Vec<usize> = (0..10_000).map(|session| plan.inputs_of(session)).collect();
         let all: usize = inputs.iter().sum();
         let of_the_first_percent: usize = inputs.iter().take(100).sum();

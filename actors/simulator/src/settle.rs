@@ -10,7 +10,7 @@ use clawnode_actors::session::{
         settle::{Closing, Settling, closing, settling},
     },
 };
-use clawnode_kernel::In;
+use clawnode_kernel::MachineInput;
 use clawnode_proto::{
     EntityId, JobId, Position, ProcessId, TurnId, hook::HookTrail, job::JobState,
     limits::JOB_CLOSED_TTL, subject::job_key,
@@ -87,7 +87,7 @@ impl Sim {
             }
             Settling::Ended(end) => {
                 let outcome = Outcome::Tool(end, HookTrail::default());
-                return self.feed(to, entity, counter, In::Ended(key, outcome));
+                return self.feed(to, entity, counter, MachineInput::Ended(key, outcome));
             }
         }
         Ok(())

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use clawnode_actors::session::{Outcome, Session};
 use clawnode_kernel::{
-    Activation, EntityKind, Heir, In, Machine, Now, OwnerSays, Planted,
+    Activation, EntityKind, KernelBug, Machine, MachineInput, Now, OwnerSays, PreviousOwner,
     counter::Counter,
     jobs::JobIn,
-    partition::{self, Arrived, HandleId, LastWriter, Out},
+    partition::{self, Arrived, HandleId, LastWriter, PartitionOutput},
 };
 use clawnode_proto::{
     EntityId, Incarnation, Kind, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
@@ -103,13 +103,17 @@ impl Sim {
                 let ask = partition::AskId(process.number());
                 process.asks.insert(ask, (by, number));
                 let partition = self.partition_of(entity);
-                self.dispatch(to, partition, partition::In::Asked(ask, entity, input, Some(by)))
+                self.dispatch(
+                    to,
+                    partition,
+                    partition::PartitionInput::Asked(ask, entity, input, Some(by)),
+                )
             }
             PlannedNote::Rung(entity, input) => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 let ask = partition::AskId(process.number());
                 let partition = self.partition_of(entity);
-                self.dispatch(to, partition, partition::In::Rung(ask, entity, input))
+                self.dispatch(to, partition, partition::PartitionInput::Rung(ask, entity, input))
             }
             PlannedNote::Says(number, says) => self.owner_said(to, number, says),
             PlannedNote::Silent(number) => {
@@ -174,9 +178,9 @@ impl Sim {
                     StoreReply::Waiting(waiting) => {
                         let arrived = |(at, input)| (at, Arrived::Input(input));
                         let waiting = waiting.into_iter().map(arrived).collect();
-                        partition::In::Inbox(entity, after, waiting)
+                        partition::PartitionInput::Inbox(entity, after, waiting)
                     }
-                    _ => partition::In::ReadFailed(entity),
+                    _ => partition::PartitionInput::ReadFailed(entity),
                 };
                 self.dispatch(to, self.partition_of(entity), input)
             }
@@ -189,15 +193,15 @@ impl Sim {
                             process: event.head.incarnation.process,
                             released: event.head.kind == RELEASED,
                         });
-                        partition::In::Tail(entity, last)
+                        partition::PartitionInput::Tail(entity, last)
                     }
-                    _ => partition::In::ReadFailed(entity),
+                    _ => partition::PartitionInput::ReadFailed(entity),
                 };
                 self.dispatch(to, self.partition_of(entity), input)
             }
             Some(PendingOp::Scan(partition)) => match reply {
                 StoreReply::Entities(entities) => {
-                    self.dispatch(to, partition, partition::In::Scanned(entities))
+                    self.dispatch(to, partition, partition::PartitionInput::Scanned(entities))
                 }
                 _ => Ok(()),
             },
@@ -208,7 +212,7 @@ impl Sim {
                 if matches!(reply, StoreReply::Changed(Some(_))) =>
             {
                 let outcome = Outcome::Tool(end, HookTrail::default());
-                self.feed(to, entity, counter, In::Ended(key, outcome))
+                self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
             }
             // Somebody was faster, or nobody knows: it is looked at again.
             Some(PendingOp::Settle(entity, counter, key, it, _)) => {
@@ -237,7 +241,13 @@ impl Sim {
         process.handles.insert(handle, delivered.token);
         let Delivered { entity, token: Token(position), redelivered, foremost } = delivered;
         let foremost = foremost.map(|input| Arrived::Input(*input));
-        let input = partition::In::Delivered { entity, position, handle, redelivered, foremost };
+        let input = partition::PartitionInput::Delivered {
+            entity,
+            position,
+            handle,
+            redelivered,
+            foremost,
+        };
         self.dispatch(to, self.partition_of(entity), input)
     }
 
@@ -248,7 +258,7 @@ impl Sim {
         process.ticks += 1;
         let (ticks, scans) = (process.ticks, process.ticks <= process.scans_until);
         for partition in 0..self.plan.partitions {
-            self.dispatch(to, partition, partition::In::Tick)?;
+            self.dispatch(to, partition, partition::PartitionInput::Tick)?;
             let id = clawnode_proto::Partition(partition);
             if scans && self.world.first_of(id) == Some(to) {
                 self.scan(to, partition);
@@ -285,12 +295,12 @@ impl Sim {
         &mut self,
         to: ProcessId,
         partition: u16,
-        input: partition::In,
+        input: partition::PartitionInput,
     ) -> Result<(), JudgeViolation> {
         // Waits are measured, so they do not depend on the clock.
         let now = self.world.now();
         let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
-        if let partition::In::Gone(entity, _) = &input {
+        if let partition::PartitionInput::Gone(entity, _) = &input {
             process.actors.remove(entity);
         }
         let Some(machine) = process.partitions.get_mut(usize::from(partition)) else {
@@ -302,19 +312,24 @@ impl Sim {
         Ok(())
     }
 
-    fn perform(&mut self, to: ProcessId, partition: u16, out: Out) -> Result<(), JudgeViolation> {
+    fn perform(
+        &mut self,
+        to: ProcessId,
+        partition: u16,
+        out: PartitionOutput,
+    ) -> Result<(), JudgeViolation> {
         match out {
-            Out::ReadInbox(entity, after) => {
+            PartitionOutput::ReadInbox(entity, after) => {
                 self.ask_store(
                     to,
                     StoreRequest::Inbox(entity, after),
                     PendingOp::Inbox(entity, after),
                 );
             }
-            Out::ReadTail(entity) => {
+            PartitionOutput::ReadTail(entity) => {
                 self.ask_store(to, StoreRequest::Tail(entity), PendingOp::Tail(entity));
             }
-            Out::AskOwner(owner, entity, input) => {
+            PartitionOutput::AskOwner(owner, entity, input) => {
                 let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
                 let number = process.number();
                 process.asked.insert(number, entity);
@@ -322,17 +337,17 @@ impl Sim {
                 self.world.later(to, ASK_TIMEOUT, PlannedNote::Silent(number));
             }
             // Everything in this world can be read.
-            Out::SetAside(entity, position, ..) => {
+            PartitionOutput::SetAside(entity, position, ..) => {
                 let text = format!("input {position} of `{entity}` is put aside");
                 return Err(JudgeViolation::new("X1", text));
             }
-            Out::Activate(entity, kind, activation, heir) => {
+            PartitionOutput::Activate(entity, kind, activation, heir) => {
                 return self.activates(to, entity, kind, (activation, heir));
             }
-            Out::Deliver(entity, inputs) => {
-                if self.planted == Planted::AckBeforeJournal {
+            PartitionOutput::Deliver(entity, inputs) => {
+                if self.planted == KernelBug::AckBeforeJournal {
                     for input in &inputs {
-                        let done = partition::In::Completed(entity, input.id);
+                        let done = partition::PartitionInput::Completed(entity, input.id);
                         self.world.mail(
                             to,
                             u128::from(partition),
@@ -344,7 +359,7 @@ impl Sim {
                     PlannedNote::Tell(entity, counter, MachineMessage::Deliver(inputs))
                 });
             }
-            Out::AskActor(ask, entity, input) => {
+            PartitionOutput::AskActor(ask, entity, input) => {
                 let known = self.mail_actor(to, entity, |counter| {
                     PlannedNote::AskActor(entity, counter, ask, input)
                 });
@@ -352,38 +367,41 @@ impl Sim {
                     self.says(to, ask, OwnerSays::NotMine);
                 }
             }
-            Out::AnswerHeld(ask) => self.says(to, ask, OwnerSays::Held),
-            Out::AnswerNotMine(ask) => self.says(to, ask, OwnerSays::NotMine),
+            PartitionOutput::AnswerHeld(ask) => self.says(to, ask, OwnerSays::Held),
+            PartitionOutput::AnswerNotMine(ask) => self.says(to, ask, OwnerSays::NotMine),
             // Best effort: nobody waits for the answer to a ring.
-            Out::AnswerRung(_) => {}
-            Out::Ring(process, entity, input) => {
+            PartitionOutput::AnswerRung(_) => {}
+            PartitionOutput::Ring(process, entity, input) => {
                 self.world.send(process, PlannedNote::Rung(entity, input));
             }
             // Best effort, too, and placement may be wrong: any other one.
-            Out::RingNext(entity, input) => {
+            PartitionOutput::RingNext(entity, input) => {
                 let other = self.processes.keys().find(|other| **other != to).copied();
                 if let Some(other) = other {
                     self.world.send(other, PlannedNote::Rung(entity, input));
                 }
             }
             // All processes of this world are of one version.
-            Out::Forward(entity, ..) => {
-                let came = partition::In::Forwarded(entity, partition::Forwarded::Nobody);
+            PartitionOutput::Forward(entity, ..) => {
+                let came =
+                    partition::PartitionInput::Forwarded(entity, partition::Forwarded::Nobody);
                 self.mail_dispatcher(to, partition, came);
             }
-            Out::Ack(handle) => self.answer_delivery(to, handle, true, StoreRequest::Ack),
-            Out::Progress(handle) => {
+            PartitionOutput::Ack(handle) => {
+                self.answer_delivery(to, handle, true, StoreRequest::Ack)
+            }
+            PartitionOutput::Progress(handle) => {
                 self.answer_delivery(to, handle, false, StoreRequest::Progress)
             }
-            Out::Nak(handle, wait) => {
+            PartitionOutput::Nak(handle, wait) => {
                 self.answer_delivery(to, handle, true, |token| StoreRequest::Nak(token, wait));
             }
-            Out::Forget(handle) => {
+            PartitionOutput::Forget(handle) => {
                 if let Some(process) = self.processes.get_mut(&to) {
                     process.handles.remove(&handle);
                 }
             }
-            Out::Drained => self.drained(to),
+            PartitionOutput::Drained => self.drained(to),
         }
         Ok(())
     }
@@ -429,7 +447,7 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         kind: Kind,
-        how: (Activation, Heir),
+        how: (Activation, PreviousOwner),
     ) -> Result<(), JudgeViolation> {
         if kind == Counter::KIND {
             let boxed = |machine| AnyMachine::Counter(Box::new(machine));
@@ -443,7 +461,7 @@ impl Sim {
         &mut self,
         to: ProcessId,
         entity: EntityId,
-        (activation, heir): (Activation, Heir),
+        (activation, heir): (Activation, PreviousOwner),
         any: impl FnOnce(Machine<K>) -> AnyMachine,
     ) -> Result<(), JudgeViolation> {
         let now = self.now(to);
@@ -478,7 +496,7 @@ impl Sim {
             Happening::Own(
                 PlannedNote::Tick
                     | PlannedNote::Watch
-                    | PlannedNote::Dispatch(_, partition::In::Tick)
+                    | PlannedNote::Dispatch(_, partition::PartitionInput::Tick)
             )
         );
         if let Some(trace) = &mut self.trace

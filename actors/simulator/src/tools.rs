@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clawnode_actors::session::{Effect, Outcome};
-use clawnode_kernel::In;
+use clawnode_kernel::MachineInput;
 use clawnode_proto::{
     CallId, EntityId, Incarnation, ProcessId, ToolName,
     hook::HookTrail,
@@ -189,6 +189,6 @@ impl Sim {
         }
         let outcome = ToolOutcome::done("seen");
         let outcome = Outcome::Tool(ToolEnd::Known { outcome }, HookTrail::default());
-        self.feed(to, entity, counter, In::Ended(key, outcome))
+        self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
     }
 }

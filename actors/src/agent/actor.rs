@@ -8,30 +8,30 @@ use std::{
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::{
-    handle::{AgentHandle, Message},
-    state::{Gate, State},
+    handle::{AgentHandle, AgentMessage},
+    state::{AgentState, Gate},
 };
 
 pub(super) struct AgentActor;
 
 impl Actor for AgentActor {
-    type Msg = Message;
-    type State = State;
+    type Msg = AgentMessage;
+    type State = AgentState;
     type Arguments = Arc<Mutex<Gate>>;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Message>,
+        _: ActorRef<AgentMessage>,
         gate: Arc<Mutex<Gate>>,
-    ) -> Result<State, ActorProcessingErr> {
-        Ok(State { gate, waiting: VecDeque::new() })
+    ) -> Result<AgentState, ActorProcessingErr> {
+        Ok(AgentState { gate, waiting: VecDeque::new() })
     }
 
     async fn handle(
         &self,
-        myself: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
+        myself: ActorRef<AgentMessage>,
+        message: AgentMessage,
+        state: &mut AgentState,
     ) -> Result<(), ActorProcessingErr> {
         let agent = AgentHandle { actor: myself, gate: Arc::clone(&state.gate) };
         state.take(message);

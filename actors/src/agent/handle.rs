@@ -46,12 +46,12 @@ pub struct Permit(pub(super) Option<AgentHandle>);
 /// The only door to an agent.
 #[derive(Clone, Debug)]
 pub struct AgentHandle {
-    pub(super) actor: ActorRef<Message>,
+    pub(super) actor: ActorRef<AgentMessage>,
     pub(super) gate: Arc<Mutex<Gate>>,
 }
 
 /// What an agent is told.
-pub(super) enum Message {
+pub(super) enum AgentMessage {
     /// A call wants to start and found no place.
     Admit(Box<dyn AdmitPort>),
     /// A call has ended while others wait.
@@ -66,7 +66,7 @@ pub(super) enum Message {
     View(oneshot::Sender<AgentView>),
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for AgentMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Admit(_) => "Admit",
@@ -107,10 +107,10 @@ impl AgentHandle {
     /// Asks for a place; the port hears of it. An agent that is just being restarted answers
     /// nothing and drops the port, like one that dies with ports waiting.
     pub fn admit(&self, port: Box<dyn AdmitPort>) {
-        self.tell(Message::Admit(port));
+        self.tell(AgentMessage::Admit(port));
     }
 
-    fn tell(&self, message: Message) {
+    fn tell(&self, message: AgentMessage) {
         if self.actor.cast(message).is_err() {
             debug!("an agent stopped before it received a message");
         }
@@ -118,23 +118,23 @@ impl AgentHandle {
 
     /// Takes a new configuration; turns from now on see it.
     pub fn reload(&self, options: AgentOptions) {
-        self.tell(Message::Reload(Box::new(options)));
+        self.tell(AgentMessage::Reload(Box::new(options)));
     }
 
     /// Takes the cluster's word on its pause.
     pub fn pause(&self, paused: bool) {
-        self.tell(Message::Pause(paused));
+        self.tell(AgentMessage::Pause(paused));
     }
 
     /// What operators have stopped has changed: it looks.
     pub fn latch(&self) {
-        self.tell(Message::Latch);
+        self.tell(AgentMessage::Latch);
     }
 
     /// What it looks like now; nothing if it is being restarted.
     pub async fn view(&self) -> Option<AgentView> {
         let (reply, answer) = oneshot::channel();
-        self.actor.cast(Message::View(reply)).ok()?;
+        self.actor.cast(AgentMessage::View(reply)).ok()?;
         answer.await.ok()
     }
 
@@ -160,7 +160,7 @@ impl Drop for Permit {
             gate.waiting > 0
         };
         if somebody_waits {
-            agent.tell(Message::Release);
+            agent.tell(AgentMessage::Release);
         }
     }
 }

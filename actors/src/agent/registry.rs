@@ -30,23 +30,23 @@ pub struct UnknownAgent(pub String);
 
 /// What the cluster knows of an agent.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Shared {
+struct SharedAgents {
     paused: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct AgentEntry {
     options: AgentOptions,
     handle: Option<AgentHandle>,
     paused: bool,
 }
 
-type Entries = Arc<RwLock<BTreeMap<AgentName, Entry>>>;
+type AgentEntries = Arc<RwLock<BTreeMap<AgentName, AgentEntry>>>;
 
 /// All agents of a node.
 #[derive(Clone, Debug)]
 pub struct Agents {
-    entries: Entries,
+    entries: AgentEntries,
     bucket: Arc<dyn Bucket>,
     door: LatchDoor,
     supervisor: Supervisor,
@@ -60,7 +60,7 @@ impl Agents {
         door: LatchDoor,
         supervisor: Supervisor,
     ) -> Result<Self, SpawnErr> {
-        let agents = Self { entries: Entries::default(), bucket, door, supervisor };
+        let agents = Self { entries: AgentEntries::default(), bucket, door, supervisor };
         agents.reload(options).await?;
         let (entries, bucket) = (Arc::clone(&agents.entries), Arc::clone(&agents.bucket));
         let follow = move || follow(Arc::clone(&entries), Arc::clone(&bucket));
@@ -91,7 +91,7 @@ impl Agents {
                     }
                 } else {
                     new.push(one.name.clone());
-                    let entry = Entry { options: one.clone(), handle: None, paused: false };
+                    let entry = AgentEntry { options: one.clone(), handle: None, paused: false };
                     entries.insert(one.name, entry);
                 }
             }
@@ -191,7 +191,7 @@ impl Agents {
     /// Pauses an agent, or lets it go on, in the whole cluster. Answers once that is stored.
     pub async fn pause(&self, name: &AgentName, paused: bool) -> Result<(), BucketError> {
         let key = format!("{KEYS}{name}");
-        let value = codec::encode(&Shared { paused })
+        let value = codec::encode(&SharedAgents { paused })
             .map(Bytes::from)
             .map_err(|error| StoreError::Refused { store: "bucket", detail: error.to_string() })?;
         for _ in 0..TRIES_MAX {
@@ -210,7 +210,7 @@ impl Agents {
 }
 
 /// Follows the pauses that any node of the cluster sets.
-async fn follow(entries: Entries, bucket: Arc<dyn Bucket>) {
+async fn follow(entries: AgentEntries, bucket: Arc<dyn Bucket>) {
     let mut changes = match bucket.watch(KEYS).await {
         Ok(changes) => changes,
         Err(error) => {
@@ -227,7 +227,7 @@ async fn follow(entries: Entries, bucket: Arc<dyn Bucket>) {
 }
 
 /// Has the agents look whenever what operators have stopped changes.
-async fn follow_latches(entries: Entries, door: LatchDoor) {
+async fn follow_latches(entries: AgentEntries, door: LatchDoor) {
     let mut view = door.view();
     loop {
         view.mark_unchanged();
@@ -241,8 +241,8 @@ async fn follow_latches(entries: Entries, door: LatchDoor) {
     }
 }
 
-fn heard(entries: &Entries, name: &AgentName, entry: Option<&clawnode_cluster::BucketEntry>) {
-    let shared = entry.map(|entry| codec::decode::<Shared>(&entry.value));
+fn heard(entries: &AgentEntries, name: &AgentName, entry: Option<&clawnode_cluster::BucketEntry>) {
+    let shared = entry.map(|entry| codec::decode::<SharedAgents>(&entry.value));
     match shared.transpose() {
         Ok(shared) => apply(entries, name, shared.is_some_and(|shared| shared.paused)),
         Err(error) => warn!(agent = %name, %error, "the pause of an agent is not readable"),
@@ -253,7 +253,7 @@ fn child_name(agent: &AgentName) -> String {
     format!("agent.{agent}")
 }
 
-fn apply(entries: &Entries, name: &AgentName, paused: bool) {
+fn apply(entries: &AgentEntries, name: &AgentName, paused: bool) {
     if let Some(entry) = write(entries).get_mut(name)
         && entry.paused != paused
     {
@@ -265,11 +265,13 @@ fn apply(entries: &Entries, name: &AgentName, paused: bool) {
     }
 }
 
-fn read(entries: &Entries) -> std::sync::RwLockReadGuard<'_, BTreeMap<AgentName, Entry>> {
+fn read(entries: &AgentEntries) -> std::sync::RwLockReadGuard<'_, BTreeMap<AgentName, AgentEntry>> {
     entries.read().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn write(entries: &Entries) -> std::sync::RwLockWriteGuard<'_, BTreeMap<AgentName, Entry>> {
+fn write(
+    entries: &AgentEntries,
+) -> std::sync::RwLockWriteGuard<'_, BTreeMap<AgentName, AgentEntry>> {
     entries.write().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

@@ -6,13 +6,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use clawnode_guard::latch::{LatchDoor, Work};
+use clawnode_guard::latch::{LatchDoor, StoppableWork};
 use clawnode_proto::{AgentName, agents::AgentView, latch::Latch, session::Profile};
 use tracing::debug;
 
 use super::{
     AgentOptions,
-    handle::{AdmitPort, AgentHandle, Grant, Message, Permit},
+    handle::{AdmitPort, AgentHandle, AgentMessage, Grant, Permit},
 };
 
 /// Turns that wait for one agent on one node; beyond it, a session asks again at its next tick.
@@ -31,7 +31,7 @@ pub(super) struct Gate {
 
 /// The gate and who waits at it: those end with their actor, which tells them that they have to ask
 /// again.
-pub(super) struct State {
+pub(super) struct AgentState {
     pub(super) gate: Arc<Mutex<Gate>>,
     pub(super) waiting: VecDeque<Box<dyn AdmitPort>>,
 }
@@ -55,7 +55,7 @@ impl Gate {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        let call = Work::Call { agent: self.name() };
+        let call = StoppableWork::Call { agent: self.name() };
         !self.paused && self.running < self.options.max_turns && self.door.stops(&call).is_none()
     }
 
@@ -91,22 +91,22 @@ impl Gate {
     }
 }
 
-// === impl State ===
+// === impl AgentState ===
 
-impl State {
-    pub(super) fn take(&mut self, message: Message) {
+impl AgentState {
+    pub(super) fn take(&mut self, message: AgentMessage) {
         match message {
-            Message::Admit(port) => self.admit(port),
+            AgentMessage::Admit(port) => self.admit(port),
             // There may be room for the next.
-            Message::Release => {}
-            Message::Reload(options) => {
+            AgentMessage::Release => {}
+            AgentMessage::Reload(options) => {
                 let mut gate = lock(&self.gate);
                 gate.profile = Arc::new(options.profile());
                 gate.options = *options;
             }
-            Message::Pause(paused) => lock(&self.gate).paused = paused,
-            Message::Latch => self.latch(),
-            Message::View(reply) => {
+            AgentMessage::Pause(paused) => lock(&self.gate).paused = paused,
+            AgentMessage::Latch => self.latch(),
+            AgentMessage::View(reply) => {
                 if reply.send(lock(&self.gate).view()).is_err() {
                     debug!("the caller stopped waiting for the view of an agent");
                 }

@@ -21,7 +21,7 @@ mod texts;
 pub mod turn;
 
 pub use clients::{
-    client::{Sent, Sessions},
+    client::{SentMessage, Sessions},
     send_error::SendError,
 };
 pub(crate) use effect::waits::Awaited;

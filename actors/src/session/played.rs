@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record};
 use clawnode_kernel::{
-    Activation, In, Loaded, Machine, MachineOptions, Now, Out, archive,
+    Activation, LoadedJournal, Machine, MachineInput, MachineOptions, MachineOutput, Now, archive,
     core::{position_of, snapshot_blob},
 };
 use clawnode_proto::{
@@ -30,7 +30,7 @@ const SCHEMA: &str =
     r#"{"type":"object","properties":{"at":{"type":"integer"}},"required":["at"]}"#;
 
 /// One activation on a journal that always stores.
-pub(crate) struct Run {
+pub(crate) struct PlayedActivation {
     pub(crate) machine: Machine<Session>,
     pub(crate) now: Now,
     pub(crate) grant: Grant,
@@ -81,16 +81,16 @@ pub(crate) fn profile(points: &[HookPoint]) -> Profile {
     options.profile()
 }
 
-impl Run {
+impl PlayedActivation {
     pub(crate) fn new(points: &[HookPoint], journal: Vec<Record>) -> Self {
-        let loaded = Loaded { records: journal, snapshot: None };
+        let loaded = LoadedJournal { records: journal, snapshot: None };
         Self::with(points, loaded, MachineOptions::default(), false)
     }
 
     /// The same, whose snapshots are stored, and what turns tell is told if `emits`.
     pub(crate) fn with(
         points: &[HookPoint],
-        loaded: Loaded,
+        loaded: LoadedJournal,
         options: MachineOptions,
         emits: bool,
     ) -> Self {
@@ -116,16 +116,16 @@ impl Run {
             scrubbed: Vec::new(),
             completed: Vec::new(),
         };
-        run.feed(In::Loaded(loaded));
+        run.feed(MachineInput::Loaded(loaded));
         run
     }
 
-    pub(crate) fn feed(&mut self, input: In<Session>) {
+    pub(crate) fn feed(&mut self, input: MachineInput<Session>) {
         let mut waiting = vec![input];
         while let Some(input) = waiting.pop() {
             for out in self.machine.handle(self.now, input) {
                 match out {
-                    Out::Append { write, .. } => {
+                    MachineOutput::Append { write, .. } => {
                         let position = Position(position_of(&self.journal).0 + 1);
                         let events = decode_record(&write.bytes).unwrap();
                         let own = events.iter().filter_map(|it| it.event::<SessionEvent>().ok()?);
@@ -134,17 +134,21 @@ impl Run {
                             self.journal.clear();
                         }
                         self.journal.push(Record { position, bytes: write.bytes });
-                        waiting.push(In::Answered(AppendAnswer::Stored(position)));
+                        waiting.push(MachineInput::Answered(AppendAnswer::Stored(position)));
                     }
-                    Out::Acquire(key, _) => waiting.push(In::Granted(key, self.grant.clone())),
-                    Out::Start(key, EffectJob { job: SessionJob::Emit(_), .. }) if self.emits => {
-                        waiting.push(In::Confirmed(key));
+                    MachineOutput::Acquire(key, _) => {
+                        waiting.push(MachineInput::Granted(key, self.grant.clone()))
                     }
-                    Out::Start(effect, EffectJob { told, job, .. }) => {
+                    MachineOutput::Start(key, EffectJob { job: SessionJob::Emit(_), .. })
+                        if self.emits =>
+                    {
+                        waiting.push(MachineInput::Confirmed(key));
+                    }
+                    MachineOutput::Start(effect, EffectJob { told, job, .. }) => {
                         self.told = told.map(|told| told.frames).unwrap_or_default();
                         self.started.push((effect, job));
                     }
-                    Out::Archive { state, .. } => {
+                    MachineOutput::Archive { state, .. } => {
                         self.archives.push((self.journal.clone(), state.clone()));
                         if !self.dies {
                             let archive = Digest::of(&archive::pack(&self.journal).unwrap());
@@ -155,17 +159,22 @@ impl Run {
                                 SnapshotState::Inline { bytes: state.to_vec().into() }
                             };
                             let positions = archive::positions(&self.journal);
-                            waiting.push(In::Archived { archive, state, superseded, positions });
+                            waiting.push(MachineInput::Archived {
+                                archive,
+                                state,
+                                superseded,
+                                positions,
+                            });
                         }
                     }
-                    Out::Erase { state, .. } => {
+                    MachineOutput::Erase { state, .. } => {
                         let state = SnapshotState::Inline { bytes: state.to_vec().into() };
                         let before = snapshot_blob(&self.journal);
-                        waiting.push(In::Erased { state, before });
+                        waiting.push(MachineInput::Erased { state, before });
                     }
-                    Out::Discard(blobs) => self.discarded.extend(blobs),
-                    Out::Scrub(blobs) => self.scrubbed.push(blobs),
-                    Out::Complete(input) => self.completed.push(input),
+                    MachineOutput::Discard(blobs) => self.discarded.extend(blobs),
+                    MachineOutput::Scrub(blobs) => self.scrubbed.push(blobs),
+                    MachineOutput::Complete(input) => self.completed.push(input),
                     _ => {}
                 }
             }
@@ -176,7 +185,7 @@ impl Run {
         let name = name.parse().unwrap();
         let input =
             Input::new(Kind::SESSION, &key().to_string(), name, self.now.wall, body).unwrap();
-        self.feed(In::Deliver(vec![input]));
+        self.feed(MachineInput::Deliver(vec![input]));
     }
 
     pub(crate) fn says(&mut self, text: &str) {
@@ -194,7 +203,7 @@ impl Run {
         let (key, job) = self.judge();
         let JudgeSubject::Model(request) = job.subject else { panic!("{job:?}") };
         let (request, trail) = (request.digest(), HookTrail::default());
-        self.feed(In::Ended(key, Outcome::ModelJudged { request, patches, trail }));
+        self.feed(MachineInput::Ended(key, Outcome::ModelJudged { request, patches, trail }));
     }
 
     /// The model's reply to the call that was begun last.
@@ -219,7 +228,7 @@ impl Run {
         let (content, model) = (Text::from("so"), "m".to_owned());
         let attempt = job.attempt;
         drop(job);
-        self.feed(In::Ended(
+        self.feed(MachineInput::Ended(
             key,
             Outcome::Done { attempt, content, stop, usage, model, tool_uses },
         ));

@@ -2,7 +2,7 @@
 
 use clawnode_cluster::Record;
 use clawnode_kernel::{
-    Entity, Loaded, MachineOptions,
+    Entity, LoadedJournal, MachineOptions,
     archive::{self, leftovers, snapshot_of},
 };
 use clawnode_proto::{
@@ -14,31 +14,31 @@ use clawnode_proto::{
 
 use crate::session::{
     Session,
-    played::{Run, key},
+    played::{PlayedActivation, key},
 };
 
 fn every(events: u64) -> MachineOptions {
     MachineOptions { snapshot_every: events, ..MachineOptions::default() }
 }
 
-fn begin(events: u64) -> Run {
-    resume(Loaded::default(), every(events))
+fn begin(events: u64) -> PlayedActivation {
+    resume(LoadedJournal::default(), every(events))
 }
 
-fn resume(loaded: Loaded, options: MachineOptions) -> Run {
-    Run::with(&[], loaded, options, true)
+fn resume(loaded: LoadedJournal, options: MachineOptions) -> PlayedActivation {
+    PlayedActivation::with(&[], loaded, options, true)
 }
 
 /// A message of so many bytes, and its reply.
-fn turn(run: &mut Run, n: usize, bytes: usize) {
+fn turn(run: &mut PlayedActivation, n: usize, bytes: usize) {
     let text = UserMessage::text("x".repeat(bytes));
     run.hears(&format!("m{n}"), &SessionInput::UserMessage(text));
     run.replies(&[]);
 }
 
-fn loaded(run: &Run) -> Loaded {
+fn loaded(run: &PlayedActivation) -> LoadedJournal {
     let state = run.archives.last().map(|(_, state)| state.clone());
-    Loaded { records: run.journal.clone(), snapshot: state }
+    LoadedJournal { records: run.journal.clone(), snapshot: state }
 }
 
 fn bytes(records: &[Record]) -> usize {
@@ -63,7 +63,7 @@ fn a_session_that_never_rests_is_snapshotted() {
     for (records, state) in &run.archives {
         let first = snapshot_of(records).map(|it| it.state);
         assert!(!matches!(first, Some(SnapshotState::Blob { .. })));
-        let part = Loaded { records: records.clone(), snapshot: None };
+        let part = LoadedJournal { records: records.clone(), snapshot: None };
         let folded = Entity::<Session>::of(key().entity(), &part).unwrap();
         assert_eq!(&folded.snapshot().unwrap()[..], &state[..]);
     }
@@ -121,9 +121,9 @@ fn what_a_death_over_a_snapshot_left_is_found_by_who_comes_after() {
     let id = key().entity();
     assert!(leftovers::<Session>(id, &loaded(&run)).is_empty(), "its owner may still be at it");
     let options = every(10_000);
-    let mut heir = resume(Loaded { records: run.journal.clone(), snapshot: None }, options);
-    let found = |run: &Run| {
-        leftovers::<Session>(id, &Loaded { records: run.journal.clone(), snapshot: None })
+    let mut heir = resume(LoadedJournal { records: run.journal.clone(), snapshot: None }, options);
+    let found = |run: &PlayedActivation| {
+        leftovers::<Session>(id, &LoadedJournal { records: run.journal.clone(), snapshot: None })
     };
     assert_eq!(found(&heir), left);
     // Also when much has happened since.
@@ -149,11 +149,11 @@ fn a_deletion_is_over_once_nothing_is_left() {
     let records = run.journal.clone();
     let tombstone = snapshot_of(&records).unwrap();
     assert_eq!(tombstone.superseded, Some(vec![state]));
-    let mut heir = resume(Loaded { records, snapshot: None }, every(20));
+    let mut heir = resume(LoadedJournal { records, snapshot: None }, every(20));
     heir.hears("delete", &SessionInput::Delete);
     assert_eq!(heir.scrubbed, [vec![state]]);
     assert!(heir.completed.is_empty());
-    heir.feed(clawnode_kernel::In::Scrubbed);
+    heir.feed(clawnode_kernel::MachineInput::Scrubbed);
     assert_eq!(heir.completed.len(), 1);
     let last = heir.journal.last().unwrap();
     let events = clawnode_proto::event::decode_record(&last.bytes).unwrap();

@@ -3,7 +3,7 @@
 
 use clawnode_cluster::{Record, StoreError, Substrate};
 use clawnode_kernel::{
-    FoldError, Loaded,
+    FoldError, LoadedJournal,
     archive::{snapshot_of, unpack},
     core::snapshot_blob,
     load,
@@ -26,13 +26,14 @@ pub(super) async fn read(
     id: EntityId,
     after: Position,
 ) -> Result<Option<(Meter, Vec<Record>)>, CountingStopped> {
-    let Loaded { mut records, snapshot: mut state } = match load::journal(substrate, id).await {
-        Err(StoreError::Corrupt { detail, .. }) => {
-            warn!(%id, detail, "the model calls of a damaged journal are not counted");
-            return Ok(None);
-        }
-        loaded => loaded?,
-    };
+    let LoadedJournal { mut records, snapshot: mut state } =
+        match load::journal(substrate, id).await {
+            Err(StoreError::Corrupt { detail, .. }) => {
+                warn!(%id, detail, "the model calls of a damaged journal are not counted");
+                return Ok(None);
+            }
+            loaded => loaded?,
+        };
     // The records from the oldest that is read so far, up to those that were read before it.
     let mut oldest = records.clone();
     for _ in 0..ARCHIVES_MAX {
@@ -42,7 +43,8 @@ pub(super) async fn read(
         let at = oldest.first().map_or(after, |first| first.position);
         let is_seen = at <= after || snapshot.positions.last().is_some_and(|last| *last <= after);
         let first = oldest.first().cloned().into_iter().collect();
-        let meter = Meter::at_snapshot(id, &Loaded { records: first, snapshot: state.take() });
+        let meter =
+            Meter::at_snapshot(id, &LoadedJournal { records: first, snapshot: state.take() });
         if let Err(FoldError::Kind { .. }) = meter {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! What the model calls of one session used: a fold over its events that keeps only what that takes.
 
-use clawnode_kernel::{Entity, FoldError, Loaded};
+use clawnode_kernel::{Entity, FoldError, LoadedJournal};
 use clawnode_proto::{
     CallId, CodecError, EntityId, Kind, Sealed, SessionKey, Timestamp, TurnId,
     api::CONVERSATION,
@@ -58,7 +58,7 @@ pub(super) struct CountedCalls {
 
 impl Meter {
     /// Where a journal was before the snapshot that it begins with.
-    pub(super) fn at_snapshot(id: EntityId, begin: &Loaded) -> Result<Self, FoldError> {
+    pub(super) fn at_snapshot(id: EntityId, begin: &LoadedJournal) -> Result<Self, FoldError> {
         let entity = Entity::<Session>::of(id, begin)?;
         let snapshot = begin.records.first().and_then(|record| decode_record(&record.bytes).ok());
         let n = snapshot.and_then(|events| Some(events.first()?.head.n.0));

@@ -11,7 +11,7 @@ use clawnode_cluster::{
     AppendAnswer, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Journal, Record,
     StoreError, Substrate, SystemClock, Write,
 };
-use clawnode_kernel::{Loaded, MachineOptions, archive};
+use clawnode_kernel::{LoadedJournal, MachineOptions, archive};
 use clawnode_local as local;
 use clawnode_proto::{
     EntityId, Position, Timestamp,
@@ -30,7 +30,7 @@ use super::{
     state::Books,
     stopped::{CountingStopped, HEAD},
 };
-use crate::session::played::{Run, key};
+use crate::session::played::{PlayedActivation, key};
 
 /// One journal, at the positions that its machine was told.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl Bucket for Torn {
 
 /// A session and who counts its calls.
 struct World {
-    run: Run,
+    run: PlayedActivation,
     /// How many of its archives are stored.
     stored: usize,
     tape: Arc<Tape>,
@@ -128,7 +128,7 @@ impl World {
         substrate.journal = Arc::clone(&tape) as Arc<dyn Journal>;
         substrate.bucket = Arc::clone(&torn) as Arc<dyn Bucket>;
         let options = MachineOptions { snapshot_every, ..MachineOptions::default() };
-        let run = Run::with(&[], Loaded::default(), options, true);
+        let run = PlayedActivation::with(&[], LoadedJournal::default(), options, true);
         Self { run, stored: 0, tape, torn, substrate, books: None, _dir: dir }
     }
 
@@ -218,7 +218,7 @@ async fn an_attempt_whose_process_died_is_lost_and_the_next_is_counted() {
     world.run.says("m1");
     world.store().await;
     let journal = world.run.journal.clone();
-    world.run = Run::new(&[], journal);
+    world.run = PlayedActivation::new(&[], journal);
     world.run.replies_for(Usage { input_tokens: 7, ..Usage::default() }, &[]);
     world.store().await;
     world.count().await;

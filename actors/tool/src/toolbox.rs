@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_guard::latch::{LatchDoor, Pass, Stopped, Work};
+use clawnode_guard::latch::{LatchDoor, StoppableWork, WorkPermit, WorkStopped};
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     Capability, Digest, ToolName,
@@ -74,7 +74,7 @@ pub enum ToolboxError {
 enum RunStop {
     TimedOut(Duration, Option<TimeLimit>),
     Cancelled,
-    Stopped(Stopped),
+    Stopped(WorkStopped),
 }
 
 // === impl Toolbox ===
@@ -266,7 +266,7 @@ impl Tool {
         run: ToolRun,
         back: CallBack,
         cancelled: CancellationToken,
-        pass: &Pass,
+        pass: &WorkPermit,
     ) -> ToolEnd {
         let (name, call, limit) = (run.tool.clone(), run.call, run.limit.clone());
         // What an executor needs beside is not a matter of the call.
@@ -329,10 +329,10 @@ impl Tool {
         Duration::from_millis(u64::from(margin))
     }
 
-    fn work(&self, run: &ToolRun) -> Work {
+    fn work(&self, run: &ToolRun) -> StoppableWork {
         let (agent, tool) = (run.agent.clone(), run.tool.clone());
         let reaches_out = self.executor.reaches_out(&tool);
-        Work::Tool { agent, tool, reaches_out }
+        StoppableWork::Tool { agent, tool, reaches_out }
     }
 }
 

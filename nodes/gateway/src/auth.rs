@@ -35,7 +35,7 @@ struct Ticket {
 
 /// What a request shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown<'a> {
+pub(super) enum ShownCredential<'a> {
     /// No `Authorization` header.
     Nothing,
     /// `Authorization: Bearer …`.
@@ -77,12 +77,12 @@ impl Auth {
     }
 
     /// The verdict on a request to a route that needs a token.
-    pub(super) fn check_request(&self, shown: Shown<'_>) -> Result<(), ErrorBody> {
+    pub(super) fn check_request(&self, shown: ShownCredential<'_>) -> Result<(), ErrorBody> {
         match shown {
-            Shown::Bearer(token) => self.check(token),
+            ShownCredential::Bearer(token) => self.check(token),
             _ if self.is_open() => Ok(()),
-            Shown::Nothing => Err(unauthorized("this needs a token, and none was sent")),
-            Shown::Unreadable => {
+            ShownCredential::Nothing => Err(unauthorized("this needs a token, and none was sent")),
+            ShownCredential::Unreadable => {
                 Err(unauthorized("the `Authorization` header is not exactly one `Bearer TOKEN`"))
             }
         }
@@ -149,9 +149,9 @@ impl Ticket {
     }
 }
 
-// === impl Shown ===
+// === impl ShownCredential ===
 
-impl<'a> Shown<'a> {
+impl<'a> ShownCredential<'a> {
     /// Reads the `Authorization` headers of a request.
     pub(super) fn read(headers: &'a axum::http::HeaderMap) -> Self {
         let mut all = headers.get_all(axum::http::header::AUTHORIZATION).iter();
@@ -203,7 +203,7 @@ mod tests {
             for value in *values {
                 headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
             }
-            let verdict = auth().check_request(Shown::read(&headers));
+            let verdict = auth().check_request(ShownCredential::read(&headers));
             assert_eq!(verdict.is_ok(), *expected, "{values:?}");
         }
     }
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn without_a_token_nothing_need_be_shown() {
         let open = Auth::new(None);
-        assert!(open.check_request(Shown::Nothing).is_ok());
-        assert!(open.check_request(Shown::Bearer("anything")).is_ok());
+        assert!(open.check_request(ShownCredential::Nothing).is_ok());
+        assert!(open.check_request(ShownCredential::Bearer("anything")).is_ok());
     }
 
     #[test]

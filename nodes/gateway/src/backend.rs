@@ -16,7 +16,7 @@ use futures_util::stream::BoxStream;
 use super::params::Params;
 
 /// What a handler answers.
-pub type Answer<T> = Result<T, ErrorBody>;
+pub type HandlerResult<T> = Result<T, ErrorBody>;
 
 /// A session as a client named it: by key, or by id alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct SendRequest {
 
 /// Who asks, as far as a handler may know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct RequestCaller {
     /// The trace that the request belongs to.
     pub trace: Option<Traceparent>,
     /// Whose word it is.
@@ -81,9 +81,9 @@ macro_rules! handlers {
                 #[doc = concat!("Answers `", $wire, "`.")]
                 async fn $handler(
                     &self,
-                    caller: &Caller,
+                    caller: &RequestCaller,
                     params: <types::$takes as Params>::Read,
-                ) -> Answer<types::$answers>;
+                ) -> HandlerResult<types::$answers>;
             )? )*
         }
     };

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Connections {
     room: Arc<Semaphore>,
     limits: Limits,
-    open: Arc<Mutex<Open>>,
+    open: Arc<Mutex<OpenConnections>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ struct Limits {
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     /// The number of the next connection.
     next: u64,
     /// Those that have not shown the token, by number: the oldest first.
@@ -42,19 +42,19 @@ struct Open {
 
 #[derive(Debug)]
 struct Unauthenticated {
-    peer: Peer,
+    peer: CountedPeer,
     evicted: CancellationToken,
 }
 
 /// Whom connections are counted for: an address, or the network of a host with IPv6 (64 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Peer(IpAddr);
+struct CountedPeer(IpAddr);
 
 /// The place of one connection; dropping it gives the place back.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ConnectionSlot {
     number: u64,
-    open: Arc<Mutex<Open>>,
+    open: Arc<Mutex<OpenConnections>>,
     limits: Limits,
     evicted: CancellationToken,
     _permit: OwnedSemaphorePermit,
@@ -81,7 +81,7 @@ impl Connections {
     }
 
     /// A place for the connection of this peer, which has shown nothing yet.
-    pub(super) fn enter(&self, peer: IpAddr, permit: OwnedSemaphorePermit) -> Slot {
+    pub(super) fn enter(&self, peer: IpAddr, permit: OwnedSemaphorePermit) -> ConnectionSlot {
         let mut open = lock(&self.open);
         if open.unauthenticated.len() >= self.limits.unauthenticated {
             open.evict();
@@ -89,10 +89,10 @@ impl Connections {
         let number = open.next;
         open.next += 1;
         let evicted = CancellationToken::new();
-        let entry = Unauthenticated { peer: Peer::of(peer), evicted: evicted.clone() };
+        let entry = Unauthenticated { peer: CountedPeer::of(peer), evicted: evicted.clone() };
         open.unauthenticated.insert(number, entry);
         let limits = self.limits;
-        Slot { number, open: Arc::clone(&self.open), limits, evicted, _permit: permit }
+        ConnectionSlot { number, open: Arc::clone(&self.open), limits, evicted, _permit: permit }
     }
 
     /// How many are open.
@@ -107,12 +107,12 @@ impl Connections {
     }
 }
 
-// === impl Open ===
+// === impl OpenConnections ===
 
-impl Open {
+impl OpenConnections {
     /// Closes the oldest connection of the peer that has most of those without a token.
     fn evict(&mut self) {
-        let mut counts: HashMap<Peer, usize> = HashMap::new();
+        let mut counts: HashMap<CountedPeer, usize> = HashMap::new();
         for it in self.unauthenticated.values() {
             *counts.entry(it.peer).or_default() += 1;
         }
@@ -129,9 +129,9 @@ impl Open {
     }
 }
 
-// === impl Slot ===
+// === impl ConnectionSlot ===
 
-impl Slot {
+impl ConnectionSlot {
     /// The connection has shown the token: it is never closed to make room from now on. `false` if
     /// there is no more room for such connections, or if it has been closed already.
     pub(super) fn authenticated(&self) -> bool {
@@ -153,7 +153,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut open = lock(&self.open);
         let was_waiting = open.unauthenticated.remove(&self.number).is_some();
@@ -163,9 +163,9 @@ impl Drop for Slot {
     }
 }
 
-// === impl Peer ===
+// === impl CountedPeer ===
 
-impl Peer {
+impl CountedPeer {
     fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) if !address.is_loopback() => {
@@ -176,7 +176,7 @@ impl Peer {
     }
 }
 
-fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+fn lock(open: &Mutex<OpenConnections>) -> MutexGuard<'_, OpenConnections> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -193,7 +193,7 @@ mod tests {
         Connections::new(most(all), most(unauthenticated))
     }
 
-    fn enter(connections: &Connections, host: u8) -> Option<Slot> {
+    fn enter(connections: &Connections, host: u8) -> Option<ConnectionSlot> {
         let permit = Arc::clone(&connections.room).try_acquire_owned().ok()?;
         Some(connections.enter(Ipv4Addr::new(10, 0, 0, host).into(), permit))
     }
@@ -202,7 +202,7 @@ mod tests {
     fn a_full_house_loses_the_oldest_of_who_has_most() {
         let connections = of(16, 3);
         let first = enter(&connections, 1).unwrap();
-        let flood: Vec<Slot> = (0..5).map(|_| enter(&connections, 2).unwrap()).collect();
+        let flood: Vec<ConnectionSlot> = (0..5).map(|_| enter(&connections, 2).unwrap()).collect();
         assert!(!first.evicted().is_cancelled(), "another peer's flood costs nobody else a place");
         let gone: Vec<bool> = flood.iter().map(|it| it.evicted().is_cancelled()).collect();
         assert_eq!(gone, [true, true, true, false, false]);
@@ -214,7 +214,8 @@ mod tests {
         let connections = of(16, 2);
         let known = enter(&connections, 1).unwrap();
         assert!(known.authenticated());
-        let _flood: Vec<Slot> = (0..10).map(|_| enter(&connections, 1).unwrap()).collect();
+        let _flood: Vec<ConnectionSlot> =
+            (0..10).map(|_| enter(&connections, 1).unwrap()).collect();
         assert!(!known.evicted().is_cancelled() && known.authenticated());
     }
 
@@ -222,7 +223,7 @@ mod tests {
     fn most_places_are_for_who_has_shown_the_token() {
         for (all, unauthenticated) in [(512, 512), (32, 32), (8, 4), (4, 4)] {
             let connections = of(all, unauthenticated);
-            let known: Vec<Slot> = (0..all * 3 / 4)
+            let known: Vec<ConnectionSlot> = (0..all * 3 / 4)
                 .map(|_| {
                     let slot = enter(&connections, 1).unwrap();
                     assert!(slot.authenticated(), "{all}");
@@ -240,9 +241,9 @@ mod tests {
         let b: IpAddr = "2001:db8::2".parse().unwrap();
         let c: IpAddr = "2001:db8:0:1::1".parse().unwrap();
         let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
-        assert_eq!(Peer::of(a), Peer::of(b));
-        assert_ne!(Peer::of(a), Peer::of(c));
-        assert_eq!(Peer::of(mapped), Peer::of("10.0.0.1".parse().unwrap()));
+        assert_eq!(CountedPeer::of(a), CountedPeer::of(b));
+        assert_ne!(CountedPeer::of(a), CountedPeer::of(c));
+        assert_eq!(CountedPeer::of(mapped), CountedPeer::of("10.0.0.1".parse().unwrap()));
     }
 
     proptest! {
@@ -253,7 +254,7 @@ mod tests {
             steps in prop::collection::vec((0_u8..3, 0_u8..4, any::<prop::sample::Index>()), 0..120),
         ) {
             let connections = of(all, unauthenticated);
-            let mut slots: Vec<Slot> = Vec::new();
+            let mut slots: Vec<ConnectionSlot> = Vec::new();
             for (step, host, which) in steps {
                 match step {
                     0 => {

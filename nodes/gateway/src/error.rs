@@ -37,7 +37,7 @@ const OPENAI_PATHS: [&str; 17] = [
 
 /// How a path's clients read errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum ErrorDialect {
     /// `{"title","status","detail","code","hint"}`, as RFC 9457 has it.
     Rest,
     /// `{"id","error":{"code","message","data"}}`.
@@ -57,7 +57,7 @@ pub(super) struct OpenAiError {
 /// A problem of RFC 9457. Its `type` is left out, which stands for `about:blank`: `code` tells kinds of
 /// problems apart.
 #[derive(Serialize)]
-struct Problem<'a> {
+struct ProblemBody<'a> {
     title: &'static str,
     status: u16,
     detail: &'a str,
@@ -71,7 +71,7 @@ struct Problem<'a> {
 }
 
 #[derive(Serialize)]
-struct RpcError<'a> {
+struct RpcErrorBody<'a> {
     code: i32,
     message: &'a str,
     data: &'a ErrorBody,
@@ -90,9 +90,9 @@ struct OpenAiBody<'a> {
     code: &'a str,
 }
 
-// === impl Dialect ===
+// === impl ErrorDialect ===
 
-impl Dialect {
+impl ErrorDialect {
     pub(super) fn of(path: &str) -> Self {
         if path == "/v1/rpc" {
             return Self::Rpc;
@@ -128,7 +128,7 @@ pub(super) fn status(error: &ErrorBody) -> StatusCode {
 
 /// A JSON-RPC answer to the request with this id (already JSON).
 pub(super) fn rpc(id: &str, error: &ErrorBody) -> String {
-    let inner = RpcError { code: error.code.rpc_code(), message: &error.message, data: error };
+    let inner = RpcErrorBody { code: error.code.rpc_code(), message: &error.message, data: error };
     format!(r#"{{"id":{id},"error":{}}}"#, json(&inner))
 }
 
@@ -153,7 +153,7 @@ fn once(error: &ErrorBody, response: &mut Response) {
 /// An HTTP answer as RFC 9457 has it: `application/problem+json`. `code` and what follows are ours.
 fn problem(status: StatusCode, error: &ErrorBody, turn: Option<&AcceptedView>) -> Response {
     let ErrorBody { code, message, hint, retry_after_ms } = error;
-    let body = Problem {
+    let body = ProblemBody {
         title: status.canonical_reason().unwrap_or_else(|| code.as_str()),
         status: status.as_u16(),
         detail: message,

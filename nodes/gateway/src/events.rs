@@ -26,13 +26,13 @@ use tracing::Instrument as _;
 
 use super::{
     backend::{Following, SessionRef},
-    error::Dialect,
+    error::ErrorDialect,
     frame::Wording,
     outbox::Outbox,
     params::read,
     rpc::{self, Resume},
     serve::Gateway,
-    turn::Stream,
+    turn::TurnStream,
 };
 
 /// The header in which a client says what it saw last.
@@ -77,7 +77,7 @@ pub(super) async fn events(
     let resume = params.and_then(|params| rpc::resume(read(Method::SessionsResume, params)?));
     let Resume { session, turn, after } = match resume {
         Ok(resume) => resume,
-        Err(error) => return Dialect::Rest.respond(&error),
+        Err(error) => return ErrorDialect::Rest.respond(&error),
     };
     // Only `done` itself has this cursor here: nothing is left to say.
     if after.is_some_and(|cursor| cursor.index == FrameKey::DONE) {
@@ -85,7 +85,7 @@ pub(super) async fn events(
     }
     match gateway.backend.follow(&session, turn, after).await {
         Ok(following) => respond(gateway, Streamed { session, following, after, sent: None }),
-        Err(error) => Dialect::Rest.respond(&error),
+        Err(error) => ErrorDialect::Rest.respond(&error),
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) fn respond(gateway: Arc<Gateway>, it: Streamed) -> Response {
     let (tasks, killed) = (gateway.tasks.clone(), gateway.killed.clone());
     let stream = async move {
         let end = End(out);
-        let stream = Stream {
+        let stream = TurnStream {
             gateway: &gateway,
             out: &end.0,
             wording: Wording::Events,

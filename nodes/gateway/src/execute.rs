@@ -17,11 +17,11 @@ use clawnode_proto::{
 use serde_json::{Map, Value};
 
 use super::{
-    error::{Dialect, json},
-    guard::Trace,
+    error::{ErrorDialect, json},
+    guard::RequestTrace,
     params::{Params, answer_within, idempotency_header, invalid, parse},
     rest::{self, posted, query},
-    routes::Kind,
+    routes::QueryKind,
     rpc::fresh_key,
     serve::Gateway,
 };
@@ -75,7 +75,7 @@ fn wait(wait_ms: Option<u32>) -> Result<Duration, ErrorBody> {
 /// and `?wait=SECONDS`.
 pub(super) async fn begin(
     State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
+    Extension(trace): Extension<RequestTrace>,
     RawQuery(text): RawQuery,
     headers: HeaderMap,
     request: Request,
@@ -91,13 +91,13 @@ pub(super) async fn begin(
     };
     match params.await {
         Ok(params) => answer(&gateway, Method::Execute, params, trace).await,
-        Err(error) => Dialect::Rest.respond(&error),
+        Err(error) => ErrorDialect::Rest.respond(&error),
     }
 }
 
 pub(super) async fn show(
     State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
+    Extension(trace): Extension<RequestTrace>,
     Path(execution): Path<String>,
     RawQuery(text): RawQuery,
 ) -> Response {
@@ -106,7 +106,7 @@ pub(super) async fn show(
 
 pub(super) async fn cancel(
     State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
+    Extension(trace): Extension<RequestTrace>,
     Path(execution): Path<String>,
     RawQuery(text): RawQuery,
 ) -> Response {
@@ -118,18 +118,18 @@ async fn one(
     method: Method,
     execution: String,
     query: Option<&str>,
-    trace: Trace,
+    trace: RequestTrace,
 ) -> Response {
     let mut params = Map::from_iter([("execution_id".to_owned(), Value::String(execution))]);
     match waits(&mut params, query) {
         Ok(()) => answer(gateway, method, params, trace).await,
-        Err(error) => Dialect::Rest.respond(&error),
+        Err(error) => ErrorDialect::Rest.respond(&error),
     }
 }
 
 /// Takes `?wait=SECONDS` among the parameters.
 fn waits(params: &mut Map<String, Value>, text: Option<&str>) -> Result<(), ErrorBody> {
-    for (name, value) in query(text, &[("wait", Kind::Number)]) {
+    for (name, value) in query(text, &[("wait", QueryKind::Number)]) {
         let seconds = value.as_u64().filter(|_| name == "wait");
         let seconds = seconds.and_then(|it| u32::try_from(it).ok()?.checked_mul(1_000));
         let seconds = seconds.ok_or_else(|| {
@@ -145,7 +145,7 @@ async fn answer(
     gateway: &Gateway,
     method: Method,
     params: Map<String, Value>,
-    Trace(trace): Trace,
+    RequestTrace(trace): RequestTrace,
 ) -> Response {
     gateway.metrics.call(method.as_str());
     let (backend, caller, params) = (&gateway.backend, gateway.caller(trace), params.into());
@@ -166,6 +166,6 @@ async fn answer(
             }
             response
         }
-        Err(error) => Dialect::Rest.respond(&error),
+        Err(error) => ErrorDialect::Rest.respond(&error),
     }
 }

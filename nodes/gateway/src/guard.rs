@@ -14,8 +14,8 @@ use clawnode_proto::{ErrorBody, ErrorCode, Traceparent};
 use tracing::Instrument as _;
 
 use super::{
-    auth::{Shown, TICKET_PROTOCOL},
-    error::Dialect,
+    auth::{ShownCredential, TICKET_PROTOCOL},
+    error::ErrorDialect,
     serve::{Connection, Gateway, HEAD_BYTES},
 };
 
@@ -73,7 +73,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// How far a WebSocket is admitted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Admitted {
+pub(super) struct SocketAdmission {
     /// No token need follow.
     pub(super) granted: bool,
     /// The subprotocol that carried the ticket.
@@ -103,10 +103,10 @@ pub(super) async fn guard(
     let mut response = match verdict {
         Ok(admitted) => {
             request.extensions_mut().insert(admitted);
-            request.extensions_mut().insert(Trace(trace));
+            request.extensions_mut().insert(RequestTrace(trace));
             next.run(request).instrument(span.clone()).await
         }
-        Err(error) => Dialect::of(&path).respond(&error),
+        Err(error) => ErrorDialect::of(&path).respond(&error),
     };
     let own_policy = response.headers_mut().remove(header::CONTENT_SECURITY_POLICY);
     for (name, value) in HEADERS {
@@ -125,7 +125,7 @@ pub(super) async fn guard(
 
 /// The trace that a request belongs to.
 #[derive(Clone, Debug)]
-pub(super) struct Trace(pub(super) Option<Traceparent>);
+pub(super) struct RequestTrace(pub(super) Option<Traceparent>);
 
 /// The `traceparent` header, if it has the form that W3C gave it.
 pub(super) fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
@@ -183,35 +183,35 @@ fn admit(
     connection: &Connection,
     path: &str,
     headers: &HeaderMap,
-) -> Result<Admitted, ErrorBody> {
+) -> Result<SocketAdmission, ErrorBody> {
     let access = EXCEPTIONS
         .iter()
         .find_map(|(known, access)| (*known == path).then_some(*access))
         .unwrap_or(Access::Token);
-    let shown = Shown::read(headers);
+    let shown = ShownCredential::read(headers);
     match access {
-        Access::Open => Ok(Admitted::default()),
+        Access::Open => Ok(SocketAdmission::default()),
         Access::Token => {
             gateway.auth.check_request(shown)?;
             connection.authenticated()?;
-            Ok(Admitted::default())
+            Ok(SocketAdmission::default())
         }
         Access::Socket => {
             if let Some((protocol, ticket)) = ticket(headers) {
                 gateway.auth.redeem(&ticket, Instant::now())?;
                 connection.authenticated()?;
-                return Ok(Admitted { granted: true, protocol: Some(protocol) });
+                return Ok(SocketAdmission { granted: true, protocol: Some(protocol) });
             }
-            if shown == Shown::Nothing {
+            if shown == ShownCredential::Nothing {
                 let granted = gateway.auth.is_open();
                 if granted {
                     connection.authenticated()?;
                 }
-                return Ok(Admitted { granted, protocol: None });
+                return Ok(SocketAdmission { granted, protocol: None });
             }
             gateway.auth.check_request(shown)?;
             connection.authenticated()?;
-            Ok(Admitted { granted: true, protocol: None })
+            Ok(SocketAdmission { granted: true, protocol: None })
         }
     }
 }

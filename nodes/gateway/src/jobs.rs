@@ -22,10 +22,10 @@ use serde_json::Value;
 
 use super::{
     backend::{Backend, SessionRef},
-    error::Dialect,
+    error::ErrorDialect,
     params::{Params, answer_within, invalid, parse, rows},
     rest::query,
-    routes::Kind,
+    routes::QueryKind,
     serve::Gateway,
 };
 
@@ -218,7 +218,7 @@ pub(super) async fn artifact(
 ) -> Response {
     let method = Method::JobsArtifact;
     gateway.metrics.call(method.as_str());
-    let mut params = query(text.as_deref(), &[("run", Kind::Number)]);
+    let mut params = query(text.as_deref(), &[("run", QueryKind::Number)]);
     params.extend([("job".to_owned(), job.into()), ("name".to_owned(), name.into())]);
     let content = async {
         let (job, wanted) = JobArtifact::read(method, Value::Object(params))?;
@@ -233,7 +233,7 @@ pub(super) async fn artifact(
             let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
             (headers, Body::from(content)).into_response()
         }
-        Err(error) => Dialect::Rest.respond(&error),
+        Err(error) => ErrorDialect::Rest.respond(&error),
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_query_is_read_as_it_was_meant() {
-        let known = [("tail", Kind::Number), ("limit", Kind::Number)];
+        let known = [("tail", QueryKind::Number), ("limit", QueryKind::Number)];
         let read = query(Some("search=a%20b%26c&tail=7&job=9&limit=x"), &known);
         let wanted = serde_json::json!({"search":"a b&c","tail":7,"job":"9","limit":"x"});
         assert_eq!(Value::Object(read), wanted);

@@ -46,7 +46,9 @@ mod tls;
 mod turn;
 mod ws;
 
-pub use backend::{Answer, Answers, Backend, Caller, Following, SendRequest, SessionRef};
+pub use backend::{
+    Answers, Backend, Following, HandlerResult, RequestCaller, SendRequest, SessionRef,
+};
 pub use execute::ExecuteRequest;
 pub use jobs::{CleanFilter, JobFilter, LogFilter};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};

@@ -22,12 +22,12 @@ use serde_json::Value;
 
 use super::{
     backend::{Following, SessionRef},
-    error::{Dialect, ended, json},
+    error::{ErrorDialect, ended, json},
     events::{self, Streamed},
-    guard::Trace,
+    guard::RequestTrace,
     params::{idempotency_header, invalid, read},
     rest,
-    routes::Body,
+    routes::RouteBody,
     rpc,
     serve::Gateway,
     turn::count,
@@ -39,7 +39,7 @@ pub(super) const EXAMPLE: &str = r#"{"content":"hello","stream":false}"#;
 /// The route.
 pub(super) async fn send(
     State(gateway): State<Arc<Gateway>>,
-    Extension(Trace(trace)): Extension<Trace>,
+    Extension(RequestTrace(trace)): Extension<RequestTrace>,
     Path(session): Path<String>,
     headers: HeaderMap,
     request: Request,
@@ -48,7 +48,7 @@ pub(super) async fn send(
     gateway.metrics.call(method.as_str());
     let sent = Instant::now();
     let begun = async {
-        let said = rest::said(&gateway, Body::Object(EXAMPLE), request).await?;
+        let said = rest::said(&gateway, RouteBody::Object(EXAMPLE), request).await?;
         let mut message: SessionMessage = read(method, Value::Object(said))?;
         if message.idempotency_key.is_none() {
             message.idempotency_key = idempotency_header(&headers)?;
@@ -60,7 +60,7 @@ pub(super) async fn send(
     };
     let (following, session, stream) = match begun.await {
         Ok(begun) => begun,
-        Err(error) => return Dialect::Rest.respond(&error),
+        Err(error) => return ErrorDialect::Rest.respond(&error),
     };
     gateway.metrics.accepted();
     if !stream {

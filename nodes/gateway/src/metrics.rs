@@ -50,13 +50,13 @@ pub(super) struct Metrics {
     request_seconds: Histogram,
     first_text_seconds: Histogram,
     turn_seconds: Histogram,
-    recent_first_texts: Recent,
-    recent_turns: Recent,
+    recent_first_texts: RecentDurations,
+    recent_turns: RecentDurations,
 }
 
 /// The last durations of something, in milliseconds.
 #[derive(Debug, Default)]
-struct Recent(Mutex<VecDeque<u64>>);
+struct RecentDurations(Mutex<VecDeque<u64>>);
 
 /// Counters that differ in their labels.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ struct Histogram {
 
 /// Counts one thing for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Open<'a>(&'a AtomicI64);
+pub(super) struct GaugeGuard<'a>(&'a AtomicI64);
 
 // === impl Metrics ===
 
@@ -126,12 +126,12 @@ impl Metrics {
         }
     }
 
-    pub(super) fn connection(&self) -> Open<'_> {
-        Open::new(&self.connections)
+    pub(super) fn connection(&self) -> GaugeGuard<'_> {
+        GaugeGuard::new(&self.connections)
     }
 
-    pub(super) fn socket(&self) -> Open<'_> {
-        Open::new(&self.sockets)
+    pub(super) fn socket(&self) -> GaugeGuard<'_> {
+        GaugeGuard::new(&self.sockets)
     }
 
     /// Everything, as a scraper reads it.
@@ -246,9 +246,9 @@ impl Histogram {
     }
 }
 
-// === impl Recent ===
+// === impl RecentDurations ===
 
-impl Recent {
+impl RecentDurations {
     fn observe(&self, took: Duration) {
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.len() == RECENT {
@@ -272,16 +272,16 @@ impl Recent {
     }
 }
 
-// === impl Open ===
+// === impl GaugeGuard ===
 
-impl<'a> Open<'a> {
+impl<'a> GaugeGuard<'a> {
     fn new(gauge: &'a AtomicI64) -> Self {
         gauge.fetch_add(1, Ordering::Relaxed);
         Self(gauge)
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

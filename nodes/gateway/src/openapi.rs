@@ -31,7 +31,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::DOCUMENT;
-    use crate::routes::{Body, Kind, ROUTES, Route, Serves, Verb};
+    use crate::routes::{QueryKind, ROUTES, Route, RouteBody, Serves, Verb};
 
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
     /// Stands for what has a shape of its own that is not ours to state.
@@ -272,9 +272,9 @@ mod tests {
         });
         let query = route.query.iter().map(|(name, kind)| {
             let schema = match kind {
-                Kind::Text => json!({ "type": "string" }),
-                Kind::Number => json!({ "type": "integer", "minimum": 0 }),
-                Kind::Flag => json!({ "type": "boolean" }),
+                QueryKind::Text => json!({ "type": "string" }),
+                QueryKind::Number => json!({ "type": "integer", "minimum": 0 }),
+                QueryKind::Flag => json!({ "type": "boolean" }),
             };
             json!({ "name": name, "in": "query", "schema": schema })
         });
@@ -343,11 +343,11 @@ mod tests {
         if matches!(route.path, "/" | "/healthz" | "/readyz" | "/v1/docs") {
             operation["security"] = json!([]);
         }
-        if let Body::Optional(example) | Body::Object(example) = route.body {
+        if let RouteBody::Optional(example) | RouteBody::Object(example) = route.body {
             let schema = without(shape.takes, named, all);
             let example: Value = serde_json::from_str(example).unwrap();
             operation["requestBody"] = json!({
-                "required": matches!(route.body, Body::Object(_)),
+                "required": matches!(route.body, RouteBody::Object(_)),
                 "content": { JSON: { "schema": schema, "example": example } },
             });
         }

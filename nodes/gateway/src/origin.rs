@@ -15,16 +15,16 @@ const HTTPS_PORT: u16 = 443;
 
 /// The allow-lists.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct AllowedNames {
     port: u16,
     tls: bool,
-    hosts: Vec<Authority>,
-    origins: Vec<Origin>,
+    hosts: Vec<HostPort>,
+    origins: Vec<RequestOrigin>,
 }
 
 /// Why a request is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Foreign {
+pub(super) enum ForeignRequest {
     /// No `Host`, or several, or not one.
     HostMalformed,
     /// Another name than ours.
@@ -37,28 +37,28 @@ pub(super) enum Foreign {
 
 /// `host[:port]`, normalised: lower case, an address as an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Authority {
-    host: Host,
+struct HostPort {
+    host: AuthorityHost,
     port: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Host {
+enum AuthorityHost {
     Name(String),
     Address(IpAddr),
 }
 
 /// `scheme://host[:port]`, with the port always known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Origin {
+struct RequestOrigin {
     tls: bool,
-    host: Host,
+    host: AuthorityHost,
     port: u16,
 }
 
-// === impl Names ===
+// === impl AllowedNames ===
 
-impl Names {
+impl AllowedNames {
     pub(super) fn new(
         port: u16,
         tls: bool,
@@ -73,14 +73,14 @@ impl Names {
         let hosts = hosts
             .iter()
             .map(|entry| {
-                Authority::parse(entry)
+                HostPort::parse(entry)
                     .ok_or_else(|| refuse("allowed_hosts", entry, "`host` or `host:port`"))
             })
             .collect::<Result<_, _>>()?;
         let origins = origins
             .iter()
             .map(|entry| {
-                Origin::parse(entry)
+                RequestOrigin::parse(entry)
                     .ok_or_else(|| refuse("allowed_origins", entry, "`http[s]://host[:port]`"))
             })
             .collect::<Result<_, _>>()?;
@@ -93,35 +93,35 @@ impl Names {
         local: SocketAddr,
         hosts: &[&[u8]],
         origins: &[&[u8]],
-    ) -> Result<(), Foreign> {
-        let [host] = hosts else { return Err(Foreign::HostMalformed) };
+    ) -> Result<(), ForeignRequest> {
+        let [host] = hosts else { return Err(ForeignRequest::HostMalformed) };
         let host = std::str::from_utf8(host)
             .ok()
-            .and_then(Authority::parse)
-            .ok_or(Foreign::HostMalformed)?;
+            .and_then(HostPort::parse)
+            .ok_or(ForeignRequest::HostMalformed)?;
         if !self.is_ours(local, &host) {
-            return Err(Foreign::HostUnknown);
+            return Err(ForeignRequest::HostUnknown);
         }
         let origin = match origins {
             [] => return Ok(()),
             [origin] => std::str::from_utf8(origin)
                 .ok()
-                .and_then(Origin::parse)
-                .ok_or(Foreign::OriginMalformed)?,
-            _ => return Err(Foreign::OriginMalformed),
+                .and_then(RequestOrigin::parse)
+                .ok_or(ForeignRequest::OriginMalformed)?,
+            _ => return Err(ForeignRequest::OriginMalformed),
         };
         let same = self.is_same(&origin, &host);
         let known = self.origins.contains(&origin);
         if same || known || self.is_loopback_page(&origin) {
             Ok(())
         } else {
-            Err(Foreign::OriginUnknown)
+            Err(ForeignRequest::OriginUnknown)
         }
     }
 
-    fn is_ours(&self, local: SocketAddr, host: &Authority) -> bool {
+    fn is_ours(&self, local: SocketAddr, host: &HostPort) -> bool {
         let here = host.host.is_loopback_name()
-            || matches!(host.host, Host::Address(ip) if ip == local.ip().to_canonical());
+            || matches!(host.host, AuthorityHost::Address(ip) if ip == local.ip().to_canonical());
         if here && host.port.unwrap_or(self.default_port()) == self.port {
             return true;
         }
@@ -131,7 +131,7 @@ impl Names {
     }
 
     /// `name` and `name:443` are the same place behind TLS; ours, or a proxy's in front of us.
-    fn both_default(&self, entry: &Authority, host: &Authority) -> bool {
+    fn both_default(&self, entry: &HostPort, host: &HostPort) -> bool {
         let is_default = |port: Option<u16>| match port {
             None | Some(HTTPS_PORT) => true,
             Some(port) => !self.tls && port == HTTP_PORT,
@@ -140,7 +140,7 @@ impl Names {
     }
 
     /// A page served under the very name that the request is for. Its scheme may be a proxy's.
-    fn is_same(&self, origin: &Origin, host: &Authority) -> bool {
+    fn is_same(&self, origin: &RequestOrigin, host: &HostPort) -> bool {
         if origin.host != host.host {
             return false;
         }
@@ -153,7 +153,7 @@ impl Names {
     }
 
     /// Our own page under another of our loopback names.
-    fn is_loopback_page(&self, origin: &Origin) -> bool {
+    fn is_loopback_page(&self, origin: &RequestOrigin) -> bool {
         origin.host.is_loopback_name() && origin.port == self.port && origin.tls == self.tls
     }
 
@@ -162,9 +162,9 @@ impl Names {
     }
 }
 
-// === impl Foreign ===
+// === impl ForeignRequest ===
 
-impl Foreign {
+impl ForeignRequest {
     pub(super) const fn message(self) -> &'static str {
         match self {
             Self::HostMalformed => "the request needs exactly one well-formed `Host` header",
@@ -183,9 +183,9 @@ impl Foreign {
     }
 }
 
-// === impl Authority ===
+// === impl HostPort ===
 
-impl Authority {
+impl HostPort {
     /// Strict on purpose: what a browser would not write is not read.
     fn parse(text: &str) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
@@ -196,11 +196,11 @@ impl Authority {
                     "" => None,
                     rest => Some(rest.strip_prefix(':')?),
                 };
-                (Host::Address(IpAddr::V6(address)), port)
+                (AuthorityHost::Address(IpAddr::V6(address)), port)
             }
             None => match text.split_once(':') {
-                Some((host, port)) => (Host::parse(host)?, Some(port)),
-                None => (Host::parse(text)?, None),
+                Some((host, port)) => (AuthorityHost::parse(host)?, Some(port)),
+                None => (AuthorityHost::parse(text)?, None),
             },
         };
         let port = match port {
@@ -217,9 +217,9 @@ fn parse_port(digits: &str) -> Option<u16> {
     (port != 0 && port.to_string() == digits).then_some(port)
 }
 
-// === impl Host ===
+// === impl AuthorityHost ===
 
-impl Host {
+impl AuthorityHost {
     fn parse(text: &str) -> Option<Self> {
         let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
         if text.is_empty() || text.len() > 253 || !text.bytes().all(allowed) {
@@ -244,9 +244,9 @@ impl Host {
     }
 }
 
-// === impl Origin ===
+// === impl RequestOrigin ===
 
-impl Origin {
+impl RequestOrigin {
     fn parse(text: &str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         let tls = match scheme.to_ascii_lowercase().as_str() {
@@ -254,7 +254,7 @@ impl Origin {
             "https" => true,
             _ => return None,
         };
-        let Authority { host, port } = Authority::parse(rest)?;
+        let HostPort { host, port } = HostPort::parse(rest)?;
         let port = port.unwrap_or(if tls { HTTPS_PORT } else { HTTP_PORT });
         Some(Self { tls, host, port })
     }
@@ -264,10 +264,10 @@ impl Origin {
 mod tests {
     use super::*;
 
-    fn names(tls: bool) -> Names {
+    fn names(tls: bool) -> AllowedNames {
         let hosts = ["claw.example".to_owned(), "lan.example:8443".to_owned()];
         let origins = ["http://localhost:3000".to_owned(), "https://app.example".to_owned()];
-        Names::new(3100, tls, &hosts, &origins).unwrap()
+        AllowedNames::new(3100, tls, &hosts, &origins).unwrap()
     }
 
     fn local() -> SocketAddr {
@@ -277,8 +277,8 @@ mod tests {
     #[test]
     #[expect(clippy::too_many_lines, reason = "one flat table")]
     fn s_05_host() {
-        use Foreign::{HostMalformed as Bad, HostUnknown as Unknown};
-        let table: &[(&str, Result<(), Foreign>)] = &[
+        use ForeignRequest::{HostMalformed as Bad, HostUnknown as Unknown};
+        let table: &[(&str, Result<(), ForeignRequest>)] = &[
             ("127.0.0.1:3100", Ok(())),
             ("localhost:3100", Ok(())),
             ("LOCALHOST:3100", Ok(())),
@@ -369,14 +369,14 @@ mod tests {
         let names = names(false);
         assert_eq!(names.verdict(lan, &[b"192.0.2.7:3100"], &[]), Ok(()));
         assert_eq!(names.verdict(mapped, &[b"192.0.2.7:3100"], &[]), Ok(()));
-        assert_eq!(names.verdict(lan, &[b"192.0.2.8:3100"], &[]), Err(Foreign::HostUnknown));
-        assert_eq!(names.verdict(lan, &[b"evil.test:3100"], &[]), Err(Foreign::HostUnknown));
+        assert_eq!(names.verdict(lan, &[b"192.0.2.8:3100"], &[]), Err(ForeignRequest::HostUnknown));
+        assert_eq!(names.verdict(lan, &[b"evil.test:3100"], &[]), Err(ForeignRequest::HostUnknown));
     }
 
     #[test]
     fn s_05_origin() {
-        use Foreign::{OriginMalformed as Bad, OriginUnknown as Unknown};
-        let table: &[(&str, &str, Result<(), Foreign>)] = &[
+        use ForeignRequest::{OriginMalformed as Bad, OriginUnknown as Unknown};
+        let table: &[(&str, &str, Result<(), ForeignRequest>)] = &[
             ("localhost:3100", "http://localhost:3100", Ok(())),
             ("localhost:3100", "HTTP://LOCALHOST:3100", Ok(())),
             ("127.0.0.1:3100", "http://localhost:3100", Ok(())),
@@ -428,18 +428,18 @@ mod tests {
         let verdict =
             |origin: &str| names(true).verdict(local(), &[b"localhost:3100"], &[origin.as_bytes()]);
         assert_eq!(verdict("https://localhost:3100"), Ok(()));
-        assert_eq!(verdict("http://localhost:3100"), Err(Foreign::OriginUnknown));
+        assert_eq!(verdict("http://localhost:3100"), Err(ForeignRequest::OriginUnknown));
         let plain = names(true).verdict(local(), &[b"claw.example:80"], &[]);
-        assert_eq!(plain, Err(Foreign::HostUnknown));
+        assert_eq!(plain, Err(ForeignRequest::HostUnknown));
     }
 
     #[test]
     fn an_allow_list_entry_that_could_never_match_is_refused() {
         for entry in ["http://a.example", "a.example/", "*", "a.example.", ""] {
-            assert!(Names::new(1, false, &[entry.to_owned()], &[]).is_err(), "{entry}");
+            assert!(AllowedNames::new(1, false, &[entry.to_owned()], &[]).is_err(), "{entry}");
         }
         for entry in ["a.example", "https://a.example/", "null", "*"] {
-            assert!(Names::new(1, false, &[], &[entry.to_owned()]).is_err(), "{entry}");
+            assert!(AllowedNames::new(1, false, &[], &[entry.to_owned()]).is_err(), "{entry}");
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// The queue between the streams of a client and its one writer.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
     /// Rung when there is something to write.
     filled: Notify,
     /// Rung when there is room, or never will be.
@@ -25,7 +25,7 @@ pub(super) struct Outbox {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutboxState {
     frames: Vec<Message>,
     bytes: usize,
     /// What to say last; nothing is taken after it.
@@ -185,14 +185,14 @@ impl Outbox {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OutboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl State ===
+// === impl OutboxState ===
 
-impl State {
+impl OutboxState {
     fn is_closed(&self) -> bool {
         self.dead || self.close.is_some()
     }

@@ -13,10 +13,10 @@ use clawnode_proto::{ErrorBody, ErrorCode, Traceparent, api::Method, limits};
 use serde_json::{Map, Value};
 
 use super::{
-    error::{self, Dialect},
-    guard::{Trace, guard},
+    error::{self, ErrorDialect},
+    guard::{RequestTrace, guard},
     params::{document, invalid},
-    routes::{self, Body, Kind, Route},
+    routes::{self, QueryKind, Route, RouteBody},
     rpc,
     serve::Gateway,
 };
@@ -60,7 +60,7 @@ pub(super) async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 /// `POST /v1/rpc`.
 pub(super) async fn call(
     State(gateway): State<Arc<Gateway>>,
-    Extension(Trace(trace)): Extension<Trace>,
+    Extension(RequestTrace(trace)): Extension<RequestTrace>,
     request: Request,
 ) -> Response {
     let refuse = |id: &str, error: &ErrorBody| error::respond(error, error::rpc(id, error));
@@ -68,7 +68,7 @@ pub(super) async fn call(
         Ok(text) => text,
         Err(error) => return refuse("null", &error),
     };
-    let request = match rpc::Request::read(&text) {
+    let request = match rpc::RpcCall::read(&text) {
         Ok(request) => request,
         Err((id, error)) => return refuse(id.as_str(), &error),
     };
@@ -93,7 +93,10 @@ async fn unary(
 pub(super) async fn answer(
     route: &'static Route,
     method: Method,
-    (State(gateway), Extension(Trace(trace))): (State<Arc<Gateway>>, Extension<Trace>),
+    (State(gateway), Extension(RequestTrace(trace))): (
+        State<Arc<Gateway>>,
+        Extension<RequestTrace>,
+    ),
     (path, RawQuery(text)): (Result<RawPathParams, RawPathParamsRejection>, RawQuery),
     request: Request,
 ) -> Response {
@@ -110,20 +113,20 @@ pub(super) async fn answer(
     };
     match answer.await {
         Ok(result) => json(result),
-        Err(error) => Dialect::Rest.respond(&error),
+        Err(error) => ErrorDialect::Rest.respond(&error),
     }
 }
 
 /// What a request's body says.
 pub(super) async fn said(
     gateway: &Gateway,
-    shape: Body,
+    shape: RouteBody,
     request: Request,
 ) -> Result<Map<String, Value>, ErrorBody> {
     let (example, optional) = match shape {
-        Body::None => return Ok(Map::new()),
-        Body::Optional(example) => (example, true),
-        Body::Object(example) => (example, false),
+        RouteBody::None => return Ok(Map::new()),
+        RouteBody::Optional(example) => (example, true),
+        RouteBody::Object(example) => (example, false),
     };
     let text = body(gateway, request.into_body()).await?;
     if optional && ["", "null"].contains(&text.trim()) {
@@ -136,7 +139,7 @@ pub(super) async fn said(
 /// `{"decision":"approve","digest":"DIGEST","reason":"…"}`.
 pub(super) async fn decide(
     State(gateway): State<Arc<Gateway>>,
-    Extension(trace): Extension<Trace>,
+    Extension(trace): Extension<RequestTrace>,
     Path(call): Path<String>,
     request: Request,
 ) -> Response {
@@ -150,9 +153,9 @@ pub(super) async fn decide(
     match decided {
         Ok(approval) => json(approval),
         Err(error) if error.code == ErrorCode::InvalidParams && error.hint.is_none() => {
-            Dialect::Rest.respond(&error.hint(DECISION))
+            ErrorDialect::Rest.respond(&error.hint(DECISION))
         }
-        Err(error) => Dialect::Rest.respond(&error),
+        Err(error) => ErrorDialect::Rest.respond(&error),
     }
 }
 
@@ -187,13 +190,13 @@ fn object(text: &str) -> Result<Map<String, Value>, ErrorBody> {
 
 /// The parameters of a query. What should be a number or a flag and is none stays a text, which the
 /// method refuses by name.
-pub(super) fn query(text: Option<&str>, known: &[(&str, Kind)]) -> Map<String, Value> {
+pub(super) fn query(text: Option<&str>, known: &[(&str, QueryKind)]) -> Map<String, Value> {
     let value = |name: &str, text: &str| {
         let kind = known.iter().find_map(|(known, kind)| (*known == name).then_some(*kind));
         let read = match kind {
-            Some(Kind::Number) => text.parse::<u64>().ok().map(Value::from),
-            Some(Kind::Flag) => text.parse::<bool>().ok().map(Value::from),
-            Some(Kind::Text) | None => None,
+            Some(QueryKind::Number) => text.parse::<u64>().ok().map(Value::from),
+            Some(QueryKind::Flag) => text.parse::<bool>().ok().map(Value::from),
+            Some(QueryKind::Text) | None => None,
         };
         read.unwrap_or_else(|| text.into())
     };
@@ -210,13 +213,13 @@ async fn nowhere(request: Request) -> Response {
         _ => "`GET /` shows how to connect",
     };
     let error = ErrorBody::new(ErrorCode::NotFound, format!("there is nothing at `{shown}`"));
-    Dialect::of(path).respond(&error.hint(hint))
+    ErrorDialect::of(path).respond(&error.hint(hint))
 }
 
 async fn wrong_verb(request: Request) -> Response {
     let message = format!("this path does not accept the method `{}`", request.method());
     let error = ErrorBody::new(ErrorCode::InvalidRequest, message);
-    Dialect::of(request.uri().path()).respond_with(StatusCode::METHOD_NOT_ALLOWED, &error)
+    ErrorDialect::of(request.uri().path()).respond_with(StatusCode::METHOD_NOT_ALLOWED, &error)
 }
 
 /// Reads a body as text: bounded in bytes and time.

@@ -20,8 +20,8 @@ pub(super) struct Route {
     pub(super) path: &'static str,
     /// What a query may have. Another name is passed on, and the method refuses it by name; without any
     /// of its own, a route takes no notice of a query.
-    pub(super) query: &'static [(&'static str, Kind)],
-    pub(super) body: Body,
+    pub(super) query: &'static [(&'static str, QueryKind)],
+    pub(super) body: RouteBody,
     pub(super) serves: Serves,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Verb {
 
 /// What the text of a query's parameter stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum QueryKind {
     Text,
     Number,
     Flag,
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 
 /// What a request has to say beside its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum RouteBody {
     /// Nothing; a body is not read.
     None,
     /// A JSON object, or nothing. An example, for whoever sends something else.
@@ -60,14 +60,14 @@ pub(super) enum Serves {
     Handler(fn() -> MethodRouter<Arc<Gateway>>),
 }
 
-use Kind::{Flag, Number, Text};
 use Method as M;
+use QueryKind::{Flag, Number, Text};
 use Verb::{Delete, Get, Post};
 
 /// What a page of a list is asked for with.
-const PAGE: &[(&str, Kind)] = &[("cursor", Text), ("limit", Number)];
+const PAGE: &[(&str, QueryKind)] = &[("cursor", Text), ("limit", Number)];
 /// What `sessions.list` is asked for with.
-const SESSIONS: &[(&str, Kind)] = &[
+const SESSIONS: &[(&str, QueryKind)] = &[
     ("cursor", Text),
     ("limit", Number),
     ("agent", Text),
@@ -77,7 +77,7 @@ const SESSIONS: &[(&str, Kind)] = &[
     ("stateless", Flag),
 ];
 /// What `jobs.list` is asked for with.
-const JOBS: &[(&str, Kind)] = &[
+const JOBS: &[(&str, QueryKind)] = &[
     ("cursor", Text),
     ("limit", Number),
     ("session", Text),
@@ -86,7 +86,7 @@ const JOBS: &[(&str, Kind)] = &[
     ("state", Text),
 ];
 /// What `jobs.logs` is asked for with.
-const LOGS: &[(&str, Kind)] = &[
+const LOGS: &[(&str, QueryKind)] = &[
     ("run", Number),
     ("cursor", Text),
     ("tail", Number),
@@ -96,7 +96,7 @@ const LOGS: &[(&str, Kind)] = &[
     ("wait_ms", Number),
 ];
 /// What `events.list` is asked for with.
-const EVENTS: &[(&str, Kind)] = &[("cursor", Text), ("limit", Number), ("wait_ms", Number)];
+const EVENTS: &[(&str, QueryKind)] = &[("cursor", Text), ("limit", Number), ("wait_ms", Number)];
 
 /// All of them.
 pub(super) static ROUTES: &[Route] = &[
@@ -105,11 +105,13 @@ pub(super) static ROUTES: &[Route] = &[
     own(Get, "/readyz", || get(rest::ready)),
     own(Get, "/metrics", || get(rest::metrics)),
     own(Get, "/ws", || any(ws::upgrade)),
-    own(Post, "/v1/rpc", || post(rest::call)).with(Body::Object(r#"{"id":1,"method":"ping"}"#)),
+    own(Post, "/v1/rpc", || post(rest::call))
+        .with(RouteBody::Object(r#"{"id":1,"method":"ping"}"#)),
     own(Get, "/v1/models", || get(openai::models)),
     own(Get, "/v1/models/{model}", || get(openai::model)),
-    own(Post, "/v1/chat/completions", || post(openai::completions))
-        .with(Body::Object(r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#)),
+    own(Post, "/v1/chat/completions", || post(openai::completions)).with(RouteBody::Object(
+        r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#,
+    )),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     own(Get, "/v1/docs", || get(docs::docs)),
     a(Get, "/v1/status", M::Status),
@@ -117,7 +119,7 @@ pub(super) static ROUTES: &[Route] = &[
     a(Get, "/v1/usage", M::UsageShow).asked(&[("by", Text), ("since", Text)]),
     a(Get, "/v1/events", M::EventsList).asked(EVENTS),
     a(Get, "/v1/nodes", M::NodesList),
-    a(Post, "/v1/nodes/{node}/drain", M::NodesDrain).with(Body::Optional(r#"{"force":true}"#)),
+    a(Post, "/v1/nodes/{node}/drain", M::NodesDrain).with(RouteBody::Optional(r#"{"force":true}"#)),
     a(Post, "/v1/nodes/{node}/cordon", M::NodesCordon),
     a(Post, "/v1/nodes/{node}/uncordon", M::NodesUncordon),
     a(Get, "/v1/partitions", M::PartitionsList),
@@ -130,16 +132,16 @@ pub(super) static ROUTES: &[Route] = &[
     a(Get, "/v1/sessions/{session}", M::SessionsHistory).asked(PAGE),
     a(Delete, "/v1/sessions/{session}", M::SessionsDelete),
     own(Post, "/v1/sessions/{session}/messages", || post(messages::send))
-        .with(Body::Object(messages::EXAMPLE)),
+        .with(RouteBody::Object(messages::EXAMPLE)),
     own(Get, "/v1/sessions/{session}/events", || get(events::events))
         .asked(&[("turn", Text), ("cursor", Text)]),
     a(Post, "/v1/sessions/{session}/cancel", M::ChatCancel)
-        .with(Body::Object(r#"{"turn":"turn_…"}"#)),
+        .with(RouteBody::Object(r#"{"turn":"turn_…"}"#)),
     a(Post, "/v1/sessions/{session}/continue", M::ChatContinue)
-        .with(Body::Optional(r#"{"turn":"turn_…"}"#)),
+        .with(RouteBody::Optional(r#"{"turn":"turn_…"}"#)),
     a(Get, "/v1/sessions/{session}/export", M::SessionsExport),
     a(Get, "/v1/sessions/{session}/journal", M::JournalShow).asked(PAGE),
-    a(Post, "/v1/journal/verify", M::JournalVerify).with(Body::Optional(r#"{"session":"…"}"#)),
+    a(Post, "/v1/journal/verify", M::JournalVerify).with(RouteBody::Optional(r#"{"session":"…"}"#)),
     a(Get, "/v1/quarantine", M::QuarantineList).asked(PAGE),
     a(Get, "/v1/quarantine/{session}", M::QuarantineShow),
     a(Post, "/v1/quarantine/{session}/replay", M::QuarantineReplay),
@@ -149,7 +151,7 @@ pub(super) static ROUTES: &[Route] = &[
     a(Get, "/v1/approvals", M::ApprovalsList).asked(PAGE),
     a(Get, "/v1/approvals/{call}", M::ApprovalsShow),
     own(Post, "/v1/approvals/{call}", || post(rest::decide))
-        .with(Body::Object(r#"{"decision":"approve","digest":"DIGEST"}"#)),
+        .with(RouteBody::Object(r#"{"decision":"approve","digest":"DIGEST"}"#)),
     a(Get, "/v1/jobs", M::JobsList).asked(JOBS),
     a(Delete, "/v1/jobs", M::JobsClean).asked(&[("older_than_ms", Number), ("session", Text)]),
     a(Get, "/v1/jobs/stats", M::JobsStats),
@@ -160,39 +162,40 @@ pub(super) static ROUTES: &[Route] = &[
     own(Get, "/v1/jobs/{job}/artifacts/{*name}", || get(jobs::artifact)).asked(&[("run", Number)]),
     own(Post, "/v1/execute", || post(execute::begin))
         .asked(&[("wait", Number)])
-        .with(Body::Object(r#"{"execution_spec":{"steps":[{"action":"TOOL"}]}}"#)),
+        .with(RouteBody::Object(r#"{"execution_spec":{"steps":[{"action":"TOOL"}]}}"#)),
     own(Get, "/v1/execute/{execution}", || get(execute::show)).asked(&[("wait", Number)]),
     own(Post, "/v1/execute/{execution}/cancel", || post(execute::cancel))
         .asked(&[("wait", Number)]),
-    a(Post, "/v1/policy/check", M::PolicyCheck).with(Body::Object(r#"{"action":"TOOL"}"#)),
+    a(Post, "/v1/policy/check", M::PolicyCheck).with(RouteBody::Object(r#"{"action":"TOOL"}"#)),
     a(Post, "/v1/scheduler/diagnose", M::SchedulerDiagnose)
-        .with(Body::Object(r#"{"execution_spec":{"steps":[{"action":"TOOL"}]}}"#)),
+        .with(RouteBody::Object(r#"{"execution_spec":{"steps":[{"action":"TOOL"}]}}"#)),
     a(Get, "/v1/providers/health", M::ProvidersHealth),
     a(Get, "/v1/mcp", M::McpList),
     a(Get, "/v1/mcp/{server}", M::McpShow),
-    a(Post, "/v1/mcp/{server}/approve", M::McpApprove).with(Body::Optional(r#"{"tool":"echo"}"#)),
+    a(Post, "/v1/mcp/{server}/approve", M::McpApprove)
+        .with(RouteBody::Optional(r#"{"tool":"echo"}"#)),
     a(Get, "/v1/panic", M::PanicList),
-    a(Post, "/v1/panic", M::Panic).with(Body::Optional(r#"{"scope":"all"}"#)),
+    a(Post, "/v1/panic", M::Panic).with(RouteBody::Optional(r#"{"scope":"all"}"#)),
     a(Delete, "/v1/panic", M::PanicClear).asked(&[("latch", Text)]),
     a(Post, "/v1/tickets", M::TicketCreate),
 ];
 
 const fn a(verb: Verb, path: &'static str, method: Method) -> Route {
-    Route { verb, path, query: &[], body: Body::None, serves: Serves::Method(method) }
+    Route { verb, path, query: &[], body: RouteBody::None, serves: Serves::Method(method) }
 }
 
 const fn own(verb: Verb, path: &'static str, handler: fn() -> MethodRouter<Arc<Gateway>>) -> Route {
-    Route { verb, path, query: &[], body: Body::None, serves: Serves::Handler(handler) }
+    Route { verb, path, query: &[], body: RouteBody::None, serves: Serves::Handler(handler) }
 }
 
 // === impl Route ===
 
 impl Route {
-    const fn asked(self, query: &'static [(&'static str, Kind)]) -> Self {
+    const fn asked(self, query: &'static [(&'static str, QueryKind)]) -> Self {
         Self { query, ..self }
     }
 
-    const fn with(self, body: Body) -> Self {
+    const fn with(self, body: RouteBody) -> Self {
         Self { body, ..self }
     }
 }

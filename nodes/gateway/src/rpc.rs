@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use super::{
     auth::{TICKET_LIFE, TICKET_PROTOCOL},
-    backend::{Backend, Caller, SendRequest, SessionRef},
+    backend::{Backend, RequestCaller, SendRequest, SessionRef},
     error::json,
     frame::RequestId,
     jobs::artifact_part,
@@ -34,7 +34,7 @@ use super::{
 
 /// A request, read as far as its method.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct RpcCall {
     pub(super) id: RequestId,
     pub(super) method: Method,
     pub(super) params: Value,
@@ -54,9 +54,9 @@ pub(super) type Promise = BoxFuture<'static, Result<String, ErrorBody>>;
 /// What is not even a request, with the id to answer to, as far as there is one.
 pub(super) type BadRequest = (RequestId, ErrorBody);
 
-// === impl Request ===
+// === impl RpcCall ===
 
-impl Request {
+impl RpcCall {
     /// Reads a request from text.
     pub(super) fn read(text: &str) -> Result<Self, BadRequest> {
         let value = document(text).map_err(|error| {
@@ -119,7 +119,7 @@ macro_rules! answers {
         /// Reads a method's parameters, and promises its answer.
         pub(super) fn answer(
             gateway: Arc<Gateway>,
-            caller: Caller,
+            caller: RequestCaller,
             method: Method,
             params: Value,
         ) -> Result<Promise, ErrorBody> {
@@ -301,7 +301,7 @@ mod tests {
     /// Any text is a request or is refused with the code that says why, under its own id if it has
     /// a usable one.
     fn read_one(text: &str) {
-        match Request::read(text) {
+        match RpcCall::read(text) {
             Ok(request) => assert!(Method::ALL.contains(&request.method)),
             Err((_, error)) => assert!(
                 matches!(

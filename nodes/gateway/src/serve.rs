@@ -33,15 +33,15 @@ use tokio_util::{
 
 use super::{
     auth::Auth,
-    backend::{Backend, Caller},
-    connections::{Connections, Slot},
+    backend::{Backend, RequestCaller},
+    connections::{ConnectionSlot, Connections},
     local_socket,
     metrics::Metrics,
     openai::Repeats,
     options::{GatewayOptions, ServeError},
-    origin::Names,
+    origin::AllowedNames,
     rest,
-    stall::Stall,
+    stall::StallGuard,
 };
 
 /// Bytes of a request's head; browsers send a few KiB.
@@ -54,7 +54,7 @@ pub(super) struct Gateway {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) options: GatewayOptions,
     pub(super) auth: Auth,
-    pub(super) names: Names,
+    pub(super) names: AllowedNames,
     pub(super) metrics: Metrics,
     pub(super) connections: Connections,
     /// Requests that may come again.
@@ -75,7 +75,7 @@ pub(super) struct Gateway {
 pub(super) struct Connection {
     pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
-    slot: Arc<Slot>,
+    slot: Arc<ConnectionSlot>,
 }
 
 /// A gateway that serves.
@@ -119,7 +119,8 @@ async fn start(
     let listener = TcpListener::bind(options.listen).await.map_err(bind)?;
     let addr = listener.local_addr().map_err(bind)?;
     let tls = options.tls.is_some();
-    let names = Names::new(addr.port(), tls, &options.allowed_hosts, &options.allowed_origins)?;
+    let names =
+        AllowedNames::new(addr.port(), tls, &options.allowed_hosts, &options.allowed_origins)?;
     let killed = CancellationToken::new();
     let gateway = Arc::new(Gateway {
         backend,
@@ -241,7 +242,7 @@ async fn connection(
     router: Router,
     stream: TcpStream,
     peer: SocketAddr,
-    slot: Slot,
+    slot: ConnectionSlot,
 ) {
     let open = gateway.metrics.connection();
     let local = stream.local_addr().unwrap_or(gateway.addr);
@@ -287,7 +288,7 @@ where
         request.extensions_mut().insert(connection.clone());
         router.call(request)
     });
-    let stream = Stall::new(stream, gateway.options.write_deadline);
+    let stream = StallGuard::new(stream, gateway.options.write_deadline);
     let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(serving);
     let mut draining = false;
@@ -342,13 +343,13 @@ impl Acceptor {
 
 impl Gateway {
     /// Who asks, for the handlers of the node.
-    pub(super) fn caller(&self, trace: Option<Traceparent>) -> Caller {
-        Caller { trace, credential: self.auth.credential() }
+    pub(super) fn caller(&self, trace: Option<Traceparent>) -> RequestCaller {
+        RequestCaller { trace, credential: self.auth.credential() }
     }
 }
 
 impl Connection {
-    pub(super) fn new(local: SocketAddr, peer: SocketAddr, slot: Slot) -> Self {
+    pub(super) fn new(local: SocketAddr, peer: SocketAddr, slot: ConnectionSlot) -> Self {
         Self { local, peer, slot: Arc::new(slot) }
     }
 

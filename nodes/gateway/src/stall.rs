@@ -16,7 +16,7 @@ use tokio::{
 };
 
 /// The connection inside, watched.
-pub(super) struct Stall<I> {
+pub(super) struct StallGuard<I> {
     inner: I,
     deadline: Duration,
     timer: Pin<Box<Sleep>>,
@@ -24,9 +24,9 @@ pub(super) struct Stall<I> {
     waiting: bool,
 }
 
-// === impl Stall ===
+// === impl StallGuard ===
 
-impl<I> Stall<I> {
+impl<I> StallGuard<I> {
     pub(super) fn new(inner: I, deadline: Duration) -> Self {
         Self { inner, deadline, timer: Box::pin(sleep(deadline)), waiting: false }
     }
@@ -51,7 +51,7 @@ impl<I> Stall<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Stall<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for StallGuard<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -61,7 +61,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Stall<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Stall<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for StallGuard<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

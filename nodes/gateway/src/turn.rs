@@ -26,7 +26,7 @@ use super::{
 const READY: usize = 16;
 
 /// Why a stream ends before its turn does.
-enum Stop {
+enum StreamStop {
     /// The client is gone.
     Closed,
     /// No room: let go, wait for the client, begin again from the cursor.
@@ -70,7 +70,7 @@ pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
 }
 
 /// One stream to one client.
-pub(super) struct Stream<'a> {
+pub(super) struct TurnStream<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) out: &'a Outbox,
     pub(super) wording: Wording<'a>,
@@ -83,9 +83,9 @@ pub(super) struct Stream<'a> {
     pub(super) sent: Option<Instant>,
 }
 
-// === impl Stream ===
+// === impl TurnStream ===
 
-impl Stream<'_> {
+impl TurnStream<'_> {
     /// Follows the turn to its end, or the connection's.
     pub(super) async fn run(mut self, following: Following) -> Result<(), Closed> {
         let turn = following.accepted.turn;
@@ -94,8 +94,8 @@ impl Stream<'_> {
         loop {
             match self.pump(events).await {
                 Ok(()) => return Ok(()),
-                Err(Stop::Closed) => return Err(Closed),
-                Err(Stop::Lost) => {
+                Err(StreamStop::Closed) => return Err(Closed),
+                Err(StreamStop::Lost) => {
                     let error = ErrorBody::new(
                         ErrorCode::Unavailable,
                         "this node lost track of the turn, which continues",
@@ -103,7 +103,7 @@ impl Stream<'_> {
                     .hint(self.wording.again());
                     return self.fail(&error, turn).await;
                 }
-                Err(Stop::Lagged) => {}
+                Err(StreamStop::Lagged) => {}
             }
             self.gateway.metrics.lagged();
             self.out.emptied().await?;
@@ -117,23 +117,23 @@ impl Stream<'_> {
         }
     }
 
-    async fn pump(&mut self, events: BoxStream<'static, TurnEvent>) -> Result<(), Stop> {
+    async fn pump(&mut self, events: BoxStream<'static, TurnEvent>) -> Result<(), StreamStop> {
         let mut ready = events.ready_chunks(READY);
         loop {
             let chunk = tokio::select! {
                 biased;
-                chunk = ready.next() => chunk.ok_or(Stop::Lost)?,
-                () = self.out.closed() => return Err(Stop::Closed),
+                chunk = ready.next() => chunk.ok_or(StreamStop::Lost)?,
+                () = self.out.closed() => return Err(StreamStop::Closed),
             };
             for event in coalesce(chunk) {
                 let frame = self.wording.event(&event);
                 if must_be_told(&event.body) {
-                    self.out.push_wait(frame).await.map_err(|Closed| Stop::Closed)?;
+                    self.out.push_wait(frame).await.map_err(|Closed| StreamStop::Closed)?;
                 } else {
                     match self.out.push(frame) {
                         Ok(()) => {}
-                        Err(Refused::Full) => return Err(Stop::Lagged),
-                        Err(Refused::Closed) => return Err(Stop::Closed),
+                        Err(Refused::Full) => return Err(StreamStop::Lagged),
+                        Err(Refused::Closed) => return Err(StreamStop::Closed),
                     }
                 }
                 self.seen = event.cursor.or(self.seen);

@@ -5,13 +5,13 @@ use clawnode_proto::{ProcessId, node::NodeRole};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::Loaded, local::Secret};
+use crate::{config::LoadedConfig, local::Secret};
 
 /// What a node is told.
 #[derive(Debug)]
 pub struct NodeArgs {
     /// Its settings; `reload` reads them again.
-    pub loaded: Loaded,
+    pub loaded: LoadedConfig,
     /// What it does.
     pub roles: Vec<NodeRole>,
     /// A join token, if the node is to join a cluster.

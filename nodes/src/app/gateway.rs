@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::wire::Wired;
 use crate::{
-    config::Loaded,
+    config::LoadedConfig,
     failure::{Exit, Failure},
     local::{NodeFile, Secret, ensure_token},
     node::{
@@ -102,7 +102,7 @@ impl AnnouncedGateway {
     }
 }
 
-fn token(loaded: &Loaded) -> Result<Option<Secret>, Failure> {
+fn token(loaded: &LoadedConfig) -> Result<Option<Secret>, Failure> {
     if loaded.config.gateway.no_auth {
         return Ok(None);
     }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "nats")]
 use crate::bus::name;
 use crate::{
-    config::Loaded,
+    config::LoadedConfig,
     failure::Failure,
     local::Secret,
     node::{
@@ -31,7 +31,7 @@ use crate::{
 
 /// A node that has read everything and whose storage backend is open; nothing runs yet.
 pub(super) struct Opened {
-    pub(super) loaded: Arc<Loaded>,
+    pub(super) loaded: Arc<LoadedConfig>,
     pub(super) base: NodeBase,
     /// Who answers.
     pub(super) answering: Answering,
@@ -47,7 +47,7 @@ pub(super) struct Opened {
 
 /// Reads what the settings name, and opens the storage backend.
 pub(super) async fn open(
-    loaded: Loaded,
+    loaded: LoadedConfig,
     roles: Vec<NodeRole>,
     join: Option<Secret>,
     stop: CancellationToken,

@@ -15,14 +15,14 @@ use clawnode_cluster::{
 };
 use clawnode_kernel::{
     MachineOptions,
-    driver::{Context, Lacks, Places, Probations},
+    driver::{ActiveEntities, Lacks, Probations, WorkerContext},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::open::Opened;
 use crate::{
-    config::Loaded,
+    config::LoadedConfig,
     failure::Failure,
     node::{
         base::NodeBase,
@@ -42,7 +42,7 @@ use crate::{
 
 /// A node whose parts are made and know each other; nothing is served yet.
 pub(super) struct Wired {
-    pub(super) loaded: Arc<Loaded>,
+    pub(super) loaded: Arc<LoadedConfig>,
     pub(super) base: NodeBase,
     pub(super) node_status: Arc<NodeStatus>,
     pub(super) cluster_clock: Arc<ClusterClock>,
@@ -60,7 +60,7 @@ pub(super) struct Wired {
     /// The frames of the turns that run here.
     pub(super) hub: FrameHub,
     /// What all sessions of the process share.
-    pub(super) context: Arc<Context>,
+    pub(super) context: Arc<WorkerContext>,
     /// How busy the process is.
     pub(super) gauges: Gauges,
     /// Where clients reach it, once it serves.
@@ -152,11 +152,11 @@ impl Opened {
 
 /// What all sessions of the process share.
 async fn context(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     base: &NodeBase,
     node_status: &NodeStatus,
     runner: SessionRunner,
-) -> Result<Context, Failure> {
+) -> Result<WorkerContext, Failure> {
     if base.substrate.shared && base.is_worker() {
         let follow = runner.clone();
         let follow = move || follow.clone().follow_runners();
@@ -165,7 +165,7 @@ async fn context(
     let clock = Arc::clone(&base.clock);
     #[cfg(feature = "test-util")]
     let clock = crate::node::failpoint::clock(clock, loaded.env());
-    Ok(Context {
+    Ok(WorkerContext {
         process: base.process,
         substrate: base.substrate.clone(),
         clock,
@@ -177,12 +177,12 @@ async fn context(
         peers: base.members.clone(),
         lacks: Lacks::default(),
         probations: Probations::default(),
-        places: Places::new(loaded.config.session.max_active),
+        places: ActiveEntities::new(loaded.config.session.max_active),
         cordoned: Arc::clone(node_status.cordoned()),
     })
 }
 
-fn machine_options(loaded: &Loaded) -> MachineOptions {
+fn machine_options(loaded: &LoadedConfig) -> MachineOptions {
     let config = &loaded.config;
     MachineOptions {
         #[cfg(feature = "test-util")]
@@ -208,7 +208,7 @@ async fn follow_load(
 /// Follows the configuration's files.
 async fn follow_files(
     base: &NodeBase,
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     node_status: &Arc<NodeStatus>,
     reloaded: Reloaded,
 ) -> Result<(), Failure> {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{cluster::unconnected, files};
 use crate::{
-    config::{Loaded, Origin},
+    config::{LoadedConfig, ValueOrigin},
     local::Secret,
     start_error::StartError,
 };
@@ -59,7 +59,7 @@ struct StoredMembership {
 /// What this node is a member of: by `token`, if it is new, else as its data directory has it;
 /// `None` if neither says anything, or the settings name servers themselves.
 pub async fn member(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     roles: &[NodeRole],
     token: Option<&Secret>,
 ) -> Result<Option<Member>, StartError> {
@@ -167,8 +167,8 @@ fn check_role(role: Option<BusRole>, roles: &[NodeRole], whose: &str) -> Result<
 }
 
 /// A prefix that somebody set must be the token's.
-fn check_prefix(loaded: &Loaded, token: &JoinToken) -> Result<(), StartError> {
-    let set = loaded.origin_of(&["cluster", "prefix"]) != Origin::Default;
+fn check_prefix(loaded: &LoadedConfig, token: &JoinToken) -> Result<(), StartError> {
+    let set = loaded.origin_of(&["cluster", "prefix"]) != ValueOrigin::Default;
     let configured = &loaded.config.cluster.prefix;
     if set && *configured != token.prefix {
         let message =

@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 use tracing::{debug, warn};
 
 use crate::{
-    config::{Loaded, Origin},
+    config::{LoadedConfig, ValueOrigin},
     start_error::StartError,
 };
 
@@ -53,7 +53,7 @@ enum NameClaim {
 
 /// Gives this node a name that no other live node has, and answers under it.
 pub async fn begin(
-    loaded: &mut Loaded,
+    loaded: &mut LoadedConfig,
     me: ProcessId,
     substrate: &Substrate,
     supervisor: &Supervisor,
@@ -61,7 +61,7 @@ pub async fn begin(
     if !substrate.shared {
         return Ok(());
     }
-    let chosen = loaded.origin_of(&["node", "name"]) != Origin::Default;
+    let chosen = loaded.origin_of(&["node", "name"]) != ValueOrigin::Default;
     let node = &mut loaded.config.node;
     let names = if chosen {
         vec![node.name.clone()]

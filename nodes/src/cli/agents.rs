@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, clean, span},
     tools,
 };
@@ -48,7 +48,7 @@ pub(super) enum AgentsCommand {
 }
 
 /// `agents`.
-pub(super) async fn run(command: AgentsCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: AgentsCommand, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     let one = |view: &AgentView| table(out, std::slice::from_ref(view));
     match command {

@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     ids,
     output::{Output, brief, exact, time},
 };
@@ -60,7 +60,7 @@ pub(super) enum ApprovalsCommand {
 }
 
 /// `approvals`.
-pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: ApprovalsCommand, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     match command {
         ApprovalsCommand::List => {
@@ -90,7 +90,7 @@ pub(super) async fn run(command: ApprovalsCommand, context: &Context) -> Result<
     Ok(Exit::Ok)
 }
 
-async fn read_all(context: &Context) -> Result<ApprovalList, Failure> {
+async fn read_all(context: &CliContext) -> Result<ApprovalList, Failure> {
     let client = context.client().await?;
     let mut all = ApprovalList::default();
     loop {
@@ -105,7 +105,7 @@ async fn read_all(context: &Context) -> Result<ApprovalList, Failure> {
 }
 
 /// The id of the call that waits and is meant.
-async fn whole(context: &Context, call: String) -> Result<String, Failure> {
+async fn whole(context: &CliContext, call: String) -> Result<String, Failure> {
     if !ids::is_short(&call) {
         return Ok(call);
     }
@@ -114,7 +114,7 @@ async fn whole(context: &Context, call: String) -> Result<String, Failure> {
     found.ok_or_else(|| ids::none("waiting call", &call, "approvals list"))
 }
 
-async fn show(context: &Context, call: String) -> Result<Approval, Failure> {
+async fn show(context: &CliContext, call: String) -> Result<Approval, Failure> {
     context.call(calls::ApprovalsShow, &ApprovalParams { call }).await
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use clawnode_proto::offline::BackupView;
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{count, size},
 };
 use crate::{
@@ -45,18 +45,18 @@ pub(super) struct RestoreArgs {
 }
 
 /// `backup`.
-pub(super) async fn backup(args: BackupArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn backup(args: BackupArgs, context: &CliContext) -> Result<Exit, Failure> {
     let done = offline_commands::backup(&context.loaded.config, &args.file).await?;
     report(context, "wrote", &done)
 }
 
 /// `restore`.
-pub(super) async fn restore(args: RestoreArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn restore(args: RestoreArgs, context: &CliContext) -> Result<Exit, Failure> {
     let done = offline_commands::restore(&context.loaded.config, &args.file).await?;
     report(context, "restored from", &done)
 }
 
-fn report(context: &Context, verb: &str, done: &BackupView) -> Result<Exit, Failure> {
+fn report(context: &CliContext, verb: &str, done: &BackupView) -> Result<Exit, Failure> {
     context.out.document(done, |it| {
         format!("{verb} `{}`: {}, {}", it.file, count(it.sessions, "session"), size(it.bytes))
     })?;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     args::GlobalFlags,
-    context::{Context, sources},
+    context::{CliContext, sources},
     output::Output,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub(super) struct CheckArgs {
 }
 
 /// `config show`.
-pub(super) fn show(context: &Context) -> Result<Exit, Failure> {
+pub(super) fn show(context: &CliContext) -> Result<Exit, Failure> {
     let settings = show::settings(&context.loaded).map_err(|error| {
         Failure::new(Exit::Failed, "internal", format!("cannot write settings: {error}"))
     })?;

@@ -6,8 +6,8 @@ use clawnode_proto::api::Call;
 
 use super::{args::GlobalFlags, output::Output};
 use crate::{
-    client::{Client, ClientError, Gateways, Target},
-    config::{Env, Loaded, Sources, env, load},
+    client::{ClientError, Gateways, NodeClient, NodeTarget},
+    config::{Env, LoadedConfig, Sources, env, load},
     failure::Failure,
     node::offline::DataDirectory,
     offline_commands,
@@ -15,9 +15,9 @@ use crate::{
 
 /// What every command is given.
 #[derive(Debug)]
-pub(super) struct Context {
+pub(super) struct CliContext {
     pub out: Output,
-    pub loaded: Loaded,
+    pub loaded: LoadedConfig,
     /// Where the log of this process goes, if it does not go to standard error.
     pub log_file: Option<PathBuf>,
     url: Option<String>,
@@ -26,7 +26,7 @@ pub(super) struct Context {
 
 /// Where a command reads: a running node, or the directory itself.
 pub(super) enum DataSource {
-    Node(Client),
+    Node(NodeClient),
     Directory(Box<DataDirectory>),
 }
 
@@ -35,7 +35,7 @@ pub(super) fn sources(flags: &GlobalFlags, env: &Env) -> Sources {
     Sources { env: env.clone(), file: flags.config.clone(), flags: flags.settings() }
 }
 
-impl Context {
+impl CliContext {
     pub(super) fn new(flags: &GlobalFlags, env: &Env, out: Output) -> Result<Self, Failure> {
         let loaded = load(&sources(flags, env))?;
         let url = flags.url.clone().or_else(|| env.get(env::URL).map(str::to_owned));
@@ -54,7 +54,7 @@ impl Context {
 
     /// The gateways that are meant; they need not be there.
     pub(super) fn gateways(&self) -> Result<Gateways, ClientError> {
-        Gateways::find(&Target {
+        Gateways::find(&NodeTarget {
             data_dir: self.data_dir().clone(),
             url: self.url.clone(),
             token: self.loaded.token.clone(),
@@ -64,7 +64,7 @@ impl Context {
     }
 
     /// The node that is meant, if it answers; `None` if none runs on the data directory.
-    pub(super) async fn running(&self) -> Result<Option<Client>, Failure> {
+    pub(super) async fn running(&self) -> Result<Option<NodeClient>, Failure> {
         let found = match self.gateways() {
             Ok(mut gateways) => gateways.reach().await.cloned(),
             Err(error) => Err(error),
@@ -96,7 +96,7 @@ impl Context {
     }
 
     /// The node that is meant; of several, the first that answers.
-    pub(super) async fn client(&self) -> Result<Client, ClientError> {
+    pub(super) async fn client(&self) -> Result<NodeClient, ClientError> {
         Ok(self.reached().await?.current().clone())
     }
 

@@ -15,13 +15,13 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     link::Link,
     nodes::role_name,
     output::{Output, Tone, clean, count, time},
 };
 use crate::{
-    client::Client,
+    client::NodeClient,
     failure::{Exit, Failure},
 };
 
@@ -60,7 +60,7 @@ pub(super) struct EventsArgs {
 }
 
 /// `events`. With `--json` one event a line, so that a program can follow as well.
-pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: EventsArgs, context: &CliContext) -> Result<Exit, Failure> {
     let gateways = context.reached().await?;
     let first = EventsParams { limit: Some(args.last.max(1)), ..EventsParams::default() };
     let mut page = gateways.current().call(calls::EventsList, &first).await?;
@@ -77,7 +77,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context) -> Result<Exit, Fai
     }
     let mut link = Link::at(context.out, gateways);
     loop {
-        let next = |client: &Client| place.next(client.url(), PAGE, Some(WAIT_MS));
+        let next = |client: &NodeClient| place.next(client.url(), PAGE, Some(WAIT_MS));
         let mut page = link.call(calls::EventsList, next).await?;
         if place.moved(link.gateways.current().url(), &mut page) && !context.out.json {
             context.out.aside("events may be missing here");
@@ -168,7 +168,7 @@ struct PrintedEvents {
 impl PrintedEvents {
     /// Asks for keys, if a session without a known one is in the page and the last question is some time
     /// ago. Without an answer events have ids.
-    async fn learn(&mut self, client: &Client, page: &FeedView, out: Output) {
+    async fn learn(&mut self, client: &NodeClient, page: &FeedView, out: Output) {
         let is_unknown = |row: &FeedRow| {
             session(&row.event).is_some_and(|session| !self.keys.0.contains_key(&session))
         };

@@ -14,7 +14,7 @@ use clawnode_proto::{
 use serde_json::Value;
 
 use super::{
-    context::Context,
+    context::CliContext,
     link::Link,
     output::{Output, Tone, clean, cut, span, time},
 };
@@ -85,7 +85,7 @@ enum ExecuteCommand {
 }
 
 /// `execute`.
-pub(super) async fn run(args: ExecuteArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: ExecuteArgs, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     let (view, waits) = match args.command {
         None => {
@@ -155,7 +155,7 @@ fn read(file: &str) -> Result<String, Failure> {
 }
 
 /// Waits for the end, over whichever gateway answers; says what a person is asked meanwhile.
-async fn ended(mut view: ExecutionView, context: &Context) -> Result<ExecutionView, Failure> {
+async fn ended(mut view: ExecutionView, context: &CliContext) -> Result<ExecutionView, Failure> {
     let mut link = Link::at(context.out, context.reached().await?);
     let execution_id = view.execution_id.to_string();
     let params = ExecutionParams { execution_id, wait_ms: Some(WAIT_MS) };

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, Tone},
 };
 use crate::{
@@ -30,13 +30,13 @@ pub(super) enum HooksCommand {
     List,
 }
 
-pub(super) fn run(command: &HooksCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(command: &HooksCommand, context: &CliContext) -> Result<Exit, Failure> {
     match command {
         HooksCommand::List => list(context),
     }
 }
 
-fn list(context: &Context) -> Result<Exit, Failure> {
+fn list(context: &CliContext) -> Result<Exit, Failure> {
     let found = hooks::found(&context.loaded);
     let folder = hooks::folder(&context.loaded);
     let document = json!({

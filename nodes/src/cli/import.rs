@@ -6,7 +6,7 @@ use clap::Args;
 use clawnode_proto::offline::ImportView;
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, Tone, clean, count},
 };
 use crate::{
@@ -34,7 +34,7 @@ pub(super) struct ImportArgs {
 }
 
 /// `import`.
-pub(super) async fn run(args: ImportArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: ImportArgs, context: &CliContext) -> Result<Exit, Failure> {
     let view = offline_commands::import(&context.loaded, &args.from).await?;
     context.out.document(&view, |view| human(context.out, view))?;
     Ok(if view.refused.is_empty() { Exit::Ok } else { Exit::Failed })

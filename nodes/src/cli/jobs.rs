@@ -11,7 +11,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     ids,
     job_tables::{card, files, sums, table},
     link::Link,
@@ -48,7 +48,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(super) enum JobsCommand {
     /// List jobs, the newest first
-    List(ListArgs),
+    List(JobsListArgs),
     /// Show a job and its runs
     Show {
         /// The job's id or its call's id, or the first characters
@@ -66,7 +66,7 @@ pub(super) enum JobsCommand {
 
 /// `jobs list`.
 #[derive(Debug, Args)]
-pub(super) struct ListArgs {
+pub(super) struct JobsListArgs {
     /// Only jobs of this session, by key or id
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
@@ -78,7 +78,7 @@ pub(super) struct ListArgs {
     tool: Option<String>,
     /// Only jobs in this state
     #[arg(long, value_enum, value_name = "STATE")]
-    state: Option<State>,
+    state: Option<JobStateArg>,
     /// At most this many
     #[arg(long, short = 'n', default_value_t = 100, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -104,7 +104,7 @@ pub(super) struct LogsArgs {
     search: Option<String>,
     /// Only this stream
     #[arg(long, value_enum, value_name = "STREAM")]
-    stream: Option<Stream>,
+    stream: Option<LogStreamArg>,
     /// The number of the run [default: the last one]
     #[arg(long, value_name = "N")]
     run: Option<u32>,
@@ -141,7 +141,7 @@ pub(super) struct CleanArgs {
 
 /// How a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum State {
+pub(super) enum JobStateArg {
     // It runs.
     Running,
     // It did what was asked.
@@ -158,7 +158,7 @@ pub(super) enum State {
 
 /// Where something was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Stream {
+pub(super) enum LogStreamArg {
     // What it says.
     Stdout,
     // What it says of itself, and of what went wrong.
@@ -166,7 +166,7 @@ pub(super) enum Stream {
 }
 
 /// `jobs`.
-pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: JobsCommand, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     match command {
         JobsCommand::List(args) => {
@@ -193,8 +193,8 @@ pub(super) async fn run(command: JobsCommand, context: &Context) -> Result<Exit,
     Ok(Exit::Ok)
 }
 
-async fn list(args: ListArgs, context: &Context) -> Result<(), Failure> {
-    let ListArgs { session, agent, tool, state, limit, cursor } = args;
+async fn list(args: JobsListArgs, context: &CliContext) -> Result<(), Failure> {
+    let JobsListArgs { session, agent, tool, state, limit, cursor } = args;
     let state = state.map(JobStatus::from);
     let params = JobsList { cursor, limit: Some(limit), session, agent, tool, state };
     let list = context.call(calls::JobsList, &params).await?;
@@ -203,7 +203,7 @@ async fn list(args: ListArgs, context: &Context) -> Result<(), Failure> {
 }
 
 /// All jobs, page by page.
-async fn read_all(context: &Context) -> Result<Vec<JobView>, Failure> {
+async fn read_all(context: &CliContext) -> Result<Vec<JobView>, Failure> {
     let client = context.client().await?;
     let (mut all, mut cursor) = (Vec::new(), None);
     loop {
@@ -218,7 +218,7 @@ async fn read_all(context: &Context) -> Result<Vec<JobView>, Failure> {
 }
 
 /// The id of the job that is meant.
-async fn whole(context: &Context, job: String) -> Result<String, Failure> {
+async fn whole(context: &CliContext, job: String) -> Result<String, Failure> {
     if !ids::is_short(&job) {
         return Ok(job);
     }
@@ -230,13 +230,13 @@ async fn whole(context: &Context, job: String) -> Result<String, Failure> {
     found.ok_or_else(|| ids::none("job", &job, "jobs list"))
 }
 
-async fn show(context: &Context, job: String) -> Result<JobView, Failure> {
+async fn show(context: &CliContext, job: String) -> Result<JobView, Failure> {
     let job = whole(context, job).await?;
     context.call(calls::JobsShow, &JobParams { job }).await
 }
 
 /// Removes portion by portion.
-async fn remove(args: CleanArgs, context: &Context) -> Result<CleanView, Failure> {
+async fn remove(args: CleanArgs, context: &CliContext) -> Result<CleanView, Failure> {
     let millis = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     let job = match args.job {
         Some(job) => Some(whole(context, job).await?),
@@ -267,7 +267,7 @@ struct Printed {
 }
 
 /// With `--json` one line of the log a line, so that a program can follow as well.
-async fn logs(args: LogsArgs, context: &Context) -> Result<(), Failure> {
+async fn logs(args: LogsArgs, context: &CliContext) -> Result<(), Failure> {
     let job = whole(context, args.job).await?;
     let mut link = Link::at(context.out, context.reached().await?);
     let mut params = JobLogs {
@@ -354,7 +354,7 @@ fn told(out: Output, line: &LogLine) -> String {
 
 // === artifacts ===
 
-async fn artifacts(args: ArtifactsArgs, context: &Context) -> Result<(), Failure> {
+async fn artifacts(args: ArtifactsArgs, context: &CliContext) -> Result<(), Failure> {
     let out = context.out;
     let Some(name) = args.name else {
         let view = show(context, args.job).await?;
@@ -384,24 +384,24 @@ async fn artifacts(args: ArtifactsArgs, context: &Context) -> Result<(), Failure
     Ok(())
 }
 
-impl From<State> for JobStatus {
-    fn from(state: State) -> Self {
+impl From<JobStateArg> for JobStatus {
+    fn from(state: JobStateArg) -> Self {
         match state {
-            State::Running => Self::Running,
-            State::Done => Self::Done,
-            State::Failed => Self::Failed,
-            State::Uncertain => Self::Uncertain,
-            State::Interrupted => Self::Interrupted,
-            State::Lost => Self::Lost,
+            JobStateArg::Running => Self::Running,
+            JobStateArg::Done => Self::Done,
+            JobStateArg::Failed => Self::Failed,
+            JobStateArg::Uncertain => Self::Uncertain,
+            JobStateArg::Interrupted => Self::Interrupted,
+            JobStateArg::Lost => Self::Lost,
         }
     }
 }
 
-impl From<Stream> for LogStream {
-    fn from(stream: Stream) -> Self {
+impl From<LogStreamArg> for LogStream {
+    fn from(stream: LogStreamArg) -> Self {
         match stream {
-            Stream::Stdout => Self::Stdout,
-            Stream::Stderr => Self::Stderr,
+            LogStreamArg::Stdout => Self::Stdout,
+            LogStreamArg::Stderr => Self::Stderr,
         }
     }
 }

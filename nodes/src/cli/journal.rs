@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::{Context, DataSource},
+    context::{CliContext, DataSource},
     kind,
     output::{Output, Tone, clean, cut, time},
 };
@@ -67,7 +67,7 @@ pub(super) enum JournalCommand {
 }
 
 /// `journal`.
-pub(super) async fn run(command: JournalCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: JournalCommand, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     match command {
         JournalCommand::Show { session, full } => {
@@ -111,7 +111,7 @@ fn events(out: Output, events: &[EventView], most: usize) -> String {
     out.table(&["n", "time", "epoch", "kind", "incarnation", "body"], events.iter().map(row))
 }
 
-async fn verify(context: &Context, session: Option<String>) -> Result<Exit, Failure> {
+async fn verify(context: &CliContext, session: Option<String>) -> Result<Exit, Failure> {
     let params = JournalVerify { session };
     let verdict = context.door().await?.call(calls::JournalVerify, &params).await?;
     let out = context.out;
@@ -140,7 +140,7 @@ fn verified(out: Output, journals: &[VerifyRow]) -> String {
     out.table(&head, journals.iter().map(row))
 }
 
-async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Failure> {
+async fn replay(context: &CliContext, session: Option<String>) -> Result<Exit, Failure> {
     // A replay reads the directory itself, also beside a running node: it needs nothing of it.
     let directory = offline_commands::open_read_only(&context.loaded.config).await?;
     let view: ReplayView = Box::pin(directory.replay(session.as_deref())).await?;
@@ -156,7 +156,7 @@ async fn replay(context: &Context, session: Option<String>) -> Result<Exit, Fail
     Ok(if sound { Exit::Ok } else { Exit::Failed })
 }
 
-async fn repair(context: &Context, yes: bool) -> Result<Exit, Failure> {
+async fn repair(context: &CliContext, yes: bool) -> Result<Exit, Failure> {
     // The lock of the directory tells whether a node runs on it. An address that a node left
     // behind may be another's by now.
     let view: RepairView = offline_commands::repair(&context.loaded.config, yes).await?;

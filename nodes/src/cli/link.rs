@@ -10,9 +10,9 @@ use clawnode_proto::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{context::Context, history, output::Output};
+use super::{context::CliContext, history, output::Output};
 use crate::{
-    client::{Client, ClientError, Gateways},
+    client::{ClientError, Gateways, NodeClient},
     failure::Failure,
 };
 
@@ -60,7 +60,7 @@ pub(super) struct Link {
 
 impl Link {
     /// To the gateways that `context` means.
-    pub(super) fn new(context: &Context) -> Result<Self, Failure> {
+    pub(super) fn new(context: &CliContext) -> Result<Self, Failure> {
         Ok(Self::at(context.out, context.gateways()?))
     }
 
@@ -100,7 +100,7 @@ impl Link {
     pub(super) async fn call<C: Call + Copy>(
         &mut self,
         call: C,
-        params: impl Fn(&Client) -> C::Params + Send,
+        params: impl Fn(&NodeClient) -> C::Params + Send,
     ) -> Result<C::Answer, Failure> {
         loop {
             let client = self.gateways.current().clone();

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, count, span, time},
 };
 use crate::failure::{Exit, Failure};
@@ -19,7 +19,7 @@ const PAGE: u32 = 1_000;
 
 /// Which sessions are listed.
 #[derive(Debug, Args)]
-pub(super) struct ListArgs {
+pub(super) struct SessionsListArgs {
     /// Only sessions of this agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
@@ -44,9 +44,9 @@ pub(super) struct ListArgs {
 }
 
 /// `sessions list`.
-pub(super) async fn run(context: &Context, args: ListArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CliContext, args: SessionsListArgs) -> Result<Exit, Failure> {
     let door = context.door().await?;
-    let ListArgs { agent, channel, state, since, stateless, limit, cursor } = args;
+    let SessionsListArgs { agent, channel, state, since, stateless, limit, cursor } = args;
     let wanted =
         SessionsList { cursor: None, limit: None, agent, channel, state, since, stateless };
     let mut all = SessionList { next: cursor, ..SessionList::default() };

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, Tone, brief, clean, exact},
 };
 use crate::failure::{Exit, Failure};
@@ -50,7 +50,7 @@ pub(super) enum McpCommand {
 }
 
 /// `mcp`.
-pub(super) async fn run(command: McpCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: McpCommand, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     match command {
         McpCommand::List => {

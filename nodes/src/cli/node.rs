@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use serde::Serialize;
 
-use super::context::Context;
+use super::context::CliContext;
 use crate::failure::{Exit, Failure};
 
 /// How often a node that drains is looked for.
@@ -72,7 +72,7 @@ struct Drained {
 }
 
 /// `node`.
-pub(super) async fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: NodeCommand, context: &CliContext) -> Result<Exit, Failure> {
     let (view, done) = match command {
         NodeCommand::Drain { node, wait, force } => return drain(context, node, wait, force).await,
         NodeCommand::Cordon { node } => (
@@ -88,7 +88,12 @@ pub(super) async fn run(command: NodeCommand, context: &Context) -> Result<Exit,
     Ok(Exit::Ok)
 }
 
-async fn drain(context: &Context, node: String, wait: bool, force: bool) -> Result<Exit, Failure> {
+async fn drain(
+    context: &CliContext,
+    node: String,
+    wait: bool,
+    force: bool,
+) -> Result<Exit, Failure> {
     // Asked first: once it drains, the node that answers may be gone.
     let status = context.call(calls::Status, &Nothing {}).await?;
     let params = NodesDrain { node, force };
@@ -112,7 +117,7 @@ async fn drain(context: &Context, node: String, wait: bool, force: bool) -> Resu
 
 /// Waits until the others do not hear of the node any more. A node that is itself the one asked is
 /// gone when it does not answer.
-async fn until_gone(context: &Context, node: &NodeView, answers: bool) -> Result<(), Failure> {
+async fn until_gone(context: &CliContext, node: &NodeView, answers: bool) -> Result<(), Failure> {
     loop {
         let status = context.call(calls::Status, &Nothing {}).await;
         match status {

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, Tone, size, span, time},
 };
 use crate::failure::{Exit, Failure};
@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure};
 const DIGEST_CHARS: usize = 8;
 
 /// `nodes`.
-pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CliContext) -> Result<Exit, Failure> {
     let nodes = context.call(calls::NodesList, &Nothing {}).await?;
     let out = context.out;
     out.document(&nodes, |list| {

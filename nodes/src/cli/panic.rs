@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     ids,
     output::{Output, Tone, count, time},
 };
@@ -56,7 +56,7 @@ pub(super) struct PanicArgs {
 }
 
 /// `panic`.
-pub(super) async fn run(args: PanicArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: PanicArgs, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     if args.list {
         let list = context.call(calls::PanicList, &Nothing {}).await?;
@@ -79,7 +79,7 @@ fn exit_of(it: &PanicView) -> Exit {
     if it.nodes.iter().all(dead) { Exit::Ok } else { Exit::Failed }
 }
 
-async fn clear(args: &PanicArgs, context: &Context) -> Result<Exit, Failure> {
+async fn clear(args: &PanicArgs, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     let list = context.call(calls::PanicList, &Nothing {}).await?;
     let ids: Vec<LatchId> = if let Some(id) = &args.id {

@@ -7,7 +7,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::{Context, DataSource},
+    context::{CliContext, DataSource},
     kind,
     output::{Output, Tone, size, time},
 };
@@ -48,7 +48,7 @@ enum ParkedCommand {
 }
 
 /// `parked`.
-pub(super) async fn run(args: ParkedArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: ParkedArgs, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     match args.command {
         None => {

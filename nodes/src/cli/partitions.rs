@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, Tone},
 };
 use crate::failure::{Exit, Failure};
@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure};
 const SHORT: usize = 12;
 
 /// `partitions`.
-pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CliContext) -> Result<Exit, Failure> {
     let list = context.call(calls::PartitionsList, &Nothing {}).await?;
     let out = context.out;
     out.document(&list, |list| if out.wide { wide(out, list) } else { short(out, list) })?;

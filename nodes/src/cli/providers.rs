@@ -11,7 +11,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, Tone, clean, time},
 };
 use crate::failure::{Exit, Failure};
@@ -46,7 +46,7 @@ pub(super) struct DiagnoseArgs {
 }
 
 /// `providers`.
-pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CliContext) -> Result<Exit, Failure> {
     let view = context.call(calls::ProvidersHealth, &Nothing {}).await?;
     let out = context.out;
     out.document(&view, |view| table(out, view))?;
@@ -105,7 +105,7 @@ fn table(out: Output, view: &ProvidersView) -> String {
 }
 
 /// `diagnose`.
-pub(super) async fn diagnose(args: DiagnoseArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn diagnose(args: DiagnoseArgs, context: &CliContext) -> Result<Exit, Failure> {
     let step = |action| StepSpec { action, ..StepSpec::default() };
     let steps = args.tools.into_iter().map(step).collect();
     let params = DiagnoseParams {

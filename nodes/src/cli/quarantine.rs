@@ -8,7 +8,7 @@ use clawnode_proto::{
 use serde::Serialize;
 
 use super::{
-    context::{Context, DataSource},
+    context::{CliContext, DataSource},
     kind,
     output::{Output, Tone, count, cut, size, time},
     parked,
@@ -66,7 +66,7 @@ pub(super) enum QuarantineCommand {
 }
 
 /// `quarantine`.
-pub(super) async fn run(command: QuarantineCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: QuarantineCommand, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     match command {
         QuarantineCommand::List => {
@@ -121,7 +121,7 @@ struct NotReplayed {
 }
 
 /// Puts all back in service that are quarantined for such a reason, one after the other.
-async fn replay_all(why: &str, context: &Context) -> Result<Exit, Failure> {
+async fn replay_all(why: &str, context: &CliContext) -> Result<Exit, Failure> {
     let door = context.door().await?;
     let mut all = Replayed::default();
     for row in read_all(&door).await?.sessions {

@@ -13,14 +13,14 @@ use super::{
     agents, approvals,
     args::{Cli, Command},
     backup, chat, config,
-    context::Context,
+    context::CliContext,
     doctor, events, execute, guide, hooks, import, jobs, journal, manual, mcp, node, nodes,
     output::Output,
     panic, parked, partitions, providers, quarantine, sessions, shape, status, tools, tree, up,
     usage, verify,
 };
 use crate::{
-    config::{Env, Origin},
+    config::{Env, ValueOrigin},
     failure::{Exit, Failure},
     node::{mcp::KEEPER, tools::SANDBOXED_EXEC},
     telemetry::{self, LogTo, Telemetry},
@@ -122,7 +122,7 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
         }
         _ => {}
     }
-    let mut context = Context::new(&flags, env, out)?;
+    let mut context = CliContext::new(&flags, env, out)?;
     let is_node = matches!(command, Command::Up(_) | Command::Run(_));
     let talks = matches!(&command, Command::Up(args) if args.chat);
     if talks && is_shared(&context) {
@@ -134,7 +134,7 @@ async fn dispatch(cli: Cli, env: &Env, out: Output) -> Result<Exit, Failure> {
     done
 }
 
-async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
+async fn perform(command: Command, context: &CliContext) -> Result<Exit, Failure> {
     match command {
         Command::Up(args) => Box::pin(up::up(args, context)).await,
         Command::Run(args) => {
@@ -184,15 +184,15 @@ async fn perform(command: Command, context: &Context) -> Result<Exit, Failure> {
 
 /// Whether log lines would be written between those of a chat: at a terminal, unless a log was asked
 /// for.
-fn is_shared(context: &Context) -> bool {
+fn is_shared(context: &CliContext) -> bool {
     chat::is_at_terminal(context) && std::io::stderr().is_terminal() && !asks_for_log(context)
 }
 
-fn asks_for_log(context: &Context) -> bool {
-    context.loaded.origin_of(&["telemetry", "log"]) != Origin::Default
+fn asks_for_log(context: &CliContext) -> bool {
+    context.loaded.origin_of(&["telemetry", "log"]) != ValueOrigin::Default
 }
 
-fn start_telemetry(context: &Context, is_node: bool, logs: bool) -> Result<Telemetry, Failure> {
+fn start_telemetry(context: &CliContext, is_node: bool, logs: bool) -> Result<Telemetry, Failure> {
     let mut options = context.loaded.config.telemetry.clone();
     if !logs && !asks_for_log(context) && context.log_file.is_none() {
         let level = if is_node { CHATTING } else { QUIET };

@@ -12,15 +12,15 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
-    context::{Context, DataSource},
+    context::{CliContext, DataSource},
     history,
     link::{Link, lost_sight},
-    listing::{self, ListArgs},
+    listing::{self, SessionsListArgs},
     output::{count, exact},
-    turn::{Step, Turn},
+    turn::{ShownTurn, TurnStep},
 };
 use crate::{
-    client::{ClientError, Incoming, Socket},
+    client::{ClientError, ClientSocket, Incoming},
     failure::{Exit, Failure},
 };
 
@@ -45,7 +45,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(super) enum SessionsCommand {
     /// List sessions, the newest first
-    List(ListArgs),
+    List(SessionsListArgs),
     /// Show the messages of a session
     Show {
         /// The session: its key (`agent:channel:account:peer`) or its id
@@ -86,7 +86,7 @@ pub(super) enum SessionsCommand {
 }
 
 /// `sessions`.
-pub(super) async fn run(command: SessionsCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: SessionsCommand, context: &CliContext) -> Result<Exit, Failure> {
     match command {
         SessionsCommand::List(args) => listing::run(context, args).await,
         SessionsCommand::Show { session } => {
@@ -120,7 +120,7 @@ fn params(session: &str) -> SessionParams {
 }
 
 async fn tail(
-    context: &Context,
+    context: &CliContext,
     session: &str,
     turns: usize,
     follow: bool,
@@ -172,11 +172,11 @@ async fn follow_turn(link: &mut Link, session: &str, it: &TurnView) -> Result<()
         }
         out.write("assistant: ")?;
     }
-    let mut turn = Turn::begun(session.to_owned(), it.turn);
+    let mut turn = ShownTurn::begun(session.to_owned(), it.turn);
     loop {
         match follow_on(link, &mut turn, it.turn).await? {
             None => {
-                if let (Step::Anew(text), false) = (turn.rest(), out.json) {
+                if let (TurnStep::Anew(text), false) = (turn.rest(), out.json) {
                     out.reply(&format!("\n{text}"))?;
                 }
                 return if out.json { Ok(()) } else { out.line("") };
@@ -189,14 +189,14 @@ async fn follow_turn(link: &mut Link, session: &str, it: &TurnView) -> Result<()
 /// Follows a turn on one connection; how that was lost, if the turn has not ended.
 async fn follow_on(
     link: &mut Link,
-    turn: &mut Turn,
+    turn: &mut ShownTurn,
     id: TurnId,
 ) -> Result<Option<ClientError>, Failure> {
     let out = link.out;
     let (method, params) = turn.request().map_err(|error| {
         Failure::new(Exit::Failed, "internal", format!("cannot write a request: {error}"))
     })?;
-    let mut socket = match Socket::open(link.gateways.current()).await {
+    let mut socket = match ClientSocket::open(link.gateways.current()).await {
         Ok(socket) => socket,
         Err(error) => return Ok(Some(error)),
     };
@@ -218,21 +218,21 @@ async fn follow_on(
                 turn.take(event)
             }
             Ok(Incoming::Answer { result: Err(error), .. }) => return Err(error.into()),
-            Ok(_) => Step::Wait,
+            Ok(_) => TurnStep::Wait,
             Err(error) => return Ok(Some(error)),
         };
         match step {
-            Step::Show(text) if !out.json => out.reply(&text)?,
-            Step::Anew(text) if !out.json => out.reply(&format!("\n{text}"))?,
-            Step::Failed(error) if !out.json => {
+            TurnStep::Show(text) if !out.json => out.reply(&text)?,
+            TurnStep::Anew(text) if !out.json => out.reply(&format!("\n{text}"))?,
+            TurnStep::Failed(error) if !out.json => {
                 out.talk(&format!("\n[{}]", error.message));
                 return Ok(None);
             }
-            Step::Completed | Step::Failed(_) => {
+            TurnStep::Completed | TurnStep::Failed(_) => {
                 socket.close().await;
                 return Ok(None);
             }
-            Step::Ask(it) if !out.json => {
+            TurnStep::Ask(it) if !out.json => {
                 let cut = if it.truncated { " (cut)" } else { "" };
                 let (tool, what, call) = (exact(&it.name), exact(&it.arguments), it.id);
                 out.talk(&format!(
@@ -240,22 +240,26 @@ async fn follow_on(
                      `clawnode approvals show {call}`, then `approve` or `deny` it]"
                 ));
             }
-            Step::Again => {
+            TurnStep::Again => {
                 return Ok(Some(lost_sight()));
             }
-            Step::Wait
-            | Step::Tell(_)
-            | Step::Use(_)
-            | Step::Used(_)
-            | Step::Usage(_)
-            | Step::Ask(_)
-            | Step::Show(_)
-            | Step::Anew(_) => {}
+            TurnStep::Wait
+            | TurnStep::Tell(_)
+            | TurnStep::Use(_)
+            | TurnStep::Used(_)
+            | TurnStep::Usage(_)
+            | TurnStep::Ask(_)
+            | TurnStep::Show(_)
+            | TurnStep::Anew(_) => {}
         }
     }
 }
 
-async fn export(context: &Context, session: &str, file: Option<PathBuf>) -> Result<Exit, Failure> {
+async fn export(
+    context: &CliContext,
+    session: &str,
+    file: Option<PathBuf>,
+) -> Result<Exit, Failure> {
     let everything = context.door().await?.call(calls::SessionsExport, &params(session)).await?;
     let Some(path) = file else {
         context.out.document(&everything, |it| format!("{it:#}"))?;
@@ -275,7 +279,7 @@ async fn export(context: &Context, session: &str, file: Option<PathBuf>) -> Resu
     }
 }
 
-async fn delete(context: &Context, session: &str, yes: bool) -> Result<Exit, Failure> {
+async fn delete(context: &CliContext, session: &str, yes: bool) -> Result<Exit, Failure> {
     if !yes {
         let what = format!("`{session}` was not deleted: its messages would be lost");
         return Err(Failure::new(Exit::Usage, "not_confirmed", what)

@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::failure::{Exit, Failure};
 
 /// The signals that end a process.
-pub(super) struct Signals {
+pub(super) struct EndSignals {
     terminate: Signal,
     interrupt: Signal,
 }
@@ -20,7 +20,7 @@ pub(super) enum StopRequest {
     Interrupt,
 }
 
-impl Signals {
+impl EndSignals {
     /// Takes the signals over; from here on they do not end the process by themselves.
     pub(super) fn take() -> Result<Self, Failure> {
         let take = |kind| {

@@ -9,14 +9,14 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     nodes,
     output::{Output, Tone, count, size, span},
 };
 use crate::failure::{Exit, Failure};
 
 /// `status`.
-pub(super) async fn run(context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CliContext) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let status = client.call(calls::Status, &Nothing {}).await?;
     context.out.document(&status, |status| human(context.out, status, client.url()))?;

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{
     agents::params,
-    context::Context,
+    context::CliContext,
     output::{Output, Tone, brief, clean, span},
 };
 use crate::failure::{Exit, Failure};
@@ -42,7 +42,7 @@ pub(super) enum ToolsCommand {
 
 /// What is printed as JSON.
 #[derive(Debug, Serialize)]
-struct Listing {
+struct ToolsOutput {
     agents: Vec<OfAgent>,
 }
 
@@ -56,7 +56,7 @@ struct OfAgent {
 }
 
 /// `tools`.
-pub(super) async fn run(command: ToolsCommand, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(command: ToolsCommand, context: &CliContext) -> Result<Exit, Failure> {
     let ToolsCommand::List { agent } = command;
     let names: Vec<AgentName> = if let Some(agent) = agent {
         vec![agent]
@@ -69,7 +69,7 @@ pub(super) async fn run(command: ToolsCommand, context: &Context) -> Result<Exit
         let detail = context.call(calls::AgentsShow, &params(&agent)).await?;
         agents.push(OfAgent { agent, tools: detail.tools, missing: detail.missing });
     }
-    let (out, listing) = (context.out, Listing { agents });
+    let (out, listing) = (context.out, ToolsOutput { agents });
     out.document(&listing, |listing| human(out, &listing.agents))?;
     Ok(Exit::Ok)
 }

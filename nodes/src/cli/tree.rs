@@ -8,7 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     nodes::role_name,
     output::{Output, Tone, clean},
 };
@@ -30,7 +30,7 @@ pub(super) struct TreeArgs {
 }
 
 /// `tree`.
-pub(super) async fn run(args: TreeArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: TreeArgs, context: &CliContext) -> Result<Exit, Failure> {
     let params = TreeParams { node: args.node };
     let view = context.call(calls::ClusterTree, &params).await?;
     context.out.document(&view, |view| human(context.out, view))?;

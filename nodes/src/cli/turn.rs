@@ -19,20 +19,20 @@ const FAILURE_CHARS: usize = 1_000;
 
 /// One turn, from what is said to how it ended.
 #[derive(Debug)]
-pub(super) struct Turn {
-    begin: Begin,
+pub(super) struct ShownTurn {
+    begin: TurnStart,
     accepted: Option<AcceptedView>,
     /// The last place in the turn that was seen.
     cursor: Option<FrameKey>,
     /// Calls that a later one has followed.
     past: Vec<CallId>,
     error: Option<ErrorBody>,
-    reply: Reply,
+    reply: PrintedReply,
 }
 
 /// How it begins.
 #[derive(Debug)]
-enum Begin {
+enum TurnStart {
     /// By saying something.
     Say(ChatSend),
     /// It has begun already.
@@ -41,7 +41,7 @@ enum Begin {
 
 /// The reply, and what of it was printed, which cannot be taken back.
 #[derive(Debug, Default)]
-struct Reply {
+struct PrintedReply {
     /// All of it so far.
     text: String,
     /// What was printed since it was last said that it begins again.
@@ -51,7 +51,7 @@ struct Reply {
 /// What to do about a frame.
 #[derive(Debug, PartialEq)]
 #[must_use]
-pub(super) enum Step {
+pub(super) enum TurnStep {
     /// Show more of the reply.
     Show(String),
     /// What was shown is void: the reply begins again, with this.
@@ -76,20 +76,20 @@ pub(super) enum Step {
     Again,
 }
 
-impl Turn {
+impl ShownTurn {
     /// A turn that begins by saying `say`. It needs an idempotency key, because it may be sent
     /// again.
     pub(super) fn new(say: ChatSend) -> Self {
-        Self::of(Begin::Say(say))
+        Self::of(TurnStart::Say(say))
     }
 
     /// A turn that has begun.
     pub(super) fn begun(session: String, turn: TurnId) -> Self {
-        Self::of(Begin::Follow { session, turn })
+        Self::of(TurnStart::Follow { session, turn })
     }
 
-    fn of(begin: Begin) -> Self {
-        let (past, reply) = (Vec::new(), Reply::default());
+    fn of(begin: TurnStart) -> Self {
+        let (past, reply) = (Vec::new(), PrintedReply::default());
         Self { begin, accepted: None, cursor: None, past, error: None, reply }
     }
 
@@ -98,8 +98,10 @@ impl Turn {
     pub(super) fn request(&self) -> Result<(Method, Value), serde_json::Error> {
         let (session, turn) = match (&self.accepted, &self.begin) {
             (Some(accepted), _) => (&accepted.session, accepted.turn),
-            (None, Begin::Follow { session, turn }) => (session, *turn),
-            (None, Begin::Say(say)) => return Ok((Method::ChatSend, serde_json::to_value(say)?)),
+            (None, TurnStart::Follow { session, turn }) => (session, *turn),
+            (None, TurnStart::Say(say)) => {
+                return Ok((Method::ChatSend, serde_json::to_value(say)?));
+            }
         };
         let cursor = self.cursor.or(self.accepted.as_ref().map(|accepted| accepted.cursor));
         let resume = SessionsResume {
@@ -121,16 +123,16 @@ impl Turn {
     }
 
     /// Takes a frame in. What was seen before, from this gateway or another, is not seen again.
-    pub(super) fn take(&mut self, event: TurnEvent) -> Step {
+    pub(super) fn take(&mut self, event: TurnEvent) -> TurnStep {
         let TurnEvent { body, cursor } = event;
         match body {
             TurnBody::Accepted(view) => {
                 self.accepted.get_or_insert(view);
-                Step::Wait
+                TurnStep::Wait
             }
             TurnBody::Text(more) => {
                 if cursor.is_some_and(|cursor| !self.advance(cursor)) {
-                    return Step::Wait;
+                    return TurnStep::Wait;
                 }
                 self.reply.text.push_str(&more);
                 self.reply.show()
@@ -151,25 +153,25 @@ impl Turn {
         }
     }
 
-    fn tell(&mut self, body: TurnBody) -> Step {
+    fn tell(&mut self, body: TurnBody) -> TurnStep {
         match body {
-            TurnBody::Notice(notice) => Step::Tell(notice.message),
-            TurnBody::ToolUse(started) => Step::Use(started),
-            TurnBody::ApprovalRequest(request) => Step::Ask(request),
-            TurnBody::ToolResult(finished) => Step::Used(finished),
-            TurnBody::Usage(usage) => Step::Usage(usage),
+            TurnBody::Notice(notice) => TurnStep::Tell(notice.message),
+            TurnBody::ToolUse(started) => TurnStep::Use(started),
+            TurnBody::ApprovalRequest(request) => TurnStep::Ask(request),
+            TurnBody::ToolResult(finished) => TurnStep::Used(finished),
+            TurnBody::Usage(usage) => TurnStep::Usage(usage),
             TurnBody::Lagged(_) => {
-                Step::Tell("some of the reply was left out for a moment".to_owned())
+                TurnStep::Tell("some of the reply was left out for a moment".to_owned())
             }
             TurnBody::Error(error) => {
                 self.error = Some(error);
-                Step::Wait
+                TurnStep::Wait
             }
             TurnBody::Done(end) => self.done(end.outcome),
             TurnBody::Accepted(_)
             | TurnBody::Text(_)
             | TurnBody::Reset(_)
-            | TurnBody::Unknown { .. } => Step::Wait,
+            | TurnBody::Unknown { .. } => TurnStep::Wait,
         }
     }
 
@@ -199,28 +201,28 @@ impl Turn {
 
     /// What is left to print once the turn has ended: a reply that began again and did not get as
     /// far as what was printed.
-    pub(super) fn rest(&mut self) -> Step {
-        let Reply { text, printed } = &mut self.reply;
+    pub(super) fn rest(&mut self) -> TurnStep {
+        let PrintedReply { text, printed } = &mut self.reply;
         if *text == *printed {
-            return Step::Wait;
+            return TurnStep::Wait;
         }
         printed.clone_from(text);
-        Step::Anew(text.clone())
+        TurnStep::Anew(text.clone())
     }
 
-    fn done(&mut self, outcome: Option<TurnOutcome>) -> Step {
+    fn done(&mut self, outcome: Option<TurnOutcome>) -> TurnStep {
         let error = self.error.take();
         match (outcome, error) {
-            (Some(TurnOutcome::Completed { .. }), _) => Step::Completed,
-            (Some(_), Some(error)) => Step::Failed(error),
+            (Some(TurnOutcome::Completed { .. }), _) => TurnStep::Completed,
+            (Some(_), Some(error)) => TurnStep::Failed(error),
             (Some(outcome), None) => {
-                Step::Failed(outcome.error().unwrap_or_else(|| {
+                TurnStep::Failed(outcome.error().unwrap_or_else(|| {
                     ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")
                 }))
             }
             // A refusal, unless the node only cannot just now.
-            (None, Some(error)) if error.code != ErrorCode::Unavailable => Step::Failed(error),
-            (None, _) => Step::Again,
+            (None, Some(error)) if error.code != ErrorCode::Unavailable => TurnStep::Failed(error),
+            (None, _) => TurnStep::Again,
         }
     }
 }
@@ -238,22 +240,22 @@ pub(super) fn result_line(content: &str, failed: bool) -> String {
     if more { format!("{line} …") } else { line }
 }
 
-// === impl Reply ===
+// === impl PrintedReply ===
 
-impl Reply {
+impl PrintedReply {
     /// What was not printed yet. A reply that begins again is not printed again as long as it says
     /// the same as before.
-    fn show(&mut self) -> Step {
+    fn show(&mut self) -> TurnStep {
         if let Some(more) = self.text.strip_prefix(self.printed.as_str()) {
             let more = more.to_owned();
             self.printed.push_str(&more);
-            return if more.is_empty() { Step::Wait } else { Step::Show(more) };
+            return if more.is_empty() { TurnStep::Wait } else { TurnStep::Show(more) };
         }
         if self.printed.starts_with(&self.text) {
-            return Step::Wait;
+            return TurnStep::Wait;
         }
         self.printed.clone_from(&self.text);
-        Step::Anew(self.text.clone())
+        TurnStep::Anew(self.text.clone())
     }
 }
 
@@ -269,8 +271,8 @@ mod tests {
 
     use super::*;
 
-    fn turn() -> Turn {
-        Turn::new(ChatSend {
+    fn turn() -> ShownTurn {
+        ShownTurn::new(ChatSend {
             channel: "cli".to_owned(),
             account: "local".to_owned(),
             peer: "ada".to_owned(),
@@ -316,9 +318,9 @@ mod tests {
         let first = turn.request().unwrap();
         assert_eq!(first.0, Method::ChatSend);
         assert_eq!(turn.request().unwrap(), first, "with the same key");
-        assert_eq!(turn.take(accepted()), Step::Wait);
-        assert_eq!(turn.take(text("a", cursor(3))), Step::Show("a".into()));
-        assert_eq!(turn.take(done(None)), Step::Again);
+        assert_eq!(turn.take(accepted()), TurnStep::Wait);
+        assert_eq!(turn.take(text("a", cursor(3))), TurnStep::Show("a".into()));
+        assert_eq!(turn.take(done(None)), TurnStep::Again);
         let (method, params) = turn.request().unwrap();
         assert_eq!(method, Method::SessionsResume);
         assert_eq!(params["cursor"], cursor(3).to_string());
@@ -332,24 +334,24 @@ mod tests {
         let failure = ModelFailure::new(FailureClass::Timeout, "provider timeout".to_owned());
         let completed = TurnOutcome::Completed { stop: StopReason::EndTurn };
         let cases = [
-            (None, Some(completed), Step::Completed),
-            (Some(refusal.clone()), None, Step::Failed(refusal)),
-            (Some(away), None, Step::Again),
+            (None, Some(completed), TurnStep::Completed),
+            (Some(refusal.clone()), None, TurnStep::Failed(refusal)),
+            (Some(away), None, TurnStep::Again),
             (
                 None,
                 Some(TurnOutcome::Failed { failure }),
-                Step::Failed(ErrorBody::new(ErrorCode::ProviderTimeout, "provider timeout")),
+                TurnStep::Failed(ErrorBody::new(ErrorCode::ProviderTimeout, "provider timeout")),
             ),
             (
                 None,
                 Some(TurnOutcome::Cancelled),
-                Step::Failed(ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")),
+                TurnStep::Failed(ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")),
             ),
         ];
         for (error, outcome, step) in cases {
             let mut turn = turn();
             if let Some(error) = error {
-                assert_eq!(turn.take(TurnBody::Error(error).into()), Step::Wait);
+                assert_eq!(turn.take(TurnBody::Error(error).into()), TurnStep::Wait);
             }
             assert_eq!(turn.take(done(outcome)), step);
         }
@@ -358,17 +360,17 @@ mod tests {
     #[test]
     fn a_reply_that_says_the_same_again_is_not_printed_again() {
         let mut turn = turn();
-        assert_eq!(turn.take(text("Hello", cursor(0))), Step::Show("Hello".into()));
-        assert_eq!(turn.take(text("Hello", cursor(0))), Step::Wait, "a repeat");
-        assert_eq!(turn.take(reset("", cursor(0))), Step::Wait);
+        assert_eq!(turn.take(text("Hello", cursor(0))), TurnStep::Show("Hello".into()));
+        assert_eq!(turn.take(text("Hello", cursor(0))), TurnStep::Wait, "a repeat");
+        assert_eq!(turn.take(reset("", cursor(0))), TurnStep::Wait);
         let again = |index| FrameKey { attempt: Attempt(2), ..cursor(index) };
-        assert_eq!(turn.take(text("Hel", again(0))), Step::Wait);
-        assert_eq!(turn.take(text("lo, w", again(1))), Step::Show(", w".into()));
-        assert_eq!(turn.take(text("late", cursor(9))), Step::Wait, "of the attempt before");
-        assert_eq!(turn.take(reset("Hey", again(1))), Step::Anew("Hey".into()));
-        assert_eq!(turn.rest(), Step::Wait);
-        assert_eq!(turn.take(reset("He", again(2))), Step::Wait);
-        assert_eq!(turn.rest(), Step::Anew("He".into()), "it ended before it got as far");
+        assert_eq!(turn.take(text("Hel", again(0))), TurnStep::Wait);
+        assert_eq!(turn.take(text("lo, w", again(1))), TurnStep::Show(", w".into()));
+        assert_eq!(turn.take(text("late", cursor(9))), TurnStep::Wait, "of the attempt before");
+        assert_eq!(turn.take(reset("Hey", again(1))), TurnStep::Anew("Hey".into()));
+        assert_eq!(turn.rest(), TurnStep::Wait);
+        assert_eq!(turn.take(reset("He", again(2))), TurnStep::Wait);
+        assert_eq!(turn.rest(), TurnStep::Anew("He".into()), "it ended before it got as far");
         assert_eq!(turn.text(), "He");
     }
 
@@ -377,10 +379,10 @@ mod tests {
     struct Screen(String);
 
     impl Screen {
-        fn see(&mut self, step: Step) {
+        fn see(&mut self, step: TurnStep) {
             match step {
-                Step::Show(more) => self.0.push_str(&more),
-                Step::Anew(text) => self.0 = text,
+                TurnStep::Show(more) => self.0.push_str(&more),
+                TurnStep::Anew(text) => self.0 = text,
                 _ => {}
             }
         }
@@ -439,7 +441,7 @@ mod tests {
                         whole.get(..told).unwrap()
                     };
                     let step = turn.take(reset(so_far, pieces[next - 1].key));
-                    prop_assert!(!matches!(step, Step::Anew(_)), "nothing has changed");
+                    prop_assert!(!matches!(step, TurnStep::Anew(_)), "nothing has changed");
                     screen.see(step);
                     left -= 1;
                 }
@@ -453,7 +455,7 @@ mod tests {
                     let some = &pieces[next..next + many];
                     let said: String = some.iter().map(|piece| piece.text.as_str()).collect();
                     let step = turn.take(text(&said, some.last().unwrap().key));
-                    if let Step::Show(more) = &step {
+                    if let TurnStep::Show(more) = &step {
                         shown.push_str(more);
                     }
                     screen.see(step);
@@ -462,7 +464,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(turn.text(), whole.as_str());
-            prop_assert_eq!(turn.rest(), Step::Wait);
+            prop_assert_eq!(turn.rest(), TurnStep::Wait);
             prop_assert_eq!(&screen.0, &whole);
             prop_assert_eq!(shown, whole, "each piece once");
         }

@@ -9,10 +9,10 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{args::RoleArg, chat, context::Context, signals::Signals};
+use super::{args::RoleArg, chat, context::CliContext, signals::EndSignals};
 use crate::{
     app::{self, NodeArgs, Ready},
-    client::{Client, Gateways},
+    client::{Gateways, NodeClient},
     config::{Env, env, paths},
     failure::{Exit, Failure},
     local::Secret,
@@ -96,7 +96,7 @@ impl JoinArgs {
 }
 
 /// `up`: a node with all roles, perhaps with a chat.
-pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn up(args: UpArgs, context: &CliContext) -> Result<Exit, Failure> {
     let roles = vec![NodeRole::Gateway, NodeRole::Worker];
     if args.take_back
         && let Some(to) = offline_commands::take_back(&context.loaded.config).await?
@@ -123,12 +123,12 @@ pub(super) async fn up(args: UpArgs, context: &Context) -> Result<Exit, Failure>
 pub(super) async fn run(
     mut roles: Vec<NodeRole>,
     join: JoinArgs,
-    context: &Context,
+    context: &CliContext,
 ) -> Result<Exit, Failure> {
     roles.sort_unstable();
     roles.dedup();
     let join = join.token(context.loaded.env())?;
-    let mut signals = Signals::take()?;
+    let mut signals = EndSignals::take()?;
     let (node, ready, stop) = node(roles, join, context);
     let mut node = std::pin::pin!(node);
     let mut ready = std::pin::pin!(ready);
@@ -160,7 +160,7 @@ pub(super) async fn run(
 async fn node_and_chat(
     roles: Vec<NodeRole>,
     join: Option<Secret>,
-    context: &Context,
+    context: &CliContext,
     which: chat::Which,
 ) -> Result<Exit, Failure> {
     let (node, ready, stop) = node(roles, join, context);
@@ -171,14 +171,14 @@ async fn node_and_chat(
     };
     announce(context, &ready, true)?;
     let gateway = &context.loaded.config.gateway;
-    let client = Client::new(&ready.url, ready.token.clone(), gateway.tls_cert.as_ref())?;
+    let client = NodeClient::new(&ready.url, ready.token.clone(), gateway.tls_cert.as_ref())?;
     let talked = tokio::select! {
         talked = chat::talk(context, Gateways::alone(client), None, which) => talked,
         // A node that ends by itself has failed; the chat cannot go on.
         ended = &mut node => return joined(ended).map(|()| Exit::Failed),
     };
     stop.cancel();
-    let mut signals = Signals::take()?;
+    let mut signals = EndSignals::take()?;
     let mut soon = std::pin::pin!(tokio::time::sleep(SOON));
     let mut told = false;
     loop {
@@ -215,7 +215,7 @@ fn joined(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<
 fn node(
     roles: Vec<NodeRole>,
     join: Option<Secret>,
-    context: &Context,
+    context: &CliContext,
 ) -> (
     impl Future<Output = Result<(), Failure>> + Send + 'static,
     oneshot::Receiver<Ready>,
@@ -229,7 +229,7 @@ fn node(
 }
 
 /// Says that the node serves: one line, on standard output unless that is the chat's.
-fn announce(context: &Context, ready: &Ready, chatting: bool) -> Result<(), Failure> {
+fn announce(context: &CliContext, ready: &Ready, chatting: bool) -> Result<(), Failure> {
     /// What `--json` prints.
     #[derive(Serialize)]
     struct Line<'a> {

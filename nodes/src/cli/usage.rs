@@ -7,7 +7,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    context::Context,
+    context::CliContext,
     output::{Output, clean, span},
 };
 use crate::failure::{Exit, Failure};
@@ -24,7 +24,7 @@ pub(super) struct UsageArgs {
 }
 
 /// `usage`.
-pub(super) async fn run(args: UsageArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: UsageArgs, context: &CliContext) -> Result<Exit, Failure> {
     let params = UsageParams { by: args.by, since: args.since };
     let view = context.call(calls::UsageShow, &params).await?;
     let out = context.out;

@@ -17,7 +17,7 @@ use rand::seq::IteratorRandom;
 use reqwest::Url;
 use tokio::time::timeout;
 
-use super::{Client, ClientError, Target, rpc::is_loopback};
+use super::{ClientError, NodeClient, NodeTarget, rpc::is_loopback};
 
 /// Gateways that are remembered.
 const KNOWN_MAX: usize = 64;
@@ -27,17 +27,17 @@ const LEARN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The gateways that a client may use.
 #[derive(Debug)]
 pub struct Gateways {
-    current: Client,
+    current: NodeClient,
     /// Also filled by who learns, beside the turns.
-    known: Arc<Mutex<Vec<Client>>>,
+    known: Arc<Mutex<Vec<NodeClient>>>,
     /// Those that were lost, or tried in vain, since one answered.
     tried: BTreeSet<String>,
 }
 
 impl Gateways {
     /// All that `target` names. Nothing is sent yet.
-    pub fn find(target: &Target) -> Result<Self, ClientError> {
-        let mut clients = Client::find_all(target)?;
+    pub fn find(target: &NodeTarget) -> Result<Self, ClientError> {
+        let mut clients = NodeClient::find_all(target)?;
         clients.truncate(KNOWN_MAX);
         let Some(first) = clients.first() else {
             return Err(ClientError::NotRunning { data_dir: target.data_dir.clone() });
@@ -47,18 +47,18 @@ impl Gateways {
     }
 
     /// This one, and no other.
-    pub fn alone(client: Client) -> Self {
+    pub fn alone(client: NodeClient) -> Self {
         let known = Arc::new(Mutex::new(vec![client.clone()]));
         Self { current: client, known, tried: BTreeSet::new() }
     }
 
     /// The one to use.
-    pub const fn current(&self) -> &Client {
+    pub const fn current(&self) -> &NodeClient {
         &self.current
     }
 
     /// Finds the first that answers, in the order in which they were named.
-    pub async fn reach(&mut self) -> Result<&Client, ClientError> {
+    pub async fn reach(&mut self) -> Result<&NodeClient, ClientError> {
         let named = self.known().clone();
         let mut why = None;
         for client in named {
@@ -125,16 +125,16 @@ impl Gateways {
         }));
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<Client>> {
+    fn known(&self) -> MutexGuard<'_, Vec<NodeClient>> {
         lock(&self.known)
     }
 }
 
-fn lock(known: &Mutex<Vec<Client>>) -> MutexGuard<'_, Vec<Client>> {
+fn lock(known: &Mutex<Vec<NodeClient>>) -> MutexGuard<'_, Vec<NodeClient>> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn learn(from: &Client, known: &mut Vec<Client>, urls: impl Iterator<Item = String>) {
+fn learn(from: &NodeClient, known: &mut Vec<NodeClient>, urls: impl Iterator<Item = String>) {
     for url in urls {
         let url = url.trim_end_matches('/');
         let is_new = known.iter().all(|client| client.url() != url);
@@ -159,8 +159,8 @@ fn may_follow(from: &str, to: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn client(url: &str) -> Client {
-        Client::new(url, None, None).unwrap()
+    fn client(url: &str) -> NodeClient {
+        NodeClient::new(url, None, None).unwrap()
     }
 
     #[test]

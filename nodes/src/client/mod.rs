@@ -8,5 +8,5 @@ mod socket;
 
 pub use error::ClientError;
 pub use gateways::Gateways;
-pub use rpc::{Client, Target};
-pub use socket::{Incoming, Socket};
+pub use rpc::{NodeClient, NodeTarget};
+pub use socket::{ClientSocket, Incoming};

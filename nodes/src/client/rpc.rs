@@ -25,7 +25,7 @@ const ANSWER_BYTES: usize = 256 << 20;
 
 /// Which node is meant.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct NodeTarget {
     /// The data directory, where a node on this machine says where it is.
     pub data_dir: PathBuf,
     /// An address that goes before the data directory's, or several, comma-separated.
@@ -40,7 +40,7 @@ pub struct Target {
 
 /// A node within reach. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct NodeClient {
     pub(super) http: reqwest::Client,
     /// HTTP/1.1 only, because a WebSocket begins as an upgrade.
     pub(super) upgrade: reqwest::Client,
@@ -53,7 +53,7 @@ pub struct Client {
 
 /// A JSON-RPC answer.
 #[derive(Deserialize)]
-struct Answer {
+struct RpcAnswer {
     #[serde(default)]
     result: Option<Value>,
     #[serde(default)]
@@ -80,9 +80,9 @@ impl RpcError {
     }
 }
 
-impl Client {
+impl NodeClient {
     /// The nodes that `target` means, one at least. Nothing is sent yet.
-    pub fn find_all(target: &Target) -> Result<Vec<Self>, ClientError> {
+    pub fn find_all(target: &NodeTarget) -> Result<Vec<Self>, ClientError> {
         let mut socket = None;
         let urls = match &target.url {
             Some(urls) => urls.clone(),
@@ -213,11 +213,12 @@ impl Client {
     }
 
     fn answer(&self, status: StatusCode, body: &[u8]) -> Result<Value, ClientError> {
-        if let Ok(Answer { error: Some(error), .. }) = serde_json::from_slice::<Answer>(body) {
+        if let Ok(RpcAnswer { error: Some(error), .. }) = serde_json::from_slice::<RpcAnswer>(body)
+        {
             return Err(ClientError::Answered(error.into_body()));
         }
-        match serde_json::from_slice::<Answer>(body) {
-            Ok(Answer { result: Some(result), .. }) if status.is_success() => Ok(result),
+        match serde_json::from_slice::<RpcAnswer>(body) {
+            Ok(RpcAnswer { result: Some(result), .. }) if status.is_success() => Ok(result),
             _ => Err(self.refused(status, body)),
         }
     }

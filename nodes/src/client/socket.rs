@@ -19,7 +19,7 @@ use tokio_tungstenite::{
 
 use super::{
     ClientError,
-    rpc::{Client, RpcError},
+    rpc::{NodeClient, RpcError},
 };
 
 /// How long the upgrade may take.
@@ -31,8 +31,8 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 /// An open WebSocket.
 #[derive(Debug)]
-pub struct Socket {
-    client: Client,
+pub struct ClientSocket {
+    client: NodeClient,
     stream: WebSocketStream<Upgraded>,
     last_id: u64,
 }
@@ -60,16 +60,16 @@ pub enum Incoming {
 
 /// An answer, as it comes.
 #[derive(Deserialize)]
-struct Answer {
+struct SocketAnswer {
     #[serde(default)]
     result: Option<Value>,
     #[serde(default)]
     error: Option<RpcError>,
 }
 
-impl Socket {
+impl ClientSocket {
     /// Opens a WebSocket to `client`'s node.
-    pub async fn open(client: &Client) -> Result<Self, ClientError> {
+    pub async fn open(client: &NodeClient) -> Result<Self, ClientError> {
         let late = || ClientError::Unreachable {
             url: client.url().to_owned(),
             detail: format!("the WebSocket did not open within {} s", OPEN_TIMEOUT.as_secs()),
@@ -146,7 +146,7 @@ impl Incoming {
             let event = TurnEvent::deserialize(&message)?;
             return Ok(Some(Self::Frame { id, event, data: message["data"].take() }));
         }
-        let Answer { result, error } = Answer::deserialize(message)?;
+        let SocketAnswer { result, error } = SocketAnswer::deserialize(message)?;
         let result = match (error, result) {
             (Some(error), _) => Err(error.into_body()),
             (None, Some(result)) => Ok(result),
@@ -157,7 +157,7 @@ impl Incoming {
 }
 
 /// The upgrade goes through the same HTTP client as calls: the same TLS, proxy and certificates.
-async fn upgrade(client: &Client) -> Result<WebSocketStream<Upgraded>, ClientError> {
+async fn upgrade(client: &NodeClient) -> Result<WebSocketStream<Upgraded>, ClientError> {
     let key = generate_key();
     let request = client
         .upgrade

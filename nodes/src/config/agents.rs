@@ -35,7 +35,7 @@ pub const BUILT_IN_PROVIDERS: &[&str] = &["anthropic", "openai", "ollama", "demo
 /// The protocol that a provider speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wire {
+pub enum WireName {
     /// Anthropic Messages.
     Anthropic,
     /// `OpenAI` Chat Completions, and every server compatible with it.
@@ -47,10 +47,10 @@ pub enum Wire {
 /// `[providers.NAME]`: who serves models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ProviderOptions {
+pub struct ProviderSection {
     /// The protocol it speaks. The built-in names know theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wire: Option<Wire>,
+    pub wire: Option<WireName>,
     /// Where it is, with `/v1` where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<ServerUrl>,
@@ -79,7 +79,7 @@ pub struct ProviderOptions {
 /// `[agents.NAME]`: who answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AgentOptions {
+pub struct AgentSection {
     /// `PROVIDER/MODEL`. Unless set: the first provider that is found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
@@ -196,7 +196,7 @@ pub struct SamplingOptions {
 /// `[[bindings]]`: this agent answers what fits all that is given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Binding {
+pub struct BindingSection {
     /// Who answers.
     pub agent: AgentName,
     /// The other side: a user, a room.
@@ -216,7 +216,7 @@ pub struct Binding {
     pub channel: Option<String>,
 }
 
-impl Default for ProviderOptions {
+impl Default for ProviderSection {
     fn default() -> Self {
         Self {
             wire: None,
@@ -232,7 +232,7 @@ impl Default for ProviderOptions {
     }
 }
 
-impl Default for AgentOptions {
+impl Default for AgentSection {
     fn default() -> Self {
         Self {
             model: None,
@@ -253,7 +253,7 @@ impl Default for AgentOptions {
     }
 }
 
-impl AgentOptions {
+impl AgentSection {
     /// The system prompt, from wherever it is; empty if there is none.
     pub fn prompt(&self) -> io::Result<String> {
         let Some(path) = &self.soul else { return Ok(self.system.clone().unwrap_or_default()) };
@@ -287,7 +287,7 @@ impl From<SamplingOptions> for Sampling {
     }
 }
 
-impl Binding {
+impl BindingSection {
     /// Whether it says anything about where.
     pub const fn is_anywhere(&self) -> bool {
         self.peer.is_none()

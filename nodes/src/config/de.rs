@@ -6,7 +6,7 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, Unexpected, Visitor};
 
 use super::{
     error::{ConfigError, nearest},
-    tree::{ConfigNode, Entry, Origin, Value},
+    tree::{ConfigNode, TableEntry, Value, ValueOrigin},
 };
 
 /// Keys whose values are not quoted in an error.
@@ -19,7 +19,7 @@ const SAMPLING: &[&str] = &["temperature", "top_p", "max_tokens", "stop"];
 
 /// Reads `tree` as a `T`.
 pub(super) fn read<T: de::DeserializeOwned>(tree: &ConfigNode) -> Result<T, ConfigError> {
-    T::deserialize(De { node: tree }).map_err(Fault::into_error)
+    T::deserialize(De { node: tree }).map_err(DecodeFault::into_error)
 }
 
 struct De<'a> {
@@ -28,22 +28,22 @@ struct De<'a> {
 
 /// An error on its way out: every level that it passes adds its key; the innermost its place.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct DecodeFault {
     what: String,
     hint: String,
     /// Innermost first.
     path: Vec<String>,
-    origin: Option<Origin>,
+    origin: Option<ValueOrigin>,
 }
 
-// === impl Fault ===
+// === impl DecodeFault ===
 
-impl Fault {
+impl DecodeFault {
     fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { what: what.into(), hint: hint.into(), path: Vec::new(), origin: None }
     }
 
-    fn within(mut self, key: &str, origin: &Origin) -> Self {
+    fn within(mut self, key: &str, origin: &ValueOrigin) -> Self {
         let in_table = self.path.len() == 1 && SECRET_TABLES.contains(&key);
         if in_table || self.path.is_empty() && SECRET_KEYS.contains(&key) {
             "the value is not text".clone_into(&mut self.what);
@@ -59,15 +59,15 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DecodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for DecodeFault {}
 
-impl de::Error for Fault {
+impl de::Error for DecodeFault {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(message.to_string(), "correct it, or remove it to use the default")
     }
@@ -127,7 +127,7 @@ fn one_of(known: &[&str]) -> String {
 macro_rules! from_raw {
     ($($method:ident $visit:ident $type:ty, $expected:literal;)*) => {
         $(
-            fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+            fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeFault> {
                 match &self.node.value {
                     Value::Raw(text) => match text.trim().parse::<$type>() {
                         Ok(value) => visitor.$visit(value),
@@ -143,16 +143,18 @@ macro_rules! from_raw {
 }
 
 impl<'de> de::Deserializer<'de> for De<'_> {
-    type Error = Fault;
+    type Error = DecodeFault;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeFault> {
         match &self.node.value {
             Value::Raw(text) | Value::Text(text) => visitor.visit_str(text),
             Value::Bool(flag) => visitor.visit_bool(*flag),
             Value::Integer(number) => visitor.visit_i64(*number),
             Value::Float(number) => visitor.visit_f64(*number),
             Value::List(list) => visitor.visit_seq(Items { list, at: 0 }),
-            Value::Table(table) => visitor.visit_map(Entries { rest: table.iter(), value: None }),
+            Value::Table(table) => {
+                visitor.visit_map(TableEntries { rest: table.iter(), value: None })
+            }
         }
     }
 
@@ -166,7 +168,7 @@ impl<'de> de::Deserializer<'de> for De<'_> {
         deserialize_f64 visit_f64 f64, "a number";
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeFault> {
         match &self.node.value {
             Value::Raw(text) => {
                 let origin = &self.node.origin;
@@ -182,7 +184,7 @@ impl<'de> de::Deserializer<'de> for De<'_> {
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeFault> {
         visitor.visit_some(self)
     }
 
@@ -190,7 +192,7 @@ impl<'de> de::Deserializer<'de> for De<'_> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, DecodeFault> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -199,7 +201,7 @@ impl<'de> de::Deserializer<'de> for De<'_> {
         _name: &'static str,
         _variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, DecodeFault> {
         match &self.node.value {
             Value::Raw(text) | Value::Text(text) => {
                 visitor.visit_enum(text.as_str().into_deserializer())
@@ -220,12 +222,12 @@ struct Items<'a> {
 }
 
 impl<'de> de::SeqAccess<'de> for Items<'_> {
-    type Error = Fault;
+    type Error = DecodeFault;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, Fault> {
+    ) -> Result<Option<T::Value>, DecodeFault> {
         let Some(node) = self.list.get(self.at) else { return Ok(None) };
         let key = self.at.to_string();
         self.at += 1;
@@ -233,27 +235,33 @@ impl<'de> de::SeqAccess<'de> for Items<'_> {
     }
 }
 
-struct Entries<'a> {
-    rest: btree_map::Iter<'a, String, Entry>,
-    value: Option<(&'a str, &'a Entry)>,
+struct TableEntries<'a> {
+    rest: btree_map::Iter<'a, String, TableEntry>,
+    value: Option<(&'a str, &'a TableEntry)>,
 }
 
-impl<'de> de::MapAccess<'de> for Entries<'_> {
-    type Error = Fault;
+impl<'de> de::MapAccess<'de> for TableEntries<'_> {
+    type Error = DecodeFault;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Fault> {
+    ) -> Result<Option<K::Value>, DecodeFault> {
         let Some((key, entry)) = self.rest.next() else { return Ok(None) };
         self.value = Some((key, entry));
-        let name: de::value::StrDeserializer<'_, Fault> = key.as_str().into_deserializer();
+        let name: de::value::StrDeserializer<'_, DecodeFault> = key.as_str().into_deserializer();
         seed.deserialize(name).map(Some).map_err(|fault| fault.within(key, &entry.key))
     }
 
-    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
+    fn next_value_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<T::Value, DecodeFault> {
         let Some((key, entry)) = self.value.take() else {
-            return Err(Fault::new("a value was read before its key", "report this as a defect"));
+            return Err(DecodeFault::new(
+                "a value was read before its key",
+                "report this as a defect",
+            ));
         };
         seed.deserialize(De { node: &entry.node })
             .map_err(|fault| fault.within(key, &entry.node.origin))

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString};
 
-use super::tree::{ConfigNode, Origin, Value};
+use super::tree::{ConfigNode, Value, ValueOrigin};
 
 /// What the variables of this program begin with.
 const PREFIX: &str = "CLAWNODE_";
@@ -49,7 +49,7 @@ impl Env {
             }
             let path = path.to_ascii_lowercase();
             let keys: Vec<&str> = path.split(SEPARATOR).collect();
-            tree.set(&keys, &Origin::Env(name.clone()), Value::Raw(value.clone()));
+            tree.set(&keys, &ValueOrigin::Env(name.clone()), Value::Raw(value.clone()));
         }
         tree
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::tree::Origin;
+use super::tree::ValueOrigin;
 
 /// A configuration that cannot be used; the process ends with exit code 78.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct ConfigError {
     /// The key it is about, with dots: `gateway.listen`; empty if it is about a whole file.
     pub key: String,
     /// Where it stands.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
     /// What to do.
     pub hint: String,
 }
@@ -21,7 +21,7 @@ impl ConfigError {
     /// An error about the value of `key`.
     pub fn new(
         key: &str,
-        origin: Origin,
+        origin: ValueOrigin,
         what: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
@@ -36,7 +36,7 @@ impl fmt::Display for ConfigError {
             write!(f, ", at `{}`", self.key)?;
         }
         match &self.origin {
-            Origin::Default => Ok(()),
+            ValueOrigin::Default => Ok(()),
             origin => write!(f, ", in {origin}"),
         }
     }

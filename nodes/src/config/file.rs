@@ -11,7 +11,7 @@ use super::{
     error::ConfigError,
     json,
     line_positions::LinePositions,
-    tree::{ConfigNode, Entry, Origin, Value},
+    tree::{ConfigNode, TableEntry, Value, ValueOrigin},
 };
 
 /// Most bytes of a configuration file (4 MiB), so that a wrong path is an error and not a hang.
@@ -21,7 +21,7 @@ const FILE_BYTES: u64 = 4 << 20;
 pub(super) fn read(path: &Path) -> Result<ConfigNode, ConfigError> {
     let unreadable = |what: String| {
         let hint = "check that the file exists and is readable, or leave out `--config`";
-        ConfigError::new("", Origin::Default, what, hint)
+        ConfigError::new("", ValueOrigin::Default, what, hint)
     };
     let shown = path.display();
     let about = std::fs::metadata(path).map_err(|error| {
@@ -61,7 +61,7 @@ fn table_of(places: &LinePositions<'_>, table: DeTable<'_>) -> Result<Value, Con
     let entry = |(key, value): (Spanned<_>, Spanned<DeValue<'_>>)| {
         let place = places.at(key.span().start);
         let name: std::borrow::Cow<'_, str> = key.into_inner();
-        Ok((name.into_owned(), Entry { key: place, node: node_of(places, value)? }))
+        Ok((name.into_owned(), TableEntry { key: place, node: node_of(places, value)? }))
     };
     table.into_iter().map(entry).collect::<Result<_, _>>().map(Value::Table)
 }

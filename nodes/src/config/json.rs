@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, btree_map};
 use super::{
     error::ConfigError,
     line_positions::LinePositions,
-    tree::{ConfigNode, Entry, Value},
+    tree::{ConfigNode, TableEntry, Value},
 };
 
 /// What to do about a text that is no JSON.
@@ -68,7 +68,7 @@ impl JsonWalk<'_> {
             let node = self.node()?;
             match table.entry(name) {
                 btree_map::Entry::Vacant(free) => {
-                    free.insert(Entry { key: self.places.at(start), node });
+                    free.insert(TableEntry { key: self.places.at(start), node });
                 }
                 btree_map::Entry::Occupied(taken) => {
                     let what = format!("key `{}` appears twice", taken.key());

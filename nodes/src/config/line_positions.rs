@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{error::ConfigError, tree::Origin};
+use super::{error::ConfigError, tree::ValueOrigin};
 
 /// Turns byte offsets of one text into places.
 pub(super) struct LinePositions<'a> {
@@ -15,11 +15,11 @@ impl<'a> LinePositions<'a> {
         Self { file: Arc::from(file), text }
     }
 
-    pub(super) fn at(&self, offset: usize) -> Origin {
+    pub(super) fn at(&self, offset: usize) -> ValueOrigin {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        Origin::File { file: Arc::clone(&self.file), line, column }
+        ValueOrigin::File { file: Arc::clone(&self.file), line, column }
     }
 
     pub(super) fn error(&self, offset: usize, what: String, hint: &str) -> ConfigError {

@@ -9,7 +9,7 @@ use super::{
     file,
     options::Config,
     paths,
-    tree::{ConfigNode, Origin, Value},
+    tree::{ConfigNode, Value, ValueOrigin},
     validate,
 };
 use crate::local::Secret;
@@ -38,7 +38,7 @@ pub struct Flag {
 
 /// A configuration that was read, and where it came from.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The settings.
     pub config: Config,
     /// The file that was read, if any.
@@ -50,7 +50,7 @@ pub struct Loaded {
 }
 
 /// Reads a configuration.
-pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
+pub fn load(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
     let file = chosen_file(sources);
     let layer = file.as_deref().map(file::read).transpose()?;
     compose(sources, file, layer)
@@ -61,7 +61,7 @@ fn compose(
     sources: &Sources,
     file: Option<PathBuf>,
     layer: Option<ConfigNode>,
-) -> Result<Loaded, ConfigError> {
+) -> Result<LoadedConfig, ConfigError> {
     let env = &sources.env;
     let mut tree = defaults(env);
     if let Some(layer) = layer {
@@ -69,13 +69,13 @@ fn compose(
     }
     tree.merge(environment(env));
     for flag in &sources.flags {
-        tree.set(flag.path, &Origin::Flag(flag.name), Value::Raw(flag.value.clone()));
+        tree.set(flag.path, &ValueOrigin::Flag(flag.name), Value::Raw(flag.value.clone()));
     }
     let mut config: Config = de::read(&tree)?;
     resolve_paths(&mut config, &tree, file.as_deref(), env);
     validate::check(&config, &tree)?;
     let token = env.get(env::TOKEN).map(|token| Secret::new(token.to_owned()));
-    Ok(Loaded { config, file, token, tree, sources: sources.clone() })
+    Ok(LoadedConfig { config, file, token, tree, sources: sources.clone() })
 }
 
 /// The file to read: the one that is named, else the usual one if it exists.
@@ -96,10 +96,10 @@ pub fn absolute(path: &Path) -> PathBuf {
 fn defaults(env: &Env) -> ConfigNode {
     let mut tree = ConfigNode::empty();
     let name = paths::node_name(Some(env)).to_string();
-    tree.set(&["node", "name"], &Origin::Default, Value::Text(name));
+    tree.set(&["node", "name"], &ValueOrigin::Default, Value::Text(name));
     if let Some(dir) = paths::data_dir(env) {
         let dir = Value::Text(dir.to_string_lossy().into_owned());
-        tree.set(&["node", "data_dir"], &Origin::Default, dir);
+        tree.set(&["node", "data_dir"], &ValueOrigin::Default, dir);
     }
     tree
 }
@@ -109,7 +109,7 @@ fn environment(env: &Env) -> ConfigNode {
     const LOG: &str = "RUST_LOG";
     let mut tree = ConfigNode::empty();
     if let Some(filter) = env.get(LOG) {
-        let origin = Origin::Env(LOG.to_owned());
+        let origin = ValueOrigin::Env(LOG.to_owned());
         tree.set(&["telemetry", "log"], &origin, Value::Raw(filter.to_owned()));
     }
     tree.merge(env.layer());
@@ -122,7 +122,7 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
     let folder = file.and_then(Path::parent).map(absolute);
     let folder = folder.as_deref();
     let fix = |path: &mut PathBuf, key: &[&str]| {
-        let of_file = matches!(tree.origin_of(key), Origin::File { .. });
+        let of_file = matches!(tree.origin_of(key), ValueOrigin::File { .. });
         *path = paths::resolve(path, folder.filter(|_| of_file), env);
     };
     fix(&mut config.node.data_dir, &["node", "data_dir"]);
@@ -175,9 +175,9 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Where the setting at `path` was made.
-    pub fn origin_of(&self, path: &[&str]) -> Origin {
+    pub fn origin_of(&self, path: &[&str]) -> ValueOrigin {
         self.tree.origin_of(path)
     }
 
@@ -209,12 +209,12 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::config::{agents::AgentOptions, show};
+    use crate::config::{agents::AgentSection, show};
 
     const HOME: (&str, &str) = ("HOME", "/home/ada");
 
     /// Reads `text` as a file of this name, below this environment.
-    fn read(name: &str, text: &str, env: Env) -> Result<Loaded, ConfigError> {
+    fn read(name: &str, text: &str, env: Env) -> Result<LoadedConfig, ConfigError> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);
         fs::write(&path, text).unwrap();
@@ -265,7 +265,7 @@ mod tests {
         let folder = loaded.file.as_deref().and_then(Path::parent).unwrap();
         assert_eq!(loaded.config.node.data_dir, folder.join("data"));
         assert_eq!(loaded.config.workspace.unwrap().root, folder.join("files"));
-        let agent: &AgentOptions = loaded.config.agents.values().next().unwrap();
+        let agent: &AgentSection = loaded.config.agents.values().next().unwrap();
         assert_eq!(agent.soul.as_deref(), Some(&*home.path().join("soul.md")));
         assert_eq!(agent.prompt().unwrap(), "Be brief.");
         let flags = vec![flag("--data-dir", &["node", "data_dir"], "here")];
@@ -359,7 +359,7 @@ mod tests {
         let text = include_str!("../../config.example.toml");
         let loaded = read("config.toml", text, Env::from([HOME])).unwrap();
         let plain = load(&Sources { env: Env::from([HOME]), ..Sources::default() }).unwrap();
-        let values = |loaded: &Loaded| serde_json::to_value(&loaded.config).unwrap();
+        let values = |loaded: &LoadedConfig| serde_json::to_value(&loaded.config).unwrap();
         assert_eq!(values(&loaded), values(&plain));
     }
 }

@@ -159,9 +159,9 @@ pub(super) fn check(servers: &[McpServerOptions]) -> Option<ServerFault> {
 }
 
 /// Which key, what is wrong with it, and what to do.
-type Wrong = (&'static str, String, &'static str);
+type McpSettingError = (&'static str, String, &'static str);
 
-fn one(it: &McpServerOptions) -> Option<Wrong> {
+fn one(it: &McpServerOptions) -> Option<McpSettingError> {
     let wrong = match (&it.command, &it.url) {
         (Some(command), None) => program(it, command),
         (None, Some(_)) => service(it),
@@ -174,7 +174,7 @@ fn one(it: &McpServerOptions) -> Option<Wrong> {
 }
 
 /// What is wrong with a server that is a program.
-fn program(it: &McpServerOptions, command: &str) -> Option<Wrong> {
+fn program(it: &McpServerOptions, command: &str) -> Option<McpSettingError> {
     let has_nul = |text: &str| text.contains('\0');
     if command.is_empty() || has_nul(command) || it.args.iter().any(|arg| has_nul(arg)) {
         let what = format!("`{}` has no command that can run", it.name);
@@ -202,7 +202,7 @@ fn program(it: &McpServerOptions, command: &str) -> Option<Wrong> {
 }
 
 /// What is wrong with a server that is a service.
-fn service(it: &McpServerOptions) -> Option<Wrong> {
+fn service(it: &McpServerOptions) -> Option<McpSettingError> {
     let of_program = !(it.args.is_empty()
         && it.env.is_empty()
         && it.env_vars.is_empty()
@@ -237,7 +237,7 @@ fn names<'a>(of: [&mut dyn Iterator<Item = &'a String>; 3]) -> Vec<&'a String> {
     names
 }
 
-fn times(it: &McpServerOptions) -> Option<Wrong> {
+fn times(it: &McpServerOptions) -> Option<McpSettingError> {
     for (key, time) in [
         ("start_timeout", it.start_timeout),
         ("call_timeout", it.call_timeout),

@@ -25,13 +25,13 @@ pub mod tools;
 mod tree;
 mod validate;
 
-pub use agents::{AgentOptions, Binding, ProviderOptions, Wire};
+pub use agents::{AgentSection, BindingSection, ProviderSection, WireName};
 pub use clawnode_proto::units::{self, parse_duration};
 pub use env::Env;
 pub use error::ConfigError;
-pub use load::{Flag, Loaded, Sources, load};
+pub use load::{Flag, LoadedConfig, Sources, load};
 pub use options::{
-    ClusterOptions, Config, GatewayOptions, NodeOptions, SessionOptions, TelemetryOptions,
+    ClusterOptions, Config, GatewaySection, NodeOptions, SessionOptions, TelemetryOptions,
 };
 pub use secret::ServerUrl;
-pub use tree::Origin;
+pub use tree::ValueOrigin;

@@ -16,7 +16,7 @@ use clawnode_tool::EgressOptions;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    agents::{AgentOptions, Binding, ProviderOptions},
+    agents::{AgentSection, BindingSection, ProviderSection},
     mcp::McpServerOptions,
     secret::ServerUrl,
     tools::ToolsOptions,
@@ -30,7 +30,7 @@ pub struct Config {
     /// `[node]`: this process.
     pub node: NodeOptions,
     /// `[gateway]`: what clients connect to.
-    pub gateway: GatewayOptions,
+    pub gateway: GatewaySection,
     /// `[cluster]`: what nodes share.
     pub cluster: ClusterOptions,
     /// `[session]`: how sessions live.
@@ -57,12 +57,12 @@ pub struct Config {
     /// `[sandbox]`: where agents' commands run.
     pub sandbox: SandboxOptions,
     /// `[providers.NAME]`: who serves models. Empty: found from the environment.
-    pub providers: BTreeMap<String, ProviderOptions>,
+    pub providers: BTreeMap<String, ProviderSection>,
     /// `[agents.NAME]`: who answers. Without one there is `default`.
-    pub agents: BTreeMap<AgentName, AgentOptions>,
+    pub agents: BTreeMap<AgentName, AgentSection>,
     /// `[[bindings]]`: which agent answers where; the most specific binding wins (peer, guild,
     /// team, account, channel), and `default` answers where none fits.
-    pub bindings: Vec<Binding>,
+    pub bindings: Vec<BindingSection>,
 }
 
 /// `[node]`: this process.
@@ -83,7 +83,7 @@ pub struct NodeOptions {
 /// `[gateway]`: what clients connect to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct GatewayOptions {
+pub struct GatewaySection {
     /// One listener for everything. Beyond loopback it needs TLS or `plain_http`.
     #[serde(with = "units::address")]
     pub listen: SocketAddr,
@@ -239,7 +239,7 @@ const MAX_CONNECTIONS: u32 = 4_096;
 /// See [`GatewayOptions::max_unread`].
 const MAX_UNREAD: u64 = 4 << 20;
 
-impl Default for GatewayOptions {
+impl Default for GatewaySection {
     fn default() -> Self {
         Self {
             listen: LISTEN,
@@ -307,7 +307,7 @@ impl Default for TelemetryOptions {
     }
 }
 
-impl GatewayOptions {
+impl GatewaySection {
     /// The scheme that clients use.
     pub const fn scheme(&self) -> &'static str {
         if self.tls_cert.is_some() { "https" } else { "http" }

@@ -9,7 +9,7 @@ use std::{
 
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
-use super::{ConfigError, agents::RuleOptions, load::Loaded};
+use super::{ConfigError, agents::RuleOptions, load::LoadedConfig};
 use crate::files;
 
 /// Why a rule was not written.
@@ -75,7 +75,7 @@ pub struct RulePlace<'a> {
 /// returns the file. A file that does not exist is made, for its owner alone; one that exists keeps its
 /// permissions, and a link stays a link. Nothing is written if a node would not take the result.
 pub fn write(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     place: RulePlace<'_>,
     rule: &RuleOptions,
 ) -> Result<PathBuf, RuleError> {

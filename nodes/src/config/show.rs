@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{env, load::Loaded};
+use super::{env, load::LoadedConfig};
 use crate::local::REDACTED;
 
 /// One setting.
@@ -19,7 +19,7 @@ pub struct Setting {
 }
 
 /// All settings that are made, by section.
-pub fn settings(loaded: &Loaded) -> Result<Vec<Setting>, serde_json::Error> {
+pub fn settings(loaded: &LoadedConfig) -> Result<Vec<Setting>, serde_json::Error> {
     let mut found = Vec::new();
     for (section, value) in sections(loaded)? {
         walk(loaded, &mut vec![section.to_owned()], value, &mut found);
@@ -32,7 +32,7 @@ pub fn settings(loaded: &Loaded) -> Result<Vec<Setting>, serde_json::Error> {
 }
 
 /// The sections by name; a JSON object would put them in the order of the alphabet.
-fn sections(loaded: &Loaded) -> Result<[(&'static str, Value); 16], serde_json::Error> {
+fn sections(loaded: &LoadedConfig) -> Result<[(&'static str, Value); 16], serde_json::Error> {
     let it = &loaded.config;
     Ok([
         ("node", serde_json::to_value(&it.node)?),
@@ -54,7 +54,7 @@ fn sections(loaded: &Loaded) -> Result<[(&'static str, Value); 16], serde_json::
     ])
 }
 
-fn walk(loaded: &Loaded, path: &mut Vec<String>, value: Value, found: &mut Vec<Setting>) {
+fn walk(loaded: &LoadedConfig, path: &mut Vec<String>, value: Value, found: &mut Vec<Setting>) {
     let mut inner = |key: String, value| {
         path.push(key);
         walk(loaded, path, value, found);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
 
 /// Where a value was set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// Nowhere: the program's own choice.
     #[default]
     Default,
@@ -27,16 +27,16 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigNode {
     /// Where the value is.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
     /// What it is.
     pub value: Value,
 }
 
 /// An entry of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct TableEntry {
     /// Where its key is.
-    pub key: Origin,
+    pub key: ValueOrigin,
     /// Its value.
     pub node: ConfigNode,
 }
@@ -57,10 +57,10 @@ pub enum Value {
     /// A list.
     List(Vec<ConfigNode>),
     /// A table.
-    Table(BTreeMap<String, Entry>),
+    Table(BTreeMap<String, TableEntry>),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -74,11 +74,11 @@ impl fmt::Display for Origin {
 impl ConfigNode {
     /// A table with nothing in it.
     pub fn empty() -> Self {
-        Self { origin: Origin::Default, value: Value::Table(BTreeMap::new()) }
+        Self { origin: ValueOrigin::Default, value: Value::Table(BTreeMap::new()) }
     }
 
     /// Puts `value` at `path`, making the tables on the way; whatever stood there goes.
-    pub fn set(&mut self, path: &[&str], origin: &Origin, value: Value) {
+    pub fn set(&mut self, path: &[&str], origin: &ValueOrigin, value: Value) {
         let Some((first, rest)) = path.split_first() else {
             *self = Self { origin: origin.clone(), value };
             return;
@@ -87,7 +87,7 @@ impl ConfigNode {
             *self = Self { origin: origin.clone(), value: Value::Table(BTreeMap::new()) };
         }
         if let Value::Table(table) = &mut self.value {
-            let entry = table.entry((*first).to_owned()).or_insert_with(|| Entry {
+            let entry = table.entry((*first).to_owned()).or_insert_with(|| TableEntry {
                 key: origin.clone(),
                 node: Self { origin: origin.clone(), value: Value::Table(BTreeMap::new()) },
             });
@@ -123,8 +123,8 @@ impl ConfigNode {
     }
 
     /// Where the value at `path` was set.
-    pub fn origin_of(&self, path: &[&str]) -> Origin {
-        self.find(path).map_or(Origin::Default, |node| node.origin.clone())
+    pub fn origin_of(&self, path: &[&str]) -> ValueOrigin {
+        self.find(path).map_or(ValueOrigin::Default, |node| node.origin.clone())
     }
 }
 
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn the_upper_layer_wins_key_by_key() {
-        let low = Origin::Env("LOW".to_owned());
-        let high = Origin::Flag("--high");
+        let low = ValueOrigin::Env("LOW".to_owned());
+        let high = ValueOrigin::Flag("--high");
         let mut tree = ConfigNode::empty();
         tree.set(&["a", "x"], &low, Value::Integer(1));
         tree.set(&["a", "y"], &low, Value::Integer(2));
@@ -145,6 +145,6 @@ mod tests {
         assert_eq!(tree.origin_of(&["a", "x"]), low);
         assert_eq!(tree.origin_of(&["a", "y"]), high);
         assert_eq!(tree.find(&["a", "y"]).unwrap().value, Value::Integer(3));
-        assert_eq!(tree.origin_of(&["b"]), Origin::Default);
+        assert_eq!(tree.origin_of(&["b"]), ValueOrigin::Default);
     }
 }

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    agents::{AgentOptions, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
+    agents::{AgentSection, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
     error::{ConfigError, nearest},
     mcp::{self, ServerFault, is_http},
     options::Config,
@@ -283,7 +283,7 @@ impl Checks<'_> {
         Ok(())
     }
 
-    fn policy(&self, name: &str, it: &AgentOptions) -> Result<(), ConfigError> {
+    fn policy(&self, name: &str, it: &AgentSection) -> Result<(), ConfigError> {
         let path = ["agents", name, "approval_wait"];
         if it.approval_wait < APPROVAL_WAIT_MIN || it.approval_wait > APPROVAL_WAIT_MAX {
             let what = "it must be 1 s to 90 days".to_owned();
@@ -350,7 +350,7 @@ impl Checks<'_> {
         self.fail(&key, wrong.what, &wrong.hint)
     }
 
-    fn model_of(&self, name: &str, agent: &AgentOptions) -> Result<(), ConfigError> {
+    fn model_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
         let Some(model) = &agent.model else { return Ok(()) };
         let configured = self.config.providers.keys().map(String::as_str);
         let known: Vec<&str> = configured.chain(BUILT_IN_PROVIDERS.iter().copied()).collect();

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use clawnode_actors::usage;
 use clawnode_cluster::StoreError;
 use clawnode_gateway::{
-    Answer, Answers, Caller, CleanFilter, ExecuteRequest, JobFilter, LogFilter, SessionRef,
+    Answers, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter, RequestCaller,
+    SessionRef,
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
@@ -47,7 +48,7 @@ const DONE: DoneView = DoneView { ok: true };
 
 #[async_trait]
 impl Answers for NodeBackend {
-    async fn status(&self, _: &Caller, _: Nothing) -> Answer<StatusView> {
+    async fn status(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<StatusView> {
         let mut status = self.overview.status().await;
         let alive = self.overview.alive();
         status.warnings.extend(health::warnings(&alive, &self.needs()));
@@ -57,52 +58,60 @@ impl Answers for NodeBackend {
         Ok(status)
     }
 
-    async fn nodes_list(&self, _: &Caller, _: Nothing) -> Answer<NodeList> {
+    async fn nodes_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<NodeList> {
         Ok(self.overview.nodes())
     }
 
-    async fn partitions_list(&self, _: &Caller, _: Nothing) -> Answer<PartitionList> {
+    async fn partitions_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<PartitionList> {
         Ok(self.overview.partitions().await)
     }
 
-    async fn cluster_tree(&self, _: &Caller, params: TreeParams) -> Answer<TreeView> {
+    async fn cluster_tree(&self, _: &RequestCaller, params: TreeParams) -> HandlerResult<TreeView> {
         self.overview.tree(params.node.as_deref()).await
     }
 
-    async fn events_list(&self, _: &Caller, page: EventsParams) -> Answer<FeedView> {
+    async fn events_list(&self, _: &RequestCaller, page: EventsParams) -> HandlerResult<FeedView> {
         self.overview.events(page).await
     }
 
-    async fn panic(&self, caller: &Caller, params: PanicParams) -> Answer<PanicView> {
+    async fn panic(&self, caller: &RequestCaller, params: PanicParams) -> HandlerResult<PanicView> {
         self.switch.stop(&self.overview.nodes(), params, caller.credential).await
     }
 
-    async fn usage_show(&self, _: &Caller, params: UsageParams) -> Answer<UsageView> {
+    async fn usage_show(&self, _: &RequestCaller, params: UsageParams) -> HandlerResult<UsageView> {
         let now = self.sessions.now();
         let since = params.since.map(|text| wanted::parse_since(&text, now)).transpose()?;
         let shown = usage::show(self.sessions.substrate(), now, params.by, since.map(Day::of));
         shown.await.map_err(store)
     }
 
-    async fn panic_list(&self, _: &Caller, _: Nothing) -> Answer<LatchList> {
+    async fn panic_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<LatchList> {
         Ok(self.switch.list().await)
     }
 
-    async fn panic_clear(&self, caller: &Caller, params: PanicClear) -> Answer<PanicView> {
+    async fn panic_clear(
+        &self,
+        caller: &RequestCaller,
+        params: PanicClear,
+    ) -> HandlerResult<PanicView> {
         self.switch.clear(&self.overview.nodes(), params, caller.credential).await
     }
 
     async fn chat_cancel(
         &self,
-        caller: &Caller,
+        caller: &RequestCaller,
         (session, turn): (SessionRef, TurnId),
-    ) -> Answer<DoneView> {
+    ) -> HandlerResult<DoneView> {
         let key = idempotency_key("cancel", &turn)?;
         let done = self.sessions.cancel(session.id, turn, key, caller.trace.clone()).await;
         done.map(|()| DONE).map_err(|error| named(&session, error))
     }
 
-    async fn sessions_list(&self, _: &Caller, page: SessionsList) -> Answer<SessionList> {
+    async fn sessions_list(
+        &self,
+        _: &RequestCaller,
+        page: SessionsList,
+    ) -> HandlerResult<SessionList> {
         let wanted = wanted::wanted(page, self.sessions.now())?;
         let mut list = self.sessions.list(&wanted).await.map_err(store)?;
         for row in &mut list.sessions {
@@ -113,39 +122,51 @@ impl Answers for NodeBackend {
 
     async fn sessions_history(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         (session, after, limit): (SessionRef, Option<Cursor>, usize),
-    ) -> Answer<HistoryView> {
+    ) -> HandlerResult<HistoryView> {
         let found = self.sessions.history_page(session.id, after.as_ref(), limit).await;
         found.map_err(|error| named(&session, error))
     }
 
-    async fn sessions_export(&self, _: &Caller, session: SessionRef) -> Answer<Value> {
+    async fn sessions_export(
+        &self,
+        _: &RequestCaller,
+        session: SessionRef,
+    ) -> HandlerResult<Value> {
         self.sessions.export(session.id).await.map_err(|error| named(&session, error))
     }
 
-    async fn sessions_delete(&self, _: &Caller, session: SessionRef) -> Answer<DoneView> {
+    async fn sessions_delete(
+        &self,
+        _: &RequestCaller,
+        session: SessionRef,
+    ) -> HandlerResult<DoneView> {
         delete::delete(&self.sessions, &session).await.map(|()| DONE)
     }
 
     async fn journal_show(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         (session, after, limit): (SessionRef, Option<Cursor>, usize),
-    ) -> Answer<EventList> {
+    ) -> HandlerResult<EventList> {
         let found = self.sessions.entities().journal_page(session.id, after.as_ref(), limit).await;
         found.map_err(|error| named(&session, error))
     }
 
-    async fn journal_verify(&self, _: &Caller, one: Option<SessionRef>) -> Answer<VerifyView> {
+    async fn journal_verify(
+        &self,
+        _: &RequestCaller,
+        one: Option<SessionRef>,
+    ) -> HandlerResult<VerifyView> {
         self.sessions.entities().verify(one.map(|one| one.id)).await.map_err(store)
     }
 
-    async fn agents_list(&self, _: &Caller, _: Nothing) -> Answer<AgentList> {
+    async fn agents_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<AgentList> {
         Ok(AgentList { agents: self.agents.views().await })
     }
 
-    async fn agents_show(&self, _: &Caller, agent: AgentName) -> Answer<AgentDetail> {
+    async fn agents_show(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentDetail> {
         let view = self.agent_view(&agent).await?;
         let profile = self.agents.profile(&agent).map_err(|_unknown| unknown_agent(&agent))?;
         let alive = self.overview.alive();
@@ -163,52 +184,64 @@ impl Answers for NodeBackend {
         })
     }
 
-    async fn agents_pause(&self, _: &Caller, agent: AgentName) -> Answer<AgentView> {
+    async fn agents_pause(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentView> {
         self.pause(&agent, true).await
     }
 
-    async fn agents_resume(&self, _: &Caller, agent: AgentName) -> Answer<AgentView> {
+    async fn agents_resume(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentView> {
         self.pause(&agent, false).await
     }
 
-    async fn mcp_list(&self, _: &Caller, _: Nothing) -> Answer<McpList> {
+    async fn mcp_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<McpList> {
         Ok(self.mcp.list())
     }
 
-    async fn mcp_show(&self, _: &Caller, server: McpServerName) -> Answer<McpServerView> {
+    async fn mcp_show(
+        &self,
+        _: &RequestCaller,
+        server: McpServerName,
+    ) -> HandlerResult<McpServerView> {
         self.mcp.show(&server)
     }
 
     async fn mcp_approve(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         (server, tool, digest): (McpServerName, Option<String>, Option<String>),
-    ) -> Answer<McpServerView> {
+    ) -> HandlerResult<McpServerView> {
         self.mcp.approve(&server, tool.as_deref(), digest.as_deref()).await
     }
 
-    async fn nodes_drain(&self, _: &Caller, params: NodesDrain) -> Answer<NodeView> {
+    async fn nodes_drain(&self, _: &RequestCaller, params: NodesDrain) -> HandlerResult<NodeView> {
         self.order(&params.node, NodeOrder::Drain { force: params.force }).await
     }
 
-    async fn nodes_cordon(&self, _: &Caller, params: NodeParams) -> Answer<NodeView> {
+    async fn nodes_cordon(&self, _: &RequestCaller, params: NodeParams) -> HandlerResult<NodeView> {
         self.order(&params.node, NodeOrder::Cordon).await
     }
 
-    async fn nodes_uncordon(&self, _: &Caller, params: NodeParams) -> Answer<NodeView> {
+    async fn nodes_uncordon(
+        &self,
+        _: &RequestCaller,
+        params: NodeParams,
+    ) -> HandlerResult<NodeView> {
         self.order(&params.node, NodeOrder::Uncordon).await
     }
 
     async fn quarantine_list(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         (after, limit): (Option<Cursor>, usize),
-    ) -> Answer<QuarantineList> {
+    ) -> HandlerResult<QuarantineList> {
         let after = after.map(|cursor| cursor.read(Method::QuarantineList)).transpose()?;
         self.sessions.entities().quarantined(after, limit).await.map_err(store)
     }
 
-    async fn quarantine_show(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineView> {
+    async fn quarantine_show(
+        &self,
+        _: &RequestCaller,
+        session: SessionRef,
+    ) -> HandlerResult<QuarantineView> {
         self.sessions
             .entities()
             .quarantine(session.id)
@@ -216,23 +249,31 @@ impl Answers for NodeBackend {
             .map_err(|error| named(&session, error))
     }
 
-    async fn quarantine_replay(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineDone> {
+    async fn quarantine_replay(
+        &self,
+        _: &RequestCaller,
+        session: SessionRef,
+    ) -> HandlerResult<QuarantineDone> {
         self.sessions.entities().restore(session.id).await.map_err(|error| named(&session, error))
     }
 
-    async fn quarantine_drop(&self, _: &Caller, session: SessionRef) -> Answer<QuarantineDone> {
+    async fn quarantine_drop(
+        &self,
+        _: &RequestCaller,
+        session: SessionRef,
+    ) -> HandlerResult<QuarantineDone> {
         self.sessions.entities().bury(session.id).await.map_err(|error| named(&session, error))
     }
 
     async fn parked_list(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         (after, limit): (Option<Cursor>, usize),
-    ) -> Answer<ParkedList> {
+    ) -> HandlerResult<ParkedList> {
         Ok(self.sessions.entities().parked(after.as_ref(), limit).await?)
     }
 
-    async fn parked_drop(&self, _: &Caller, params: ParkedDrop) -> Answer<DoneView> {
+    async fn parked_drop(&self, _: &RequestCaller, params: ParkedDrop) -> HandlerResult<DoneView> {
         let ParkedDrop { letter } = params;
         if self.overview.is_worker() {
             self.sessions.entities().drop_letter(&letter).await?;
@@ -247,102 +288,118 @@ impl Answers for NodeBackend {
 
     async fn approvals_list(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         (after, limit): (Option<Cursor>, usize),
-    ) -> Answer<ApprovalList> {
+    ) -> HandlerResult<ApprovalList> {
         Ok(self.sessions.approvals(after.as_ref(), limit).await?)
     }
 
-    async fn approvals_show(&self, _: &Caller, call: CallId) -> Answer<Approval> {
+    async fn approvals_show(&self, _: &RequestCaller, call: CallId) -> HandlerResult<Approval> {
         Ok(self.sessions.approval(call).await?)
     }
 
     async fn approvals_approve(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         decided: (CallId, Digest, Option<String>),
-    ) -> Answer<Approval> {
+    ) -> HandlerResult<Approval> {
         self.decide(Decision::Approve, decided).await
     }
 
     async fn approvals_deny(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         decided: (CallId, Digest, Option<String>),
-    ) -> Answer<Approval> {
+    ) -> HandlerResult<Approval> {
         self.decide(Decision::Deny, decided).await
     }
 
-    async fn jobs_list(&self, _: &Caller, filter: JobFilter) -> Answer<JobList> {
+    async fn jobs_list(&self, _: &RequestCaller, filter: JobFilter) -> HandlerResult<JobList> {
         self.archive.list(&filter).await
     }
 
-    async fn jobs_show(&self, _: &Caller, job: JobId) -> Answer<JobView> {
+    async fn jobs_show(&self, _: &RequestCaller, job: JobId) -> HandlerResult<JobView> {
         self.archive.show(job).await
     }
 
-    async fn jobs_logs(&self, _: &Caller, filter: LogFilter) -> Answer<LogView> {
+    async fn jobs_logs(&self, _: &RequestCaller, filter: LogFilter) -> HandlerResult<LogView> {
         self.archive.log(&filter).await
     }
 
-    async fn jobs_clean(&self, _: &Caller, filter: CleanFilter) -> Answer<CleanView> {
+    async fn jobs_clean(&self, _: &RequestCaller, filter: CleanFilter) -> HandlerResult<CleanView> {
         self.archive.clean(filter).await
     }
 
-    async fn jobs_stats(&self, _: &Caller, _: Nothing) -> Answer<ArchiveStats> {
+    async fn jobs_stats(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<ArchiveStats> {
         self.archive.stats().await
     }
 
-    async fn policy_check(&self, _: &Caller, check: PolicyCheck) -> Answer<PolicyView> {
+    async fn policy_check(
+        &self,
+        _: &RequestCaller,
+        check: PolicyCheck,
+    ) -> HandlerResult<PolicyView> {
         policy::check(&self.agents, check)
     }
 
-    async fn providers_health(&self, _: &Caller, _: Nothing) -> Answer<ProvidersView> {
+    async fn providers_health(
+        &self,
+        _: &RequestCaller,
+        _: Nothing,
+    ) -> HandlerResult<ProvidersView> {
         Ok(health::health(&self.overview.alive(), &self.needs(), self.sessions.now()))
     }
 
-    async fn scheduler_diagnose(&self, _: &Caller, params: DiagnoseParams) -> Answer<DiagnoseView> {
+    async fn scheduler_diagnose(
+        &self,
+        _: &RequestCaller,
+        params: DiagnoseParams,
+    ) -> HandlerResult<DiagnoseView> {
         scheduler::diagnose(&self.agents, &self.overview.alive(), &params)
     }
 
-    async fn execute(&self, caller: &Caller, request: ExecuteRequest) -> Answer<ExecutionView> {
+    async fn execute(
+        &self,
+        caller: &RequestCaller,
+        request: ExecuteRequest,
+    ) -> HandlerResult<ExecutionView> {
         self.executions().begin(request, caller.trace.clone()).await
     }
 
     async fn execute_show(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         (execution, wait): (ExecutionId, Duration),
-    ) -> Answer<ExecutionView> {
+    ) -> HandlerResult<ExecutionView> {
         self.executions().show(execution, wait).await
     }
 
     async fn execute_cancel(
         &self,
-        caller: &Caller,
+        caller: &RequestCaller,
         (execution, wait): (ExecutionId, Duration),
-    ) -> Answer<ExecutionView> {
+    ) -> HandlerResult<ExecutionView> {
         self.executions().cancel(execution, wait, caller.trace.clone()).await
     }
 
     async fn chat_continue(
         &self,
-        _: &Caller,
+        _: &RequestCaller,
         (session, turn): (SessionRef, Option<TurnId>),
-    ) -> Answer<ContinuedView> {
+    ) -> HandlerResult<ContinuedView> {
         let turn = self.sessions.go_on(session.id, turn).await?;
         Ok(ContinuedView { turn, steps: MORE_STEPS })
     }
 }
 
 impl NodeBackend {
-    async fn agent_view(&self, agent: &AgentName) -> Answer<AgentView> {
+    async fn agent_view(&self, agent: &AgentName) -> HandlerResult<AgentView> {
         let views = self.agents.views().await;
         views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| unknown_agent(agent))
     }
 
     /// Pauses or resumes an agent on every node; returns it as it is then.
-    async fn pause(&self, agent: &AgentName, paused: bool) -> Answer<AgentView> {
+    async fn pause(&self, agent: &AgentName, paused: bool) -> HandlerResult<AgentView> {
         self.agent_view(agent).await?;
         if let (false, Some(refusal)) = (paused, self.switch.refusal_of(agent)) {
             return Err(refusal);
@@ -353,7 +410,7 @@ impl NodeBackend {
         self.agent_view(agent).await
     }
 
-    async fn order(&self, node: &str, order: NodeOrder) -> Answer<NodeView> {
+    async fn order(&self, node: &str, order: NodeOrder) -> HandlerResult<NodeView> {
         orders::give(self.sessions.substrate(), &self.overview.nodes().nodes, node, order).await
     }
 
@@ -361,7 +418,7 @@ impl NodeBackend {
         &self,
         decision: Decision,
         (call, action, reason): (CallId, Digest, Option<String>),
-    ) -> Answer<Approval> {
+    ) -> HandlerResult<Approval> {
         // Whoever has the gateway's token is the operator; where they came in is all that is known.
         let by = format!("operator at {}", self.overview.node());
         Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)

@@ -42,7 +42,7 @@ pub struct ArchiveDoor {
 
 /// A log as far as it is there.
 #[derive(Default)]
-struct Log {
+struct ArchivedLog {
     lines: Vec<LogLine>,
     cut: Option<LogCut>,
     lost: Vec<String>,
@@ -109,8 +109,14 @@ impl ArchiveDoor {
     }
 
     /// What a run that goes on has said after a line; `None` if its process does not have it.
-    async fn live(&self, job: JobId, run: &JobRun, after: u64, wait_ms: u32) -> Option<Log> {
-        let mut log = Log { is_live: true, ..Log::default() };
+    async fn live(
+        &self,
+        job: JobId,
+        run: &JobRun,
+        after: u64,
+        wait_ms: u32,
+    ) -> Option<ArchivedLog> {
+        let mut log = ArchivedLog { is_live: true, ..ArchivedLog::default() };
         let (mut after, mut wait_ms) = (after, wait_ms);
         loop {
             let within = ANSWER_WITHIN + Duration::from_millis(wait_ms.into());
@@ -134,8 +140,8 @@ impl ArchiveDoor {
         }
     }
 
-    async fn stored(&self, run: &JobRun) -> Result<Log, ErrorBody> {
-        let mut log = Log { lost: run.lost.clone(), ..Log::default() };
+    async fn stored(&self, run: &JobRun) -> Result<ArchivedLog, ErrorBody> {
+        let mut log = ArchivedLog { lost: run.lost.clone(), ..ArchivedLog::default() };
         let Some(stored) = &run.log else { return Ok(log) };
         let loaded = archive::load_log(self.sessions.substrate(), stored).await;
         match loaded.map_err(|error| store(&error))? {
@@ -146,7 +152,10 @@ impl ArchiveDoor {
     }
 
     /// The log of a run, from wherever it is; the run as it is then.
-    async fn read(&self, filter: &LogFilter) -> Result<(JobRecord, JobRun, Log), ErrorBody> {
+    async fn read(
+        &self,
+        filter: &LogFilter,
+    ) -> Result<(JobRecord, JobRun, ArchivedLog), ErrorBody> {
         // A run that ends between the two looks is found in the second.
         for look in 0..2 {
             let record = self.record(filter.job).await?;
@@ -157,13 +166,23 @@ impl ArchiveDoor {
             }
             if self.is_gone(run.process) {
                 let what = format!("its log: it was lost with the process `{}`", run.process);
-                return Ok((record, run, Log { lost: vec![what], ..Log::default() }));
+                return Ok((
+                    record,
+                    run,
+                    ArchivedLog { lost: vec![what], ..ArchivedLog::default() },
+                ));
             }
             let live = self.live(filter.job, &run, filter.after, filter.wait_ms).await;
             match live {
                 Some(log) => return Ok((record, run, log)),
                 None if look == 0 => {}
-                None => return Ok((record, run, Log { is_live: true, ..Log::default() })),
+                None => {
+                    return Ok((
+                        record,
+                        run,
+                        ArchivedLog { is_live: true, ..ArchivedLog::default() },
+                    ));
+                }
             }
         }
         Err(ErrorBody::new(ErrorCode::Internal, "the log was not found in two searches"))
@@ -204,7 +223,7 @@ impl ArchiveDoor {
     /// Answers `jobs.logs`.
     pub async fn log(&self, filter: &LogFilter) -> Result<LogView, ErrorBody> {
         let (record, run, log) = self.read(filter).await?;
-        let Log { lines, cut, lost, is_live } = log;
+        let ArchivedLog { lines, cut, lost, is_live } = log;
         let (lines, next, more) = select(lines, filter);
         Ok(LogView {
             job: record.job,

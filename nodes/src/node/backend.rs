@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_actors::{
     agent::Agents,
-    session::{SendError, Sent, Sessions, clients::route::Routes},
+    session::{SendError, SentMessage, Sessions, clients::route::Routes},
 };
 use clawnode_gateway::{Backend, Following, SendRequest, SessionRef};
 use clawnode_kernel::EntityError;
@@ -146,7 +146,7 @@ pub(super) fn named(session: &SessionRef, error: impl Into<SendError>) -> ErrorB
     error.into()
 }
 
-fn following(sent: Sent, session: String) -> Following {
+fn following(sent: SentMessage, session: String) -> Following {
     let accepted = AcceptedView { session, turn: sent.turn, cursor: sent.cursor };
     Following { accepted, events: sent.events }
 }

@@ -7,7 +7,7 @@ use clawnode_actors::{
     agent::Agents,
     session::{
         Sessions,
-        clients::execute::{ExecuteError, Known, Stored},
+        clients::execute::{ExecuteError, KnownPlan, StoredPlan},
     },
 };
 use clawnode_gateway::ExecuteRequest;
@@ -55,12 +55,12 @@ impl Executions<'_> {
         let key = SessionKey::of_execution(agent, &request);
         // What was accepted stays so, whatever has become of the agent and its nodes since.
         let known = self.sessions.executed(&key, &request, &plan).await?;
-        if let Known::Nothing = known {
+        if let KnownPlan::Nothing = known {
             self.judge(&key.agent, &plan)?;
         }
         let stored = match known {
-            Known::Stored(stored) => stored,
-            Known::Nothing | Known::Waits(_) => {
+            KnownPlan::Stored(stored) => stored,
+            KnownPlan::Nothing | KnownPlan::Waits(_) => {
                 self.sessions.execute(&key, &request, &plan, trace).await?
             }
         };
@@ -92,7 +92,7 @@ impl Executions<'_> {
     async fn told(
         &self,
         execution: ExecutionId,
-        stored: Stored,
+        stored: StoredPlan,
         wait: Duration,
     ) -> Result<ExecutionView, ErrorBody> {
         let Some(turn) = stored.turn().filter(|_| !wait.is_zero()) else {

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::mcp::{KEEPER, OWN};
 use crate::{
-    config::{Config, Loaded, agents::DEFAULT_AGENT, load::absolute, paths},
+    config::{Config, LoadedConfig, agents::DEFAULT_AGENT, load::absolute, paths},
     files,
     start_error::StartError,
 };
@@ -32,7 +32,7 @@ pub struct HookStatus {
 }
 
 /// Where this node looks for hooks; nowhere if nobody knows where its configuration would be.
-pub fn folder(loaded: &Loaded) -> Option<PathBuf> {
+pub fn folder(loaded: &LoadedConfig) -> Option<PathBuf> {
     if let Some(dir) = &loaded.config.hooks.dir {
         return Some(absolute(dir));
     }
@@ -42,7 +42,7 @@ pub fn folder(loaded: &Loaded) -> Option<PathBuf> {
 }
 
 /// All that is in the folder.
-pub fn found(loaded: &Loaded) -> Vec<HookStatus> {
+pub fn found(loaded: &LoadedConfig) -> Vec<HookStatus> {
     let Some(folder) = folder(loaded) else { return Vec::new() };
     let judged = |entry: HookFile| {
         let refused = match &entry.hook {
@@ -55,19 +55,19 @@ pub fn found(loaded: &Loaded) -> Vec<HookStatus> {
 }
 
 /// Where the hooks are written down that were seen.
-pub fn seen_file(loaded: &Loaded) -> PathBuf {
+pub fn seen_file(loaded: &LoadedConfig) -> PathBuf {
     loaded.config.node.data_dir.join(SEEN)
 }
 
 /// The hooks that a node here once began with and that are there no more, as `POINT/NAME`. Somebody
 /// may have taken one away who could not have changed it.
-pub fn gone(loaded: &Loaded) -> io::Result<Vec<String>> {
+pub fn gone(loaded: &LoadedConfig) -> io::Result<Vec<String>> {
     let there = names(loaded);
     Ok(seen(loaded)?.into_iter().filter(|it| !there.contains(it)).collect())
 }
 
 /// Writes down which hooks are here, and warns of those that are gone.
-pub fn remember(loaded: &Loaded) {
+pub fn remember(loaded: &LoadedConfig) {
     let remembered = gone(loaded).and_then(|gone| {
         for hook in &gone {
             let file = seen_file(loaded);
@@ -85,7 +85,7 @@ pub fn remember(loaded: &Loaded) {
 }
 
 /// All that is in the folder, as `POINT/NAME`, whether it may be asked or not.
-fn names(loaded: &Loaded) -> BTreeSet<String> {
+fn names(loaded: &LoadedConfig) -> BTreeSet<String> {
     let named = |it: HookStatus| {
         let name = it.entry.path.file_name()?.to_str()?.to_owned();
         Some(format!("{}/{name}", it.entry.point.as_str()))
@@ -93,7 +93,7 @@ fn names(loaded: &Loaded) -> BTreeSet<String> {
     found(loaded).into_iter().filter_map(named).collect()
 }
 
-fn seen(loaded: &Loaded) -> io::Result<BTreeSet<String>> {
+fn seen(loaded: &LoadedConfig) -> io::Result<BTreeSet<String>> {
     let text = match fs::read_to_string(seen_file(loaded)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         read => read?,
@@ -102,7 +102,7 @@ fn seen(loaded: &Loaded) -> io::Result<BTreeSet<String>> {
     Ok(lines.map(str::to_owned).collect())
 }
 
-fn write(loaded: &Loaded, seen: &BTreeSet<String>) -> io::Result<()> {
+fn write(loaded: &LoadedConfig, seen: &BTreeSet<String>) -> io::Result<()> {
     let dir = &loaded.config.node.data_dir;
     files::directory(dir)?;
     let lines: String = seen.iter().flat_map(|it| [it.as_str(), "\n"]).collect();
@@ -121,7 +121,7 @@ fn stranger(config: &Config, program: &Program) -> Option<String> {
 
 /// The hooks of this node. It does not start with a file among them that may not be asked: who put
 /// it there relies on it.
-pub fn open(loaded: &Loaded) -> Result<Hooks, StartError> {
+pub fn open(loaded: &LoadedConfig) -> Result<Hooks, StartError> {
     let mut programs = Vec::new();
     for HookStatus { entry, refused } in found(loaded) {
         let path = entry.path.display();

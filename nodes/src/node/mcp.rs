@@ -34,7 +34,7 @@ use tracing::warn;
 use super::{base::NodeBase, health};
 use crate::{
     config::{
-        Config, Env, Loaded,
+        Config, Env, LoadedConfig,
         mcp::{McpPin, McpServerOptions, McpToolOptions},
         tools::ToolChoice,
     },
@@ -77,7 +77,7 @@ pub struct McpDoor {
 
 impl McpServers {
     /// Those that are configured, if this node is a worker; not run yet.
-    pub async fn open(loaded: &Loaded, base: &NodeBase) -> Result<Self, StartError> {
+    pub async fn open(loaded: &LoadedConfig, base: &NodeBase) -> Result<Self, StartError> {
         let (config, env, substrate) = (&loaded.config, loaded.env(), &base.substrate);
         let known = mcp::load(&*substrate.bucket).await.unwrap_or_else(|error| {
             let error = ErrorChain(&error);

@@ -26,7 +26,7 @@ use secrecy::SecretString;
 
 use super::{hooks, mcp, plugins::NodePlugins, tools};
 use crate::{
-    config::{self, Config, Env, Loaded, agents::DEFAULT_AGENT, tools::ToolChoice},
+    config::{self, Config, Env, LoadedConfig, agents::DEFAULT_AGENT, tools::ToolChoice},
     start_error::StartError,
 };
 
@@ -105,7 +105,7 @@ pub async fn answering(
 /// Refuses a configuration with which no node starts, as the start would; asks no other machine, and
 /// loads no plugin. Returns what the agents' tools need of a node, without those of plugins and MCP
 /// servers.
-pub fn check(loaded: &Loaded) -> Result<BTreeSet<Capability>, StartError> {
+pub fn check(loaded: &LoadedConfig) -> Result<BTreeSet<Capability>, StartError> {
     let (config, env) = (&loaded.config, loaded.env());
     let plugins = NodePlugins::unloaded(config, "a check loads none");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -149,7 +149,7 @@ fn resolved(
         agents.push(agent(name, options, &parts)?);
     }
     if !agents.iter().any(|agent| agent.name == default) {
-        agents.push(agent(&default, &config::AgentOptions::default(), &parts)?);
+        agents.push(agent(&default, &config::AgentSection::default(), &parts)?);
     }
     for agent in &agents {
         let refused = |why: String| {
@@ -172,14 +172,14 @@ fn resolved(
     Ok(Answering { models, agents, routes, choice, plugins, hooks })
 }
 
-fn provider(name: &str, it: &config::ProviderOptions) -> Result<llm::ProviderOptions, StartError> {
+fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOptions, StartError> {
     let invalid = |detail: String| {
         StartError::config("config_invalid", format!("`providers.{name}`: {detail}"))
     };
     let wire = match it.wire {
-        Some(config::Wire::Anthropic) => llm::Wire::Anthropic,
-        Some(config::Wire::Openai) => llm::Wire::Openai,
-        Some(config::Wire::Demo) => llm::Wire::Demo,
+        Some(config::WireName::Anthropic) => llm::Wire::Anthropic,
+        Some(config::WireName::Openai) => llm::Wire::Openai,
+        Some(config::WireName::Demo) => llm::Wire::Demo,
         None => match name {
             "anthropic" => llm::Wire::Anthropic,
             "openai" | "ollama" => llm::Wire::Openai,
@@ -218,7 +218,7 @@ struct AgentParts<'a> {
 
 fn agent(
     name: &AgentName,
-    it: &config::AgentOptions,
+    it: &config::AgentSection,
     parts: &AgentParts<'_>,
 ) -> Result<AgentOptions, StartError> {
     let AgentParts { choice, catalogue, plugins, hooks } = parts;
@@ -257,7 +257,7 @@ fn agent(
     Ok(options)
 }
 
-fn binding(it: &config::Binding) -> route::Binding {
+fn binding(it: &config::BindingSection) -> route::Binding {
     route::Binding {
         agent: it.agent.clone(),
         channel: it.channel.clone(),

@@ -15,7 +15,7 @@ use std::{
 
 use clawnode_actors::session::Sessions;
 use clawnode_cluster::{Peek, Substrate, membership::Members};
-use clawnode_kernel::driver::Context;
+use clawnode_kernel::driver::WorkerContext;
 use clawnode_proto::{
     Capability, ErrorBody, NodeName, ProcessId,
     api::EventsParams,
@@ -64,7 +64,7 @@ pub struct NodeInfo {
 impl NodeInfo {
     /// The node of this context, which says `heartbeat` of itself.
     pub fn new(
-        context: &Arc<Context>,
+        context: &Arc<WorkerContext>,
         heartbeat: HeartbeatSource,
         model: String,
         members: watch::Receiver<Members>,

@@ -25,7 +25,7 @@ use super::{
     plugins::NodePlugins,
     status::NodeStatus,
 };
-use crate::config::{Config, Loaded};
+use crate::config::{Config, LoadedConfig};
 
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -57,12 +57,12 @@ impl Reloaded {
     /// Reads the configuration again when one of its files has changed, or something was approved.
     /// What does not read is reported, and the old settings stay; `node_status` tells others how the file
     /// stands.
-    pub async fn follow(self, loaded: Loaded, node_status: Arc<NodeStatus>) {
+    pub async fn follow(self, loaded: LoadedConfig, node_status: Arc<NodeStatus>) {
         follow(self, loaded, &node_status).await;
     }
 }
 
-async fn follow(reloaded: Reloaded, loaded: Loaded, node_status: &NodeStatus) {
+async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStatus) {
     let Reloaded { agents, routes, models, mut pins, plugins, hooks } = reloaded;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = sections(&loaded.config);
@@ -157,7 +157,7 @@ pub fn warnings(alive: &[Heartbeat]) -> Vec<WarningView> {
     told.take(NODES_TOLD).collect()
 }
 
-fn changed_at(loaded: &Loaded) -> Vec<Option<SystemTime>> {
+fn changed_at(loaded: &LoadedConfig) -> Vec<Option<SystemTime>> {
     let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
     // A file that is not there yet may come.
     let file = loaded.own_file();

@@ -19,7 +19,7 @@ use crate::{
     },
     config::Config,
 };
-use crate::{config::Loaded, local::Secret, start_error::StartError};
+use crate::{config::LoadedConfig, local::Secret, start_error::StartError};
 
 /// Free bytes on the disk below which new input is refused, in tests.
 #[cfg(feature = "test-util")]
@@ -53,7 +53,7 @@ pub struct Opening<'a> {
 /// Opens the substrate that the settings name: NATS if a server is given, or if the node joined a
 /// cluster (now, with a join token, or before), else the data directory.
 pub async fn open(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     opening: Opening<'_>,
     clock: &Arc<dyn Clock>,
 ) -> Result<NodeStorage, StartError> {
@@ -92,12 +92,12 @@ pub async fn open(
 
 /// So that a test of many deaths need not wait for each.
 #[cfg(all(feature = "nats", feature = "test-util"))]
-fn ack_wait(loaded: &Loaded) -> Option<Duration> {
+fn ack_wait(loaded: &LoadedConfig) -> Option<Duration> {
     loaded.env().get(ACK_WAIT)?.parse().ok().map(Duration::from_millis)
 }
 
 #[cfg(all(feature = "nats", not(feature = "test-util")))]
-const fn ack_wait(_loaded: &Loaded) -> Option<Duration> {
+const fn ack_wait(_loaded: &LoadedConfig) -> Option<Duration> {
     None
 }
 

@@ -12,7 +12,7 @@ use clawnode_executors::{
     sandbox::{self, Commands, ContainerOwner, Docker, ProcessOptions, Processes, Steps},
     ssh, workspace,
 };
-use clawnode_kernel::driver::Context;
+use clawnode_kernel::driver::WorkerContext;
 use clawnode_proto::{
     AgentName, ErrorChain, ProcessId, ToolName,
     limits::{AGENT_TOOLS, TOOL_SPECS_BYTES},
@@ -32,7 +32,7 @@ use super::{
     version_check::HeartbeatSource,
 };
 use crate::{
-    config::{Config, Env, Loaded},
+    config::{Config, Env, LoadedConfig},
     start_error::StartError,
     telemetry,
 };
@@ -154,7 +154,7 @@ pub struct ToolParts<'a> {
 
 /// Makes what this node runs tools with, and probes it.
 pub async fn open(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     base: &NodeBase,
     ToolParts { plugins, hooks, mcp }: ToolParts<'_>,
 ) -> Result<NodeTools, StartError> {
@@ -220,7 +220,7 @@ pub fn processes(options: ProcessOptions) -> Processes {
 }
 
 /// What is kept of the jobs that run here.
-fn archive(config: &Config, context: &Context) -> Archive {
+fn archive(config: &Config, context: &WorkerContext) -> Archive {
     Archive::new(ArchiveContext {
         process: context.process,
         node: config.node.name.clone(),
@@ -268,7 +268,7 @@ pub fn ranked(
 /// What runs the jobs that this node can.
 pub fn runner(
     config: &Config,
-    context: &Context,
+    context: &WorkerContext,
     available: watch::Receiver<Available>,
     rank: JobRank,
 ) -> RunnerContext {

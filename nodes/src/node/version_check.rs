@@ -16,7 +16,7 @@ use clawnode_cluster::{
     BusEvent, Peek, PeekSeen, Substrate,
     membership::{Announcer, ClusterClock, Members},
 };
-use clawnode_kernel::driver::Context;
+use clawnode_kernel::driver::WorkerContext;
 use clawnode_proto::{
     Capability, NodeName, codec,
     envelope::VERSIONS,
@@ -54,7 +54,7 @@ pub struct HeartbeatParts {
     /// What it does.
     pub roles: Vec<NodeRole>,
     /// What its entities share.
-    pub context: Arc<Context>,
+    pub context: Arc<WorkerContext>,
     /// Who answers.
     pub agents: Agents,
     /// What can be run here now.

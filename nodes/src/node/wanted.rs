@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_actors::session::clients::listing::{PageEnd, Wanted};
+use clawnode_actors::session::clients::listing::{PageEnd, SessionQuery};
 use clawnode_proto::{ErrorBody, ErrorCode, Timestamp, api::SessionsList};
 
 use crate::config::parse_duration;
@@ -16,7 +16,7 @@ const SINCE: &str =
     "`2h` for the last two hours, or a time in UTC: `2026-11-23`, `2026-11-23T10:00:00Z`";
 
 /// What is looked for, if the request makes sense.
-pub(super) fn wanted(page: SessionsList, now: Timestamp) -> Result<Wanted, ErrorBody> {
+pub(super) fn wanted(page: SessionsList, now: Timestamp) -> Result<SessionQuery, ErrorBody> {
     let SessionsList { cursor, limit, agent, channel, state, since, stateless } = page;
     let after = cursor.as_ref().map(PageEnd::try_from).transpose()?;
     let agent = agent.map(|text| text.parse()).transpose().map_err(|it| invalid("agent", &it))?;
@@ -28,7 +28,7 @@ pub(super) fn wanted(page: SessionsList, now: Timestamp) -> Result<Wanted, Error
         return Err(invalid("state", &problem));
     }
     let since = since.map(|text| parse_since(&text, now));
-    Ok(Wanted {
+    Ok(SessionQuery {
         limit: limit.unwrap_or(PAGE.0).clamp(1, PAGE.1) as usize,
         after,
         agent,

@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use clawnode_actors::session::{SendError, Session, Sessions, clients::listing::Wanted};
+use clawnode_actors::session::{SendError, Session, Sessions, clients::listing::SessionQuery};
 use clawnode_cluster::{Substrate, SystemClock, membership::Members};
 use clawnode_kernel::{
-    Entities, Entity, EntityError, EntityKind, KnownKinds, Loaded, Service,
+    Entities, Entity, EntityError, EntityKind, KnownKinds, LoadedJournal, Service,
     counter::{Counted, Counter, CounterEvent, CounterInput, CounterState},
     written::Written,
 };
@@ -59,7 +59,7 @@ async fn tell(substrate: &Substrate, key: &str, name: &str, input: CounterInput)
 /// A counter as its journal has it now.
 async fn read(substrate: &Substrate, key: &str) -> Result<Entity<Counter>> {
     let records = substrate.journal.read(entity(key), Position(0)).await?;
-    Ok(Entity::of(entity(key), &Loaded { records, snapshot: None })?)
+    Ok(Entity::of(entity(key), &LoadedJournal { records, snapshot: None })?)
 }
 
 /// Waits until a counter says this total, and has nothing left to do.
@@ -216,7 +216,7 @@ pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result 
     same("a session is replayed", all.replay(session.id).await, Some((0, None)))?;
 
     let sessions = Sessions::of(all.clone());
-    let list = sessions.list(&Wanted { limit: 10, ..Wanted::default() }).await?;
+    let list = sessions.list(&SessionQuery { limit: 10, ..SessionQuery::default() }).await?;
     same("sessions", list.sessions.iter().map(|row| row.id).collect(), vec![session.id])?;
     let refusals = [
         sessions.history(id).await.err(),

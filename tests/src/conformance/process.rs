@@ -24,7 +24,8 @@ use clawnode_kernel::{
     EntityKind, MachineOptions,
     counter::{Counter, CounterRunner},
     driver::{
-        AnswerFrames, Context, Kinds, Lacks, Places, Probations, TakeOrders, Worker, WorkerOptions,
+        ActiveEntities, AnswerFrames, Kinds, Lacks, Probations, TakeOrders, Worker, WorkerContext,
+        WorkerOptions,
     },
     supervise::Supervisor,
 };
@@ -102,7 +103,7 @@ impl Process {
             served = served.with::<Session>(Arc::new(runner), MachineOptions::default());
         }
         let lacks = Lacks::default();
-        let context = Context {
+        let context = WorkerContext {
             process,
             substrate: substrate.clone(),
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
@@ -114,7 +115,7 @@ impl Process {
             peers,
             lacks: lacks.clone(),
             probations: Probations::default(),
-            places: Places::new(1_000),
+            places: ActiveEntities::new(1_000),
             cordoned: Arc::new(AtomicBool::new(false)),
         };
         let (context, options) = (Arc::new(context), WorkerOptions::default());

@@ -8,7 +8,7 @@ use std::{
 
 use clawnode_actors::session::{
     Sessions,
-    clients::{listing::Wanted, sweep::Sweep},
+    clients::{listing::SessionQuery, sweep::Sweep},
 };
 use clawnode_cluster::{Clock, Substrate, SystemClock};
 use clawnode_kernel::written::Written;
@@ -71,8 +71,8 @@ fn door(substrate: &Substrate) -> Sessions {
 }
 
 /// What a page is to have; at most three.
-fn page() -> Wanted {
-    Wanted { limit: 3, ..Wanted::default() }
+fn page() -> SessionQuery {
+    SessionQuery { limit: 3, ..SessionQuery::default() }
 }
 
 fn peers(list: &SessionList) -> Vec<&str> {
@@ -96,17 +96,18 @@ pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
             hears(written, "What is  this?\u{1b}\nTell me.", 600).await?;
         }
     }
-    let second = sessions.list(&Wanted { after: Some((&next).try_into()?), ..page() }).await?;
+    let second =
+        sessions.list(&SessionQuery { after: Some((&next).try_into()?), ..page() }).await?;
     let found: BTreeSet<&str> = peers(&second).into_iter().collect();
     same("the second page", found, BTreeSet::from(["e", "f"]))?;
     same("the end", second.next, None)?;
-    let again = sessions.list(&Wanted { limit: 2, ..page() }).await?;
+    let again = sessions.list(&SessionQuery { limit: 2, ..page() }).await?;
     let found: BTreeSet<&str> = peers(&again).into_iter().collect();
     same("what changed comes first", found, BTreeSet::from(["b", "d"]))?;
     let row = again.sessions.first().ok_or("a row")?;
     same("its title", row.title.as_deref(), Some("What is this? Tell me."))?;
     same("its state", row.state.as_str(), "running")?;
-    same("a page of its own", sessions.list(&Wanted { limit: 6, ..page() }).await?.next, None)
+    same("a page of its own", sessions.list(&SessionQuery { limit: 6, ..page() }).await?.next, None)
 }
 
 pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
@@ -122,32 +123,36 @@ pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
     let mut busy = born(&substrate, "other:web:site:joe", 500).await?;
     hears(&mut busy, "hello", 600).await?;
     let sessions = door(&substrate);
-    let all = Wanted { limit: 9, ..Wanted::default() };
+    let all = SessionQuery { limit: 9, ..SessionQuery::default() };
     let list = sessions.list(&all).await?;
     same("without stateless ones", peers(&list), vec!["joe", "eve", "bob", "ada"])?;
     same("and how many those are", list.hidden, 1)?;
-    let list = sessions.list(&Wanted { stateless: true, ..all.clone() }).await?;
+    let list = sessions.list(&SessionQuery { stateless: true, ..all.clone() }).await?;
     same("with them", (list.sessions.len(), list.hidden), (5, 0))?;
     holds("it is marked", list.sessions.iter().filter(|row| row.stateless).count() == 1)?;
     for (wanted, expected) in [
-        (Wanted { agent: Some("other".parse()?), ..all.clone() }, vec!["joe", "bob"]),
-        (Wanted { channel: Some("openai".parse()?), ..all.clone() }, vec!["eve"]),
-        (Wanted { state: Some("running".to_owned()), ..all.clone() }, vec!["joe"]),
-        (Wanted { state: Some("deleted".to_owned()), ..all.clone() }, vec![]),
-        (Wanted { since: Some(Timestamp(300)), ..all.clone() }, vec!["joe", "eve"]),
+        (SessionQuery { agent: Some("other".parse()?), ..all.clone() }, vec!["joe", "bob"]),
+        (SessionQuery { channel: Some("openai".parse()?), ..all.clone() }, vec!["eve"]),
+        (SessionQuery { state: Some("running".to_owned()), ..all.clone() }, vec!["joe"]),
+        (SessionQuery { state: Some("deleted".to_owned()), ..all.clone() }, vec![]),
+        (SessionQuery { since: Some(Timestamp(300)), ..all.clone() }, vec!["joe", "eve"]),
         (
-            Wanted { agent: Some("other".parse()?), since: Some(Timestamp(300)), ..all.clone() },
+            SessionQuery {
+                agent: Some("other".parse()?),
+                since: Some(Timestamp(300)),
+                ..all.clone()
+            },
             vec!["joe"],
         ),
     ] {
         same(&format!("{wanted:?}"), peers(&sessions.list(&wanted).await?), expected)?;
     }
     // What is left out is none of the rows that were asked for.
-    let a_row = Wanted { limit: 1, agent: Some("default".parse()?), ..all };
+    let a_row = SessionQuery { limit: 1, agent: Some("default".parse()?), ..all };
     let first = sessions.list(&a_row).await?;
     same("the first of an agent", peers(&first), vec!["eve"])?;
     let next = first.next.ok_or("there are more")?;
-    let second = sessions.list(&Wanted { after: Some((&next).try_into()?), ..a_row }).await?;
+    let second = sessions.list(&SessionQuery { after: Some((&next).try_into()?), ..a_row }).await?;
     same("the second of an agent", peers(&second), vec!["ada"])
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clawnode_cluster::Peek;
-use clawnode_guard::latch::Work;
+use clawnode_guard::latch::StoppableWork;
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     Capability, ToolName,
@@ -125,7 +125,7 @@ impl McpTools {
         let up = self.up(run.timeout).await?;
         let tool = self.allowed(&run.tool, &up)?;
         let arguments = std::mem::take(&mut run.arguments);
-        let work = Work::Tool {
+        let work = StoppableWork::Tool {
             agent: run.agent.clone(),
             tool: run.tool.clone(),
             reaches_out: self.reaches_out(&run.tool),
@@ -166,7 +166,7 @@ impl McpTools {
         matches!(self.0.0.options.transport, McpTransport::Stdio(_))
     }
 
-    fn is_stopped(&self, work: &Work) -> bool {
+    fn is_stopped(&self, work: &StoppableWork) -> bool {
         self.0.0.context.door.stops(work).is_some()
     }
 

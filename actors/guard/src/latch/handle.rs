@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 #[cfg(feature = "test-util")]
 use super::LatchBug;
-use super::{Latches, Stopped, Work};
+use super::{Latches, StoppableWork, WorkStopped};
 
 /// The one door of a process to all work that a latch may stop. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -37,21 +37,21 @@ struct Inner {
 struct Board {
     latches: Latches,
     /// Passes that are out.
-    passes: BTreeMap<u64, Out>,
+    passes: BTreeMap<u64, PermitsOut>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Out {
-    work: Work,
+struct PermitsOut {
+    work: StoppableWork,
     stop: CancellationToken,
     /// Why it is to stop, once it is.
-    why: Option<Stopped>,
+    why: Option<WorkStopped>,
 }
 
 /// The right to do a piece of work; dropping it says that it has ended.
 #[derive(Debug)]
-pub struct Pass {
+pub struct WorkPermit {
     id: u64,
     door: LatchDoor,
     stop: CancellationToken,
@@ -71,12 +71,12 @@ impl LatchDoor {
     }
 
     /// A pass for this, unless it is stopped now (LATCH-1).
-    pub fn enter(&self, work: Work) -> Result<Pass, Stopped> {
+    pub fn enter(&self, work: StoppableWork) -> Result<WorkPermit, WorkStopped> {
         let mut board = self.board();
         let stopped = board.latches.stops(&work);
         #[cfg(feature = "test-util")]
         let stopped = match (self.0.planted, &work) {
-            (LatchBug::ToolsUnasked, Work::Tool { .. }) => None,
+            (LatchBug::ToolsUnasked, StoppableWork::Tool { .. }) => None,
             _ => stopped,
         };
         if let Some(stopped) = stopped {
@@ -84,21 +84,21 @@ impl LatchDoor {
         }
         let (id, stop) = (board.next, CancellationToken::new());
         board.next += 1;
-        board.passes.insert(id, Out { work, stop: stop.clone(), why: None });
+        board.passes.insert(id, PermitsOut { work, stop: stop.clone(), why: None });
         drop(board);
-        Ok(Pass { id, door: self.clone(), stop })
+        Ok(WorkPermit { id, door: self.clone(), stop })
     }
 
     /// A pass for this, once the process is in touch with the store; the latch, if one stops it.
-    pub async fn pass(&self, work: Work) -> Result<Pass, Latch> {
+    pub async fn pass(&self, work: StoppableWork) -> Result<WorkPermit, Latch> {
         let mut view = self.0.view.subscribe();
         loop {
             view.mark_unchanged();
             match self.enter(work.clone()) {
                 Ok(pass) => return Ok(pass),
-                Err(Stopped::Latched(latch)) => return Err(latch),
+                Err(WorkStopped::Latched(latch)) => return Err(latch),
                 // The door itself holds the sender.
-                Err(Stopped::OutOfTouch) => drop(view.changed().await),
+                Err(WorkStopped::OutOfTouch) => drop(view.changed().await),
             }
         }
     }
@@ -201,7 +201,7 @@ impl LatchDoor {
     }
 
     /// Why this may not be done now.
-    pub fn stops(&self, work: &Work) -> Option<Stopped> {
+    pub fn stops(&self, work: &StoppableWork) -> Option<WorkStopped> {
         self.board().latches.stops(work)
     }
 
@@ -226,23 +226,23 @@ impl LatchDoor {
     }
 }
 
-// === impl Pass ===
+// === impl WorkPermit ===
 
-impl Pass {
+impl WorkPermit {
     /// Waits until the work must stop, and says why.
-    pub async fn stopped(&self) -> Stopped {
+    pub async fn stopped(&self) -> WorkStopped {
         self.stop.cancelled().await;
         // It is written before the token is cancelled.
-        self.why().unwrap_or(Stopped::OutOfTouch)
+        self.why().unwrap_or(WorkStopped::OutOfTouch)
     }
 
     /// Why the work must stop, if it must.
-    pub fn why(&self) -> Option<Stopped> {
+    pub fn why(&self) -> Option<WorkStopped> {
         self.door.board().passes.get(&self.id).and_then(|out| out.why.clone())
     }
 }
 
-impl Drop for Pass {
+impl Drop for WorkPermit {
     fn drop(&mut self) {
         self.door.board().passes.remove(&self.id);
         self.door.0.ended.send_modify(|count| *count = count.wrapping_add(1));
@@ -275,13 +275,13 @@ mod tests {
         }
     }
 
-    fn work(kind: usize) -> Work {
+    fn work(kind: usize) -> StoppableWork {
         let agent = ["ada", "bob"][kind % 2].parse().unwrap();
         match kind / 2 {
-            0 => Work::Call { agent },
-            1 => Work::Tool { agent, tool: "x".parse().unwrap(), reaches_out: true },
-            2 => Work::Tool { agent, tool: "y".parse().unwrap(), reaches_out: false },
-            _ => Work::Egress { agent: Some(agent) },
+            0 => StoppableWork::Call { agent },
+            1 => StoppableWork::Tool { agent, tool: "x".parse().unwrap(), reaches_out: true },
+            2 => StoppableWork::Tool { agent, tool: "y".parse().unwrap(), reaches_out: false },
+            _ => StoppableWork::Egress { agent: Some(agent) },
         }
     }
 
@@ -313,7 +313,7 @@ mod tests {
 
     /// What each node has seen, kept apart from the code under test: the latest change of each
     /// scope that it heard of.
-    fn forbids(heard: &[Option<(usize, bool)>], lost: bool, work: &Work) -> bool {
+    fn forbids(heard: &[Option<(usize, bool)>], lost: bool, work: &StoppableWork) -> bool {
         let on = heard.iter().enumerate().filter(|(_, it)| it.is_some_and(|(_, on)| on));
         lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|it| work.is_of(&it))
     }
@@ -323,7 +323,7 @@ mod tests {
         let mut heard = vec![vec![None; SCOPES.len()]; 3];
         let mut lost = [false; 3];
         let mut changes: Vec<(usize, bool)> = Vec::new();
-        let mut passes: Vec<(usize, Pass, Work)> = Vec::new();
+        let mut passes: Vec<(usize, WorkPermit, StoppableWork)> = Vec::new();
         for step in steps {
             match *step {
                 Happens::Change { scope, on } => changes.push((scope, on)),
@@ -419,7 +419,7 @@ mod tests {
         let door = LatchDoor::default();
         let (ada, bob) = (door.enter(work(0)).unwrap(), door.enter(work(1)).unwrap());
         door.take(Position(1), record(4, true));
-        assert!(matches!(ada.stopped().await, Stopped::Latched(_)));
+        assert!(matches!(ada.stopped().await, WorkStopped::Latched(_)));
         assert_eq!(bob.why(), None);
         let scope = "agent:ada".parse().unwrap();
         let idle = door.idle(&scope);

@@ -29,8 +29,8 @@ mod state;
 mod store;
 
 pub use actor::{contact, follow, look, read};
-pub use handle::{LatchDoor, Pass};
+pub use handle::{LatchDoor, WorkPermit};
 #[cfg(feature = "test-util")]
 pub use planted::LatchBug;
-pub use state::{Latches, Stopped, Work};
+pub use state::{Latches, StoppableWork, WorkStopped};
 pub use store::{LatchError, clear, set};

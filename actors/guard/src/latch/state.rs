@@ -12,7 +12,7 @@ const STRANGE_MAX: usize = 64;
 
 /// A piece of work that a latch may stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum StoppableWork {
     /// A model call.
     Call {
         /// On whose behalf.
@@ -36,7 +36,7 @@ pub enum Work {
 
 /// Why a piece of work may not begin, or must end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub enum WorkStopped {
     /// An operator stopped it.
     Latched(Latch),
     /// This process is out of touch with the store, so it would not hear of a latch.
@@ -52,9 +52,9 @@ pub struct Latches {
     out_of_touch: bool,
 }
 
-// === impl Work ===
+// === impl StoppableWork ===
 
-impl Work {
+impl StoppableWork {
     const fn agent(&self) -> Option<&AgentName> {
         match self {
             Self::Call { agent } | Self::Tool { agent, .. } => Some(agent),
@@ -75,9 +75,9 @@ impl Work {
     }
 }
 
-// === impl Stopped ===
+// === impl WorkStopped ===
 
-impl fmt::Display for Stopped {
+impl fmt::Display for WorkStopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Latched(latch) => latch.fmt(f),
@@ -139,10 +139,10 @@ impl Latches {
     }
 
     /// Why this may not be done now.
-    pub fn stops(&self, work: &Work) -> Option<Stopped> {
+    pub fn stops(&self, work: &StoppableWork) -> Option<WorkStopped> {
         match self.on().find(|latch| work.is_of(&latch.scope)) {
-            Some(latch) => Some(Stopped::Latched(latch.clone())),
-            None => self.out_of_touch.then_some(Stopped::OutOfTouch),
+            Some(latch) => Some(WorkStopped::Latched(latch.clone())),
+            None => self.out_of_touch.then_some(WorkStopped::OutOfTouch),
         }
     }
 
@@ -153,7 +153,7 @@ impl Latches {
 
     /// The latch of an agent, or the one that stops everything.
     pub fn of_agent(&self, agent: &AgentName) -> Option<&Latch> {
-        let call = Work::Call { agent: agent.clone() };
+        let call = StoppableWork::Call { agent: agent.clone() };
         self.on().find(|latch| call.is_of(&latch.scope))
     }
 
@@ -213,17 +213,21 @@ mod tests {
         LatchRecord::Cleared { latch: latch(scope), by: String::new(), at: Timestamp(2) }
     }
 
-    fn call(agent: &str) -> Work {
-        Work::Call { agent: agent.parse().unwrap() }
+    fn call(agent: &str) -> StoppableWork {
+        StoppableWork::Call { agent: agent.parse().unwrap() }
     }
 
-    fn tool(agent: &str, tool: &str, reaches_out: bool) -> Work {
-        Work::Tool { agent: agent.parse().unwrap(), tool: tool.parse().unwrap(), reaches_out }
+    fn tool(agent: &str, tool: &str, reaches_out: bool) -> StoppableWork {
+        StoppableWork::Tool {
+            agent: agent.parse().unwrap(),
+            tool: tool.parse().unwrap(),
+            reaches_out,
+        }
     }
 
     #[test]
     fn a_latch_stops_what_is_of_its_scope_and_nothing_else() {
-        let egress = Work::Egress { agent: Some("ada".parse().unwrap()) };
+        let egress = StoppableWork::Egress { agent: Some("ada".parse().unwrap()) };
         for (scope, work, stops) in [
             ("all", call("ada"), true),
             ("all", tool("ada", "x", false), true),
@@ -292,9 +296,9 @@ mod tests {
     fn an_operators_word_goes_before_a_lost_store() {
         let mut latches = Latches::default();
         assert!(latches.touch(true) && !latches.touch(true));
-        assert_eq!(latches.stops(&call("ada")), Some(Stopped::OutOfTouch));
+        assert_eq!(latches.stops(&call("ada")), Some(WorkStopped::OutOfTouch));
         latches.take(Position(1), set("agent:ada"));
-        assert!(matches!(latches.stops(&call("ada")), Some(Stopped::Latched(_))));
-        assert_eq!(latches.stops(&call("bob")), Some(Stopped::OutOfTouch));
+        assert!(matches!(latches.stops(&call("ada")), Some(WorkStopped::Latched(_))));
+        assert_eq!(latches.stops(&call("bob")), Some(WorkStopped::OutOfTouch));
     }
 }

@@ -17,10 +17,10 @@ use semver::Version;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::Context;
+use super::WorkerContext;
 use crate::{
-    Needs,
-    partition::{Forwarded, In},
+    MissingCapability,
+    partition::{Forwarded, PartitionInput},
 };
 
 /// How long one request to another process may take.
@@ -32,7 +32,7 @@ const LACKS_FOR: Duration = Duration::from_secs(30);
 
 /// What entities that wait here need and nobody alive knows; forgets what is not needed any more.
 #[derive(Clone, Debug, Default)]
-pub struct Lacks(Arc<Mutex<BTreeMap<Needs, Instant>>>);
+pub struct Lacks(Arc<Mutex<BTreeMap<MissingCapability, Instant>>>);
 
 // === impl Lacks ===
 
@@ -45,24 +45,24 @@ impl Lacks {
     }
 
     /// Says whether that is news.
-    fn found(&self, needs: &Needs) -> bool {
+    fn found(&self, needs: &MissingCapability) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, found| found.elapsed() < LACKS_FOR);
         known.insert(needs.clone(), Instant::now()).is_none()
     }
 
-    fn served(&self, needs: &Needs) {
+    fn served(&self, needs: &MissingCapability) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(needs);
     }
 }
 
 /// Asks the processes that know what is needed, the partition's first one first.
 pub(super) async fn forward(
-    context: &Context,
+    context: &WorkerContext,
     entity: EntityId,
     input: InputId,
-    needs: Needs,
-) -> In {
+    needs: MissingCapability,
+) -> PartitionInput {
     let partition = entity.partition(context.substrate.partitions);
     let able = context
         .peers
@@ -71,7 +71,7 @@ pub(super) async fn forward(
         if let Some(came) = ring(context, process, entity, input).await {
             debug!(%entity, %needs, %process, ?came, "an entity is another process's to serve");
             context.lacks.served(&needs);
-            return In::Forwarded(entity, came);
+            return PartitionInput::Forwarded(entity, came);
         }
     }
     if context.lacks.found(&needs) {
@@ -83,11 +83,11 @@ pub(super) async fn forward(
             .iter()
             .any(|one| one.process != context.process && fits(one, &context.version, &needs))
     });
-    In::Forwarded(entity, if orphan { Forwarded::Orphan } else { Forwarded::Nobody })
+    PartitionInput::Forwarded(entity, if orphan { Forwarded::Orphan } else { Forwarded::Nobody })
 }
 
 /// Tells the process that is first to serve an entity which was given up here; best effort.
-pub(super) async fn ring_next(context: &Context, entity: EntityId, input: InputId) {
+pub(super) async fn ring_next(context: &WorkerContext, entity: EntityId, input: InputId) {
     let partition = entity.partition(context.substrate.partitions);
     let next = context.peers.peek(|peers| by_rank(peers, context.process, partition, |_| true));
     for process in next.into_iter().take(RINGS_MAX) {
@@ -104,10 +104,10 @@ fn able(
     me: ProcessId,
     own: &Version,
     partition: Partition,
-    needs: &Needs,
+    needs: &MissingCapability,
 ) -> Vec<ProcessId> {
     let mut able = by_rank(members, me, partition, |one| fits(one, own, needs));
-    if let Needs::Newer(_) = needs {
+    if let MissingCapability::Newer(_) = needs {
         // Few are asked, and the newest read most.
         let version = |id: &ProcessId| {
             members.alive.iter().find(|one| one.process == *id).and_then(version_of)
@@ -118,13 +118,13 @@ fn able(
 }
 
 /// Whether a process knows what is needed.
-fn fits(one: &Heartbeat, own: &Version, needs: &Needs) -> bool {
+fn fits(one: &Heartbeat, own: &Version, needs: &MissingCapability) -> bool {
     match needs {
-        Needs::Event(kind) => one.knows.contains(kind),
-        Needs::Input(version) => one.speaks.newest >= *version,
-        Needs::Kind(kind) => one.serves(*kind),
+        MissingCapability::Event(kind) => one.knows.contains(kind),
+        MissingCapability::Input(version) => one.speaks.newest >= *version,
+        MissingCapability::Kind(kind) => one.serves(*kind),
         // Who wrote it, or a build that followed.
-        Needs::Newer(_) => version_of(one).is_some_and(|theirs| theirs > *own),
+        MissingCapability::Newer(_) => version_of(one).is_some_and(|theirs| theirs > *own),
     }
 }
 
@@ -155,7 +155,7 @@ fn by_rank(
 
 /// Asks one process to serve an entity; `None` if it does not answer or cannot either.
 pub(super) async fn ring(
-    context: &Context,
+    context: &WorkerContext,
     process: ProcessId,
     entity: EntityId,
     input: InputId,
@@ -234,20 +234,20 @@ mod tests {
             ..Members::default()
         };
         let own = Version::new(0, 1, 0);
-        let ask = |members: &Members, needs: &Needs| -> BTreeSet<u128> {
+        let ask = |members: &Members, needs: &MissingCapability| -> BTreeSet<u128> {
             let found = able(members, me, &own, Partition(0), needs);
             found.into_iter().map(ProcessId::as_u128).collect()
         };
-        let event = Needs::Event("new".to_owned());
+        let event = MissingCapability::Event("new".to_owned());
         assert_eq!(ask(&members, &event), [3, 4].into());
-        assert_eq!(ask(&members, &Needs::Input(2)), [4].into());
+        assert_eq!(ask(&members, &MissingCapability::Input(2)), [4].into());
         let kind: Kind = "budget".parse().unwrap();
         members.alive[1].capabilities = ["budget".parse().unwrap()].into();
-        assert_eq!(ask(&members, &Needs::Kind(kind)), [2].into());
+        assert_eq!(ask(&members, &MissingCapability::Kind(kind)), [2].into());
         for (one, version) in members.alive.iter_mut().zip(["9.0.0", "0.1.0", "0.1.1", "?"]) {
             version.clone_into(&mut one.version);
         }
-        let newer = Needs::Newer("tool_asked".to_owned());
+        let newer = MissingCapability::Newer("tool_asked".to_owned());
         assert_eq!(ask(&members, &newer), [3].into(), "only who may have written it");
         members.alive[2].cordoned = true;
         members.alive[3].draining = true;
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_lacking_is_news_once_and_over_when_it_is_served() {
-        let (lacks, needs) = (Lacks::default(), Needs::Event("new".to_owned()));
+        let (lacks, needs) = (Lacks::default(), MissingCapability::Event("new".to_owned()));
         assert!(lacks.found(&needs));
         assert!(!lacks.found(&needs));
         assert_eq!(lacks.told(), ["new".to_owned()].into());

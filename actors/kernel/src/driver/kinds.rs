@@ -14,10 +14,10 @@ use clawnode_proto::{Grammar, Input, Kind, kernel::KernelEvent};
 use ractor::{ActorCell, SpawnErr};
 
 use super::{
-    Runner,
+    EffectRunner,
     entity::{self, EntityHandle, Served, Start},
 };
-use crate::{EntityKind, MachineOptions, Memory};
+use crate::{EntityKind, InputMemory, MachineOptions};
 
 /// An activation that is being started.
 type Started = Pin<Box<dyn Future<Output = Result<Arc<dyn EntityHandle>, SpawnErr>> + Send>>;
@@ -43,14 +43,14 @@ impl Kinds {
     #[must_use]
     pub fn with<K: EntityKind>(
         mut self,
-        runner: Arc<dyn Runner<K>>,
+        runner: Arc<dyn EffectRunner<K>>,
         machine: MachineOptions,
     ) -> Self {
         // Where the kind is not known, as for orders, inputs are remembered for `Memory::DAYS`.
         const {
             assert!(
-                K::MEMORY.least <= Memory::DAYS.least
-                    && K::MEMORY.age.as_secs() <= Memory::DAYS.age.as_secs(),
+                K::MEMORY.least <= InputMemory::DAYS.least
+                    && K::MEMORY.age.as_secs() <= InputMemory::DAYS.age.as_secs(),
                 "a kind remembers its inputs for longer than `Memory::DAYS`"
             );
         }

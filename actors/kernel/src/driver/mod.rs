@@ -31,12 +31,12 @@ pub use dispatcher::{DispatcherHandle, DispatcherView};
 pub use entity::Port;
 pub use forward::Lacks;
 pub use kinds::Kinds;
-pub use places::Places;
+pub use places::ActiveEntities;
 pub use probation::Probations;
 pub use requests::{AnswerFrames, TakeOrders, answer_requests};
 pub use worker::{Worker, WorkerOptions};
 
-use super::{EntityKind, Stop};
+use super::{ActivationEnd, EntityKind};
 
 /// Says which partitions are pulled, and at which rank.
 type Placed = watch::Receiver<Arc<Placement>>;
@@ -45,7 +45,7 @@ type Placed = watch::Receiver<Arc<Placement>>;
 pub type Performing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How a kind's effects are run. Implementations hold the doors that effects need.
-pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
+pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// Asks for a grant, which is returned if there is one at hand. Otherwise the answer comes
     /// through the port, soon: `granted`, or `deferred` with `granted` later, or `refused`. If the
     /// question is lost, the port hears `forgotten`, and the machine asks again.
@@ -81,11 +81,11 @@ pub trait Runner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch);
 
     /// The entity left memory; `waiting` are inputs that nobody will answer for now, and why.
-    fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop);
+    fn left(&self, entity: EntityId, waiting: &[InputId], stop: &ActivationEnd);
 }
 
 /// What every actor of a worker shares, whatever its entity is.
-pub struct Context {
+pub struct WorkerContext {
     /// This process.
     pub process: ProcessId,
     /// What it stands on.
@@ -109,12 +109,12 @@ pub struct Context {
     /// Entities that may be what killed their process.
     pub probations: Probations,
     /// How many entities it may have in hand.
-    pub places: Places,
+    pub places: ActiveEntities,
     /// Whether it takes no more entities.
     pub cordoned: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Context {
+impl fmt::Debug for WorkerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("process", &self.process).finish_non_exhaustive()
     }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The bound holds nearly: what was pulled already is still taken, at most 256 deliveries for each
 /// partition.
 #[derive(Debug)]
-pub struct Places {
+pub struct ActiveEntities {
     taken: AtomicUsize,
     most: usize,
 }
 
-impl Places {
+impl ActiveEntities {
     /// Room for so many.
     pub fn new(most: u32) -> Self {
         Self { taken: AtomicUsize::new(0), most: usize::try_from(most).unwrap_or(usize::MAX) }

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::Context;
+use super::WorkerContext;
 /// How long an entity whose work has begun is still tried alone: what kills at the start of a call
 /// does so by then. Longer delays the other suspects after several crashes in a row.
 const GRACE: Duration = Duration::from_millis(100);
@@ -36,10 +36,10 @@ const TRY_AGAIN: Duration = Duration::from_millis(250);
 
 /// The entities on probation in this process.
 #[derive(Clone, Debug, Default)]
-pub struct Probations(Arc<Mutex<Known>>);
+pub struct Probations(Arc<Mutex<KnownSuspects>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownSuspects {
     /// The one that is tried.
     tried: Option<EntityId>,
     /// Those that wait for their turn.
@@ -51,12 +51,12 @@ struct Known {
 }
 
 impl Probations {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownSuspects> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the entity's turn; says whether it was in hand when its last owner died.
-    pub(super) async fn enter(&self, context: &Context, id: EntityId) -> bool {
+    pub(super) async fn enter(&self, context: &WorkerContext, id: EntityId) -> bool {
         let turn = self.known().ask(id);
         if let Some(turn) = turn
             && turn.await.is_err()
@@ -73,7 +73,7 @@ impl Probations {
     }
 
     /// All that the entity begins with has begun.
-    pub(super) async fn leave(&self, context: &Context, id: EntityId, runs: bool) {
+    pub(super) async fn leave(&self, context: &WorkerContext, id: EntityId, runs: bool) {
         if !runs {
             return self.over(context, id).await;
         }
@@ -96,7 +96,7 @@ impl Probations {
     }
 
     /// The entity is not in hand any more: it left memory, or nothing runs for it.
-    pub(super) async fn over(&self, context: &Context, id: EntityId) {
+    pub(super) async fn over(&self, context: &WorkerContext, id: EntityId) {
         self.known().running.remove(&id);
         self.struck(context, id).await;
         self.known().next(id);
@@ -107,7 +107,7 @@ impl Probations {
         self.known().noted.contains(&id)
     }
 
-    async fn struck(&self, context: &Context, id: EntityId) {
+    async fn struck(&self, context: &WorkerContext, id: EntityId) {
         let noted = self.known().noted.remove(&id);
         if noted {
             strike(context, id).await;
@@ -115,7 +115,7 @@ impl Probations {
     }
 }
 
-impl Known {
+impl KnownSuspects {
     /// It is tried now, or after others.
     fn ask(&mut self, id: EntityId) -> Option<oneshot::Receiver<()>> {
         if self.tried.is_none() {
@@ -152,7 +152,7 @@ impl Known {
 }
 
 /// Notes that the entity is in hand; says whether it was noted already.
-async fn note(context: &Context, id: EntityId) -> bool {
+async fn note(context: &WorkerContext, id: EntityId) -> bool {
     let bucket = &context.substrate.bucket;
     let key = probation_key(id);
     let value = Bytes::from(context.process.to_string());
@@ -179,7 +179,7 @@ async fn note(context: &Context, id: EntityId) -> bool {
 }
 
 /// Removes the own note. One that stays counts a crash too many, once.
-async fn strike(context: &Context, id: EntityId) {
+async fn strike(context: &WorkerContext, id: EntityId) {
     let key = probation_key(id);
     for _ in 0..TRIES_MAX {
         let removed: Result<bool, StoreError> = async {

@@ -14,10 +14,10 @@ use clawnode_proto::{
 };
 use tracing::{debug, error, warn};
 
-use super::Context;
+use super::WorkerContext;
 use crate::{
-    Needs, OwnerSays, letters,
-    partition::{Arrived, In, LastWriter},
+    MissingCapability, OwnerSays, letters,
+    partition::{Arrived, LastWriter, PartitionInput},
 };
 
 /// How long one question to an owner may take.
@@ -26,21 +26,25 @@ const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 /// as long as silence takes to make it dead.
 const ASKS_OF_THE_LIVING: u32 = 10;
 
-pub(super) async fn read_inbox(context: &Context, entity: EntityId, after: Position) -> In {
+pub(super) async fn read_inbox(
+    context: &WorkerContext,
+    entity: EntityId,
+    after: Position,
+) -> PartitionInput {
     match context.substrate.inbox.read(entity, after).await {
         Ok(waiting) => {
             let arrived = |one: WaitingInput| (one.position, arrived(context, entity, one));
-            In::Inbox(entity, after, waiting.into_iter().map(arrived).collect())
+            PartitionInput::Inbox(entity, after, waiting.into_iter().map(arrived).collect())
         }
         Err(failure) => {
             warn!(%entity, %failure, "inbox cannot be read now; trying again");
-            In::ReadFailed(entity)
+            PartitionInput::ReadFailed(entity)
         }
     }
 }
 
 /// What something in an inbox is to this process.
-pub(super) fn arrived(context: &Context, entity: EntityId, waiting: WaitingInput) -> Arrived {
+pub(super) fn arrived(context: &WorkerContext, entity: EntityId, waiting: WaitingInput) -> Arrived {
     let WaitingInput { position, bytes } = waiting;
     if bytes.len() > INPUT_STORED_BYTES {
         let found = bytes.len();
@@ -53,13 +57,13 @@ pub(super) fn arrived(context: &Context, entity: EntityId, waiting: WaitingInput
             Some(kind) if kind.understands(&input) => return Arrived::Input(input),
             Some(_) => format!("its body is nothing that a {} takes", input.kind),
             None => {
-                let (input, needs) = (input.id, Needs::Kind(input.kind));
+                let (input, needs) = (input.id, MissingCapability::Kind(input.kind));
                 return Arrived::Foreign { input, needs, bytes };
             }
         },
         Err(failure @ InputError::TooNew { input, needs, .. }) => {
             debug!(%entity, %position, %failure, "an input is for newer nodes");
-            return Arrived::Foreign { input, needs: Needs::Input(needs), bytes };
+            return Arrived::Foreign { input, needs: MissingCapability::Input(needs), bytes };
         }
         Err(failure) => ErrorChain(&failure).to_string(),
     };
@@ -68,43 +72,43 @@ pub(super) fn arrived(context: &Context, entity: EntityId, waiting: WaitingInput
 
 /// Keeps what nobody can read among the dead letters.
 pub(super) async fn set_aside(
-    context: &Context,
+    context: &WorkerContext,
     entity: EntityId,
     position: Position,
     bytes: Bytes,
     reason: String,
-) -> In {
+) -> PartitionInput {
     let at = context.clock.now();
     match letters::keep(&context.substrate, entity, &bytes, reason.clone(), at).await {
         Ok(()) => {
             error!(%entity, %position, reason, "an input cannot be read; it is a dead letter now");
-            In::Aside(entity, position, true)
+            PartitionInput::Aside(entity, position, true)
         }
         Err(failure) => {
             error!(%entity, %position, reason, %failure,
                 "an input cannot be read; it stays in the inbox");
-            In::Aside(entity, position, false)
+            PartitionInput::Aside(entity, position, false)
         }
     }
 }
 
-pub(super) async fn read_tail(context: &Context, entity: EntityId) -> In {
+pub(super) async fn read_tail(context: &WorkerContext, entity: EntityId) -> PartitionInput {
     match context.substrate.journal.tail(entity).await {
-        Ok(None) => In::Tail(entity, None),
+        Ok(None) => PartitionInput::Tail(entity, None),
         Ok(Some(record)) => match decode_record(&record.bytes) {
             Ok(events) => {
                 let last = events.last().map(|event| LastWriter {
                     process: event.head.incarnation.process,
                     released: event.head.kind == RELEASED,
                 });
-                In::Tail(entity, last)
+                PartitionInput::Tail(entity, last)
             }
             // Unreadable for everybody: the activation says so and names the event.
-            Err(_) => In::Tail(entity, None),
+            Err(_) => PartitionInput::Tail(entity, None),
         },
         Err(failure) => {
             warn!(%entity, %failure, "journal's tail cannot be read now; trying again");
-            In::ReadFailed(entity)
+            PartitionInput::ReadFailed(entity)
         }
     }
 }
@@ -113,7 +117,7 @@ pub(super) async fn read_tail(context: &Context, entity: EntityId) -> In {
 /// connect again, as this process may have just done: it is asked for longer, so that it is not
 /// robbed in the middle of a call. Whoever is held dead meanwhile is claimed from at once.
 pub(super) async fn ask_owner(
-    context: &Context,
+    context: &WorkerContext,
     process: ProcessId,
     entity: EntityId,
     input: InputId,
@@ -130,7 +134,7 @@ pub(super) async fn ask_owner(
 }
 
 async fn ask_once(
-    context: &Context,
+    context: &WorkerContext,
     process: ProcessId,
     entity: EntityId,
     input: InputId,

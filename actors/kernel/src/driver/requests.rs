@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tracing::{debug, warn};
 
-use super::{Context, DispatcherHandle, Worker};
+use super::{DispatcherHandle, Worker, WorkerContext};
 use crate::letters;
 
 /// Requests of other processes that are answered at the same time.
@@ -61,7 +61,7 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
 
 /// Answers the requests of other processes, for a node with or without a worker.
 pub async fn answer_requests(
-    context: Arc<Context>,
+    context: Arc<WorkerContext>,
     worker: Option<Worker>,
     frames: Arc<dyn AnswerFrames>,
     orders: Arc<dyn TakeOrders>,
@@ -92,7 +92,7 @@ pub async fn answer_requests(
 
 async fn answer_one(
     worker: Option<&Worker>,
-    context: &Context,
+    context: &WorkerContext,
     frames: &dyn AnswerFrames,
     orders: &dyn TakeOrders,
     polls: &Semaphore,
@@ -173,7 +173,7 @@ fn patience(polls: &Semaphore, wanted: Duration) -> (Option<SemaphorePermit<'_>>
     polls.try_acquire().map_or((None, POLL_BRIEFLY), |place| (Some(place), wanted))
 }
 
-async fn answer(context: &Context, to: String, reply: &NodeReply) {
+async fn answer(context: &WorkerContext, to: String, reply: &NodeReply) {
     match codec::encode(reply) {
         Ok(bytes) => {
             if let Err(failure) = context.substrate.bus.publish(to, None, Bytes::from(bytes)).await
@@ -186,7 +186,7 @@ async fn answer(context: &Context, to: String, reply: &NodeReply) {
 }
 
 /// Whether there was a dead letter, which is forgotten; `None` if nobody knows.
-async fn drop_letter(context: &Context, letter: &str) -> Option<NodeReply> {
+async fn drop_letter(context: &WorkerContext, letter: &str) -> Option<NodeReply> {
     match letters::forget(&context.substrate, letter).await {
         Ok(true) => Some(NodeReply::Ok),
         Ok(false) => Some(NodeReply::NotMine),

@@ -17,7 +17,8 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::{
-    AnswerFrames, Context, DispatcherHandle, TakeOrders, answer_requests, overdue::restore_overdue,
+    AnswerFrames, DispatcherHandle, TakeOrders, WorkerContext, answer_requests,
+    overdue::restore_overdue,
 };
 use crate::supervise::{ChildKind, Factory, Supervisor};
 
@@ -54,7 +55,7 @@ impl Worker {
     /// Starts the dispatchers of all partitions under `supervisor`. Where others may share the
     /// substrate, nothing is pulled before [`Self::place`] says what.
     pub async fn spawn(
-        context: Arc<Context>,
+        context: Arc<WorkerContext>,
         frames: Arc<dyn AnswerFrames>,
         orders: Arc<dyn TakeOrders>,
         options: WorkerOptions,

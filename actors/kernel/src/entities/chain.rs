@@ -13,7 +13,7 @@ use clawnode_proto::{
 
 use super::{Entities, EntityError, known::Fold};
 use crate::{
-    FoldError, Loaded, Violation,
+    FoldError, LoadedJournal, Violation,
     archive::{self, snapshot_of},
     core::snapshot_blob,
     load::readable,
@@ -119,7 +119,7 @@ impl Played {
                     Some(digest) => readable(stores.blobs.get(digest).await)?,
                     None => None,
                 };
-                self.fold.load(&Loaded { records: records[..1].to_vec(), snapshot })?;
+                self.fold.load(&LoadedJournal { records: records[..1].to_vec(), snapshot })?;
                 begun = true;
             } else if self.fold.core().tail != snapshot.tail {
                 let text = "a snapshot does not match the events before it".to_owned();

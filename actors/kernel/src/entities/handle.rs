@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use tracing::debug;
 
 use super::{EntityError, KnownKinds};
-use crate::{Core, Loaded, load};
+use crate::{Core, LoadedJournal, load};
 
 /// Journals that are read at the same time for one list.
 pub(super) const READS_MAX: usize = 16;
@@ -72,7 +72,7 @@ impl Entities {
     }
 
     /// A journal, unfolded.
-    pub async fn load(&self, id: EntityId) -> Result<Loaded, StoreError> {
+    pub async fn load(&self, id: EntityId) -> Result<LoadedJournal, StoreError> {
         load::journal(&self.substrate, id).await
     }
 

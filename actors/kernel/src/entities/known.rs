@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData, sync::Arc};
 use clawnode_proto::{Digest, EntityId, Grammar as _, Input, Kind, Sealed};
 use serde_json::Value;
 
-use crate::{Core, Entity, EntityKind, FoldError, Loaded, archive};
+use crate::{Core, Entity, EntityKind, FoldError, LoadedJournal, archive};
 
 /// The table: a kind, and how its journals are read. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -26,13 +26,13 @@ pub(super) trait KnownKind: Send + Sync + fmt::Debug {
     /// The blobs that one of its own events names.
     fn blobs_of_event(&self, sealed: &Sealed) -> Vec<Digest>;
     /// The blobs of snapshots that were never stored.
-    fn leftovers(&self, id: EntityId, loaded: &Loaded) -> Vec<Digest>;
+    fn leftovers(&self, id: EntityId, loaded: &LoadedJournal) -> Vec<Digest>;
 }
 
 /// A journal that is folded, whatever its kind is.
 pub(super) trait Fold: Send {
     /// Begins with these records, and with the state of the snapshot that they may begin with.
-    fn load(&mut self, loaded: &Loaded) -> Result<(), FoldError>;
+    fn load(&mut self, loaded: &LoadedJournal) -> Result<(), FoldError>;
     /// Takes one event, compared with what the state says of it; counts it if there was anything to
     /// compare.
     fn play(&mut self, sealed: &Sealed, compared: &mut u64) -> Result<(), FoldError>;
@@ -41,7 +41,7 @@ pub(super) trait Fold: Send {
 }
 
 /// The row of a kind.
-struct Known<K>(PhantomData<fn() -> K>);
+struct KindRow<K>(PhantomData<fn() -> K>);
 
 /// The kernel's part of a journal whose kind is not known.
 struct Headers {
@@ -55,7 +55,7 @@ impl KnownKinds {
     /// Adds a kind.
     #[must_use]
     pub fn with<K: EntityKind>(mut self) -> Self {
-        Arc::make_mut(&mut self.0).insert(K::KIND, Arc::new(Known::<K>(PhantomData)));
+        Arc::make_mut(&mut self.0).insert(K::KIND, Arc::new(KindRow::<K>(PhantomData)));
         self
     }
 
@@ -87,9 +87,9 @@ impl KnownKinds {
     }
 }
 
-// === impl Known ===
+// === impl KindRow ===
 
-impl<K: EntityKind> KnownKind for Known<K> {
+impl<K: EntityKind> KnownKind for KindRow<K> {
     fn begin(&self, id: EntityId) -> Box<dyn Fold> {
         Box::new(Entity::<K>::unborn(id))
     }
@@ -117,19 +117,19 @@ impl<K: EntityKind> KnownKind for Known<K> {
         }
     }
 
-    fn leftovers(&self, id: EntityId, loaded: &Loaded) -> Vec<Digest> {
+    fn leftovers(&self, id: EntityId, loaded: &LoadedJournal) -> Vec<Digest> {
         archive::leftovers::<K>(id, loaded)
     }
 }
 
-impl<K> fmt::Debug for Known<K> {
+impl<K> fmt::Debug for KindRow<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Known")
     }
 }
 
 impl<K: EntityKind> Fold for Entity<K> {
-    fn load(&mut self, loaded: &Loaded) -> Result<(), FoldError> {
+    fn load(&mut self, loaded: &LoadedJournal) -> Result<(), FoldError> {
         *self = Self::of(self.id, loaded)?;
         Ok(())
     }
@@ -152,7 +152,7 @@ impl<K: EntityKind> Fold for Entity<K> {
 // === impl Headers ===
 
 impl Fold for Headers {
-    fn load(&mut self, loaded: &Loaded) -> Result<(), FoldError> {
+    fn load(&mut self, loaded: &LoadedJournal) -> Result<(), FoldError> {
         self.core = Core::of(self.id, loaded, &|_| true)?;
         Ok(())
     }

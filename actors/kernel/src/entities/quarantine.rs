@@ -34,7 +34,7 @@ const LETTER: &str = "letter:";
 
 /// Why an entity is out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Out {
+enum OutOfService {
     /// The journal says so.
     Quarantined,
     /// The journal cannot be used.
@@ -45,9 +45,9 @@ enum Out {
 
 /// An entity out of service.
 #[derive(Debug)]
-struct Fallen {
+struct OutOfServiceEntity {
     id: EntityId,
-    out: Out,
+    out: OutOfService,
     reason: String,
     /// As much as can be read.
     core: Core,
@@ -129,9 +129,9 @@ impl Entities {
         let fallen = self.fallen(id).await?;
         let entity = fallen.name();
         match fallen.out {
-            Out::Quarantined => self.order(&fallen, Order::Restore).await,
-            Out::Corrupt => Err(EntityError::Unusable { entity, reason: fallen.reason }),
-            Out::TooNew => Err(EntityError::TooNew { entity, reason: fallen.reason }),
+            OutOfService::Quarantined => self.order(&fallen, Order::Restore).await,
+            OutOfService::Corrupt => Err(EntityError::Unusable { entity, reason: fallen.reason }),
+            OutOfService::TooNew => Err(EntityError::TooNew { entity, reason: fallen.reason }),
         }
     }
 
@@ -142,7 +142,11 @@ impl Entities {
         self.order(&fallen, Order::Bury).await
     }
 
-    async fn order(&self, fallen: &Fallen, order: Order) -> Result<QuarantineDone, EntityError> {
+    async fn order(
+        &self,
+        fallen: &OutOfServiceEntity,
+        order: Order,
+    ) -> Result<QuarantineDone, EntityError> {
         let id = fallen.id;
         let waiting = self.unread(fallen).await?;
         let now = self.clock.now();
@@ -157,7 +161,7 @@ impl Entities {
                 match self.fallen(id).await {
                     Err(EntityError::InService(_) | EntityError::NotFound(_)) => return Ok(()),
                     // A newer node took the order for one that it serves, which is nothing to do.
-                    Ok(now) if now.out == Out::TooNew && now.core.has(input.id) => {
+                    Ok(now) if now.out == OutOfService::TooNew && now.core.has(input.id) => {
                         return Err(EntityError::InService(now.name()));
                     }
                     // Another damage than the one it was about is not looked for.
@@ -180,13 +184,19 @@ impl Entities {
     }
 
     /// What is wrong with an entity; `InService` if nothing is.
-    async fn fallen(&self, id: EntityId) -> Result<Fallen, EntityError> {
+    async fn fallen(&self, id: EntityId) -> Result<OutOfServiceEntity, EntityError> {
         let loaded = match self.load(id).await {
             Ok(loaded) => loaded,
             Err(failure @ StoreError::Corrupt { .. }) => {
                 let reason = ErrorChain(&failure).to_string();
                 let (core, position) = (Core::default(), Position(0));
-                return Ok(Fallen { id, out: Out::Corrupt, reason, core, position });
+                return Ok(OutOfServiceEntity {
+                    id,
+                    out: OutOfService::Corrupt,
+                    reason,
+                    core,
+                    position,
+                });
             }
             Err(failure) => return Err(failure.into()),
         };
@@ -196,9 +206,13 @@ impl Entities {
         let position = last.position;
         let unusable = |failure: FoldError| {
             let core = Core::salvaged(id, &loaded);
-            let out = if failure.needs().is_some() { Out::TooNew } else { Out::Corrupt };
+            let out = if failure.needs().is_some() {
+                OutOfService::TooNew
+            } else {
+                OutOfService::Corrupt
+            };
             let reason = ErrorChain(&failure).to_string();
-            Fallen { id, out, reason, core, position }
+            OutOfServiceEntity { id, out, reason, core, position }
         };
         // Being out of service is in the kernel's headers, which every version reads.
         let core = match Core::of(id, &loaded, &|_| true) {
@@ -207,7 +221,13 @@ impl Entities {
         };
         if let Service::Quarantined { reason } = &core.service {
             let reason = reason.clone();
-            return Ok(Fallen { id, out: Out::Quarantined, reason, core, position });
+            return Ok(OutOfServiceEntity {
+                id,
+                out: OutOfService::Quarantined,
+                reason,
+                core,
+                position,
+            });
         }
         match self.kinds.begin(core.kind, id).load(&loaded) {
             Ok(()) => Err(EntityError::InService(EntityName::of(id, &core))),
@@ -220,12 +240,12 @@ impl Entities {
         &self,
         after: Option<EntityId>,
         limit: usize,
-    ) -> Result<(Vec<Fallen>, Option<EntityId>), StoreError> {
+    ) -> Result<(Vec<OutOfServiceEntity>, Option<EntityId>), StoreError> {
         let ids = self.substrate.journal.entities(after, limit).await?;
         let next = ids.last().copied().filter(|_| ids.len() == limit);
         let found = stream::iter(ids).map(|id| async move {
             match self.fallen(id).await {
-                Ok(fallen) => Ok((fallen.out != Out::TooNew).then_some(fallen)),
+                Ok(fallen) => Ok((fallen.out != OutOfService::TooNew).then_some(fallen)),
                 Err(EntityError::Store(failure)) => Err(failure),
                 Err(_) => Ok(None),
             }
@@ -234,8 +254,8 @@ impl Entities {
         Ok((found.try_collect().await?, next))
     }
 
-    async fn fallen_row(&self, fallen: &Fallen) -> QuarantineRow {
-        let Fallen { id, out, reason, core, .. } = fallen;
+    async fn fallen_row(&self, fallen: &OutOfServiceEntity) -> QuarantineRow {
+        let OutOfServiceEntity { id, out, reason, core, .. } = fallen;
         let (mut key, mut kind) = (core.key.clone(), core.kind);
         if key.is_none() {
             // What waits may still tell it; orders have no key.
@@ -259,7 +279,7 @@ impl Entities {
 
     /// What waits in an entity's inbox and is not in its journal; what the journal has only waits for
     /// its delivery to be acknowledged.
-    async fn unread(&self, fallen: &Fallen) -> Result<Vec<Input>, StoreError> {
+    async fn unread(&self, fallen: &OutOfServiceEntity) -> Result<Vec<Input>, StoreError> {
         let mut waiting = self.waiting(fallen.id).await?;
         waiting.retain(|one| !fallen.core.has(one.id));
         Ok(waiting)
@@ -272,12 +292,12 @@ impl Entities {
         Ok(read.filter(|one| one.entity == id).collect())
     }
 
-    fn parked_rows(&self, fallen: &Fallen) -> Vec<ParkedRow> {
+    fn parked_rows(&self, fallen: &OutOfServiceEntity) -> Vec<ParkedRow> {
         let parked = fallen.core.parked.iter();
         parked.map(|one| self.input_row(fallen, one, ParkedWhere::Journal)).collect()
     }
 
-    fn input_row(&self, fallen: &Fallen, input: &Input, at: ParkedWhere) -> ParkedRow {
+    fn input_row(&self, fallen: &OutOfServiceEntity, input: &Input, at: ParkedWhere) -> ParkedRow {
         let kind = fallen.core.kind.unwrap_or(input.kind);
         ParkedRow {
             session: fallen.id,
@@ -295,7 +315,7 @@ impl Entities {
     }
 }
 
-impl Out {
+impl OutOfService {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Quarantined => "quarantined",
@@ -305,7 +325,7 @@ impl Out {
     }
 }
 
-impl Fallen {
+impl OutOfServiceEntity {
     fn name(&self) -> EntityName {
         EntityName::of(self.id, &self.core)
     }

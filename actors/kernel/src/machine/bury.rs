@@ -9,13 +9,15 @@ use clawnode_proto::{
     limits::APPEND_BYTES,
 };
 
-use super::{Body, Busy, Core, Entity, EntityKind, Machine, Out, Service, Stop};
+use super::{
+    ActivationEnd, ActivationPhase, Busy, Core, Entity, EntityKind, Machine, MachineOutput, Service,
+};
 #[cfg(feature = "test-util")]
-use crate::Planted;
+use crate::KernelBug;
 
 impl<K: EntityKind> Machine<K> {
     /// Parks whole what came in for an entity that is out of service, or does what was ordered.
-    pub(super) fn park(&mut self, now: Timestamp) -> Result<(), Stop> {
+    pub(super) fn park(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let Some(Service::Quarantined { reason }) = self.core().map(|core| core.service.clone())
         else {
             return Ok(());
@@ -48,9 +50,9 @@ impl<K: EntityKind> Machine<K> {
         let parked = self.core().map(|core| journaled(core, &self.held)).unwrap_or_default();
         for input in parked {
             self.held.remove(&input);
-            self.out.push(Out::Complete(input));
+            self.out.push(MachineOutput::Complete(input));
         }
-        Err(Stop::Quarantined(reason))
+        Err(ActivationEnd::Quarantined(reason))
     }
 
     /// Where in the queue such an order is that is not in the journal yet.
@@ -63,18 +65,22 @@ impl<K: EntityKind> Machine<K> {
 
     /// The store cannot read the journal. Nothing may follow what is damaged, but a tombstone may
     /// replace it.
-    pub(super) fn unreadable(&mut self, detail: String, position: Position) -> Result<(), Stop> {
-        if !matches!(self.body, Body::Unread) {
-            return Err(Stop::Corrupt(detail));
+    pub(super) fn unreadable(
+        &mut self,
+        detail: String,
+        position: Position,
+    ) -> Result<(), ActivationEnd> {
+        if !matches!(self.body, ActivationPhase::Unread) {
+            return Err(ActivationEnd::Corrupt(detail));
         }
         self.position = position;
-        let why = Stop::Corrupt(detail);
-        self.body = Body::Damaged { core: Core::default(), why, open: false };
+        let why = ActivationEnd::Corrupt(detail);
+        self.body = ActivationPhase::Damaged { core: Core::default(), why, open: false };
         Ok(())
     }
 
     /// Nothing but a burial is done for an entity whose journal cannot be used.
-    pub(super) fn mourn(&mut self, now: Timestamp) -> Result<(), Stop> {
+    pub(super) fn mourn(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if self.ordered(Order::Bury).is_some() {
             return self.condemn(now);
         }
@@ -83,9 +89,11 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Leaves an entity whose journal cannot be used, unless it is being deleted.
-    pub(super) fn give_up_damaged(&self) -> Result<(), Stop> {
+    pub(super) fn give_up_damaged(&self) -> Result<(), ActivationEnd> {
         match (&self.body, &self.busy) {
-            (Body::Damaged { why, .. }, Busy::No) if self.ordered(Order::Bury).is_none() => {
+            (ActivationPhase::Damaged { why, .. }, Busy::No)
+                if self.ordered(Order::Bury).is_none() =>
+            {
                 Err(why.clone())
             }
             _ => Ok(()),
@@ -95,7 +103,7 @@ impl<K: EntityKind> Machine<K> {
     // === deletion ===
 
     /// A doomed entity is at rest: its blobs go first, then a tombstone replaces its records.
-    pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), Stop> {
+    pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if !self.claimed {
             // Alone: the record that replaces all others has to begin with the tombstone.
             self.claim_first(now)?;
@@ -105,8 +113,8 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// An entity out of service is deleted from its kernel headers alone; what waits goes with it.
-    fn condemn(&mut self, now: Timestamp) -> Result<(), Stop> {
-        let open = !matches!(self.body, Body::Damaged { open: false, .. });
+    fn condemn(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
+        let open = !matches!(self.body, ActivationPhase::Damaged { open: false, .. });
         if !self.claimed && open {
             self.claim_first(now)?;
             return self.flush(false);
@@ -119,22 +127,25 @@ impl<K: EntityKind> Machine<K> {
 
     /// Decides on the tombstone, and has what is personal removed. What the tombstone says is kept
     /// before anything is removed, in a blob if it is long: it always fits into its append.
-    fn erasing(&mut self, now: Timestamp, inputs: Vec<Input>) -> Result<(), Stop> {
+    fn erasing(&mut self, now: Timestamp, inputs: Vec<Input>) -> Result<(), ActivationEnd> {
         let dropped = inputs.iter().map(|one| one.id).collect();
         #[cfg(feature = "test-util")]
-        let dropped = if self.planted(Planted::BuryForgetsWaiting) { Vec::new() } else { dropped };
-        if let Body::Headers(core, _) | Body::Damaged { core, .. } = &mut self.body {
+        let dropped =
+            if self.planted(KernelBug::BuryForgetsWaiting) { Vec::new() } else { dropped };
+        if let ActivationPhase::Headers(core, _) | ActivationPhase::Damaged { core, .. } =
+            &mut self.body
+        {
             let core = std::mem::take(core);
-            self.body = Body::Whole(Entity { core, ..Entity::unborn(self.id) });
+            self.body = ActivationPhase::Whole(Entity { core, ..Entity::unborn(self.id) });
         }
         self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
-        let Body::Whole(entity) = &self.body else { return Ok(()) };
+        let ActivationPhase::Whole(entity) = &self.body else { return Ok(()) };
         let tail = entity.core.tail;
-        let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
+        let state = entity.snapshot().map_err(|error| ActivationEnd::Defect(error.to_string()))?;
         // The tombstone stands for the deletion as well, so the deletion itself is not kept.
         self.sent(usize::MAX);
         self.busy = Busy::Erasing(tail);
-        self.out.push(Out::Erase { dropped: inputs, state: state.into() });
+        self.out.push(MachineOutput::Erase { dropped: inputs, state: state.into() });
         Ok(())
     }
 
@@ -144,7 +155,7 @@ impl<K: EntityKind> Machine<K> {
         now: Timestamp,
         state: SnapshotState,
         before: Option<Digest>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ActivationEnd> {
         let Busy::Erasing(tail) = self.busy else { return Ok(()) };
         self.busy = Busy::No;
         let superseded: Vec<Digest> = before.into_iter().collect();

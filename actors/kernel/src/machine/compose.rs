@@ -7,17 +7,18 @@ use clawnode_proto::{
 };
 
 use super::{
-    Admission, Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Probation, Stop,
+    ActivationEnd, ActivationPhase, Busy, CallGrant, EffectKind, Entity, EntityKind, Machine,
+    MachineOutput, Probation,
 };
 #[cfg(feature = "test-util")]
-use crate::Planted;
+use crate::KernelBug;
 
 /// Rounds of `advance` that one input may cause; more is a kind that never comes to rest.
 const ADVANCES_MAX: usize = 64;
 
 /// What came of the calls that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Calls {
+enum ComposedCalls {
     /// They run, or will without being asked for again.
     Run,
     /// One was begun that has nothing to run: more may follow from it.
@@ -28,23 +29,23 @@ enum Calls {
 
 impl<K: EntityKind> Machine<K> {
     /// Does all that can be done now.
-    pub(super) fn pump(&mut self, now: Timestamp) -> Result<(), Stop> {
+    pub(super) fn pump(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if !matches!(self.busy, Busy::No) {
             return Ok(());
         }
         match &self.body {
-            Body::Unread | Body::Stopped => Ok(()),
+            ActivationPhase::Unread | ActivationPhase::Stopped => Ok(()),
             // Nothing was begun, so there is nothing to give up.
-            Body::Headers(..) if self.probation == Probation::Asked && self.drains() => {
-                Err(Stop::Released)
+            ActivationPhase::Headers(..) if self.probation == Probation::Asked && self.drains() => {
+                Err(ActivationEnd::Released)
             }
-            Body::Headers(..) => self.park(now),
-            Body::Damaged { .. } => self.mourn(now),
-            Body::Whole(_) => self.compose(now),
+            ActivationPhase::Headers(..) => self.park(now),
+            ActivationPhase::Damaged { .. } => self.mourn(now),
+            ActivationPhase::Whole(_) => self.compose(now),
         }
     }
 
-    fn compose(&mut self, now: Timestamp) -> Result<(), Stop> {
+    fn compose(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if self.is_snapshot_due(false) {
             return self.archive();
         }
@@ -53,11 +54,11 @@ impl<K: EntityKind> Machine<K> {
         self.draft_advances(now)?;
         let mut calls = self.draft_decisions(now)?;
         // What follows from a call with nothing to run rides in the same append.
-        while calls == Calls::Recorded {
+        while calls == ComposedCalls::Recorded {
             self.draft_advances(now)?;
             calls = self.draft_decisions(now)?;
         }
-        if calls == Calls::Wait {
+        if calls == ComposedCalls::Wait {
             // A grant is usually at hand; what it allows rides in the same append.
             return Ok(());
         }
@@ -77,12 +78,15 @@ impl<K: EntityKind> Machine<K> {
 
     fn entity(&self) -> Option<&Entity<K>> {
         match &self.body {
-            Body::Whole(entity) => Some(entity),
-            Body::Unread | Body::Headers(..) | Body::Damaged { .. } | Body::Stopped => None,
+            ActivationPhase::Whole(entity) => Some(entity),
+            ActivationPhase::Unread
+            | ActivationPhase::Headers(..)
+            | ActivationPhase::Damaged { .. }
+            | ActivationPhase::Stopped => None,
         }
     }
 
-    fn draft_inputs(&mut self, now: Timestamp) -> Result<(), Stop> {
+    fn draft_inputs(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if self.drains() {
             return Ok(());
         }
@@ -92,7 +96,7 @@ impl<K: EntityKind> Machine<K> {
             let known = entity.core.has(input.id);
             #[cfg(feature = "test-util")]
             let known = known
-                && (!self.planted(Planted::DedupByWindowOnly)
+                && (!self.planted(KernelBug::DedupByWindowOnly)
                     || entity.core.newest_input() == Some(input.id));
             if known {
                 continue;
@@ -107,7 +111,7 @@ impl<K: EntityKind> Machine<K> {
                 // Everything behind it waits too: inputs are taken in the order of the inbox.
                 waiting.push_back(input);
                 #[cfg(feature = "test-util")]
-                if self.planted(Planted::SmallOvertakes) {
+                if self.planted(KernelBug::SmallOvertakes) {
                     continue;
                 }
                 break;
@@ -129,7 +133,7 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// What is confirmed rides in front of what is new.
-    fn ride(&mut self, now: Timestamp) -> Result<(), Stop> {
+    fn ride(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if self.draft.is_empty() {
             for rider in std::mem::take(&mut self.riders) {
                 self.seal(now, &KernelEvent::from(rider))?;
@@ -138,7 +142,7 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    fn draft_all(&mut self, now: Timestamp, events: Vec<K::Event>) -> Result<(), Stop> {
+    fn draft_all(&mut self, now: Timestamp, events: Vec<K::Event>) -> Result<(), ActivationEnd> {
         if !events.is_empty() {
             self.cut();
             self.ride(now)?;
@@ -149,7 +153,7 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    fn draft_outcomes(&mut self, now: Timestamp) -> Result<(), Stop> {
+    fn draft_outcomes(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         for (key, outcome) in std::mem::take(&mut self.ended) {
             let Some(entity) = self.entity() else { break };
             let events = K::conclude(&entity.state, &key, outcome);
@@ -165,7 +169,7 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    fn draft_advances(&mut self, now: Timestamp) -> Result<(), Stop> {
+    fn draft_advances(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         // What an aborted call still says comes before what follows from its end.
         if !self.aborting.is_empty() {
             return Ok(());
@@ -182,18 +186,20 @@ impl<K: EntityKind> Machine<K> {
             }
             self.draft_all(now, events)?;
         }
-        Err(Stop::Defect(format!("`advance` did not come to rest in {ADVANCES_MAX} rounds")))
+        Err(ActivationEnd::Defect(format!(
+            "`advance` did not come to rest in {ADVANCES_MAX} rounds"
+        )))
     }
 
     /// Aborts what is running and no longer wanted; says whether any of it has an end to be heard.
     fn abort_unwanted(&mut self) -> bool {
         let Some(entity) = self.entity() else { return false };
         let wanted = K::decide(&entity.state);
-        let unwanted: Vec<(K::Effect, EffectClass)> = self
+        let unwanted: Vec<(K::Effect, EffectKind)> = self
             .running
             .iter()
             .filter(|(effect, class)| {
-                matches!(class, EffectClass::Call | EffectClass::Publish)
+                matches!(class, EffectKind::Call | EffectKind::Publish)
                     && !wanted.contains(effect)
                     && !self.aborting.contains(effect)
             })
@@ -201,38 +207,38 @@ impl<K: EntityKind> Machine<K> {
             .collect();
         let mut is_heard = false;
         for (effect, class) in unwanted {
-            if class == EffectClass::Call {
+            if class == EffectKind::Call {
                 self.aborting.insert(effect.clone());
                 is_heard = true;
             } else {
                 self.running.remove(&effect);
             }
-            self.out.push(Out::Abort(effect));
+            self.out.push(MachineOutput::Abort(effect));
         }
         is_heard
     }
 
     /// Starts what is decided and not under way.
-    fn draft_decisions(&mut self, now: Timestamp) -> Result<Calls, Stop> {
+    fn draft_decisions(&mut self, now: Timestamp) -> Result<ComposedCalls, ActivationEnd> {
         self.abort_unwanted();
-        let Some(entity) = self.entity() else { return Ok(Calls::Run) };
+        let Some(entity) = self.entity() else { return Ok(ComposedCalls::Run) };
         let wanted = K::decide(&entity.state);
         self.confirmed.retain(|effect| wanted.contains(effect));
         self.inherited.retain(|effect| wanted.contains(effect));
         let asked = self.admissions.keys();
         for effect in asked.filter(|effect| !wanted.contains(effect)).cloned().collect::<Vec<_>>() {
             self.admissions.remove(&effect);
-            self.out.push(Out::Release(effect));
+            self.out.push(MachineOutput::Release(effect));
         }
-        let mut calls = Calls::Run;
+        let mut calls = ComposedCalls::Run;
         for effect in wanted {
             if self.running.contains_key(&effect) || self.confirmed.contains(&effect) {
                 continue;
             }
             match K::class(&effect) {
-                EffectClass::Call | EffectClass::Run | EffectClass::Publish if self.drains() => {}
-                EffectClass::Call => calls = calls.max(self.start_call(now, effect)?),
-                class @ (EffectClass::Run | EffectClass::Publish | EffectClass::Emit(_)) => {
+                EffectKind::Call | EffectKind::Run | EffectKind::Publish if self.drains() => {}
+                EffectKind::Call => calls = calls.max(self.start_call(now, effect)?),
+                class @ (EffectKind::Run | EffectKind::Publish | EffectKind::Emit(_)) => {
                     self.start(effect, class);
                 }
             }
@@ -240,40 +246,46 @@ impl<K: EntityKind> Machine<K> {
         Ok(calls)
     }
 
-    fn start(&mut self, effect: K::Effect, class: EffectClass) {
+    fn start(&mut self, effect: K::Effect, class: EffectKind) {
         let Some(entity) = self.entity() else { return };
         let again = self.inherited.contains(&effect);
         let Some(job) = K::prepare(&entity.state, &effect, again) else { return };
         self.running.insert(effect.clone(), class);
-        self.staged.push(Out::Start(effect, job));
+        self.staged.push(MachineOutput::Start(effect, job));
     }
 
-    fn start_call(&mut self, now: Timestamp, effect: K::Effect) -> Result<Calls, Stop> {
-        let Some(entity) = self.entity() else { return Ok(Calls::Run) };
+    fn start_call(
+        &mut self,
+        now: Timestamp,
+        effect: K::Effect,
+    ) -> Result<ComposedCalls, ActivationEnd> {
+        let Some(entity) = self.entity() else { return Ok(ComposedCalls::Run) };
         match self.admissions.get(&effect) {
             None => {
-                let Some(want) = K::want(&entity.state, &effect) else { return Ok(Calls::Run) };
-                self.admissions.insert(effect.clone(), Admission::Asked);
-                self.out.push(Out::Acquire(effect, want));
-                Ok(Calls::Wait)
+                let Some(want) = K::want(&entity.state, &effect) else {
+                    return Ok(ComposedCalls::Run);
+                };
+                self.admissions.insert(effect.clone(), CallGrant::Asked);
+                self.out.push(MachineOutput::Acquire(effect, want));
+                Ok(ComposedCalls::Wait)
             }
-            Some(Admission::Asked) => Ok(Calls::Wait),
-            Some(Admission::Deferred | Admission::Forgotten) => Ok(Calls::Run),
-            Some(Admission::Granted(grant)) => {
+            Some(CallGrant::Asked) => Ok(ComposedCalls::Wait),
+            Some(CallGrant::Deferred | CallGrant::Forgotten) => Ok(ComposedCalls::Run),
+            Some(CallGrant::Granted(grant)) => {
                 let begun = K::begin(&entity.state, &effect, grant);
                 self.admissions.remove(&effect);
-                let Some((events, job)) = begun else { return Ok(Calls::Run) };
+                let Some((events, job)) = begun else { return Ok(ComposedCalls::Run) };
                 self.draft_all(now, events)?;
-                let Some(job) = job else { return Ok(Calls::Recorded) };
-                self.running.insert(effect.clone(), EffectClass::Call);
-                self.staged.push(Out::Start(effect, job));
-                Ok(Calls::Run)
+                let Some(job) = job else { return Ok(ComposedCalls::Recorded) };
+                self.running.insert(effect.clone(), EffectKind::Call);
+                self.staged.push(MachineOutput::Start(effect, job));
+                Ok(ComposedCalls::Run)
             }
         }
     }
 
     /// Nothing is left to append: complete, hand over, shrink or leave.
-    fn settle(&mut self, now: Timestamp) -> Result<(), Stop> {
+    fn settle(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let Some(entity) = self.entity() else { return Ok(()) };
         let at_rest = self.running.is_empty()
             && self.aborting.is_empty()
@@ -301,8 +313,8 @@ impl<K: EntityKind> Machine<K> {
             self.slim();
         }
         match (at_rest && empty, released, idle) {
-            (true, true, _) if self.claimed => Err(Stop::Passivated),
-            (true, true, true) => Err(Stop::Passivated),
+            (true, true, _) if self.claimed => Err(ActivationEnd::Passivated),
+            (true, true, true) => Err(ActivationEnd::Passivated),
             (true, false, true) => self.release(now),
             _ if self.makes_room() && self.only_waits() => self.give_way(now),
             _ => Ok(()),
@@ -312,7 +324,7 @@ impl<K: EntityKind> Machine<K> {
     /// Whether nothing is done for it, and nothing will be before a call may start.
     fn only_waits(&self) -> bool {
         let waits =
-            |one: &Admission<K::Grant>| matches!(one, Admission::Deferred | Admission::Forgotten);
+            |one: &CallGrant<K::Grant>| matches!(one, CallGrant::Deferred | CallGrant::Forgotten);
         self.running.is_empty()
             && self.aborting.is_empty()
             && !self.admissions.is_empty()
@@ -320,11 +332,11 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Leaves memory with what waits; its inputs come again later.
-    fn give_way(&mut self, now: Timestamp) -> Result<(), Stop> {
+    fn give_way(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if self.claimed && !self.core().is_some_and(|core| core.released) {
             return self.release(now);
         }
-        Err(Stop::GaveWay)
+        Err(ActivationEnd::GaveWay)
     }
 
     /// I4: an input may be acknowledged when the journal has it and nothing depends on it as a
@@ -343,21 +355,21 @@ impl<K: EntityKind> Machine<K> {
             self.held.iter().copied().filter(|input| self.may_complete(*input)).collect();
         for input in done {
             self.held.remove(&input);
-            self.out.push(Out::Complete(input));
+            self.out.push(MachineOutput::Complete(input));
         }
     }
 
-    fn hand_over(&mut self, now: Timestamp) -> Result<(), Stop> {
+    fn hand_over(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let is_busy = !self.running.is_empty() || !self.aborting.is_empty();
         #[cfg(feature = "test-util")]
-        let is_busy = is_busy && !self.planted(Planted::ReleasesWhileRunning);
+        let is_busy = is_busy && !self.planted(KernelBug::ReleasesWhileRunning);
         if is_busy {
             return Ok(());
         }
         if self.claimed && !self.core().is_some_and(|core| core.released) {
             return self.release(now);
         }
-        Err(Stop::Released)
+        Err(ActivationEnd::Released)
     }
 
     /// Whether the journal is to be shortened now. Between two appends the state is what is stored,
@@ -375,12 +387,12 @@ impl<K: EntityKind> Machine<K> {
         is_between && is_due && !K::doomed(&entity.state)
     }
 
-    fn archive(&mut self) -> Result<(), Stop> {
+    fn archive(&mut self) -> Result<(), ActivationEnd> {
         let Some(entity) = self.entity() else { return Ok(()) };
-        let state = entity.snapshot().map_err(|error| Stop::Defect(error.to_string()))?;
+        let state = entity.snapshot().map_err(|error| ActivationEnd::Defect(error.to_string()))?;
         self.growth.storing(state.len());
         self.busy = Busy::Archiving;
-        self.out.push(Out::Archive { upto: self.position, state: state.into() });
+        self.out.push(MachineOutput::Archive { upto: self.position, state: state.into() });
         Ok(())
     }
 }

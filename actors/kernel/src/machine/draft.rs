@@ -10,20 +10,24 @@ use clawnode_proto::{
 };
 
 use super::{
-    Activation, Admission, Body, Busy, Core, Entity, EntityKind, InFlight, Loaded, Machine, Out,
-    Probation, Service, Stop, growth::Growth,
+    Activation, ActivationEnd, ActivationPhase, Busy, CallGrant, Core, Entity, EntityKind,
+    InFlight, LoadedJournal, Machine, MachineOutput, Probation, Service, growth::Growth,
 };
 #[cfg(feature = "test-util")]
-use crate::Planted;
-use crate::{FoldError, Needs, archive::snapshot_of, core::position_of};
+use crate::KernelBug;
+use crate::{FoldError, MissingCapability, archive::snapshot_of, core::position_of};
 
 /// Bytes that a record takes beside its events, at most.
 const RECORD_FRAME: usize = 16;
 
 impl<K: EntityKind> Machine<K> {
     /// The journal is here: claim first, fold first, or put the entity out of service.
-    pub(super) fn loaded(&mut self, now: Timestamp, loaded: Loaded) -> Result<(), Stop> {
-        if !matches!(self.body, Body::Unread) {
+    pub(super) fn loaded(
+        &mut self,
+        now: Timestamp,
+        loaded: LoadedJournal,
+    ) -> Result<(), ActivationEnd> {
+        if !matches!(self.body, ActivationPhase::Unread) {
             return Ok(());
         }
         self.position = position_of(&loaded.records);
@@ -32,13 +36,13 @@ impl<K: EntityKind> Machine<K> {
         let (core, broken) = match Core::of(self.id, &loaded, &|kind| options.knows::<K>(kind)) {
             Ok(core) => (core, None),
             Err(error) => match self.left_to(&error) {
-                Some(needs) => return Err(Stop::TooNew(needs)),
+                Some(needs) => return Err(ActivationEnd::TooNew(needs)),
                 None => (Core::salvaged(self.id, &loaded), Some(error)),
             },
         };
         #[cfg(feature = "test-util")]
         if let Some(kind) = options.unread::<K>(&loaded) {
-            return Err(Stop::TooNew(Needs::Newer(kind)));
+            return Err(ActivationEnd::TooNew(MissingCapability::Newer(kind)));
         }
         self.predecessor = core
             .incarnation
@@ -46,24 +50,27 @@ impl<K: EntityKind> Machine<K> {
             .filter(|process| !core.released && *process != self.incarnation.process);
         if let Some(kind) = core.kind.filter(|kind| *kind != K::KIND) {
             // Only an order about a journal whose birth could not be read comes here.
-            return Err(Stop::Corrupt(format!("it is of the kind `{kind}`, not `{}`", K::KIND)));
+            return Err(ActivationEnd::Corrupt(format!(
+                "it is of the kind `{kind}`, not `{}`",
+                K::KIND
+            )));
         }
         let may_claim = self.heir.may_claim(self.predecessor);
         #[cfg(feature = "test-util")]
-        let may_claim = may_claim || self.planted(Planted::HeirIgnored);
+        let may_claim = may_claim || self.planted(KernelBug::HeirIgnored);
         if let Some(error) = broken {
             // What is only unknown here tells well who wrote last.
             if error.needs().is_some() && !may_claim {
-                return Err(Stop::Fenced);
+                return Err(ActivationEnd::Fenced);
             }
             // Who wrote last is a guess here. Nothing but a burial is done, which a person ordered,
             // and whoever was faster is told apart by the position.
-            self.body = Body::damaged(core, &error);
+            self.body = ActivationPhase::damaged(core, &error);
             return Ok(());
         }
         if !may_claim {
             // Somebody was faster, and may be in the middle of a call.
-            return Err(Stop::Fenced);
+            return Err(ActivationEnd::Fenced);
         }
         if core.service == Service::Deleted {
             // Whoever deleted it may have died before this was removed.
@@ -74,7 +81,7 @@ impl<K: EntityKind> Machine<K> {
         let claims = core.claims_without_progress;
         let fold_at_once = claims == 0 && self.activation == Activation::Fresh && !quarantined;
         #[cfg(feature = "test-util")]
-        let fold_at_once = fold_at_once || (self.planted(Planted::FoldsFirst) && !quarantined);
+        let fold_at_once = fold_at_once || (self.planted(KernelBug::FoldsFirst) && !quarantined);
         if fold_at_once {
             return self.fold(core, &loaded);
         }
@@ -87,13 +94,13 @@ impl<K: EntityKind> Machine<K> {
         {
             return self.unread(core, &error);
         }
-        self.body = Body::Headers(core, loaded);
+        self.body = ActivationPhase::Headers(core, loaded);
         if quarantined {
             return Ok(());
         }
         if claims >= CLAIMS_BEFORE_PROBATION {
             self.probation = Probation::Asked;
-            self.out.push(Out::EnterProbation);
+            self.out.push(MachineOutput::EnterProbation);
             return Ok(());
         }
         // Folding may be what kills the process, so the claim is stored before.
@@ -102,30 +109,35 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// This build cannot read all of it.
-    fn unread(&mut self, core: Core, error: &FoldError) -> Result<(), Stop> {
+    fn unread(&mut self, core: Core, error: &FoldError) -> Result<(), ActivationEnd> {
         if let Some(needs) = self.left_to(error) {
-            return Err(Stop::TooNew(needs));
+            return Err(ActivationEnd::TooNew(needs));
         }
-        self.body = Body::damaged(core, error);
+        self.body = ActivationPhase::damaged(core, error);
         Ok(())
     }
 
     /// What a process must know for which the entity is left as it is. An orphan is only left when its
     /// kind is another: it may be that it is to be deleted.
-    pub(super) fn left_to(&self, error: &FoldError) -> Option<Needs> {
+    pub(super) fn left_to(&self, error: &FoldError) -> Option<MissingCapability> {
         let needs = error.needs()?;
-        let stays = self.activation == Activation::Orphan && !matches!(needs, Needs::Kind(_));
+        let stays =
+            self.activation == Activation::Orphan && !matches!(needs, MissingCapability::Kind(_));
         (!stays).then_some(needs)
     }
 
     /// It is this entity's turn to be tried. What dies with it in hand is held against it; what
     /// died without it is not, and then it is claimed only when there is something to append.
-    pub(super) fn on_probation(&mut self, now: Timestamp, blamed: bool) -> Result<(), Stop> {
+    pub(super) fn on_probation(
+        &mut self,
+        now: Timestamp,
+        blamed: bool,
+    ) -> Result<(), ActivationEnd> {
         if self.probation != Probation::Asked {
             return Ok(());
         }
         self.probation = Probation::On;
-        let Body::Headers(core, loaded) = &mut self.body else { return Ok(()) };
+        let ActivationPhase::Headers(core, loaded) = &mut self.body else { return Ok(()) };
         let claims = core.claims_without_progress;
         let blamed = blamed || self.activation == Activation::Died;
         if blamed && claims >= CLAIMS_WITHOUT_PROGRESS {
@@ -146,35 +158,45 @@ impl<K: EntityKind> Machine<K> {
 
     /// Says so once all that the entity begins with has begun.
     pub(super) fn leave_probation(&mut self) {
-        let asked = self.admissions.values().any(|one| matches!(one, Admission::Asked));
-        let begun = matches!((&self.body, &self.busy), (Body::Whole(_), Busy::No)) && !asked;
+        let asked = self.admissions.values().any(|one| matches!(one, CallGrant::Asked));
+        let begun =
+            matches!((&self.body, &self.busy), (ActivationPhase::Whole(_), Busy::No)) && !asked;
         if self.probation == Probation::On && begun {
             self.probation = Probation::No;
-            self.out.push(Out::LeaveProbation { runs: !self.running.is_empty() });
+            self.out.push(MachineOutput::LeaveProbation { runs: !self.running.is_empty() });
         }
     }
 
     /// Adds one event to the draft and folds it.
-    pub(super) fn seal<G: Grammar>(&mut self, now: Timestamp, event: &G) -> Result<(), Stop> {
-        let defect = |error: &dyn std::fmt::Display| Stop::Defect(error.to_string());
+    pub(super) fn seal<G: Grammar>(
+        &mut self,
+        now: Timestamp,
+        event: &G,
+    ) -> Result<(), ActivationEnd> {
+        let defect = |error: &dyn std::fmt::Display| ActivationEnd::Defect(error.to_string());
         #[cfg(feature = "test-util")]
         self.keep_base();
         let unclaimed = !self.claimed && self.draft.is_empty() && event.kind() != CLAIM;
         #[cfg(feature = "test-util")]
         let unclaimed = unclaimed
-            && !(self.planted(Planted::WriteWithoutClaim)
+            && !(self.planted(KernelBug::WriteWithoutClaim)
                 && self.core().is_some_and(|core| core.incarnation.is_some()));
         if unclaimed {
             self.claim_first(now)?;
         }
         let tail = match self.core() {
             Some(core) => core.tail,
-            None => return Err(Stop::Defect("drafted before the journal was read".to_owned())),
+            None => {
+                return Err(ActivationEnd::Defect(
+                    "drafted before the journal was read".to_owned(),
+                ));
+            }
         };
         let n = tail.n.next();
         let claims = event.kind() == CLAIM;
         #[cfg(feature = "test-util")]
-        let claims = claims && !(self.planted(Planted::ClaimWithoutEpochBump) && tail.epoch.0 > 0);
+        let claims =
+            claims && !(self.planted(KernelBug::ClaimWithoutEpochBump) && tail.epoch.0 > 0);
         let head = Head {
             entity: self.id,
             n,
@@ -190,18 +212,20 @@ impl<K: EntityKind> Machine<K> {
         let sealed = Sealed::seal(head, event, tail.hash).map_err(|error| defect(&error))?;
         self.draft_bytes += sealed.len();
         match &mut self.body {
-            Body::Whole(entity) => entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?,
-            Body::Headers(core, _) | Body::Damaged { core, .. } => {
+            ActivationPhase::Whole(entity) => {
+                entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?
+            }
+            ActivationPhase::Headers(core, _) | ActivationPhase::Damaged { core, .. } => {
                 core.apply(self.id, &sealed).map_err(|error| corrupt_draft(&error))?;
             }
-            Body::Unread | Body::Stopped => {}
+            ActivationPhase::Unread | ActivationPhase::Stopped => {}
         }
         self.draft.push(sealed);
         Ok(())
     }
 
     /// Every writer claims first; what waited for an append rides along.
-    pub(super) fn claim_first(&mut self, now: Timestamp) -> Result<(), Stop> {
+    pub(super) fn claim_first(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let claim = Claim { excused: self.excused };
         self.seal(now, &KernelEvent::from(claim))
     }
@@ -215,7 +239,7 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// The birth of an entity that has none, from the first input it gets.
-    pub(super) fn birth(&mut self, now: Timestamp, input: &Input) -> Result<(), Stop> {
+    pub(super) fn birth(&mut self, now: Timestamp, input: &Input) -> Result<(), ActivationEnd> {
         if self.core().is_some_and(|core| core.key.is_none()) && input.order.is_none() {
             let born = Born { kind: input.kind, key: input.key.clone() };
             self.seal(now, &KernelEvent::from(born))?;
@@ -261,20 +285,21 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Sends the draft off as one append, or the part of it that fits into one.
-    pub(super) fn flush(&mut self, rollup: bool) -> Result<(), Stop> {
+    pub(super) fn flush(&mut self, rollup: bool) -> Result<(), ActivationEnd> {
         let Some(first) = self.draft.first() else { return Ok(()) };
         let first = first.head.eid;
         let events = self.fitting();
         let part = self.draft.get(..events).unwrap_or(&self.draft);
-        let bytes = encode_record(part).map_err(|error| Stop::Defect(error.to_string()))?;
+        let bytes =
+            encode_record(part).map_err(|error| ActivationEnd::Defect(error.to_string()))?;
         if bytes.len() > APPEND_BYTES {
-            return Err(Stop::Defect(format!(
+            return Err(ActivationEnd::Defect(format!(
                 "an append of {} bytes is over the limit of {APPEND_BYTES}",
                 bytes.len()
             )));
         }
         let write = Write { bytes: Bytes::from(bytes), rollup };
-        self.out.push(Out::Append {
+        self.out.push(MachineOutput::Append {
             wait: std::time::Duration::ZERO,
             expected: self.position,
             write: write.clone(),
@@ -288,14 +313,14 @@ impl<K: EntityKind> Machine<K> {
             refused_since: None,
         });
         #[cfg(feature = "test-util")]
-        if self.planted(Planted::ActBeforeAppend) {
+        if self.planted(KernelBug::ActBeforeAppend) {
             self.out.append(&mut self.staged);
         }
         Ok(())
     }
 
     /// Gives the entity up of its own will.
-    pub(super) fn release(&mut self, now: Timestamp) -> Result<(), Stop> {
+    pub(super) fn release(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         for rider in std::mem::take(&mut self.riders) {
             self.seal(now, &KernelEvent::from(rider))?;
         }
@@ -318,7 +343,7 @@ impl<K: EntityKind> Machine<K> {
         positions: Vec<Position>,
         state: SnapshotState,
         superseded: Vec<Digest>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ActivationEnd> {
         if !matches!(self.busy, Busy::Archiving) {
             return Ok(());
         }
@@ -327,7 +352,7 @@ impl<K: EntityKind> Machine<K> {
         #[cfg(feature = "test-util")]
         let superseded = self.misjudge_states(&state, superseded);
         if !superseded.is_empty() {
-            self.staged.push(Out::Discard(superseded.clone()));
+            self.staged.push(MachineOutput::Discard(superseded.clone()));
         }
         let (archive, superseded) = (Some(archive), Some(superseded));
         let snapshot = Snapshot { tail, archive, state, superseded, positions };
@@ -337,6 +362,6 @@ impl<K: EntityKind> Machine<K> {
 }
 
 /// An own event that the own fold refuses is a defect of this program, not damage.
-fn corrupt_draft(error: &crate::FoldError) -> Stop {
-    Stop::Defect(clawnode_proto::ErrorChain(error).to_string())
+fn corrupt_draft(error: &crate::FoldError) -> ActivationEnd {
+    ActivationEnd::Defect(clawnode_proto::ErrorChain(error).to_string())
 }

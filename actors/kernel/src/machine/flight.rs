@@ -7,12 +7,12 @@ use clawnode_cluster::{
 use clawnode_proto::Position;
 
 use super::{
-    Body, Busy, Core, DIVERGED_AFTER, Entity, EntityKind, Loaded, Machine, Out, RESEND_FIRST,
-    RESEND_MOST, Service, Stop,
+    ActivationEnd, ActivationPhase, Busy, Core, DIVERGED_AFTER, Entity, EntityKind, LoadedJournal,
+    Machine, MachineOutput, RESEND_FIRST, RESEND_MOST, Service,
 };
 
 impl<K: EntityKind> Machine<K> {
-    pub(super) fn answered(&mut self, answer: &AppendAnswer) -> Result<(), Stop> {
+    pub(super) fn answered(&mut self, answer: &AppendAnswer) -> Result<(), ActivationEnd> {
         let verdict = outcome::of_answer(answer);
         #[cfg(feature = "test-util")]
         let Some(verdict) = self.misread_answer(answer, verdict)? else { return Ok(()) };
@@ -23,12 +23,12 @@ impl<K: EntityKind> Machine<K> {
         &mut self,
         after_expected: &[Record],
         tail: Position,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ActivationEnd> {
         let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
         if after_expected.is_empty() && tail < flight.expected {
             let since = *flight.refused_since.get_or_insert(self.now.steady);
             if self.now.steady.since(since) >= DIVERGED_AFTER {
-                return Err(Stop::Diverged(format!(
+                return Err(ActivationEnd::Diverged(format!(
                     "the journal ends at {tail}, but {} was acknowledged",
                     flight.expected
                 )));
@@ -44,7 +44,7 @@ impl<K: EntityKind> Machine<K> {
         self.verdict(verdict)
     }
 
-    fn verdict(&mut self, verdict: AppendVerdict) -> Result<(), Stop> {
+    fn verdict(&mut self, verdict: AppendVerdict) -> Result<(), ActivationEnd> {
         let Busy::Appending(flight) = &mut self.busy else { return Ok(()) };
         match verdict {
             AppendVerdict::Stored(position) => {
@@ -56,7 +56,7 @@ impl<K: EntityKind> Machine<K> {
                 self.claimed = true;
                 if let (Some(process), Some(core)) = (self.predecessor.take(), self.core()) {
                     let epoch = core.tail.epoch;
-                    self.out.push(Out::TellFenced { process, epoch });
+                    self.out.push(MachineOutput::TellFenced { process, epoch });
                 }
                 self.idle_since = self.now.steady;
                 self.sent(events);
@@ -68,32 +68,32 @@ impl<K: EntityKind> Machine<K> {
                 self.out.append(&mut self.staged);
                 if let Some(blobs) = self.scrub.take() {
                     self.busy = Busy::Scrubbing;
-                    self.out.push(Out::Scrub(blobs));
+                    self.out.push(MachineOutput::Scrub(blobs));
                 }
                 Ok(())
             }
-            AppendVerdict::Fenced => Err(Stop::Fenced),
+            AppendVerdict::Fenced => Err(ActivationEnd::Fenced),
             AppendVerdict::ReadBack => {
-                self.out.push(Out::ReadBack { after: flight.expected });
+                self.out.push(MachineOutput::ReadBack { after: flight.expected });
                 Ok(())
             }
             AppendVerdict::Resend => {
                 let wait = RESEND_FIRST.saturating_mul(1 << flight.tries.min(10)).min(RESEND_MOST);
                 flight.tries = flight.tries.saturating_add(1);
-                self.out.push(Out::Append {
+                self.out.push(MachineOutput::Append {
                     wait,
                     expected: flight.expected,
                     write: flight.write.clone(),
                 });
                 Ok(())
             }
-            AppendVerdict::Defect(detail) => Err(Stop::Defect(detail)),
+            AppendVerdict::Defect(detail) => Err(ActivationEnd::Defect(detail)),
         }
     }
 
     /// The claim is conclusive: what was only headers is folded now.
-    fn stored(&mut self, record: Record) -> Result<(), Stop> {
-        if let Body::Headers(core, loaded) = &mut self.body {
+    fn stored(&mut self, record: Record) -> Result<(), ActivationEnd> {
+        if let ActivationPhase::Headers(core, loaded) = &mut self.body {
             loaded.records.push(record);
             if !matches!(core.service, Service::Quarantined { .. }) {
                 let (core, loaded) = (core.clone(), std::mem::take(loaded));
@@ -104,15 +104,15 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Folds the journal, whose headers are `core`.
-    pub(super) fn fold(&mut self, core: Core, loaded: &Loaded) -> Result<(), Stop> {
+    pub(super) fn fold(&mut self, core: Core, loaded: &LoadedJournal) -> Result<(), ActivationEnd> {
         self.body = match Entity::of(self.id, loaded) {
             Ok(entity) => {
                 self.inherited = K::decide(&entity.state).into_iter().collect();
-                Body::Whole(entity)
+                ActivationPhase::Whole(entity)
             }
             Err(error) => match self.left_to(&error) {
-                Some(needs) => return Err(Stop::TooNew(needs)),
-                None => Body::damaged(core, &error),
+                Some(needs) => return Err(ActivationEnd::TooNew(needs)),
+                None => ActivationPhase::damaged(core, &error),
             },
         };
         #[cfg(feature = "test-util")]

@@ -4,7 +4,7 @@
 use clawnode_cluster::Record;
 use clawnode_proto::kernel::SnapshotState;
 
-use crate::{Loaded, archive::snapshot_of};
+use crate::{LoadedJournal, archive::snapshot_of};
 
 /// As many times `snapshot_every` events make a snapshot due however large the state is: an
 /// activation reads them all, on NATS one by one.
@@ -27,7 +27,7 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    pub(super) fn of(loaded: &Loaded) -> Self {
+    pub(super) fn of(loaded: &LoadedJournal) -> Self {
         let bytes = |records: &[Record]| records.iter().map(|one| one.bytes.len() as u64).sum();
         let records = &loaded.records[..];
         let Some(snapshot) = snapshot_of(records) else {

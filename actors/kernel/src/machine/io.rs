@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record, Write};
 use clawnode_proto::{Digest, Epoch, Input, InputId, Position, ProcessId, kernel::SnapshotState};
 
-use crate::{Needs, core::Loaded, kind::EntityKind};
+use crate::{MissingCapability, core::LoadedJournal, kind::EntityKind};
 
 /// What another process says about an input of an entity that it owned last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,11 @@ pub enum OwnerSays {
 
 /// What happened.
 #[derive(Debug)]
-pub enum In<K: EntityKind> {
+pub enum MachineInput<K: EntityKind> {
     /// Inputs from the inbox, in stream order.
     Deliver(Vec<Input>),
     /// The journal, as asked by [`Out::Load`].
-    Loaded(Loaded),
+    Loaded(LoadedJournal),
     /// It is the entity's turn to be tried, as asked by [`Out::EnterProbation`]; it is noted as in
     /// hand from now on.
     Probation {
@@ -102,7 +102,7 @@ pub enum In<K: EntityKind> {
 
 /// What to do.
 #[derive(Debug)]
-pub enum Out<K: EntityKind> {
+pub enum MachineOutput<K: EntityKind> {
     /// Read the journal.
     Load,
     /// Wait until no other entity of the process is tried, look whether this one was in hand when
@@ -167,12 +167,12 @@ pub enum Out<K: EntityKind> {
         epoch: Epoch,
     },
     /// The activation is over.
-    Stop(Stop),
+    Stop(ActivationEnd),
 }
 
 /// Why an activation is over.
 #[derive(Clone, Debug)]
-pub enum Stop {
+pub enum ActivationEnd {
     /// Idle; nothing is left to do.
     Passivated,
     /// It only waited, and there was no room for more that might not have to.
@@ -187,7 +187,7 @@ pub enum Stop {
     Corrupt(String),
     /// The journal has something that this process does not know, and another one may; nothing was
     /// appended.
-    TooNew(Needs),
+    TooNew(MissingCapability),
     /// The store lost records that it had acknowledged.
     Diverged(String),
     /// This program drafted something that the store or the fold refuses.

@@ -18,8 +18,8 @@ use clawnode_proto::{
 };
 
 use super::{
-    Core, Entity, FoldError, Loaded, Service, Slim,
-    kind::{EffectClass, EntityKind},
+    Core, Entity, FoldError, LoadedJournal, Service, ShrinkToFit,
+    kind::{EffectKind, EntityKind},
 };
 
 mod bury;
@@ -32,7 +32,7 @@ mod options;
 #[cfg(feature = "test-util")]
 mod planted;
 
-pub use io::{In, Out, OwnerSays, Stop};
+pub use io::{ActivationEnd, MachineInput, MachineOutput, OwnerSays};
 pub use options::MachineOptions;
 
 /// How long refusals that no read explains may last before the store must have lost data.
@@ -78,14 +78,14 @@ enum Probation {
 /// After whom the entity may be claimed. Admission judged one writer; who has claimed since is
 /// alive and is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heir {
+pub enum PreviousOwner {
     /// Whoever wrote last: no other process can be alive.
     OfAnyone,
     /// The process that admission saw, or nobody.
     Of(Option<ProcessId>),
 }
 
-impl Heir {
+impl PreviousOwner {
     fn may_claim(self, last: Option<ProcessId>) -> bool {
         match self {
             Self::OfAnyone => true,
@@ -107,17 +107,17 @@ enum Leaving {
 
 /// How far the activation is.
 #[derive(Debug)]
-enum Body<K: EntityKind> {
+enum ActivationPhase<K: EntityKind> {
     /// The journal is being read.
     Unread,
     /// Only the kernel's part is folded: the claim goes first, or the entity is out of service.
-    Headers(Core, Loaded),
+    Headers(Core, LoadedJournal),
     /// It cannot be folded: nothing is done but to delete it, if that was ordered.
     Damaged {
         /// As much as can be read.
         core: Core,
         /// Why the activation ends without such an order.
-        why: Stop,
+        why: ActivationEnd,
         /// Whether a record may follow those there are, or may only replace them all.
         open: bool,
     },
@@ -153,7 +153,7 @@ enum Busy {
 
 /// A call that is wanted.
 #[derive(Debug)]
-enum Admission<G> {
+enum CallGrant<G> {
     /// `Acquire` was said; no answer yet.
     Asked,
     /// It must wait.
@@ -170,9 +170,9 @@ pub struct Machine<K: EntityKind> {
     id: EntityId,
     incarnation: Incarnation,
     activation: Activation,
-    heir: Heir,
+    heir: PreviousOwner,
     options: MachineOptions,
-    body: Body<K>,
+    body: ActivationPhase<K>,
     /// Who owned it last and has not given it up.
     predecessor: Option<ProcessId>,
     /// The store's position of the last record.
@@ -190,11 +190,11 @@ pub struct Machine<K: EntityKind> {
     draft_bytes: usize,
     /// Where the draft may be cut into several appends: events between two cuts belong together.
     cuts: Vec<usize>,
-    staged: Vec<Out<K>>,
+    staged: Vec<MachineOutput<K>>,
     ended: Vec<(K::Effect, K::Outcome)>,
     refused: Vec<(K::Effect, K::Outcome)>,
-    admissions: BTreeMap<K::Effect, Admission<K::Grant>>,
-    running: BTreeMap<K::Effect, EffectClass>,
+    admissions: BTreeMap<K::Effect, CallGrant<K::Grant>>,
+    running: BTreeMap<K::Effect, EffectKind>,
     aborting: BTreeSet<K::Effect>,
     confirmed: BTreeSet<K::Effect>,
     /// What was decided before this activation, which may have been begun before it.
@@ -209,7 +209,7 @@ pub struct Machine<K: EntityKind> {
     /// Blobs that nothing needs once the tombstone is stored.
     scrub: Option<Vec<Digest>>,
     leaving: Leaving,
-    out: Vec<Out<K>>,
+    out: Vec<MachineOutput<K>>,
     /// What the draft was drafted upon, if a planted bug needs it.
     #[cfg(feature = "test-util")]
     base: Option<Entity<K>>,
@@ -223,14 +223,14 @@ impl<K: EntityKind> Machine<K> {
         activation: Activation,
         options: MachineOptions,
         now: Now,
-    ) -> (Self, Vec<Out<K>>) {
+    ) -> (Self, Vec<MachineOutput<K>>) {
         let machine = Self {
             id,
             incarnation,
             activation,
-            heir: Heir::OfAnyone,
+            heir: PreviousOwner::OfAnyone,
             options,
-            body: Body::Unread,
+            body: ActivationPhase::Unread,
             predecessor: None,
             position: Position(0),
             busy: Busy::No,
@@ -261,12 +261,12 @@ impl<K: EntityKind> Machine<K> {
             #[cfg(feature = "test-util")]
             base: None,
         };
-        (machine, vec![Out::Load])
+        (machine, vec![MachineOutput::Load])
     }
 
     /// The same, claiming after this writer only.
     #[must_use]
-    pub fn heir(mut self, heir: Heir) -> Self {
+    pub fn heir(mut self, heir: PreviousOwner) -> Self {
         self.heir = heir;
         self
     }
@@ -288,7 +288,7 @@ impl<K: EntityKind> Machine<K> {
     /// The folded entity, while no append is in flight: what a visitor may see (I5).
     pub fn settled(&self) -> Option<&Entity<K>> {
         match (&self.body, &self.busy) {
-            (Body::Whole(entity), Busy::No) => Some(entity),
+            (ActivationPhase::Whole(entity), Busy::No) => Some(entity),
             _ => None,
         }
     }
@@ -308,7 +308,7 @@ impl<K: EntityKind> Machine<K> {
         self.confirmed.slim();
         self.inherited.slim();
         self.riders.slim();
-        if let Body::Whole(entity) = &mut self.body {
+        if let ActivationPhase::Whole(entity) = &mut self.body {
             K::slim(&mut entity.state);
         }
     }
@@ -319,10 +319,10 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Takes one thing that happened; returns what to do, in order.
-    pub fn handle(&mut self, now: Now, input: In<K>) -> Vec<Out<K>> {
+    pub fn handle(&mut self, now: Now, input: MachineInput<K>) -> Vec<MachineOutput<K>> {
         self.now = now;
         let now = now.wall;
-        if !matches!(self.body, Body::Stopped) {
+        if !matches!(self.body, ActivationPhase::Stopped) {
             match self.take(now, input).and_then(|()| self.pump(now)) {
                 Ok(()) => self.leave_probation(),
                 Err(stop) => self.stop(stop),
@@ -332,97 +332,99 @@ impl<K: EntityKind> Machine<K> {
     }
 
     #[expect(clippy::too_many_lines, reason = "one flat match over what happened")]
-    fn take(&mut self, now: Timestamp, input: In<K>) -> Result<(), Stop> {
+    fn take(&mut self, now: Timestamp, input: MachineInput<K>) -> Result<(), ActivationEnd> {
         match input {
-            In::Deliver(inputs) => {
+            MachineInput::Deliver(inputs) => {
                 self.idle_since = self.now.steady;
                 for input in inputs {
                     self.held.insert(input.id);
                     self.queue.push_back(input);
                 }
             }
-            In::Loaded(loaded) => self.loaded(now, loaded)?,
-            In::Probation { blamed } => self.on_probation(now, blamed)?,
-            In::Unreadable { detail, position } => self.unreadable(detail, position)?,
-            In::Answered(answer) => self.answered(&answer)?,
-            In::ReadBack { after_expected, tail } => self.read_back(&after_expected, tail)?,
-            In::Granted(effect, grant) => {
+            MachineInput::Loaded(loaded) => self.loaded(now, loaded)?,
+            MachineInput::Probation { blamed } => self.on_probation(now, blamed)?,
+            MachineInput::Unreadable { detail, position } => self.unreadable(detail, position)?,
+            MachineInput::Answered(answer) => self.answered(&answer)?,
+            MachineInput::ReadBack { after_expected, tail } => {
+                self.read_back(&after_expected, tail)?
+            }
+            MachineInput::Granted(effect, grant) => {
                 if let Some(admission) = self.admissions.get_mut(&effect) {
-                    *admission = Admission::Granted(grant);
+                    *admission = CallGrant::Granted(grant);
                 } else {
-                    self.out.push(Out::Release(effect));
+                    self.out.push(MachineOutput::Release(effect));
                 }
             }
-            In::Deferred(effect) => {
+            MachineInput::Deferred(effect) => {
                 if let Some(admission) = self.admissions.get_mut(&effect) {
-                    *admission = Admission::Deferred;
+                    *admission = CallGrant::Deferred;
                 }
             }
-            In::Forgotten(effect) => {
+            MachineInput::Forgotten(effect) => {
                 if let Some(admission) = self.admissions.get_mut(&effect)
-                    && !matches!(admission, Admission::Granted(_))
+                    && !matches!(admission, CallGrant::Granted(_))
                 {
-                    *admission = Admission::Forgotten;
+                    *admission = CallGrant::Forgotten;
                 }
             }
-            In::Refused(effect, outcome) => {
+            MachineInput::Refused(effect, outcome) => {
                 if self.admissions.remove(&effect).is_some() {
                     self.refused.push((effect, outcome));
                 }
             }
-            In::Ended(effect, outcome) => {
+            MachineInput::Ended(effect, outcome) => {
                 self.aborting.remove(&effect);
                 if self.running.remove(&effect).is_some() {
                     self.ended.push((effect, outcome));
                 }
             }
-            In::Gone(effect) => {
+            MachineInput::Gone(effect) => {
                 self.aborting.remove(&effect);
                 self.running.remove(&effect);
             }
-            In::Confirmed(effect) => match self.running.remove(&effect) {
-                Some(EffectClass::Emit(turn)) => {
+            MachineInput::Confirmed(effect) => match self.running.remove(&effect) {
+                Some(EffectKind::Emit(turn)) => {
                     self.confirmed.insert(effect);
                     self.riders.push(Emitted { turn });
                 }
-                Some(EffectClass::Publish) => {
+                Some(EffectKind::Publish) => {
                     self.confirmed.insert(effect);
                 }
-                Some(EffectClass::Call | EffectClass::Run) | None => {}
+                Some(EffectKind::Call | EffectKind::Run) | None => {}
             },
-            In::Archived { archive, state, superseded, positions } => {
+            MachineInput::Archived { archive, state, superseded, positions } => {
                 self.archived(now, archive, positions, state, superseded)?;
             }
-            In::Scrubbed => {
+            MachineInput::Scrubbed => {
                 if matches!(self.busy, Busy::Scrubbing) {
                     self.busy = Busy::No;
                 }
             }
-            In::Erased { state, before } => self.bury(now, state, before)?,
-            In::ArchiveFailed => self.archive_failed(),
-            In::FencedHint(epoch) => {
+            MachineInput::Erased { state, before } => self.bury(now, state, before)?,
+            MachineInput::ArchiveFailed => self.archive_failed(),
+            MachineInput::FencedHint(epoch) => {
                 if self.claimed && self.core().is_some_and(|core| core.tail.epoch < epoch) {
-                    return Err(Stop::Fenced);
+                    return Err(ActivationEnd::Fenced);
                 }
             }
-            In::Tick => {
-                self.admissions.retain(|_, one| !matches!(one, Admission::Forgotten));
+            MachineInput::Tick => {
+                self.admissions.retain(|_, one| !matches!(one, CallGrant::Forgotten));
                 self.give_up_damaged()?;
             }
-            In::MakeRoom if self.drains() => {}
-            In::MakeRoom => self.leaving = Leaving::ToMakeRoom,
-            In::Drain => {
+            MachineInput::MakeRoom if self.drains() => {}
+            MachineInput::MakeRoom => self.leaving = Leaving::ToMakeRoom,
+            MachineInput::Drain => {
                 self.leaving = Leaving::Drained;
                 self.give_up_damaged()?;
             }
-            In::GiveUp => {
+            MachineInput::GiveUp => {
                 self.leaving = Leaving::Drained;
                 for (effect, _) in std::mem::take(&mut self.running) {
-                    self.out.push(Out::Abort(effect));
+                    self.out.push(MachineOutput::Abort(effect));
                 }
                 self.aborting.clear();
                 // What the append in flight announced is not begun either.
-                self.staged.retain(|out| !matches!(out, Out::Start(..)));
+                self.staged.retain(|out| !matches!(out, MachineOutput::Start(..)));
             }
         }
         Ok(())
@@ -443,27 +445,27 @@ impl<K: EntityKind> Machine<K> {
         }
     }
 
-    fn stop(&mut self, stop: Stop) {
-        self.body = Body::Stopped;
+    fn stop(&mut self, stop: ActivationEnd) {
+        self.body = ActivationPhase::Stopped;
         self.busy = Busy::No;
         self.staged.clear();
-        self.out.push(Out::Stop(stop));
+        self.out.push(MachineOutput::Stop(stop));
     }
 
     fn core(&self) -> Option<&Core> {
         match &self.body {
-            Body::Headers(core, _) | Body::Damaged { core, .. } => Some(core),
-            Body::Whole(entity) => Some(&entity.core),
-            Body::Unread | Body::Stopped => None,
+            ActivationPhase::Headers(core, _) | ActivationPhase::Damaged { core, .. } => Some(core),
+            ActivationPhase::Whole(entity) => Some(&entity.core),
+            ActivationPhase::Unread | ActivationPhase::Stopped => None,
         }
     }
 }
 
-impl<K: EntityKind> Body<K> {
+impl<K: EntityKind> ActivationPhase<K> {
     fn damaged(core: Core, error: &FoldError) -> Self {
         let why = error.needs().map_or_else(
-            || Stop::Corrupt(clawnode_proto::ErrorChain(error).to_string()),
-            Stop::TooNew,
+            || ActivationEnd::Corrupt(clawnode_proto::ErrorChain(error).to_string()),
+            ActivationEnd::TooNew,
         );
         Self::Damaged { core, why, open: true }
     }

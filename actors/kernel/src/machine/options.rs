@@ -21,7 +21,7 @@ pub struct MachineOptions {
     pub hides: &'static [&'static str],
     /// Protocol bugs for the simulator to find; none in production.
     #[cfg(feature = "test-util")]
-    pub planted: crate::Planted,
+    pub planted: crate::KernelBug,
 }
 
 impl Default for MachineOptions {
@@ -32,7 +32,7 @@ impl Default for MachineOptions {
             #[cfg(feature = "test-util")]
             hides: &[],
             #[cfg(feature = "test-util")]
-            planted: crate::Planted::default(),
+            planted: crate::KernelBug::default(),
         }
     }
 }
@@ -50,7 +50,7 @@ impl MachineOptions {
     /// The first kind of events in the journal whose bodies this process is not to read, so that a test
     /// has an older version: `hides` names it as `KIND/body`.
     #[cfg(feature = "test-util")]
-    pub(super) fn unread<K: EntityKind>(&self, loaded: &crate::Loaded) -> Option<String> {
+    pub(super) fn unread<K: EntityKind>(&self, loaded: &crate::LoadedJournal) -> Option<String> {
         let bodies: Vec<&str> =
             self.hides.iter().filter_map(|hidden| hidden.strip_suffix("/body")).collect();
         let records = loaded.records.iter().filter(|_| !bodies.is_empty());

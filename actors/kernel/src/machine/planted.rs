@@ -10,8 +10,10 @@ use clawnode_proto::{
     kernel::{KernelEvent, SnapshotState},
 };
 
-use super::{Body, Busy, EffectClass, Entity, EntityKind, Machine, Out, Stop};
-use crate::{Planted, counter::Counter};
+use super::{
+    ActivationEnd, ActivationPhase, Busy, EffectKind, Entity, EntityKind, Machine, MachineOutput,
+};
+use crate::{KernelBug, counter::Counter};
 
 /// Whether an append that is sent again is the same as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +53,10 @@ impl Grammar for Encoded {
 impl<K: EntityKind> Machine<K> {
     /// Whether its journal was folded, or is empty: what can be poisoned has been read.
     pub fn is_folded(&self) -> bool {
-        matches!(self.body, Body::Whole(_))
+        matches!(self.body, ActivationPhase::Whole(_))
     }
 
-    pub(super) fn planted(&self, bug: Planted) -> bool {
+    pub(super) fn planted(&self, bug: KernelBug) -> bool {
         self.options.planted == bug
     }
 
@@ -65,7 +67,7 @@ impl<K: EntityKind> Machine<K> {
         mut superseded: Vec<Digest>,
     ) -> Vec<Digest> {
         if let (true, SnapshotState::Blob { digest }) =
-            (self.planted(Planted::DiscardNewestState), newest)
+            (self.planted(KernelBug::DiscardNewestState), newest)
         {
             superseded.push(*digest);
         }
@@ -75,16 +77,17 @@ impl<K: EntityKind> Machine<K> {
     /// Whether a machine with this bug thinks that the entity is at rest.
     pub(super) fn misjudge(&mut self, at_rest: bool) {
         self.quiescent = match self.options.planted {
-            Planted::AckAnchorEarly => self.claimed,
-            Planted::AckBeforeTombstone => at_rest,
-            Planted::AckBeforeEmit => self.core().is_some() && self.only_emits(),
+            KernelBug::AckAnchorEarly => self.claimed,
+            KernelBug::AckBeforeTombstone => at_rest,
+            KernelBug::AckBeforeEmit => self.core().is_some() && self.only_emits(),
             _ => self.quiescent,
         };
     }
 
     /// A machine with this bug takes the timers that it finds decided to be set.
     pub(super) fn forget_timers(&mut self) {
-        if let (true, Body::Whole(entity)) = (self.planted(Planted::TimersNotSetAgain), &self.body)
+        if let (true, ActivationPhase::Whole(entity)) =
+            (self.planted(KernelBug::TimersNotSetAgain), &self.body)
         {
             let wanted = K::decide(&entity.state);
             // All that a counter has under way are timers.
@@ -96,17 +99,17 @@ impl<K: EntityKind> Machine<K> {
     }
 
     fn only_emits(&self) -> bool {
-        let Body::Whole(entity) = &self.body else { return false };
-        K::decide(&entity.state).iter().all(|one| K::class(one) != EffectClass::Call)
+        let ActivationPhase::Whole(entity) = &self.body else { return false };
+        K::decide(&entity.state).iter().all(|one| K::class(one) != EffectKind::Call)
     }
 
     /// What is written down of an outcome by a machine with this bug: not what hooks decided, though
     /// it takes effect.
     pub(super) fn unjournaled(&mut self, events: Vec<K::Event>) -> Vec<K::Event> {
-        if !self.planted(Planted::HookUnjournaled) {
+        if !self.planted(KernelBug::HookUnjournaled) {
             return events;
         }
-        let Body::Whole(entity) = &mut self.body else { return events };
+        let ActivationPhase::Whole(entity) = &mut self.body else { return events };
         let (hooked, written): (Vec<_>, Vec<_>) =
             events.into_iter().partition(|event| event.kind().ends_with("_hooked"));
         let tail = entity.core.tail;
@@ -132,12 +135,15 @@ impl<K: EntityKind> Machine<K> {
 
     /// Keeps what an append was drafted upon.
     pub(super) fn keep_base(&mut self) {
-        let redrafts =
-            self.planted(Planted::RetryWithNewBytes) || self.planted(Planted::AbsentMeansFailed);
+        let redrafts = self.planted(KernelBug::RetryWithNewBytes)
+            || self.planted(KernelBug::AbsentMeansFailed);
         if redrafts && self.draft.is_empty() {
             self.base = match &self.body {
-                Body::Whole(entity) => Some(copy(entity)),
-                Body::Unread | Body::Headers(..) | Body::Damaged { .. } | Body::Stopped => None,
+                ActivationPhase::Whole(entity) => Some(copy(entity)),
+                ActivationPhase::Unread
+                | ActivationPhase::Headers(..)
+                | ActivationPhase::Damaged { .. }
+                | ActivationPhase::Stopped => None,
             };
         }
     }
@@ -147,17 +153,17 @@ impl<K: EntityKind> Machine<K> {
         &mut self,
         answer: &AppendAnswer,
         verdict: AppendVerdict,
-    ) -> Result<Option<AppendVerdict>, Stop> {
+    ) -> Result<Option<AppendVerdict>, ActivationEnd> {
         match (self.options.planted, answer) {
-            (Planted::FoldInconclusive, AppendAnswer::Refused) => {
+            (KernelBug::FoldInconclusive, AppendAnswer::Refused) => {
                 let Busy::Appending(flight) = &self.busy else { return Ok(None) };
                 Ok(Some(AppendVerdict::Stored(Position(flight.expected.0 + 1))))
             }
-            (Planted::RetryWithNewBytes, AppendAnswer::Unknown(_)) => {
+            (KernelBug::RetryWithNewBytes, AppendAnswer::Unknown(_)) => {
                 self.redraft(Redraft::NewBytes)?;
                 Ok(Some(verdict))
             }
-            (Planted::AbsentMeansFailed, AppendAnswer::Unknown(_)) => {
+            (KernelBug::AbsentMeansFailed, AppendAnswer::Unknown(_)) => {
                 Ok(Some(AppendVerdict::ReadBack))
             }
             _ => Ok(Some(verdict)),
@@ -170,13 +176,13 @@ impl<K: EntityKind> Machine<K> {
         after_expected: &[Record],
         tail: Position,
         verdict: AppendVerdict,
-    ) -> Result<Option<AppendVerdict>, Stop> {
+    ) -> Result<Option<AppendVerdict>, ActivationEnd> {
         match self.options.planted {
-            Planted::AbsentMeansFailed if after_expected.is_empty() && self.base.is_some() => {
+            KernelBug::AbsentMeansFailed if after_expected.is_empty() && self.base.is_some() => {
                 self.redraft(Redraft::Anew)?;
                 Ok(None)
             }
-            Planted::ActsFenced if verdict == AppendVerdict::Fenced => {
+            KernelBug::ActsFenced if verdict == AppendVerdict::Fenced => {
                 let Busy::Appending(flight) = &self.busy else { return Ok(None) };
                 let first = after_expected.first();
                 let is_own = |it: &&Record| {
@@ -185,7 +191,7 @@ impl<K: EntityKind> Machine<K> {
                 let own = first.filter(is_own).map(|it| AppendVerdict::Stored(it.position));
                 Ok(Some(own.unwrap_or(verdict)))
             }
-            Planted::RebaseOnConflict if verdict == AppendVerdict::Fenced => {
+            KernelBug::RebaseOnConflict if verdict == AppendVerdict::Fenced => {
                 if let Busy::Appending(flight) = &mut self.busy {
                     flight.expected = tail;
                 }
@@ -196,19 +202,19 @@ impl<K: EntityKind> Machine<K> {
     }
 
     /// Drafts the append in flight again, under the same event ids.
-    fn redraft(&mut self, how: Redraft) -> Result<(), Stop> {
+    fn redraft(&mut self, how: Redraft) -> Result<(), ActivationEnd> {
         let Some(base) = self.base.as_ref().map(copy) else { return Ok(()) };
         let drafted = std::mem::take(&mut self.draft);
         self.draft_bytes = 0;
-        self.body = Body::Whole(base);
+        self.body = ActivationPhase::Whole(base);
         match how {
             Redraft::NewBytes => {
                 let mut again = Vec::new();
                 for sealed in drafted {
                     again.push(self.reseal(sealed)?);
                 }
-                let bytes =
-                    encode_record(&again).map_err(|error| Stop::Defect(error.to_string()))?;
+                let bytes = encode_record(&again)
+                    .map_err(|error| ActivationEnd::Defect(error.to_string()))?;
                 self.draft = again;
                 if let Busy::Appending(flight) = &mut self.busy {
                     flight.write = Write { bytes: bytes.into(), rollup: flight.write.rollup };
@@ -216,7 +222,7 @@ impl<K: EntityKind> Machine<K> {
             }
             Redraft::Anew => {
                 for out in std::mem::take(&mut self.staged) {
-                    if let Out::Start(key, _) = out {
+                    if let MachineOutput::Start(key, _) = out {
                         self.running.remove(&key);
                     }
                 }
@@ -231,13 +237,13 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    fn reseal(&mut self, sealed: Sealed) -> Result<Sealed, Stop> {
+    fn reseal(&mut self, sealed: Sealed) -> Result<Sealed, ActivationEnd> {
         let now = self.now.wall;
-        let Body::Whole(entity) = &mut self.body else { return Ok(sealed) };
+        let ActivationPhase::Whole(entity) = &mut self.body else { return Ok(sealed) };
         let head = clawnode_proto::Head { ts: now.max(entity.core.tail.ts), ..sealed.head };
         let again = Sealed::seal(head, &Encoded(sealed.body), entity.core.tail.hash)
-            .map_err(|error| Stop::Defect(error.to_string()))?;
-        Entity::apply(entity, &again).map_err(|error| Stop::Defect(error.to_string()))?;
+            .map_err(|error| ActivationEnd::Defect(error.to_string()))?;
+        Entity::apply(entity, &again).map_err(|error| ActivationEnd::Defect(error.to_string()))?;
         Ok(again)
     }
 }

@@ -4,8 +4,8 @@ use clawnode_proto::{EntityId, Order, Position};
 
 use super::{
     dispatch::{LOOK_AGAIN, PUT_OFF, Partition},
-    io::{Arrived, Out},
-    slot::Phase,
+    io::{Arrived, PartitionOutput},
+    slot::EntityPhase,
 };
 
 impl Partition {
@@ -15,10 +15,12 @@ impl Partition {
         slot.aside.remove(&position);
         let handle = slot.handles.remove(&position);
         match (kept, handle) {
-            (true, Some(handle)) => self.out.push(Out::Ack(handle)),
+            (true, Some(handle)) => self.out.push(PartitionOutput::Ack(handle)),
             (true, None) => drop(slot.done.insert(position)),
             // Delivered again, it is read again.
-            (false, handle) => self.out.extend(handle.map(|one| Out::Nak(one, PUT_OFF))),
+            (false, handle) => {
+                self.out.extend(handle.map(|one| PartitionOutput::Nak(one, PUT_OFF)))
+            }
         }
         self.after_aside(entity);
     }
@@ -48,11 +50,11 @@ impl Partition {
         let Some(slot) = self.slots.remove(&entity) else { return };
         let handles = slot.handles.into_values();
         #[cfg(feature = "test-util")]
-        if self.planted == crate::Planted::AckWhenAbsent {
-            self.out.extend(handles.map(Out::Ack));
+        if self.planted == crate::KernelBug::AckWhenAbsent {
+            self.out.extend(handles.map(PartitionOutput::Ack));
             return;
         }
-        self.out.extend(handles.map(|one| Out::Nak(one, LOOK_AGAIN)));
+        self.out.extend(handles.map(|one| PartitionOutput::Nak(one, LOOK_AGAIN)));
         self.drained();
     }
 
@@ -60,7 +62,7 @@ impl Partition {
     fn after_aside(&mut self, entity: EntityId) {
         let Some(slot) = self.slots.get(&entity) else { return };
         let empty = slot.open.is_empty() && slot.aside.is_empty();
-        if slot.phase == Phase::Ringing && empty && !slot.reading && !slot.rung {
+        if slot.phase == EntityPhase::Ringing && empty && !slot.reading && !slot.rung {
             self.leave_empty(entity);
         }
     }
@@ -75,8 +77,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Needs,
-        partition::{HandleId, In},
+        MissingCapability,
+        partition::{HandleId, PartitionInput},
     };
 
     const AT: Timestamp = Timestamp(0);
@@ -94,29 +96,33 @@ mod tests {
         let mut partition = Partition::new(ProcessId::from_u128(1), false, AT);
         let (position, handle) = (Position(1), HandleId(7));
         let (entity, redelivered, foremost) = (entity(), false, None);
-        let delivered = In::Delivered { entity, position, handle, redelivered, foremost };
+        let delivered =
+            PartitionInput::Delivered { entity, position, handle, redelivered, foremost };
         let out = partition.handle(AT, delivered);
-        assert!(matches!(out[..], [Out::ReadInbox(..)]), "{out:?}");
+        assert!(matches!(out[..], [PartitionOutput::ReadInbox(..)]), "{out:?}");
         partition
     }
 
     #[test]
     fn what_nobody_can_read_is_acknowledged_once_it_is_kept_and_not_before() {
         let mut partition = rung();
-        let inbox = In::Inbox(entity(), Position(0), vec![(Position(1), unreadable())]);
+        let inbox = PartitionInput::Inbox(entity(), Position(0), vec![(Position(1), unreadable())]);
         let out = partition.handle(AT, inbox);
-        assert!(matches!(out[..], [Out::SetAside(_, Position(1), ..)]), "{out:?}");
-        let out = partition.handle(AT, In::Aside(entity(), Position(1), true));
-        assert_eq!(out, [Out::Ack(HandleId(7))]);
+        assert!(matches!(out[..], [PartitionOutput::SetAside(_, Position(1), ..)]), "{out:?}");
+        let out = partition.handle(AT, PartitionInput::Aside(entity(), Position(1), true));
+        assert_eq!(out, [PartitionOutput::Ack(HandleId(7))]);
         assert_eq!((partition.entities(), partition.handles()), (0, 0));
     }
 
     #[test]
     fn what_cannot_be_kept_now_comes_again() {
         let mut partition = rung();
-        partition.handle(AT, In::Inbox(entity(), Position(0), vec![(Position(1), unreadable())]));
-        let out = partition.handle(AT, In::Aside(entity(), Position(1), false));
-        assert_eq!(out, [Out::Nak(HandleId(7), PUT_OFF)]);
+        partition.handle(
+            AT,
+            PartitionInput::Inbox(entity(), Position(0), vec![(Position(1), unreadable())]),
+        );
+        let out = partition.handle(AT, PartitionInput::Aside(entity(), Position(1), false));
+        assert_eq!(out, [PartitionOutput::Nak(HandleId(7), PUT_OFF)]);
         assert_eq!((partition.entities(), partition.handles()), (0, 0));
     }
 
@@ -128,17 +134,17 @@ mod tests {
         let name = "one".parse().unwrap();
         let input = Input::new(Kind::SESSION, &key.to_string(), name, AT, &body).unwrap();
         let waiting = vec![(Position(1), unreadable()), (Position(2), Arrived::Input(input))];
-        let out = partition.handle(AT, In::Inbox(entity(), Position(0), waiting));
+        let out = partition.handle(AT, PartitionInput::Inbox(entity(), Position(0), waiting));
         assert!(
             matches!(
                 &out[..],
-                [Out::SetAside(..), Out::Activate(..), Out::Deliver(_, inputs)]
+                [PartitionOutput::SetAside(..), PartitionOutput::Activate(..), PartitionOutput::Deliver(_, inputs)]
                     if inputs.len() == 1
             ),
             "{out:?}"
         );
-        let out = partition.handle(AT, In::Aside(entity(), Position(1), true));
-        assert_eq!(out, [Out::Ack(HandleId(7))], "its neighbour stays where it is");
+        let out = partition.handle(AT, PartitionInput::Aside(entity(), Position(1), true));
+        assert_eq!(out, [PartitionOutput::Ack(HandleId(7))], "its neighbour stays where it is");
         assert_eq!(partition.entities(), 1);
     }
 
@@ -150,18 +156,25 @@ mod tests {
             (Position(1), unreadable()),
             (
                 Position(2),
-                Arrived::Foreign { input: id, needs: Needs::Input(9), bytes: Bytes::new() },
+                Arrived::Foreign {
+                    input: id,
+                    needs: MissingCapability::Input(9),
+                    bytes: Bytes::new(),
+                },
             ),
             (Position(3), unreadable()),
         ];
-        let out = partition.handle(AT, In::Inbox(entity(), Position(0), waiting));
-        let [Out::SetAside(_, Position(1), ..), Out::Forward(_, forwarded, needs)] = &out[..]
+        let out = partition.handle(AT, PartitionInput::Inbox(entity(), Position(0), waiting));
+        let [
+            PartitionOutput::SetAside(_, Position(1), ..),
+            PartitionOutput::Forward(_, forwarded, needs),
+        ] = &out[..]
         else {
             panic!("{out:?}");
         };
-        assert_eq!((*forwarded, needs), (id, &Needs::Input(9)));
-        let out = partition.handle(AT, In::Aside(entity(), Position(1), true));
-        assert_eq!(out, [Out::Ack(HandleId(7))], "it is still being forwarded");
+        assert_eq!((*forwarded, needs), (id, &MissingCapability::Input(9)));
+        let out = partition.handle(AT, PartitionInput::Aside(entity(), Position(1), true));
+        assert_eq!(out, [PartitionOutput::Ack(HandleId(7))], "it is still being forwarded");
         assert_eq!(partition.entities(), 1);
     }
 }

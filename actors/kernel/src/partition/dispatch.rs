@@ -9,11 +9,11 @@ use clawnode_proto::{EntityId, InputId, Position, ProcessId, Timestamp, limits::
 
 use super::{
     forward::ORPHAN_FOR,
-    io::{Arrived, Gone, HandleId, In, LastWriter, Out},
-    slot::{Phase, Slot},
+    io::{Arrived, Gone, HandleId, LastWriter, PartitionInput, PartitionOutput},
+    slot::{EntityPhase, EntitySlot},
 };
-use crate::machine::{Activation, Heir};
-use crate::{Needs, OwnerSays};
+use crate::machine::{Activation, PreviousOwner};
+use crate::{MissingCapability, OwnerSays};
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -36,19 +36,19 @@ pub struct Partition {
     me: ProcessId,
     /// Whether other processes may own entities of this partition.
     shared: bool,
-    pub(super) slots: BTreeMap<EntityId, Slot>,
+    pub(super) slots: BTreeMap<EntityId, EntitySlot>,
     dead: BTreeSet<ProcessId>,
     last_progress: Timestamp,
     pub(super) cordoned: bool,
     pub(super) draining: bool,
     /// Entities that this process cannot serve, and why.
-    pub(super) foreign: BTreeMap<EntityId, Needs>,
+    pub(super) foreign: BTreeMap<EntityId, MissingCapability>,
     /// Those that no living process can serve, and since when, until they are activated once more.
     pub(super) orphans: BTreeMap<EntityId, Timestamp>,
-    pub(super) out: Vec<Out>,
+    pub(super) out: Vec<PartitionOutput>,
     /// A bug for the simulator to find.
     #[cfg(feature = "test-util")]
-    pub planted: crate::Planted,
+    pub planted: crate::KernelBug,
 }
 
 impl Partition {
@@ -66,7 +66,7 @@ impl Partition {
             orphans: BTreeMap::new(),
             out: Vec::new(),
             #[cfg(feature = "test-util")]
-            planted: crate::Planted::None,
+            planted: crate::KernelBug::None,
         }
     }
 
@@ -87,44 +87,46 @@ impl Partition {
 
     /// Takes one thing that happened; returns what to do, in order. `now` measures waits: it must
     /// not jump.
-    pub fn handle(&mut self, now: Timestamp, input: In) -> Vec<Out> {
+    pub fn handle(&mut self, now: Timestamp, input: PartitionInput) -> Vec<PartitionOutput> {
         match input {
-            In::Delivered { entity, position, handle, redelivered, foremost } => {
+            PartitionInput::Delivered { entity, position, handle, redelivered, foremost } => {
                 self.delivered(entity, position, foremost, handle, redelivered);
             }
-            In::Scanned(entities) => {
+            PartitionInput::Scanned(entities) => {
                 for entity in entities {
                     self.scanned(entity);
                 }
             }
-            In::Inbox(entity, after, waiting) => {
+            PartitionInput::Inbox(entity, after, waiting) => {
                 // Of a read that was given up: what is before it may not have been read since.
                 if self.reads(entity, after) {
                     self.inbox(entity, waiting);
                 }
             }
-            In::Aside(entity, position, kept) => self.aside(entity, position, kept),
-            In::Tail(entity, last) => self.tail(entity, last),
-            In::ReadFailed(entity) => self.read_failed(now, entity),
-            In::OwnerSaid(entity, says) => self.owner_said(entity, says),
-            In::Completed(entity, input) => self.completed(entity, input),
-            In::Gone(entity, why) => self.gone(now, entity, why),
-            In::Asked(ask, entity, input, asker) => self.asked(ask, entity, input, asker),
-            In::Rung(ask, entity, input) => self.rung(ask, entity, input),
-            In::TooNew(entity, needs) => self.too_new(now, entity, needs),
-            In::Forwarded(entity, came) => self.forwarded(now, entity, came),
-            In::Dead(dead) => self.held_dead(dead),
-            In::Tick => self.tick(now),
-            In::Cordon(on) => self.cordon(on),
-            In::Drain => self.drain(),
+            PartitionInput::Aside(entity, position, kept) => self.aside(entity, position, kept),
+            PartitionInput::Tail(entity, last) => self.tail(entity, last),
+            PartitionInput::ReadFailed(entity) => self.read_failed(now, entity),
+            PartitionInput::OwnerSaid(entity, says) => self.owner_said(entity, says),
+            PartitionInput::Completed(entity, input) => self.completed(entity, input),
+            PartitionInput::Gone(entity, why) => self.gone(now, entity, why),
+            PartitionInput::Asked(ask, entity, input, asker) => {
+                self.asked(ask, entity, input, asker)
+            }
+            PartitionInput::Rung(ask, entity, input) => self.rung(ask, entity, input),
+            PartitionInput::TooNew(entity, needs) => self.too_new(now, entity, needs),
+            PartitionInput::Forwarded(entity, came) => self.forwarded(now, entity, came),
+            PartitionInput::Dead(dead) => self.held_dead(dead),
+            PartitionInput::Tick => self.tick(now),
+            PartitionInput::Cordon(on) => self.cordon(on),
+            PartitionInput::Drain => self.drain(),
         }
         std::mem::take(&mut self.out)
     }
 
-    pub(super) fn slot(&mut self, entity: EntityId) -> &mut Slot {
-        self.slots.entry(entity).or_insert_with(|| Slot {
+    pub(super) fn slot(&mut self, entity: EntityId) -> &mut EntitySlot {
+        self.slots.entry(entity).or_insert_with(|| EntitySlot {
             kind: None,
-            phase: Phase::Ringing,
+            phase: EntityPhase::Ringing,
             activation: Activation::Fresh,
             last: None,
             seen: Position(0),
@@ -147,7 +149,9 @@ impl Partition {
     /// it: its delivery was lost.
     fn scanned(&mut self, entity: EntityId) {
         match self.slots.get(&entity) {
-            Some(slot) if slot.phase == Phase::Active && slot.open.is_empty() => self.ring(entity),
+            Some(slot) if slot.phase == EntityPhase::Active && slot.open.is_empty() => {
+                self.ring(entity)
+            }
             None if !self.stands_back() => {
                 self.slot(entity).recovers();
                 self.ring(entity);
@@ -165,13 +169,13 @@ impl Partition {
         redelivered: bool,
     ) {
         if self.stands_back() && !self.slots.contains_key(&entity) {
-            self.out.push(Out::Nak(handle, Duration::ZERO));
+            self.out.push(PartitionOutput::Nak(handle, Duration::ZERO));
             return;
         }
         let slot = self.slot(entity);
         if slot.done.remove(&position) {
             slot.slim();
-            self.out.push(Out::Ack(handle));
+            self.out.push(PartitionOutput::Ack(handle));
             return;
         }
         let replaced = slot.handles.insert(position, handle);
@@ -179,8 +183,8 @@ impl Partition {
             slot.recovers();
         }
         let unseen = position > slot.seen;
-        let is_waiting = slot.phase == Phase::Active && !slot.reading;
-        self.out.extend(replaced.map(Out::Forget));
+        let is_waiting = slot.phase == EntityPhase::Active && !slot.reading;
+        self.out.extend(replaced.map(PartitionOutput::Forget));
         match foremost {
             // A read would show the same. Only for who is active: if somebody else had it since,
             // they have appended, and this activation is fenced by its next append.
@@ -192,7 +196,7 @@ impl Partition {
 
     pub(super) fn ring(&mut self, entity: EntityId) {
         let slot = self.slot(entity);
-        if matches!(slot.phase, Phase::Waiting(_)) {
+        if matches!(slot.phase, EntityPhase::Waiting(_)) {
             return;
         }
         if slot.reading {
@@ -202,7 +206,7 @@ impl Partition {
         slot.reading = true;
         let after = slot.seen;
         slot.read_after = after;
-        self.out.push(Out::ReadInbox(entity, after));
+        self.out.push(PartitionOutput::ReadInbox(entity, after));
     }
 
     /// Whether its inbox is being read from this position on.
@@ -233,7 +237,7 @@ impl Partition {
                 }
                 Arrived::Unreadable { bytes, reason } => {
                     if slot.aside.insert(position) {
-                        self.out.push(Out::SetAside(entity, position, bytes, reason));
+                        self.out.push(PartitionOutput::SetAside(entity, position, bytes, reason));
                     }
                 }
             }
@@ -241,21 +245,24 @@ impl Partition {
         let foreign = self.foreign.contains_key(&entity);
         match slot.phase {
             // It is read again below.
-            Phase::Ringing if slot.open.is_empty() && slot.rung => {}
+            EntityPhase::Ringing if slot.open.is_empty() && slot.rung => {}
             // Whoever comes after what is put aside is served; until then it is held.
-            Phase::Ringing if slot.open.is_empty() && !slot.aside.is_empty() => return,
-            Phase::Ringing if slot.open.is_empty() => {
+            EntityPhase::Ringing if slot.open.is_empty() && !slot.aside.is_empty() => return,
+            EntityPhase::Ringing if slot.open.is_empty() => {
                 self.leave_empty(entity);
                 return;
             }
-            Phase::Ringing if foreign => self.forward(entity),
-            Phase::Ringing if self.shared => {
-                slot.phase = Phase::Admitting;
-                self.out.push(Out::ReadTail(entity));
+            EntityPhase::Ringing if foreign => self.forward(entity),
+            EntityPhase::Ringing if self.shared => {
+                slot.phase = EntityPhase::Admitting;
+                self.out.push(PartitionOutput::ReadTail(entity));
             }
-            Phase::Ringing => self.activate(entity),
-            Phase::Active => self.hand_on(entity),
-            Phase::Admitting | Phase::Asking { .. } | Phase::Forwarding | Phase::Waiting(_) => {}
+            EntityPhase::Ringing => self.activate(entity),
+            EntityPhase::Active => self.hand_on(entity),
+            EntityPhase::Admitting
+            | EntityPhase::Asking { .. }
+            | EntityPhase::Forwarding
+            | EntityPhase::Waiting(_) => {}
         }
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         if std::mem::take(&mut slot.rung) {
@@ -267,29 +274,29 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         let inputs = std::mem::take(&mut slot.buffered);
         #[cfg(feature = "test-util")]
-        let inputs = if self.planted == crate::Planted::HandsOnBackwards {
+        let inputs = if self.planted == crate::KernelBug::HandsOnBackwards {
             inputs.into_iter().rev().collect()
         } else {
             inputs
         };
         if !inputs.is_empty() {
-            self.out.push(Out::Deliver(entity, inputs));
+            self.out.push(PartitionOutput::Deliver(entity, inputs));
         }
         for (ask, input) in std::mem::take(&mut slot.asks) {
-            self.out.push(Out::AskActor(ask, entity, input));
+            self.out.push(PartitionOutput::AskActor(ask, entity, input));
         }
         slot.asks.append(&mut slot.late_asks);
     }
 
     fn tail(&mut self, entity: EntityId, last: Option<LastWriter>) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
-        if slot.phase != Phase::Admitting {
+        if slot.phase != EntityPhase::Admitting {
             return;
         }
         // Who released it has no claim on it any more, and may have claimed it again since.
         slot.last = last.filter(|last| !last.released).map(|last| last.process);
         #[cfg(feature = "test-util")]
-        let asks = self.planted != crate::Planted::NeverAsks;
+        let asks = self.planted != crate::KernelBug::NeverAsks;
         #[cfg(not(feature = "test-util"))]
         let asks = true;
         match last {
@@ -299,7 +306,7 @@ impl Partition {
                     && last.process != self.me
                     && !self.dead.contains(&last.process) =>
             {
-                slot.phase = Phase::Asking { process: last.process, tries: 0 };
+                slot.phase = EntityPhase::Asking { process: last.process, tries: 0 };
                 self.ask(entity);
             }
             _ => self.activate(entity),
@@ -308,11 +315,11 @@ impl Partition {
 
     fn ask(&mut self, entity: EntityId) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
-        let Phase::Asking { process, tries } = &mut slot.phase else { return };
+        let EntityPhase::Asking { process, tries } = &mut slot.phase else { return };
         *tries += 1;
         let process = *process;
         if let Some((_, &input)) = slot.open.first_key_value() {
-            self.out.push(Out::AskOwner(process, entity, input));
+            self.out.push(PartitionOutput::AskOwner(process, entity, input));
         } else {
             self.forget(entity);
         }
@@ -320,7 +327,7 @@ impl Partition {
 
     fn owner_said(&mut self, entity: EntityId, says: OwnerSays) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
-        let Phase::Asking { tries, .. } = &mut slot.phase else { return };
+        let EntityPhase::Asking { tries, .. } = &mut slot.phase else { return };
         match says {
             // It has the input and its own deliveries; ours comes again should that change.
             OwnerSays::Held => self.forget(entity),
@@ -344,8 +351,8 @@ impl Partition {
     /// Whoever is being asked and is held dead will not answer.
     fn held_dead(&mut self, dead: BTreeSet<ProcessId>) {
         self.dead = dead;
-        let asks_the_dead = |slot: &Slot| match slot.phase {
-            Phase::Asking { process, .. } => self.dead.contains(&process),
+        let asks_the_dead = |slot: &EntitySlot| match slot.phase {
+            EntityPhase::Asking { process, .. } => self.dead.contains(&process),
             _ => false,
         };
         let waiting = self.slots.iter().filter(|(_, slot)| asks_the_dead(slot));
@@ -361,10 +368,10 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         // Nothing is activated that no input was read of.
         let Some(kind) = slot.kind else { return self.leave_empty(entity) };
-        slot.phase = Phase::Active;
+        slot.phase = EntityPhase::Active;
         let activation = slot.activated(self.orphans.remove(&entity).is_some());
-        let heir = if self.shared { Heir::Of(slot.last) } else { Heir::OfAnyone };
-        self.out.push(Out::Activate(entity, kind, activation, heir));
+        let heir = if self.shared { PreviousOwner::Of(slot.last) } else { PreviousOwner::OfAnyone };
+        self.out.push(PartitionOutput::Activate(entity, kind, activation, heir));
         self.hand_on(entity);
     }
 
@@ -376,7 +383,7 @@ impl Partition {
             slot.open.remove(&position);
             slot.losses = 0;
             match slot.handles.remove(&position) {
-                Some(handle) => self.out.push(Out::Ack(handle)),
+                Some(handle) => self.out.push(PartitionOutput::Ack(handle)),
                 None => {
                     slot.done.insert(position);
                 }
@@ -389,7 +396,7 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.asks.append(&mut slot.late_asks);
         for (ask, _) in std::mem::take(&mut slot.asks) {
-            self.out.push(Out::AnswerNotMine(ask));
+            self.out.push(PartitionOutput::AnswerNotMine(ask));
         }
         // What the actor had in hand is read again from the start.
         slot.buffered.clear();
@@ -405,7 +412,7 @@ impl Partition {
                 self.slots.remove(&entity);
             }
             Gone::Idle => {
-                slot.phase = Phase::Ringing;
+                slot.phase = EntityPhase::Ringing;
                 self.ring(entity);
             }
             Gone::Lost | Gone::Died => {
@@ -414,7 +421,7 @@ impl Partition {
                 }
                 let wait = RETRY_FIRST.saturating_mul(1 << slot.losses.min(10)).min(RETRY_MOST);
                 slot.losses += 1;
-                slot.phase = Phase::Waiting(now.plus(wait));
+                slot.phase = EntityPhase::Waiting(now.plus(wait));
             }
             Gone::Unservable | Gone::Released | Gone::GaveWay => {
                 let delay = match why {
@@ -436,23 +443,23 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.reading = false;
         match slot.phase {
-            Phase::Active => {
+            EntityPhase::Active => {
                 slot.rung = true;
                 slot.asks.append(&mut slot.late_asks);
                 let asks = std::mem::take(&mut slot.asks).into_iter();
-                self.out.extend(asks.map(|(ask, _)| Out::AnswerHeld(ask)));
+                self.out.extend(asks.map(|(ask, _)| PartitionOutput::AnswerHeld(ask)));
             }
-            Phase::Ringing
-            | Phase::Admitting
-            | Phase::Asking { .. }
-            | Phase::Forwarding
-            | Phase::Waiting(_) => {
+            EntityPhase::Ringing
+            | EntityPhase::Admitting
+            | EntityPhase::Asking { .. }
+            | EntityPhase::Forwarding
+            | EntityPhase::Waiting(_) => {
                 slot.buffered.clear();
                 slot.open.clear();
                 slot.seen = Position(0);
                 let wait = RETRY_FIRST.saturating_mul(1 << slot.losses.min(10)).min(READ_MOST);
                 slot.losses += 1;
-                slot.phase = Phase::Waiting(now.plus(wait));
+                slot.phase = EntityPhase::Waiting(now.plus(wait));
             }
         }
     }
@@ -466,16 +473,16 @@ impl Partition {
         let mut again = Vec::new();
         for (entity, slot) in &mut self.slots {
             if progress {
-                self.out.extend(slot.handles.values().copied().map(Out::Progress));
+                self.out.extend(slot.handles.values().copied().map(PartitionOutput::Progress));
             }
             match slot.phase {
-                Phase::Waiting(until) if now >= until => {
-                    slot.phase = Phase::Ringing;
+                EntityPhase::Waiting(until) if now >= until => {
+                    slot.phase = EntityPhase::Ringing;
                     slot.reading = false;
                     again.push(*entity);
                 }
-                Phase::Active if slot.rung && !slot.reading => again.push(*entity),
-                Phase::Active if progress => {
+                EntityPhase::Active if slot.rung && !slot.reading => again.push(*entity),
+                EntityPhase::Active if progress => {
                     if let Some(unseen) = slot.unseen() {
                         // Never further: what is before it may not have been read either.
                         slot.seen = slot.seen.min(Position(unseen.0.saturating_sub(1)));
@@ -487,7 +494,7 @@ impl Partition {
         }
         for entity in again {
             // Whoever is active has an actor, which ends first, with what it has under way.
-            let is_active = |slot: &Slot| slot.phase == Phase::Active;
+            let is_active = |slot: &EntitySlot| slot.phase == EntityPhase::Active;
             if self.draining && !self.slots.get(&entity).is_some_and(is_active) {
                 self.gone(now, entity, Gone::Released);
             } else {
@@ -519,17 +526,18 @@ mod tests {
     }
 
     /// The delivery of input `number`, which says that nothing is before it if `foremost`.
-    fn deliver(partition: &mut Partition, number: u64, foremost: bool) -> Vec<Out> {
+    fn deliver(partition: &mut Partition, number: u64, foremost: bool) -> Vec<PartitionOutput> {
         let (entity, position, handle) = (entity(), Position(number), HandleId(number));
         let foremost = foremost.then(|| Arrived::Input(input(number)));
-        let delivered = In::Delivered { entity, position, handle, redelivered: false, foremost };
+        let delivered =
+            PartitionInput::Delivered { entity, position, handle, redelivered: false, foremost };
         partition.handle(NOW, delivered)
     }
 
-    fn inbox(partition: &mut Partition, numbers: &[u64]) -> Vec<Out> {
+    fn inbox(partition: &mut Partition, numbers: &[u64]) -> Vec<PartitionOutput> {
         let waiting = numbers.iter().map(|n| (Position(*n), Arrived::Input(input(*n))));
         let after = partition.slots.get(&entity()).map_or(Position(0), |slot| slot.read_after);
-        partition.handle(NOW, In::Inbox(entity(), after, waiting.collect()))
+        partition.handle(NOW, PartitionInput::Inbox(entity(), after, waiting.collect()))
     }
 
     /// A partition whose entity is active and has done its first input.
@@ -537,9 +545,12 @@ mod tests {
         let mut partition = Partition::new(ProcessId::from_u128(1), false, NOW);
         deliver(&mut partition, 1, true);
         let out = inbox(&mut partition, &[1]);
-        assert!(matches!(out[..], [Out::Activate(..), Out::Deliver(..)]), "{out:?}");
-        let out = partition.handle(NOW, In::Completed(entity(), input(1).id));
-        assert_eq!(out, [Out::Ack(HandleId(1))]);
+        assert!(
+            matches!(out[..], [PartitionOutput::Activate(..), PartitionOutput::Deliver(..)]),
+            "{out:?}"
+        );
+        let out = partition.handle(NOW, PartitionInput::Completed(entity(), input(1).id));
+        assert_eq!(out, [PartitionOutput::Ack(HandleId(1))]);
         partition
     }
 
@@ -547,39 +558,39 @@ mod tests {
     fn whoever_is_active_is_handed_what_nothing_is_before() {
         let mut partition = active();
         let out = deliver(&mut partition, 2, true);
-        assert_eq!(out, [Out::Deliver(entity(), vec![input(2)])]);
-        let out = partition.handle(NOW, In::Completed(entity(), input(2).id));
-        assert_eq!(out, [Out::Ack(HandleId(2))]);
+        assert_eq!(out, [PartitionOutput::Deliver(entity(), vec![input(2)])]);
+        let out = partition.handle(NOW, PartitionInput::Completed(entity(), input(2).id));
+        assert_eq!(out, [PartitionOutput::Ack(HandleId(2))]);
     }
 
     #[test]
     fn whoever_is_not_active_reads_its_inbox_first() {
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
         let out = deliver(&mut partition, 1, true);
-        assert_eq!(out, [Out::ReadInbox(entity(), Position(0))]);
+        assert_eq!(out, [PartitionOutput::ReadInbox(entity(), Position(0))]);
     }
 
     #[test]
     fn what_may_have_something_before_it_is_read_in_order() {
         let mut partition = active();
         let out = deliver(&mut partition, 3, false);
-        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
+        assert_eq!(out, [PartitionOutput::ReadInbox(entity(), Position(1))]);
         // A read is under way: it decides what comes first.
         assert_eq!(deliver(&mut partition, 4, true), []);
         let out = inbox(&mut partition, &[2, 3]);
-        let both = Out::Deliver(entity(), vec![input(2), input(3)]);
-        assert_eq!(out, [both, Out::ReadInbox(entity(), Position(3))]);
+        let both = PartitionOutput::Deliver(entity(), vec![input(2), input(3)]);
+        assert_eq!(out, [both, PartitionOutput::ReadInbox(entity(), Position(3))]);
     }
 
     #[test]
     fn a_scan_finds_what_was_not_delivered_to_whoever_is_active() {
-        let scan = || In::Scanned(vec![entity()]);
+        let scan = || PartitionInput::Scanned(vec![entity()]);
         let mut partition = active();
         let out = partition.handle(NOW, scan());
-        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
+        assert_eq!(out, [PartitionOutput::ReadInbox(entity(), Position(1))]);
         assert_eq!(partition.handle(NOW, scan()), [], "it is being read");
         let out = inbox(&mut partition, &[2]);
-        assert_eq!(out[0], Out::Deliver(entity(), vec![input(2)]));
+        assert_eq!(out[0], PartitionOutput::Deliver(entity(), vec![input(2)]));
         inbox(&mut partition, &[]);
         assert_eq!(partition.handle(NOW, scan()), [], "it is in hand");
     }
@@ -591,19 +602,21 @@ mod tests {
         deliver(&mut partition, 1, false);
         inbox(&mut partition, &[1]);
         let out = deliver(&mut partition, 2, false);
-        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
+        assert_eq!(out, [PartitionOutput::ReadInbox(entity(), Position(1))]);
         // The tail cannot be read, so all begins again.
-        assert_eq!(partition.handle(NOW, In::ReadFailed(entity())), []);
+        assert_eq!(partition.handle(NOW, PartitionInput::ReadFailed(entity())), []);
         let second = || vec![(Position(2), Arrived::Input(input(2)))];
-        let late = || In::Inbox(entity(), Position(1), second());
+        let late = || PartitionInput::Inbox(entity(), Position(1), second());
         assert_eq!(partition.handle(NOW, late()), []);
-        let out = partition.handle(Timestamp(60_000), In::Tick);
-        let again = Out::ReadInbox(entity(), Position(0));
+        let out = partition.handle(Timestamp(60_000), PartitionInput::Tick);
+        let again = PartitionOutput::ReadInbox(entity(), Position(0));
         assert!(out.contains(&again), "{out:?}");
         assert_eq!(partition.handle(NOW, late()), []);
-        assert_eq!(inbox(&mut partition, &[1, 2]), [Out::ReadTail(entity())]);
-        let out = partition.handle(NOW, In::Tail(entity(), None));
-        let [Out::Activate(..), Out::Deliver(_, inputs)] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(inbox(&mut partition, &[1, 2]), [PartitionOutput::ReadTail(entity())]);
+        let out = partition.handle(NOW, PartitionInput::Tail(entity(), None));
+        let [PartitionOutput::Activate(..), PartitionOutput::Deliver(_, inputs)] = &out[..] else {
+            panic!("{out:?}")
+        };
         assert_eq!(*inputs, [input(1), input(2)]);
     }
 
@@ -615,12 +628,15 @@ mod tests {
             deliver(&mut partition, 2, false);
             inbox(&mut partition, &[2]);
             let out = deliver(&mut partition, 3, false);
-            assert_eq!(out, [Out::ReadInbox(entity(), Position(2))]);
-            assert_eq!(partition.handle(NOW, In::Gone(entity(), why)), []);
+            assert_eq!(out, [PartitionOutput::ReadInbox(entity(), Position(2))]);
+            assert_eq!(partition.handle(NOW, PartitionInput::Gone(entity(), why)), []);
             let third = vec![(Position(3), Arrived::Input(input(3)))];
-            assert_eq!(partition.handle(NOW, In::Inbox(entity(), Position(2), third)), []);
-            let out = partition.handle(Timestamp(60_000), In::Tick);
-            let again = Out::ReadInbox(entity(), Position(0));
+            assert_eq!(
+                partition.handle(NOW, PartitionInput::Inbox(entity(), Position(2), third)),
+                []
+            );
+            let out = partition.handle(Timestamp(60_000), PartitionInput::Tick);
+            let again = PartitionOutput::ReadInbox(entity(), Position(0));
             assert!(out.contains(&again), "{out:?}");
         }
     }
@@ -631,12 +647,12 @@ mod tests {
     fn a_failed_read_gives_up_nobody_who_is_active_while_draining() {
         let mut partition = active();
         deliver(&mut partition, 2, false);
-        assert_eq!(partition.handle(NOW, In::Drain), []);
-        partition.handle(NOW, In::ReadFailed(entity()));
-        let out = partition.handle(NOW, In::Tick);
-        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
-        let out = partition.handle(NOW, In::Gone(entity(), Gone::Released));
-        assert!(out.contains(&Out::Drained), "{out:?}");
+        assert_eq!(partition.handle(NOW, PartitionInput::Drain), []);
+        partition.handle(NOW, PartitionInput::ReadFailed(entity()));
+        let out = partition.handle(NOW, PartitionInput::Tick);
+        assert_eq!(out, [PartitionOutput::ReadInbox(entity(), Position(1))]);
+        let out = partition.handle(NOW, PartitionInput::Gone(entity(), Gone::Released));
+        assert!(out.contains(&PartitionOutput::Drained), "{out:?}");
     }
 
     /// What lost its delivery is not passed by, when what was stored after it is looked for again.
@@ -644,12 +660,12 @@ mod tests {
     fn a_look_for_what_was_not_read_begins_where_reading_ended() {
         let mut partition = active();
         // Nothing was heard of the second input.
-        let read = Out::ReadInbox(entity(), Position(1));
+        let read = PartitionOutput::ReadInbox(entity(), Position(1));
         assert_eq!(deliver(&mut partition, 3, false), [read]);
-        partition.handle(Timestamp(60_000), In::Tick);
-        partition.handle(Timestamp(60_000), In::ReadFailed(entity()));
-        let out = partition.handle(Timestamp(60_001), In::Tick);
-        assert_eq!(out, [Out::ReadInbox(entity(), Position(1))]);
+        partition.handle(Timestamp(60_000), PartitionInput::Tick);
+        partition.handle(Timestamp(60_000), PartitionInput::ReadFailed(entity()));
+        let out = partition.handle(Timestamp(60_001), PartitionInput::Tick);
+        assert_eq!(out, [PartitionOutput::ReadInbox(entity(), Position(1))]);
     }
 
     #[test]
@@ -660,18 +676,24 @@ mod tests {
         deliver(&mut partition, 1, false);
         inbox(&mut partition, &[1]);
         let released = LastWriter { process: owner, released: true };
-        let out = partition.handle(NOW, In::Tail(entity(), Some(released)));
-        let [Out::Activate(_, _, _, heir), Out::Deliver(..)] = &out[..] else { panic!("{out:?}") };
-        assert_eq!(*heir, Heir::Of(None));
+        let out = partition.handle(NOW, PartitionInput::Tail(entity(), Some(released)));
+        let [PartitionOutput::Activate(_, _, _, heir), PartitionOutput::Deliver(..)] = &out[..]
+        else {
+            panic!("{out:?}")
+        };
+        assert_eq!(*heir, PreviousOwner::Of(None));
         // Who owned it until it died is named.
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
-        partition.handle(NOW, In::Dead(BTreeSet::from([owner])));
+        partition.handle(NOW, PartitionInput::Dead(BTreeSet::from([owner])));
         deliver(&mut partition, 1, false);
         inbox(&mut partition, &[1]);
         let died = LastWriter { process: owner, released: false };
-        let out = partition.handle(NOW, In::Tail(entity(), Some(died)));
-        let [Out::Activate(_, _, _, heir), Out::Deliver(..)] = &out[..] else { panic!("{out:?}") };
-        assert_eq!(*heir, Heir::Of(Some(owner)));
+        let out = partition.handle(NOW, PartitionInput::Tail(entity(), Some(died)));
+        let [PartitionOutput::Activate(_, _, _, heir), PartitionOutput::Deliver(..)] = &out[..]
+        else {
+            panic!("{out:?}")
+        };
+        assert_eq!(*heir, PreviousOwner::Of(Some(owner)));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use clawnode_proto::{EntityId, InputId, Timestamp};
 
 use super::{
     Partition,
-    io::{AskId, Forwarded, Gone, Out},
-    slot::Phase,
+    io::{AskId, Forwarded, Gone, PartitionOutput},
+    slot::EntityPhase,
 };
-use crate::Needs;
+use crate::MissingCapability;
 
 /// Entities of one partition that are known to be another's; beyond it a journal is read once more.
 const FOREIGN_MAX: usize = 4_096;
@@ -23,7 +23,7 @@ const NOBODY_AGAIN: Duration = Duration::from_secs(10);
 
 impl Partition {
     /// The entity's actor found out that it is not for this process.
-    pub(super) fn too_new(&mut self, now: Timestamp, entity: EntityId, needs: Needs) {
+    pub(super) fn too_new(&mut self, now: Timestamp, entity: EntityId, needs: MissingCapability) {
         if self.foreign.len() >= FOREIGN_MAX {
             self.foreign.pop_first();
         }
@@ -42,15 +42,15 @@ impl Partition {
             return;
         };
         let Some((_, &input)) = slot.open.first_key_value() else { return self.forget(entity) };
-        slot.phase = Phase::Forwarding;
-        self.out.push(Out::Forward(entity, input, needs.clone()));
+        slot.phase = EntityPhase::Forwarding;
+        self.out.push(PartitionOutput::Forward(entity, input, needs.clone()));
     }
 
     /// What came of it.
     pub(super) fn forwarded(&mut self, now: Timestamp, entity: EntityId, came: Forwarded) {
         self.orphans.remove(&entity);
         let Some(slot) = self.slots.get(&entity) else { return };
-        if slot.phase != Phase::Forwarding {
+        if slot.phase != EntityPhase::Forwarding {
             return;
         }
         let first = slot.open.first_key_value().map(|(_, input)| *input);
@@ -76,31 +76,31 @@ impl Partition {
 
     /// Another process wants the entity to be served here.
     pub(super) fn rung(&mut self, ask: AskId, entity: EntityId, input: InputId) {
-        let active = self.slots.get(&entity).is_some_and(|slot| slot.phase == Phase::Active);
+        let active = self.slots.get(&entity).is_some_and(|slot| slot.phase == EntityPhase::Active);
         if active {
             return self.asked(ask, entity, input, None);
         }
         if self.stands_back() || self.foreign.contains_key(&entity) {
-            return self.out.push(Out::AnswerNotMine(ask));
+            return self.out.push(PartitionOutput::AnswerNotMine(ask));
         }
         let fresh = !self.slots.contains_key(&entity);
         let slot = self.slot(entity);
         slot.recovers();
         match slot.phase {
             // Whoever is being asked has just given it up, which the tail says sooner.
-            Phase::Asking { .. } => {
-                slot.phase = Phase::Admitting;
-                self.out.push(Out::ReadTail(entity));
+            EntityPhase::Asking { .. } => {
+                slot.phase = EntityPhase::Admitting;
+                self.out.push(PartitionOutput::ReadTail(entity));
             }
-            Phase::Waiting(_) => {
-                slot.phase = Phase::Ringing;
+            EntityPhase::Waiting(_) => {
+                slot.phase = EntityPhase::Ringing;
                 slot.reading = false;
                 self.ring(entity);
             }
             _ if fresh => self.ring(entity),
             _ => {}
         }
-        self.out.push(Out::AnswerRung(ask));
+        self.out.push(PartitionOutput::AnswerRung(ask));
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::{
         Activation,
-        partition::{Arrived, HandleId, In},
+        partition::{Arrived, HandleId, PartitionInput},
     };
 
     const NOW: Timestamp = Timestamp(0);
@@ -131,34 +131,49 @@ mod tests {
         Partition::new(ProcessId::from_u128(1), true, NOW)
     }
 
-    fn deliver(partition: &mut Partition, entity: EntityId, handle: u64) -> Vec<Out> {
+    fn deliver(partition: &mut Partition, entity: EntityId, handle: u64) -> Vec<PartitionOutput> {
         let position = Position(handle);
         let (handle, redelivered, foremost) = (HandleId(handle), false, None);
-        partition.handle(NOW, In::Delivered { entity, position, handle, redelivered, foremost })
+        partition.handle(
+            NOW,
+            PartitionInput::Delivered { entity, position, handle, redelivered, foremost },
+        )
     }
 
     /// An input of an envelope that no build here can read.
     fn newer(input: &Input) -> Arrived {
-        Arrived::Foreign { input: input.id, needs: Needs::Input(9), bytes: Bytes::new() }
+        Arrived::Foreign {
+            input: input.id,
+            needs: MissingCapability::Input(9),
+            bytes: Bytes::new(),
+        }
     }
 
     /// A partition that has found out that the entity of `input` is not for it.
-    fn foreign(input: &Input) -> (Partition, Vec<Out>) {
+    fn foreign(input: &Input) -> (Partition, Vec<PartitionOutput>) {
         let (mut partition, entity) = (partition(), input.entity);
         deliver(&mut partition, entity, 1);
         partition.handle(
             NOW,
-            In::Inbox(entity, Position(0), vec![(Position(1), Arrived::Input(input.clone()))]),
+            PartitionInput::Inbox(
+                entity,
+                Position(0),
+                vec![(Position(1), Arrived::Input(input.clone()))],
+            ),
         );
-        partition.handle(NOW, In::Tail(entity, None));
-        let needs = Needs::Event("new".to_owned());
-        let out = partition.handle(NOW, In::TooNew(entity, needs.clone()));
-        assert_eq!(out, [Out::ReadInbox(entity, Position(0))]);
+        partition.handle(NOW, PartitionInput::Tail(entity, None));
+        let needs = MissingCapability::Event("new".to_owned());
+        let out = partition.handle(NOW, PartitionInput::TooNew(entity, needs.clone()));
+        assert_eq!(out, [PartitionOutput::ReadInbox(entity, Position(0))]);
         let out = partition.handle(
             NOW,
-            In::Inbox(entity, Position(0), vec![(Position(1), Arrived::Input(input.clone()))]),
+            PartitionInput::Inbox(
+                entity,
+                Position(0),
+                vec![(Position(1), Arrived::Input(input.clone()))],
+            ),
         );
-        assert_eq!(out, [Out::Forward(entity, input.id, needs)]);
+        assert_eq!(out, [PartitionOutput::Forward(entity, input.id, needs)]);
         (partition, out)
     }
 
@@ -166,19 +181,19 @@ mod tests {
     fn what_cannot_be_read_is_forwarded_and_acknowledged_once_the_other_is_done() {
         let input = input(1);
         let (mut partition, _) = foreign(&input);
-        let came = In::Forwarded(input.entity, Forwarded::Completed);
+        let came = PartitionInput::Forwarded(input.entity, Forwarded::Completed);
         let out = partition.handle(NOW, came);
-        assert_eq!(out, [Out::Ack(HandleId(1))]);
+        assert_eq!(out, [PartitionOutput::Ack(HandleId(1))]);
         assert_eq!(partition.entities(), 0);
         // From now on it is known: nobody folds the journal again only to find out.
         deliver(&mut partition, input.entity, 2);
-        let read = In::Inbox(
+        let read = PartitionInput::Inbox(
             input.entity,
             Position(0),
             vec![(Position(2), Arrived::Input(input.clone()))],
         );
         let out = partition.handle(NOW, read);
-        assert!(matches!(out[..], [Out::Forward(..)]), "{out:?}");
+        assert!(matches!(out[..], [PartitionOutput::Forward(..)]), "{out:?}");
     }
 
     #[test]
@@ -186,20 +201,20 @@ mod tests {
         let input = input(1);
         for (came, wait) in [(Forwarded::Nobody, NOBODY_AGAIN), (Forwarded::Rung, RUNG_AGAIN)] {
             let (mut partition, _) = foreign(&input);
-            let out = partition.handle(NOW, In::Forwarded(input.entity, came));
-            assert_eq!(out, [Out::Nak(HandleId(1), wait)]);
+            let out = partition.handle(NOW, PartitionInput::Forwarded(input.entity, came));
+            assert_eq!(out, [PartitionOutput::Nak(HandleId(1), wait)]);
             assert_eq!(partition.entities(), 0);
         }
         let (mut partition, _) = foreign(&input);
-        let out = partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Held));
-        assert_eq!(out, [Out::Forget(HandleId(1))], "its owner has it; it comes again");
+        let out = partition.handle(NOW, PartitionInput::Forwarded(input.entity, Forwarded::Held));
+        assert_eq!(out, [PartitionOutput::Forget(HandleId(1))], "its owner has it; it comes again");
     }
 
     #[test]
     fn what_nobody_alive_can_read_is_activated_as_an_orphan_once() {
         let input = input(1);
         let (mut partition, _) = foreign(&input);
-        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Orphan));
+        partition.handle(NOW, PartitionInput::Forwarded(input.entity, Forwarded::Orphan));
         assert_eq!(activation(&mut partition, &input), Activation::Orphan);
         assert_eq!(activation(&mut partition, &input), Activation::Fresh);
     }
@@ -209,11 +224,11 @@ mod tests {
     fn who_may_be_read_by_another_is_no_orphan() {
         let input = input(1);
         let (mut partition, _) = foreign(&input);
-        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Nobody));
+        partition.handle(NOW, PartitionInput::Forwarded(input.entity, Forwarded::Nobody));
         assert_eq!(activation(&mut partition, &input), Activation::Fresh);
         let (mut partition, _) = foreign(&input);
-        partition.handle(NOW, In::Forwarded(input.entity, Forwarded::Orphan));
-        partition.handle(NOW.plus(ORPHAN_FOR), In::Tick);
+        partition.handle(NOW, PartitionInput::Forwarded(input.entity, Forwarded::Orphan));
+        partition.handle(NOW.plus(ORPHAN_FOR), PartitionInput::Tick);
         assert_eq!(activation(&mut partition, &input), Activation::Fresh);
     }
 
@@ -221,11 +236,13 @@ mod tests {
     fn activation(partition: &mut Partition, input: &Input) -> Activation {
         deliver(partition, input.entity, 1);
         let waiting = vec![(Position(1), Arrived::Input(input.clone()))];
-        partition.handle(NOW, In::Inbox(input.entity, Position(0), waiting));
-        let out = partition.handle(NOW, In::Tail(input.entity, None));
-        let Some(Out::Activate(_, _, activation, _)) = out.first() else { panic!("{out:?}") };
+        partition.handle(NOW, PartitionInput::Inbox(input.entity, Position(0), waiting));
+        let out = partition.handle(NOW, PartitionInput::Tail(input.entity, None));
+        let Some(PartitionOutput::Activate(_, _, activation, _)) = out.first() else {
+            panic!("{out:?}")
+        };
         let activation = *activation;
-        partition.handle(NOW, In::Gone(input.entity, Gone::Released));
+        partition.handle(NOW, PartitionInput::Gone(input.entity, Gone::Released));
         activation
     }
 
@@ -235,8 +252,8 @@ mod tests {
         let (mut partition, entity) = (partition(), new.entity);
         deliver(&mut partition, entity, 1);
         let read = vec![(Position(1), newer(&new)), (Position(2), Arrived::Input(plain))];
-        let out = partition.handle(NOW, In::Inbox(entity, Position(0), read));
-        assert_eq!(out, [Out::Forward(entity, new.id, Needs::Input(9))]);
+        let out = partition.handle(NOW, PartitionInput::Inbox(entity, Position(0), read));
+        assert_eq!(out, [PartitionOutput::Forward(entity, new.id, MissingCapability::Input(9))]);
     }
 
     /// It is kept whole as a dead letter, and the entity goes with all else that waits.
@@ -249,37 +266,44 @@ mod tests {
         let comes = |partition: &mut Partition, order| {
             deliver(partition, entity, 1);
             let read = vec![(Position(1), newer(&new)), (Position(2), order)];
-            partition.handle(NOW, In::Inbox(entity, Position(0), read))
+            partition.handle(NOW, PartitionInput::Inbox(entity, Position(0), read))
         };
-        let forward = [Out::Forward(entity, new.id, Needs::Input(9))];
+        let forward = [PartitionOutput::Forward(entity, new.id, MissingCapability::Input(9))];
         let mut partition = partition();
         // Somebody may be there who takes both.
         assert_eq!(comes(&mut partition, order(Order::Bury)), forward);
-        partition.handle(NOW, In::Forwarded(entity, Forwarded::Nobody));
+        partition.handle(NOW, PartitionInput::Forwarded(entity, Forwarded::Nobody));
         assert_eq!(comes(&mut partition, order(Order::Bury)), forward);
-        partition.handle(NOW, In::Forwarded(entity, Forwarded::Orphan));
+        partition.handle(NOW, PartitionInput::Forwarded(entity, Forwarded::Orphan));
         // Back in service, it would be served by a newer build.
         assert_eq!(comes(&mut partition, order(Order::Restore)), forward);
-        partition.handle(NOW, In::Forwarded(entity, Forwarded::Orphan));
+        partition.handle(NOW, PartitionInput::Forwarded(entity, Forwarded::Orphan));
         let out = comes(&mut partition, order(Order::Bury));
-        let Some((Out::SetAside(_, Position(1), _, reason), rest)) = out.split_first() else {
+        let Some((PartitionOutput::SetAside(_, Position(1), _, reason), rest)) = out.split_first()
+        else {
             panic!("{out:?}")
         };
         assert!(reason.contains("input v9"), "{reason}");
-        assert_eq!(rest, [Out::ReadTail(entity)], "the order is served");
+        assert_eq!(rest, [PartitionOutput::ReadTail(entity)], "the order is served");
     }
 
     #[test]
     fn who_is_rung_looks_after_the_entity_unless_it_stands_back() {
         let input = input(1);
-        let rung = || In::Rung(AskId(7), input.entity, input.id);
+        let rung = || PartitionInput::Rung(AskId(7), input.entity, input.id);
         let mut partition = partition();
         let out = partition.handle(NOW, rung());
-        assert_eq!(out, [Out::ReadInbox(input.entity, Position(0)), Out::AnswerRung(AskId(7))]);
-        partition.handle(NOW, In::Cordon(true));
-        assert_eq!(partition.handle(NOW, rung()), [Out::AnswerNotMine(AskId(7))]);
-        partition.handle(NOW, In::Cordon(false));
-        partition.handle(NOW, In::TooNew(input.entity, Needs::Input(2)));
-        assert_eq!(partition.handle(NOW, rung()), [Out::AnswerNotMine(AskId(7))]);
+        assert_eq!(
+            out,
+            [
+                PartitionOutput::ReadInbox(input.entity, Position(0)),
+                PartitionOutput::AnswerRung(AskId(7))
+            ]
+        );
+        partition.handle(NOW, PartitionInput::Cordon(true));
+        assert_eq!(partition.handle(NOW, rung()), [PartitionOutput::AnswerNotMine(AskId(7))]);
+        partition.handle(NOW, PartitionInput::Cordon(false));
+        partition.handle(NOW, PartitionInput::TooNew(input.entity, MissingCapability::Input(2)));
+        assert_eq!(partition.handle(NOW, rung()), [PartitionOutput::AnswerNotMine(AskId(7))]);
     }
 }

@@ -6,8 +6,8 @@ use clawnode_proto::{EntityId, InputId, ProcessId};
 
 use super::{
     Partition,
-    io::{AskId, Out},
-    slot::{Phase, Slot},
+    io::{AskId, PartitionOutput},
+    slot::{EntityPhase, EntitySlot},
 };
 
 impl Partition {
@@ -24,19 +24,19 @@ impl Partition {
         asker: Option<ProcessId>,
     ) {
         match self.slots.get_mut(&entity) {
-            Some(slot) if slot.phase == Phase::Active => {
+            Some(slot) if slot.phase == EntityPhase::Active => {
                 slot.asker = asker.map(|process| (process, input)).or(slot.asker);
                 if slot.open.values().any(|one| *one == input) {
                     // Only the first that waits is asked about: more may have come behind it,
                     // which are delivered to the asker alone.
-                    self.out.push(Out::AskActor(ask, entity, input));
+                    self.out.push(PartitionOutput::AskActor(ask, entity, input));
                     return self.ring(entity);
                 }
                 let mut unanswered = slot.asks.iter().chain(&slot.late_asks);
                 if slot.is_unreadable() || unanswered.any(|(_, one)| *one == input) {
                     // The inbox cannot be read now. Its owner lives nevertheless, and looks after
                     // the input as soon as it can: nobody needs to claim the entity.
-                    self.out.push(Out::AnswerHeld(ask));
+                    self.out.push(PartitionOutput::AnswerHeld(ask));
                     return self.ring(entity);
                 }
                 // The question is a doorbell too: what is asked for is read before it is answered.
@@ -44,21 +44,21 @@ impl Partition {
                 asks.push((ask, input));
                 self.ring(entity);
             }
-            _ => self.out.push(Out::AnswerNotMine(ask)),
+            _ => self.out.push(PartitionOutput::AnswerNotMine(ask)),
         }
     }
 
     /// Leaves an entity to whoever has it.
     pub(super) fn forget(&mut self, entity: EntityId) {
         if let Some(slot) = self.slots.remove(&entity) {
-            self.out.extend(slot.handles.into_values().map(Out::Forget));
+            self.out.extend(slot.handles.into_values().map(PartitionOutput::Forget));
         }
     }
 
     /// Leaves an entity to whoever it is delivered to after `delay`.
     pub(super) fn give_back(&mut self, entity: EntityId, delay: Duration) {
         if let Some(slot) = self.slots.remove(&entity) {
-            self.out.extend(slot.handles.into_values().map(|one| Out::Nak(one, delay)));
+            self.out.extend(slot.handles.into_values().map(|one| PartitionOutput::Nak(one, delay)));
         }
         self.drained();
     }
@@ -80,33 +80,38 @@ impl Partition {
         let idle: Vec<EntityId> = self
             .slots
             .iter()
-            .filter(|(_, slot)| slot.phase != Phase::Active)
+            .filter(|(_, slot)| slot.phase != EntityPhase::Active)
             .map(|(entity, _)| *entity)
             .collect();
         for entity in idle {
             if let Some(slot) = self.slots.remove(&entity) {
-                self.out
-                    .extend(slot.handles.into_values().map(|one| Out::Nak(one, Duration::ZERO)));
+                self.out.extend(
+                    slot.handles.into_values().map(|one| PartitionOutput::Nak(one, Duration::ZERO)),
+                );
             }
         }
     }
 
     pub(super) fn drained(&mut self) {
         if self.draining && self.slots.is_empty() {
-            self.out.push(Out::Drained);
+            self.out.push(PartitionOutput::Drained);
         }
     }
 }
 
-impl Slot {
+impl EntitySlot {
     /// Whom to tell that the entity was given up while `first` waits.
-    pub(super) fn rings_for(&self, entity: EntityId, first: Option<InputId>) -> Option<Out> {
+    pub(super) fn rings_for(
+        &self,
+        entity: EntityId,
+        first: Option<InputId>,
+    ) -> Option<PartitionOutput> {
         match (self.asker, first) {
             // It was told `held`, so its own delivery comes again much later.
-            (Some((process, input)), _) => Some(Out::Ring(process, entity, input)),
+            (Some((process, input)), _) => Some(PartitionOutput::Ring(process, entity, input)),
             // It was given up before anybody asked. What a scan found has no delivery to give
             // back, so only the next scan elsewhere would find it.
-            (None, Some(input)) => Some(Out::RingNext(entity, input)),
+            (None, Some(input)) => Some(PartitionOutput::RingNext(entity, input)),
             (None, None) => None,
         }
     }
@@ -120,7 +125,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::partition::{Arrived, Gone, In, LastWriter};
+    use crate::partition::{Arrived, Gone, LastWriter, PartitionInput};
 
     const NOW: Timestamp = Timestamp(0);
 
@@ -131,35 +136,38 @@ mod tests {
         let name = "k".parse().unwrap();
         let input = Input::new(Kind::SESSION, &key.to_string(), name, NOW, &message).unwrap();
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
-        partition.handle(NOW, In::Scanned(vec![input.entity]));
+        partition.handle(NOW, PartitionInput::Scanned(vec![input.entity]));
         let read = vec![(Position(1), Arrived::Input(input.clone()))];
-        partition.handle(NOW, In::Inbox(input.entity, Position(0), read));
+        partition.handle(NOW, PartitionInput::Inbox(input.entity, Position(0), read));
         let released = LastWriter { process: ProcessId::from_u128(2), released: true };
-        partition.handle(NOW, In::Tail(input.entity, Some(released)));
-        partition.handle(NOW, In::Drain);
+        partition.handle(NOW, PartitionInput::Tail(input.entity, Some(released)));
+        partition.handle(NOW, PartitionInput::Drain);
         (partition, input)
     }
 
     #[test]
     fn what_nobody_asked_for_is_announced_when_it_is_given_up() {
         let (mut partition, input) = scanned();
-        let out = partition.handle(NOW, In::Gone(input.entity, Gone::Released));
-        assert_eq!(out, [Out::RingNext(input.entity, input.id), Out::Drained]);
+        let out = partition.handle(NOW, PartitionInput::Gone(input.entity, Gone::Released));
+        assert_eq!(
+            out,
+            [PartitionOutput::RingNext(input.entity, input.id), PartitionOutput::Drained]
+        );
         // With nothing left to do there is nobody to be told.
         let (mut partition, input) = scanned();
-        partition.handle(NOW, In::Completed(input.entity, input.id));
-        let out = partition.handle(NOW, In::Gone(input.entity, Gone::Released));
-        assert_eq!(out, [Out::Drained]);
+        partition.handle(NOW, PartitionInput::Completed(input.entity, input.id));
+        let out = partition.handle(NOW, PartitionInput::Gone(input.entity, Gone::Released));
+        assert_eq!(out, [PartitionOutput::Drained]);
     }
 
     /// An entity that is active and has nothing in hand.
     fn active() -> (Partition, Input) {
         let (_, input) = scanned();
         let mut partition = Partition::new(ProcessId::from_u128(1), false, NOW);
-        partition.handle(NOW, In::Scanned(vec![input.entity]));
+        partition.handle(NOW, PartitionInput::Scanned(vec![input.entity]));
         let read = vec![(Position(1), Arrived::Input(input.clone()))];
-        partition.handle(NOW, In::Inbox(input.entity, Position(0), read));
-        partition.handle(NOW, In::Completed(input.entity, input.id));
+        partition.handle(NOW, PartitionInput::Inbox(input.entity, Position(0), read));
+        partition.handle(NOW, PartitionInput::Completed(input.entity, input.id));
         (partition, input)
     }
 
@@ -169,22 +177,32 @@ mod tests {
         let other = |n: u128| clawnode_proto::InputId::from_u128(n);
         let (mut partition, input) = active();
         let entity = input.entity;
-        let out = partition.handle(NOW, In::Asked(AskId(1), entity, other(1), asker));
-        assert_eq!(out, [Out::ReadInbox(entity, Position(1))], "what is new is read first");
+        let out = partition.handle(NOW, PartitionInput::Asked(AskId(1), entity, other(1), asker));
+        assert_eq!(
+            out,
+            [PartitionOutput::ReadInbox(entity, Position(1))],
+            "what is new is read first"
+        );
         // The read lasts, and it is asked again.
-        let out = partition.handle(NOW, In::Asked(AskId(2), entity, other(1), asker));
-        assert_eq!(out, [Out::AnswerHeld(AskId(2))]);
+        let out = partition.handle(NOW, PartitionInput::Asked(AskId(2), entity, other(1), asker));
+        assert_eq!(out, [PartitionOutput::AnswerHeld(AskId(2))]);
         // It fails: nobody is left without an answer, now or while it is tried again.
-        let out = partition.handle(NOW, In::ReadFailed(entity));
-        assert_eq!(out, [Out::AnswerHeld(AskId(1))]);
-        let out = partition.handle(NOW, In::Asked(AskId(3), entity, other(2), asker));
-        assert_eq!(out, [Out::AnswerHeld(AskId(3)), Out::ReadInbox(entity, Position(1))]);
+        let out = partition.handle(NOW, PartitionInput::ReadFailed(entity));
+        assert_eq!(out, [PartitionOutput::AnswerHeld(AskId(1))]);
+        let out = partition.handle(NOW, PartitionInput::Asked(AskId(3), entity, other(2), asker));
+        assert_eq!(
+            out,
+            [
+                PartitionOutput::AnswerHeld(AskId(3)),
+                PartitionOutput::ReadInbox(entity, Position(1))
+            ]
+        );
         // It can be read again: the actor knows best.
-        partition.handle(NOW, In::Inbox(entity, Position(1), Vec::new()));
-        partition.handle(NOW, In::Asked(AskId(4), entity, other(2), asker));
-        partition.handle(NOW, In::Inbox(entity, Position(1), Vec::new()));
-        let out = partition.handle(NOW, In::Inbox(entity, Position(1), Vec::new()));
-        assert_eq!(out, [Out::AskActor(AskId(4), entity, other(2))]);
+        partition.handle(NOW, PartitionInput::Inbox(entity, Position(1), Vec::new()));
+        partition.handle(NOW, PartitionInput::Asked(AskId(4), entity, other(2), asker));
+        partition.handle(NOW, PartitionInput::Inbox(entity, Position(1), Vec::new()));
+        let out = partition.handle(NOW, PartitionInput::Inbox(entity, Position(1), Vec::new()));
+        assert_eq!(out, [PartitionOutput::AskActor(AskId(4), entity, other(2))]);
     }
 
     #[test]
@@ -193,22 +211,26 @@ mod tests {
         let name = "k2".parse().unwrap();
         let message = SessionInput::UserMessage(UserMessage::text("again".to_owned()));
         let second = Input::new(Kind::SESSION, &first.key, name, NOW, &message).unwrap();
-        partition.handle(NOW, In::Scanned(vec![first.entity]));
+        partition.handle(NOW, PartitionInput::Scanned(vec![first.entity]));
         let read = vec![(Position(2), Arrived::Input(second.clone()))];
-        partition.handle(NOW, In::Inbox(first.entity, Position(1), read));
-        let out = partition.handle(NOW, In::Asked(AskId(1), first.entity, second.id, None));
-        let answer = Out::AskActor(AskId(1), first.entity, second.id);
-        assert_eq!(out, [answer, Out::ReadInbox(first.entity, Position(2))]);
+        partition.handle(NOW, PartitionInput::Inbox(first.entity, Position(1), read));
+        let out =
+            partition.handle(NOW, PartitionInput::Asked(AskId(1), first.entity, second.id, None));
+        let answer = PartitionOutput::AskActor(AskId(1), first.entity, second.id);
+        assert_eq!(out, [answer, PartitionOutput::ReadInbox(first.entity, Position(2))]);
     }
 
     #[test]
     fn who_asked_is_told_rather_than_who_is_next() {
         let (mut partition, input) = scanned();
         let asker = ProcessId::from_u128(3);
-        let question = In::Asked(AskId(7), input.entity, input.id, Some(asker));
+        let question = PartitionInput::Asked(AskId(7), input.entity, input.id, Some(asker));
         let out = partition.handle(NOW, question);
-        assert_eq!(out[0], Out::AskActor(AskId(7), input.entity, input.id));
-        let out = partition.handle(NOW, In::Gone(input.entity, Gone::Released));
-        assert_eq!(out, [Out::Ring(asker, input.entity, input.id), Out::Drained]);
+        assert_eq!(out[0], PartitionOutput::AskActor(AskId(7), input.entity, input.id));
+        let out = partition.handle(NOW, PartitionInput::Gone(input.entity, Gone::Released));
+        assert_eq!(
+            out,
+            [PartitionOutput::Ring(asker, input.entity, input.id), PartitionOutput::Drained]
+        );
     }
 }

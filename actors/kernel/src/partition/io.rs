@@ -6,8 +6,8 @@ use bytes::Bytes;
 use clawnode_proto::{EntityId, Input, InputId, Kind, Position, ProcessId};
 
 use crate::{
-    Needs, OwnerSays,
-    machine::{Activation, Heir},
+    MissingCapability, OwnerSays,
+    machine::{Activation, PreviousOwner},
 };
 
 /// What came of an input that was forwarded.
@@ -69,7 +69,7 @@ pub enum Arrived {
         /// Which.
         input: InputId,
         /// What a process must know that can serve it.
-        needs: Needs,
+        needs: MissingCapability,
         /// The whole of it.
         bytes: Bytes,
     },
@@ -84,7 +84,7 @@ pub enum Arrived {
 
 /// What happened.
 #[derive(Debug)]
-pub enum In {
+pub enum PartitionInput {
     /// A delivery.
     Delivered {
         /// For whom.
@@ -119,7 +119,7 @@ pub enum In {
     /// Another process wants the entity to be served here, because an input of it waits.
     Rung(AskId, EntityId, InputId),
     /// The entity's journal needs a process that knows more than this one; its actor is gone.
-    TooNew(EntityId, Needs),
+    TooNew(EntityId, MissingCapability),
     /// What came of an input that was forwarded.
     Forwarded(EntityId, Forwarded),
     /// Which other processes are held dead now.
@@ -134,7 +134,7 @@ pub enum In {
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Out {
+pub enum PartitionOutput {
     /// Read the entity's inbox after this position.
     ReadInbox(EntityId, Position),
     /// Read the journal's last record.
@@ -144,7 +144,7 @@ pub enum Out {
     /// Keep this whole among the dead letters; answer `Aside`.
     SetAside(EntityId, Position, Bytes, String),
     /// Start an actor for the entity, which is of this kind.
-    Activate(EntityId, Kind, Activation, Heir),
+    Activate(EntityId, Kind, Activation, PreviousOwner),
     /// Hand these to the entity's actor.
     Deliver(EntityId, Vec<Input>),
     /// Ask the entity's actor, and answer the question.
@@ -161,7 +161,7 @@ pub enum Out {
     /// waits: nobody here has asked for it. A hint, like a ring.
     RingNext(EntityId, InputId),
     /// Find a process that knows what is needed, and ask it to serve the entity.
-    Forward(EntityId, InputId, Needs),
+    Forward(EntityId, InputId, MissingCapability),
     /// Acknowledge.
     Ack(HandleId),
     /// Say that we are at it.

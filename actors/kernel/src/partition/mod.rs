@@ -14,4 +14,6 @@ mod io;
 mod slot;
 
 pub use dispatch::Partition;
-pub use io::{Arrived, AskId, Forwarded, Gone, HandleId, In, LastWriter, Out};
+pub use io::{
+    Arrived, AskId, Forwarded, Gone, HandleId, LastWriter, PartitionInput, PartitionOutput,
+};

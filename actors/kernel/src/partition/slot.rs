@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_proto::{Input, InputId, Kind, Position, ProcessId, Timestamp};
 
 use super::io::{AskId, HandleId};
-use crate::{Slim, machine::Activation};
+use crate::{ShrinkToFit, machine::Activation};
 
 /// How far an entity is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum EntityPhase {
     /// Its inbox is being read for the first time.
     Ringing,
     /// Its tail is being read.
@@ -26,10 +26,10 @@ pub(super) enum Phase {
 
 /// An entity with something to do, or whose actor runs.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct EntitySlot {
     /// What the entity is, once an input of it was read.
     pub(super) kind: Option<Kind>,
-    pub(super) phase: Phase,
+    pub(super) phase: EntityPhase,
     /// How it is activated next: somebody may have had one of its inputs before.
     pub(super) activation: Activation,
     /// Who wrote last when it was admitted.
@@ -58,9 +58,9 @@ pub(super) struct Slot {
     pub(super) asker: Option<(ProcessId, InputId)>,
 }
 
-// === impl Phase ===
+// === impl EntityPhase ===
 
-impl Phase {
+impl EntityPhase {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Ringing => "ringing",
@@ -73,9 +73,9 @@ impl Phase {
     }
 }
 
-// === impl Slot ===
+// === impl EntitySlot ===
 
-impl Slot {
+impl EntitySlot {
     /// Who gives an order may not have been able to read of which kind the entity is.
     pub(super) fn learn_kind(&mut self, input: &Input) {
         if input.order.is_none() || self.kind.is_none() {

@@ -7,29 +7,33 @@ use tracing::warn;
 
 use super::{
     RESTART_MOST,
-    handle::Message,
-    state::{Child, State},
+    handle::SupervisorMessage,
+    state::{Child, SupervisorState},
 };
 
 pub(super) struct SupervisorActor;
 
 impl Actor for SupervisorActor {
-    type Msg = Message;
-    type State = State;
+    type Msg = SupervisorMessage;
+    type State = SupervisorState;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Message>, (): ()) -> Result<State, ActorProcessingErr> {
-        Ok(State::default())
+    async fn pre_start(
+        &self,
+        _: ActorRef<SupervisorMessage>,
+        (): (),
+    ) -> Result<SupervisorState, ActorProcessingErr> {
+        Ok(SupervisorState::default())
     }
 
     async fn handle(
         &self,
-        myself: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
+        myself: ActorRef<SupervisorMessage>,
+        message: SupervisorMessage,
+        state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Adopt { name, kind, factory, started } => {
+            SupervisorMessage::Adopt { name, kind, factory, started } => {
                 let outcome = factory(myself.get_cell()).await.map(|cell| {
                     state.names.insert(cell.get_id(), name.clone());
                     let since = tokio::time::Instant::now();
@@ -40,9 +44,9 @@ impl Actor for SupervisorActor {
                     warn!("whoever adopted a child did not wait for its start");
                 }
             }
-            Message::Restart { name } => state.restart(&myself, &name).await,
-            Message::Dismiss { name } => state.dismiss(&name),
-            Message::View(reply) => {
+            SupervisorMessage::Restart { name } => state.restart(&myself, &name).await,
+            SupervisorMessage::Dismiss { name } => state.dismiss(&name),
+            SupervisorMessage::View(reply) => {
                 if reply.send(state.views()).is_err() {
                     warn!("whoever asked for the children did not wait");
                 }
@@ -53,9 +57,9 @@ impl Actor for SupervisorActor {
 
     async fn handle_supervisor_evt(
         &self,
-        myself: ActorRef<Message>,
+        myself: ActorRef<SupervisorMessage>,
         event: SupervisionEvent,
-        state: &mut State,
+        state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorFailed(cell, cause) => {
@@ -71,8 +75,8 @@ impl Actor for SupervisorActor {
 
     async fn post_stop(
         &self,
-        myself: ActorRef<Message>,
-        _: &mut State,
+        myself: ActorRef<SupervisorMessage>,
+        _: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         myself.stop_children_and_wait(None, Some(RESTART_MOST)).await;
         Ok(())

@@ -6,7 +6,7 @@ use ractor::{ActorCell, SpawnErr};
 
 /// What follows from a child's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ChildFate {
     /// It is started again, with back-off, for as long as the node lives.
     Restart,
     /// Its own parent decides; used by dispatchers for entities.
@@ -28,10 +28,10 @@ pub enum ChildKind {
 
 impl ChildKind {
     /// What follows from the end of a child of this kind.
-    pub const fn fate(self) -> Fate {
+    pub const fn fate(self) -> ChildFate {
         match self {
-            Self::Dispatcher | Self::Agent | Self::Task => Fate::Restart,
-            Self::Entity => Fate::Parent,
+            Self::Dispatcher | Self::Agent | Self::Task => ChildFate::Restart,
+            Self::Entity => ChildFate::Parent,
         }
     }
 }

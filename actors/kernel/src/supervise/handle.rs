@@ -6,15 +6,15 @@ use ractor::{Actor, ActorRef, SpawnErr};
 use tracing::warn;
 
 use super::{
-    ChildKind, Factory, RESTART_MOST, Stopped,
+    ChildKind, Factory, RESTART_MOST, SupervisorStopped,
     actor::{SupervisorActor, TaskActor, TaskFuture},
 };
 
 /// The only door to a supervisor.
 #[derive(Clone, Debug)]
-pub struct Supervisor(ActorRef<Message>);
+pub struct Supervisor(ActorRef<SupervisorMessage>);
 
-pub(super) enum Message {
+pub(super) enum SupervisorMessage {
     Adopt {
         name: String,
         kind: ChildKind,
@@ -30,7 +30,7 @@ pub(super) enum Message {
     View(tokio::sync::oneshot::Sender<Vec<ChildView>>),
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for SupervisorMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Adopt { name, kind, .. } => write!(f, "Adopt({name}, {kind:?})"),
@@ -70,8 +70,8 @@ impl Supervisor {
         factory: Factory,
     ) -> Result<(), SpawnErr> {
         let (started, outcome) = tokio::sync::oneshot::channel();
-        let adopt = Message::Adopt { name: name.into(), kind, factory, started };
-        let gone = || SpawnErr::StartupFailed(Box::new(Stopped));
+        let adopt = SupervisorMessage::Adopt { name: name.into(), kind, factory, started };
+        let gone = || SpawnErr::StartupFailed(Box::new(SupervisorStopped));
         if self.0.cast(adopt).is_err() {
             return Err(gone());
         }
@@ -96,7 +96,7 @@ impl Supervisor {
 
     /// Stops a child for good; its name is free for another.
     pub fn dismiss(&self, name: impl Into<String>) {
-        if self.0.cast(Message::Dismiss { name: name.into() }).is_err() {
+        if self.0.cast(SupervisorMessage::Dismiss { name: name.into() }).is_err() {
             warn!("a child was dismissed after its supervisor had stopped");
         }
     }
@@ -104,7 +104,7 @@ impl Supervisor {
     /// What all children look like now, in name order.
     pub async fn children(&self) -> Vec<ChildView> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        if self.0.cast(Message::View(reply)).is_err() {
+        if self.0.cast(SupervisorMessage::View(reply)).is_err() {
             return Vec::new();
         }
         answer.await.unwrap_or_default()

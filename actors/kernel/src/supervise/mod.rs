@@ -14,7 +14,7 @@ mod state;
 
 use std::time::Duration;
 
-pub use child::{ChildKind, Factory, Fate};
+pub use child::{ChildFate, ChildKind, Factory};
 pub use handle::{ChildView, Supervisor};
 
 /// The longest wait before a child is started again.
@@ -23,4 +23,4 @@ const RESTART_MOST: Duration = Duration::from_secs(10);
 /// A supervisor that cannot be reached any more.
 #[derive(Debug, thiserror::Error)]
 #[error("the supervisor of this node has stopped")]
-pub struct Stopped;
+pub struct SupervisorStopped;

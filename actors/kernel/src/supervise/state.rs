@@ -6,8 +6,8 @@ use ractor::{ActorCell, ActorId, ActorRef};
 use tracing::{error, warn};
 
 use super::{
-    ChildKind, Factory, Fate, RESTART_MOST,
-    handle::{ChildView, Message},
+    ChildFate, ChildKind, Factory, RESTART_MOST,
+    handle::{ChildView, SupervisorMessage},
 };
 
 /// The first wait before a child is started again; doubles up to [`RESTART_MOST`].
@@ -24,14 +24,14 @@ pub(super) struct Child {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct SupervisorState {
     pub(super) children: HashMap<String, Child>,
     pub(super) names: HashMap<ActorId, String>,
 }
 
-// === impl State ===
+// === impl SupervisorState ===
 
-impl State {
+impl SupervisorState {
     pub(super) fn views(&self) -> Vec<ChildView> {
         let view = |(name, child): (&String, &Child)| ChildView {
             name: name.clone(),
@@ -44,11 +44,16 @@ impl State {
         views
     }
 
-    pub(super) fn ended(&mut self, myself: &ActorRef<Message>, cell: &ActorCell, cause: &str) {
+    pub(super) fn ended(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        cell: &ActorCell,
+        cause: &str,
+    ) {
         let Some(name) = self.names.remove(&cell.get_id()) else { return };
         let Some(child) = self.children.get_mut(&name) else { return };
         child.cell = None;
-        if child.kind.fate() == Fate::Parent {
+        if child.kind.fate() == ChildFate::Parent {
             self.children.remove(&name);
             return;
         }
@@ -58,7 +63,7 @@ impl State {
         let wait = RESTART_FIRST.saturating_mul(1 << child.ends.min(10)).min(RESTART_MOST);
         child.ends = child.ends.saturating_add(1);
         warn!(child = name, cause, wait = ?wait, "a child ended and is started again");
-        myself.send_after(wait, move || Message::Restart { name: name.clone() });
+        myself.send_after(wait, move || SupervisorMessage::Restart { name: name.clone() });
     }
 
     pub(super) fn dismiss(&mut self, name: &str) {
@@ -68,7 +73,7 @@ impl State {
         }
     }
 
-    pub(super) async fn restart(&mut self, myself: &ActorRef<Message>, name: &str) {
+    pub(super) async fn restart(&mut self, myself: &ActorRef<SupervisorMessage>, name: &str) {
         let Some(child) = self.children.get_mut(name) else { return };
         if child.cell.is_some() {
             // The wait was for a child that was dismissed; this is another of its name.
@@ -83,7 +88,9 @@ impl State {
             Err(cause) => {
                 error!(child = name, %cause, "a child cannot be started");
                 let name = name.to_owned();
-                myself.send_after(RESTART_MOST, move || Message::Restart { name: name.clone() });
+                myself.send_after(RESTART_MOST, move || SupervisorMessage::Restart {
+                    name: name.clone(),
+                });
             }
         }
     }

@@ -9,8 +9,8 @@ use clawnode_actors::{
 };
 use clawnode_cluster::{AppendAnswer, Record};
 use clawnode_kernel::{
-    Activation, Core, Heir, In, Loaded, Machine, MachineOptions, Now, Out, Stop,
-    core::snapshot_blob,
+    Activation, ActivationEnd, Core, LoadedJournal, Machine, MachineInput, MachineOptions,
+    MachineOutput, Now, PreviousOwner, core::snapshot_blob,
 };
 use clawnode_proto::{
     Digest, Grammar as _, Incarnation, Input, InputId, Kind, Position, ProcessId, SessionKey,
@@ -43,10 +43,10 @@ pub(super) struct Bench {
     pub(super) completed: Vec<InputId>,
     pub(super) started: Vec<(Effect, SessionJob)>,
     pub(super) erased: usize,
-    pub(super) stopped: Option<Stop>,
+    pub(super) stopped: Option<ActivationEnd>,
     /// Appends wait for [`Bench::answer`].
     pub(super) slow: bool,
-    pub(super) appending: Option<Out<Session>>,
+    pub(super) appending: Option<MachineOutput<Session>>,
     /// Whether calls may start now.
     pub(super) paused: bool,
     /// Whether it is noted that the entity is in hand: the note outlives processes.
@@ -56,7 +56,7 @@ pub(super) struct Bench {
     /// How often it was tried.
     pub(super) tried: usize,
     /// After whom the next process may claim it.
-    pub(super) heir: Heir,
+    pub(super) heir: PreviousOwner,
 }
 
 /// What happens to an entity that asks to be tried.
@@ -88,7 +88,7 @@ impl Bench {
             noted: false,
             tries: Tries::AtOnce,
             tried: 0,
-            heir: Heir::OfAnyone,
+            heir: PreviousOwner::OfAnyone,
         };
         bench.load();
         bench
@@ -104,14 +104,14 @@ impl Bench {
         Machine::new(key().entity(), me, how, MachineOptions::default(), now).0
     }
 
-    pub(super) fn loaded(&self) -> Loaded {
+    pub(super) fn loaded(&self) -> LoadedJournal {
         let snapshot = snapshot_blob(&self.journal).map(|digest| self.blobs[&digest].clone());
-        Loaded { records: self.journal.clone(), snapshot }
+        LoadedJournal { records: self.journal.clone(), snapshot }
     }
 
     pub(super) fn load(&mut self) {
         let loaded = self.loaded();
-        self.feed(In::Loaded(loaded));
+        self.feed(MachineInput::Loaded(loaded));
     }
 
     /// Another process takes the entity.
@@ -128,42 +128,53 @@ impl Bench {
         self.appending = None;
         self.completed.clear();
         self.started.clear();
-        self.feed(In::Deliver(inputs));
+        self.feed(MachineInput::Deliver(inputs));
         self.load();
     }
 
-    pub(super) fn feed(&mut self, input: In<Session>) {
+    pub(super) fn feed(&mut self, input: MachineInput<Session>) {
         let mut waiting = vec![input];
         while let Some(input) = waiting.pop() {
             for out in self.machine.handle(self.now, input) {
                 match out {
-                    append @ Out::Append { .. } if self.slow => self.appending = Some(append),
-                    append @ Out::Append { .. } => waiting.push(self.store(append)),
-                    Out::Acquire(key, _) if self.paused => waiting.push(In::Deferred(key)),
-                    Out::Acquire(key, _) => waiting.push(In::Granted(key, grant())),
-                    Out::EnterProbation if self.tries == Tries::Later => {}
-                    Out::EnterProbation => {
+                    append @ MachineOutput::Append { .. } if self.slow => {
+                        self.appending = Some(append)
+                    }
+                    append @ MachineOutput::Append { .. } => waiting.push(self.store(append)),
+                    MachineOutput::Acquire(key, _) if self.paused => {
+                        waiting.push(MachineInput::Deferred(key))
+                    }
+                    MachineOutput::Acquire(key, _) => {
+                        waiting.push(MachineInput::Granted(key, grant()))
+                    }
+                    MachineOutput::EnterProbation if self.tries == Tries::Later => {}
+                    MachineOutput::EnterProbation => {
                         self.tried += 1;
                         let blamed = std::mem::replace(&mut self.noted, true);
-                        waiting.push(In::Probation { blamed });
+                        waiting.push(MachineInput::Probation { blamed });
                     }
-                    Out::LeaveProbation { .. } => self.noted = false,
-                    Out::Start(effect, job) => self.started.push((effect, job.job)),
-                    Out::Complete(input) => self.completed.push(input),
-                    Out::Archive { state, .. } => {
+                    MachineOutput::LeaveProbation { .. } => self.noted = false,
+                    MachineOutput::Start(effect, job) => self.started.push((effect, job.job)),
+                    MachineOutput::Complete(input) => self.completed.push(input),
+                    MachineOutput::Archive { state, .. } => {
                         let archive = Digest::of(b"what is not looked at");
                         let state = self.kept(state);
                         let superseded = Vec::new();
                         let positions = Vec::new();
-                        waiting.push(In::Archived { archive, state, superseded, positions });
+                        waiting.push(MachineInput::Archived {
+                            archive,
+                            state,
+                            superseded,
+                            positions,
+                        });
                     }
-                    Out::Erase { state, .. } => {
+                    MachineOutput::Erase { state, .. } => {
                         self.erased += 1;
                         let state = self.kept(state);
-                        waiting.push(In::Erased { state, before: None });
+                        waiting.push(MachineInput::Erased { state, before: None });
                     }
-                    Out::Scrub(_) => waiting.push(In::Scrubbed),
-                    Out::Stop(stop) => self.stopped = Some(stop),
+                    MachineOutput::Scrub(_) => waiting.push(MachineInput::Scrubbed),
+                    MachineOutput::Stop(stop) => self.stopped = Some(stop),
                     _ => {}
                 }
             }
@@ -179,8 +190,8 @@ impl Bench {
         SnapshotState::Blob { digest }
     }
 
-    pub(super) fn store(&mut self, append: Out<Session>) -> In<Session> {
-        let Out::Append { write, expected, .. } = append else { panic!("{append:?}") };
+    pub(super) fn store(&mut self, append: MachineOutput<Session>) -> MachineInput<Session> {
+        let MachineOutput::Append { write, expected, .. } = append else { panic!("{append:?}") };
         let last = self.journal.last().map_or(Position(0), |last| last.position);
         assert_eq!(expected, last);
         assert!(write.bytes.len() <= APPEND_BYTES, "{} bytes", write.bytes.len());
@@ -189,7 +200,7 @@ impl Bench {
         }
         let position = Position(last.0 + 1);
         self.journal.push(Record { position, bytes: write.bytes });
-        In::Answered(AppendAnswer::Stored(position))
+        MachineInput::Answered(AppendAnswer::Stored(position))
     }
 
     /// The append that waits is stored.
@@ -236,7 +247,7 @@ impl Bench {
         let (attempt, usage) = (job.attempt, Usage::default());
         drop(job);
         let done = Outcome::Done { attempt, content, stop, usage, model, tool_uses };
-        self.feed(In::Ended(call, done));
+        self.feed(MachineInput::Ended(call, done));
     }
 }
 

@@ -2,7 +2,9 @@
 
 use clawnode_actors::session::{Effect, Outcome, Session};
 use clawnode_cluster::AppendAnswer;
-use clawnode_kernel::{Activation, In, Loaded, Machine, MachineOptions, Now, Out};
+use clawnode_kernel::{
+    Activation, LoadedJournal, Machine, MachineInput, MachineOptions, MachineOutput, Now,
+};
 use clawnode_proto::{
     Attempt, Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
     event::decode_record,
@@ -10,9 +12,9 @@ use clawnode_proto::{
     session::{SessionInput, UserMessage},
 };
 
-fn acquired(out: &[Out<Session>]) -> Option<Effect> {
+fn acquired(out: &[MachineOutput<Session>]) -> Option<Effect> {
     out.iter().find_map(|one| match one {
-        Out::Acquire(key, _) => Some(*key),
+        MachineOutput::Acquire(key, _) => Some(*key),
         _ => None,
     })
 }
@@ -38,22 +40,22 @@ fn asked() -> (Machine<Session>, Now, Effect) {
         MachineOptions::default(),
         now,
     );
-    machine.handle(now, In::Loaded(Loaded::default()));
-    let call = acquired(&machine.handle(now, In::Deliver(vec![input]))).unwrap();
+    machine.handle(now, MachineInput::Loaded(LoadedJournal::default()));
+    let call = acquired(&machine.handle(now, MachineInput::Deliver(vec![input]))).unwrap();
     (machine, now, call)
 }
 
 #[test]
 fn a_call_that_may_not_be_made_ends_its_turn() {
     let (mut machine, now, call) = asked();
-    machine.handle(now, In::Deferred(call));
-    machine.handle(now, In::Answered(AppendAnswer::Stored(Position(1))));
+    machine.handle(now, MachineInput::Deferred(call));
+    machine.handle(now, MachineInput::Answered(AppendAnswer::Stored(Position(1))));
     let failure =
         ModelFailure::new(FailureClass::NoAgent, "agent `main` is not configured".to_owned());
     let (partial, usage) = (Text::from(String::new()), Usage::default());
     let outcome = Outcome::Failed { attempt: Attempt(0), failure, partial, usage };
-    let out = machine.handle(now, In::Refused(call, outcome));
-    let [Out::Append { write, .. }] = &out[..] else { panic!("{out:?}") };
+    let out = machine.handle(now, MachineInput::Refused(call, outcome));
+    let [MachineOutput::Append { write, .. }] = &out[..] else { panic!("{out:?}") };
     let events = decode_record(&write.bytes).unwrap();
     let kinds: Vec<&str> = events.iter().map(|event| &*event.head.kind).collect();
     assert_eq!(kinds, ["turn_done", "settled"]);
@@ -63,12 +65,12 @@ fn a_call_that_may_not_be_made_ends_its_turn() {
 fn a_question_that_was_forgotten_is_asked_again_and_blocks_nothing_meanwhile() {
     let (mut machine, now, call) = asked();
     // The input is journaled, though nobody answered for its call.
-    let out = machine.handle(now, In::Forgotten(call));
-    assert!(matches!(out[..], [Out::Append { .. }]), "{out:?}");
-    machine.handle(now, In::Answered(AppendAnswer::Stored(Position(1))));
-    let out = machine.handle(now, In::Tick);
+    let out = machine.handle(now, MachineInput::Forgotten(call));
+    assert!(matches!(out[..], [MachineOutput::Append { .. }]), "{out:?}");
+    machine.handle(now, MachineInput::Answered(AppendAnswer::Stored(Position(1))));
+    let out = machine.handle(now, MachineInput::Tick);
     assert_eq!(acquired(&out), Some(call), "{out:?}");
-    assert_eq!(acquired(&machine.handle(now, In::Deferred(call))), None);
+    assert_eq!(acquired(&machine.handle(now, MachineInput::Deferred(call))), None);
     // Who merely waits is not asked for again.
-    assert_eq!(acquired(&machine.handle(now, In::Tick)), None);
+    assert_eq!(acquired(&machine.handle(now, MachineInput::Tick)), None);
 }

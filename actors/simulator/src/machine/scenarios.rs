@@ -4,7 +4,7 @@ use bytes::Bytes;
 use clawnode_actors::session::Session;
 use clawnode_cluster::Record;
 use clawnode_kernel::{
-    Activation, Entity, Heir, In, Needs, Service, Stop,
+    Activation, ActivationEnd, Entity, MachineInput, MissingCapability, PreviousOwner, Service,
     core::SnapshotBody,
     newer::{self, Future},
 };
@@ -20,7 +20,7 @@ use super::bench::{Bench, KIB, Tries, input, key, message};
 /// A session that was taken out of service; nobody has it now.
 fn quarantined() -> Bench {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("first", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("first", 10)]));
     while !matches!(bench.core().service, Service::Quarantined { .. }) {
         bench.again(Activation::Died);
     }
@@ -34,21 +34,21 @@ fn what_is_small_does_not_overtake_what_is_large() {
     let mut bench = Bench::new();
     let inputs = [message("a", 200 * KIB), message("b", 100 * KIB), message("c", 10)];
     let ids: Vec<InputId> = inputs.iter().map(|one| one.id).collect();
-    bench.feed(In::Deliver(inputs.to_vec()));
+    bench.feed(MachineInput::Deliver(inputs.to_vec()));
     assert_eq!(bench.inputs("accepted"), ids);
 }
 
 #[test]
 fn a_reply_and_an_input_that_do_not_fit_together_go_into_two_appends() {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     bench.slow = true;
-    bench.feed(In::Deliver(vec![message("b", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
     // While that is being stored, much more comes than one append takes.
     let large = message("c", 250 * KIB);
     let arguments = format!("{{\"x\":\"{}\"}}", "y".repeat(100 * KIB));
     let ask = ToolUse { id: "1".to_owned(), name: "none".to_owned(), arguments };
-    bench.feed(In::Deliver(vec![large.clone()]));
+    bench.feed(MachineInput::Deliver(vec![large.clone()]));
     bench.replies(&"z".repeat(200 * KIB), vec![ask]);
     let before = bench.journal.len();
     bench.slow = false;
@@ -67,10 +67,10 @@ fn a_reply_and_an_input_that_do_not_fit_together_go_into_two_appends() {
 #[test]
 fn nothing_starts_before_the_last_part_of_a_draft_is_stored() {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     bench.slow = true;
-    bench.feed(In::Deliver(vec![message("b", 10)]));
-    bench.feed(In::Deliver(vec![message("c", 250 * KIB)]));
+    bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("c", 250 * KIB)]));
     let arguments = format!("{{\"x\":\"{}\"}}", "y".repeat(100 * KIB));
     let ask = ToolUse { id: "1".to_owned(), name: "none".to_owned(), arguments };
     bench.replies(&"z".repeat(200 * KIB), vec![ask]);
@@ -83,7 +83,10 @@ fn nothing_starts_before_the_last_part_of_a_draft_is_stored() {
     // It is lost to another owner: nothing of it may be seen.
     bench.appending = None;
     bench.journal.push(Record { position: Position(99), bytes: Bytes::new() });
-    bench.feed(In::ReadBack { after_expected: bench.journal[4..].to_vec(), tail: Position(99) });
+    bench.feed(MachineInput::ReadBack {
+        after_expected: bench.journal[4..].to_vec(),
+        tail: Position(99),
+    });
     assert!(bench.started.is_empty(), "I8");
 }
 
@@ -92,25 +95,25 @@ fn nothing_starts_before_the_last_part_of_a_draft_is_stored() {
 #[test]
 fn one_at_rest_makes_room_at_once_and_one_that_works_does_not() {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
-    bench.feed(In::MakeRoom);
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::MakeRoom);
     assert!(bench.stopped.is_none(), "its call runs");
     bench.replies("so", Vec::new());
     let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(In::Confirmed(call));
-    bench.feed(In::MakeRoom);
-    assert!(matches!(bench.stopped, Some(Stop::Passivated)), "{:?}", bench.stopped);
+    bench.feed(MachineInput::Confirmed(call));
+    bench.feed(MachineInput::MakeRoom);
+    assert!(matches!(bench.stopped, Some(ActivationEnd::Passivated)), "{:?}", bench.stopped);
 }
 
 #[test]
 fn one_that_only_waits_gives_way_with_what_waits() {
     let mut bench = Bench::new();
     bench.paused = true;
-    bench.feed(In::Deliver(vec![message("a", 10)]));
-    bench.feed(In::Tick);
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Tick);
     assert!(bench.stopped.is_none(), "there is room");
-    bench.feed(In::MakeRoom);
-    assert!(matches!(bench.stopped, Some(Stop::GaveWay)), "{:?}", bench.stopped);
+    bench.feed(MachineInput::MakeRoom);
+    assert!(matches!(bench.stopped, Some(ActivationEnd::GaveWay)), "{:?}", bench.stopped);
     assert!(bench.core().released, "nobody need ask this process for it");
     assert!(bench.completed.is_empty(), "I4");
     // It comes again, and goes on.
@@ -132,7 +135,7 @@ fn whatever_comes_for_one_out_of_service_is_parked_before_it_is_acknowledged() {
     bench.again_for(Activation::Recovery, vec![large.clone(), small.clone()]);
     assert_eq!(bench.inputs("parked"), [large.id, small.id]);
     assert_eq!(bench.completed.len(), 2, "{:?}", bench.completed);
-    assert!(matches!(bench.stopped, Some(Stop::Quarantined(_))), "{:?}", bench.stopped);
+    assert!(matches!(bench.stopped, Some(ActivationEnd::Quarantined(_))), "{:?}", bench.stopped);
 }
 
 // === what kills its process ===
@@ -151,7 +154,7 @@ fn dies_in_the_fold(bench: &mut Bench) {
 fn one_that_kills_its_process_is_taken_out_of_service_after_five_deaths() {
     let mut bench = Bench::new();
     bench.slow = true;
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     let append = bench.appending.take().unwrap();
     bench.store(append);
     for deaths in 2..=5 {
@@ -168,7 +171,7 @@ fn one_that_kills_its_process_is_taken_out_of_service_after_five_deaths() {
 #[test]
 fn one_that_always_panics_is_taken_out_of_service_as_well() {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     for deaths in 1..=4 {
         bench.again(Activation::Died);
         assert_eq!(bench.core().claims_without_progress, 1 + deaths);
@@ -180,7 +183,7 @@ fn one_that_always_panics_is_taken_out_of_service_as_well() {
 #[test]
 fn one_whose_process_dies_of_something_else_stays_in_service() {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     for life in 2..=20 {
         // It runs, and was not in hand, when its process is killed.
         bench.again(Activation::Recovery);
@@ -191,7 +194,7 @@ fn one_whose_process_dies_of_something_else_stays_in_service() {
     bench.replies("so", Vec::new());
     assert_eq!(bench.core().claims_without_progress, 0);
     // Now and then it is in hand by chance. That is not five times in a row.
-    bench.feed(In::Deliver(vec![message("b", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
     for life in 0..12 {
         bench.noted = life == 5 || life == 9;
         bench.again(Activation::Recovery);
@@ -209,7 +212,7 @@ fn one_whose_process_dies_of_something_else_stays_in_service() {
 fn what_can_do_nothing_is_not_claimed_again_and_again() {
     let mut bench = Bench::new();
     bench.paused = true;
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     for _ in 0..20 {
         bench.again_for(Activation::Recovery, vec![message("a", 10)]);
         assert!(bench.stopped.is_none() && bench.started.is_empty());
@@ -229,15 +232,15 @@ fn what_can_do_nothing_is_not_claimed_again_and_again() {
 #[test]
 fn one_that_waits_to_be_tried_writes_nothing_and_can_be_given_back() {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     bench.again(Activation::Recovery);
     bench.tries = Tries::Later;
     let before = bench.journal.len();
     bench.again_for(Activation::Recovery, vec![message("a", 10)]);
-    bench.feed(In::Tick);
+    bench.feed(MachineInput::Tick);
     assert_eq!(bench.journal.len(), before);
-    bench.feed(In::Drain);
-    assert!(matches!(bench.stopped, Some(Stop::Released)), "{:?}", bench.stopped);
+    bench.feed(MachineInput::Drain);
+    assert!(matches!(bench.stopped, Some(ActivationEnd::Released)), "{:?}", bench.stopped);
     assert_eq!(bench.journal.len(), before);
 }
 
@@ -246,11 +249,11 @@ fn one_that_waits_to_be_tried_writes_nothing_and_can_be_given_back() {
 /// A session that was deleted.
 fn deleted() -> Bench {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     bench.replies("so", Vec::new());
     let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(In::Confirmed(call));
-    bench.feed(In::Deliver(vec![input("delete", &SessionInput::Delete)]));
+    bench.feed(MachineInput::Confirmed(call));
+    bench.feed(MachineInput::Deliver(vec![input("delete", &SessionInput::Delete)]));
     assert_eq!(bench.core().service, Service::Deleted);
     assert_eq!(bench.kinds(0), ["snapshot"]);
     bench
@@ -265,7 +268,7 @@ fn what_comes_late_brings_no_deleted_session_back() {
         }
         let turn = TurnId::from(message("a", 10).id);
         let late = input("late", &SessionInput::Cancel { turn });
-        bench.feed(In::Deliver(vec![late.clone()]));
+        bench.feed(MachineInput::Deliver(vec![late.clone()]));
         let kinds = bench.kinds(1);
         assert!(!kinds.contains(&"born") && !kinds.contains(&"accepted"), "{kinds:?}");
         let core = bench.core();
@@ -273,7 +276,7 @@ fn what_comes_late_brings_no_deleted_session_back() {
         assert!(core.has(late.id), "I4");
         assert_eq!(bench.completed.last(), Some(&late.id));
         // A message does.
-        bench.feed(In::Deliver(vec![message("b", 10)]));
+        bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
         assert_eq!(bench.core().key, Some(key().to_string()));
         assert_eq!(bench.started.len(), 1);
     }
@@ -283,7 +286,7 @@ fn what_comes_late_brings_no_deleted_session_back() {
 fn nothing_begins_with_what_is_no_message() {
     let mut bench = Bench::new();
     let turn = TurnId::from(message("a", 10).id);
-    bench.feed(In::Deliver(vec![input("stray", &SessionInput::Cancel { turn })]));
+    bench.feed(MachineInput::Deliver(vec![input("stray", &SessionInput::Cancel { turn })]));
     assert_eq!(bench.kinds(0), [CLAIM, "deleted"]);
     assert_eq!(bench.completed.len(), 1);
 }
@@ -291,17 +294,17 @@ fn nothing_begins_with_what_is_no_message() {
 #[test]
 fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     let turn = TurnId::from(message("a", 10).id);
     let many = 15_000;
     let stray = |n: usize| input(&format!("s{n}"), &SessionInput::Continue { turn });
     for from in (0..many).step_by(50) {
-        bench.feed(In::Deliver((from..from + 50).map(stray).collect()));
+        bench.feed(MachineInput::Deliver((from..from + 50).map(stray).collect()));
     }
     bench.replies("so", Vec::new());
     let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(In::Confirmed(call));
-    bench.feed(In::Deliver(vec![input("delete", &SessionInput::Delete)]));
+    bench.feed(MachineInput::Confirmed(call));
+    bench.feed(MachineInput::Deliver(vec![input("delete", &SessionInput::Delete)]));
     assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
     assert_eq!(bench.erased, 1);
     assert_eq!(bench.kinds(0), ["snapshot"]);
@@ -312,7 +315,7 @@ fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
     let order =
         Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), Timestamp(1), Order::Bury);
     bench.again(Activation::Fresh);
-    bench.feed(In::Deliver(vec![message("b", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
     while !matches!(bench.core().service, Service::Quarantined { .. }) {
         bench.again(Activation::Died);
     }
@@ -326,7 +329,7 @@ fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
 /// A session at rest.
 fn rested() -> Bench {
     let mut bench = Bench::new();
-    bench.feed(In::Deliver(vec![message("a", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     bench.replies("b", Vec::new());
     bench
 }
@@ -351,9 +354,9 @@ fn what_a_newer_build_wrote_is_left_to_one_that_reads_it() {
             let mut bench = with(kind, &"dreams");
             let before = bench.journal.len();
             bench.again_for(how, vec![message("c", 10)]);
-            let needs = Needs::Newer(kind.to_owned());
+            let needs = MissingCapability::Newer(kind.to_owned());
             assert!(
-                matches!(&bench.stopped, Some(Stop::TooNew(it)) if *it == needs),
+                matches!(&bench.stopped, Some(ActivationEnd::TooNew(it)) if *it == needs),
                 "{kind}: {:?}",
                 bench.stopped
             );
@@ -371,17 +374,29 @@ fn what_no_living_build_reads_can_be_buried_and_nothing_else() {
         let mut bench = with(kind, &"dreams");
         let before = bench.journal.len();
         bench.again_for(Activation::Orphan, vec![message("c", 10)]);
-        assert!(matches!(bench.stopped, Some(Stop::TooNew(_))), "{kind}: {:?}", bench.stopped);
+        assert!(
+            matches!(bench.stopped, Some(ActivationEnd::TooNew(_))),
+            "{kind}: {:?}",
+            bench.stopped
+        );
         // Not where another process may read it.
         bench.again_for(Activation::Recovery, vec![message("c", 10), order.clone()]);
-        assert!(matches!(bench.stopped, Some(Stop::TooNew(_))), "{kind}: {:?}", bench.stopped);
+        assert!(
+            matches!(bench.stopped, Some(ActivationEnd::TooNew(_))),
+            "{kind}: {:?}",
+            bench.stopped
+        );
         assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
         // Nor where somebody has claimed it since.
-        bench.heir = Heir::Of(None);
+        bench.heir = PreviousOwner::Of(None);
         bench.again_for(Activation::Orphan, vec![order.clone()]);
-        assert!(matches!(bench.stopped, Some(Stop::Fenced)), "{kind}: {:?}", bench.stopped);
+        assert!(
+            matches!(bench.stopped, Some(ActivationEnd::Fenced)),
+            "{kind}: {:?}",
+            bench.stopped
+        );
         assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
-        bench.heir = Heir::OfAnyone;
+        bench.heir = PreviousOwner::OfAnyone;
         bench.again_for(Activation::Orphan, vec![message("c", 10), order.clone()]);
         assert_eq!((bench.erased, bench.kinds(0)), (1, vec!["snapshot"]), "{kind}");
         assert_eq!(bench.core().service, Service::Deleted, "{kind}");
@@ -394,7 +409,7 @@ fn a_suspect_that_no_living_build_reads_can_be_buried() {
     let order =
         Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), Timestamp(1), Order::Bury);
     let mut bench = rested();
-    bench.feed(In::Deliver(vec![message("b", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
     bench.again(Activation::Died);
     bench.again(Activation::Died);
     append(&mut bench, &Future("model_done", codec::encode(&"dreams").unwrap()));
@@ -413,7 +428,7 @@ fn a_body_that_does_not_decode_and_has_another_hash_is_damage() {
     bytes[at] = b'D';
     bench.journal.push(Record { bytes: bytes.into(), ..last });
     bench.again_for(Activation::Fresh, vec![message("c", 10)]);
-    assert!(!matches!(bench.stopped, Some(Stop::TooNew(_))), "{:?}", bench.stopped);
+    assert!(!matches!(bench.stopped, Some(ActivationEnd::TooNew(_))), "{:?}", bench.stopped);
     assert!(bench.started.is_empty());
 }
 
@@ -430,9 +445,9 @@ fn a_snapshot_with_a_state_of_a_newer_build_is_left_to_one_that_reads_it() {
         append(&mut bench, &KernelEvent::from(snapshot));
         bench.journal.drain(..bench.journal.len() - 1);
         bench.again_for(how, vec![message("c", 10)]);
-        let needs = Needs::Newer(SNAPSHOT.to_owned());
+        let needs = MissingCapability::Newer(SNAPSHOT.to_owned());
         let stopped = &bench.stopped;
-        assert!(matches!(stopped, Some(Stop::TooNew(it)) if *it == needs), "{stopped:?}");
+        assert!(matches!(stopped, Some(ActivationEnd::TooNew(it)) if *it == needs), "{stopped:?}");
         assert_eq!(bench.journal.len(), 1, "nothing is appended");
     }
 }
@@ -446,8 +461,8 @@ fn an_input_that_a_newer_build_accepted_is_left_to_one_that_understands_it() {
         append(&mut bench, &KernelEvent::from(Accepted { input: unknown }));
         let before = bench.journal.len();
         bench.again_for(how, vec![message("c", 10)]);
-        let (stopped, needs) = (&bench.stopped, Needs::Newer("accepted".to_owned()));
-        assert!(matches!(stopped, Some(Stop::TooNew(it)) if *it == needs), "{stopped:?}");
+        let (stopped, needs) = (&bench.stopped, MissingCapability::Newer("accepted".to_owned()));
+        assert!(matches!(stopped, Some(ActivationEnd::TooNew(it)) if *it == needs), "{stopped:?}");
         assert_eq!(bench.journal.len(), before, "nothing is appended");
     }
 }
@@ -462,6 +477,6 @@ fn a_parked_input_of_a_newer_build_is_not_left_out_when_it_is_restored() {
     let order =
         Input::order(Kind::SESSION, key().entity(), Digest::of(b"now"), now, Order::Restore);
     bench.again_for(Activation::Fresh, vec![order]);
-    let (stopped, needs) = (&bench.stopped, Needs::Newer("restored".to_owned()));
-    assert!(matches!(stopped, Some(Stop::TooNew(it)) if *it == needs), "{stopped:?}");
+    let (stopped, needs) = (&bench.stopped, MissingCapability::Newer("restored".to_owned()));
+    assert!(matches!(stopped, Some(ActivationEnd::TooNew(it)) if *it == needs), "{stopped:?}");
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use clawnode_cluster::{Clock, StoreError, Substrate};
-use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds, Loaded};
+use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds, LoadedJournal};
 use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
     TurnId,
@@ -27,8 +27,8 @@ use clawnode_proto::{
 use futures_util::{future::join, stream::BoxStream};
 
 use super::{
-    follow::{Follow, follow},
-    look::Shared,
+    follow::{FollowRequest, follow},
+    look::SharedReads,
     send_error::SendError,
 };
 use crate::session::{
@@ -47,7 +47,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const LOOK_MOST: Duration = Duration::from_millis(200);
 
 /// A stored message, and its turn as it goes.
-pub struct Sent {
+pub struct SentMessage {
     /// The session.
     pub session: EntityId,
     /// The turn that was begun, or joined.
@@ -63,11 +63,11 @@ pub struct Sent {
 pub struct Sessions {
     entities: Entities,
     /// What those who follow turns read together.
-    pub(in crate::session) shared: Arc<Shared>,
+    pub(in crate::session) shared: Arc<SharedReads>,
     version: Arc<AtomicU16>,
 }
 
-impl fmt::Debug for Sent {
+impl fmt::Debug for SentMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sent").field("turn", &self.turn).finish_non_exhaustive()
     }
@@ -123,7 +123,7 @@ impl Sessions {
         input: SessionInput,
         idempotency_key: IdempotencyKey,
         trace: Option<Traceparent>,
-    ) -> Result<Sent, SendError> {
+    ) -> Result<SentMessage, SendError> {
         let session = key.entity();
         let name = key.to_string();
         if name.chars().any(is_hidden) {
@@ -153,7 +153,7 @@ impl Sessions {
         if steers {
             turn = self.joined(session, turn).await;
         }
-        let events = follow(Follow {
+        let events = follow(FollowRequest {
             sessions: self.clone(),
             session,
             turn,
@@ -161,7 +161,7 @@ impl Sessions {
             frames,
             fresh: heard_all && !steers,
         });
-        Ok(Sent { session, turn, cursor: start_of(turn), events })
+        Ok(SentMessage { session, turn, cursor: start_of(turn), events })
     }
 
     /// Asks to cancel a turn; answers once that is stored.
@@ -235,15 +235,15 @@ impl Sessions {
         session: EntityId,
         turn: Option<TurnId>,
         after: Option<FrameKey>,
-    ) -> Result<Sent, SendError> {
+    ) -> Result<SentMessage, SendError> {
         let frames = self.shared.ears.listen_together(self.substrate(), session).await?;
         let turn = match turn.or(after.map(|key| key.turn)) {
             Some(turn) => turn,
             None => self.last(session).await?,
         };
         let sessions = self.clone();
-        let events = follow(Follow { sessions, session, turn, after, frames, fresh: false });
-        Ok(Sent { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
+        let events = follow(FollowRequest { sessions, session, turn, after, frames, fresh: false });
+        Ok(SentMessage { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
     }
 
     /// The turn that a stored steer belongs to: the one it joined, or its own. Only the journal
@@ -299,7 +299,7 @@ impl Sessions {
     }
 
     /// A session's journal, unfolded.
-    pub async fn load(&self, session: EntityId) -> Result<Loaded, SendError> {
+    pub async fn load(&self, session: EntityId) -> Result<LoadedJournal, SendError> {
         Ok(self.entities.load(session).await?)
     }
 

@@ -37,7 +37,7 @@ const TAILS_AT_ONCE: usize = 64;
 
 /// What the last record of a journal says.
 #[derive(Clone, Debug)]
-pub(in crate::session) struct End {
+pub(in crate::session) struct JournalEnd {
     pub(in crate::session) at: PageEnd,
     /// The last event; none can be read if absent.
     pub(in crate::session) hash: Option<Digest>,
@@ -57,12 +57,12 @@ pub(in crate::session) struct Facts {
 
 /// All ends, as far as they were read.
 #[derive(Debug, Default)]
-pub(in crate::session) struct Directory(Mutex<Known>);
+pub(in crate::session) struct SessionDirectory(Mutex<KnownEnds>);
 
 /// Ends at one time.
 #[derive(Debug, Default)]
-pub(in crate::session) struct Known {
-    ends: BTreeMap<Reverse<PageEnd>, End>,
+pub(in crate::session) struct KnownEnds {
+    ends: BTreeMap<Reverse<PageEnd>, JournalEnd>,
     by_id: HashMap<EntityId, PageEnd>,
     /// Up to here the feed is in `ends`.
     upto: Position,
@@ -71,27 +71,27 @@ pub(in crate::session) struct Known {
     is_cut: bool,
 }
 
-// === impl Directory ===
+// === impl SessionDirectory ===
 
-impl Directory {
+impl SessionDirectory {
     /// What `read` makes of the ends of all journals, as they are now.
     pub(in crate::session) async fn now<T>(
         &self,
         journal: &dyn Journal,
-        read: impl FnOnce(&Known) -> T,
+        read: impl FnOnce(&KnownEnds) -> T,
     ) -> Result<T, StoreError> {
         let mut held = self.0.lock().await;
         // In place, so that a reader who gives up loses nothing of it.
         let is_recent = held.scanned.is_some_and(|at| at.elapsed() < SCAN_AGAIN);
         if !is_recent || !held.follow(journal).await? {
-            *held = Known::scan(journal).await?;
+            *held = KnownEnds::scan(journal).await?;
         }
         Ok(read(&held))
     }
 
     /// Notes what somebody found out about journals, of those that still end there. Not while another
     /// reads them: it is found out again.
-    pub(in crate::session) fn note(&self, found: Vec<(End, Facts)>) {
+    pub(in crate::session) fn note(&self, found: Vec<(JournalEnd, Facts)>) {
         let Ok(mut held) = self.0.try_lock() else { return };
         for (end, facts) in found {
             let known = held.ends.get_mut(&Reverse(end.at));
@@ -102,11 +102,14 @@ impl Directory {
     }
 }
 
-// === impl Known ===
+// === impl KnownEnds ===
 
-impl Known {
+impl KnownEnds {
     /// The ends behind `after` in the order of lists, the newest first.
-    pub(in crate::session) fn behind(&self, after: Option<PageEnd>) -> impl Iterator<Item = &End> {
+    pub(in crate::session) fn behind(
+        &self,
+        after: Option<PageEnd>,
+    ) -> impl Iterator<Item = &JournalEnd> {
         let from =
             after.map_or(std::ops::Bound::Unbounded, |at| std::ops::Bound::Excluded(Reverse(at)));
         self.ends.range((from, std::ops::Bound::Unbounded)).map(|(_, end)| end)
@@ -162,7 +165,7 @@ impl Known {
         }
     }
 
-    fn put(&mut self, end: End) {
+    fn put(&mut self, end: JournalEnd) {
         if let Some(before) = self.by_id.insert(end.at.id, end.at) {
             self.ends.remove(&Reverse(before));
         }
@@ -176,9 +179,9 @@ impl Known {
     }
 }
 
-// === impl End ===
+// === impl JournalEnd ===
 
-impl End {
+impl JournalEnd {
     /// Of a journal whose last record cannot be read.
     const fn unreadable(id: EntityId) -> Self {
         let at = PageEnd { updated: Timestamp(0), id };
@@ -190,23 +193,23 @@ impl End {
 pub(in crate::session) async fn read(
     journal: &dyn Journal,
     id: EntityId,
-) -> Result<Option<End>, StoreError> {
+) -> Result<Option<JournalEnd>, StoreError> {
     match journal.tail(id).await {
         Ok(record) => Ok(record.map(|record| of_record(id, &record))),
-        Err(StoreError::Corrupt { .. }) => Ok(Some(End::unreadable(id))),
+        Err(StoreError::Corrupt { .. }) => Ok(Some(JournalEnd::unreadable(id))),
         Err(failure) => Err(failure),
     }
 }
 
-fn of_record(id: EntityId, record: &Record) -> End {
+fn of_record(id: EntityId, record: &Record) -> JournalEnd {
     let events = decode_record(&record.bytes).unwrap_or_default();
-    let Some(last) = events.last() else { return End::unreadable(id) };
+    let Some(last) = events.last() else { return JournalEnd::unreadable(id) };
     // A snapshot of a session that goes on names what it replaced.
     let of_nothing = |event: KernelEvent| match event {
         KernelEvent::Snapshot(snapshot) => snapshot.archive.is_none(),
         _ => false,
     };
-    End {
+    JournalEnd {
         at: PageEnd { updated: last.head.ts, id },
         hash: Some(last.hash),
         is_tombstone: last.event().ok().flatten().is_some_and(of_nothing),

@@ -28,7 +28,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::flight::Flights;
+use super::flight::SharedReadsOf;
 
 /// Followers of one session in this process that receive each frame at once.
 const PROMPT: u32 = 16;
@@ -39,17 +39,17 @@ const SLOTS: u32 = 100;
 
 /// All subscriptions to frames of this process; one is here for as long as somebody listens.
 #[derive(Default)]
-pub(in crate::session) struct Ears {
-    all: Mutex<HashMap<EntityId, Weak<Ear>>>,
-    opening: Arc<Flights<EntityId, Option<Arc<Ear>>>>,
+pub(in crate::session) struct FrameSubscriptions {
+    all: Mutex<HashMap<EntityId, Weak<FrameSubscription>>>,
+    opening: Arc<SharedReadsOf<EntityId, Option<Arc<FrameSubscription>>>>,
 }
 
 /// One subscription. It ends with the last who listens.
-struct Ear {
+struct FrameSubscription {
     of: EntityId,
     /// Held by what hands on: its end is the bus's.
     heard: broadcast::WeakSender<BusEvent>,
-    ears: Weak<Ears>,
+    ears: Weak<FrameSubscriptions>,
     /// How many followers there are; senders of turns are not counted.
     followers: AtomicU32,
     /// How many followers ever joined: each further one gets the next time slot.
@@ -61,7 +61,7 @@ struct Ear {
 
 /// How a listener receives.
 #[derive(Clone, Copy)]
-enum Role {
+enum ListenerRole {
     /// It sent a turn, and receives each frame at once.
     Sender,
     /// It is one of the first followers, and receives each frame at once.
@@ -71,15 +71,15 @@ enum Role {
 }
 
 /// One listener.
-struct Listener {
+struct FrameListener {
     receiver: broadcast::Receiver<BusEvent>,
-    ear: Arc<Ear>,
-    role: Role,
+    ear: Arc<FrameSubscription>,
+    role: ListenerRole,
 }
 
-// === impl Ears ===
+// === impl FrameSubscriptions ===
 
-impl Ears {
+impl FrameSubscriptions {
     /// Listens; registered when this returns. Where nobody listens yet, the subscription is asked for
     /// before this first waits, so that what its caller sends next comes after it.
     pub(in crate::session) async fn listen(
@@ -87,7 +87,7 @@ impl Ears {
         substrate: &Substrate,
         session: EntityId,
     ) -> Result<Subscription, StoreError> {
-        if let Some(joined) = self.known(session).and_then(Ear::listen) {
+        if let Some(joined) = self.known(session).and_then(FrameSubscription::listen) {
             return Ok(joined);
         }
         let frames = substrate.bus.subscribe(substrate.prefix.frames(session)).await?;
@@ -109,7 +109,7 @@ impl Ears {
             let ground = ground.clone();
             async move { ground.bus.subscribe(ground.prefix.frames(session)).await.ok() }
         };
-        match self.together(session, subscribe).await.and_then(Ear::follow) {
+        match self.together(session, subscribe).await.and_then(FrameSubscription::follow) {
             Some(joined) => Ok(joined),
             // It says why that cannot be.
             None => self.listen(substrate, session).await,
@@ -121,7 +121,7 @@ impl Ears {
         self: &Arc<Self>,
         session: EntityId,
         subscribe: impl Fn() -> R + Clone + Send + Sync + 'static,
-    ) -> Option<Arc<Ear>>
+    ) -> Option<Arc<FrameSubscription>>
     where
         R: Future<Output = Option<Subscription>> + Send + 'static,
     {
@@ -142,19 +142,23 @@ impl Ears {
         self.opening.share(session, open).await.flatten()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<EntityId, Weak<Ear>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<EntityId, Weak<FrameSubscription>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self, session: EntityId) -> Option<Arc<Ear>> {
+    fn known(&self, session: EntityId) -> Option<Arc<FrameSubscription>> {
         self.lock().get(&session).and_then(Weak::upgrade)
     }
 
     /// Shares a subscription; also its first listener, who hears all that is in it.
-    fn open(self: &Arc<Self>, of: EntityId, frames: Subscription) -> (Arc<Ear>, Subscription) {
+    fn open(
+        self: &Arc<Self>,
+        of: EntityId,
+        frames: Subscription,
+    ) -> (Arc<FrameSubscription>, Subscription) {
         let (heard, receiver) = broadcast::channel(SUBSCRIPTION_CAPACITY);
         let stop = CancellationToken::new();
-        let ear = Arc::new(Ear {
+        let ear = Arc::new(FrameSubscription {
             of,
             heard: heard.downgrade(),
             ears: Arc::downgrade(self),
@@ -167,23 +171,23 @@ impl Ears {
         self.lock().insert(of, Arc::downgrade(&ear));
         // Detached: it ends with the last listener, or with the bus.
         drop(tokio::spawn(hand_on(frames, heard, stop)));
-        (Arc::clone(&ear), Listener { receiver, ear, role: Role::Sender }.events())
+        (Arc::clone(&ear), FrameListener { receiver, ear, role: ListenerRole::Sender }.events())
     }
 }
 
-impl fmt::Debug for Ears {
+impl fmt::Debug for FrameSubscriptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ears").field("open", &self.lock().len()).finish_non_exhaustive()
     }
 }
 
-// === impl Ear ===
+// === impl FrameSubscription ===
 
-impl Ear {
+impl FrameSubscription {
     /// A further listener that receives each frame at once; `None` after the bus has closed.
     fn listen(self: Arc<Self>) -> Option<Subscription> {
         let receiver = self.heard.upgrade()?.subscribe();
-        Some(Listener { receiver, ear: self, role: Role::Sender }.events())
+        Some(FrameListener { receiver, ear: self, role: ListenerRole::Sender }.events())
     }
 
     /// A further follower; `None` after the bus has closed.
@@ -191,8 +195,8 @@ impl Ear {
         let receiver = self.heard.upgrade()?.subscribe();
         let number = self.joined.fetch_add(1, Ordering::Relaxed);
         let is_prompt = self.followers.fetch_add(1, Ordering::Relaxed) < PROMPT;
-        let role = if is_prompt { Role::Prompt } else { Role::Paced(number) };
-        Some(Listener { receiver, ear: self, role }.events())
+        let role = if is_prompt { ListenerRole::Prompt } else { ListenerRole::Paced(number) };
+        Some(FrameListener { receiver, ear: self, role }.events())
     }
 
     /// When the next time slot of a follower begins.
@@ -207,7 +211,7 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for FrameSubscription {
     fn drop(&mut self) {
         let Some(ears) = self.ears.upgrade() else { return };
         let mut all = ears.lock();
@@ -218,9 +222,9 @@ impl Drop for Ear {
     }
 }
 
-// === impl Listener ===
+// === impl FrameListener ===
 
-impl Listener {
+impl FrameListener {
     fn events(self) -> Subscription {
         futures_util::stream::unfold(self, |mut listener| async {
             Some((listener.next().await?, listener))
@@ -241,16 +245,16 @@ impl Listener {
             Err(RecvError::Lagged(_)) => BusEvent::Lagged,
             Err(RecvError::Closed) => return None,
         };
-        if let Role::Paced(number) = self.role {
+        if let ListenerRole::Paced(number) = self.role {
             tokio::time::sleep_until(self.ear.next_slot(number)).await;
         }
         Some(event)
     }
 }
 
-impl Drop for Listener {
+impl Drop for FrameListener {
     fn drop(&mut self) {
-        if !matches!(self.role, Role::Sender) {
+        if !matches!(self.role, ListenerRole::Sender) {
             self.ear.followers.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -303,14 +307,14 @@ mod tests {
 
     #[tokio::test]
     async fn all_hear_one_subscription_and_it_ends_with_the_last() {
-        let ears = Arc::<Ears>::default();
+        let ears = Arc::<FrameSubscriptions>::default();
         let (tell, frames) = subscription();
         tell.send(said(0)).await.unwrap();
         let (ear, mut first) = ears.open(session(), frames);
         drop(ear);
         let mut more: Vec<Subscription> = Vec::new();
         for _ in 0..100 {
-            more.push(ears.known(session()).and_then(Ear::listen).unwrap());
+            more.push(ears.known(session()).and_then(FrameSubscription::listen).unwrap());
         }
         tell.send(said(1)).await.unwrap();
         assert_eq!(first.next().await, Some(said(0)), "what came before it was shared");
@@ -331,7 +335,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_followers_hear_at_once_and_the_others_in_time_slots() {
-        let ears = Arc::<Ears>::default();
+        let ears = Arc::<FrameSubscriptions>::default();
         let (tell, frames) = subscription();
         let (ear, mut owner) = ears.open(session(), frames);
         let follow = |_| Arc::clone(&ear).follow().unwrap();
@@ -373,10 +377,10 @@ mod tests {
 
     #[tokio::test]
     async fn who_does_not_read_is_told_and_keeps_nobody_up() {
-        let ears = Arc::<Ears>::default();
+        let ears = Arc::<FrameSubscriptions>::default();
         let (tell, frames) = subscription();
         let (_, mut quick) = ears.open(session(), frames);
-        let mut slow = ears.known(session()).and_then(Ear::listen).unwrap();
+        let mut slow = ears.known(session()).and_then(FrameSubscription::listen).unwrap();
         for n in 0..2 * SUBSCRIPTION_CAPACITY {
             tell.send(said(n)).await.unwrap();
             assert_eq!(quick.next().await, Some(said(n)));
@@ -387,7 +391,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_the_bus_ends_all_and_whoever_comes_later_asks_anew() {
-        let ears = Arc::<Ears>::default();
+        let ears = Arc::<FrameSubscriptions>::default();
         let (tell, frames) = subscription();
         let (ear, mut first) = ears.open(session(), frames);
         drop(tell);
@@ -403,7 +407,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_come_together_subscribe_once() {
-        let ears = Arc::<Ears>::default();
+        let ears = Arc::<FrameSubscriptions>::default();
         let asked = Arc::new(AtomicUsize::new(0));
         let (tell, frames) = subscription();
         let frames = Arc::new(Mutex::new(Some(frames)));
@@ -414,8 +418,10 @@ mod tests {
         };
         let opens = (0..50).map(|_| ears.together(session(), subscribe.clone()));
         let opened = futures_util::future::join_all(opens).await;
-        let mut all: Vec<Subscription> =
-            opened.into_iter().map(|ear| ear.and_then(Ear::follow).unwrap()).collect();
+        let mut all: Vec<Subscription> = opened
+            .into_iter()
+            .map(|ear| ear.and_then(FrameSubscription::follow).unwrap())
+            .collect();
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         tell.send(said(1)).await.unwrap();
         for one in &mut all {

@@ -71,7 +71,7 @@ pub enum ExecuteError {
 
 /// A plan that is stored.
 #[derive(Debug)]
-pub enum Stored {
+pub enum StoredPlan {
     /// Nobody has taken it up, as far as whoever stored it can see.
     Waits(Box<Input>, Plan),
     /// The journal has it.
@@ -80,13 +80,13 @@ pub enum Stored {
 
 /// What is known of a request's name.
 #[derive(Debug)]
-pub enum Known {
+pub enum KnownPlan {
     /// Nothing.
     Nothing,
     /// So many inputs wait in its session, and nobody has taken up any of them.
     Waits(usize),
     /// Its plan is this one.
-    Stored(Stored),
+    Stored(StoredPlan),
 }
 
 /// When things happened.
@@ -129,9 +129,9 @@ impl From<clawnode_cluster::StoreError> for ExecuteError {
     }
 }
 
-// === impl Stored ===
+// === impl StoredPlan ===
 
-impl Stored {
+impl StoredPlan {
     fn plan(&self) -> Option<&Plan> {
         match self {
             Self::Waits(_, plan) => Some(plan),
@@ -157,17 +157,17 @@ impl Sessions {
         key: &SessionKey,
         request: &IdempotencyKey,
         plan: &Plan,
-    ) -> Result<Known, ExecuteError> {
+    ) -> Result<KnownPlan, ExecuteError> {
         let execution = ExecutionId::of(key.entity());
         let waiting = self.substrate().inbox.pending(key.entity()).await?;
         let Some(stored) = self.look_for(execution, Some(request)).await? else {
-            return Ok(if waiting > 0 { Known::Waits(waiting) } else { Known::Nothing });
+            return Ok(if waiting > 0 { KnownPlan::Waits(waiting) } else { KnownPlan::Nothing });
         };
         if stored.plan() != Some(plan) {
             let (request, agent) = (request.to_string(), key.agent.to_string());
             return Err(ExecuteError::OtherPlan { request, agent, execution });
         }
-        Ok(Known::Stored(stored))
+        Ok(KnownPlan::Stored(stored))
     }
 
     /// Stores a plan durably; a repeat under the same name finds the first one.
@@ -177,7 +177,7 @@ impl Sessions {
         request: &IdempotencyKey,
         plan: &Plan,
         trace: Option<Traceparent>,
-    ) -> Result<Stored, ExecuteError> {
+    ) -> Result<StoredPlan, ExecuteError> {
         let body = SessionInput::Execute(plan.clone());
         let input = self.input(key, request.clone(), &body, trace)?;
         let stored = self.substrate().inbox.put_if_room(&input, PENDING_INPUTS).await?;
@@ -189,18 +189,20 @@ impl Sessions {
         let looks = async {
             loop {
                 match self.executed(key, request, plan).await? {
-                    Known::Stored(stored) => return Ok::<_, ExecuteError>(Some(stored)),
-                    Known::Waits(1) => return Ok(None),
-                    Known::Waits(_) | Known::Nothing => tokio::time::sleep(LOOK_AGAIN).await,
+                    KnownPlan::Stored(stored) => return Ok::<_, ExecuteError>(Some(stored)),
+                    KnownPlan::Waits(1) => return Ok(None),
+                    KnownPlan::Waits(_) | KnownPlan::Nothing => {
+                        tokio::time::sleep(LOOK_AGAIN).await
+                    }
                 }
             }
         };
         let found = tokio::time::timeout(TAKEN_WITHIN, looks).await.unwrap_or(Ok(None))?;
-        Ok(found.unwrap_or_else(|| Stored::Waits(Box::new(input), plan.clone())))
+        Ok(found.unwrap_or_else(|| StoredPlan::Waits(Box::new(input), plan.clone())))
     }
 
     /// A plan that a worker has taken up; one that was just stored is waited for.
-    pub async fn stored_plan(&self, execution: ExecutionId) -> Result<Stored, ExecuteError> {
+    pub async fn stored_plan(&self, execution: ExecutionId) -> Result<StoredPlan, ExecuteError> {
         let looks = async {
             loop {
                 let waiting = self.substrate().inbox.pending(execution.session()).await?;
@@ -220,11 +222,11 @@ impl Sessions {
         &self,
         execution: ExecutionId,
         request: Option<&IdempotencyKey>,
-    ) -> Result<Option<Stored>, ExecuteError> {
+    ) -> Result<Option<StoredPlan>, ExecuteError> {
         let session = execution.session();
         let entity = self.read(session).await?;
         if entity.state.execution().is_some() {
-            return Ok(Some(Stored::Taken(Box::new(entity))));
+            return Ok(Some(StoredPlan::Taken(Box::new(entity))));
         }
         if let Service::Quarantined { reason } = entity.core.service {
             return Err(ExecuteError::OutOfService { execution, reason });
@@ -243,10 +245,10 @@ impl Sessions {
     }
 
     /// How far it is, as it was read.
-    pub async fn execution_of(&self, stored: &Stored) -> Result<ExecutionView, ExecuteError> {
+    pub async fn execution_of(&self, stored: &StoredPlan) -> Result<ExecutionView, ExecuteError> {
         match stored {
-            Stored::Waits(input, plan) => Ok(waiting(input, plan)?),
-            Stored::Taken(entity) => self.taken(entity).await,
+            StoredPlan::Waits(input, plan) => Ok(waiting(input, plan)?),
+            StoredPlan::Taken(entity) => self.taken(entity).await,
         }
     }
 
@@ -258,8 +260,8 @@ impl Sessions {
     ) -> Result<TurnId, ExecuteError> {
         let stored = self.stored_plan(execution).await?;
         let (key, turn) = match (&stored, stored.turn()) {
-            (Stored::Waits(input, _), Some(turn)) => (session_key(&input.key)?, turn),
-            (Stored::Taken(entity), Some(turn)) => (key_of(&entity.state)?, turn),
+            (StoredPlan::Waits(input, _), Some(turn)) => (session_key(&input.key)?, turn),
+            (StoredPlan::Taken(entity), Some(turn)) => (key_of(&entity.state)?, turn),
             (_, None) => return Err(ExecuteError::NotFound(execution)),
         };
         let name = format!("cancel:{turn}").parse().map_err(|_unfit| not_found(execution))?;

@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::oneshot;
 
 /// The reads of one kind that are under way.
-pub(in crate::session) struct Flights<K, V> {
+pub(in crate::session) struct SharedReadsOf<K, V> {
     /// Who waits for the next read; a key is here for as long as its flight.
     waiting: Mutex<HashMap<K, Vec<oneshot::Sender<V>>>>,
 }
@@ -23,32 +23,32 @@ pub(in crate::session) struct Flights<K, V> {
 /// Reads one key for as long as somebody waits. Dropping it, also in a panic, lets go of those.
 struct Flight<K: Eq + Hash, V> {
     key: K,
-    all: Arc<Flights<K, V>>,
+    all: Arc<SharedReadsOf<K, V>>,
     /// It ended in order, and the key may be another flight's.
     over: bool,
 }
 
-// === impl Flights ===
+// === impl SharedReadsOf ===
 
-impl<K, V> Default for Flights<K, V> {
+impl<K, V> Default for SharedReadsOf<K, V> {
     fn default() -> Self {
         Self { waiting: Mutex::default() }
     }
 }
 
-impl<K, V> fmt::Debug for Flights<K, V> {
+impl<K, V> fmt::Debug for SharedReadsOf<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Flights").finish_non_exhaustive()
     }
 }
 
-impl<K, V> Flights<K, V> {
+impl<K, V> SharedReadsOf<K, V> {
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Vec<oneshot::Sender<V>>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K, V> Flights<K, V>
+impl<K, V> SharedReadsOf<K, V>
 where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + 'static,
@@ -135,7 +135,7 @@ mod tests {
     /// A read that says which one it is, once it is let go.
     #[derive(Clone)]
     struct Reads {
-        flights: Arc<Flights<u8, u32>>,
+        flights: Arc<SharedReadsOf<u8, u32>>,
         begun: Arc<AtomicU32>,
         gate: Arc<Semaphore>,
     }

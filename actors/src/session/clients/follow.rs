@@ -19,7 +19,7 @@ use tracing::debug;
 
 use super::{
     client::Sessions,
-    look::{Glance, Look, shared_frames},
+    look::{Glance, SessionLookup, shared_frames},
     progress::Progress,
 };
 use crate::session::turn::{
@@ -43,7 +43,7 @@ const SILENCE_MOST: Duration = Duration::from_secs(10);
 const ABSENCES_MAX: u32 = 4;
 
 /// What is to be followed.
-pub(in crate::session) struct Follow {
+pub(in crate::session) struct FollowRequest {
     pub(in crate::session) sessions: Sessions,
     pub(in crate::session) session: EntityId,
     pub(in crate::session) turn: TurnId,
@@ -54,7 +54,7 @@ pub(in crate::session) struct Follow {
 }
 
 /// Why following goes on or not.
-enum Next {
+enum FollowStep {
     More,
     /// Ended as far as frames say, but something was missed: only the journal has the whole.
     ReadJournal,
@@ -64,11 +64,11 @@ enum Next {
 // === the loop ===
 
 /// Follows until the turn's end or until nobody reads any more.
-pub(in crate::session) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
+pub(in crate::session) fn follow(it: FollowRequest) -> BoxStream<'static, TurnEvent> {
     let (tx, rx) = mpsc::channel(EVENTS_MAX);
     // Detached: it ends with its turn, or as soon as its reader is gone.
     drop(tokio::spawn(async move {
-        let mut follower = Follower {
+        let mut follower = TurnFollower {
             progress: Progress::new(it.turn, it.after),
             sessions: it.sessions,
             session: it.session,
@@ -85,7 +85,7 @@ pub(in crate::session) fn follow(it: Follow) -> BoxStream<'static, TurnEvent> {
     events.fuse().boxed()
 }
 
-struct Follower {
+struct TurnFollower {
     progress: Progress,
     sessions: Sessions,
     session: EntityId,
@@ -97,7 +97,7 @@ struct Follower {
     glance: Glance,
 }
 
-impl Follower {
+impl TurnFollower {
     async fn run(&mut self, mut frames: Subscription, fresh: bool) {
         if !fresh {
             let caught = self.catch_up(true).await;
@@ -127,7 +127,7 @@ impl Follower {
                         }
                         Err(failure) => {
                             debug!(%failure, "a frame is not readable");
-                            Next::More
+                            FollowStep::More
                         }
                     }
                 }
@@ -140,7 +140,7 @@ impl Follower {
                     caught
                 }
             };
-            let reads = matches!(next, Next::ReadJournal);
+            let reads = matches!(next, FollowStep::ReadJournal);
             if self.is_over(next).await {
                 return;
             }
@@ -154,55 +154,55 @@ impl Follower {
 
     /// Nothing was heard for a while: the journal is folded only if its end does not tell that the
     /// turn still runs.
-    async fn look_again(&mut self) -> Next {
+    async fn look_again(&mut self) -> FollowStep {
         let turn = self.progress.turn();
         if self.glance.runs(&self.sessions, self.session, turn).await {
-            return Next::More;
+            return FollowStep::More;
         }
         self.catch_up(false).await
     }
 
-    async fn is_over(&mut self, next: Next) -> bool {
+    async fn is_over(&mut self, next: FollowStep) -> bool {
         match next {
-            Next::More => false,
+            FollowStep::More => false,
             // `Done` follows the append: the journal has the end, or the next silence finds it.
-            Next::ReadJournal => matches!(self.catch_up(false).await, Next::Over),
-            Next::Over => true,
+            FollowStep::ReadJournal => matches!(self.catch_up(false).await, FollowStep::Over),
+            FollowStep::Over => true,
         }
     }
 
     /// Takes what was heard. What is missing before it is asked of the owner first, once: what the
     /// owner does not have either, the end makes good.
-    async fn hear(&mut self, mut frames: Vec<Frame>) -> Next {
+    async fn hear(&mut self, mut frames: Vec<Frame>) -> FollowStep {
         // Whoever has seen frames of a call would take a refusal for an old one.
         let (heard, rings) = (frames.len(), refusal_key(self.progress.turn()));
         frames.retain(|one| one.key != rings);
         let refused = frames.len() < heard;
         if self.progress.misses_before(&frames) {
             let caught = self.catch_up(true).await;
-            if !matches!(caught, Next::More) {
+            if !matches!(caught, FollowStep::More) {
                 return caught;
             }
         }
         let events = frames.into_iter().flat_map(|frame| self.progress.take(frame)).collect();
         match self.tell_all(events).await {
-            Next::More if refused => Next::ReadJournal,
+            FollowStep::More if refused => FollowStep::ReadJournal,
             next => next,
         }
     }
 
-    async fn tell_all(&mut self, events: Vec<TurnEvent>) -> Next {
+    async fn tell_all(&mut self, events: Vec<TurnEvent>) -> FollowStep {
         for event in events {
             let over = matches!(event.body, TurnBody::Done(_));
             if over && self.progress.has_holes() {
-                return Next::ReadJournal;
+                return FollowStep::ReadJournal;
             }
             self.tell(event).await;
             if over {
-                return Next::Over;
+                return FollowStep::Over;
             }
         }
-        Next::More
+        FollowStep::More
     }
 
     /// Tells an event, but no approval request twice.
@@ -218,17 +218,18 @@ impl Follower {
 
     /// Reads the journal: a turn that has ended is told to its end; of one that runs, the owner
     /// may still have what was missed.
-    async fn catch_up(&mut self, ask: bool) -> Next {
-        let Some(Look { nothing_waits, entity }) = Look::shared(&self.sessions, self.session).await
+    async fn catch_up(&mut self, ask: bool) -> FollowStep {
+        let Some(SessionLookup { nothing_waits, entity }) =
+            SessionLookup::shared(&self.sessions, self.session).await
         else {
             debug!("reading a session was interrupted");
-            return Next::More;
+            return FollowStep::More;
         };
         let entity = match entity {
             Ok(entity) => entity,
             Err(Some(damage)) => return self.refuse(damage).await,
             // It cannot be read now.
-            Err(None) => return Next::More,
+            Err(None) => return FollowStep::More,
         };
         let turn = entity.state.turn(self.progress.turn());
         if let Some(turn) = turn
@@ -259,12 +260,13 @@ impl Follower {
         drop(entity);
         if ask
             && let Some(owner) = owner
-            && let over @ (Next::ReadJournal | Next::Over) = self.ask(owner.process).await
+            && let over @ (FollowStep::ReadJournal | FollowStep::Over) =
+                self.ask(owner.process).await
         {
             return over;
         }
         self.tell_asked(requests).await;
-        Next::More
+        FollowStep::More
     }
 
     /// Tells what waits for a person, if nobody told it: whoever asked may have left memory, with
@@ -279,10 +281,10 @@ impl Follower {
 
     /// The journal does not know the turn. It will, while inputs wait; otherwise it was deleted, or
     /// never was. One look proves nothing, because a read may be old.
-    async fn absent(&mut self, nothing_waits: bool) -> Next {
+    async fn absent(&mut self, nothing_waits: bool) -> FollowStep {
         self.absences = if nothing_waits { self.absences + 1 } else { 0 };
         if self.absences < ABSENCES_MAX {
-            return Next::More;
+            return FollowStep::More;
         }
         let message = format!("session `{}` has no turn `{}`", self.session, self.progress.turn());
         let error = ErrorBody::new(ErrorCode::NotFound, message)
@@ -290,7 +292,7 @@ impl Follower {
         self.refuse(error).await
     }
 
-    async fn tell_end(&mut self, turn: &Turn, outcome: TurnOutcome) -> Next {
+    async fn tell_end(&mut self, turn: &Turn, outcome: TurnOutcome) -> FollowStep {
         let cursor = turn.end_key();
         let begun = self.progress.has_begun();
         let (mut text, mut seam) = (String::new(), "");
@@ -326,21 +328,21 @@ impl Follower {
             self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
         }
         self.send(TurnEvent::done(cursor, outcome)).await;
-        Next::Over
+        FollowStep::Over
     }
 
-    async fn ask(&mut self, owner: ProcessId) -> Next {
+    async fn ask(&mut self, owner: ProcessId) -> FollowStep {
         let turn = self.progress.turn();
         match shared_frames(&self.sessions, owner, self.session, turn).await {
             Some(frames) => {
                 let events = self.progress.recall(frames.to_vec());
                 self.tell_all(events).await
             }
-            None => Next::More,
+            None => FollowStep::More,
         }
     }
 
-    async fn refuse(&mut self, error: ErrorBody) -> Next {
+    async fn refuse(&mut self, error: ErrorBody) -> FollowStep {
         let cursor = super::client::start_of(self.progress.turn());
         let failure = clawnode_proto::llm::ModelFailure::new(
             clawnode_proto::llm::FailureClass::Lost,
@@ -348,7 +350,7 @@ impl Follower {
         );
         self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
         self.send(TurnEvent::done(cursor, TurnOutcome::Failed { failure })).await;
-        Next::Over
+        FollowStep::Over
     }
 
     async fn send(&self, event: TurnEvent) {
@@ -377,13 +379,13 @@ mod tests {
     };
 
     use super::*;
-    use crate::session::played::{Run, key};
+    use crate::session::played::{PlayedActivation, key};
 
     /// A turn whose frames a test publishes and whose records it stores.
     struct Scene {
         _dir: tempfile::TempDir,
         sessions: Sessions,
-        run: Run,
+        run: PlayedActivation,
         stored: Vec<Position>,
         turn: TurnId,
     }
@@ -398,7 +400,7 @@ mod tests {
             let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
             let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
             let (substrate, _control) = local::open(dir.path(), options).unwrap();
-            let mut run = Run::new(&[], Vec::new());
+            let mut run = PlayedActivation::new(&[], Vec::new());
             run.says("hello");
             let turn = run.machine.settled().unwrap().state.running().unwrap().id;
             let sessions = Sessions::new(substrate, clock);
@@ -423,7 +425,7 @@ mod tests {
             let (sessions, session, turn) = (self.sessions.clone(), session(), self.turn);
             let ears = Arc::clone(&sessions.shared.ears);
             let frames = ears.listen(sessions.substrate(), session).await.unwrap();
-            follow(Follow { sessions, session, turn, after: None, frames, fresh: true })
+            follow(FollowRequest { sessions, session, turn, after: None, frames, fresh: true })
         }
 
         async fn publish(&self, index: u32, body: FrameBody) {

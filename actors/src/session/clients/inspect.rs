@@ -124,7 +124,7 @@ mod tests {
     use clawnode_proto::{Position, codec, view::QuarantineList};
 
     use super::*;
-    use crate::session::played::{Run, key};
+    use crate::session::played::{PlayedActivation, key};
 
     #[tokio::test]
     async fn what_a_newer_build_wrote_is_shown_and_neither_listed_nor_restored() {
@@ -133,7 +133,7 @@ mod tests {
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
         let (substrate, _control) = local::open(dir.path(), options).unwrap();
         let sessions = Sessions::new(substrate, clock);
-        let mut run = Run::new(&[], Vec::new());
+        let mut run = PlayedActivation::new(&[], Vec::new());
         run.says("m1");
         let id = key().entity();
         let future = Future("model_done", codec::encode(&"dreams").unwrap());

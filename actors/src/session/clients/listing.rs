@@ -26,7 +26,7 @@ use futures_util::{StreamExt, stream};
 
 use super::{
     client::Sessions,
-    directory::{self, Directory, End, Facts, Known},
+    directory::{self, Facts, JournalEnd, KnownEnds, SessionDirectory},
     inspect::state_of,
     send_error::SendError,
 };
@@ -43,7 +43,7 @@ const TITLE: usize = 60;
 
 /// The sessions that are wanted: a page of them.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct SessionQuery {
     /// At most this many.
     pub limit: usize,
     /// Those that follow this one.
@@ -69,14 +69,14 @@ pub struct PageEnd {
 
 /// What lists read together, and remember.
 #[derive(Debug, Default)]
-pub(in crate::session) struct Listing {
-    directory: Directory,
-    rows: Lock<Rows>,
+pub(in crate::session) struct SessionListing {
+    directory: SessionDirectory,
+    rows: Lock<SessionRows>,
 }
 
 /// Rows by entity, each with the last event that it knows; entities of other kinds have none. What was not used for `KEPT` others goes.
 #[derive(Debug, Default)]
-struct Rows {
+struct SessionRows {
     young: HashMap<EntityId, (Digest, Seen)>,
     old: HashMap<EntityId, (Digest, Seen)>,
 }
@@ -90,7 +90,7 @@ struct Seen {
 
 /// What becomes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum RowVerdict {
     Shown,
     /// It would be shown if stateless ones were wanted.
     Hidden,
@@ -100,7 +100,7 @@ enum Verdict {
 /// A journal that a page may show.
 #[derive(Debug)]
 struct Candidate {
-    end: End,
+    end: JournalEnd,
     /// Sessions before it that the page leaves out because they are stateless.
     hidden: u64,
 }
@@ -118,7 +118,7 @@ struct Sought {
 
 impl Sessions {
     /// The sessions that are wanted, newest first. A damaged one is a row that says so, at the end.
-    pub async fn list(&self, wanted: &Wanted) -> Result<SessionList, StoreError> {
+    pub async fn list(&self, wanted: &SessionQuery) -> Result<SessionList, StoreError> {
         let directory = &self.shared.listing.directory;
         let journal = &*self.substrate().journal;
         let sought = directory.now(journal, |known| wanted.sought(known)).await?;
@@ -140,9 +140,9 @@ impl Sessions {
             }
             let Some(row) = row else { continue };
             match wanted.judge(&Facts::of(Some(&row))) {
-                Verdict::Shown => list.sessions.push(row),
-                Verdict::Hidden => list.hidden += 1,
-                Verdict::Other => {}
+                RowVerdict::Shown => list.sessions.push(row),
+                RowVerdict::Hidden => list.hidden += 1,
+                RowVerdict::Other => {}
             }
         }
         drop(rows);
@@ -168,7 +168,7 @@ impl Sessions {
     }
 
     /// A session's row; nothing, if the entity is of another kind.
-    async fn row_of(&self, end: &End) -> Option<SessionRow> {
+    async fn row_of(&self, end: &JournalEnd) -> Option<SessionRow> {
         let id = end.at.id;
         let kept = end.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));
         if let Some(seen) = kept {
@@ -237,26 +237,26 @@ fn title(text: &str) -> Option<String> {
     (!title.is_empty()).then_some(title)
 }
 
-// === impl Wanted ===
+// === impl SessionQuery ===
 
-impl Wanted {
+impl SessionQuery {
     /// The journals that a page may show: all that are not known to be others.
-    fn sought(&self, known: &Known) -> Sought {
+    fn sought(&self, known: &KnownEnds) -> Sought {
         let mut sought = Sought { is_cut: known.is_cut(), ..Sought::default() };
         let (mut shown, mut last) = (0, None);
-        let is_recent = |end: &&End| self.since.is_none_or(|at| end.at.updated >= at);
+        let is_recent = |end: &&JournalEnd| self.since.is_none_or(|at| end.at.updated >= at);
         let deleted = self.state.as_deref() == Some("deleted");
         for end in known.behind(self.after).take_while(is_recent) {
             if end.is_tombstone && !deleted {
                 continue;
             }
             match end.facts.as_ref().map(|facts| self.judge(facts)) {
-                Some(Verdict::Other) => continue,
-                Some(Verdict::Hidden) => {
+                Some(RowVerdict::Other) => continue,
+                Some(RowVerdict::Hidden) => {
                     sought.hidden += 1;
                     continue;
                 }
-                Some(Verdict::Shown) => shown += 1,
+                Some(RowVerdict::Shown) => shown += 1,
                 None => {}
             }
             if sought.candidates.len() == ROWS_MAX || shown > self.limit.max(1) {
@@ -270,7 +270,7 @@ impl Wanted {
         sought
     }
 
-    fn judge(&self, facts: &Facts) -> Verdict {
+    fn judge(&self, facts: &Facts) -> RowVerdict {
         let of = facts.of.as_ref();
         let answers = |agent: &AgentName| of.is_some_and(|(own, _)| own == agent);
         let came_by = |channel: &KeyPart| of.is_some_and(|(_, own)| own == channel);
@@ -281,9 +281,9 @@ impl Wanted {
                 None => facts.state != "deleted",
             };
         match is_wanted && !facts.state.is_empty() {
-            true if facts.is_stateless && !self.stateless => Verdict::Hidden,
-            true => Verdict::Shown,
-            false => Verdict::Other,
+            true if facts.is_stateless && !self.stateless => RowVerdict::Hidden,
+            true => RowVerdict::Shown,
+            false => RowVerdict::Other,
         }
     }
 }
@@ -319,15 +319,15 @@ impl TryFrom<&Cursor> for PageEnd {
     }
 }
 
-// === impl Listing ===
+// === impl SessionListing ===
 
-impl Listing {
-    fn rows(&self) -> std::sync::MutexGuard<'_, Rows> {
+impl SessionListing {
+    fn rows(&self) -> std::sync::MutexGuard<'_, SessionRows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Rows {
+impl SessionRows {
     fn get(&mut self, id: EntityId, hash: Digest) -> Option<Seen> {
         if let Some((known, row)) = self.young.get(&id) {
             return (*known == hash).then(|| row.clone());
@@ -380,7 +380,7 @@ mod tests {
     fn no_more_rows_are_remembered_than_there_is_room_for() {
         let entity = clawnode_kernel::Entity::unborn(EntityId::from_u128(0));
         let row = super::super::inspect::row(&entity);
-        let mut rows = Rows::default();
+        let mut rows = SessionRows::default();
         for n in 0..3 * KEPT as u128 {
             rows.keep(EntityId::from_u128(n), Digest::ZERO, Seen { row: Some(row.clone()) });
         }

@@ -16,7 +16,8 @@ use clawnode_proto::{
 use tracing::debug;
 
 use super::{
-    client::Sessions, ears::Ears, flight::Flights, listing::Listing, send_error::SendError,
+    client::Sessions, ears::FrameSubscriptions, flight::SharedReadsOf, listing::SessionListing,
+    send_error::SendError,
 };
 use crate::session::turn::kind::Session;
 
@@ -31,18 +32,18 @@ const COUNT_TIMEOUT: Duration = Duration::from_millis(300);
 const GLANCES_MAX: u32 = 5;
 
 /// The frames that an owner has of a turn, if it answers.
-type Kept = Option<Arc<[Frame]>>;
+type OwnerFrames = Option<Arc<[Frame]>>;
 
 /// What is read together by all who follow turns here.
 #[derive(Debug, Default)]
-pub(in crate::session) struct Shared {
-    looks: Arc<Flights<EntityId, Look>>,
-    frames: Arc<Flights<(ProcessId, EntityId, TurnId), Kept>>,
-    tails: Arc<Flights<EntityId, Option<Record>>>,
+pub(in crate::session) struct SharedReads {
+    looks: Arc<SharedReadsOf<EntityId, SessionLookup>>,
+    frames: Arc<SharedReadsOf<(ProcessId, EntityId, TurnId), OwnerFrames>>,
+    tails: Arc<SharedReadsOf<EntityId, Option<Record>>>,
     /// Who hears the frames of which session.
-    pub(in crate::session) ears: Arc<Ears>,
+    pub(in crate::session) ears: Arc<FrameSubscriptions>,
     /// What lists look at.
-    pub(in crate::session) listing: Listing,
+    pub(in crate::session) listing: SessionListing,
 }
 
 /// What a reader knows of a turn without having folded its journal again: that it runs.
@@ -58,7 +59,7 @@ pub(in crate::session) struct Glance {
 
 /// A session as it is now.
 #[derive(Clone)]
-pub(in crate::session) struct Look {
+pub(in crate::session) struct SessionLookup {
     /// Its inbox was seen to be empty.
     pub(in crate::session) nothing_waits: bool,
     /// What its journal says; or what is wrong with it, unless it only cannot be read now.
@@ -142,9 +143,9 @@ fn concerns(sealed: &Sealed, turn: TurnId) -> bool {
     }
 }
 
-// === impl Look ===
+// === impl SessionLookup ===
 
-impl Look {
+impl SessionLookup {
     /// Looks at a session, with all who look at it now; `None` if that broke off.
     pub(in crate::session) async fn shared(sessions: &Sessions, session: EntityId) -> Option<Self> {
         let own = sessions.clone();
@@ -183,7 +184,7 @@ pub(in crate::session) async fn shared_frames(
     owner: ProcessId,
     session: EntityId,
     turn: TurnId,
-) -> Kept {
+) -> OwnerFrames {
     let substrate = sessions.substrate().clone();
     let ask = move || {
         let substrate = substrate.clone();
@@ -198,7 +199,7 @@ async fn frames_of(
     owner: ProcessId,
     entity: EntityId,
     turn: TurnId,
-) -> Kept {
+) -> OwnerFrames {
     let request = codec::encode(&NodeRequest::Frames { entity, turn }).ok()?;
     let subject = substrate.prefix.rpc(owner);
     let answer = substrate.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;
@@ -223,7 +224,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::session::played::{Run, key};
+    use crate::session::played::{PlayedActivation, key};
 
     /// Counts how often a journal is read whole.
     #[derive(Debug)]
@@ -276,7 +277,7 @@ mod tests {
     }
 
     /// Stores what a machine has journaled.
-    async fn store(sessions: &Sessions, run: &Run, stored: &mut Vec<Position>) {
+    async fn store(sessions: &Sessions, run: &PlayedActivation, stored: &mut Vec<Position>) {
         for record in &run.journal[stored.len()..] {
             let write = Write { bytes: record.bytes.clone(), rollup: false };
             let expected = stored.last().copied().unwrap_or_default();
@@ -289,7 +290,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_that_waits_for_its_model_costs_no_reading_of_its_journal() {
         let (_dir, counted, sessions) = counted();
-        let (mut run, mut stored) = (Run::new(&[], Vec::new()), Vec::new());
+        let (mut run, mut stored) = (PlayedActivation::new(&[], Vec::new()), Vec::new());
         run.says("m1");
         let own = run.machine.settled().unwrap().state.running().unwrap().id;
         store(&sessions, &run, &mut stored).await;
@@ -322,11 +323,11 @@ mod tests {
         // Handles of one process are clones of one another.
         let doors: Vec<Sessions> = (0..100).map(|_| sessions.clone()).collect();
         let session = EntityId::from_u128(1);
-        let looks = join_all(doors.iter().map(|door| Look::shared(door, session))).await;
+        let looks = join_all(doors.iter().map(|door| SessionLookup::shared(door, session))).await;
         assert!(looks.into_iter().all(|look| look.is_some_and(|it| it.nothing_waits)));
         assert_eq!(counted.1.load(Ordering::SeqCst), 1);
         // It is not remembered: the next look is a read of its own.
-        assert!(Look::shared(&sessions, session).await.is_some());
+        assert!(SessionLookup::shared(&sessions, session).await.is_some());
         assert_eq!(counted.1.load(Ordering::SeqCst), 2);
     }
 }

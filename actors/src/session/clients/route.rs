@@ -73,12 +73,12 @@ pub struct Routes {
     /// Each field's values, numbered from 1.
     values: [HashMap<Box<str>, u32>; FIELD_COUNT],
     /// In the order in which they are tried.
-    shapes: Vec<Shape>,
+    shapes: Vec<BindingShape>,
 }
 
 /// All bindings that state the same set of conditions.
 #[derive(Clone, Debug)]
-struct Shape {
+struct BindingShape {
     stated: [bool; FIELD_COUNT],
     agents: HashMap<[u32; FIELD_COUNT], (usize, AgentName)>,
 }
@@ -92,7 +92,7 @@ impl Routes {
         for (index, binding) in bindings.iter().enumerate() {
             routes.add(index + 1, binding)?;
         }
-        routes.shapes.sort_by_key(Shape::rank);
+        routes.shapes.sort_by_key(BindingShape::rank);
         Ok(routes)
     }
 
@@ -116,7 +116,7 @@ impl Routes {
         }
         let known = self.shapes.iter().position(|shape| shape.stated == stated);
         let at_shape = known.unwrap_or_else(|| {
-            self.shapes.push(Shape { stated, agents: HashMap::new() });
+            self.shapes.push(BindingShape { stated, agents: HashMap::new() });
             self.shapes.len() - 1
         });
         let shape = &mut self.shapes[at_shape];
@@ -166,9 +166,9 @@ fn intern(values: &mut HashMap<Box<str>, u32>, value: &str) -> u32 {
     next
 }
 
-// === impl Shape ===
+// === impl BindingShape ===
 
-impl Shape {
+impl BindingShape {
     /// ROUTE-1: by the most specific condition, then by how many there are. The last part only
     /// makes the order total.
     fn rank(&self) -> (usize, usize, [bool; FIELD_COUNT]) {
@@ -323,7 +323,7 @@ mod tests {
             })
             .min_by_key(|binding| {
                 let stated = binding.conditions().map(|condition| condition.is_some());
-                Shape { stated, agents: HashMap::new() }.rank()
+                BindingShape { stated, agents: HashMap::new() }.rank()
             })
             .map(|binding| binding.agent.clone())
     }

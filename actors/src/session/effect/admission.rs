@@ -17,7 +17,7 @@ use crate::session::turn::{
 
 /// Brings an agent's answer to the session's actor. Dropped without one (the agent died, was
 /// removed, or has too many waiting), it says so, and the session asks again.
-pub(in crate::session) struct Admission {
+pub(in crate::session) struct AgentAnswer {
     pub(in crate::session) effect: Effect,
     pub(in crate::session) port: Port<Session>,
     pub(in crate::session) granted: bool,
@@ -25,7 +25,7 @@ pub(in crate::session) struct Admission {
     pub(in crate::session) begun: bool,
 }
 
-impl Admission {
+impl AgentAnswer {
     pub(in crate::session) fn refuse(mut self, failure: ModelFailure) {
         self.granted = true;
         let (partial, usage) = (Text::from(String::new()), Usage::default());
@@ -34,7 +34,7 @@ impl Admission {
     }
 }
 
-impl Drop for Admission {
+impl Drop for AgentAnswer {
     fn drop(&mut self) {
         if !self.granted {
             self.port.forgotten(self.effect);
@@ -42,7 +42,7 @@ impl Drop for Admission {
     }
 }
 
-impl AdmitPort for Admission {
+impl AdmitPort for AgentAnswer {
     fn granted(mut self: Box<Self>, grant: Grant) {
         self.granted = true;
         self.port.granted(self.effect, grant);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clawnode_cluster::Peek;
-use clawnode_guard::latch::{Stopped, Work};
+use clawnode_guard::latch::{StoppableWork, WorkStopped};
 use clawnode_proto::{
     CallId, EntityId, Frame, FrameBody, FrameKey, Traceparent,
     feed::EventBody,
@@ -50,13 +50,13 @@ fn retrying(why: &str, retry: u32, wait: Duration) -> String {
 }
 
 /// How a call's stream ended.
-enum End {
+enum CallStreamEnd {
     Done { stop: StopReason, model: String },
     Failed(ModelFailure),
 }
 
 /// A call under way: what was received, and where the next frame goes.
-struct Call<'a> {
+struct RunningCall<'a> {
     runner: &'a SessionRunner,
     entity: EntityId,
     key: FrameKey,
@@ -91,54 +91,60 @@ impl SessionRunner {
         }
         let providers = self.parts.available.peek(|it| it.providers.clone());
         let in_hand = providers.begin(ProviderKind::Model, &job.request.model.provider);
-        let mut call = Call::new(&self, entity, trace, &job);
+        let mut call = RunningCall::new(&self, entity, trace, &job);
         let end = tokio::select! {
             biased;
-            () = cancelled.cancelled() => End::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
+            () = cancelled.cancelled() => CallStreamEnd::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
             end = self.unless_stopped(&mut call, &job) => end?,
         };
         in_hand.called(match &end {
-            End::Done { .. } => None,
-            End::Failed(failure) => Some(failure.class),
+            CallStreamEnd::Done { .. } => None,
+            CallStreamEnd::Failed(failure) => Some(failure.class),
         });
         call.flush().await;
-        let Call { text, usage, tool_uses, .. } = call;
+        let RunningCall { text, usage, tool_uses, .. } = call;
         let attempt = job.attempt;
         let (content, refused) =
             stored_text(&self.parts.substrate, entity, text, INLINE_BYTES).await;
-        let end =
-            refused.map_or(end, |why| End::Failed(ModelFailure::new(FailureClass::Lost, why)));
+        let end = refused
+            .map_or(end, |why| CallStreamEnd::Failed(ModelFailure::new(FailureClass::Lost, why)));
         Some(match end {
-            End::Done { stop, model } => {
+            CallStreamEnd::Done { stop, model } => {
                 Outcome::Done { attempt, content, stop, usage, model, tool_uses }
             }
-            End::Failed(failure) => Outcome::Failed { attempt, failure, partial: content, usage },
+            CallStreamEnd::Failed(failure) => {
+                Outcome::Failed { attempt, failure, partial: content, usage }
+            }
         })
     }
 
     /// Makes a call with a pass of the latch's door.
-    async fn unless_stopped(&self, call: &mut Call<'_>, job: &CallJob) -> Option<End> {
-        let work = Work::Call { agent: job.agent.clone() };
+    async fn unless_stopped(
+        &self,
+        call: &mut RunningCall<'_>,
+        job: &CallJob,
+    ) -> Option<CallStreamEnd> {
+        let work = StoppableWork::Call { agent: job.agent.clone() };
         let pass = match self.parts.agents.door().pass(work).await {
             Ok(pass) => pass,
-            Err(latch) => return Some(End::Failed(stopped(&latch))),
+            Err(latch) => return Some(CallStreamEnd::Failed(stopped(&latch))),
         };
         tokio::select! {
             biased;
             why = pass.stopped() => match why {
-                Stopped::Latched(latch) => Some(End::Failed(stopped(&latch))),
-                Stopped::OutOfTouch => None,
+                WorkStopped::Latched(latch) => Some(CallStreamEnd::Failed(stopped(&latch))),
+                WorkStopped::OutOfTouch => None,
             },
             // Before the call: what has no time left is not asked of the provider.
-            failure = out_of_time(job) => Some(End::Failed(failure)),
+            failure = out_of_time(job) => Some(CallStreamEnd::Failed(failure)),
             end = call.run(job) => Some(end),
         }
     }
 }
 
-// === impl Call ===
+// === impl RunningCall ===
 
-impl<'a> Call<'a> {
+impl<'a> RunningCall<'a> {
     fn new(
         runner: &'a SessionRunner,
         entity: EntityId,
@@ -161,7 +167,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    async fn run(&mut self, job: &CallJob) -> End {
+    async fn run(&mut self, job: &CallJob) -> CallStreamEnd {
         if job.request.dropped_turns > 0 {
             let message = format!(
                 "the model's window is full: the oldest {} turns are left out",
@@ -172,11 +178,11 @@ impl<'a> Call<'a> {
         }
         let model = match self.runner.parts.models.resolve_model(&job.request.model) {
             Ok(model) => model,
-            Err(failure) => return End::Failed(failure),
+            Err(failure) => return CallStreamEnd::Failed(failure),
         };
         let request = match self.runner.request(job).await {
             Ok(request) => request,
-            Err(failure) => return End::Failed(failure),
+            Err(failure) => return CallStreamEnd::Failed(failure),
         };
         let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
         loop {
@@ -199,13 +205,13 @@ impl<'a> Call<'a> {
                 self.flush().await;
             }
         }
-        End::Failed(ModelFailure::new(
+        CallStreamEnd::Failed(ModelFailure::new(
             FailureClass::BrokenStream,
             "the model's stream ended before the reply was complete".to_owned(),
         ))
     }
 
-    fn piece(&mut self, piece: ModelEvent) -> Option<End> {
+    fn piece(&mut self, piece: ModelEvent) -> Option<CallStreamEnd> {
         match piece {
             ModelEvent::Text(delta) => {
                 let begins = self.text.is_empty() && !delta.is_empty();
@@ -243,9 +249,9 @@ impl<'a> Call<'a> {
             ModelEvent::Done { stop, usage, model } => {
                 self.usage = self.spent.plus(usage);
                 self.gathered.push(FrameBody::Usage { usage: self.usage });
-                Some(End::Done { stop, model })
+                Some(CallStreamEnd::Done { stop, model })
             }
-            ModelEvent::Failed(failure) => Some(End::Failed(failure)),
+            ModelEvent::Failed(failure) => Some(CallStreamEnd::Failed(failure)),
         }
     }
 

@@ -41,11 +41,11 @@ pub(in crate::session) async fn erase(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::played::Run;
+    use crate::session::played::PlayedActivation;
 
     #[test]
     fn what_other_nodes_were_asked_for_is_found_without_folding_the_journal() {
-        let mut run = Run::new(&[], Vec::new());
+        let mut run = PlayedActivation::new(&[], Vec::new());
         run.says("go");
         assert_eq!(open_jobs(&run.journal), BTreeSet::new());
         run.replies(&[("far", r#"{"at":1}"#), ("none", "{}")]);

@@ -10,7 +10,7 @@ use clawnode_proto::{EntityId, Frame, Traceparent, codec, feed::EventBody, frame
 use tracing::debug;
 
 use super::run::SessionRunner;
-use crate::session::turn::tool_frames::Told;
+use crate::session::turn::tool_frames::ToolFrames;
 
 // === impl SessionRunner ===
 
@@ -20,9 +20,9 @@ impl SessionRunner {
         &self,
         entity: EntityId,
         trace: Option<&Traceparent>,
-        told: Told,
+        told: ToolFrames,
     ) {
-        let Told { turn, begins, frames } = told;
+        let ToolFrames { turn, begins, frames } = told;
         let first = frames.first().map(|frame| frame.key);
         let frames = self.parts.hub.keep_new(entity, frames);
         if frames.is_empty() {

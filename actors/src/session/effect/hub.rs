@@ -18,13 +18,13 @@ const BYTES_KEPT: usize = 384 << 10;
 /// The frames of the running turn of each resident session.
 #[derive(Clone, Debug, Default)]
 pub struct FrameHub {
-    kept: Arc<Mutex<HashMap<EntityId, Kept>>>,
+    kept: Arc<Mutex<HashMap<EntityId, KeptFrames>>>,
     /// Turns that have ended.
     ended: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptFrames {
     turn: TurnId,
     frames: VecDeque<Frame>,
     bytes: usize,
@@ -37,9 +37,9 @@ impl FrameHub {
         let Some(first) = frames.first() else { return };
         let turn = first.key.turn;
         let mut all = self.lock();
-        let kept = all.entry(entity).or_insert_with(|| Kept::new(turn));
+        let kept = all.entry(entity).or_insert_with(|| KeptFrames::new(turn));
         if kept.turn != turn {
-            *kept = Kept::new(turn);
+            *kept = KeptFrames::new(turn);
         }
         kept.frames.extend(frames.iter().cloned());
         kept.bytes += frames.iter().map(size).sum::<usize>();
@@ -79,12 +79,12 @@ impl FrameHub {
         self.lock().remove(&entity);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<EntityId, Kept>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<EntityId, KeptFrames>> {
         self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl KeptFrames {
     fn new(turn: TurnId) -> Self {
         Self { turn, frames: VecDeque::new(), bytes: 0, truncated: false }
     }

@@ -285,11 +285,11 @@ mod tests {
         llm::Model,
         session::{
             FrameHub, SessionJob,
-            played::{Run, key},
+            played::{PlayedActivation, key},
         },
     };
     use clawnode_guard::latch::LatchDoor;
-    use clawnode_kernel::{driver::Runner, supervise::Supervisor};
+    use clawnode_kernel::{driver::EffectRunner, supervise::Supervisor};
     use clawnode_tool::Available;
 
     #[derive(Debug)]
@@ -324,7 +324,7 @@ mod tests {
             link: Arc::new(|_, _| {}),
             feed,
         });
-        let mut run = Run::new(&[], Vec::new());
+        let mut run = PlayedActivation::new(&[], Vec::new());
         run.says("go");
         run.replies(&[("far", "{\"at\":1}")]);
         let job = run.started.into_iter().find_map(|(_, job)| match job {
@@ -394,7 +394,7 @@ mod tests {
     async fn the_jobs_of_a_dropped_session_are_closed() {
         let (_dir, runner, job) = runner().await;
         assert_eq!(runner.state_of(job.id).await.unwrap().1, None);
-        Runner::erase(&runner, key().entity(), Vec::new()).await;
+        EffectRunner::erase(&runner, key().entity(), Vec::new()).await;
         assert_eq!(runner.state_of(job.id).await.unwrap().1, Some(JobState::Closed));
     }
 }

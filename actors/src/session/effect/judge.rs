@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_guard::latch::Work;
+use clawnode_guard::latch::StoppableWork;
 use clawnode_proto::{
     CallId, EntityId, SessionKey, ToolName, TurnId,
     hook::{HookFault, HookPoint, HookSpec, HookTrail, ModelPatch},
@@ -186,7 +186,7 @@ impl SessionRunner {
         hooks: &[HookSpec],
         subject: &mut impl Subject,
     ) -> Option<HookTrail> {
-        let work = Work::Call { agent: about.agent.clone() };
+        let work = StoppableWork::Call { agent: about.agent.clone() };
         let pass = self.parts.agents.door().pass(work).await.ok()?;
         tokio::select! {
             biased;

@@ -11,7 +11,7 @@ use crate::session::turn::{
     effect::Effect,
     kind::{Outcome, Session},
     prepare::{EffectJob, SessionJob},
-    tool_frames::Told,
+    tool_frames::ToolFrames,
 };
 
 /// Which effect is performed, and where it is said how it went.
@@ -58,7 +58,7 @@ impl SessionRunner {
         span
     }
 
-    fn perform(self, run: EffectRun, job: SessionJob, told: &mut Option<Told>) -> Performing {
+    fn perform(self, run: EffectRun, job: SessionJob, told: &mut Option<ToolFrames>) -> Performing {
         let EffectRun { entity, effect, trace, port, cancelled } = run;
         match job {
             SessionJob::Call(job) => {

@@ -5,8 +5,8 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use clawnode_cluster::{Backoff, Clock, Feed, Substrate, membership::Members};
 use clawnode_kernel::{
-    Stop,
-    driver::{Performing, Port, Runner},
+    ActivationEnd,
+    driver::{EffectRunner, Performing, Port},
 };
 use clawnode_proto::{
     Attempt, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey, Input, InputId,
@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, warn};
 
 use super::{
-    admission::Admission,
+    admission::AgentAnswer,
     erase::{erase, open_jobs},
     hub::FrameHub,
-    waits::Waits,
+    waits::AwaitedJobs,
 };
 use crate::session::{
     clients::{client::Sessions, follow::refusal_key},
@@ -97,7 +97,7 @@ pub struct RunnerParts {
 #[derive(Clone, Debug)]
 pub struct SessionRunner {
     pub(in crate::session) parts: RunnerParts,
-    pub(in crate::session) waits: Arc<Waits>,
+    pub(in crate::session) waits: Arc<AwaitedJobs>,
 }
 
 impl fmt::Debug for RunnerParts {
@@ -116,7 +116,7 @@ impl SessionRunner {
 
     /// Tells the client that its agent is missing, and ends the turn unless it comes soon: a reload
     /// may bring it, and nobody waits for ever.
-    async fn miss(&self, entity: EntityId, want: &Want, admission: Box<Admission>) {
+    async fn miss(&self, entity: EntityId, want: &Want, admission: Box<AgentAnswer>) {
         let Want { agent, turn, call } = want;
         let key = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };
         let message = format!("agent `{agent}` is not configured; the turn waits for it");
@@ -141,7 +141,7 @@ impl SessionRunner {
     }
 }
 
-impl Runner<Session> for SessionRunner {
+impl EffectRunner<Session> for SessionRunner {
     fn acquire(
         &self,
         entity: EntityId,
@@ -154,7 +154,7 @@ impl Runner<Session> for SessionRunner {
             return Some(grant);
         }
         let (port, begun) = (port.clone(), want.has_begun());
-        let admission = Box::new(Admission { effect, port, granted: false, begun });
+        let admission = Box::new(AgentAnswer { effect, port, granted: false, begun });
         match found {
             Ok(handle) => handle.admit(admission),
             Err(failure) => {
@@ -208,40 +208,42 @@ impl Runner<Session> for SessionRunner {
         self.parts.feed.tell(EventBody::Claimed { session: entity, from, epoch });
     }
 
-    fn left(&self, entity: EntityId, waiting: &[InputId], stop: &Stop) {
+    fn left(&self, entity: EntityId, waiting: &[InputId], stop: &ActivationEnd) {
         self.parts.hub.forget(entity);
         let happened = match stop {
-            Stop::Passivated
-            | Stop::Released
-            | Stop::GaveWay
-            | Stop::TooNew(_)
-            | Stop::Defect(_) => None,
-            Stop::Fenced => Some(EventBody::Fenced { session: entity }),
-            Stop::Quarantined(reason) => {
+            ActivationEnd::Passivated
+            | ActivationEnd::Released
+            | ActivationEnd::GaveWay
+            | ActivationEnd::TooNew(_)
+            | ActivationEnd::Defect(_) => None,
+            ActivationEnd::Fenced => Some(EventBody::Fenced { session: entity }),
+            ActivationEnd::Quarantined(reason) => {
                 Some(EventBody::Quarantined { session: entity, reason: brief(reason) })
             }
-            Stop::Corrupt(detail) | Stop::Diverged(detail) => Some(EventBody::Warning {
-                name: "session.corrupt".to_owned(),
-                message: brief(&format!("session `{entity}`: {detail}")),
-            }),
+            ActivationEnd::Corrupt(detail) | ActivationEnd::Diverged(detail) => {
+                Some(EventBody::Warning {
+                    name: "session.corrupt".to_owned(),
+                    message: brief(&format!("session `{entity}`: {detail}")),
+                })
+            }
         };
         if let Some(happened) = happened {
             self.parts.feed.tell(happened);
         }
         let error = match stop {
             // Another process answers for what waits, now or once there is one that can.
-            Stop::Passivated
-            | Stop::Released
-            | Stop::GaveWay
-            | Stop::Fenced
-            | Stop::TooNew(_)
-            | Stop::Defect(_) => return,
-            Stop::Quarantined(reason) => ErrorBody::new(
+            ActivationEnd::Passivated
+            | ActivationEnd::Released
+            | ActivationEnd::GaveWay
+            | ActivationEnd::Fenced
+            | ActivationEnd::TooNew(_)
+            | ActivationEnd::Defect(_) => return,
+            ActivationEnd::Quarantined(reason) => ErrorBody::new(
                 ErrorCode::Quarantined,
                 format!("session `{entity}` is out of service: {reason}; the message is parked"),
             )
             .hint(format!("see `clawnode quarantine show {entity}`")),
-            Stop::Corrupt(detail) | Stop::Diverged(detail) => {
+            ActivationEnd::Corrupt(detail) | ActivationEnd::Diverged(detail) => {
                 ErrorBody::new(ErrorCode::Corrupt, detail.clone()).hint(format!(
                     "see `clawnode journal verify {entity}`, then restore a backup or repair it"
                 ))

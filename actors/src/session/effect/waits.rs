@@ -27,7 +27,7 @@ pub(crate) struct Awaited {
 
 /// Jobs of class `once` that sessions of this process wait for.
 #[derive(Debug, Default)]
-pub(in crate::session) struct Waits(Mutex<BTreeMap<JobId, Awaited>>);
+pub(in crate::session) struct AwaitedJobs(Mutex<BTreeMap<JobId, Awaited>>);
 
 // === impl Awaited ===
 
@@ -57,9 +57,9 @@ impl Awaited {
     }
 }
 
-// === impl Waits ===
+// === impl AwaitedJobs ===
 
-impl Waits {
+impl AwaitedJobs {
     fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<JobId, Awaited>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_forgotten_when_there_are_too_many() {
-        let waits = Waits::default();
+        let waits = AwaitedJobs::default();
         let most = u128::try_from(AWAITED_MAX).unwrap();
         (1..=most + 1).for_each(|n| waits.add(awaited(n)));
         let all = waits.all();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tools::ToolCall;
 #[cfg(feature = "test-util")]
-use clawnode_kernel::Planted;
+use clawnode_kernel::KernelBug;
 use clawnode_kernel::Violation;
 
 /// A person was asked about a call.
@@ -96,7 +96,7 @@ impl ToolCall {
     pub(in crate::session) fn decide(&mut self, it: ApprovalDecided, now: Timestamp) {
         #[cfg(feature = "test-util")]
         let (any, late) =
-            (Planted::ApprovalOfAnything.is_in_folds(), Planted::ApprovalTooLate.is_in_folds());
+            (KernelBug::ApprovalOfAnything.is_in_folds(), KernelBug::ApprovalTooLate.is_in_folds());
         #[cfg(not(feature = "test-util"))]
         let (any, late) = (false, false);
         if let Some(approval) = &mut self.approval
@@ -132,11 +132,11 @@ mod tests {
 
     use super::super::prepare::AskJob;
     use super::*;
-    use crate::session::{Outcome, Session, SessionJob, played::Run};
-    use clawnode_kernel::{Entity, In, Loaded};
+    use crate::session::{Outcome, Session, SessionJob, played::PlayedActivation};
+    use clawnode_kernel::{Entity, LoadedJournal, MachineInput};
 
     /// What people are asked about the reply's call, once it is.
-    fn asked(run: &mut Run) -> AskJob {
+    fn asked(run: &mut PlayedActivation) -> AskJob {
         let started = run.started.pop();
         let Some((_, SessionJob::Ask(ask))) = started else { panic!("{started:?}") };
         assert_eq!(ask.approval.action.digest().unwrap(), ask.approval.digest);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     /// What runs once a person approves of that.
-    fn runs_approved(run: &mut Run, ask: &AskJob) -> String {
+    fn runs_approved(run: &mut PlayedActivation, ask: &AskJob) -> String {
         let decided = Decided { decision: Decision::Approve, by: "ada".to_owned(), reason: None };
         let (call, action) = (ask.approval.action.call, ask.approval.digest);
         run.hears("yes", &SessionInput::ApprovalDecided(ApprovalDecided { call, action, decided }));
@@ -163,7 +163,7 @@ mod tests {
             r#"{"b":"\u0078","at":2}"#,
             r#"{"at":2,"b":"x"}"#,
         ] {
-            let mut run = Run::new(&[], Vec::new());
+            let mut run = PlayedActivation::new(&[], Vec::new());
             run.says("hello");
             run.replies(&[("write", written)]);
             let ask = asked(&mut run);
@@ -175,12 +175,12 @@ mod tests {
     /// What waits for a person has not failed.
     #[test]
     fn a_call_that_waits_for_a_person_is_shown_as_one() {
-        let mut run = Run::new(&[], Vec::new());
+        let mut run = PlayedActivation::new(&[], Vec::new());
         run.says("hello");
         run.replies(&[("write", r#"{"at":2,"b":"x"}"#), ("look", "{\"at\":")]);
         let ask = asked(&mut run);
         let records = run.journal.clone();
-        let loaded = Loaded { records, snapshot: None };
+        let loaded = LoadedJournal { records, snapshot: None };
         let of = ask.approval.action.session.entity();
         let entity = Entity::<Session>::of(of, &loaded).unwrap();
         let turn = entity.state.running().unwrap();
@@ -202,7 +202,7 @@ mod tests {
     fn arguments_with_two_fields_of_one_name_are_a_bad_call() {
         for written in [r#"{"at":1,"at":2}"#, r#"{"at":1,"o":[{"x":1,"x":2}]}"#] {
             for tool in ["write", "look"] {
-                let mut run = Run::new(&[], Vec::new());
+                let mut run = PlayedActivation::new(&[], Vec::new());
                 run.says("hello");
                 run.replies(&[(tool, written)]);
                 let appended = run.appends.concat();
@@ -223,17 +223,17 @@ mod tests {
     #[test]
     fn apr_2_arguments_that_are_recorded_otherwise_stay_as_they_are() {
         let recorded = "{ \"b\": \"x\",  \"at\": 2 }";
-        let mut run = Run::new(&[HookPoint::BeforeToolCall], Vec::new());
+        let mut run = PlayedActivation::new(&[HookPoint::BeforeToolCall], Vec::new());
         run.says("hello");
         run.replies(&[("write", r#"{"at":1}"#)]);
         let (key, _) = run.judge();
         let trail = clawnode_proto::hook::HookTrail::default();
         let arguments = Some(recorded.to_owned());
-        run.feed(In::Ended(key, Outcome::ToolJudged { arguments, trail }));
+        run.feed(MachineInput::Ended(key, Outcome::ToolJudged { arguments, trail }));
         let ask = asked(&mut run);
         assert_eq!(ask.approval.action.arguments, recorded);
         // The next owner reads the same.
-        let mut heir = Run::new(&[HookPoint::BeforeToolCall], run.journal.clone());
+        let mut heir = PlayedActivation::new(&[HookPoint::BeforeToolCall], run.journal.clone());
         let again = asked(&mut heir);
         assert_eq!(again.approval, ask.approval);
         assert_eq!(runs_approved(&mut heir, &again), recorded);
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_frame_says_that_it_is_cut() {
         for (length, is_cut) in [(3_000, false), (5_000, true)] {
-            let mut run = Run::new(&[], Vec::new());
+            let mut run = PlayedActivation::new(&[], Vec::new());
             run.says("hello");
             let long = format!(r#"{{"at":2,"b":"{}"}}"#, "é".repeat(length));
             run.replies(&[("write", &long)]);

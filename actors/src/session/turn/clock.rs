@@ -215,14 +215,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::session::{Outcome, SessionJob, played::Run};
-    use clawnode_kernel::In;
+    use crate::session::{Outcome, SessionJob, played::PlayedActivation};
+    use clawnode_kernel::MachineInput;
 
     /// A job that hangs where it runs is told to stop once the time of its step is over, though its
     /// session waits for it since nobody took it in time.
     #[test]
     fn what_is_waited_for_is_stopped_when_its_time_is_over() {
-        let mut run = Run::new(&[], Vec::new());
+        let mut run = PlayedActivation::new(&[], Vec::new());
         Arc::make_mut(&mut run.grant.profile).time = TurnTime { global_ms: 0, step_ms: 10_000 };
         run.says("go");
         run.replies(&[("far", r#"{"at":1}"#)]);
@@ -233,7 +233,7 @@ mod tests {
         let timer = TimerId::from(call.unwrap());
         run.hears("wait", &SessionInput::TimerFired { timer });
         // Who takes over sets the timer again.
-        let mut run = Run::new(&[], run.journal.clone());
+        let mut run = PlayedActivation::new(&[], run.journal.clone());
         let timer = run.started.iter().find_map(|(_, job)| match job {
             SessionJob::Time(it) => Some(it.timer),
             _ => None,
@@ -251,7 +251,7 @@ mod tests {
         // Both hear how it ends; it has ended once.
         let ends = |key| {
             let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };
-            In::Ended(key, Outcome::Tool(end, HookTrail::default()))
+            MachineInput::Ended(key, Outcome::Tool(end, HookTrail::default()))
         };
         run.feed(ends(stops));
         run.feed(ends(waits));

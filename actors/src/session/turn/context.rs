@@ -139,7 +139,7 @@ fn tokens(messages: &[Message]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::played::Run;
+    use crate::session::played::PlayedActivation;
 
     /// The same, from the oldest turn on.
     fn fitting_all(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_newest_turns_that_fit_are_shown_whatever_the_window() {
-        let mut run = Run::new(&[], Vec::new());
+        let mut run = PlayedActivation::new(&[], Vec::new());
         for n in 0..12_usize {
             run.says(&format!("m{n}-{}", "x".repeat(n * 37 % 60)));
             run.replies(&[]);

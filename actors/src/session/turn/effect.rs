@@ -3,7 +3,7 @@
 //! A new effect is a variant here, with its class. `kind` decides when it is due, `prepare` what
 //! performing it takes, and the runner's `perform` does it.
 
-use clawnode_kernel::EffectClass;
+use clawnode_kernel::EffectKind;
 use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint};
 
 /// What must be under way for a session.
@@ -83,14 +83,14 @@ pub struct Want {
 // === impl Effect ===
 
 impl Effect {
-    pub(in crate::session) const fn class(self) -> EffectClass {
+    pub(in crate::session) const fn class(self) -> EffectKind {
         match self {
-            Self::Call { .. } => EffectClass::Call,
-            Self::Judge { .. } | Self::Tool { .. } | Self::Settle { .. } => EffectClass::Run,
+            Self::Call { .. } => EffectKind::Call,
+            Self::Judge { .. } | Self::Tool { .. } | Self::Settle { .. } => EffectKind::Run,
             Self::Publish { .. } | Self::Ask { .. } | Self::AskSteps { .. } | Self::Time { .. } => {
-                EffectClass::Publish
+                EffectKind::Publish
             }
-            Self::Emit { turn } => EffectClass::Emit(turn),
+            Self::Emit { turn } => EffectKind::Emit(turn),
         }
     }
 }

@@ -8,7 +8,7 @@ use clawnode_proto::{
 use super::{
     plan,
     state::{SessionState, StepEnd, Turn},
-    tools::{self, Next},
+    tools::{self, NextCalls},
 };
 
 /// What follows a reply: the turn's end, its tools, or the next call.
@@ -32,9 +32,9 @@ pub(in crate::session) fn after(
         return if brought.is_empty() { end(turn, over) } else { brought };
     }
     match tools::next(session, profile, turn, step, state.step_over()) {
-        Next::Record(events) => return events,
-        Next::End(outcome) => return end(turn, outcome),
-        Next::Nothing => {}
+        NextCalls::Record(events) => return events,
+        NextCalls::End(outcome) => return end(turn, outcome),
+        NextCalls::Nothing => {}
     }
     if let Some(plan) = &turn.plan {
         return plan::over(turn, plan).map_or_else(Vec::new, |outcome| end(turn, outcome));

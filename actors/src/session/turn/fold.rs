@@ -9,11 +9,11 @@ use clawnode_proto::{
 use super::{
     approval::ApprovalState,
     state::{LimitReached, SessionState, Step, StepEnd},
-    tools::{Asked, ToolCall},
+    tools::{BegunToolCall, ToolCall},
 };
 #[cfg(feature = "test-util")]
-use clawnode_kernel::Planted;
-use clawnode_kernel::{Slim, Violation};
+use clawnode_kernel::KernelBug;
+use clawnode_kernel::{ShrinkToFit, Violation};
 
 impl SessionState {
     /// Takes one of the session's own events.
@@ -141,7 +141,8 @@ impl SessionState {
                 if tool.approval.as_ref().is_some_and(|approval| !approval.is_approved()) {
                     return Err(Violation(format!("no person approved `{}` (APR-1)", asked.call)));
                 }
-                tool.asked = Some(Asked { nonce: head.eid, at: head.ts, capability, limit });
+                tool.asked =
+                    Some(BegunToolCall { nonce: head.eid, at: head.ts, capability, limit });
                 Ok(())
             }
             SessionEvent::ToolDone(done) => {
@@ -288,7 +289,7 @@ impl SessionState {
         // What wanted to join and came too late is a turn of its own.
         let late = std::mem::take(&mut turn.steers);
         #[cfg(feature = "test-util")]
-        let late = if Planted::LateSteersDropped.is_in_folds() { Vec::new() } else { late };
+        let late = if KernelBug::LateSteersDropped.is_in_folds() { Vec::new() } else { late };
         for (late, message) in late.into_iter().rev() {
             turn.joined.retain(|joined| *joined != late);
             self.begin_turn(late, message, turn.trace.clone());
@@ -321,22 +322,22 @@ mod tests {
     };
 
     use super::*;
-    use crate::session::played::Run;
+    use crate::session::played::PlayedActivation;
 
     const NOW: Timestamp = Timestamp(1);
 
-    fn state(run: &Run) -> SessionState {
+    fn state(run: &PlayedActivation) -> SessionState {
         run.machine.settled().unwrap().state.clone()
     }
 
-    fn head(run: &Run) -> Head {
+    fn head(run: &PlayedActivation) -> Head {
         let Record { bytes, .. } = run.journal.last().unwrap();
         decode_record(bytes).unwrap().pop().unwrap().head
     }
 
     /// A session whose model was asked once; with that call, of its running turn.
-    fn asked() -> (Run, TurnId, CallId) {
-        let mut run = Run::new(&[], Vec::new());
+    fn asked() -> (PlayedActivation, TurnId, CallId) {
+        let mut run = PlayedActivation::new(&[], Vec::new());
         run.says("hi");
         let state = state(&run);
         let turn = state.running().unwrap();
@@ -345,7 +346,7 @@ mod tests {
     }
 
     /// The same, whose model wants a tool that waits for its result; with that call of a tool.
-    fn waits_for_a_tool() -> (Run, TurnId, CallId) {
+    fn waits_for_a_tool() -> (PlayedActivation, TurnId, CallId) {
         let (mut run, turn, _) = asked();
         run.replies(&[("far", r#"{"at":1}"#)]);
         let call = state(&run).running().unwrap().steps[0].tools[0].call;
@@ -437,7 +438,8 @@ mod tests {
         let turn = state.open.front_mut().unwrap();
         let tool = &mut turn.steps[0].tools[0];
         tool.approval = None;
-        tool.asked = Some(Asked { nonce: head.eid, at: NOW, capability: None, limit: None });
+        tool.asked =
+            Some(BegunToolCall { nonce: head.eid, at: NOW, capability: None, limit: None });
         assert!(state.fold_tool(&head, &asked).is_err(), "it has begun");
     }
 

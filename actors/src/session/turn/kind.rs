@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clawnode_kernel::{Begun, EffectClass, EntityKind, Violation};
+use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
 use clawnode_proto::{
     Attempt, CallId, Digest, Head, Input, Kind, TurnId, codec,
     hook::{HookTrail, ModelPatch},
@@ -24,8 +24,8 @@ use super::{
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     recorded,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
-    tool_frames::Told,
-    tools::Asked,
+    tool_frames::ToolFrames,
+    tools::BegunToolCall,
 };
 use crate::agent::Grant;
 
@@ -197,10 +197,10 @@ impl EntityKind for Session {
                     let open = step.tools.iter().filter(|tool| tool.is_open());
                     effects.extend(timer(state, turn, step));
                     effects.extend(open.map(|tool| match &tool.asked {
-                        Some(Asked { capability: Some(_), .. }) if tool.overdue => {
+                        Some(BegunToolCall { capability: Some(_), .. }) if tool.overdue => {
                             Effect::Settle { call: tool.call, late: tool.late.is_some() }
                         }
-                        Some(Asked { capability: Some(_), .. }) => {
+                        Some(BegunToolCall { capability: Some(_), .. }) => {
                             Effect::Publish { call: tool.call }
                         }
                         _ => Effect::Tool { call: tool.call },
@@ -212,7 +212,7 @@ impl EntityKind for Session {
         effects
     }
 
-    fn class(effect: &Effect) -> EffectClass {
+    fn class(effect: &Effect) -> EffectKind {
         effect.class()
     }
 
@@ -259,7 +259,7 @@ impl EntityKind for Session {
             dropped_turns: request.dropped_turns,
         }));
         let permit = Arc::clone(&grant.permit);
-        let (told, trace) = (Told::before(turn, call), turn.trace.clone());
+        let (told, trace) = (ToolFrames::before(turn, call), turn.trace.clone());
         let before = turn.steps.iter().take_while(|step| step.call != call);
         let said = before.filter_map(Step::text).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };

@@ -161,26 +161,26 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::session::{Outcome, SessionJob, played::Run};
-    use clawnode_kernel::In;
+    use crate::session::{Outcome, SessionJob, played::PlayedActivation};
+    use clawnode_kernel::MachineInput;
 
     fn step(tool: &str, at: usize, goes_on: bool) -> PlanStep {
         PlanStep { tool: tool.parse().unwrap(), arguments: format!(r#"{{"at":{at}}}"#), goes_on }
     }
 
-    fn execute(steps: &[PlanStep]) -> Run {
-        let mut run = Run::new(&[], Vec::new());
+    fn execute(steps: &[PlanStep]) -> PlayedActivation {
+        let mut run = PlayedActivation::new(&[], Vec::new());
         let plan = Plan { about: "a plan".to_owned(), steps: steps.to_vec() };
         run.hears("plan", &SessionInput::Execute(plan));
         run
     }
 
     /// Ends the tool call that was begun last, wherever it runs; its arguments.
-    fn ends(run: &mut Run, outcome: ToolOutcome) -> String {
+    fn ends(run: &mut PlayedActivation, outcome: ToolOutcome) -> String {
         let end = ToolEnd::Known { outcome };
         match run.started.pop() {
             Some((key, SessionJob::Tool(job))) => {
-                run.feed(In::Ended(key, Outcome::Tool(end, HookTrail::default())));
+                run.feed(MachineInput::Ended(key, Outcome::Tool(end, HookTrail::default())));
                 job.arguments
             }
             Some((_, SessionJob::Publish(it))) => {
@@ -193,15 +193,15 @@ mod tests {
         }
     }
 
-    fn done(run: &mut Run) -> String {
+    fn done(run: &mut PlayedActivation) -> String {
         ends(run, ToolOutcome::done("done"))
     }
 
-    fn fails(run: &mut Run) -> String {
+    fn fails(run: &mut PlayedActivation) -> String {
         ends(run, ToolOutcome::failed(ToolFailure::Failed, "it broke"))
     }
 
-    fn outcome(run: &Run) -> TurnOutcome {
+    fn outcome(run: &PlayedActivation) -> TurnOutcome {
         run.machine.settled().unwrap().state.execution().unwrap().outcome.clone().unwrap()
     }
 
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(run.appends.concat().iter().filter(|kind| **kind == "tool_asked").count(), 1);
     }
 
-    fn decide(run: &mut Run, decision: Decision) {
+    fn decide(run: &mut PlayedActivation, decision: Decision) {
         let Some((_, SessionJob::Ask(ask))) = run.started.pop() else { panic!("nobody is asked") };
         let (call, action) = (ask.approval.action.call, ask.approval.digest);
         let decided = Decided { decision, by: "ada".to_owned(), reason: None };
@@ -334,7 +334,7 @@ mod tests {
         assert!(refused(state.clone(), turn, 1).contains("before the previous step"));
         assert!(refused(state.clone(), turn, 0).contains("is not the next one"));
         assert!(refused(state.clone(), TurnId::from_u128(9), 1).contains("SES-2"));
-        let mut talk = Run::new(&[], Vec::new());
+        let mut talk = PlayedActivation::new(&[], Vec::new());
         talk.says("hello");
         let state = talk.machine.settled().unwrap().state.clone();
         let turn = state.running().unwrap().id;
@@ -366,7 +366,7 @@ mod tests {
             let mut run = execute(&steps);
             for (at, crash) in (0..steps.len()).zip(crashes) {
                 if crash {
-                    run = Run::new(&[], run.journal.clone());
+                    run = PlayedActivation::new(&[], run.journal.clone());
                 }
                 prop_assert_eq!(done(&mut run), format!(r#"{{"at":{at}}}"#));
             }
@@ -377,7 +377,7 @@ mod tests {
             };
             let wanted: Vec<CallId> = (0..steps.len()).map(call).collect();
             prop_assert_eq!(asked(&run.journal), wanted);
-            let over = Run::new(&[], run.journal.clone());
+            let over = PlayedActivation::new(&[], run.journal.clone());
             let again = over.started.iter().any(|(_, job)| {
                 matches!(job, SessionJob::Tool(_) | SessionJob::Publish(_) | SessionJob::Call(_))
             });

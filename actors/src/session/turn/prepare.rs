@@ -20,7 +20,7 @@ use super::{
     effect::Effect,
     hooks,
     state::{SessionState, StepEnd, Turn},
-    tool_frames::Told,
+    tool_frames::ToolFrames,
     tools::{ToolCall, action_of},
 };
 use crate::agent::Permit;
@@ -29,7 +29,7 @@ use crate::agent::Permit;
 #[derive(Debug)]
 pub struct EffectJob {
     /// What is recorded of the turn's tools, which is told before the job is done.
-    pub told: Option<Told>,
+    pub told: Option<ToolFrames>,
     /// The trace that the turn belongs to.
     pub trace: Option<Traceparent>,
     /// What is done.
@@ -253,7 +253,7 @@ fn tool_job(state: &SessionState, effect: Effect, call: CallId, again: bool) -> 
     let (step, tool) = all.find(|(_, tool)| tool.call == call)?;
     let spec = state.profile.as_ref()?.tool(&tool.using.name)?;
     let (asked, session) = (tool.asked.as_ref()?, state.key.as_ref()?);
-    let (told, trace) = (Some(Told::of(turn, step)), turn.trace.clone());
+    let (told, trace) = (Some(ToolFrames::of(turn, step)), turn.trace.clone());
     let would = action_of(session, turn.id, tool, spec);
     // What a person approved, if one was asked: whatever has changed since is not that.
     let approved = tool.approval.as_ref().map(|approval| approval.action);
@@ -367,7 +367,7 @@ fn ask_job(state: &SessionState, call: CallId) -> Option<EffectJob> {
         expires: asked.expires,
         decided: None,
     };
-    let (told, trace) = (Some(Told::of(turn, step)), turn.trace.clone());
+    let (told, trace) = (Some(ToolFrames::of(turn, step)), turn.trace.clone());
     Some(EffectJob { told, trace, job: SessionJob::Ask(Box::new(AskJob { approval })) })
 }
 
@@ -382,7 +382,7 @@ fn ask_steps_job(state: &SessionState) -> Option<EffectJob> {
         reached.limit,
         wait.as_secs()
     );
-    let told = Told::of(turn, last).and_notice(last, "stepLimitReached", message);
+    let told = ToolFrames::of(turn, last).and_notice(last, "stepLimitReached", message);
     let (session, until) = (session.clone(), reached.at.plus(wait));
     let job = AskStepsJob { session, turn: turn.id, limit: reached.limit, until };
     let trace = turn.trace.clone();
@@ -427,5 +427,5 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
             .map(|tool| tool.call)
             .collect(),
     });
-    EffectJob { told: turn.and_then(Told::of_last), trace: None, job }
+    EffectJob { told: turn.and_then(ToolFrames::of_last), trace: None, job }
 }

@@ -12,7 +12,7 @@ use clawnode_proto::{
 
 use super::prepare::SettleJob;
 #[cfg(feature = "test-util")]
-use clawnode_kernel::Planted;
+use clawnode_kernel::KernelBug;
 
 /// One step of putting a job into its queue (JOB-8).
 ///
@@ -91,7 +91,7 @@ pub fn settling(
     let job = &it.job;
     let is_repeatable = job.class.is_repeatable();
     #[cfg(feature = "test-util")]
-    let is_repeatable = is_repeatable || Planted::DeniesWhatBegan.is_in_folds();
+    let is_repeatable = is_repeatable || KernelBug::DeniesWhatBegan.is_in_folds();
     let not_begun = |by: Option<ProcessId>| {
         let outcome = match &it.late {
             Some(late) => {
@@ -127,7 +127,7 @@ pub fn settling(
 /// Decides about a job whose turn has ended and whose state is this.
 pub fn closing(state: Option<&JobState>) -> Closing {
     #[cfg(feature = "test-util")]
-    if Planted::ClosesNothing.is_in_folds() {
+    if KernelBug::ClosesNothing.is_in_folds() {
         return Closing::Closed;
     }
     match state {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use clawnode_kernel::{Slim, Violation};
+use clawnode_kernel::{ShrinkToFit, Violation};
 use clawnode_proto::{
     Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
     codec,

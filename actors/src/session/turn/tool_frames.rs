@@ -14,7 +14,7 @@ use super::{
 
 /// What is recorded of a turn's tools, as clients are told it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct ToolFrames {
     /// Of which turn.
     pub turn: TurnId,
     /// Whether it begins with the turn: no model call tells of a planned one.
@@ -23,9 +23,9 @@ pub struct Told {
     pub frames: Vec<Frame>,
 }
 
-// === impl Told ===
+// === impl ToolFrames ===
 
-impl Told {
+impl ToolFrames {
     /// What is recorded of the tools of this step and, if it is planned, of those before it: no model
     /// call told of them.
     pub(in crate::session) fn of(turn: &Turn, step: &Step) -> Self {
@@ -142,10 +142,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::session::{SessionJob, played::Run};
+    use crate::session::{SessionJob, played::PlayedActivation};
 
     /// What clients are told before the effect that was begun last.
-    fn told(run: &Run) -> Vec<&'static str> {
+    fn told(run: &PlayedActivation) -> Vec<&'static str> {
         let name = |frame: &Frame| match frame.body {
             FrameBody::ToolUse(_) => "use",
             FrameBody::ToolResult(_) => "result",
@@ -158,7 +158,7 @@ mod tests {
     /// I5: an effect begins after the append that decided it, and tells what that append records.
     #[test]
     fn what_is_recorded_of_tools_is_told_with_the_next_effect() {
-        let mut run = Run::new(&[], Vec::new());
+        let mut run = PlayedActivation::new(&[], Vec::new());
         run.says("go");
         assert_eq!(told(&run), [""; 0], "no tool was asked for");
         run.replies(&[("far", r#"{"at":1}"#), ("none", "{}")]);
@@ -170,7 +170,7 @@ mod tests {
         run.hears("result", &SessionInput::ToolResult(result));
         assert!(matches!(run.started.last(), Some((_, SessionJob::Call(_)))), "{:?}", run.started);
         assert_eq!(told(&run), ["use", "use", "result", "result"]);
-        let mut heir = Run::new(&[], run.journal.clone());
+        let mut heir = PlayedActivation::new(&[], run.journal.clone());
         assert!(matches!(heir.started.pop(), Some((_, SessionJob::Call(_)))));
         assert_eq!(heir.told, run.told, "the next owner tells the same");
     }

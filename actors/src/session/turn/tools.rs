@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     approval::ApprovalState,
-    hooks::{self, Fate, ToolJudged},
+    hooks::{self, HookFate, ToolJudged},
     state::{Step, StepEnd, Turn},
 };
 
@@ -43,7 +43,7 @@ pub struct ToolCall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<ToolJudged>,
     /// That it was begun; absent while it waits, and for one that was never run.
-    pub asked: Option<Asked>,
+    pub asked: Option<BegunToolCall>,
     /// That a person was asked about it.
     #[serde(default)]
     pub approval: Option<ApprovalState>,
@@ -60,7 +60,7 @@ pub struct ToolCall {
 
 /// A tool call that was begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct BegunToolCall {
     /// The event that asked; its result echoes it.
     pub nonce: EventId,
     /// When, by the writer's clock.
@@ -74,7 +74,7 @@ pub struct Asked {
 
 /// What comes next of a model's reply that asks for tools.
 #[derive(Debug, PartialEq)]
-pub(in crate::session) enum Next {
+pub(in crate::session) enum NextCalls {
     /// These are to be recorded.
     Record(Vec<SessionEvent>),
     /// The turn ends.
@@ -181,29 +181,29 @@ pub(in crate::session) fn next(
     turn: &Turn,
     step: &Step,
     over: Option<TimeLimit>,
-) -> Next {
+) -> NextCalls {
     let brought = brought(profile, turn, step);
     if !brought.is_empty() {
-        return Next::Record(brought);
+        return NextCalls::Record(brought);
     }
     if let Some(tool) = step.tools.iter().find(|tool| tool.times >= profile.loop_guard.end) {
         let (tool, times) = (tool.using.name.clone(), tool.times);
-        return Next::End(TurnOutcome::Looped { tool, times });
+        return NextCalls::End(TurnOutcome::Looped { tool, times });
     }
     let events = match over {
         Some(over) => give_up(turn, step, &over),
         None => begin(session, profile, turn, step),
     };
     if !events.is_empty() {
-        return Next::Record(events);
+        return NextCalls::Record(events);
     }
     if turn.plan.is_none()
         && step.tools.iter().all(|tool| tool.end.is_some())
         && let Some(detail) = too_many_bad(turn)
     {
-        return Next::End(TurnOutcome::BadCalls { detail });
+        return NextCalls::End(TurnOutcome::BadCalls { detail });
     }
-    Next::Nothing
+    NextCalls::Nothing
 }
 
 /// What inputs say came of the calls of a reply, or was decided about them.
@@ -294,7 +294,7 @@ fn permitted(
             None => Ok(Permitted::Waits),
         };
     }
-    if let Fate::Waits = hooks::fate(profile, tool, spec)? {
+    if let HookFate::Waits = hooks::fate(profile, tool, spec)? {
         return Ok(Permitted::Waits);
     }
     let Some(arguments) = json::read_object(tool.arguments()) else {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use clawnode_guard::latch::{LatchDoor, Work};
+use clawnode_guard::latch::{LatchDoor, StoppableWork};
 use clawnode_proto::{AgentName, ErrorChain};
 use reqwest::{
     Client, Method, Response, StatusCode, Url,
@@ -193,7 +193,7 @@ impl Egress {
         }
         let after = self.0.options.total_timeout;
         let host = target.host.text();
-        let work = Work::Egress { agent: agent.cloned() };
+        let work = StoppableWork::Egress { agent: agent.cloned() };
         let pass = self.1.enter(work).map_err(EgressError::Stopped)?;
         tokio::select! {
             biased;

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use clawnode_guard::latch::Stopped;
+use clawnode_guard::latch::WorkStopped;
 use clawnode_proto::tool::ToolFailure;
 
 use super::Special;
@@ -82,7 +82,7 @@ pub enum EgressError {
     },
     /// An operator lets nothing out, or this node is out of touch with its cluster.
     #[error("nothing is sent: {0}")]
-    Stopped(Stopped),
+    Stopped(WorkStopped),
     /// This node cannot speak TLS.
     #[error("no TLS client: {0}")]
     Tls(String),

@@ -16,14 +16,14 @@ use super::{
     super::{
         backend::Following,
         error::{OpenAiError, json},
-        guard::Trace,
+        guard::RequestTrace,
         rest,
         rpc::fresh_key,
         serve::Gateway,
         turn::{count, lost},
     },
-    repeats::{self, Watched},
-    reply::{Label, Reply, Step},
+    repeats::{self, WatchedRequest},
+    reply::{Label, OpenAiReply, ReplyStep},
     request::Ask,
     stream::{self, drain},
 };
@@ -73,7 +73,7 @@ pub(in super::super) async fn model(
 /// `POST /v1/chat/completions`.
 pub(in super::super) async fn completions(
     State(gateway): State<Arc<Gateway>>,
-    Extension(Trace(trace)): Extension<Trace>,
+    Extension(RequestTrace(trace)): Extension<RequestTrace>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
@@ -123,7 +123,7 @@ fn watched(
     headers: &HeaderMap,
     body: &str,
     is_named: bool,
-) -> Result<Option<Watched>, ErrorBody> {
+) -> Result<Option<WatchedRequest>, ErrorBody> {
     if is_named {
         return Ok(None);
     }
@@ -133,14 +133,14 @@ fn watched(
 
 /// Waits for the whole reply.
 async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Instant) -> Response {
-    let mut reply = Reply::default();
+    let mut reply = OpenAiReply::default();
     let mut events = following.events;
     while let Some(event) = events.next().await {
         count(gateway, &event.body, sent);
         match reply.take(event.body) {
-            Step::Nothing | Step::Text(_) | Step::Diverged => {}
-            Step::Finished(reason) => return rest::json(label.completion(&reply, reason)),
-            Step::Failed(error) => {
+            ReplyStep::Nothing | ReplyStep::Text(_) | ReplyStep::Diverged => {}
+            ReplyStep::Finished(reason) => return rest::json(label.completion(&reply, reason)),
+            ReplyStep::Failed(error) => {
                 drain(gateway, events, sent);
                 return OpenAiError::from(error).respond_ended();
             }

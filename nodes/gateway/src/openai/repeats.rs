@@ -42,20 +42,20 @@ const FOLLOWED_MOST: usize = 256;
 /// The requests of the last minutes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Repeats {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownRequest>>,
     followed: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownRequest {
     /// By the digest of the body.
-    requests: HashMap<Digest, Request>,
+    requests: HashMap<Digest, RepeatableRequest>,
     /// Oldest first; one that came again stands here more than once.
     order: VecDeque<(Instant, Digest)>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct RepeatableRequest {
     key: IdempotencyKey,
     at: Instant,
     /// Its client has left, and its turn runs.
@@ -68,7 +68,7 @@ struct Request {
 
 /// One request, to say how it goes on.
 #[derive(Clone, Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedRequest {
     repeats: Repeats,
     digest: Digest,
     /// What makes sending it again harmless.
@@ -78,14 +78,14 @@ pub(super) struct Watched {
 }
 
 /// The events of a request's turn. Dropped before their end, they are followed to it.
-struct Events {
-    watched: Watched,
+struct RequestEvents {
+    watched: WatchedRequest,
     events: Option<BoxStream<'static, TurnEvent>>,
 }
 
 /// What says whose conversation a request belongs to.
 #[derive(Deserialize)]
-struct Names {
+struct ConversationIdentity {
     #[serde(default)]
     user: Option<serde::de::IgnoredAny>,
 }
@@ -106,15 +106,20 @@ impl Default for Repeats {
 
 impl Repeats {
     /// Takes a request with this body: it gets the key of the one that it repeats, or `fresh`.
-    pub(super) fn enter(&self, body: &[u8], comes_again: bool, fresh: IdempotencyKey) -> Watched {
+    pub(super) fn enter(
+        &self,
+        body: &[u8],
+        comes_again: bool,
+        fresh: IdempotencyKey,
+    ) -> WatchedRequest {
         let (digest, now) = (Digest::of(body), Instant::now());
         let mut known = self.known();
         known.forget(now);
         let watched = |key, sent_elsewhere| {
             let repeats = self.clone();
-            Watched { repeats, digest, key, sent_elsewhere }
+            WatchedRequest { repeats, digest, key, sent_elsewhere }
         };
-        let joins = |request: &Request| match request.ended {
+        let joins = |request: &RepeatableRequest| match request.ended {
             Some(ended) => comes_again && now - ended <= ENDED_AGO,
             None => comes_again || request.left && names_user(body),
         };
@@ -125,25 +130,25 @@ impl Repeats {
             return watched(request.key.clone(), request.sent_elsewhere);
         }
         let (key, sent_elsewhere) = (fresh.clone(), comes_again);
-        let request = Request { key, at: now, left: false, ended: None, sent_elsewhere };
+        let request = RepeatableRequest { key, at: now, left: false, ended: None, sent_elsewhere };
         known.requests.insert(digest, request);
         known.order.push_back((now, digest));
         watched(fresh, comes_again)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownRequest> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Without `user`, requests of different people may be the same.
 fn names_user(body: &[u8]) -> bool {
-    serde_json::from_slice::<Names>(body).is_ok_and(|names| names.user.is_some())
+    serde_json::from_slice::<ConversationIdentity>(body).is_ok_and(|names| names.user.is_some())
 }
 
-impl Known {
+impl KnownRequest {
     /// Remembers a request for longer.
-    fn touch(&mut self, digest: Digest, now: Instant) -> Option<&mut Request> {
+    fn touch(&mut self, digest: Digest, now: Instant) -> Option<&mut RepeatableRequest> {
         let request = self.requests.get_mut(&digest)?;
         request.at = now;
         self.order.push_back((now, digest));
@@ -163,15 +168,15 @@ impl Known {
     }
 }
 
-// === impl Watched ===
+// === impl WatchedRequest ===
 
-impl Watched {
+impl WatchedRequest {
     /// The same events, watched.
     pub(super) fn watch(
         self,
         events: BoxStream<'static, TurnEvent>,
     ) -> BoxStream<'static, TurnEvent> {
-        let mut watched = Events { watched: self, events: Some(events) };
+        let mut watched = RequestEvents { watched: self, events: Some(events) };
         stream::poll_fn(move |cx| watched.poll(cx)).boxed()
     }
 
@@ -183,7 +188,7 @@ impl Watched {
         self.change(|request, now| (request.left, request.ended) = (false, Some(now)));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Request, Instant)) {
+    fn change(&self, change: impl FnOnce(&mut RepeatableRequest, Instant)) {
         let (mut known, now) = (self.repeats.known(), Instant::now());
         if known.requests.get(&self.digest).is_some_and(|request| request.key == self.key)
             && let Some(request) = known.touch(self.digest, now)
@@ -193,7 +198,7 @@ impl Watched {
     }
 }
 
-impl Events {
+impl RequestEvents {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<TurnEvent>> {
         let Some(events) = &mut self.events else { return Poll::Ready(None) };
         let event = std::task::ready!(Pin::new(events).poll_next(cx));
@@ -209,7 +214,7 @@ impl Events {
     }
 }
 
-impl Drop for Events {
+impl Drop for RequestEvents {
     fn drop(&mut self) {
         let Some(mut events) = self.events.take() else { return };
         let (watched, followed) =

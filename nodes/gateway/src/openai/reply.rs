@@ -12,7 +12,7 @@ use super::super::{error::json, turn::lost};
 
 /// The reply so far, and how far it can still be said as a stream, which takes nothing back.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
+pub(super) struct OpenAiReply {
     text: String,
     /// How much of `text` was told.
     told: usize,
@@ -23,7 +23,7 @@ pub(super) struct Reply {
 
 /// What follows from one event.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ReplyStep {
     /// Nothing to say.
     Nothing,
     /// More of the reply.
@@ -61,12 +61,12 @@ struct Completion<'a> {
     object: &'static str,
     created: u64,
     model: &'a str,
-    choices: [Choice<'a>; 1],
+    choices: [CompletionChoice<'a>; 1],
     usage: Tokens,
 }
 
 #[derive(Serialize)]
-struct Choice<'a> {
+struct CompletionChoice<'a> {
     index: u32,
     message: Spoken<'a>,
     logprobs: Option<()>,
@@ -81,7 +81,7 @@ struct Spoken<'a> {
 }
 
 #[derive(Serialize)]
-struct Chunk<'a> {
+struct CompletionChunk<'a> {
     id: String,
     object: &'static str,
     created: u64,
@@ -94,13 +94,13 @@ struct Chunk<'a> {
 #[derive(Serialize)]
 struct ChunkChoice<'a> {
     index: u32,
-    delta: Delta<'a>,
+    delta: ChunkDelta<'a>,
     logprobs: Option<()>,
     finish_reason: Option<FinishReason>,
 }
 
 #[derive(Default, Serialize)]
-struct Delta<'a> {
+struct ChunkDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,11 +131,11 @@ struct TokenDetails {
     cached_tokens: u64,
 }
 
-// === impl Reply ===
+// === impl OpenAiReply ===
 
-impl Reply {
+impl OpenAiReply {
     /// Takes one event in.
-    pub(super) fn take(&mut self, body: TurnBody) -> Step {
+    pub(super) fn take(&mut self, body: TurnBody) -> ReplyStep {
         match body {
             TurnBody::Text(more) => {
                 self.text.push_str(&more);
@@ -148,7 +148,7 @@ impl Reply {
             }
             TurnBody::Usage(usage) => {
                 self.usage = self.usage.plus(usage);
-                Step::Nothing
+                ReplyStep::Nothing
             }
             TurnBody::Accepted(_)
             | TurnBody::Notice(_)
@@ -156,10 +156,10 @@ impl Reply {
             | TurnBody::ApprovalRequest(_)
             | TurnBody::ToolResult(_)
             | TurnBody::Lagged(_)
-            | TurnBody::Unknown { .. } => Step::Nothing,
-            TurnBody::Error(error) => Step::Failed(error),
+            | TurnBody::Unknown { .. } => ReplyStep::Nothing,
+            TurnBody::Error(error) => ReplyStep::Failed(error),
             TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => Self::end(&outcome),
-            TurnBody::Done(_) => Step::Failed(lost()),
+            TurnBody::Done(_) => ReplyStep::Failed(lost()),
         }
     }
 
@@ -179,28 +179,28 @@ impl Reply {
 
     /// Says what was not said yet. When the reply is begun again, nothing need be said as long as
     /// it says the same as before.
-    fn tell(&mut self) -> Step {
+    fn tell(&mut self) -> ReplyStep {
         if let Some(before) = &self.before {
             if !self.text.starts_with(before.as_str()) {
                 let behind = before.starts_with(&self.text);
-                return if behind { Step::Nothing } else { Step::Diverged };
+                return if behind { ReplyStep::Nothing } else { ReplyStep::Diverged };
             }
             self.told = before.len();
             self.before = None;
         }
         match self.text.get(self.told..) {
-            None | Some("") => Step::Nothing,
+            None | Some("") => ReplyStep::Nothing,
             Some(fresh) => {
                 let fresh = fresh.to_owned();
                 self.told = self.text.len();
-                Step::Text(fresh)
+                ReplyStep::Text(fresh)
             }
         }
     }
 
-    fn end(outcome: &TurnOutcome) -> Step {
+    fn end(outcome: &TurnOutcome) -> ReplyStep {
         match outcome {
-            TurnOutcome::Completed { stop } => Step::Finished(match stop {
+            TurnOutcome::Completed { stop } => ReplyStep::Finished(match stop {
                 StopReason::EndTurn
                 | StopReason::StopSequence
                 | StopReason::ToolUse
@@ -209,7 +209,7 @@ impl Reply {
                 StopReason::Refusal => FinishReason::ContentFilter,
             }),
             TurnOutcome::StepLimit { .. } | TurnOutcome::TimedOut { .. } => {
-                Step::Finished(FinishReason::Length)
+                ReplyStep::Finished(FinishReason::Length)
             }
             TurnOutcome::Failed { .. }
             | TurnOutcome::Looped { .. }
@@ -218,7 +218,7 @@ impl Reply {
             | TurnOutcome::Blocked { .. }
             | TurnOutcome::StepFailed { .. }
             | TurnOutcome::Cancelled => {
-                Step::Failed(outcome.error().unwrap_or_else(|| {
+                ReplyStep::Failed(outcome.error().unwrap_or_else(|| {
                     ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")
                 }))
             }
@@ -230,13 +230,13 @@ impl Reply {
 
 impl Label {
     /// The whole completion.
-    pub(super) fn completion(&self, reply: &Reply, finish_reason: FinishReason) -> String {
+    pub(super) fn completion(&self, reply: &OpenAiReply, finish_reason: FinishReason) -> String {
         json(&Completion {
             id: self.id(),
             object: "chat.completion",
             created: self.created,
             model: &self.model,
-            choices: [Choice {
+            choices: [CompletionChoice {
                 index: 0,
                 message: Spoken { role: "assistant", content: reply.text(), refusal: None },
                 logprobs: None,
@@ -248,15 +248,15 @@ impl Label {
 
     /// The first chunk: who speaks.
     pub(super) fn first(&self) -> String {
-        self.chunk(Delta { role: Some("assistant"), content: Some("") }, None)
+        self.chunk(ChunkDelta { role: Some("assistant"), content: Some("") }, None)
     }
 
     pub(super) fn text(&self, text: &str) -> String {
-        self.chunk(Delta { role: None, content: Some(text) }, None)
+        self.chunk(ChunkDelta { role: None, content: Some(text) }, None)
     }
 
     pub(super) fn finish(&self, reason: FinishReason) -> String {
-        self.chunk(Delta::default(), Some(reason))
+        self.chunk(ChunkDelta::default(), Some(reason))
     }
 
     /// The last chunk of who asked for `include_usage`.
@@ -264,14 +264,14 @@ impl Label {
         self.render(&[], ChunkUsage::Known(Tokens::from(usage)))
     }
 
-    fn chunk(&self, delta: Delta<'_>, finish_reason: Option<FinishReason>) -> String {
+    fn chunk(&self, delta: ChunkDelta<'_>, finish_reason: Option<FinishReason>) -> String {
         let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason };
         let usage = if self.usage { ChunkUsage::Null } else { ChunkUsage::LeftOut };
         self.render(&[choice], usage)
     }
 
     fn render(&self, choices: &[ChunkChoice<'_>], usage: ChunkUsage) -> String {
-        json(&Chunk {
+        json(&CompletionChunk {
             id: self.id(),
             object: "chat.completion.chunk",
             created: self.created,
@@ -334,18 +334,18 @@ mod tests {
         TurnBody::Done(StreamEnd { turn: None, outcome: Some(outcome) })
     }
 
-    fn said(text: &str) -> Step {
-        Step::Text(text.to_owned())
+    fn said(text: &str) -> ReplyStep {
+        ReplyStep::Text(text.to_owned())
     }
 
     #[test]
     fn a_reply_begun_again_is_not_said_twice() {
-        let mut reply = Reply::default();
+        let mut reply = OpenAiReply::default();
         assert_eq!(reply.take(text("Hello")), said("Hello"));
-        assert_eq!(reply.take(reset("")), Step::Nothing);
+        assert_eq!(reply.take(reset("")), ReplyStep::Nothing);
         assert!(!reply.is_told());
-        assert_eq!(reply.take(text("Hel")), Step::Nothing);
-        assert_eq!(reply.take(reset("He")), Step::Nothing);
+        assert_eq!(reply.take(text("Hel")), ReplyStep::Nothing);
+        assert_eq!(reply.take(reset("He")), ReplyStep::Nothing);
         assert_eq!(reply.take(text("llo, w")), said(", w"));
         assert!(reply.is_told());
         assert_eq!(reply.take(text("orld")), said("orld"));
@@ -354,16 +354,16 @@ mod tests {
 
     #[test]
     fn another_reply_is_not_glued_to_the_first() {
-        let mut reply = Reply::default();
+        let mut reply = OpenAiReply::default();
         reply.take(text("Hello"));
         reply.take(reset(""));
-        assert_eq!(reply.take(text("Hex")), Step::Diverged);
+        assert_eq!(reply.take(text("Hex")), ReplyStep::Diverged);
         assert_eq!(reply.text(), "Hex", "who reads the whole reads the last one");
-        let mut short = Reply::default();
+        let mut short = OpenAiReply::default();
         short.take(text("Hello"));
         short.take(reset("He"));
         let ended = done(TurnOutcome::Completed { stop: StopReason::EndTurn });
-        assert_eq!(short.take(ended), Step::Finished(FinishReason::Stop));
+        assert_eq!(short.take(ended), ReplyStep::Finished(FinishReason::Stop));
         assert!(!short.is_told(), "it ended before it caught up");
     }
 
@@ -371,16 +371,18 @@ mod tests {
     fn how_turns_end() {
         let completed = |stop| done(TurnOutcome::Completed { stop });
         let table = [
-            (completed(StopReason::EndTurn), Step::Finished(FinishReason::Stop)),
-            (completed(StopReason::StopSequence), Step::Finished(FinishReason::Stop)),
-            (completed(StopReason::MaxTokens), Step::Finished(FinishReason::Length)),
-            (completed(StopReason::Refusal), Step::Finished(FinishReason::ContentFilter)),
-            (done(TurnOutcome::StepLimit { limit: 3 }), Step::Finished(FinishReason::Length)),
+            (completed(StopReason::EndTurn), ReplyStep::Finished(FinishReason::Stop)),
+            (completed(StopReason::StopSequence), ReplyStep::Finished(FinishReason::Stop)),
+            (completed(StopReason::MaxTokens), ReplyStep::Finished(FinishReason::Length)),
+            (completed(StopReason::Refusal), ReplyStep::Finished(FinishReason::ContentFilter)),
+            (done(TurnOutcome::StepLimit { limit: 3 }), ReplyStep::Finished(FinishReason::Length)),
         ];
         for (body, step) in table {
-            assert_eq!(Reply::default().take(body.clone()), step, "{body:?}");
+            assert_eq!(OpenAiReply::default().take(body.clone()), step, "{body:?}");
         }
-        let cancelled = Reply::default().take(done(TurnOutcome::Cancelled));
-        assert!(matches!(cancelled, Step::Failed(error) if error.code == ErrorCode::Cancelled));
+        let cancelled = OpenAiReply::default().take(done(TurnOutcome::Cancelled));
+        assert!(
+            matches!(cancelled, ReplyStep::Failed(error) if error.code == ErrorCode::Cancelled)
+        );
     }
 }

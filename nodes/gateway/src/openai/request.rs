@@ -32,14 +32,14 @@ pub(super) struct Ask {
 }
 
 /// A message of the conversation, by who says it.
-enum Said {
+enum RequestMessage {
     System(String),
     User(String),
     Assistant(String),
 }
 
 /// A parameter, which of its values are harmless, and why the others are refused.
-type Refusal = (&'static str, fn(&Value) -> bool, &'static str);
+type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
 const USED: [&str; 10] = [
@@ -57,7 +57,7 @@ const USED: [&str; 10] = [
 
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
 /// done here anyway. Any other parameter is refused: a client relies on what it asks for.
-const REFUSED: [Refusal; 24] = [
+const REFUSED: [RefusedParameter; 24] = [
     ("tools", is_empty_list, "tools are not offered yet"),
     ("functions", is_empty_list, "functions are not offered"),
     ("tool_choice", |it| it == "none" || it == "auto", "tools are not offered yet"),
@@ -163,13 +163,13 @@ fn refuse(fields: &Map<String, Value>) -> Result<(), OpenAiError> {
 }
 
 /// With `user`: the session knows what was said before the last reply.
-fn message_of_known_session(said: Vec<Said>) -> Result<UserMessage, OpenAiError> {
+fn message_of_known_session(said: Vec<RequestMessage>) -> Result<UserMessage, OpenAiError> {
     let mut fresh = Vec::new();
     for message in said.into_iter().rev() {
         match message {
-            Said::User(text) => fresh.push(text),
-            Said::Assistant(_) => break,
-            Said::System(_) => {}
+            RequestMessage::User(text) => fresh.push(text),
+            RequestMessage::Assistant(_) => break,
+            RequestMessage::System(_) => {}
         }
     }
     if fresh.is_empty() {
@@ -180,13 +180,13 @@ fn message_of_known_session(said: Vec<Said>) -> Result<UserMessage, OpenAiError>
 }
 
 /// Without `user`: all that was said before the last message is the new session's past.
-fn message_of_fresh_session(mut said: Vec<Said>) -> Result<UserMessage, OpenAiError> {
-    let Some(Said::User(last)) = said.pop() else { return Err(not_last()) };
+fn message_of_fresh_session(mut said: Vec<RequestMessage>) -> Result<UserMessage, OpenAiError> {
+    let Some(RequestMessage::User(last)) = said.pop() else { return Err(not_last()) };
     let history = said.into_iter().filter_map(|message| {
         let (role, text) = match message {
-            Said::User(text) => (Role::User, text),
-            Said::Assistant(text) => (Role::Assistant, text),
-            Said::System(_) => return None,
+            RequestMessage::User(text) => (Role::User, text),
+            RequestMessage::Assistant(text) => (Role::Assistant, text),
+            RequestMessage::System(_) => return None,
         };
         Some(Message::text(role, text))
     });
@@ -198,14 +198,16 @@ fn not_last() -> OpenAiError {
 }
 
 /// The conversation without its system messages, and those, joined.
-fn conversation(fields: &Map<String, Value>) -> Result<(Vec<Said>, Option<String>), OpenAiError> {
+fn conversation(
+    fields: &Map<String, Value>,
+) -> Result<(Vec<RequestMessage>, Option<String>), OpenAiError> {
     let Some(Value::Array(messages)) = fields.get("messages") else {
         return Err(OpenAiError::invalid("messages", "`messages` is not a list of messages"));
     };
     let (mut said, mut system) = (Vec::new(), Vec::new());
     for (at, message) in messages.iter().enumerate() {
         match said_in(at, message)? {
-            Said::System(text) => system.push(text),
+            RequestMessage::System(text) => system.push(text),
             other => said.push(other),
         }
     }
@@ -213,7 +215,7 @@ fn conversation(fields: &Map<String, Value>) -> Result<(Vec<Said>, Option<String
     Ok((said, system))
 }
 
-fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
+fn said_in(at: usize, message: &Value) -> Result<RequestMessage, OpenAiError> {
     let path = |field: &str| format!("messages[{at}].{field}");
     for field in ["tool_calls", "function_call", "audio"] {
         if message.get(field).is_some_and(|value| !value.is_null() && !is_empty_list(value)) {
@@ -222,15 +224,15 @@ fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
     }
     let text = || content(&path("content"), message.get("content"));
     match message.get("role").and_then(Value::as_str) {
-        Some("system" | "developer") => Ok(Said::System(text()?)),
+        Some("system" | "developer") => Ok(RequestMessage::System(text()?)),
         Some("user") => {
             let text = text()?;
             if text.is_empty() {
                 return Err(OpenAiError::invalid(path("content"), "a user message is empty"));
             }
-            Ok(Said::User(text))
+            Ok(RequestMessage::User(text))
         }
-        Some("assistant") => Ok(Said::Assistant(text()?)),
+        Some("assistant") => Ok(RequestMessage::Assistant(text()?)),
         Some(role @ ("tool" | "function")) => {
             let message = format!("messages of role `{role}` are not offered yet");
             Err(OpenAiError::unsupported(path("role"), message))

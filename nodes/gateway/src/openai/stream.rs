@@ -33,7 +33,7 @@ use super::{
         serve::Gateway,
         turn::{count, lost},
     },
-    reply::{Label, Reply, Step},
+    reply::{Label, OpenAiReply, ReplyStep},
 };
 
 /// The header that names the session.
@@ -47,10 +47,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const READY: usize = 16;
 
 /// One completion under way.
-struct Telling {
+struct CompletionStream {
     gateway: Arc<Gateway>,
     label: Label,
-    reply: Reply,
+    reply: OpenAiReply,
     sent: Instant,
     /// Absent once all is said.
     events: Option<BoxStream<'static, TurnEvent>>,
@@ -77,22 +77,22 @@ pub(super) async fn respond(
             return OpenAiError::from(lost()).respond();
         };
         // A throw-away reply, only to read the event as the stream will.
-        let step = Reply::default().take(event.body.clone());
-        if let Step::Failed(error) = step {
+        let step = OpenAiReply::default().take(event.body.clone());
+        if let ReplyStep::Failed(error) = step {
             count(&gateway, &event.body, sent);
             drain(&gateway, events, sent);
             return OpenAiError::from(error).respond_ended();
         }
-        let is_word = step != Step::Nothing;
+        let is_word = step != ReplyStep::Nothing;
         early.push_back(event);
         if is_word {
             break;
         }
     }
-    let telling = Telling {
+    let telling = CompletionStream {
         gateway,
         label,
-        reply: Reply::default(),
+        reply: OpenAiReply::default(),
         sent,
         events: Some(events),
         early,
@@ -100,15 +100,15 @@ pub(super) async fn respond(
         spoke: false,
     };
     let kind = HeaderValue::from_static("text/event-stream");
-    let body = Body::from_stream(stream::unfold(telling, Telling::next));
+    let body = Body::from_stream(stream::unfold(telling, CompletionStream::next));
     let mut response = ([(header::CONTENT_TYPE, kind)], body).into_response();
     response.headers_mut().extend(session.map(|session| (SESSION, session)));
     response
 }
 
-// === impl Telling ===
+// === impl CompletionStream ===
 
-impl Telling {
+impl CompletionStream {
     async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
         let mut out = String::new();
         while out.is_empty() {
@@ -152,23 +152,23 @@ impl Telling {
         count(&self.gateway, &event.body, self.sent);
         let ends_well = matches!(event.body, TurnBody::Done(_)) && self.reply.is_told();
         match self.reply.take(event.body) {
-            Step::Nothing => {}
-            Step::Text(text) => {
+            ReplyStep::Nothing => {}
+            ReplyStep::Text(text) => {
                 if !std::mem::replace(&mut self.spoke, true) {
                     self.gateway.metrics.first_text(self.sent.elapsed());
                 }
                 at(out, event.cursor);
                 data(out, &self.label.text(&text));
             }
-            Step::Finished(reason) if ends_well => {
+            ReplyStep::Finished(reason) if ends_well => {
                 data(out, &self.label.finish(reason));
                 if self.label.usage {
                     data(out, &self.label.usage(self.reply.usage()));
                 }
                 self.end(out);
             }
-            Step::Finished(_) | Step::Diverged => self.fail(diverged(), out),
-            Step::Failed(error) => self.fail(error, out),
+            ReplyStep::Finished(_) | ReplyStep::Diverged => self.fail(diverged(), out),
+            ReplyStep::Failed(error) => self.fail(error, out),
         }
     }
 

@@ -12,11 +12,11 @@ use super::super::{
     outbox::Outbox,
     rpc::{Promise, Resume},
     serve::Gateway,
-    turn::Stream,
+    turn::TurnStream,
 };
 
 /// Orders the sends to one session; dropping it lets the next one go.
-pub(super) struct Turn {
+pub(super) struct SendOrder {
     pub(super) before: Option<oneshot::Receiver<()>>,
     pub(super) done: oneshot::Sender<()>,
 }
@@ -43,7 +43,7 @@ pub(super) async fn send(
     out: Arc<Outbox>,
     id: RequestId,
     request: Box<SendRequest>,
-    turn: Turn,
+    turn: SendOrder,
 ) {
     let sent = Instant::now();
     let session = request.session.clone();
@@ -56,7 +56,7 @@ pub(super) async fn send(
     match outcome {
         Ok(following) => {
             gateway.metrics.accepted();
-            let stream = Stream {
+            let stream = TurnStream {
                 gateway: &gateway,
                 out: &out,
                 wording: Wording::Frames(&id),
@@ -80,7 +80,7 @@ pub(super) async fn resume(
 ) {
     match gateway.backend.follow(&session, turn, after).await {
         Ok(following) => {
-            let stream = Stream {
+            let stream = TurnStream {
                 gateway: &gateway,
                 out: &out,
                 wording: Wording::Frames(&id),

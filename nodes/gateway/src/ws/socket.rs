@@ -16,11 +16,11 @@ use super::{
         frame::RequestId,
         outbox::Outbox,
         params::read,
-        rpc::{self, Request, is_stream},
+        rpc::{self, RpcCall, is_stream},
         serve::{Connection, Gateway},
     },
     greeting::{is_auth_message, token_in},
-    request::{Turn, answer, resume, send},
+    request::{SendOrder, answer, resume, send},
 };
 
 /// Sessions whose order a socket remembers before it forgets those with nothing under way.
@@ -29,7 +29,7 @@ const TAILS: usize = 128;
 const SILENT_PINGS: u32 = 3;
 
 /// One open WebSocket.
-pub(super) struct Socket {
+pub(super) struct ServerSocket {
     gateway: Arc<Gateway>,
     out: Arc<Outbox>,
     trace: Option<Traceparent>,
@@ -43,9 +43,9 @@ pub(super) struct Socket {
 
 /// F-19: closes the socket when a request's task panics. Its client would wait for ever for what
 /// nobody says any more; now it connects and sends again.
-struct Fuse(Arc<Outbox>);
+struct SocketFuse(Arc<Outbox>);
 
-impl Drop for Fuse {
+impl Drop for SocketFuse {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.close(goodbye(close_code::ERROR, "a request failed here; send it again"));
@@ -53,9 +53,9 @@ impl Drop for Fuse {
     }
 }
 
-// === impl Socket ===
+// === impl ServerSocket ===
 
-impl Socket {
+impl ServerSocket {
     pub(super) fn new(gateway: Arc<Gateway>, out: Arc<Outbox>, trace: Option<Traceparent>) -> Self {
         let most = gateway.options.requests_per_socket.get();
         Self {
@@ -185,11 +185,11 @@ impl Socket {
     }
 
     fn request(&mut self, text: &str) {
-        let request = match Request::read(text) {
+        let request = match RpcCall::read(text) {
             Ok(request) => request,
             Err((id, error)) => return self.refuse(&id, &error),
         };
-        let Request { id, method, params } = request;
+        let RpcCall { id, method, params } = request;
         self.gateway.metrics.call(method.as_str());
         let span = tracing::info_span!("gateway.request", method = method.as_str());
         let trace = (self.gateway.options.adopt_trace)(&span, self.trace.as_ref());
@@ -244,7 +244,7 @@ impl Socket {
         // Tracked by the gateway too: a message on its way into the inbox is not dropped because
         // its sender hung up.
         let (tracked, killed) = (self.gateway.tasks.token(), self.gateway.killed.clone());
-        let fuse = Fuse(Arc::clone(&self.out));
+        let fuse = SocketFuse(Arc::clone(&self.out));
         self.tasks.spawn(
             async move {
                 let _fuse = fuse;
@@ -256,14 +256,14 @@ impl Socket {
     }
 
     /// A place in the queue of those who send to this session.
-    fn in_turn(&mut self, session: EntityId) -> Turn {
+    fn in_turn(&mut self, session: EntityId) -> SendOrder {
         if self.tails.len() >= TAILS {
             self.tails.retain(|_, tail| {
                 matches!(tail.try_recv(), Err(oneshot::error::TryRecvError::Empty))
             });
         }
         let (done, tail) = oneshot::channel();
-        Turn { before: self.tails.insert(session, tail), done }
+        SendOrder { before: self.tails.insert(session, tail), done }
     }
 
     /// Returns when the node is stopping and nothing is under way here any more.

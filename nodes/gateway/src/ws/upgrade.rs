@@ -18,11 +18,11 @@ use tracing::Instrument as _;
 use super::{
     super::{
         error,
-        guard::{Admitted, traceparent},
+        guard::{SocketAdmission, traceparent},
         outbox::Outbox,
         serve::{Connection, Gateway},
     },
-    socket::Socket,
+    socket::ServerSocket,
     writer::write,
 };
 
@@ -39,7 +39,7 @@ const PROTOCOL: &str = "clawnode";
 pub(in super::super) async fn upgrade(
     State(gateway): State<Arc<Gateway>>,
     Extension(connection): Extension<Connection>,
-    Extension(admitted): Extension<Admitted>,
+    Extension(admitted): Extension<SocketAdmission>,
     headers: HeaderMap,
     socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
@@ -88,7 +88,7 @@ async fn serve(
     let out = Arc::new(Outbox::new(options.queue_frames, options.queue_bytes));
     let (sink, stream) = socket.split();
     let mut writer = tokio::spawn(write(Arc::clone(&out), sink));
-    let mut socket = Socket::new(gateway, Arc::clone(&out), trace);
+    let mut socket = ServerSocket::new(gateway, Arc::clone(&out), trace);
     let close = socket.read(stream, connection, granted).await;
     out.close(close);
     let cut = async {

@@ -17,8 +17,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::{
-    Answer, Answers, Backend, Caller, CleanFilter, ExecuteRequest, Following, JobFilter, LogFilter,
-    Params, SendRequest, SessionRef,
+    Answers, Backend, CleanFilter, ExecuteRequest, Following, HandlerResult, JobFilter, LogFilter,
+    Params, RequestCaller, SendRequest, SessionRef,
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
@@ -335,9 +335,9 @@ macro_rules! answers {
             $( $(
                 async fn $handler(
                     &self,
-                    caller: &Caller,
+                    caller: &RequestCaller,
                     params: <types::$takes as Params>::Read,
-                ) -> Answer<types::$answers> {
+                ) -> HandlerResult<types::$answers> {
                     let answer = self.answer(Method::$variant, caller, Box::new(params))?;
                     Ok(serde_json::from_value(answer).expect("the answer that the table names"))
                 }
@@ -358,7 +358,7 @@ impl Node {
     fn answer(
         &self,
         method: Method,
-        caller: &Caller,
+        caller: &RequestCaller,
         params: Box<dyn Any>,
     ) -> Result<Value, ErrorBody> {
         Ok(match method {

@@ -9,7 +9,7 @@ use clawnode_proto::{
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
 
-use super::look::{Look, Role};
+use super::look::{TerminalStyle, TextRole};
 use crate::{cli::output::exact, config::agents::RuleOptions};
 
 /// Characters of an argument that are shown in its own line.
@@ -19,7 +19,7 @@ const AROUND: usize = 3;
 
 /// What a person answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ApprovalAnswer {
     Yes,
     No,
     Always,
@@ -27,13 +27,13 @@ pub(super) enum Answer {
     Unclear,
 }
 
-pub(super) fn answer(text: &str) -> Answer {
+pub(super) fn answer(text: &str) -> ApprovalAnswer {
     match text.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Answer::Yes,
-        "n" | "no" => Answer::No,
-        "always" | "a" => Answer::Always,
-        "why" | "w" | "?" => Answer::Why,
-        _ => Answer::Unclear,
+        "y" | "yes" => ApprovalAnswer::Yes,
+        "n" | "no" => ApprovalAnswer::No,
+        "always" | "a" => ApprovalAnswer::Always,
+        "why" | "w" | "?" => ApprovalAnswer::Why,
+        _ => ApprovalAnswer::Unclear,
     }
 }
 
@@ -45,13 +45,13 @@ pub(super) fn writes(approval: &Approval) -> Option<String> {
 }
 
 /// All of a call, in lines; `old` is what the file has now that it writes, if that is known.
-pub(super) fn card(approval: &Approval, old: Option<&str>, look: Look) -> Vec<String> {
+pub(super) fn card(approval: &Approval, old: Option<&str>, look: TerminalStyle) -> Vec<String> {
     let action = &approval.action;
     let risk = approval.risk.as_str();
     let why =
         approval.reason.as_deref().map_or_else(String::new, |why| format!(", {}", exact(why)));
     let head = format!("{} wants to run ({risk}{why})", exact(action.tool.as_str()));
-    let mut lines = vec![look.paint(Role::Question, &head)];
+    let mut lines = vec![look.paint(TextRole::Question, &head)];
     let Ok(Value::Object(arguments)) = serde_json::from_str(&action.arguments) else {
         lines.push(format!("  {}", exact(&action.arguments)));
         return lines;
@@ -68,7 +68,8 @@ pub(super) fn card(approval: &Approval, old: Option<&str>, look: Look) -> Vec<St
             }
             ("content", Some(new), None) => {
                 lines.push("  content, all new:".to_owned());
-                let added = |line: &str| look.paint(Role::Added, &format!("  + {}", exact(line)));
+                let added =
+                    |line: &str| look.paint(TextRole::Added, &format!("  + {}", exact(line)));
                 lines.extend(new.lines().map(added));
                 if !new.is_empty() && !new.ends_with('\n') {
                     lines.push("    (no newline at the end)".to_owned());
@@ -104,7 +105,7 @@ fn argument(name: &str, value: &Value) -> Vec<String> {
 }
 
 /// The lines that change, with those around them.
-fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
+fn diff(old: &str, new: &str, look: TerminalStyle) -> Vec<String> {
     if old == new {
         return vec!["    (nothing)".to_owned()];
     }
@@ -114,12 +115,12 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let was = first.old_range().start + 1..=last.old_range().end;
         let at = format!("  @@ lines {} to {} @@", was.start(), was.end());
-        lines.push(look.paint(Role::Aside, &at));
+        lines.push(look.paint(TextRole::Aside, &at));
         for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
             let text = exact(change.value().trim_end_matches('\n'));
             lines.push(match change.tag() {
-                ChangeTag::Delete => look.paint(Role::Removed, &format!("  - {text}")),
-                ChangeTag::Insert => look.paint(Role::Added, &format!("  + {text}")),
+                ChangeTag::Delete => look.paint(TextRole::Removed, &format!("  - {text}")),
+                ChangeTag::Insert => look.paint(TextRole::Added, &format!("  + {text}")),
                 ChangeTag::Equal => format!("    {text}"),
             });
             if change.missing_newline() {
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
     use crate::config::rules;
 
-    const PLAIN: Look = Look { color: false, utf8: true };
+    const PLAIN: TerminalStyle = TerminalStyle { color: false, utf8: true };
 
     fn approval(tool: &str, arguments: &str) -> Approval {
         let action = Action {
@@ -267,13 +268,13 @@ mod tests {
     #[test]
     fn answers_are_words() {
         for (text, is) in [
-            ("y", Answer::Yes),
-            (" YES ", Answer::Yes),
-            ("n", Answer::No),
-            ("always", Answer::Always),
-            ("why", Answer::Why),
-            ("", Answer::Unclear),
-            ("yy", Answer::Unclear),
+            ("y", ApprovalAnswer::Yes),
+            (" YES ", ApprovalAnswer::Yes),
+            ("n", ApprovalAnswer::No),
+            ("always", ApprovalAnswer::Always),
+            ("why", ApprovalAnswer::Why),
+            ("", ApprovalAnswer::Unclear),
+            ("yy", ApprovalAnswer::Unclear),
         ] {
             assert_eq!(answer(text), is, "{text}");
         }

@@ -16,11 +16,11 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::cli::output::{clean, count, exact};
-use crate::client::{ClientError, Socket};
+use crate::client::{ClientError, ClientSocket};
 
 /// What the person is asked about tool calls.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct AskedCalls {
     /// Those that the node was asked for, by the request, and not yet shown.
     looks: Vec<(u64, ApprovalRequest)>,
     /// Shown whole and not answered, in order.
@@ -31,16 +31,16 @@ pub(super) struct Asked {
 
 /// What a person is shown of a call.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(super) enum ShownQuestion {
     /// All of it: they may say yes or no.
     Whole(Box<Approval>, String),
     /// A part: they are told how to see the rest.
     Part(String),
 }
 
-// === impl Asked ===
+// === impl AskedCalls ===
 
-impl Asked {
+impl AskedCalls {
     /// Whether the person's next line is an answer.
     pub(super) fn waits(&self) -> bool {
         !self.open.is_empty()
@@ -55,7 +55,7 @@ impl Asked {
     pub(super) async fn look(
         &mut self,
         it: ApprovalRequest,
-        socket: &mut Socket,
+        socket: &mut ClientSocket,
     ) -> Result<(), ClientError> {
         let params = json!(ApprovalParams { call: it.id.to_string() });
         let request = socket.send(Method::ApprovalsShow, params).await?;
@@ -103,7 +103,7 @@ impl Asked {
     pub(super) async fn decide(
         &mut self,
         decision: Decision,
-        socket: &mut Socket,
+        socket: &mut ClientSocket,
     ) -> Result<(), ClientError> {
         let method = match decision {
             Decision::Approve => Method::ApprovalsApprove,
@@ -120,7 +120,7 @@ impl Asked {
     pub(super) async fn answer(
         &mut self,
         line: &str,
-        socket: &mut Socket,
+        socket: &mut ClientSocket,
     ) -> Result<(), ClientError> {
         match line.to_ascii_lowercase().as_str() {
             "y" | "yes" => self.decide(Decision::Approve, socket).await,
@@ -131,7 +131,7 @@ impl Asked {
 }
 
 /// What a person is shown of a call that the node was asked for.
-pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> Shown {
+pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> ShownQuestion {
     let why = it.reason.as_deref().map_or_else(String::new, |why| format!(" ({})", exact(why)));
     let card = |tool: &str, arguments: &str| {
         let (tool, what, risk) = (exact(tool), exact(arguments), it.risk.as_str());
@@ -151,11 +151,11 @@ pub(super) fn shown(it: &ApprovalRequest, answer: Result<Value, ErrorBody>) -> S
     match whole {
         Ok(whole) => {
             let card = card(whole.action.tool.as_str(), &whole.action.arguments);
-            Shown::Whole(Box::new(whole), card)
+            ShownQuestion::Whole(Box::new(whole), card)
         }
         Err(why) => {
             let (card, id) = (card(&it.name, &it.arguments), it.id);
-            Shown::Part(format!(
+            ShownQuestion::Part(format!(
                 "{card}\n  this may be incomplete ({}); `clawnode approvals show {id}` shows the \
                  whole call; decide with `clawnode approvals approve {id}` or `deny`",
                 clean(&why)
@@ -216,7 +216,7 @@ mod tests {
         let long =
             format!("{{\"command\":\"echo {}; echo DONE-\u{200b}TAIL\"}}", "A".repeat(9_000));
         let whole = approval(&long);
-        let Shown::Whole(found, card) =
+        let ShownQuestion::Whole(found, card) =
             shown(&request(&whole, "{\"command\":\"echo AA…"), Ok(json!(whole)))
         else {
             panic!("it is shown");
@@ -238,7 +238,7 @@ mod tests {
         for answer in
             [Ok(json!(other)), Ok(json!(elsewhere)), Ok(json!(lie)), Ok(json!({})), Err(gone)]
         {
-            let Shown::Part(card) = shown(&request(&whole, "{\"comm…"), answer) else {
+            let ShownQuestion::Part(card) = shown(&request(&whole, "{\"comm…"), answer) else {
                 panic!("it is not shown whole");
             };
             assert!(card.contains("waits for you: run_command {\"comm…"), "{card}");

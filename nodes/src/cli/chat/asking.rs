@@ -16,17 +16,17 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     Chat, Person,
-    approve::{self, Answer},
-    asked::{Asked, Shown, shown},
+    approve::{self, ApprovalAnswer},
+    asked::{AskedCalls, ShownQuestion, shown},
     desk::{Answered, RuleOffer},
     follow::After,
     keys::Key,
-    look::{Look, Role},
-    warnings::Note,
+    look::{TerminalStyle, TextRole},
+    warnings::WarningNote,
 };
 use crate::{
     cli::output::exact,
-    client::{Client, Socket},
+    client::{ClientSocket, NodeClient},
     config::{
         agents::DEFAULT_AGENT,
         paths,
@@ -46,7 +46,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl Chat<'_> {
     /// The call that the person is asked about was decided by somebody else.
-    pub(super) fn elsewhere(&mut self, asked: &Asked) -> Result<(), Failure> {
+    pub(super) fn elsewhere(&mut self, asked: &AskedCalls) -> Result<(), Failure> {
         let Some(desk) = &mut self.desk else { return Ok(()) };
         desk.question = None;
         desk.screen.clear()?;
@@ -62,8 +62,8 @@ impl Chat<'_> {
     pub(super) async fn answered(
         &mut self,
         key: Key,
-        asked: &mut Asked,
-        socket: &mut Socket,
+        asked: &mut AskedCalls,
+        socket: &mut ClientSocket,
     ) -> Result<After, Failure> {
         let Some(desk) = &mut self.desk else { return Ok(After::Nothing) };
         let (line, rule) = match desk.answer(&key)? {
@@ -73,8 +73,8 @@ impl Chat<'_> {
         };
         let Some(approval) = asked.front().cloned() else { return Ok(After::Nothing) };
         let decision = match (approve::answer(&line), rule) {
-            (Answer::Yes, None) => Decision::Approve,
-            (Answer::Yes, Some(rule)) => {
+            (ApprovalAnswer::Yes, None) => Decision::Approve,
+            (ApprovalAnswer::Yes, Some(rule)) => {
                 // Without the rule this may be another wish.
                 if let Err(why) = self.write_rule(&approval, &rule) {
                     let words = format!("The rule is not written: {why}. Run this call once?");
@@ -82,14 +82,16 @@ impl Chat<'_> {
                 }
                 Decision::Approve
             }
-            (Answer::No, None) => Decision::Deny,
-            (Answer::No, Some(_)) => return self.ask_again("The rule is not written.", None),
+            (ApprovalAnswer::No, None) => Decision::Deny,
+            (ApprovalAnswer::No, Some(_)) => {
+                return self.ask_again("The rule is not written.", None);
+            }
             (_, Some(rule)) => {
                 return self.ask_again("y or n; Ctrl-D decides later", Some(rule));
             }
-            (Answer::Always, None) => return self.offer_rule(&approval).await,
-            (Answer::Why, None) => return self.ask_again(&approve::why(&approval), None),
-            (Answer::Unclear, None) => {
+            (ApprovalAnswer::Always, None) => return self.offer_rule(&approval).await,
+            (ApprovalAnswer::Why, None) => return self.ask_again(&approve::why(&approval), None),
+            (ApprovalAnswer::Unclear, None) => {
                 let words = "y or n; `always` writes a rule, `why` says more; Ctrl-D decides later";
                 return self.ask_again(words, None);
             }
@@ -107,7 +109,7 @@ impl Chat<'_> {
 
     fn ask_again(&mut self, words: &str, rule: Option<RuleOffer>) -> Result<After, Failure> {
         if let Some(desk) = &mut self.desk {
-            desk.screen.say(Role::Aside, words)?;
+            desk.screen.say(TextRole::Aside, words)?;
             desk.ask(rule)?;
         }
         Ok(After::Nothing)
@@ -145,7 +147,7 @@ impl Chat<'_> {
             }
         };
         if let Some(desk) = &mut self.desk {
-            desk.screen.say(Role::Aside, &words)?;
+            desk.screen.say(TextRole::Aside, &words)?;
             desk.screen.print(&exact_lines(&text))?;
             desk.ask(rule)?;
         }
@@ -155,7 +157,7 @@ impl Chat<'_> {
     /// The rules that the agent has, and the file that they are from; `Err`: why this file is not theirs.
     async fn own_rules(
         &self,
-        client: &Client,
+        client: &NodeClient,
         agent: &AgentName,
     ) -> Result<(Vec<Rule>, String), &'static str> {
         const OTHER: &str = "the node's rules differ from this machine's configuration";
@@ -195,8 +197,10 @@ impl Chat<'_> {
                     }
                 };
                 match timeout(RELOADED, holds).await {
-                    Ok(()) => Note::Works(format!("the rule in {file} is active: such calls run")),
-                    Err(_elapsed) => Note::Fails(format!(
+                    Ok(()) => {
+                        WarningNote::Works(format!("the rule in {file} is active: such calls run"))
+                    }
+                    Err(_elapsed) => WarningNote::Fails(format!(
                         "warning: the node has not read the new rule in {file}; its log says why"
                     )),
                 }
@@ -211,34 +215,35 @@ impl Chat<'_> {
         &mut self,
         it: &ApprovalRequest,
         answer: Result<Value, ErrorBody>,
-        asked: &mut Asked,
+        asked: &mut AskedCalls,
     ) -> Result<(), Failure> {
         match shown(it, answer) {
-            Shown::Whole(whole, _) if self.desk.is_some() => {
+            ShownQuestion::Whole(whole, _) if self.desk.is_some() => {
                 let first = !asked.waits();
                 asked.wait_for(*whole);
                 if first { self.next_question(asked) } else { Ok(()) }
             }
-            Shown::Whole(whole, _) if self.interactive && !self.out.json => {
+            ShownQuestion::Whole(whole, _) if self.interactive && !self.out.json => {
                 let first = !asked.waits();
                 asked.wait_for(*whole);
                 if first { self.ask_by_lines(asked) } else { Ok(()) }
             }
-            Shown::Whole(_, card) => {
+            ShownQuestion::Whole(_, card) => {
                 self.aside(&card)?;
                 let how = format!("decide with `clawnode approvals approve {}`, or `deny`", it.id);
                 self.aside(&how)
             }
-            Shown::Part(card) => self.aside(&card),
+            ShownQuestion::Part(card) => self.aside(&card),
         }
     }
 
     /// Asks about the next call where lines are read, if one waits: its card stands right above the
     /// question, and what was typed before is no answer.
-    pub(super) fn ask_by_lines(&mut self, asked: &Asked) -> Result<(), Failure> {
+    pub(super) fn ask_by_lines(&mut self, asked: &AskedCalls) -> Result<(), Failure> {
         let Some(approval) = asked.front() else { return Ok(()) };
         let old = self.old(approval);
-        let card = approve::card(approval, old.as_deref(), Look { color: false, utf8: false });
+        let card =
+            approve::card(approval, old.as_deref(), TerminalStyle { color: false, utf8: false });
         self.aside(&card.join("\n"))?;
         if let Person::Lines(lines) = &mut self.person {
             lines.forget();
@@ -248,7 +253,7 @@ impl Chat<'_> {
     }
 
     /// Asks the person at the terminal about the next call, if one waits.
-    fn next_question(&mut self, asked: &Asked) -> Result<(), Failure> {
+    fn next_question(&mut self, asked: &AskedCalls) -> Result<(), Failure> {
         let Some(approval) = asked.front() else { return Ok(()) };
         let old = self.old(approval);
         let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty()) else { return Ok(()) };
@@ -278,7 +283,7 @@ impl Chat<'_> {
         std::fs::read_to_string(file).ok()
     }
 
-    pub(super) fn question(&self, asked: &Asked) {
+    pub(super) fn question(&self, asked: &AskedCalls) {
         if let Some(question) = asked.question() {
             self.out.talk(&question);
         }
@@ -286,7 +291,7 @@ impl Chat<'_> {
 }
 
 /// The agent's rules as the node has them now.
-async fn rules_of(client: &Client, agent: &AgentName) -> Option<Vec<Rule>> {
+async fn rules_of(client: &NodeClient, agent: &AgentName) -> Option<Vec<Rule>> {
     let params = AgentParams { agent: agent.to_string() };
     client.call(calls::AgentsShow, &params).await.ok().map(|it| it.policy.rules)
 }

@@ -6,13 +6,13 @@ use clawnode_proto::limits;
 
 /// A file, read when it was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attached {
+pub(super) struct AttachedFile {
     pub name: String,
     pub text: String,
 }
 
 /// Reads a text file; else says why that one cannot go with a message.
-pub(super) fn read(path: &Path) -> Result<Attached, String> {
+pub(super) fn read(path: &Path) -> Result<AttachedFile, String> {
     let name = path.display();
     let failed = |error: std::io::Error| format!("cannot read `{name}`: {error}");
     let about = std::fs::metadata(path).map_err(failed)?;
@@ -30,15 +30,15 @@ pub(super) fn read(path: &Path) -> Result<Attached, String> {
         ));
     }
     match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => Ok(Attached { name: name.to_string(), text }),
+        Ok(text) if !text.contains('\0') => Ok(AttachedFile { name: name.to_string(), text }),
         Ok(_) | Err(_) => Err(format!("`{name}` is not text; only text files can be attached yet")),
     }
 }
 
 /// A message with its files, each in a fence that nothing in it ends.
-pub(super) fn joined(text: &str, files: &[Attached]) -> String {
+pub(super) fn joined(text: &str, files: &[AttachedFile]) -> String {
     let mut out = text.to_owned();
-    for Attached { name, text } in files {
+    for AttachedFile { name, text } in files {
         let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
         let fence = "`".repeat((longest + 1).max(3));
         let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -60,7 +60,7 @@ mod tests {
             path
         };
         let file = read(&path("a.md", b"x\n````\ny")).unwrap();
-        let message = joined("look", &[Attached { name: "a.md".to_owned(), ..file }]);
+        let message = joined("look", &[AttachedFile { name: "a.md".to_owned(), ..file }]);
         assert_eq!(message, "look\n\nFile `a.md`:\n`````\nx\n````\ny\n`````");
         for bytes in [&b"\x89PNG\xff"[..], b"a\0b"] {
             assert!(read(&path("b", bytes)).unwrap_err().contains("not text"));

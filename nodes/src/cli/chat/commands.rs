@@ -6,7 +6,7 @@
 
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ChatCommand {
     Help,
     New,
     Sessions,
@@ -23,9 +23,9 @@ pub(super) enum Command {
 
 /// What a line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ChatLine {
     Say(String),
-    Do(Command),
+    Do(ChatCommand),
     /// A word that is no command, and what to say about it.
     Unknown(String),
 }
@@ -50,48 +50,48 @@ const ALL: [(&str, &str, &str); 12] = [
 const DEMO: &str = "/tool ";
 
 /// What a line is; `demo` if the demo model gets it.
-pub(super) fn read(text: &str, demo: bool) -> Line {
+pub(super) fn read(text: &str, demo: bool) -> ChatLine {
     let said = text.trim_end();
     if let Some(rest) = said.strip_prefix("//").filter(|rest| !rest.contains('\n')) {
-        return Line::Say(format!("/{rest}"));
+        return ChatLine::Say(format!("/{rest}"));
     }
     if matches!(said, "exit" | "quit") {
-        return Line::Do(Command::Quit);
+        return ChatLine::Do(ChatCommand::Quit);
     }
     let first = said.split_whitespace().next().unwrap_or_default();
     // A path, a comment, several lines: no word of ours looks so.
     let word = first.strip_prefix('/').filter(|_| said.starts_with('/'));
-    let Some(word) = word else { return Line::Say(said.trim_start().to_owned()) };
+    let Some(word) = word else { return ChatLine::Say(said.trim_start().to_owned()) };
     if demo && said.starts_with(DEMO) {
-        return Line::Say(said.to_owned());
+        return ChatLine::Say(said.to_owned());
     }
     if said.contains('\n') {
         let known = ALL.iter().any(|(name, ..)| *name == first);
         // A text of several lines that begins with a path is a text.
         return if known {
-            Line::Unknown(format!(
+            ChatLine::Unknown(format!(
                 "the command {first} takes one line; begin with `/{first}` to send this as text"
             ))
         } else {
-            Line::Say(said.to_owned())
+            ChatLine::Say(said.to_owned())
         };
     }
     let rest = said.strip_prefix(first).unwrap_or_default().trim();
     let argument = (!rest.is_empty()).then(|| rest.to_owned());
-    Line::Do(match word {
-        "help" | "?" | "h" => Command::Help,
-        "new" | "clear" => Command::New,
-        "sessions" => Command::Sessions,
-        "resume" => Command::Resume(argument),
-        "model" => Command::Model(argument),
-        "agent" => Command::Agent(argument),
-        "tools" => Command::Tools,
-        "attach" => Command::Attach(argument),
-        "show" => Command::Show,
-        "edit" => Command::Edit,
-        "cancel" => Command::Cancel,
-        "quit" | "exit" | "q" | "bye" => Command::Quit,
-        _ => return Line::Unknown(unknown(first)),
+    ChatLine::Do(match word {
+        "help" | "?" | "h" => ChatCommand::Help,
+        "new" | "clear" => ChatCommand::New,
+        "sessions" => ChatCommand::Sessions,
+        "resume" => ChatCommand::Resume(argument),
+        "model" => ChatCommand::Model(argument),
+        "agent" => ChatCommand::Agent(argument),
+        "tools" => ChatCommand::Tools,
+        "attach" => ChatCommand::Attach(argument),
+        "show" => ChatCommand::Show,
+        "edit" => ChatCommand::Edit,
+        "cancel" => ChatCommand::Cancel,
+        "quit" | "exit" | "q" | "bye" => ChatCommand::Quit,
+        _ => return ChatLine::Unknown(unknown(first)),
     })
 }
 
@@ -169,21 +169,21 @@ mod tests {
     #[test]
     fn commands_are_read_and_unknown_ones_are_not_sent() {
         for (text, command) in [
-            ("/help", Command::Help),
-            ("exit", Command::Quit),
-            ("/quit ", Command::Quit),
-            ("/resume", Command::Resume(None)),
-            ("/attach a b.txt", Command::Attach(Some("a b.txt".to_owned()))),
+            ("/help", ChatCommand::Help),
+            ("exit", ChatCommand::Quit),
+            ("/quit ", ChatCommand::Quit),
+            ("/resume", ChatCommand::Resume(None)),
+            ("/attach a b.txt", ChatCommand::Attach(Some("a b.txt".to_owned()))),
         ] {
-            assert_eq!(read(text, false), Line::Do(command), "{text}");
+            assert_eq!(read(text, false), ChatLine::Do(command), "{text}");
         }
-        let Line::Unknown(words) = read("/sesions", false) else { panic!("it is a command") };
+        let ChatLine::Unknown(words) = read("/sesions", false) else { panic!("it is a command") };
         assert!(
             words.contains("Did you mean /sessions?") && words.contains("`//sesions`"),
             "{words}"
         );
-        assert!(matches!(read("/", true), Line::Unknown(_)));
-        assert!(matches!(read("/sessions\n/resume 2", true), Line::Unknown(_)));
+        assert!(matches!(read("/", true), ChatLine::Unknown(_)));
+        assert!(matches!(read("/sessions\n/resume 2", true), ChatLine::Unknown(_)));
     }
 
     #[test]
@@ -195,23 +195,23 @@ mod tests {
             ("/etc/passwd:\nroot", "/etc/passwd:\nroot"),
             ("exit the loop", "exit the loop"),
         ] {
-            assert_eq!(read(text, false), Line::Say(said.to_owned()));
+            assert_eq!(read(text, false), ChatLine::Say(said.to_owned()));
         }
     }
 
     #[test]
     fn calls_for_the_demo_go_to_the_demo_alone() {
         let call = "/tool file_write {\"path\":\"a\"}";
-        assert_eq!(read(call, true), Line::Say(call.to_owned()));
-        let Line::Unknown(words) = read(call, false) else { panic!("it was sent") };
+        assert_eq!(read(call, true), ChatLine::Say(call.to_owned()));
+        let ChatLine::Unknown(words) = read(call, false) else { panic!("it was sent") };
         assert!(words.contains("only the demo model"), "{words}");
-        assert_eq!(read("/tools", true), Line::Do(Command::Tools));
+        assert_eq!(read("/tools", true), ChatLine::Do(ChatCommand::Tools));
     }
 
     #[test]
     fn every_command_that_is_listed_is_one() {
         for (name, ..) in ALL {
-            assert!(matches!(read(name, false), Line::Do(_)), "{name}");
+            assert!(matches!(read(name, false), ChatLine::Do(_)), "{name}");
             assert!(complete(name).contains(&name.to_owned()));
         }
         assert!(complete("hel").is_empty());

@@ -12,7 +12,7 @@ use clawnode_proto::{
 
 use crate::{
     cli::{history, output::time},
-    client::Client,
+    client::NodeClient,
     config::Env,
     failure::Failure,
 };
@@ -41,7 +41,7 @@ pub(super) enum Conversation {
 
 /// A turn that has not ended.
 #[derive(Clone, Debug)]
-pub(super) struct Open {
+pub(super) struct OpenTurn {
     pub session: SessionKey,
     pub turn: TurnId,
     /// What was said.
@@ -133,7 +133,7 @@ fn is_of(key: &SessionKey, user: &str, agent: Option<&AgentName>) -> bool {
 
 /// The user's conversations, the latest first; among the latest [`LOOKED_AT`] that terminals have.
 pub(super) async fn recent(
-    client: &Client,
+    client: &NodeClient,
     user: &str,
     agent: Option<&AgentName>,
 ) -> Result<Vec<(SessionKey, SessionRow)>, Failure> {
@@ -152,17 +152,17 @@ pub(super) async fn recent(
 }
 
 /// What was said in a session.
-pub(super) async fn history(client: &Client, session: &str) -> Result<HistoryView, Failure> {
+pub(super) async fn history(client: &NodeClient, session: &str) -> Result<HistoryView, Failure> {
     let read = async |page| client.call(calls::SessionsHistory, &page).await;
     Ok(history::read_all(session, read).await?)
 }
 
 /// The turns of a session that have not ended, in order.
-pub(super) fn open(session: &SessionKey, history: &HistoryView) -> Vec<Open> {
+pub(super) fn open(session: &SessionKey, history: &HistoryView) -> Vec<OpenTurn> {
     let from = history.turns.len().saturating_sub(OPEN_TURNS);
     let turns = history.turns.iter().skip(from).filter(|turn| turn.outcome.is_none());
     turns
-        .map(|it| Open { session: session.clone(), turn: it.turn, said: said(it).to_owned() })
+        .map(|it| OpenTurn { session: session.clone(), turn: it.turn, said: said(it).to_owned() })
         .collect()
 }
 

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    attach::Attached,
-    conversation::Open,
+    attach::AttachedFile,
+    conversation::OpenTurn,
     editor::Editor,
     history::History,
     keys::Key,
-    look::{Look, Role},
-    screen::{Screen, cut},
+    look::{TerminalStyle, TextRole},
+    screen::{ChatScreen, cut},
     warnings::Warnings,
 };
 use crate::{
@@ -46,23 +46,23 @@ const CALLS: usize = 32;
 
 /// The desk.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub screen: Screen,
+pub(super) struct ChatTerminal {
+    pub screen: ChatScreen,
     pub editor: Editor,
     pub history: History,
     /// What was typed while a turn ran.
     pub ahead: VecDeque<Key>,
-    pub question: Option<Question>,
+    pub question: Option<OpenQuestion>,
     /// Whether keys are dropped: they may be the answer to a question that was lost.
     is_deaf: bool,
     /// A message that may not have been stored, with its idempotency key: sent again unchanged, it is
     /// stored once.
     pub unsent: Option<(String, String)>,
     /// The latest calls, the oldest first.
-    pub calls: VecDeque<Call>,
-    pub attached: Vec<Attached>,
+    pub calls: VecDeque<DeskCall>,
+    pub attached: Vec<AttachedFile>,
     /// Turns with a call that the person decides about later.
-    pub undecided: Vec<Open>,
+    pub undecided: Vec<OpenTurn>,
     /// The list that was shown last, for `/resume N`.
     pub listed: Vec<SessionKey>,
     pub agent: Option<AgentView>,
@@ -76,7 +76,7 @@ pub(super) struct Desk {
 
 /// A call of a tool.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct DeskCall {
     pub id: CallId,
     pub name: String,
     pub arguments: String,
@@ -94,7 +94,7 @@ pub(super) struct RuleOffer {
 
 /// A question that waits for an answer.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct OpenQuestion {
     /// A rule that it is about; else it is about the call.
     rule: Option<RuleOffer>,
     line: String,
@@ -109,14 +109,14 @@ pub(super) enum Answered {
     Later,
 }
 
-// === impl Desk ===
+// === impl ChatTerminal ===
 
-impl Desk {
-    pub(super) fn new(out: Output, look: Look, size: (usize, usize), env: &Env) -> Self {
+impl ChatTerminal {
+    pub(super) fn new(out: Output, look: TerminalStyle, size: (usize, usize), env: &Env) -> Self {
         let history = History::new(paths::state_dir(env));
         let now = Instant::now();
         Self {
-            screen: Screen::new(out, look, size),
+            screen: ChatScreen::new(out, look, size),
             editor: Editor::new(history.read()),
             history,
             ahead: VecDeque::new(),
@@ -148,7 +148,7 @@ impl Desk {
         let rows = shown.rows.into_iter().enumerate().map(|(at, row)| {
             let wide = row.width();
             let row = match row.strip_prefix('>') {
-                Some(rest) if at == 0 => format!("{}{rest}", look.paint(Role::You, ">")),
+                Some(rest) if at == 0 => format!("{}{rest}", look.paint(TextRole::You, ">")),
                 _ => row,
             };
             (row, wide)
@@ -200,7 +200,7 @@ impl Desk {
     /// are no answer.
     pub(super) fn ask(&mut self, rule: Option<RuleOffer>) -> Result<(), Failure> {
         let quiet_at = Instant::now() + DEAF;
-        self.question = Some(Question { rule, line: String::new(), quiet_at, shown: false });
+        self.question = Some(OpenQuestion { rule, line: String::new(), quiet_at, shown: false });
         self.ahead.clear();
         self.screen.clear()
     }
@@ -245,7 +245,7 @@ impl Desk {
         let ask = asks.into_iter().find(|it| it.len() + ANSWER_CHARS / 2 <= wide).unwrap_or("? ");
         let line = cut(&exact(&question.line), wide.saturating_sub(ask.len()));
         let (row, column) =
-            (format!("{}{line}", look.paint(Role::Question, ask)), ask.len() + line.width());
+            (format!("{}{line}", look.paint(TextRole::Question, ask)), ask.len() + line.width());
         self.screen.live(vec![(row, column)], (0, column))
     }
 
@@ -285,7 +285,7 @@ impl Desk {
             self.calls.pop_front();
         }
         let began = Instant::now();
-        self.calls.push_back(Call { id, name, arguments, began, result: None });
+        self.calls.push_back(DeskCall { id, name, arguments, began, result: None });
     }
 
     /// A person has decided: how long they took is no part of how long it takes.
@@ -318,17 +318,17 @@ impl Desk {
         if failed {
             // What is wrong must be read whole.
             line = format!("{line}\n  {}", clean(&result_line(&content, true)));
-            return self.screen.say(Role::Bad, &line);
+            return self.screen.say(TextRole::Bad, &line);
         }
         line = format!("{line}{}{}", look.dot(), exact(&result_line(&content, false)));
         let line = cut(&line, self.screen.width());
-        self.screen.say(Role::Good, &line)
+        self.screen.say(TextRole::Good, &line)
     }
 }
 
-// === impl Question ===
+// === impl OpenQuestion ===
 
-impl Question {
+impl OpenQuestion {
     fn is_deaf(&self, now: Instant) -> bool {
         now < self.quiet_at
     }

@@ -17,10 +17,10 @@ use serde_json::Value;
 
 use super::{
     Chat, attach,
-    commands::{self, Command},
+    commands::{self, ChatCommand},
     conversation::{self, Conversation},
-    desk::Call,
-    look::Role,
+    desk::DeskCall,
+    look::TextRole,
 };
 use crate::{
     cli::output::{clean, exact, size, time},
@@ -35,17 +35,17 @@ const SHOWN: usize = 5;
 
 impl Chat<'_> {
     /// Does what a command says. False: the person leaves. What fails is told, and the chat goes on.
-    pub(super) async fn perform(&mut self, command: Command) -> Result<bool, Failure> {
+    pub(super) async fn perform(&mut self, command: ChatCommand) -> Result<bool, Failure> {
         let done = match command {
-            Command::Quit => return Ok(false),
-            Command::Resume(which) => {
+            ChatCommand::Quit => return Ok(false),
+            ChatCommand::Resume(which) => {
                 match self.or_break(async |it| it.resume(which).await).await {
                     Ok(Some(history)) => return self.go_on(&history).await,
                     done => done.map(drop),
                 }
             }
             // The editor has the terminal, and Ctrl-C is its own.
-            Command::Edit => self.edit().await,
+            ChatCommand::Edit => self.edit().await,
             command => self.or_break(async |chat| chat.does(command).await).await,
         };
         match done {
@@ -58,18 +58,18 @@ impl Chat<'_> {
     }
 
     /// What asks the node at most.
-    async fn does(&mut self, command: Command) -> Result<(), Failure> {
+    async fn does(&mut self, command: ChatCommand) -> Result<(), Failure> {
         match command {
-            Command::Help => self.aside(&commands::help()),
-            Command::New => self.begin_anew(self.agent.clone()),
-            Command::Sessions => self.list().await,
-            Command::Model(wanted) => self.model(wanted.as_deref()),
-            Command::Agent(wanted) => self.choose_agent(wanted).await,
-            Command::Tools => self.tools().await,
-            Command::Attach(path) => self.attach(path.as_deref()),
-            Command::Show => self.show_calls(),
-            Command::Cancel => self.cancel_elsewhere().await,
-            Command::Resume(_) | Command::Edit | Command::Quit => Ok(()),
+            ChatCommand::Help => self.aside(&commands::help()),
+            ChatCommand::New => self.begin_anew(self.agent.clone()),
+            ChatCommand::Sessions => self.list().await,
+            ChatCommand::Model(wanted) => self.model(wanted.as_deref()),
+            ChatCommand::Agent(wanted) => self.choose_agent(wanted).await,
+            ChatCommand::Tools => self.tools().await,
+            ChatCommand::Attach(path) => self.attach(path.as_deref()),
+            ChatCommand::Show => self.show_calls(),
+            ChatCommand::Cancel => self.cancel_elsewhere().await,
+            ChatCommand::Resume(_) | ChatCommand::Edit | ChatCommand::Quit => Ok(()),
         }
     }
 
@@ -212,7 +212,7 @@ impl Chat<'_> {
         if texts.is_empty() {
             return self.aside("no tool was called in this chat yet");
         }
-        desk.screen.say(Role::Aside, &texts.join("\n\n"))
+        desk.screen.say(TextRole::Aside, &texts.join("\n\n"))
     }
 
     /// Has the line written in an editor; Enter sends it then.
@@ -294,7 +294,7 @@ fn row_words(row: &SessionRow) -> String {
 }
 
 /// All of a call.
-fn call_words(call: &Call) -> String {
+fn call_words(call: &DeskCall) -> String {
     let arguments = match serde_json::from_str::<Value>(&call.arguments) {
         Ok(value) => format!("{value:#}"),
         Err(_) => call.arguments.clone(),

@@ -17,7 +17,7 @@ const FENCE: &str = "\"\"\"";
 
 /// A part of the text: a character, or all of a long paste.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum TextPiece {
     Char(char),
     Paste(Arc<str>),
 }
@@ -25,15 +25,15 @@ pub(super) enum Piece {
 /// The line that is typed.
 #[derive(Debug, Default)]
 pub(super) struct Editor {
-    pieces: Vec<Piece>,
+    pieces: Vec<TextPiece>,
     /// Before which piece the cursor is.
     cursor: usize,
     /// What was deleted last, for Ctrl-Y.
-    deleted: Vec<Piece>,
+    deleted: Vec<TextPiece>,
     /// Texts sent before, the oldest first.
     history: Vec<String>,
     /// Which of them is shown, and what was typed before it was.
-    shown: Option<(usize, Vec<Piece>)>,
+    shown: Option<(usize, Vec<TextPiece>)>,
 }
 
 /// What a key comes to.
@@ -96,8 +96,8 @@ impl Editor {
     pub(super) fn take(&mut self, key: Key, complete: impl Fn(&str) -> Vec<String>) -> Typed {
         let before = self.pieces.len();
         match key {
-            Key::Char(c) => self.insert([Piece::Char(c)]),
-            Key::NewLine => self.insert([Piece::Char('\n')]),
+            Key::Char(c) => self.insert([TextPiece::Char(c)]),
+            Key::NewLine => self.insert([TextPiece::Char('\n')]),
             Key::Paste(paste) => return self.paste(paste),
             Key::Enter => return self.enter(),
             Key::Tab => return self.complete(&complete),
@@ -129,7 +129,7 @@ impl Editor {
         Typed::Line
     }
 
-    fn insert(&mut self, new: impl IntoIterator<Item = Piece>) {
+    fn insert(&mut self, new: impl IntoIterator<Item = TextPiece>) {
         let old = self.pieces.len();
         let at = self.cursor.min(old);
         self.pieces.splice(at..at, new);
@@ -171,16 +171,16 @@ impl Editor {
         let said = text.trim();
         let open = said.starts_with(FENCE) && !(said.len() >= 6 && said.ends_with(FENCE));
         if open {
-            self.insert([Piece::Char('\n')]);
+            self.insert([TextPiece::Char('\n')]);
             return Typed::Line;
         }
         // Typed: a paste that ends so is a text as it is.
-        let slash = |it: &&Piece| **it == Piece::Char('\\');
+        let slash = |it: &&TextPiece| **it == TextPiece::Char('\\');
         let slashes = self.pieces.iter().rev().take_while(slash).count();
         if self.cursor == self.pieces.len() && slashes % 2 == 1 {
             self.pieces.pop();
             self.cursor = self.pieces.len();
-            self.insert([Piece::Char('\n')]);
+            self.insert([TextPiece::Char('\n')]);
             return Typed::Line;
         }
         if said.len() > limits::MESSAGE_BYTES {
@@ -210,7 +210,7 @@ impl Editor {
             let rest = self.pieces.split_off(self.cursor);
             self.pieces = pieces_of(&common);
             if choices.len() == 1 && rest.is_empty() {
-                self.pieces.push(Piece::Char(' '));
+                self.pieces.push(TextPiece::Char(' '));
             }
             self.cursor = self.pieces.len();
             self.pieces.extend(rest);
@@ -258,9 +258,9 @@ impl Editor {
 
     fn is_mark(&self, at: usize) -> bool {
         // What belongs to the character before it: accents, and what emoji are joined by.
-        let joiner = |at: usize| self.pieces.get(at) == Some(&Piece::Char('\u{200d}'));
+        let joiner = |at: usize| self.pieces.get(at) == Some(&TextPiece::Char('\u{200d}'));
         match self.pieces.get(at) {
-            Some(Piece::Char(c)) => {
+            Some(TextPiece::Char(c)) => {
                 (*c != '\n' && c.width() == Some(0)) || (at > 0 && joiner(at - 1))
             }
             _ => false,
@@ -269,10 +269,12 @@ impl Editor {
 
     /// Whether a hidden character is one that emoji are spelled with, where one stands before it.
     fn is_joiner(&self, at: usize) -> bool {
-        let spells =
-            matches!(self.pieces.get(at), Some(Piece::Char('\u{200d}' | '\u{fe0e}' | '\u{fe0f}')));
+        let spells = matches!(
+            self.pieces.get(at),
+            Some(TextPiece::Char('\u{200d}' | '\u{fe0e}' | '\u{fe0f}'))
+        );
         let before = at.checked_sub(1).and_then(|at| self.pieces.get(at));
-        spells && matches!(before, Some(Piece::Char(c)) if !c.is_ascii() && !is_hidden(*c))
+        spells && matches!(before, Some(TextPiece::Char(c)) if !c.is_ascii() && !is_hidden(*c))
     }
 
     fn left(&self) -> usize {
@@ -293,8 +295,8 @@ impl Editor {
 
     fn is_word(&self, at: usize) -> bool {
         match self.pieces.get(at) {
-            Some(Piece::Char(c)) => c.is_alphanumeric() || *c == '_',
-            Some(Piece::Paste(_)) => true,
+            Some(TextPiece::Char(c)) => c.is_alphanumeric() || *c == '_',
+            Some(TextPiece::Paste(_)) => true,
             None => false,
         }
     }
@@ -323,12 +325,12 @@ impl Editor {
 
     fn line_start(&self) -> usize {
         let before = self.pieces.get(..self.cursor).unwrap_or_default();
-        before.iter().rposition(|it| *it == Piece::Char('\n')).map_or(0, |at| at + 1)
+        before.iter().rposition(|it| *it == TextPiece::Char('\n')).map_or(0, |at| at + 1)
     }
 
     fn line_end(&self) -> usize {
         let after = self.pieces.get(self.cursor..).unwrap_or_default();
-        let end = after.iter().position(|it| *it == Piece::Char('\n'));
+        let end = after.iter().position(|it| *it == TextPiece::Char('\n'));
         end.map_or(self.pieces.len(), |at| self.cursor + at)
     }
 
@@ -344,21 +346,21 @@ impl Editor {
                 cursor = (rows.len(), column);
             }
             let shown = match piece {
-                Piece::Char('\n') => {
+                TextPiece::Char('\n') => {
                     rows.push(std::mem::replace(&mut row, FURTHER.to_owned()));
                     column = FURTHER.len();
                     continue;
                 }
-                Piece::Char('\t') => "  ".to_owned(),
-                Piece::Char(c) if is_hidden(*c) && !self.is_joiner(at) => {
+                TextPiece::Char('\t') => "  ".to_owned(),
+                TextPiece::Char(c) if is_hidden(*c) && !self.is_joiner(at) => {
                     c.escape_default().to_string()
                 }
-                Piece::Char(c) if self.is_mark(at) => {
+                TextPiece::Char(c) if self.is_mark(at) => {
                     row.push(*c);
                     continue;
                 }
-                Piece::Char(c) => c.to_string(),
-                Piece::Paste(text) => label(text),
+                TextPiece::Char(c) => c.to_string(),
+                TextPiece::Paste(text) => label(text),
             };
             for c in shown.chars() {
                 let wide = c.width().unwrap_or(0);
@@ -401,20 +403,20 @@ fn grouped(number: usize) -> String {
     out
 }
 
-fn pieces_of(text: &str) -> Vec<Piece> {
+fn pieces_of(text: &str) -> Vec<TextPiece> {
     let long = text.lines().nth(FOLD_LINES).is_some() || text.chars().nth(FOLD_CHARS).is_some();
     if long {
-        return vec![Piece::Paste(text.into())];
+        return vec![TextPiece::Paste(text.into())];
     }
-    text.chars().map(Piece::Char).collect()
+    text.chars().map(TextPiece::Char).collect()
 }
 
-fn text_of(pieces: &[Piece]) -> String {
+fn text_of(pieces: &[TextPiece]) -> String {
     let mut text = String::new();
     for piece in pieces {
         match piece {
-            Piece::Char(c) => text.push(*c),
-            Piece::Paste(paste) => text.push_str(paste),
+            TextPiece::Char(c) => text.push(*c),
+            TextPiece::Paste(paste) => text.push_str(paste),
         }
     }
     text

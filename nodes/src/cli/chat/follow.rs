@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 use super::{
-    Chat, Did, Heard, Read, Said,
-    asked::Asked,
+    Chat, Did, ReadLine, TerminalEvent, TurnResult,
+    asked::AskedCalls,
     conversation::Conversation,
     keys::Key,
     patience::{Patience, given_up, is_over, sign},
@@ -21,9 +21,9 @@ use crate::{
     cli::{
         link::{RECONNECT_FOR, backoff, lost_sight, lost_words},
         signals::StopRequest,
-        turn::{Step, Turn, result_line},
+        turn::{ShownTurn, TurnStep, result_line},
     },
-    client::{Client, ClientError, Incoming, Socket},
+    client::{ClientError, ClientSocket, Incoming, NodeClient},
     failure::{Exit, Failure},
 };
 
@@ -34,8 +34,8 @@ const IDLE_MOST: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(100);
 
 /// How following a turn on one connection went.
-enum Followed {
-    Ended(Said),
+enum FollowEnd {
+    Ended(TurnResult),
     /// To be tried again.
     Lost(ClientError),
 }
@@ -50,19 +50,19 @@ pub(super) enum After {
 
 impl After {
     /// How it ends following, if it does.
-    fn followed(self) -> Option<Followed> {
+    fn followed(self) -> Option<FollowEnd> {
         match self {
             Self::Nothing => None,
-            Self::Later => Some(Followed::Ended(Said::Later)),
-            Self::Leave => Some(Followed::Ended(Said::Left)),
-            Self::Lost(error) => Some(Followed::Lost(error)),
+            Self::Later => Some(FollowEnd::Ended(TurnResult::Later)),
+            Self::Leave => Some(FollowEnd::Ended(TurnResult::Left)),
+            Self::Lost(error) => Some(FollowEnd::Lost(error)),
         }
     }
 }
 
 impl Chat<'_> {
     /// Takes a turn to its end.
-    pub(super) async fn take_turn(&mut self, turn: &mut Turn) -> Result<Said, Failure> {
+    pub(super) async fn take_turn(&mut self, turn: &mut ShownTurn) -> Result<TurnResult, Failure> {
         let mut waits = backoff();
         let until = Instant::now() + RECONNECT_FOR;
         let mut patience = Patience::new(until);
@@ -73,11 +73,11 @@ impl Chat<'_> {
             let before = patience.until;
             let followed = self.follow(turn, &mut patience).await?;
             let lost = match followed {
-                Followed::Ended(said) => {
+                FollowEnd::Ended(said) => {
                     self.finish(turn)?;
                     return Ok(said);
                 }
-                Followed::Lost(error) => error,
+                FollowEnd::Lost(error) => error,
             };
             self.socket = None;
             if let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty())
@@ -92,7 +92,7 @@ impl Chat<'_> {
             let stays = self.desk.is_some() && turn.accepted().is_some();
             if is_over(&lost, stays, Instant::now() >= patience.until) {
                 self.finish(turn)?;
-                return Ok(Said::Lost(given_up(lost, turn)));
+                return Ok(TurnResult::Lost(given_up(lost, turn)));
             }
             if patience.until != before {
                 // This gateway told us something: it counts as a new loss.
@@ -109,7 +109,7 @@ impl Chat<'_> {
             let wait = sleep(waits.next(&mut rand::rng()));
             if self.unless_left(&mut patience, wait).await?.is_none() {
                 self.finish(turn)?;
-                return Ok(Said::Left);
+                return Ok(TurnResult::Left);
             }
         }
     }
@@ -134,8 +134,8 @@ impl Chat<'_> {
                 did = self.person.next(), if at_tty => did,
             };
             match did {
-                Did::Heard(Heard::Closed) => return Ok(None),
-                Did::Heard(Heard::Key(Key::Interrupt)) => {
+                Did::Heard(TerminalEvent::Closed) => return Ok(None),
+                Did::Heard(TerminalEvent::Key(Key::Interrupt)) => {
                     if std::mem::replace(&mut patience.interrupted, true) {
                         return Ok(None);
                     }
@@ -148,14 +148,14 @@ impl Chat<'_> {
     }
 
     /// What a person may always do at a terminal.
-    fn common(&mut self, heard: Heard) -> Result<(), Failure> {
+    fn common(&mut self, heard: TerminalEvent) -> Result<(), Failure> {
         let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty()) else { return Ok(()) };
         match heard {
-            Heard::Resized => {
+            TerminalEvent::Resized => {
                 desk.screen.resize(tty.size())?;
                 desk.draw_question()
             }
-            Heard::Key(Key::Suspend) => {
+            TerminalEvent::Key(Key::Suspend) => {
                 desk.screen.clear()?;
                 tty.suspend()?;
                 if desk.question.is_none() {
@@ -165,11 +165,11 @@ impl Chat<'_> {
                 tty.forget();
                 desk.ask_anew()
             }
-            Heard::Key(key) => {
+            TerminalEvent::Key(key) => {
                 desk.keep(key);
                 Ok(())
             }
-            Heard::Closed => Ok(()),
+            TerminalEvent::Closed => Ok(()),
         }
     }
 
@@ -186,9 +186,9 @@ impl Chat<'_> {
     /// Sends what is to be sent and takes frames, until the turn ends or the connection does.
     async fn follow(
         &mut self,
-        turn: &mut Turn,
+        turn: &mut ShownTurn,
         patience: &mut Patience,
-    ) -> Result<Followed, Failure> {
+    ) -> Result<FollowEnd, Failure> {
         let (method, params) = turn.request().map_err(|error| {
             Failure::new(Exit::Failed, "internal", format!("cannot write a request: {error}"))
         })?;
@@ -196,12 +196,12 @@ impl Chat<'_> {
         let asking = ask(self.socket.take(), client.clone(), method, params);
         let (mut socket, request) = match self.unless_left(patience, asking).await? {
             Some(Ok(asked)) => asked,
-            Some(Err(error)) => return Ok(Followed::Lost(error)),
-            None => return Ok(Followed::Ended(Said::Left)),
+            Some(Err(error)) => return Ok(FollowEnd::Lost(error)),
+            None => return Ok(FollowEnd::Ended(TurnResult::Left)),
         };
         let (mut quiet, words) = (true, !self.out.json);
         let mut watch = std::pin::pin!(sign(client.clone(), quiet));
-        let mut asked = Asked::default();
+        let mut asked = AskedCalls::default();
         let mut tick = ticks();
         loop {
             let at_tty = self.person.is_tty();
@@ -226,7 +226,7 @@ impl Chat<'_> {
                 stop = self.signals.next() => {
                     // The end of this process is not the end of the turn.
                     if stop == StopRequest::Terminate || patience.interrupted {
-                        return Ok(Followed::Ended(Said::Left));
+                        return Ok(FollowEnd::Ended(TurnResult::Left));
                     }
                     self.cancel(&mut socket, turn, patience).await?;
                     continue;
@@ -234,41 +234,41 @@ impl Chat<'_> {
             };
             let step = match self.step(turn, request, &mut asked, incoming, patience, &mut quiet)? {
                 Ok(step) => step,
-                Err(error) => return Ok(Followed::Lost(error)),
+                Err(error) => return Ok(FollowEnd::Lost(error)),
             };
             match step {
-                Step::Ask(it) => {
+                TurnStep::Ask(it) => {
                     if let Err(error) = asked.look(it, &mut socket).await {
-                        return Ok(Followed::Lost(error));
+                        return Ok(FollowEnd::Lost(error));
                     }
                 }
-                Step::Completed => {
+                TurnStep::Completed => {
                     self.socket = Some((socket, Instant::now()));
-                    return Ok(Followed::Ended(Said::Well));
+                    return Ok(FollowEnd::Ended(TurnResult::Well));
                 }
-                Step::Failed(error) => {
+                TurnStep::Failed(error) => {
                     self.socket = Some((socket, Instant::now()));
-                    return Ok(Followed::Ended(self.failed(error, patience)));
+                    return Ok(FollowEnd::Ended(self.failed(error, patience)));
                 }
-                Step::Again => return Ok(Followed::Lost(lost_sight())),
+                TurnStep::Again => return Ok(FollowEnd::Lost(lost_sight())),
                 step => self.shows(step, &mut asked)?,
             }
         }
     }
 
     /// How a turn failed. What the person at the terminal cancelled themselves is no error.
-    fn failed(&self, error: ErrorBody, patience: &Patience) -> Said {
+    fn failed(&self, error: ErrorBody, patience: &Patience) -> TurnResult {
         let theirs = patience.interrupted && error.code == ErrorCode::Cancelled;
-        if theirs && self.desk.is_some() { Said::Cancelled } else { Said::Badly(error) }
+        if theirs && self.desk.is_some() { TurnResult::Cancelled } else { TurnResult::Badly(error) }
     }
 
     /// What a step shows.
-    fn shows(&mut self, step: Step, asked: &mut Asked) -> Result<(), Failure> {
+    fn shows(&mut self, step: TurnStep, asked: &mut AskedCalls) -> Result<(), Failure> {
         match step {
-            Step::Show(text) => self.show(&text),
-            Step::Anew(text) => self.anew(&text),
-            Step::Tell(message) => self.aside(&format!("note: {message}")),
-            Step::Use(started) => {
+            TurnStep::Show(text) => self.show(&text),
+            TurnStep::Anew(text) => self.anew(&text),
+            TurnStep::Tell(message) => self.aside(&format!("note: {message}")),
+            TurnStep::Use(started) => {
                 let Some(desk) = &mut self.desk else {
                     let (name, arguments) = (started.name, started.arguments);
                     return self.aside(&format!("note: asks for {name} {arguments}"));
@@ -277,7 +277,7 @@ impl Chat<'_> {
                 desk.call(started);
                 Ok(())
             }
-            Step::Used(finished) => {
+            TurnStep::Used(finished) => {
                 if asked.ended(finished.id) {
                     self.elsewhere(asked)?;
                 }
@@ -289,13 +289,17 @@ impl Chat<'_> {
                 };
                 desk.called(finished)
             }
-            Step::Usage(usage) => {
+            TurnStep::Usage(usage) => {
                 if let Some(desk) = &mut self.desk {
                     desk.tokens += usage.input_tokens + usage.output_tokens;
                 }
                 Ok(())
             }
-            Step::Wait | Step::Ask(_) | Step::Completed | Step::Failed(_) | Step::Again => Ok(()),
+            TurnStep::Wait
+            | TurnStep::Ask(_)
+            | TurnStep::Completed
+            | TurnStep::Failed(_)
+            | TurnStep::Again => Ok(()),
         }
     }
 
@@ -303,13 +307,13 @@ impl Chat<'_> {
     async fn did(
         &mut self,
         did: Did,
-        turn: &Turn,
+        turn: &ShownTurn,
         patience: &mut Patience,
-        asked: &mut Asked,
-        socket: &mut Socket,
+        asked: &mut AskedCalls,
+        socket: &mut ClientSocket,
     ) -> Result<After, Failure> {
         match did {
-            Did::Read(Read::Line(line)) => {
+            Did::Read(ReadLine::Line(line)) => {
                 let before = asked.front().map(|it| it.action.call);
                 if let Err(error) = asked.answer(&line, socket).await {
                     return Ok(After::Lost(error));
@@ -320,16 +324,16 @@ impl Chat<'_> {
                     self.ask_by_lines(asked)?;
                 }
             }
-            Did::Read(Read::Bad(failure)) => self.out.failure(&failure),
-            Did::Read(Read::End | Read::Broken(_)) => asked.give_up(),
-            Did::Heard(Heard::Closed) => return Ok(After::Leave),
-            Did::Heard(Heard::Key(Key::Interrupt)) => {
+            Did::Read(ReadLine::Bad(failure)) => self.out.failure(&failure),
+            Did::Read(ReadLine::End | ReadLine::Broken(_)) => asked.give_up(),
+            Did::Heard(TerminalEvent::Closed) => return Ok(After::Leave),
+            Did::Heard(TerminalEvent::Key(Key::Interrupt)) => {
                 if patience.interrupted {
                     return Ok(After::Leave);
                 }
                 self.cancel(socket, turn, patience).await?;
             }
-            Did::Heard(Heard::Key(key)) if self.is_asked() && key != Key::Suspend => {
+            Did::Heard(TerminalEvent::Key(key)) if self.is_asked() && key != Key::Suspend => {
                 return self.answered(key, asked, socket).await;
             }
             Did::Heard(heard) => self.common(heard)?,
@@ -340,13 +344,13 @@ impl Chat<'_> {
     /// What a message means for the turn.
     fn step(
         &mut self,
-        turn: &mut Turn,
+        turn: &mut ShownTurn,
         request: u64,
-        asked: &mut Asked,
+        asked: &mut AskedCalls,
         incoming: Result<Incoming, ClientError>,
         patience: &mut Patience,
         quiet: &mut bool,
-    ) -> Result<Result<Step, ClientError>, Failure> {
+    ) -> Result<Result<TurnStep, ClientError>, Failure> {
         Ok(Ok(match incoming {
             Ok(Incoming::Frame { id, event, data }) if id == request => {
                 // That it is stored says nothing of who serves it.
@@ -367,26 +371,26 @@ impl Chat<'_> {
             }
             // Id 0: what is refused before it is read as a request.
             Ok(Incoming::Answer { id, result: Err(error) }) if id == request || id == 0 => {
-                Step::Failed(error)
+                TurnStep::Failed(error)
             }
             Ok(Incoming::Answer { id, result: Err(error) }) if asked.is_answer(id) => {
-                Step::Tell(error.message)
+                TurnStep::Tell(error.message)
             }
             Ok(Incoming::Answer { id, result }) => {
                 // Else the answer to a cancel, or to a decision.
                 if let Some(it) = asked.looked(id) {
                     self.ask_about(&it, result, asked)?;
                 }
-                Step::Wait
+                TurnStep::Wait
             }
             // Frames of an earlier request.
-            Ok(_) => Step::Wait,
+            Ok(_) => TurnStep::Wait,
             Err(error) => return Ok(Err(error)),
         }))
     }
 
     /// The session is known from now on.
-    fn accepted(&mut self, turn: &Turn) {
+    fn accepted(&mut self, turn: &ShownTurn) {
         let key = turn.accepted().and_then(|it| it.session.parse::<SessionKey>().ok());
         let Some(key) = key else { return };
         self.last.write(&key);
@@ -399,8 +403,8 @@ impl Chat<'_> {
     /// the turn notices.
     async fn cancel(
         &mut self,
-        socket: &mut Socket,
-        turn: &Turn,
+        socket: &mut ClientSocket,
+        turn: &ShownTurn,
         patience: &mut Patience,
     ) -> Result<(), Failure> {
         patience.interrupted = true;
@@ -446,8 +450,8 @@ impl Chat<'_> {
     }
 
     /// Ends the reply's line; for a script, prints the reply.
-    fn finish(&mut self, turn: &mut Turn) -> Result<(), Failure> {
-        if let Step::Anew(text) = turn.rest() {
+    fn finish(&mut self, turn: &mut ShownTurn) -> Result<(), Failure> {
+        if let TurnStep::Anew(text) = turn.rest() {
             self.anew(&text)?;
         }
         if let Some(desk) = &mut self.desk {
@@ -472,14 +476,14 @@ fn ticks() -> Interval {
 
 /// Sends a request, on the connection of the turn before if that is fresh.
 async fn ask(
-    before: Option<(Socket, Instant)>,
-    client: Client,
+    before: Option<(ClientSocket, Instant)>,
+    client: NodeClient,
     method: Method,
     params: Value,
-) -> Result<(Socket, u64), ClientError> {
+) -> Result<(ClientSocket, u64), ClientError> {
     let mut socket = match before {
         Some((socket, used)) if used.elapsed() < IDLE_MOST => socket,
-        _ => Socket::open(&client).await?,
+        _ => ClientSocket::open(&client).await?,
     };
     let request = socket.send(method, params).await?;
     Ok((socket, request))

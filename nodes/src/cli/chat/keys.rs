@@ -74,7 +74,7 @@ pub(super) struct Paste {
 
 /// Bytes on their way to be keys.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
+pub(super) struct KeyDecoder {
     /// A sequence or character that is not whole yet.
     part: Vec<u8>,
     /// A paste that has not ended yet.
@@ -84,16 +84,16 @@ pub(super) struct Keys {
 }
 
 /// What the bytes at hand begin with.
-enum Begin {
+enum KeyStart {
     Key(Key, usize),
     Paste,
     /// More is needed to tell.
     Part,
 }
 
-// === impl Keys ===
+// === impl KeyDecoder ===
 
-impl Keys {
+impl KeyDecoder {
     /// Takes what was read at once.
     pub(super) fn take(&mut self, bytes: &[u8], keys: &mut VecDeque<Key>) {
         let mut rest = bytes;
@@ -109,17 +109,17 @@ impl Keys {
                 continue;
             }
             match begin(rest) {
-                Begin::Key(key, taken) => {
+                KeyStart::Key(key, taken) => {
                     rest = rest.get(taken..).unwrap_or_default();
                     // See the head of this file.
                     let unmarked = key == Key::Enter && text_follows(rest);
                     keys.push_back(if unmarked { Key::NewLine } else { key });
                 }
-                Begin::Paste => {
+                KeyStart::Paste => {
                     self.paste = Some(Vec::new());
                     rest = rest.get(PASTE.len()..).unwrap_or_default();
                 }
-                Begin::Part => {
+                KeyStart::Part => {
                     self.part = rest.to_vec();
                     return;
                 }
@@ -215,8 +215,8 @@ fn text_follows(rest: &[u8]) -> bool {
     rest.iter().take_while(|byte| **byte != 0x1b).any(|byte| *byte >= b' ' && *byte != 0x7f)
 }
 
-fn begin(bytes: &[u8]) -> Begin {
-    let Some(&first) = bytes.first() else { return Begin::Part };
+fn begin(bytes: &[u8]) -> KeyStart {
+    let Some(&first) = bytes.first() else { return KeyStart::Part };
     let key = match first {
         0x1b => return escape(bytes),
         b'\r' | b'\n' => Key::Enter,
@@ -239,10 +239,10 @@ fn begin(bytes: &[u8]) -> Begin {
         0..0x20 => Key::Other,
         _ => return character(bytes),
     };
-    Begin::Key(key, 1)
+    KeyStart::Key(key, 1)
 }
 
-fn character(bytes: &[u8]) -> Begin {
+fn character(bytes: &[u8]) -> KeyStart {
     let four = bytes.get(..bytes.len().min(4)).unwrap_or_default();
     let (valid, broken) = match std::str::from_utf8(four) {
         Ok(text) => (text, None),
@@ -252,23 +252,23 @@ fn character(bytes: &[u8]) -> Begin {
         }
     };
     match (valid.chars().next(), broken) {
-        (Some(c), _) => Begin::Key(Key::Char(c), c.len_utf8()),
+        (Some(c), _) => KeyStart::Key(Key::Char(c), c.len_utf8()),
         (None, Some(Some(length))) => {
-            Begin::Key(Key::Char(char::REPLACEMENT_CHARACTER), length.max(1))
+            KeyStart::Key(Key::Char(char::REPLACEMENT_CHARACTER), length.max(1))
         }
-        (None, _) => Begin::Part,
+        (None, _) => KeyStart::Part,
     }
 }
 
-fn escape(bytes: &[u8]) -> Begin {
+fn escape(bytes: &[u8]) -> KeyStart {
     let key = match bytes.get(1) {
         // Escape itself comes alone; so does what a read was cut behind.
-        None => return Begin::Part,
-        Some(0x1b) => return Begin::Key(Key::Other, 1),
+        None => return KeyStart::Part,
+        Some(0x1b) => return KeyStart::Key(Key::Other, 1),
         Some(b'[') => return control(bytes),
         Some(b'O') => {
             let key = match bytes.get(2) {
-                None => return Begin::Part,
+                None => return KeyStart::Part,
                 Some(b'A') => Key::Up,
                 Some(b'B') => Key::Down,
                 Some(b'C') => Key::Right,
@@ -278,7 +278,7 @@ fn escape(bytes: &[u8]) -> Begin {
                 Some(b'M') => Key::Enter,
                 Some(_) => Key::Other,
             };
-            return Begin::Key(key, 3);
+            return KeyStart::Key(key, 3);
         }
         Some(b'\r' | b'\n') => Key::NewLine,
         Some(b'b' | b'B') => Key::WordLeft,
@@ -286,26 +286,26 @@ fn escape(bytes: &[u8]) -> Begin {
         Some(0x7f | 0x08) => Key::DeleteWord,
         Some(_) => Key::Other,
     };
-    Begin::Key(key, 2)
+    KeyStart::Key(key, 2)
 }
 
 /// A sequence that begins with `ESC [`.
-fn control(bytes: &[u8]) -> Begin {
+fn control(bytes: &[u8]) -> KeyStart {
     if PASTE.starts_with(bytes) && bytes.len() < PASTE.len() {
-        return Begin::Part;
+        return KeyStart::Part;
     }
     if bytes.starts_with(PASTE) {
-        return Begin::Paste;
+        return KeyStart::Paste;
     }
     let body = bytes.get(2..bytes.len().min(SEQUENCE_BYTES)).unwrap_or_default();
     let ends = |it: &u8| (0x40..=0x7e).contains(it) || *it < b' ';
     let Some(end) = body.iter().position(ends) else {
         let long = bytes.len() >= SEQUENCE_BYTES;
-        return if long { Begin::Key(Key::Other, SEQUENCE_BYTES) } else { Begin::Part };
+        return if long { KeyStart::Key(Key::Other, SEQUENCE_BYTES) } else { KeyStart::Part };
     };
     // A key such as Ctrl-C belongs to no sequence.
     if body.get(end).is_some_and(|it| *it < b' ') {
-        return Begin::Key(Key::Other, end + 2);
+        return KeyStart::Key(Key::Other, end + 2);
     }
     let (numbers, last) = (body.get(..end).unwrap_or_default(), body.get(end).copied());
     // Word by word with Ctrl or Alt held.
@@ -323,7 +323,7 @@ fn control(bytes: &[u8]) -> Begin {
         (Some(b'~'), b"27;2;13" | b"27;3;13") | (Some(b'u'), b"13;2" | b"13;3") => Key::NewLine,
         _ => Key::Other,
     };
-    Begin::Key(key, end + 3)
+    KeyStart::Key(key, end + 3)
 }
 
 #[cfg(test)]
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     fn keys(parts: &[&[u8]]) -> Vec<Key> {
-        let (mut keys, mut out) = (Keys::default(), VecDeque::new());
+        let (mut keys, mut out) = (KeyDecoder::default(), VecDeque::new());
         for part in parts {
             keys.take(part, &mut out);
         }
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_paste_that_is_not_wanted_is_swallowed_to_its_end() {
-        let (mut keys, mut out) = (Keys::default(), VecDeque::new());
+        let (mut keys, mut out) = (KeyDecoder::default(), VecDeque::new());
         keys.take(b"\x1b[200~y\ry", &mut out);
         keys.forget();
         keys.take(b"\ry\r\x1b[20", &mut out);
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_paste_whose_end_mark_never_comes_ends_after_a_while() {
-        let mut read = Keys::default();
+        let mut read = KeyDecoder::default();
         let mut keys = VecDeque::new();
         read.take(b"a\x1b[200~one\rtwo\x1b[20", &mut keys);
         assert_eq!(keys.drain(..).collect::<Vec<Key>>(), [Key::Char('a')]);

@@ -16,7 +16,7 @@ const COOKED_BYTES: usize = 4_096;
 
 /// Standard input as lines.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct InputLines {
     input: BufReader<Stdin>,
     /// Whether a person types them.
     interactive: bool,
@@ -24,7 +24,7 @@ pub(super) struct Lines {
 
 /// What was read.
 #[derive(Debug)]
-pub(super) enum Read {
+pub(super) enum ReadLine {
     Line(String),
     /// A line that cannot be sent, and why.
     Bad(Failure),
@@ -33,7 +33,7 @@ pub(super) enum Read {
     End,
 }
 
-impl Lines {
+impl InputLines {
     /// Takes standard input.
     pub(super) fn open() -> Self {
         let interactive = std::io::stdin().is_terminal();
@@ -41,17 +41,17 @@ impl Lines {
     }
 
     /// The next line that says something.
-    pub(super) async fn next(&mut self) -> Read {
+    pub(super) async fn next(&mut self) -> ReadLine {
         loop {
             let mut line = Vec::new();
             let most = limits::MESSAGE_BYTES as u64 + 2;
             let read = (&mut self.input).take(most).read_until(b'\n', &mut line).await;
             match read {
-                Ok(0) => return Read::End,
+                Ok(0) => return ReadLine::End,
                 Ok(_) => {}
                 Err(error) => {
                     let what = format!("cannot read standard input: {error}");
-                    return Read::Broken(Failure::new(Exit::Failed, "input", what));
+                    return ReadLine::Broken(Failure::new(Exit::Failed, "input", what));
                 }
             }
             if !line.ends_with(b"\n") && line.len() as u64 == most {
@@ -62,7 +62,7 @@ impl Lines {
                     "the terminal takes {} bytes a line and dropped the rest; nothing was sent",
                     COOKED_BYTES - 1
                 );
-                return Read::Bad(Failure::new(Exit::Failed, "too_large", what).hint(
+                return ReadLine::Bad(Failure::new(Exit::Failed, "too_large", what).hint(
                     "use a terminal that is not `TERM=dumb`, or a pipe: `clawnode chat < FILE`",
                 ));
             }
@@ -70,15 +70,15 @@ impl Lines {
                 Ok(text) => {
                     let said = text.trim();
                     if said.len() > limits::MESSAGE_BYTES {
-                        return Read::Bad(too_large());
+                        return ReadLine::Bad(too_large());
                     }
                     if !said.is_empty() {
-                        return Read::Line(said.to_owned());
+                        return ReadLine::Line(said.to_owned());
                     }
                 }
                 Err(error) => {
                     let what = format!("a line is not UTF-8, and was not sent: {error}");
-                    return Read::Bad(Failure::new(Exit::Failed, "input", what));
+                    return ReadLine::Bad(Failure::new(Exit::Failed, "input", what));
                 }
             }
         }
@@ -96,13 +96,13 @@ impl Lines {
     }
 
     /// Reads on to the end of a line that is too long.
-    async fn too_long(&mut self) -> Read {
+    async fn too_long(&mut self) -> ReadLine {
         loop {
             let mut part = Vec::new();
             let most = limits::MESSAGE_BYTES as u64;
             match (&mut self.input).take(most).read_until(b'\n', &mut part).await {
-                Ok(0) | Err(_) => return Read::Bad(too_large()),
-                Ok(_) if part.ends_with(b"\n") => return Read::Bad(too_large()),
+                Ok(0) | Err(_) => return ReadLine::Bad(too_large()),
+                Ok(_) if part.ends_with(b"\n") => return ReadLine::Bad(too_large()),
                 Ok(_) => {}
             }
         }

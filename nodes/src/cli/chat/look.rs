@@ -4,7 +4,7 @@ use crate::config::Env;
 
 /// What a terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct TerminalStyle {
     /// Colours and weights: not with `NO_COLOR`.
     pub color: bool,
     /// Characters beyond ASCII, by the locale.
@@ -13,7 +13,7 @@ pub(super) struct Look {
 
 /// What a text is, and so how it looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum TextRole {
     /// What the person says.
     You,
     /// How things go.
@@ -29,9 +29,9 @@ pub(super) enum Role {
     Removed,
 }
 
-// === impl Look ===
+// === impl TerminalStyle ===
 
-impl Look {
+impl TerminalStyle {
     pub(super) fn of(env: &Env) -> Self {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env.get(name));
         let locale = locale.unwrap_or_default().to_ascii_lowercase();
@@ -40,16 +40,16 @@ impl Look {
     }
 
     /// `text` as what it is.
-    pub(super) fn paint(self, role: Role, text: &str) -> String {
+    pub(super) fn paint(self, role: TextRole, text: &str) -> String {
         if !self.color || text.is_empty() {
             return text.to_owned();
         }
         let code = match role {
-            Role::You => "1;36",
-            Role::Aside => "2",
-            Role::Question => "33",
-            Role::Good | Role::Added => "32",
-            Role::Bad | Role::Removed => "31",
+            TextRole::You => "1;36",
+            TextRole::Aside => "2",
+            TextRole::Question => "33",
+            TextRole::Good | TextRole::Added => "32",
+            TextRole::Bad | TextRole::Removed => "31",
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }

@@ -34,7 +34,7 @@ mod warnings;
 
 pub(super) use self::start::{ChatArgs, Which, is_at_terminal, run, talk};
 use self::{
-    lines::Read,
-    start::{Chat, Did, Person, Said},
-    tty::Heard,
+    lines::ReadLine,
+    start::{Chat, Did, Person, TurnResult},
+    tty::TerminalEvent,
 };

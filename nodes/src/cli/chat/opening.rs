@@ -8,12 +8,12 @@ use clawnode_proto::{
 };
 
 use super::{
-    Chat, Said, Which,
-    conversation::{self, Conversation, Open, title},
-    look::Role,
+    Chat, TurnResult, Which,
+    conversation::{self, Conversation, OpenTurn, title},
+    look::TextRole,
 };
 use crate::{
-    cli::turn::Turn,
+    cli::turn::ShownTurn,
     client::ClientError,
     failure::{Exit, Failure},
 };
@@ -103,7 +103,7 @@ impl Chat<'_> {
         let what = first.filter(|it| !it.is_empty()).unwrap_or_else(|| key.to_string());
         self.aside(&format!("continuing: {what}  (/new begins another)"))?;
         if let (Some(turn), Some(desk)) = (last, &mut self.desk) {
-            desk.screen.say(Role::You, &format!("> {}", title(conversation::said(turn))))?;
+            desk.screen.say(TextRole::You, &format!("> {}", title(conversation::said(turn))))?;
             desk.screen.reply(conversation::reply(turn))?;
             desk.screen.end_reply()?;
             desk.screen.print("")?;
@@ -112,15 +112,15 @@ impl Chat<'_> {
     }
 
     /// Follows turns that have not ended, from their beginning. False: the person left.
-    pub(super) async fn follow_open(&mut self, open: Vec<Open>) -> Result<bool, Failure> {
+    pub(super) async fn follow_open(&mut self, open: Vec<OpenTurn>) -> Result<bool, Failure> {
         let mut rest = open.into_iter();
         while let Some(it) = rest.next() {
             if let Some(desk) = &mut self.desk {
-                desk.screen.say(Role::You, &format!("> {}", title(&it.said)))?;
+                desk.screen.say(TextRole::You, &format!("> {}", title(&it.said)))?;
             }
-            let mut turn = Turn::begun(it.session.to_string(), it.turn);
+            let mut turn = ShownTurn::begun(it.session.to_string(), it.turn);
             let said = self.take_turn(&mut turn).await?;
-            if matches!(said, Said::Later) {
+            if matches!(said, TurnResult::Later) {
                 let Some(desk) = &mut self.desk else { return Ok(true) };
                 desk.undecided = std::iter::once(it).chain(rest).collect();
                 self.later()?;
@@ -174,11 +174,12 @@ impl Chat<'_> {
             first = format!("{first}{dot}{}{dot}agent {}", agent.model, agent.agent);
         }
         let demo = desk.is_demo();
-        desk.screen.say(Role::You, &first)?;
-        desk.screen.say(Role::Aside, &format!("{url}{dot}/help for commands{dot}Ctrl-D leaves"))?;
+        desk.screen.say(TextRole::You, &first)?;
+        desk.screen
+            .say(TextRole::Aside, &format!("{url}{dot}/help for commands{dot}Ctrl-D leaves"))?;
         if demo {
             desk.screen.say(
-                Role::Question,
+                TextRole::Question,
                 "The demo answers. For a model, set ANTHROPIC_API_KEY or OPENAI_API_KEY.",
             )?;
         }

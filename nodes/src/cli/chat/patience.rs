@@ -10,9 +10,9 @@ use super::Chat;
 use crate::{
     cli::{
         link::{RECONNECT_FOR, found_words},
-        turn::Turn,
+        turn::ShownTurn,
     },
-    client::{Client, ClientError},
+    client::{ClientError, NodeClient},
     failure::Failure,
 };
 
@@ -57,7 +57,7 @@ pub(super) enum Sign {
 }
 
 /// What is said when no gateway was found to go on at: the turn goes on by itself.
-pub(super) fn given_up(lost: ClientError, turn: &Turn) -> Failure {
+pub(super) fn given_up(lost: ClientError, turn: &ShownTurn) -> Failure {
     let passing = lost.is_lost() || lost.is_passing();
     let failure = Failure::from(lost);
     match turn.accepted() {
@@ -86,7 +86,7 @@ impl Chat<'_> {
     pub(super) fn seen(
         &mut self,
         sign: &Sign,
-        turn: &Turn,
+        turn: &ShownTurn,
         patience: &mut Patience,
     ) -> Result<(), Failure> {
         match sign {
@@ -132,7 +132,7 @@ impl Chat<'_> {
 }
 
 /// Who serves a turn, after a while; with `workers` the node is asked for them as well.
-pub(super) async fn sign(client: Client, workers: bool) -> Sign {
+pub(super) async fn sign(client: NodeClient, workers: bool) -> Sign {
     sleep(OFTEN).await;
     if !workers {
         return match timeout(ANSWER, client.ping()).await {

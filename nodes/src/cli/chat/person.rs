@@ -1,13 +1,13 @@
 //! A person at a terminal: a line, what it says or does, and again.
 
 use super::{
-    Chat, Heard, Person, Said, Which, attach,
-    commands::{self, Line},
+    Chat, Person, TerminalEvent, TurnResult, Which, attach,
+    commands::{self, ChatLine},
     editor::Typed,
-    look::Role,
+    look::TextRole,
 };
 use crate::{
-    cli::turn::Turn,
+    cli::turn::ShownTurn,
     failure::{Exit, Failure},
 };
 
@@ -20,13 +20,13 @@ impl Chat<'_> {
         while let Some(text) = self.line().await? {
             let Some(desk) = &self.desk else { break };
             let goes_on = match commands::read(&text, desk.is_demo()) {
-                Line::Say(text) if text.trim().is_empty() => true,
-                Line::Say(text) => self.say(&text).await?,
-                Line::Unknown(words) => {
+                ChatLine::Say(text) if text.trim().is_empty() => true,
+                ChatLine::Say(text) => self.say(&text).await?,
+                ChatLine::Unknown(words) => {
                     self.aside(&words)?;
                     true
                 }
-                Line::Do(command) => self.perform(command).await?,
+                ChatLine::Do(command) => self.perform(command).await?,
             };
             if !goes_on || self.leaves {
                 break;
@@ -49,13 +49,13 @@ impl Chat<'_> {
                 return Ok(None);
             };
             let key = match heard {
-                Heard::Key(key) => key,
-                Heard::Resized => {
+                TerminalEvent::Key(key) => key,
+                TerminalEvent::Resized => {
                     desk.screen.resize(tty.size())?;
                     desk.draw_line()?;
                     continue;
                 }
-                Heard::Closed => {
+                TerminalEvent::Closed => {
                     desk.screen.keep()?;
                     return Ok(None);
                 }
@@ -69,11 +69,11 @@ impl Chat<'_> {
                     desk.draw_line()?;
                 }
                 Typed::Told(words) => {
-                    desk.screen.say(Role::Aside, &words)?;
+                    desk.screen.say(TextRole::Aside, &words)?;
                     desk.draw_line()?;
                 }
                 Typed::Choices(choices) => {
-                    desk.screen.say(Role::Aside, &choices.join("  "))?;
+                    desk.screen.say(TextRole::Aside, &choices.join("  "))?;
                     desk.draw_line()?;
                 }
                 Typed::Clear => desk.screen.wipe()?,
@@ -89,7 +89,7 @@ impl Chat<'_> {
                 Typed::Interrupt { was_empty } => {
                     leaves = was_empty;
                     if was_empty {
-                        desk.screen.say(Role::Aside, "Ctrl-C again, Ctrl-D or /quit leaves")?;
+                        desk.screen.say(TextRole::Aside, "Ctrl-C again, Ctrl-D or /quit leaves")?;
                     }
                     desk.draw_line()?;
                 }
@@ -112,7 +112,7 @@ impl Chat<'_> {
             // It was typed at once, or while a turn ran, and what is drawn is not all of it.
             desk.screen.clear()?;
             let shown = super::screen::cut(&text.replace('\n', " "), desk.screen.width());
-            desk.screen.say(Role::You, &format!("> {shown}"))?;
+            desk.screen.say(TextRole::You, &format!("> {shown}"))?;
         } else {
             desk.screen.keep()?;
         }
@@ -152,32 +152,32 @@ impl Chat<'_> {
             say.idempotency_key = Some(key);
         }
         let key = say.idempotency_key.clone();
-        let mut turn = Turn::new(say);
+        let mut turn = ShownTurn::new(say);
         let said = self.take_turn(&mut turn).await?;
-        if !known && self.conversation.key().is_some() && matches!(said, Said::Well) {
+        if !known && self.conversation.key().is_some() && matches!(said, TurnResult::Well) {
             let looked = self.or_break(async |chat: &mut Self| chat.look_up_agent().await).await;
             if let Err(failure) = looked {
                 tracing::debug!(error = failure.message, "cannot look up the agent");
             }
         }
         match said {
-            Said::Later => {
+            TurnResult::Later => {
                 let (key, turn) =
                     (self.conversation.key().cloned(), turn.accepted().map(|it| it.turn));
                 if let (Some(desk), Some(session), Some(turn)) = (&mut self.desk, key, turn) {
                     let said = text.to_owned();
-                    desk.undecided = vec![super::conversation::Open { session, turn, said }];
+                    desk.undecided = vec![super::conversation::OpenTurn { session, turn, said }];
                 }
                 self.later()?;
                 Ok(true)
             }
-            Said::Lost(failure) if turn.accepted().is_none() => {
+            TurnResult::Lost(failure) if turn.accepted().is_none() => {
                 self.restore(text);
                 if let Some(desk) = &mut self.desk {
                     desk.attached = files;
                     desk.unsent = key.map(|key| (content, key));
                 }
-                self.ended(Said::Lost(failure))
+                self.ended(TurnResult::Lost(failure))
             }
             said => self.ended(said),
         }
@@ -193,13 +193,13 @@ impl Chat<'_> {
     }
 
     /// Says how a turn has ended. False: the person left.
-    pub(super) fn ended(&mut self, said: Said) -> Result<bool, Failure> {
+    pub(super) fn ended(&mut self, said: TurnResult) -> Result<bool, Failure> {
         match said {
-            Said::Well | Said::Later => {}
-            Said::Badly(error) => self.failure(&error.into())?,
-            Said::Cancelled => self.aside("cancelled")?,
-            Said::Lost(failure) => self.failure(&failure)?,
-            Said::Left => {
+            TurnResult::Well | TurnResult::Later => {}
+            TurnResult::Badly(error) => self.failure(&error.into())?,
+            TurnResult::Cancelled => self.aside("cancelled")?,
+            TurnResult::Lost(failure) => self.failure(&failure)?,
+            TurnResult::Left => {
                 self.aside(
                     "the turn continues without this chat: `clawnode chat --continue` shows it",
                 )?;

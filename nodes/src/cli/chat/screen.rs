@@ -9,7 +9,7 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    look::{Look, Role},
+    look::{TerminalStyle, TextRole},
     markdown::Markdown,
 };
 use crate::{
@@ -19,9 +19,9 @@ use crate::{
 
 /// The terminal as the chat sees it.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(super) struct ChatScreen {
     out: Output,
-    pub look: Look,
+    pub look: TerminalStyle,
     columns: usize,
     rows: usize,
     /// The rows that change, and row and column of the cursor in them.
@@ -42,10 +42,10 @@ struct Row {
     wide: usize,
 }
 
-// === impl Screen ===
+// === impl ChatScreen ===
 
-impl Screen {
-    pub(super) fn new(out: Output, look: Look, (columns, rows): (usize, usize)) -> Self {
+impl ChatScreen {
+    pub(super) fn new(out: Output, look: TerminalStyle, (columns, rows): (usize, usize)) -> Self {
         Self {
             out,
             look,
@@ -135,7 +135,7 @@ impl Screen {
     }
 
     /// One row, cut where the line ends.
-    pub(super) fn status(&mut self, text: &str, role: Role) -> Result<(), Failure> {
+    pub(super) fn status(&mut self, text: &str, role: TextRole) -> Result<(), Failure> {
         let text = cut(text, self.width());
         let wide = text.width();
         let row = vec![(self.look.paint(role, &text), wide)];
@@ -179,7 +179,7 @@ impl Screen {
     }
 
     /// Prints words that others may have written.
-    pub(super) fn say(&mut self, role: Role, text: &str) -> Result<(), Failure> {
+    pub(super) fn say(&mut self, role: TextRole, text: &str) -> Result<(), Failure> {
         let clean = clean(text);
         let lines = clean.lines().flat_map(|line| wrapped(line, self.width()));
         let lines: Vec<String> = lines.map(|line| self.look.paint(role, &line)).collect();
@@ -227,7 +227,7 @@ impl Screen {
         if tokens > 0 {
             text = format!("{text}{dot}{tokens} tokens");
         }
-        self.status(&format!("{text}{dot}Ctrl-C cancels"), Role::Aside)
+        self.status(&format!("{text}{dot}Ctrl-C cancels"), TextRole::Aside)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{Chat, Person, Read, Said, Which};
+use super::{Chat, Person, ReadLine, TurnResult, Which};
 use crate::{
-    cli::turn::Turn,
+    cli::turn::ShownTurn,
     failure::{Exit, Failure},
 };
 
@@ -26,28 +26,28 @@ impl Chat<'_> {
             let Person::Lines(lines) = &mut self.person else { break };
             let read = tokio::select! {
                 read = lines.next() => read,
-                _ = self.signals.next() => Read::End,
+                _ = self.signals.next() => ReadLine::End,
             };
             let line = match read {
-                Read::Line(line) => line,
-                Read::End => break,
-                Read::Bad(failure) => {
+                ReadLine::Line(line) => line,
+                ReadLine::End => break,
+                ReadLine::Bad(failure) => {
                     all_well = false;
                     self.out.failure(&failure);
                     continue;
                 }
-                Read::Broken(failure) => return Err(failure),
+                ReadLine::Broken(failure) => return Err(failure),
             };
-            let mut turn = Turn::new(self.conversation.say(line));
+            let mut turn = ShownTurn::new(self.conversation.say(line));
             match self.take_turn(&mut turn).await? {
-                Said::Well => {}
-                Said::Badly(error) => {
+                TurnResult::Well => {}
+                TurnResult::Badly(error) => {
                     all_well = false;
                     self.out.failure(&error.into());
                 }
-                Said::Lost(failure) => return Err(failure),
-                Said::Cancelled | Said::Later => all_well = false,
-                Said::Left => {
+                TurnResult::Lost(failure) => return Err(failure),
+                TurnResult::Cancelled | TurnResult::Later => all_well = false,
+                TurnResult::Left => {
                     all_well = false;
                     break;
                 }

@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use super::{
     conversation::{self, Conversation},
-    desk::Desk,
+    desk::ChatTerminal,
     history::Last,
-    lines::{Lines, Read},
-    look::{self, Look},
-    tty::{Heard, Tty},
+    lines::{InputLines, ReadLine},
+    look::{self, TerminalStyle},
+    tty::{TerminalEvent, Tty},
 };
 use crate::{
     cli::{
-        context::Context,
+        context::CliContext,
         output::Output,
-        signals::{Signals, StopRequest},
+        signals::{EndSignals, StopRequest},
     },
-    client::{Gateways, Socket},
+    client::{ClientSocket, Gateways},
     config::paths,
     failure::{Exit, Failure},
 };
@@ -71,7 +71,7 @@ impl Which {
 }
 
 /// `chat`.
-pub(in crate::cli) async fn run(args: ChatArgs, context: &Context) -> Result<Exit, Failure> {
+pub(in crate::cli) async fn run(args: ChatArgs, context: &CliContext) -> Result<Exit, Failure> {
     let mut gateways = context.gateways()?;
     gateways.reach().await?;
     gateways.found();
@@ -79,14 +79,14 @@ pub(in crate::cli) async fn run(args: ChatArgs, context: &Context) -> Result<Exi
 }
 
 /// Whether a person edits lines at a terminal that can do that.
-pub(in crate::cli) fn is_at_terminal(context: &Context) -> bool {
+pub(in crate::cli) fn is_at_terminal(context: &CliContext) -> bool {
     let dumb = context.loaded.env().get("TERM").is_none_or(|term| term == "dumb");
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !dumb && !context.out.json
 }
 
 /// Talks until the input ends.
 pub(in crate::cli) async fn talk(
-    context: &Context,
+    context: &CliContext,
     gateways: Gateways,
     agent: Option<AgentName>,
     which: Which,
@@ -98,17 +98,17 @@ pub(in crate::cli) async fn talk(
             Failure::new(Exit::Failed, "terminal", format!("cannot use the terminal: {error}"))
                 .hint("run `TERM=dumb clawnode chat`, which works without it")
         })?;
-        let desk = Desk::new(context.out, Look::of(env), tty.size(), env);
+        let desk = ChatTerminal::new(context.out, TerminalStyle::of(env), tty.size(), env);
         (Person::Tty(Box::new(tty)), Some(Box::new(desk)))
     } else {
-        (Person::Lines(Lines::open()), None)
+        (Person::Lines(InputLines::open()), None)
     };
     let mut chat = Chat {
         context,
         out: context.out,
         gateways,
         socket: None,
-        signals: Signals::take()?,
+        signals: EndSignals::take()?,
         person,
         conversation: Conversation::begin(&user, agent.clone()),
         last: Last::new(paths::state_dir(env)),
@@ -128,24 +128,24 @@ pub(in crate::cli) async fn talk(
 
 /// Who talks.
 pub(super) enum Person {
-    Lines(Lines),
+    Lines(InputLines),
     Tty(Box<Tty>),
 }
 
 /// What they do.
 pub(super) enum Did {
-    Read(Read),
-    Heard(Heard),
+    Read(ReadLine),
+    Heard(TerminalEvent),
 }
 
 /// The chat.
 pub(super) struct Chat<'a> {
-    pub context: &'a Context,
+    pub context: &'a CliContext,
     pub out: Output,
     pub gateways: Gateways,
     /// The connection of the turn before, and when it was last used.
-    pub socket: Option<(Socket, Instant)>,
-    pub signals: Signals,
+    pub socket: Option<(ClientSocket, Instant)>,
+    pub signals: EndSignals,
     pub person: Person,
     /// The user's name, as session keys have it.
     pub user: String,
@@ -161,11 +161,11 @@ pub(super) struct Chat<'a> {
     /// Whether this process was told to end while a command ran.
     pub leaves: bool,
     /// What a person at a terminal has before them.
-    pub desk: Option<Box<Desk>>,
+    pub desk: Option<Box<ChatTerminal>>,
 }
 
 /// How a turn went.
-pub(super) enum Said {
+pub(super) enum TurnResult {
     Well,
     Badly(ErrorBody),
     /// The person cancelled it.
@@ -213,7 +213,7 @@ impl Chat<'_> {
         &mut self,
         what: impl AsyncFnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let (mut signals, mut terminated) = (Signals::take()?, false);
+        let (mut signals, mut terminated) = (EndSignals::take()?, false);
         if let Some(tty) = self.person.tty() {
             tty.signals(true);
         }
@@ -241,7 +241,7 @@ impl Chat<'_> {
     /// Says how things go, on a line of its own.
     pub(super) fn aside(&mut self, text: &str) -> Result<(), Failure> {
         if let Some(desk) = &mut self.desk {
-            return desk.screen.say(look::Role::Aside, text);
+            return desk.screen.say(look::TextRole::Aside, text);
         }
         self.end_line()?;
         if self.out.json {
@@ -258,9 +258,9 @@ impl Chat<'_> {
             self.out.failure(failure);
             return Ok(());
         };
-        desk.screen.say(look::Role::Bad, &format!("error: {}", failure.message))?;
+        desk.screen.say(look::TextRole::Bad, &format!("error: {}", failure.message))?;
         match &failure.hint {
-            Some(hint) => desk.screen.say(look::Role::Aside, &format!("hint: {hint}")),
+            Some(hint) => desk.screen.say(look::TextRole::Aside, &format!("hint: {hint}")),
             None => Ok(()),
         }
     }

@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::keys::{Key, Keys, PASTE_QUIET};
+use super::keys::{Key, KeyDecoder, PASTE_QUIET};
 use crate::failure::{Exit, Failure};
 
 /// Bytes that are read at once.
@@ -48,7 +48,7 @@ pub(super) struct Tty {
     file: AsyncFd<std::fs::File>,
     before: Termios,
     raw: bool,
-    keys: Keys,
+    keys: KeyDecoder,
     waiting: VecDeque<Key>,
     /// When something was read last.
     read: Instant,
@@ -57,7 +57,7 @@ pub(super) struct Tty {
 
 /// What a person at a terminal does.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum TerminalEvent {
     Key(Key),
     /// The window has another size.
     Resized,
@@ -82,7 +82,7 @@ impl Tty {
             reason = "its successor is `unsafe`; a file keeps its descriptor open"
         )]
         let file = AsyncFd::new(file)?;
-        let (keys, waiting) = (Keys::default(), VecDeque::new());
+        let (keys, waiting) = (KeyDecoder::default(), VecDeque::new());
         let read = Instant::now();
         let mut tty = Self { file, before, raw: false, keys, waiting, read, resized };
         tty.enter()?;
@@ -149,17 +149,17 @@ impl Tty {
     }
 
     /// The next thing that happens. Safe to drop in the middle.
-    pub(super) async fn next(&mut self) -> Heard {
+    pub(super) async fn next(&mut self) -> TerminalEvent {
         loop {
             if let Some(key) = self.waiting.pop_front() {
-                return Heard::Key(key);
+                return TerminalEvent::Key(key);
             }
             let mut ready = tokio::select! {
                 ready = self.file.readable() => match ready {
                     Ok(ready) => ready,
-                    Err(_) => return Heard::Closed,
+                    Err(_) => return TerminalEvent::Closed,
                 },
-                _ = self.resized.recv() => return Heard::Resized,
+                _ = self.resized.recv() => return TerminalEvent::Resized,
                 () = sleep_until(self.read + PASTE_QUIET), if self.keys.is_pasting() => {
                     // This process may have stood still, and the rest of it waits.
                     if self.has_unread() {
@@ -171,19 +171,19 @@ impl Tty {
                 }
                 () = sleep(ESCAPE), if self.keys.is_escape() => {
                     self.keys.forget();
-                    return Heard::Key(Key::Other);
+                    return TerminalEvent::Key(Key::Other);
                 }
             };
             let mut bytes = [0; READ_BYTES];
             match ready.try_io(|file| file.get_ref().read(&mut bytes)) {
-                Ok(Ok(0)) => return Heard::Closed,
+                Ok(Ok(0)) => return TerminalEvent::Closed,
                 Ok(Ok(length)) => {
                     let read = bytes.get(..length).unwrap_or_default();
                     self.read = Instant::now();
                     self.keys.take(read, &mut self.waiting);
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Err(_)) => return Heard::Closed,
+                Ok(Err(_)) => return TerminalEvent::Closed,
                 Err(_would_block) => {}
             }
         }

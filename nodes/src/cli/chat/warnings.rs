@@ -13,10 +13,10 @@ use clawnode_proto::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::{Chat, Did, Heard, look::Role};
+use super::{Chat, Did, TerminalEvent, look::TextRole};
 use crate::{
     cli::output::{cut, exact},
-    client::Client,
+    client::NodeClient,
     failure::Failure,
     node::health,
 };
@@ -29,22 +29,22 @@ const EVERY: Duration = Duration::from_secs(15);
 const REASON_CHARS: usize = 300;
 
 /// A request that is under way.
-type Asked = Pin<Box<dyn Future<Output = Option<Vec<WarningView>>> + Send>>;
+type PendingRequest = Pin<Box<dyn Future<Output = Option<Vec<WarningView>>> + Send>>;
 
 /// What was told, and when to ask next.
 pub(super) struct Warnings {
     due: Instant,
     /// A request, and when it was made.
-    asked: Option<(Instant, Asked)>,
+    asked: Option<(Instant, PendingRequest)>,
     /// What comes of a rule that was written: it ends within seconds.
-    rule: Option<Pin<Box<dyn Future<Output = Note> + Send>>>,
+    rule: Option<Pin<Box<dyn Future<Output = WarningNote> + Send>>>,
     /// What does not work and was told, by what it is.
     told: BTreeMap<String, String>,
 }
 
 /// What is told of something.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Note {
+pub(super) enum WarningNote {
     /// It does not work.
     Fails(String),
     /// It works again.
@@ -59,12 +59,12 @@ impl Warnings {
     }
 
     /// Tells what comes of something, as soon as the person is at the prompt.
-    pub(super) fn expect(&mut self, what: impl Future<Output = Note> + Send + 'static) {
+    pub(super) fn expect(&mut self, what: impl Future<Output = WarningNote> + Send + 'static) {
         self.rule = Some(Box::pin(what));
     }
 
     /// What is new. Safe to drop in the middle.
-    async fn next(&mut self, client: &Client) -> Vec<Note> {
+    async fn next(&mut self, client: &NodeClient) -> Vec<WarningNote> {
         loop {
             if let Some(rule) = &mut self.rule {
                 let note = rule.await;
@@ -77,7 +77,7 @@ impl Warnings {
             if self.asked.is_none() {
                 sleep_until(self.due).await;
             }
-            let begin = || (Instant::now(), Box::pin(ask(client.clone())) as Asked);
+            let begin = || (Instant::now(), Box::pin(ask(client.clone())) as PendingRequest);
             let answer = (&mut self.asked.get_or_insert_with(begin).1).await;
             self.asked = None;
             self.due = Instant::now() + EVERY;
@@ -90,7 +90,7 @@ impl Warnings {
     }
 
     /// What is new in these warnings.
-    fn compare(&mut self, warnings: &[WarningView]) -> Vec<Note> {
+    fn compare(&mut self, warnings: &[WarningView]) -> Vec<WarningNote> {
         let mut notes = Vec::new();
         let found: BTreeMap<String, (String, &WarningView)> = warnings
             .iter()
@@ -103,7 +103,7 @@ impl Warnings {
         self.told.retain(|key, name| {
             let stays = found.contains_key(key);
             if !stays {
-                notes.push(Note::Works(format!("works again: {}", exact(name))));
+                notes.push(WarningNote::Works(format!("works again: {}", exact(name))));
             }
             stays
         });
@@ -111,7 +111,7 @@ impl Warnings {
             if self.told.insert(key, name).is_none() {
                 let reason = cut(&warning.message, REASON_CHARS);
                 let line = format!("warning: {reason} (`clawnode status` says what to do)");
-                notes.push(Note::Fails(line));
+                notes.push(WarningNote::Fails(line));
             }
         }
         notes
@@ -124,7 +124,7 @@ impl fmt::Debug for Warnings {
     }
 }
 
-async fn ask(client: Client) -> Option<Vec<WarningView>> {
+async fn ask(client: NodeClient) -> Option<Vec<WarningView>> {
     match client.call(calls::Status, &Nothing {}).await {
         Ok(status) => Some(status.warnings),
         Err(error) => {
@@ -155,21 +155,21 @@ fn subject(it: &WarningView) -> (String, String) {
 
 impl Chat<'_> {
     /// What the person does next at the prompt; meanwhile they are told what does not work.
-    pub(super) async fn heard(&mut self) -> Result<Heard, Failure> {
+    pub(super) async fn heard(&mut self) -> Result<TerminalEvent, Failure> {
         loop {
-            let Some(desk) = &mut self.desk else { return Ok(Heard::Closed) };
+            let Some(desk) = &mut self.desk else { return Ok(TerminalEvent::Closed) };
             let notes = tokio::select! {
                 did = self.person.next() => return Ok(match did {
                     Did::Heard(heard) => heard,
-                    Did::Read(_) => Heard::Closed,
+                    Did::Read(_) => TerminalEvent::Closed,
                 }),
-                _ = self.signals.next() => return Ok(Heard::Closed),
+                _ = self.signals.next() => return Ok(TerminalEvent::Closed),
                 notes = desk.warnings.next(self.gateways.current()) => notes,
             };
             for note in notes {
                 match note {
-                    Note::Fails(line) => desk.screen.say(Role::Question, &line)?,
-                    Note::Works(line) => desk.screen.say(Role::Good, &line)?,
+                    WarningNote::Fails(line) => desk.screen.say(TextRole::Question, &line)?,
+                    WarningNote::Works(line) => desk.screen.say(TextRole::Good, &line)?,
                 }
             }
         }
@@ -193,7 +193,7 @@ mod tests {
         let told = warnings.compare(&[down.clone(), bus.clone()]);
         let line =
             "warning: MCP server `nope` on w: no such\\nfile (`clawnode status` says what to do)";
-        assert_eq!(told, [Note::Fails(line.to_owned())]);
+        assert_eq!(told, [WarningNote::Fails(line.to_owned())]);
         assert_eq!(warnings.compare(std::slice::from_ref(&down)), []);
         // The same with other words, or because a tool waits for it.
         let again = warning("mcp.down", "MCP server `nope` on w: it does not answer");
@@ -202,12 +202,18 @@ mod tests {
         assert_eq!(warnings.compare(&[waits]), []);
         let hook = warning("hooks.failing", "hook `nope` on w: exit status: 1");
         let told = warnings.compare(&[hook]);
-        assert_eq!(told.first(), Some(&Note::Works("works again: MCP server `nope`".to_owned())));
+        assert_eq!(
+            told.first(),
+            Some(&WarningNote::Works("works again: MCP server `nope`".to_owned()))
+        );
         assert!(
-            matches!(&told[1..], [Note::Fails(line)] if line.contains("hook `nope`")),
+            matches!(&told[1..], [WarningNote::Fails(line)] if line.contains("hook `nope`")),
             "{told:?}"
         );
-        assert_eq!(warnings.compare(&[bus]), [Note::Works("works again: hook `nope`".to_owned())]);
+        assert_eq!(
+            warnings.compare(&[bus]),
+            [WarningNote::Works("works again: hook `nope`".to_owned())]
+        );
         // It breaks a second time: that is news.
         assert_eq!(warnings.compare(&[down]).len(), 1);
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{init, join_token, keep, revoke};
 use crate::{
     bus::operator::Operator,
-    cli::{context::Context, output::Output},
+    cli::{context::CliContext, output::Output},
     failure::{Exit, Failure},
 };
 
@@ -71,7 +71,7 @@ pub(in crate::cli) struct CertifyArgs {
 }
 
 impl DirArgs {
-    pub(super) fn path(&self, context: &Context) -> PathBuf {
+    pub(super) fn path(&self, context: &CliContext) -> PathBuf {
         self.dir.clone().unwrap_or_else(|| context.data_dir().join(FOLDER))
     }
 }
@@ -79,7 +79,7 @@ impl DirArgs {
 /// Does what the command says.
 pub(in crate::cli) async fn run(
     command: ClusterCommand,
-    context: &Context,
+    context: &CliContext,
 ) -> Result<Exit, Failure> {
     match command {
         ClusterCommand::Init(args) => init::run(args, context),
@@ -93,7 +93,7 @@ pub(in crate::cli) async fn run(
     }
 }
 
-fn certify(args: &CertifyArgs, context: &Context) -> Result<Exit, Failure> {
+fn certify(args: &CertifyArgs, context: &CliContext) -> Result<Exit, Failure> {
     let mut operator = Operator::open(&args.dir.path(context))?;
     let folder = operator.folder(&args.server);
     operator.certify(&args.server)?;
@@ -104,7 +104,7 @@ fn certify(args: &CertifyArgs, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-async fn push(args: &DirArgs, context: &Context) -> Result<Exit, Failure> {
+async fn push(args: &DirArgs, context: &CliContext) -> Result<Exit, Failure> {
     let mut operator = Operator::open(&args.path(context))?;
     let pushed = operator.push().await?;
     operator.mend(&context.loaded.config).await?;

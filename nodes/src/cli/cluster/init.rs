@@ -7,7 +7,7 @@ use serde_json::json;
 use super::command::DirArgs;
 use crate::{
     bus::operator::Operator,
-    cli::context::Context,
+    cli::context::CliContext,
     failure::{Exit, Failure},
 };
 
@@ -39,7 +39,7 @@ pub(in crate::cli) struct InitArgs {
 }
 
 /// `cluster init`.
-pub(super) fn run(args: InitArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(args: InitArgs, context: &CliContext) -> Result<Exit, Failure> {
     let dir = args.dir.path(context);
     let mut servers = args.server;
     if servers.is_empty() {

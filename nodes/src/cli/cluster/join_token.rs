@@ -10,7 +10,7 @@ use serde_json::json;
 use super::command::DirArgs;
 use crate::{
     bus::operator::{JoinPurpose, Operator, now},
-    cli::{args::RoleArg, context::Context, output},
+    cli::{args::RoleArg, context::CliContext, output},
     config::units::parse_duration,
     failure::{Exit, Failure},
 };
@@ -49,7 +49,7 @@ pub(in crate::cli) struct JoinTokenArgs {
 }
 
 /// `cluster join-token`.
-pub(super) async fn run(args: JoinTokenArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: JoinTokenArgs, context: &CliContext) -> Result<Exit, Failure> {
     let roles: Vec<NodeRole> = args.role.iter().copied().map(NodeRole::from).collect();
     let usage = |message: &str| Failure::new(Exit::Usage, "usage", message);
     let role = BusRole::of(&roles).ok_or_else(|| usage("a role is needed"))?;

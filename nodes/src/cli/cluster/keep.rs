@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::command::DirArgs;
 use crate::{
     bus::operator::Operator,
-    cli::context::Context,
+    cli::context::CliContext,
     config::units::parse_duration,
     failure::{Exit, Failure},
 };
@@ -54,7 +54,7 @@ pub(in crate::cli) struct ClusterRestoreArgs {
 }
 
 /// `cluster mirror`.
-pub(super) async fn mirror(args: &MirrorArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn mirror(args: &MirrorArgs, context: &CliContext) -> Result<Exit, Failure> {
     let operator = Operator::open(&args.dir.path(context))?;
     let streams = operator.mirror(args.keep).await?;
     context.out.document(&json!({ "streams": streams }), |_| {
@@ -64,7 +64,10 @@ pub(super) async fn mirror(args: &MirrorArgs, context: &Context) -> Result<Exit,
 }
 
 /// `cluster restore`.
-pub(super) async fn restore(args: &ClusterRestoreArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn restore(
+    args: &ClusterRestoreArgs,
+    context: &CliContext,
+) -> Result<Exit, Failure> {
     let operator = Operator::open(&args.dir.path(context))?;
     let restored = operator.restore(args.without_last).await?;
     let streams: Vec<Value> = restored

@@ -10,7 +10,7 @@ use crate::{
     bus::operator::{Operator, now},
     cli::{
         args::RoleArg,
-        context::Context,
+        context::CliContext,
         output::{self, count},
     },
     failure::{Exit, Failure},
@@ -36,7 +36,7 @@ pub(in crate::cli) struct RevokeArgs {
 }
 
 /// `cluster revoke`.
-pub(super) async fn run(args: &RevokeArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn run(args: &RevokeArgs, context: &CliContext) -> Result<Exit, Failure> {
     let mut operator = Operator::open(&args.dir.path(context))?;
     let roles: Vec<NodeRole> = args.role.iter().copied().map(NodeRole::from).collect();
     let whom = if let Some(user) = &args.user {
@@ -66,7 +66,7 @@ pub(super) async fn run(args: &RevokeArgs, context: &Context) -> Result<Exit, Fa
 }
 
 /// `cluster users`.
-pub(super) fn users(args: &DirArgs, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn users(args: &DirArgs, context: &CliContext) -> Result<Exit, Failure> {
     let operator = Operator::open(&args.path(context))?;
     let authority = operator.authority();
     let state = |it: &clawnode_nats::auth::Issued| match () {

@@ -14,8 +14,8 @@ use super::{Check, hooks, mcp, network, sandbox, workspace};
 #[cfg(feature = "nats")]
 use crate::cli::output;
 use crate::{
-    cli::context::Context,
-    config::{ProviderOptions, Wire, units::ByteSize},
+    cli::context::CliContext,
+    config::{ProviderSection, WireName, units::ByteSize},
     host,
     local::{NodeFile, TOKEN_FILE},
     node::{health, models, observe},
@@ -34,7 +34,7 @@ const CREDENTIAL_SOON: u64 = 14 * 86_400;
 const NOT_BEFORE: Timestamp = Timestamp(1_767_225_600_000);
 
 /// All checks, those first that others depend on.
-pub(super) async fn all(context: &Context) -> Vec<Check> {
+pub(super) async fn all(context: &CliContext) -> Vec<Check> {
     let config = &context.loaded.config;
     let (configuration, needed) = configuration(context);
     let mut checks = vec![configuration];
@@ -71,7 +71,7 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
 
 /// What the node that runs here says: the clocks of the cluster's nodes as it compares them, and what
 /// does not work of all that works for agents.
-async fn running(context: &Context) -> (Option<StatusView>, Vec<Check>) {
+async fn running(context: &CliContext) -> (Option<StatusView>, Vec<Check>) {
     const NAME: &str = "node.status";
     let Ok(Some(client)) = context.running().await else { return (None, Vec::new()) };
     match client.call(calls::Status, &Nothing {}).await {
@@ -151,7 +151,7 @@ async fn membership(_data_dir: &Path) -> Vec<Check> {
 }
 
 /// Whether a node would start with it, and what its agents' tools need.
-fn configuration(context: &Context) -> (Check, BTreeSet<Capability>) {
+fn configuration(context: &CliContext) -> (Check, BTreeSet<Capability>) {
     let needed = match models::check(&context.loaded) {
         Ok(needed) => needed,
         Err(failure) => {
@@ -273,7 +273,7 @@ fn token(path: &Path) -> Check {
 }
 
 /// What the configuration allows is not always what is wise.
-fn exposure(context: &Context) -> Check {
+fn exposure(context: &CliContext) -> Check {
     const NAME: &str = "gateway.exposure";
     let gateway = &context.loaded.config.gateway;
     let listen = gateway.listen;
@@ -296,7 +296,7 @@ fn exposure(context: &Context) -> Check {
 }
 
 /// One check a configured provider; keys are named, never shown.
-fn providers(context: &Context) -> Vec<Check> {
+fn providers(context: &CliContext) -> Vec<Check> {
     const NAME: &str = "providers.keys";
     let configured = &context.loaded.config.providers;
     if configured.is_empty() {
@@ -318,7 +318,7 @@ fn providers(context: &Context) -> Vec<Check> {
     configured.iter().map(|(name, it)| provider(context, name, it)).collect()
 }
 
-fn provider(context: &Context, name: &str, it: &ProviderOptions) -> Check {
+fn provider(context: &CliContext, name: &str, it: &ProviderSection) -> Check {
     const NAME: &str = "providers.keys";
     let present = |what: String| Check::green(NAME, format!("`{name}`: {what}"));
     if it.api_key.is_some() {
@@ -338,11 +338,11 @@ fn provider(context: &Context, name: &str, it: &ProviderOptions) -> Check {
         };
     }
     let usual = match (it.wire, name, it.base_url.is_some()) {
-        (Some(Wire::Demo), ..) | (_, "demo" | "ollama", _) => {
+        (Some(WireName::Demo), ..) | (_, "demo" | "ollama", _) => {
             return present("needs no key".to_owned());
         }
-        (Some(Wire::Anthropic), _, false) | (None, "anthropic", _) => Some("ANTHROPIC_API_KEY"),
-        (Some(Wire::Openai), _, false) | (None, "openai", _) => Some("OPENAI_API_KEY"),
+        (Some(WireName::Anthropic), _, false) | (None, "anthropic", _) => Some("ANTHROPIC_API_KEY"),
+        (Some(WireName::Openai), _, false) | (None, "openai", _) => Some("OPENAI_API_KEY"),
         _ => None,
     };
     let Some(variable) = it.api_key_env.as_deref().or(usual) else {

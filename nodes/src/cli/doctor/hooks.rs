@@ -1,12 +1,12 @@
 //! The check of the hooks of this machine. A node with one that is refused does not start.
 
 use super::Check;
-use crate::{config::Loaded, node::hooks};
+use crate::{config::LoadedConfig, node::hooks};
 
 const NAME: &str = "hooks";
 
 /// Whether all that is in the folder of hooks may be asked.
-pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
+pub(super) fn checks(loaded: &LoadedConfig) -> Vec<Check> {
     let found = hooks::found(loaded);
     let refused: Vec<Check> = found
         .iter()
@@ -35,7 +35,7 @@ pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
 }
 
 /// The hooks that a node here once began with.
-fn gone(loaded: &Loaded) -> Vec<Check> {
+fn gone(loaded: &LoadedConfig) -> Vec<Check> {
     let file = hooks::seen_file(loaded);
     let file = file.display();
     match hooks::gone(loaded) {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{
     args::GlobalFlags,
-    context::{Context, sources},
+    context::{CliContext, sources},
     output::{Output, Tone},
 };
 use crate::{
@@ -91,7 +91,7 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let (checks, exit) = match load(&sources(flags, env)) {
         Ok(_) => {
-            let checks = checks::all(&Context::new(flags, env, out)?).await;
+            let checks = checks::all(&CliContext::new(flags, env, out)?).await;
             let is_config =
                 |it: &Check| it.name == checks::CONFIGURATION && it.verdict == CheckStatus::Red;
             let exit = if checks.iter().any(is_config) { Exit::Config } else { Exit::Failed };

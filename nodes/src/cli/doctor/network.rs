@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::Check;
-use crate::cli::context::Context;
+use crate::cli::context::CliContext;
 
 /// How long a NATS server may take to greet.
 const NATS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -25,7 +25,7 @@ const NATS_PORT: u16 = 4222;
 const NATS_NEEDED: (u32, u32, u32) = (2, 15, 1);
 
 /// Whether we can listen where we should.
-pub(super) async fn listen(context: &Context) -> Check {
+pub(super) async fn listen(context: &CliContext) -> Check {
     const NAME: &str = "gateway.port";
     let listen = context.loaded.config.gateway.listen;
     match context.running().await {

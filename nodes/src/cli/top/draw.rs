@@ -13,7 +13,7 @@ use ratatui::{
     widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table},
 };
 
-use super::screen::{EventRow, Problem, Tab, TopScreen};
+use super::screen::{EventRow, Tab, TopProblem, TopScreen};
 use crate::cli::{
     events::{detail, subject, tone},
     nodes::{roles, state},
@@ -164,7 +164,7 @@ fn tab_line(screen: &TopScreen) -> Line<'static> {
 }
 
 /// How old all of this is, and what is done about it.
-fn alarm_line(screen: &TopScreen, problem: &Problem, look: TopStyle) -> Line<'static> {
+fn alarm_line(screen: &TopScreen, problem: &TopProblem, look: TopStyle) -> Line<'static> {
     let age = screen.age().unwrap_or_default().as_secs();
     let (trying, what) = (clean(&problem.trying), clean(&problem.what));
     let text = format!("{age}s old; trying {trying}: {what}");

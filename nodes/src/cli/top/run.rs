@@ -23,11 +23,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     draw::{TopStyle, draw},
-    screen::{AfterKey, Problem, Snapshot, Tab, TopScreen},
+    screen::{AfterKey, Tab, TopProblem, TopScreen, TopSnapshot},
 };
 use crate::{
-    cli::{context::Context, events::FeedCursor, signals::Signals},
-    client::{Client, ClientError, Gateways},
+    cli::{context::CliContext, events::FeedCursor, signals::EndSignals},
+    client::{ClientError, Gateways, NodeClient},
     failure::{Exit, Failure},
 };
 
@@ -85,7 +85,7 @@ impl Drop for Restore {
 }
 
 /// `top`.
-pub(in crate::cli) async fn run(args: TopArgs, context: &Context) -> Result<Exit, Failure> {
+pub(in crate::cli) async fn run(args: TopArgs, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     if out.json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         let what = "`top` needs a terminal";
@@ -117,7 +117,7 @@ async fn look_on(
     asker: Asker,
     every: Duration,
 ) -> Result<Exit, Failure> {
-    let signals = Signals::take()?;
+    let signals = EndSignals::take()?;
     let over = Arc::new(AtomicBool::new(false));
     let (tell, keys) = mpsc::channel(KEYS_MAX);
     let listening = tokio::task::spawn_blocking({
@@ -139,10 +139,10 @@ async fn look_on(
 
 /// What the node said.
 enum TopAnswer {
-    Pulse(Box<Snapshot>),
+    Pulse(Box<TopSnapshot>),
     Sessions(Vec<SessionRow>),
     /// Nothing, because of this.
-    Nothing(Problem),
+    Nothing(TopProblem),
 }
 
 async fn show(
@@ -153,7 +153,7 @@ async fn show(
         mpsc::Receiver<TopAnswer>,
         watch::Sender<Tab>,
     ),
-    mut signals: Signals,
+    mut signals: EndSignals,
 ) -> Result<Exit, Failure> {
     let mut beat = tokio::time::interval(REDRAW);
     loop {
@@ -208,7 +208,7 @@ fn listen(over: &AtomicBool, tell: &mpsc::Sender<TopEvent>) {
 struct Asker {
     gateways: Gateways,
     /// The one to ask, for those who ask it as well.
-    current: watch::Sender<Client>,
+    current: watch::Sender<NodeClient>,
     place: FeedCursor,
     /// Whether the last question had no answer.
     lost: bool,
@@ -251,7 +251,7 @@ impl Asker {
     }
 
     /// Turns to another gateway, if that may help.
-    fn turn_away(&mut self, error: &ClientError) -> Problem {
+    fn turn_away(&mut self, error: &ClientError) -> TopProblem {
         self.lost = true;
         if error.is_lost() || error.is_passing() {
             self.gateways.lost();
@@ -261,7 +261,7 @@ impl Asker {
         }
         self.current.send_replace(self.gateways.current().clone());
         let trying = self.gateways.current().url().to_owned();
-        Problem { what: error.to_string(), trying }
+        TopProblem { what: error.to_string(), trying }
     }
 
     fn late(&self) -> ClientError {
@@ -269,7 +269,7 @@ impl Asker {
         ClientError::Unreachable { url, detail }
     }
 
-    async fn ask(&mut self) -> Result<Snapshot, ClientError> {
+    async fn ask(&mut self) -> Result<TopSnapshot, ClientError> {
         let client = self.gateways.current().clone();
         let page = self.place.next(client.url(), EVENTS, None);
         let (status, measured, mut feed) = tokio::try_join!(
@@ -279,13 +279,13 @@ impl Asker {
         )?;
         let moved = self.place.moved(client.url(), &mut feed);
         let gateway = client.url().to_owned();
-        Ok(Snapshot { at: Instant::now(), gateway, moved, status, stats: measured, feed })
+        Ok(TopSnapshot { at: Instant::now(), gateway, moved, status, stats: measured, feed })
     }
 }
 
 /// Lists the sessions now and then, while their list is shown, or events that name them.
 async fn sessions(
-    current: watch::Receiver<Client>,
+    current: watch::Receiver<NodeClient>,
     mut chosen: watch::Receiver<Tab>,
     answer: mpsc::Sender<TopAnswer>,
 ) {
@@ -296,7 +296,7 @@ async fn sessions(
         let page = SessionsList { limit: Some(SESSIONS), ..SessionsList::default() };
         let client = current.peek(Clone::clone);
         let listing = client.call(calls::SessionsList, &page);
-        let problem = |what| Problem { what, trying: client.url().to_owned() };
+        let problem = |what| TopProblem { what, trying: client.url().to_owned() };
         let said = match tokio::time::timeout(LIST_WITHIN, listing).await {
             Ok(Ok(list)) => Some(TopAnswer::Sessions(list.sessions)),
             // Whoever asks for the rest turns to another gateway, and says so.
@@ -322,13 +322,13 @@ mod tests {
     use clawnode_proto::{ErrorBody, ErrorCode};
 
     use super::*;
-    use crate::client::Target;
+    use crate::client::NodeTarget;
 
     #[test]
     fn a_lost_gateway_is_left_for_another() {
         drop(rustls::crypto::ring::default_provider().install_default());
         let urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"];
-        let target = Target {
+        let target = NodeTarget {
             data_dir: "none".into(),
             url: Some(urls.join(",")),
             token: None,

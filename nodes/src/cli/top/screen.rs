@@ -32,7 +32,7 @@ pub(super) enum Tab {
 
 /// What was asked of the node at one time.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(super) struct TopSnapshot {
     pub(super) at: Instant,
     /// The gateway that answered.
     pub(super) gateway: String,
@@ -45,7 +45,7 @@ pub(super) struct Snapshot {
 
 /// Why a question had no answer.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(super) struct TopProblem {
     pub(super) what: String,
     /// Who is asked next.
     pub(super) trying: String,
@@ -81,7 +81,7 @@ pub(super) struct TopScreen {
     pub(super) rates: VecDeque<u64>,
     turns: Option<(Instant, TurnCounts)>,
     /// Why the last question had no answer.
-    pub(super) problem: Option<Problem>,
+    pub(super) problem: Option<TopProblem>,
     /// When it is drawn.
     pub(super) now: Option<Instant>,
 }
@@ -124,8 +124,8 @@ impl Tab {
 
 impl TopScreen {
     /// Takes what was answered.
-    pub(super) fn take(&mut self, snapshot: Snapshot) {
-        let Snapshot { at, gateway, moved, status, stats: measured, feed } = snapshot;
+    pub(super) fn take(&mut self, snapshot: TopSnapshot) {
+        let TopSnapshot { at, gateway, moved, status, stats: measured, feed } = snapshot;
         let turns = feed.turns;
         // Each gateway counts what it has heard.
         if let Some((before, counts)) = self.turns.filter(|_| !moved) {

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::{
     draw::{TopStyle, draw},
-    screen::{AfterKey, Problem, Snapshot, Tab, TopScreen},
+    screen::{AfterKey, Tab, TopProblem, TopScreen, TopSnapshot},
 };
 
 /// As a node answers.
@@ -79,7 +79,7 @@ fn screen() -> TopScreen {
     let (mut screen, start) = (TopScreen::default(), Instant::now());
     let turn = Latency { samples: 10, p50_ms: Some(120), p99_ms: Some(2_340) };
     for (second, ended) in [(0, 100), (2, 125)] {
-        screen.take(Snapshot {
+        screen.take(TopSnapshot {
             at: start + Duration::from_secs(second),
             gateway: "http://a".to_owned(),
             moved: false,
@@ -183,7 +183,8 @@ fn keys_lead_around_and_out() {
 fn a_node_that_does_not_answer_and_a_restarted_one() {
     let mut screen = screen();
     let known = screen.now;
-    screen.problem = Some(Problem { what: "it is gone".to_owned(), trying: "http://b".to_owned() });
+    screen.problem =
+        Some(TopProblem { what: "it is gone".to_owned(), trying: "http://b".to_owned() });
     screen.now = known.map(|at| at + Duration::from_secs(12));
     let text = drawn(&screen, 80, 24).join("\n");
     assert!(text.contains("12s old; trying http://b: it is gone"), "{text}");
@@ -194,7 +195,7 @@ fn a_node_that_does_not_answer_and_a_restarted_one() {
     let buffer = terminal.backend().buffer();
     assert!(buffer[(0, 7)].modifier.contains(Modifier::DIM), "what is old is dim");
     let at = known.unwrap();
-    let pulse = |later: u64, moved: bool, feed: FeedView| Snapshot {
+    let pulse = |later: u64, moved: bool, feed: FeedView| TopSnapshot {
         at: at + Duration::from_secs(later),
         gateway: "http://b".to_owned(),
         moved,

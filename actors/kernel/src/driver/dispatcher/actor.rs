@@ -13,13 +13,13 @@ use tracing::{debug, error};
 
 use super::{
     DispatcherView,
-    handle::Message,
+    handle::DispatcherMessage,
     pump::pump,
-    state::{State, Taken},
+    state::{DispatcherState, Taken},
 };
 use crate::{
-    driver::{Context, Placed, entity::GOODBYE, fuse::fused},
-    partition::{Gone, In, Partition},
+    driver::{Placed, WorkerContext, entity::GOODBYE, fuse::fused},
+    partition::{Gone, Partition, PartitionInput},
 };
 
 /// How often the machine hears that time has passed.
@@ -28,29 +28,29 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) struct DispatcherActor;
 
 impl Actor for DispatcherActor {
-    type Msg = Message;
-    type State = State;
-    type Arguments = (PartitionId, Placed, Arc<Context>);
+    type Msg = DispatcherMessage;
+    type State = DispatcherState;
+    type Arguments = (PartitionId, Placed, Arc<WorkerContext>);
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message>,
+        myself: ActorRef<DispatcherMessage>,
         (partition, placed, context): Self::Arguments,
-    ) -> Result<State, ActorProcessingErr> {
+    ) -> Result<DispatcherState, ActorProcessingErr> {
         let shared = context.substrate.shared;
         let mut machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();
         let pump = if context.cordoned.load(Ordering::Relaxed) {
             // Nothing is under way yet, so nothing follows from it.
-            machine.handle(Timestamp(0), In::Cordon(true));
+            machine.handle(Timestamp(0), PartitionInput::Cordon(true));
             None
         } else {
             let pump = pump(partition, placed.clone(), Arc::clone(&context), myself.clone());
-            Some(tasks.spawn(fused(myself.clone(), || Message::Broke, pump)))
+            Some(tasks.spawn(fused(myself.clone(), || DispatcherMessage::Broke, pump)))
         };
         let taken = Taken(Arc::clone(&context), 0);
-        myself.send_interval(TICK, || Message::Tick);
-        Ok(State {
+        myself.send_interval(TICK, || DispatcherMessage::Tick);
+        Ok(DispatcherState {
             partition,
             placed,
             machine,
@@ -71,53 +71,55 @@ impl Actor for DispatcherActor {
 
     async fn handle(
         &self,
-        myself: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
+        myself: ActorRef<DispatcherMessage>,
+        message: DispatcherMessage,
+        state: &mut DispatcherState,
     ) -> Result<(), ActorProcessingErr> {
         while state.tasks.try_join_next().is_some() {}
         let input = match message {
-            Message::Delivered(delivery, _permit) => state.delivered(delivery),
+            DispatcherMessage::Delivered(delivery, _permit) => state.delivered(delivery),
             // What is not looked at now is delivered once there is room.
-            Message::Feed(In::Scanned(mut entities)) => {
+            DispatcherMessage::Feed(PartitionInput::Scanned(mut entities)) => {
                 entities.truncate(state.context.places.left());
-                In::Scanned(entities)
+                PartitionInput::Scanned(entities)
             }
-            Message::Feed(input) => input,
-            Message::Asked(entity, input, asker, reply) => {
-                In::Asked(state.question(reply), entity, input, asker)
+            DispatcherMessage::Feed(input) => input,
+            DispatcherMessage::Asked(entity, input, asker, reply) => {
+                PartitionInput::Asked(state.question(reply), entity, input, asker)
             }
-            Message::Rung(entity, input, reply) => In::Rung(state.question(reply), entity, input),
-            Message::Fenced(entity, epoch) => {
+            DispatcherMessage::Rung(entity, input, reply) => {
+                PartitionInput::Rung(state.question(reply), entity, input)
+            }
+            DispatcherMessage::Fenced(entity, epoch) => {
                 if let Some(handle) = state.entities.get(&entity) {
                     handle.fenced(epoch);
                 }
                 return Ok(());
             }
-            Message::Tick => {
+            DispatcherMessage::Tick => {
                 state.tick();
                 state.make_room();
-                In::Tick
+                PartitionInput::Tick
             }
-            Message::Cordon(on) => {
+            DispatcherMessage::Cordon(on) => {
                 state.pull(&myself, !on && state.drained.is_empty());
-                In::Cordon(on)
+                PartitionInput::Cordon(on)
             }
-            Message::Drain(done) => {
+            DispatcherMessage::Drain(done) => {
                 state.pull(&myself, false);
                 state.drained.push(done);
                 for handle in state.entities.values() {
                     handle.drain();
                 }
-                In::Drain
+                PartitionInput::Drain
             }
-            Message::GiveUp => {
+            DispatcherMessage::GiveUp => {
                 for handle in state.entities.values() {
                     handle.give_up();
                 }
                 return Ok(());
             }
-            Message::View(most, reply) => {
+            DispatcherMessage::View(most, reply) => {
                 let (entities, named) = (state.machine.entities(), state.machine.look(most));
                 let view = DispatcherView { entities, named };
                 if reply.send(view).is_err() {
@@ -125,7 +127,7 @@ impl Actor for DispatcherActor {
                 }
                 return Ok(());
             }
-            Message::Broke => return Err("a task of it panicked".into()),
+            DispatcherMessage::Broke => return Err("a task of it panicked".into()),
         };
         state.step(&myself, input).await;
         Ok(())
@@ -133,9 +135,9 @@ impl Actor for DispatcherActor {
 
     async fn handle_supervisor_evt(
         &self,
-        myself: ActorRef<Message>,
+        myself: ActorRef<DispatcherMessage>,
         event: SupervisionEvent,
-        state: &mut State,
+        state: &mut DispatcherState,
     ) -> Result<(), ActorProcessingErr> {
         let (cell, cause) = match event {
             SupervisionEvent::ActorFailed(cell, cause) => (cell, Some(cause.to_string())),
@@ -153,7 +155,7 @@ impl Actor for DispatcherActor {
             // It did not say goodbye: it died.
             let cause = cause.unwrap_or_else(|| "stopped without a word".to_owned());
             error!(%entity, cause, "an entity's actor died; it is started again");
-            state.step(&myself, In::Gone(entity, Gone::Died)).await;
+            state.step(&myself, PartitionInput::Gone(entity, Gone::Died)).await;
         }
         Ok(())
     }

@@ -12,14 +12,14 @@ use tracing::debug;
 
 use super::{actor::DispatcherActor, pump::scan};
 use crate::{
-    Needs,
-    driver::{Context, Placed},
-    partition::{Gone, In},
+    MissingCapability,
+    driver::{Placed, WorkerContext},
+    partition::{Gone, PartitionInput},
 };
 
 /// The only door to a partition's dispatcher.
 #[derive(Clone, Debug)]
-pub struct DispatcherHandle(pub(super) ActorRef<Message>);
+pub struct DispatcherHandle(pub(super) ActorRef<DispatcherMessage>);
 
 /// What a dispatcher looks like from outside.
 #[derive(Clone, Debug, Default)]
@@ -30,9 +30,9 @@ pub struct DispatcherView {
     pub named: Vec<(EntityId, &'static str)>,
 }
 
-pub(super) enum Message {
+pub(super) enum DispatcherMessage {
     Delivered(Delivery, OwnedSemaphorePermit),
-    Feed(In),
+    Feed(PartitionInput),
     Asked(EntityId, InputId, Option<ProcessId>, oneshot::Sender<NodeReply>),
     Rung(EntityId, InputId, oneshot::Sender<NodeReply>),
     Fenced(EntityId, Epoch),
@@ -45,7 +45,7 @@ pub(super) enum Message {
     Broke,
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for DispatcherMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Delivered(delivery, _) => write!(f, "Delivered({delivery:?})"),
@@ -73,7 +73,7 @@ impl DispatcherHandle {
         partition: PartitionId,
         placed: Placed,
         again: bool,
-        context: Arc<Context>,
+        context: Arc<WorkerContext>,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
         let actor = DispatcherActor;
@@ -90,32 +90,32 @@ impl DispatcherHandle {
         Ok(dispatcher)
     }
 
-    fn tell(&self, message: Message) {
+    fn tell(&self, message: DispatcherMessage) {
         if self.0.cast(message).is_err() {
             debug!("a dispatcher stopped before it was told something");
         }
     }
 
     pub(in crate::driver) fn completed(&self, entity: EntityId, input: InputId) {
-        self.tell(Message::Feed(In::Completed(entity, input)));
+        self.tell(DispatcherMessage::Feed(PartitionInput::Completed(entity, input)));
     }
 
     pub(in crate::driver) fn gone(&self, entity: EntityId, why: Gone) {
-        self.tell(Message::Feed(In::Gone(entity, why)));
+        self.tell(DispatcherMessage::Feed(PartitionInput::Gone(entity, why)));
     }
 
-    pub(in crate::driver) fn too_new(&self, entity: EntityId, needs: Needs) {
-        self.tell(Message::Feed(In::TooNew(entity, needs)));
+    pub(in crate::driver) fn too_new(&self, entity: EntityId, needs: MissingCapability) {
+        self.tell(DispatcherMessage::Feed(PartitionInput::TooNew(entity, needs)));
     }
 
     /// Entities with inputs that were found waiting.
     pub fn scanned(&self, entities: Vec<EntityId>) {
-        self.tell(Message::Feed(In::Scanned(entities)));
+        self.tell(DispatcherMessage::Feed(PartitionInput::Scanned(entities)));
     }
 
     /// Which other processes are held dead now.
     pub fn dead(&self, dead: BTreeSet<ProcessId>) {
-        self.tell(Message::Feed(In::Dead(dead)));
+        self.tell(DispatcherMessage::Feed(PartitionInput::Dead(dead)));
     }
 
     /// Another process asks for an input.
@@ -126,28 +126,28 @@ impl DispatcherHandle {
         asker: Option<ProcessId>,
         reply: oneshot::Sender<NodeReply>,
     ) {
-        self.tell(Message::Asked(entity, input, asker, reply));
+        self.tell(DispatcherMessage::Asked(entity, input, asker, reply));
     }
 
     /// Another process wants the entity to be served here.
     pub fn rung(&self, entity: EntityId, input: InputId, reply: oneshot::Sender<NodeReply>) {
-        self.tell(Message::Rung(entity, input, reply));
+        self.tell(DispatcherMessage::Rung(entity, input, reply));
     }
 
     /// Takes no more entities, or takes them again.
     pub fn cordon(&self, on: bool) {
-        self.tell(Message::Cordon(on));
+        self.tell(DispatcherMessage::Cordon(on));
     }
 
     /// Another process says that it has claimed an entity.
     pub fn fenced(&self, entity: EntityId, epoch: Epoch) {
-        self.tell(Message::Fenced(entity, epoch));
+        self.tell(DispatcherMessage::Fenced(entity, epoch));
     }
 
     /// Hands everything over; ends when nothing is left.
     pub async fn drain(&self) {
         let (done, drained) = oneshot::channel();
-        self.tell(Message::Drain(done));
+        self.tell(DispatcherMessage::Drain(done));
         if drained.await.is_err() {
             debug!("a dispatcher stopped while it was drained");
         }
@@ -155,13 +155,13 @@ impl DispatcherHandle {
 
     /// Gives running calls up; `drain` goes on from there.
     pub fn give_up(&self) {
-        self.tell(Message::GiveUp);
+        self.tell(DispatcherMessage::GiveUp);
     }
 
     /// What it looks like now, with at most `most` entities named.
     pub async fn view(&self, most: usize) -> Option<DispatcherView> {
         let (reply, answer) = oneshot::channel();
-        self.tell(Message::View(most, reply));
+        self.tell(DispatcherMessage::View(most, reply));
         answer.await.ok()
     }
 

@@ -8,10 +8,10 @@ use ractor::ActorRef;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::{debug, warn};
 
-use super::handle::Message;
+use super::handle::DispatcherMessage;
 use crate::{
-    driver::{Context, Placed},
-    partition::In,
+    driver::{Placed, WorkerContext},
+    partition::PartitionInput,
 };
 
 /// Deliveries that wait for the dispatcher; beyond it nothing more is pulled.
@@ -32,8 +32,8 @@ const CLOSED_AGAIN: Duration = Duration::from_secs(10);
 pub(super) async fn pump(
     partition: Partition,
     mut placed: Placed,
-    context: Arc<Context>,
-    dispatcher: ActorRef<Message>,
+    context: Arc<WorkerContext>,
+    dispatcher: ActorRef<DispatcherMessage>,
 ) {
     let room = Arc::new(Semaphore::new(DELIVERIES_MAX));
     loop {
@@ -76,8 +76,8 @@ async fn pull(
     mut consumer: Box<dyn Consumer>,
     placed: &mut Placed,
     room: &Arc<Semaphore>,
-    context: &Arc<Context>,
-    dispatcher: &ActorRef<Message>,
+    context: &Arc<WorkerContext>,
+    dispatcher: &ActorRef<DispatcherMessage>,
 ) -> Result<Pulled, StoreError> {
     let mut look = None;
     loop {
@@ -110,7 +110,7 @@ async fn pull(
             }
             (permit, delivery) = next => {
                 let (Ok(permit), delivery) = (permit, delivery?) else { return Ok(Pulled::Ended) };
-                if dispatcher.cast(Message::Delivered(delivery, permit)).is_err() {
+                if dispatcher.cast(DispatcherMessage::Delivered(delivery, permit)).is_err() {
                     return Ok(Pulled::Ended);
                 }
             }
@@ -129,13 +129,16 @@ async fn at(moment: Option<Instant>) {
 /// Finds what waits in the partition, and rings for it.
 pub(super) async fn scan(
     partition: Partition,
-    context: Arc<Context>,
-    dispatcher: ActorRef<Message>,
+    context: Arc<WorkerContext>,
+    dispatcher: ActorRef<DispatcherMessage>,
 ) {
     for _ in 0..SCANS_MAX {
         match context.substrate.inbox.scan(partition).await {
             Ok(entities) => {
-                if dispatcher.cast(Message::Feed(In::Scanned(entities))).is_err() {
+                if dispatcher
+                    .cast(DispatcherMessage::Feed(PartitionInput::Scanned(entities)))
+                    .is_err()
+                {
                     debug!(%partition, "a dispatcher stopped while its inbox was scanned");
                 }
                 return;

@@ -8,16 +8,16 @@ use ractor::{ActorId, ActorRef};
 use tokio::{sync::oneshot, task::JoinSet};
 use tracing::{debug, error};
 
-use super::{DispatcherHandle, handle::Message, pump::pump};
+use super::{DispatcherHandle, handle::DispatcherMessage, pump::pump};
 use crate::{
     driver::{
-        Context, Placed,
+        Placed, WorkerContext,
         entity::{EntityHandle, Start},
         forward::{forward, ring, ring_next},
         fuse::fused,
         reads::{arrived, ask_owner, read_inbox, read_tail, set_aside},
     },
-    partition::{AskId, Gone, HandleId, In, Out, Partition},
+    partition::{AskId, Gone, HandleId, Partition, PartitionInput, PartitionOutput},
 };
 
 /// Every how many ticks the entities hear of it: passivation need not be precise.
@@ -28,13 +28,13 @@ const MAKE_ROOM: (usize, usize) = (64, 4);
 /// How long what a drained dispatcher still says may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-pub(super) struct State {
+pub(super) struct DispatcherState {
     pub(super) partition: PartitionId,
     pub(super) placed: Placed,
     pub(super) machine: Partition,
     /// The machine measures waits alone, so its time does not jump with the clock.
     pub(super) started: tokio::time::Instant,
-    pub(super) context: Arc<Context>,
+    pub(super) context: Arc<WorkerContext>,
     pub(super) entities: HashMap<EntityId, Arc<dyn EntityHandle>>,
     pub(super) cells: HashMap<ActorId, EntityId>,
     pub(super) handles: HashMap<HandleId, Arc<dyn AckHandle>>,
@@ -48,7 +48,7 @@ pub(super) struct State {
 }
 
 /// The places that it has taken; gives them back when it ends, however.
-pub(super) struct Taken(pub(super) Arc<Context>, pub(super) usize);
+pub(super) struct Taken(pub(super) Arc<WorkerContext>, pub(super) usize);
 
 impl Taken {
     fn are(&mut self, now: usize) {
@@ -63,9 +63,9 @@ impl Drop for Taken {
     }
 }
 
-// === impl State ===
+// === impl DispatcherState ===
 
-impl State {
+impl DispatcherState {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Pulls the inbox, or leaves it to others.
-    pub(super) fn pull(&mut self, myself: &ActorRef<Message>, on: bool) {
+    pub(super) fn pull(&mut self, myself: &ActorRef<DispatcherMessage>, on: bool) {
         if !on {
             if let Some(pump) = self.pump.take() {
                 pump.abort();
@@ -93,20 +93,20 @@ impl State {
     /// Has work done beside the actor, which ends with it if it panics.
     fn spawn(
         &mut self,
-        myself: &ActorRef<Message>,
+        myself: &ActorRef<DispatcherMessage>,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> tokio::task::AbortHandle {
-        self.tasks.spawn(fused(myself.clone(), || Message::Broke, work))
+        self.tasks.spawn(fused(myself.clone(), || DispatcherMessage::Broke, work))
     }
 
-    pub(super) fn delivered(&mut self, delivery: Delivery) -> In {
+    pub(super) fn delivered(&mut self, delivery: Delivery) -> PartitionInput {
         let handle = HandleId(self.number());
         self.handles.insert(handle, delivery.handle);
         let Delivery { entity, position, redelivered, foremost, bytes, .. } = delivery;
         // Whoever is not active reads its inbox anyway.
         let foremost = (foremost && self.entities.contains_key(&entity))
             .then(|| arrived(&self.context, entity, WaitingInput { position, bytes }));
-        In::Delivered { entity, position, handle, redelivered, foremost }
+        PartitionInput::Delivered { entity, position, handle, redelivered, foremost }
     }
 
     pub(super) fn tick(&mut self) {
@@ -118,8 +118,12 @@ impl State {
         }
     }
 
-    pub(super) async fn step(&mut self, myself: &ActorRef<Message>, input: In) {
-        if let In::Gone(entity, _) | In::TooNew(entity, _) = &input
+    pub(super) async fn step(
+        &mut self,
+        myself: &ActorRef<DispatcherMessage>,
+        input: PartitionInput,
+    ) {
+        if let PartitionInput::Gone(entity, _) | PartitionInput::TooNew(entity, _) = &input
             && let Some(handle) = self.entities.remove(entity)
         {
             self.cells.remove(&handle.cell().get_id());
@@ -147,34 +151,34 @@ impl State {
     }
 
     #[expect(clippy::too_many_lines, reason = "one flat match over all that there is to do")]
-    async fn perform(&mut self, myself: &ActorRef<Message>, out: Out) {
+    async fn perform(&mut self, myself: &ActorRef<DispatcherMessage>, out: PartitionOutput) {
         let (context, actor, myself) = (Arc::clone(&self.context), myself.clone(), myself.clone());
         match out {
-            Out::ReadInbox(entity, after) => {
+            PartitionOutput::ReadInbox(entity, after) => {
                 self.spawn(&actor, async move {
                     tell(&myself, read_inbox(&context, entity, after).await);
                 });
             }
-            Out::ReadTail(entity) => {
+            PartitionOutput::ReadTail(entity) => {
                 self.spawn(&actor, async move { tell(&myself, read_tail(&context, entity).await) });
             }
-            Out::AskOwner(process, entity, input) => {
+            PartitionOutput::AskOwner(process, entity, input) => {
                 self.spawn(&actor, async move {
                     let says = ask_owner(&context, process, entity, input).await;
-                    tell(&myself, In::OwnerSaid(entity, says));
+                    tell(&myself, PartitionInput::OwnerSaid(entity, says));
                 });
             }
-            Out::SetAside(entity, position, bytes, reason) => {
+            PartitionOutput::SetAside(entity, position, bytes, reason) => {
                 self.spawn(&actor, async move {
                     let aside = set_aside(&context, entity, position, bytes, reason).await;
                     tell(&myself, aside);
                 });
             }
-            Out::Activate(entity, kind, activation, heir) => {
+            PartitionOutput::Activate(entity, kind, activation, heir) => {
                 let Some(kind) = context.kinds.get(kind) else {
                     // What arrives for such entities is forwarded, so none is activated here.
                     error!(%entity, %kind, "an entity of a kind that is not served was activated");
-                    return tell(&myself, In::Gone(entity, Gone::Unservable));
+                    return tell(&myself, PartitionInput::Gone(entity, Gone::Unservable));
                 };
                 let dispatcher = DispatcherHandle(myself.clone());
                 let start =
@@ -186,60 +190,62 @@ impl State {
                     }
                     Err(cause) => {
                         error!(%entity, %cause, "an entity's actor cannot be started");
-                        tell(&myself, In::Gone(entity, Gone::Lost));
+                        tell(&myself, PartitionInput::Gone(entity, Gone::Lost));
                     }
                 }
             }
-            Out::Deliver(entity, inputs) => {
+            PartitionOutput::Deliver(entity, inputs) => {
                 if let Some(handle) = self.entities.get(&entity) {
                     handle.deliver(inputs);
                 }
             }
-            Out::AskActor(ask, entity, input) => self.ask_actor(ask, Some((entity, input))),
-            Out::AnswerNotMine(ask) => self.ask_actor(ask, None),
-            Out::AnswerHeld(ask) => {
+            PartitionOutput::AskActor(ask, entity, input) => {
+                self.ask_actor(ask, Some((entity, input)))
+            }
+            PartitionOutput::AnswerNotMine(ask) => self.ask_actor(ask, None),
+            PartitionOutput::AnswerHeld(ask) => {
                 if let Some(reply) = self.asks.remove(&ask) {
                     answer(reply, NodeReply::Held);
                 }
             }
-            Out::AnswerRung(ask) => {
+            PartitionOutput::AnswerRung(ask) => {
                 if let Some(reply) = self.asks.remove(&ask) {
                     answer(reply, NodeReply::Ok);
                 }
             }
-            Out::Ring(process, entity, input) => {
+            PartitionOutput::Ring(process, entity, input) => {
                 self.spawn(&actor, async move {
                     let came = ring(&context, process, entity, input).await;
                     debug!(%entity, %process, ?came, "an entity was given up, another is told");
                 });
             }
-            Out::RingNext(entity, input) => {
+            PartitionOutput::RingNext(entity, input) => {
                 self.spawn(&actor, async move { ring_next(&context, entity, input).await });
             }
-            Out::Forward(entity, input, needs) => {
+            PartitionOutput::Forward(entity, input, needs) => {
                 self.spawn(&actor, async move {
                     tell(&myself, forward(&context, entity, input, needs).await);
                 });
             }
-            Out::Ack(handle) => {
+            PartitionOutput::Ack(handle) => {
                 if let Some(handle) = self.handles.remove(&handle) {
                     self.spawn(&actor, async move { said(handle.ack().await, "acknowledge") });
                 }
             }
-            Out::Progress(handle) => {
+            PartitionOutput::Progress(handle) => {
                 if let Some(handle) = self.handles.get(&handle).cloned() {
                     self.spawn(&actor, async move { said(handle.progress().await, "hold") });
                 }
             }
-            Out::Nak(handle, delay) => {
+            PartitionOutput::Nak(handle, delay) => {
                 if let Some(handle) = self.handles.remove(&handle) {
                     self.spawn(&actor, async move { said(handle.nak(delay).await, "give back") });
                 }
             }
-            Out::Forget(handle) => {
+            PartitionOutput::Forget(handle) => {
                 self.handles.remove(&handle);
             }
-            Out::Drained => {
+            PartitionOutput::Drained => {
                 let tasks = std::mem::take(&mut self.tasks);
                 // Detached: it ends by itself, soon, and this actor's end must not cut it short.
                 drop(tokio::spawn(last_words(tasks, std::mem::take(&mut self.drained))));
@@ -248,7 +254,7 @@ impl State {
     }
 }
 
-impl State {
+impl DispatcherState {
     /// Answers another process: the entity's actor does, if there is one.
     fn ask_actor(&mut self, ask: AskId, of: Option<(EntityId, InputId)>) {
         let Some(reply) = self.asks.remove(&ask) else { return };
@@ -272,8 +278,8 @@ async fn last_words(mut tasks: JoinSet<()>, drained: Vec<oneshot::Sender<()>>) {
     }
 }
 
-fn tell(myself: &ActorRef<Message>, input: In) {
-    if myself.cast(Message::Feed(input)).is_err() {
+fn tell(myself: &ActorRef<DispatcherMessage>, input: PartitionInput) {
+    if myself.cast(DispatcherMessage::Feed(input)).is_err() {
         debug!("a dispatcher stopped while a task of its own ran");
     }
 }

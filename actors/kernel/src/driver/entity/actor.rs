@@ -12,23 +12,23 @@ use tracing::debug;
 
 use super::{
     Served, Start,
-    handle::Message,
-    state::{Resident, State, now},
+    handle::EntityMessage,
+    state::{EntityActorState, Resident, now},
 };
 use crate::{EntityKind, Machine, OwnerSays};
 
 pub(super) struct EntityActor<K>(pub(super) std::marker::PhantomData<fn(K)>);
 
 impl<K: EntityKind> Actor for EntityActor<K> {
-    type Msg = Message<K>;
-    type State = State<K>;
+    type Msg = EntityMessage<K>;
+    type State = EntityActorState<K>;
     type Arguments = (Arc<Served<K>>, Start);
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message<K>>,
+        myself: ActorRef<EntityMessage<K>>,
         (served, start): (Arc<Served<K>>, Start),
-    ) -> Result<State<K>, ActorProcessingErr> {
+    ) -> Result<EntityActorState<K>, ActorProcessingErr> {
         let Start { id, activation, heir, context, dispatcher } = start;
         let counter = context.activations.fetch_add(1, Ordering::Relaxed);
         context.resident.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         let started = tokio::time::Instant::now();
         let now = now(&context, started);
         let (machine, out) = Machine::new(id, incarnation, activation, served.machine, now);
-        let mut state = State {
+        let mut state = EntityActorState {
             id,
             machine: machine.heir(heir),
             started,
@@ -55,19 +55,19 @@ impl<K: EntityKind> Actor for EntityActor<K> {
 
     async fn handle(
         &self,
-        myself: ActorRef<Message<K>>,
-        message: Message<K>,
-        state: &mut State<K>,
+        myself: ActorRef<EntityMessage<K>>,
+        message: EntityMessage<K>,
+        state: &mut EntityActorState<K>,
     ) -> Result<(), ActorProcessingErr> {
         while state.tasks.try_join_next().is_some() {}
         match message {
-            Message::Feed(input) => {
+            EntityMessage::Feed(input) => {
                 state.note(&input);
                 let now = now(&state.context, state.started);
                 let out = state.machine.handle(now, *input);
                 state.perform(&myself, out);
             }
-            Message::Ask(input, reply) => {
+            EntityMessage::Ask(input, reply) => {
                 let answer = match state.machine.says(input) {
                     OwnerSays::Held => NodeReply::Held,
                     OwnerSays::Completed => NodeReply::Completed,
@@ -77,7 +77,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
                     debug!("whoever asked for an input did not wait");
                 }
             }
-            Message::Broke => return Err("a task of it panicked".into()),
+            EntityMessage::Broke => return Err("a task of it panicked".into()),
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use serde_bytes::ByteBuf;
 use tracing::warn;
 
 use crate::{
-    EntityKind, In,
-    driver::{Context, Runner},
+    EntityKind, MachineInput,
+    driver::{EffectRunner, WorkerContext},
 };
 
 /// The first wait before a tombstone's state is stored again; doubles up to [`STORE_MOST`].
@@ -20,23 +20,23 @@ const STORE_MOST: Duration = Duration::from_secs(5);
 /// Removes what is personal of an entity, once the state of its tombstone is stored: a deletion that
 /// could not be completed would leave a journal without its texts.
 pub(super) async fn erase<K: EntityKind>(
-    context: &Context,
-    runner: &dyn Runner<K>,
+    context: &WorkerContext,
+    runner: &dyn EffectRunner<K>,
     id: EntityId,
     dropped: Vec<Input>,
     state: Bytes,
-) -> In<K> {
+) -> MachineInput<K> {
     let state = if state.len() > INLINE_BYTES {
         stored(context, id, state).await
     } else {
         SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) }
     };
     let before = runner.erase(id, dropped).await;
-    In::Erased { state, before }
+    MachineInput::Erased { state, before }
 }
 
 /// Tries until it is stored, or the entity's actor is gone.
-async fn stored(context: &Context, id: EntityId, state: Bytes) -> SnapshotState {
+async fn stored(context: &WorkerContext, id: EntityId, state: Bytes) -> SnapshotState {
     let mut wait = STORE_FIRST;
     loop {
         match context.substrate.blobs.put(state.clone()).await {

@@ -9,8 +9,8 @@ use tracing::debug;
 
 use super::actor::EntityActor;
 use crate::{
-    Activation, EntityKind, Heir, In, MachineOptions,
-    driver::{Context, DispatcherHandle, Runner},
+    Activation, EntityKind, MachineInput, MachineOptions, PreviousOwner,
+    driver::{DispatcherHandle, EffectRunner, WorkerContext},
 };
 
 /// What a dispatcher tells an entity's actor, whatever its kind is.
@@ -37,31 +37,31 @@ pub(in crate::driver) trait EntityHandle: Send + Sync + fmt::Debug {
 pub(in crate::driver) struct Start {
     pub(in crate::driver) id: EntityId,
     pub(in crate::driver) activation: Activation,
-    pub(in crate::driver) heir: Heir,
-    pub(in crate::driver) context: Arc<Context>,
+    pub(in crate::driver) heir: PreviousOwner,
+    pub(in crate::driver) context: Arc<WorkerContext>,
     pub(in crate::driver) dispatcher: DispatcherHandle,
 }
 
 /// A kind with what its entities need.
 pub(in crate::driver) struct Served<K: EntityKind> {
     /// How effects are run.
-    pub(in crate::driver) runner: Arc<dyn Runner<K>>,
+    pub(in crate::driver) runner: Arc<dyn EffectRunner<K>>,
     /// How activations treat their entities.
     pub(in crate::driver) machine: MachineOptions,
 }
 
 /// The handle of an entity's actor, whose kind is known.
 #[derive(Debug)]
-struct Handle<K: EntityKind>(ActorRef<Message<K>>);
+struct TypedEntityHandle<K: EntityKind>(ActorRef<EntityMessage<K>>);
 
 /// Where an effect's runner tells how it went.
 #[derive(Debug)]
-pub struct Port<K: EntityKind>(pub(super) ActorRef<Message<K>>);
+pub struct Port<K: EntityKind>(pub(super) ActorRef<EntityMessage<K>>);
 
 #[derive(Debug)]
-pub(super) enum Message<K: EntityKind> {
+pub(super) enum EntityMessage<K: EntityKind> {
     /// Boxed, because a mailbox keeps room for 32 messages for as long as its entity is resident.
-    Feed(Box<In<K>>),
+    Feed(Box<MachineInput<K>>),
     Ask(InputId, oneshot::Sender<NodeReply>),
     /// A task of it panicked: nobody will say what it waits for.
     Broke,
@@ -75,46 +75,46 @@ pub(in crate::driver) async fn start<K: EntityKind>(
 ) -> Result<Arc<dyn EntityHandle>, SpawnErr> {
     let actor = EntityActor(std::marker::PhantomData);
     let spawned = EntityActor::spawn_linked(None, actor, (served, start), parent).await;
-    Ok(Arc::new(Handle::<K>(spawned?.0)))
+    Ok(Arc::new(TypedEntityHandle::<K>(spawned?.0)))
 }
 
-// === impl Handle ===
+// === impl TypedEntityHandle ===
 
-impl<K: EntityKind> Handle<K> {
-    fn feed(&self, input: In<K>) {
-        if self.0.cast(Message::Feed(Box::new(input))).is_err() {
+impl<K: EntityKind> TypedEntityHandle<K> {
+    fn feed(&self, input: MachineInput<K>) {
+        if self.0.cast(EntityMessage::Feed(Box::new(input))).is_err() {
             debug!("an entity's actor stopped before it was told something");
         }
     }
 }
 
-impl<K: EntityKind> EntityHandle for Handle<K> {
+impl<K: EntityKind> EntityHandle for TypedEntityHandle<K> {
     fn deliver(&self, inputs: Vec<Input>) {
-        self.feed(In::Deliver(inputs));
+        self.feed(MachineInput::Deliver(inputs));
     }
 
     fn tick(&self) {
-        self.feed(In::Tick);
+        self.feed(MachineInput::Tick);
     }
 
     fn make_room(&self) {
-        self.feed(In::MakeRoom);
+        self.feed(MachineInput::MakeRoom);
     }
 
     fn fenced(&self, epoch: Epoch) {
-        self.feed(In::FencedHint(epoch));
+        self.feed(MachineInput::FencedHint(epoch));
     }
 
     fn drain(&self) {
-        self.feed(In::Drain);
+        self.feed(MachineInput::Drain);
     }
 
     fn give_up(&self) {
-        self.feed(In::GiveUp);
+        self.feed(MachineInput::GiveUp);
     }
 
     fn ask(&self, input: InputId, reply: oneshot::Sender<NodeReply>) {
-        if self.0.cast(Message::Ask(input, reply)).is_err() {
+        if self.0.cast(EntityMessage::Ask(input, reply)).is_err() {
             debug!("an entity's actor stopped before it was asked something");
         }
     }
@@ -133,45 +133,45 @@ impl<K: EntityKind> Clone for Port<K> {
 }
 
 impl<K: EntityKind> Port<K> {
-    pub(in crate::driver) fn tell(&self, input: In<K>) {
-        if self.0.cast(Message::Feed(Box::new(input))).is_err() {
+    pub(in crate::driver) fn tell(&self, input: MachineInput<K>) {
+        if self.0.cast(EntityMessage::Feed(Box::new(input))).is_err() {
             debug!("an effect outlived its entity's actor");
         }
     }
 
     /// The call may start.
     pub fn granted(&self, effect: K::Effect, grant: K::Grant) {
-        self.tell(In::Granted(effect, grant));
+        self.tell(MachineInput::Granted(effect, grant));
     }
 
     /// The call must wait.
     pub fn deferred(&self, effect: K::Effect) {
-        self.tell(In::Deferred(effect));
+        self.tell(MachineInput::Deferred(effect));
     }
 
     /// Nobody will answer for the call any more.
     pub fn forgotten(&self, effect: K::Effect) {
-        self.tell(In::Forgotten(effect));
+        self.tell(MachineInput::Forgotten(effect));
     }
 
     /// The call may not be made.
     pub fn refused(&self, effect: K::Effect, outcome: K::Outcome) {
-        self.tell(In::Refused(effect, outcome));
+        self.tell(MachineInput::Refused(effect, outcome));
     }
 
     /// The call has ended.
     pub fn ended(&self, effect: K::Effect, outcome: K::Outcome) {
-        self.tell(In::Ended(effect, outcome));
+        self.tell(MachineInput::Ended(effect, outcome));
     }
 
     /// What was aborted is gone without an outcome.
     pub fn gone(&self, effect: K::Effect) {
-        self.tell(In::Gone(effect));
+        self.tell(MachineInput::Gone(effect));
     }
 
     /// The emission is confirmed.
     pub fn confirmed(&self, effect: K::Effect) {
-        self.tell(In::Confirmed(effect));
+        self.tell(MachineInput::Confirmed(effect));
     }
 
     /// Whether the entity's actor is gone.

@@ -18,21 +18,21 @@ use tracing::{debug, error, info, warn};
 use super::{
     GOODBYE, Port, Served,
     erase::erase,
-    handle::Message,
+    handle::EntityMessage,
     store::{append, archive, discard, load, read_back, scrub},
 };
 use crate::{
-    EntityKind, In, Machine, Now, Out, Slim, Stop,
-    driver::{Context, DispatcherHandle, fuse::fused},
+    ActivationEnd, EntityKind, Machine, MachineInput, MachineOutput, Now, ShrinkToFit,
+    driver::{DispatcherHandle, WorkerContext, fuse::fused},
     partition::Gone,
 };
 
-pub(super) struct State<K: EntityKind> {
+pub(super) struct EntityActorState<K: EntityKind> {
     pub(super) id: EntityId,
     pub(super) machine: Machine<K>,
     /// Waits are measured from here, so that they do not jump with the clock.
     pub(super) started: tokio::time::Instant,
-    pub(super) context: Arc<Context>,
+    pub(super) context: Arc<WorkerContext>,
     pub(super) served: Arc<Served<K>>,
     pub(super) dispatcher: DispatcherHandle,
     /// Dropping it aborts whatever still runs for this activation.
@@ -43,7 +43,7 @@ pub(super) struct State<K: EntityKind> {
 }
 
 /// Counts the entity as resident while it lives, also when it panics.
-pub(super) struct Resident(pub(super) Arc<Context>, pub(super) EntityId);
+pub(super) struct Resident(pub(super) Arc<WorkerContext>, pub(super) EntityId);
 
 impl Drop for Resident {
     fn drop(&mut self) {
@@ -52,13 +52,17 @@ impl Drop for Resident {
     }
 }
 
-// === impl State ===
+// === impl EntityActorState ===
 
-impl<K: EntityKind> State<K> {
-    pub(super) fn note(&mut self, input: &In<K>) {
+impl<K: EntityKind> EntityActorState<K> {
+    pub(super) fn note(&mut self, input: &MachineInput<K>) {
         match input {
-            In::Deliver(inputs) => self.handed.extend(inputs.iter().map(|one: &Input| one.id)),
-            In::Ended(effect, _) | In::Gone(effect) | In::Confirmed(effect) => {
+            MachineInput::Deliver(inputs) => {
+                self.handed.extend(inputs.iter().map(|one: &Input| one.id))
+            }
+            MachineInput::Ended(effect, _)
+            | MachineInput::Gone(effect)
+            | MachineInput::Confirmed(effect) => {
                 self.calls.remove(effect);
                 self.calls.slim();
             }
@@ -67,11 +71,15 @@ impl<K: EntityKind> State<K> {
     }
 
     /// Does what the machine says, and tells it at once what is at hand.
-    pub(super) fn perform(&mut self, myself: &ActorRef<Message<K>>, out: Vec<Out<K>>) {
+    pub(super) fn perform(
+        &mut self,
+        myself: &ActorRef<EntityMessage<K>>,
+        out: Vec<MachineOutput<K>>,
+    ) {
         let mut waiting = VecDeque::from(out);
         let mut is_over = false;
         while let Some(one) = waiting.pop_front() {
-            is_over |= matches!(one, Out::Stop(_));
+            is_over |= matches!(one, MachineOutput::Stop(_));
             let Some(answer) = self.perform_one(myself, one).filter(|_| !is_over) else { continue };
             let now = now(&self.context, self.started);
             // After what was said before it, as if it had come through the mailbox.
@@ -82,120 +90,130 @@ impl<K: EntityKind> State<K> {
     /// Has work done beside the actor, which ends with it if it panics.
     fn spawn(
         &mut self,
-        myself: &ActorRef<Message<K>>,
+        myself: &ActorRef<EntityMessage<K>>,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
-        self.tasks.spawn(fused(myself.clone(), || Message::Broke, work));
+        self.tasks.spawn(fused(myself.clone(), || EntityMessage::Broke, work));
     }
 
-    fn perform_one(&mut self, myself: &ActorRef<Message<K>>, out: Out<K>) -> Option<In<K>> {
+    fn perform_one(
+        &mut self,
+        myself: &ActorRef<EntityMessage<K>>,
+        out: MachineOutput<K>,
+    ) -> Option<MachineInput<K>> {
         let port = Port(myself.clone());
         let (context, id) = (Arc::clone(&self.context), self.id);
         match out {
-            Out::Load => {
+            MachineOutput::Load => {
                 self.spawn(myself, async move { port.tell(load(&context, id).await) });
             }
-            Out::EnterProbation => {
+            MachineOutput::EnterProbation => {
                 self.spawn(myself, async move {
                     let blamed = context.probations.enter(&context, id).await;
-                    port.tell(In::Probation { blamed });
+                    port.tell(MachineInput::Probation { blamed });
                 });
             }
-            Out::LeaveProbation { runs } => {
+            MachineOutput::LeaveProbation { runs } => {
                 self.spawn(myself, async move {
                     context.probations.leave(&context, id, runs).await;
                 });
             }
-            Out::Append { wait, expected, write } => {
+            MachineOutput::Append { wait, expected, write } => {
                 self.spawn(myself, append(context, id, port, wait, expected, write));
             }
-            Out::ReadBack { after } => {
+            MachineOutput::ReadBack { after } => {
                 self.spawn(myself, async move { port.tell(read_back(&context, id, after).await) });
             }
-            Out::Acquire(effect, want) => {
+            MachineOutput::Acquire(effect, want) => {
                 let grant = self.served.runner.acquire(id, effect.clone(), want, &port)?;
-                return Some(In::Granted(effect, grant));
+                return Some(MachineInput::Granted(effect, grant));
             }
             // A grant that is not used gives its place back when it is dropped.
-            Out::Release(_) => {}
-            Out::Start(effect, job) => {
+            MachineOutput::Release(_) => {}
+            MachineOutput::Start(effect, job) => {
                 let cancelled = CancellationToken::new();
                 self.calls.insert(effect.clone(), cancelled.clone());
                 let run = self.served.runner.run(id, effect, job, port, cancelled);
                 self.spawn(myself, run);
             }
-            Out::Abort(effect) => match self.calls.get(&effect) {
+            MachineOutput::Abort(effect) => match self.calls.get(&effect) {
                 Some(cancelled) => cancelled.cancel(),
-                None => return Some(In::Gone(effect)),
+                None => return Some(MachineInput::Gone(effect)),
             },
-            Out::Complete(input) => {
+            MachineOutput::Complete(input) => {
                 self.handed.retain(|one| *one != input);
                 self.handed.slim();
                 self.dispatcher.completed(id, input);
             }
-            Out::TellFenced { process, epoch } => {
+            MachineOutput::TellFenced { process, epoch } => {
                 self.served.runner.claimed(id, process, epoch);
                 if self.context.substrate.shared {
                     self.spawn(myself, tell_fenced(context, id, process, epoch));
                 }
             }
-            Out::Archive { upto, state } => {
+            MachineOutput::Archive { upto, state } => {
                 self.spawn(
                     myself,
                     async move { port.tell(archive(&context, id, upto, state).await) },
                 );
             }
-            Out::Erase { dropped, state } => {
+            MachineOutput::Erase { dropped, state } => {
                 let runner = Arc::clone(&self.served.runner);
                 self.spawn(myself, async move {
                     port.tell(erase(&context, runner.as_ref(), id, dropped, state).await);
                 });
             }
             // Detached: it is bounded, and goes on when the activation is over.
-            Out::Discard(blobs) => {
+            MachineOutput::Discard(blobs) => {
                 drop(tokio::spawn(async move { discard(&context.substrate, blobs).await }));
             }
-            Out::Scrub(blobs) => {
+            MachineOutput::Scrub(blobs) => {
                 self.spawn(myself, async move { port.tell(scrub(&context, blobs).await) });
             }
-            Out::Stop(stop) => self.stop(myself, &stop),
+            MachineOutput::Stop(stop) => self.stop(myself, &stop),
         }
         None
     }
 
-    fn stop(&mut self, myself: &ActorRef<Message<K>>, stop: &Stop) {
+    fn stop(&mut self, myself: &ActorRef<EntityMessage<K>>, stop: &ActivationEnd) {
         let id = self.id;
         let context = Arc::clone(&self.context);
-        if !matches!(stop, Stop::Defect(_)) && context.probations.notes(id) {
+        if !matches!(stop, ActivationEnd::Defect(_)) && context.probations.notes(id) {
             // Detached: it left alive, which the end of this actor must not leave unsaid.
             drop(tokio::spawn(async move { context.probations.over(&context, id).await }));
         }
         let why = match stop {
-            Stop::TooNew(needs) => {
+            ActivationEnd::TooNew(needs) => {
                 debug!(entity = %id, %needs, "entity needs a process that knows more");
                 self.served.runner.left(id, &self.handed, stop);
                 self.dispatcher.too_new(id, needs.clone());
                 return myself.stop(Some(GOODBYE.to_owned()));
             }
-            Stop::Passivated | Stop::Quarantined(_) => Gone::Idle,
-            Stop::Released => Gone::Released,
-            Stop::GaveWay => Gone::GaveWay,
-            Stop::Fenced => Gone::Lost,
-            Stop::Defect(_) => Gone::Died,
-            Stop::Corrupt(_) | Stop::Diverged(_) => Gone::Unservable,
+            ActivationEnd::Passivated | ActivationEnd::Quarantined(_) => Gone::Idle,
+            ActivationEnd::Released => Gone::Released,
+            ActivationEnd::GaveWay => Gone::GaveWay,
+            ActivationEnd::Fenced => Gone::Lost,
+            ActivationEnd::Defect(_) => Gone::Died,
+            ActivationEnd::Corrupt(_) | ActivationEnd::Diverged(_) => Gone::Unservable,
         };
         match stop {
-            Stop::Passivated | Stop::Released | Stop::GaveWay => {
+            ActivationEnd::Passivated | ActivationEnd::Released | ActivationEnd::GaveWay => {
                 debug!(entity = %id, ?stop, "entity left memory");
             }
-            Stop::Fenced => info!(entity = %id, "entity is owned elsewhere now"),
-            Stop::Quarantined(reason) => {
+            ActivationEnd::Fenced => info!(entity = %id, "entity is owned elsewhere now"),
+            ActivationEnd::Quarantined(reason) => {
                 warn!(entity = %id, reason, "entity is out of service; its inputs are parked");
             }
-            Stop::TooNew(_) => {}
-            Stop::Corrupt(detail) => error!(entity = %id, detail, "journal cannot be used"),
-            Stop::Diverged(detail) => error!(entity = %id, detail, "the store lost records"),
-            Stop::Defect(detail) => error!(entity = %id, detail, "a defect ended an activation"),
+            ActivationEnd::TooNew(_) => {}
+            ActivationEnd::Corrupt(detail) => {
+                error!(entity = %id, detail, "journal cannot be used")
+            }
+            ActivationEnd::Diverged(detail) => {
+                error!(entity = %id, detail, "the store lost records")
+            }
+            ActivationEnd::Defect(detail) => {
+                error!(entity = %id, detail, "a defect ended an activation")
+            }
         }
         self.served.runner.left(id, &self.handed, stop);
         self.dispatcher.gone(id, why);
@@ -204,13 +222,18 @@ impl<K: EntityKind> State<K> {
     }
 }
 
-pub(super) fn now(context: &Context, started: tokio::time::Instant) -> Now {
+pub(super) fn now(context: &WorkerContext, started: tokio::time::Instant) -> Now {
     let steady = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     Now { wall: context.clock.now(), steady: Timestamp(steady) }
 }
 
 /// Best effort: whoever does not hear it is fenced by its next append.
-async fn tell_fenced(context: Arc<Context>, entity: EntityId, process: ProcessId, epoch: Epoch) {
+async fn tell_fenced(
+    context: Arc<WorkerContext>,
+    entity: EntityId,
+    process: ProcessId,
+    epoch: Epoch,
+) {
     let Ok(bytes) = codec::encode(&NodeRequest::Fenced { entity, epoch }) else { return };
     let subject = context.substrate.prefix.rpc(process);
     if let Err(failure) = context.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {

@@ -14,10 +14,10 @@ use tracing::{debug, warn};
 
 use super::Port;
 use crate::{
-    EntityKind, In, Loaded,
+    EntityKind, LoadedJournal, MachineInput,
     archive::{self, snapshot_of},
     core::{position_of, snapshot_blob},
-    driver::Context,
+    driver::WorkerContext,
     load::{self, readable},
 };
 
@@ -28,11 +28,11 @@ const READ_MOST: Duration = Duration::from_secs(2);
 /// Tries at removing a blob.
 const DISCARDS_MAX: u32 = 8;
 
-pub(super) async fn load<K: EntityKind>(context: &Context, id: EntityId) -> In<K> {
+pub(super) async fn load<K: EntityKind>(context: &WorkerContext, id: EntityId) -> MachineInput<K> {
     let mut tries = 0;
     loop {
         match load::journal(&context.substrate, id).await {
-            Ok(loaded) => return In::Loaded(loaded),
+            Ok(loaded) => return MachineInput::Loaded(loaded),
             Err(failure) => {
                 if let Some(unreadable) = unreadable(context, id, &failure).await {
                     return unreadable;
@@ -47,19 +47,19 @@ pub(super) async fn load<K: EntityKind>(context: &Context, id: EntityId) -> In<K
 
 /// Damage does not go away by waiting; where the journal ends can still be said.
 async fn unreadable<K: EntityKind>(
-    context: &Context,
+    context: &WorkerContext,
     id: EntityId,
     failure: &StoreError,
-) -> Option<In<K>> {
+) -> Option<MachineInput<K>> {
     if !matches!(failure, StoreError::Corrupt { .. }) {
         return None;
     }
     let position = context.substrate.journal.position(id).await.ok()?;
-    Some(In::Unreadable { detail: ErrorChain(failure).to_string(), position })
+    Some(MachineInput::Unreadable { detail: ErrorChain(failure).to_string(), position })
 }
 
 pub(super) async fn append<K: EntityKind>(
-    context: Arc<Context>,
+    context: Arc<WorkerContext>,
     id: EntityId,
     port: Port<K>,
     wait: Duration,
@@ -70,14 +70,14 @@ pub(super) async fn append<K: EntityKind>(
         jittered(wait).await;
     }
     let answer = context.substrate.journal.append(id, expected, write).await;
-    port.tell(In::Answered(answer));
+    port.tell(MachineInput::Answered(answer));
 }
 
 pub(super) async fn read_back<K: EntityKind>(
-    context: &Context,
+    context: &WorkerContext,
     id: EntityId,
     after: Position,
-) -> In<K> {
+) -> MachineInput<K> {
     let mut tries = 0;
     loop {
         let read = async {
@@ -88,7 +88,7 @@ pub(super) async fn read_back<K: EntityKind>(
         match read.await {
             Ok((after_expected, tail)) => {
                 let tail = tail.map_or(Position(0), |record: Record| record.position);
-                return In::ReadBack { after_expected, tail };
+                return MachineInput::ReadBack { after_expected, tail };
             }
             Err(failure) => {
                 if let Some(unreadable) = unreadable(context, id, &failure).await {
@@ -104,11 +104,11 @@ pub(super) async fn read_back<K: EntityKind>(
 
 /// Archives the records that a snapshot replaces; `verify` and `replay` follow the archive.
 pub(super) async fn archive<K: EntityKind>(
-    context: &Context,
+    context: &WorkerContext,
     id: EntityId,
     upto: Position,
     state: Bytes,
-) -> In<K> {
+) -> MachineInput<K> {
     // What may be stored, should it break off.
     let mut begun: Vec<Bytes> = Vec::new();
     let store = async {
@@ -135,7 +135,7 @@ pub(super) async fn archive<K: EntityKind>(
         };
         begun.push(archive.clone());
         let archive = context.substrate.blobs.put(archive).await?;
-        Ok::<_, StoreError>(In::Archived { archive, state, superseded, positions })
+        Ok::<_, StoreError>(MachineInput::Archived { archive, state, superseded, positions })
     };
     match store.await {
         Ok(archived) => archived,
@@ -143,7 +143,7 @@ pub(super) async fn archive<K: EntityKind>(
             warn!(entity = %id, %failure, "no snapshot was made; the journal stays as it is");
             let left = begun.iter().map(|bytes| Digest::of(bytes)).collect();
             discard(&context.substrate, left).await;
-            In::ArchiveFailed
+            MachineInput::ArchiveFailed
         }
     }
 }
@@ -170,7 +170,10 @@ async fn superseded<K: EntityKind>(
             Some(digest) => readable(blobs.get(digest).await)?,
             None => None,
         };
-        gone.extend(archive::leftovers::<K>(id, &Loaded { records: records.to_vec(), snapshot }));
+        gone.extend(archive::leftovers::<K>(
+            id,
+            &LoadedJournal { records: records.to_vec(), snapshot },
+        ));
     }
     for digest in gone {
         blobs.delete(digest).await?;
@@ -207,12 +210,15 @@ pub(super) async fn discard(substrate: &Substrate, blobs: Vec<Digest>) {
 }
 
 /// Removes what is left of a deleted entity.
-pub(super) async fn scrub<K: EntityKind>(context: &Context, blobs: Vec<Digest>) -> In<K> {
+pub(super) async fn scrub<K: EntityKind>(
+    context: &WorkerContext,
+    blobs: Vec<Digest>,
+) -> MachineInput<K> {
     discard(&context.substrate, blobs).await;
     if let Err(failure) = context.substrate.journal.scrub().await {
         debug!(%failure, "the store erases deleted data when it next cleans up");
     }
-    In::Scrubbed
+    MachineInput::Scrubbed
 }
 
 async fn pause(first: Duration, most: Duration, tries: u32) {

@@ -46,7 +46,7 @@ pub struct ToolJudged {
 }
 
 /// How far hooks let a tool call go.
-pub(in crate::session) enum Fate {
+pub(in crate::session) enum HookFate {
     /// They have not been asked.
     Waits,
     /// Rules and people decide.
@@ -183,9 +183,9 @@ pub(in crate::session) fn fate(
     profile: &Profile,
     tool: &ToolCall,
     spec: &ToolSpec,
-) -> Result<Fate, ToolOutcome> {
+) -> Result<HookFate, ToolOutcome> {
     let Some(judged) = &tool.judged else {
-        return Ok(if is_wanted(profile, tool) { Fate::Waits } else { Fate::Passed });
+        return Ok(if is_wanted(profile, tool) { HookFate::Waits } else { HookFate::Passed });
     };
     if let Some(HookBlock { hook, reason }) = &judged.blocked {
         let why = format!("hook `{hook}` refused the call: {reason}");
@@ -197,7 +197,7 @@ pub(in crate::session) fn fate(
         let why = format!("a hook changed the arguments to ones that the tool refuses: {why}");
         return Err(ToolOutcome::failed(ToolFailure::Refused, why));
     }
-    Ok(Fate::Passed)
+    Ok(HookFate::Passed)
 }
 
 fn is_wanted(profile: &Profile, tool: &ToolCall) -> bool {

@@ -11,7 +11,7 @@ mod tests;
 
 pub use decided::shown;
 pub(in crate::session) use decided::{
-    Fate, conclude, effects, fate, has_run, is_result_to_be_judged, of_model, of_tool, patched,
+    HookFate, conclude, effects, fate, has_run, is_result_to_be_judged, of_model, of_tool, patched,
     withheld,
 };
 pub(crate) use decided::{ModelJudged, ToolJudged};

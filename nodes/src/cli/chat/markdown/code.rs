@@ -11,12 +11,12 @@ use super::flow::{ADDED, DIM, HEAD, KEYWORD, REMOVED, STRING};
 #[derive(Debug)]
 pub(super) struct Colors {
     language: &'static Language,
-    open: Open,
+    open: OpenSpan,
 }
 
 /// What the line before left open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Open {
+enum OpenSpan {
     Nothing,
     Comment,
     /// A string that ends with so many of these quotes.
@@ -205,7 +205,7 @@ impl Colors {
         let name = name.trim_start_matches(['{', '.']);
         let name = name.split(|c| !is_part(c)).next()?.to_ascii_lowercase();
         let language = LANGUAGES.iter().find(|it| it.names.contains(&name.as_str()))?;
-        Some(Self { language, open: Open::Nothing })
+        Some(Self { language, open: OpenSpan::Nothing })
     }
 
     /// The characters of the next line, each with its style.
@@ -218,8 +218,8 @@ impl Colors {
             let (taken, style) = self.next(rest, out.last().map(|(c, _)| *c));
             out.extend(rest.iter().take(taken.max(1)).map(|c| (*c, style)));
         }
-        if matches!(self.open, Open::Text(quote, 1) if quote != '`') {
-            self.open = Open::Nothing;
+        if matches!(self.open, OpenSpan::Text(quote, 1) if quote != '`') {
+            self.open = OpenSpan::Nothing;
         }
         out
     }
@@ -228,9 +228,9 @@ impl Colors {
     fn next(&mut self, rest: &[char], before: Option<char>) -> (usize, u16) {
         let language = self.language;
         match self.open {
-            Open::Comment => return (self.closed(rest, "*/", 0), DIM),
-            Open::Text(quote, many) => return (self.text(rest, quote, many, 0), STRING),
-            Open::Nothing => {}
+            OpenSpan::Comment => return (self.closed(rest, "*/", 0), DIM),
+            OpenSpan::Text(quote, many) => return (self.text(rest, quote, many, 0), STRING),
+            OpenSpan::Nothing => {}
         }
         // `#` begins a comment only where a word could begin: not in `$#` or `a#b`.
         let may_comment = language.comment != "#" || before.is_none_or(char::is_whitespace);
@@ -238,7 +238,7 @@ impl Colors {
             return (rest.len(), DIM);
         }
         if language.has_blocks && starts(rest, "/*") {
-            self.open = Open::Comment;
+            self.open = OpenSpan::Comment;
             return (self.closed(rest, "*/", 2), DIM);
         }
         let Some(&first) = rest.first() else { return (0, 0) };
@@ -269,10 +269,10 @@ impl Colors {
         }
         let same = rest.iter().take_while(|c| **c == quote).count();
         let many = if self.language.has_triple && same >= 3 { 3 } else { 1 };
-        self.open = Open::Text(quote, many);
+        self.open = OpenSpan::Text(quote, many);
         let taken = self.text(rest, quote, many, many);
-        if self.open != Open::Nothing && many == 1 && quote == '\'' {
-            self.open = Open::Nothing;
+        if self.open != OpenSpan::Nothing && many == 1 && quote == '\'' {
+            self.open = OpenSpan::Nothing;
             return (1, 0);
         }
         (taken, STRING)
@@ -287,7 +287,7 @@ impl Colors {
             }
             let end = rest.get(at..at + many).is_some_and(|it| it.iter().all(|c| *c == quote));
             if end {
-                self.open = Open::Nothing;
+                self.open = OpenSpan::Nothing;
                 return at + many;
             }
             at += 1;
@@ -300,7 +300,7 @@ impl Colors {
         let found = (at..rest.len()).find(|&at| starts(rest.get(at..).unwrap_or_default(), end));
         match found {
             Some(at) => {
-                self.open = Open::Nothing;
+                self.open = OpenSpan::Nothing;
                 at + end.len()
             }
             None => rest.len(),

@@ -34,10 +34,10 @@ pub(super) fn read(
     (out, at)
 }
 
-type Step = Option<(Vec<(char, u16)>, usize)>;
+type SpanStep = Option<(Vec<(char, u16)>, usize)>;
 
 #[expect(clippy::unnecessary_wraps, reason = "as the others")]
-fn literally(text: &[char], many: usize, style: u16) -> Step {
+fn literally(text: &[char], many: usize, style: u16) -> SpanStep {
     Some((text.iter().take(many).map(|c| (*c, style)).collect(), many))
 }
 
@@ -46,7 +46,7 @@ fn run(text: &[char]) -> usize {
     text.iter().take_while(|it| Some(*it) == first).count()
 }
 
-fn escaped(text: &[char], style: u16, whole: bool) -> Step {
+fn escaped(text: &[char], style: u16, whole: bool) -> SpanStep {
     match text.get(1) {
         None if !whole => None,
         Some(c) if c.is_ascii_punctuation() => Some((vec![(*c, style)], 2)),
@@ -54,7 +54,7 @@ fn escaped(text: &[char], style: u16, whole: bool) -> Step {
     }
 }
 
-fn code(text: &[char], style: u16, whole: bool, color: bool) -> Step {
+fn code(text: &[char], style: u16, whole: bool, color: bool) -> SpanStep {
     let many = run(text);
     if many == text.len() && !whole {
         return None;
@@ -78,7 +78,7 @@ fn code(text: &[char], style: u16, whole: bool, color: bool) -> Step {
     if whole { literally(text, many, style) } else { None }
 }
 
-fn emphasis(text: &[char], before: Option<char>, style: u16, whole: bool, color: bool) -> Step {
+fn emphasis(text: &[char], before: Option<char>, style: u16, whole: bool, color: bool) -> SpanStep {
     let (Some(&sign), many) = (text.first(), run(text)) else { return None };
     let Some(next) = text.get(many) else {
         return if whole { literally(text, many, style) } else { None };
@@ -121,7 +121,7 @@ fn emphasis(text: &[char], before: Option<char>, style: u16, whole: bool, color:
     if whole { literally(text, many, style) } else { None }
 }
 
-fn link(text: &[char], style: u16, whole: bool, color: bool) -> Step {
+fn link(text: &[char], style: u16, whole: bool, color: bool) -> SpanStep {
     let unclear = || if whole { literally(text, 1, style) } else { None };
     let Some(close) = text.iter().position(|it| *it == ']') else { return unclear() };
     match text.get(close + 1) {

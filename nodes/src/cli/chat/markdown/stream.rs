@@ -1,7 +1,7 @@
 //! Lines of Markdown, as they come.
 
 use super::{
-    super::look::Look,
+    super::look::TerminalStyle,
     code::Colors,
     flow::{self, Flow},
     span, table,
@@ -17,9 +17,9 @@ const INDENT: usize = 12;
 /// Markdown on its way to a terminal.
 #[derive(Debug)]
 pub(in crate::cli::chat) struct Markdown {
-    look: Look,
+    look: TerminalStyle,
     flow: Flow,
-    at: At,
+    at: LinePosition,
     /// What of the line is not printed yet.
     held: Vec<char>,
     /// Rows of a table that may go on.
@@ -34,7 +34,7 @@ pub(in crate::cli::chat) struct Markdown {
 
 /// Where in a line it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum LinePosition {
     /// Where it is not clear yet what the line is.
     Start,
     /// In words, of this style.
@@ -62,10 +62,19 @@ enum Block {
 
 impl Markdown {
     /// For a terminal of so many columns.
-    pub(in crate::cli::chat) fn new(look: Look, width: usize) -> Self {
+    pub(in crate::cli::chat) fn new(look: TerminalStyle, width: usize) -> Self {
         let flow = Flow::new(look.color, width);
         let (held, table) = (Vec::new(), Vec::new());
-        Self { look, flow, at: At::Start, held, table, fence: None, colors: None, blank: true }
+        Self {
+            look,
+            flow,
+            at: LinePosition::Start,
+            held,
+            table,
+            fence: None,
+            colors: None,
+            blank: true,
+        }
     }
 
     /// The window has another size.
@@ -83,7 +92,7 @@ impl Markdown {
 
     /// The end of the text; what is left to print, up to a line's end.
     pub(in crate::cli::chat) fn finish(&mut self) -> String {
-        if !self.held.is_empty() || self.at != At::Start {
+        if !self.held.is_empty() || self.at != LinePosition::Start {
             self.take('\n');
         }
         self.end_table();
@@ -93,7 +102,7 @@ impl Markdown {
 
     fn take(&mut self, c: char) {
         match (self.at, c) {
-            (At::Start, '\n') => {
+            (LinePosition::Start, '\n') => {
                 let block = match self.fence {
                     Some(fence) => {
                         self.code_line(fence);
@@ -102,37 +111,37 @@ impl Markdown {
                     None => block(&self.held, true).unwrap_or(Block::Words),
                 };
                 self.begin(&block);
-                if self.at != At::Start {
+                if self.at != LinePosition::Start {
                     self.take('\n');
                 }
             }
-            (At::Start, c) => {
+            (LinePosition::Start, c) => {
                 self.held.push(c);
                 if let Some((sign, _)) = self.fence {
                     let could_end = self.held.iter().all(|it| *it == sign || *it == ' ');
                     let most = if self.colors.is_some() { HELD } else { 80 };
                     if (!could_end && self.colors.is_none()) || self.held.len() > most {
-                        self.at = At::Code;
+                        self.at = LinePosition::Code;
                         self.code_held();
                     }
                 } else if let Some(block) = block(&self.held, self.held.len() > HELD) {
                     self.begin(&block);
                 }
             }
-            (At::Words(style), '\n') => {
+            (LinePosition::Words(style), '\n') => {
                 self.words(style, true);
                 self.flow.end_line();
-                self.at = At::Start;
+                self.at = LinePosition::Start;
             }
-            (At::Words(style), c) => {
+            (LinePosition::Words(style), c) => {
                 self.held.push(c);
                 self.words(style, false);
             }
-            (At::Code, '\n') => {
+            (LinePosition::Code, '\n') => {
                 self.flow.end_line();
-                self.at = At::Start;
+                self.at = LinePosition::Start;
             }
-            (At::Code, c) => self.flow.raw(c, flow::CODE),
+            (LinePosition::Code, c) => self.flow.raw(c, flow::CODE),
         }
     }
 
@@ -186,7 +195,7 @@ impl Markdown {
     fn line(&mut self, first: &str, further: &str, taken: usize, style: u16) {
         self.held.drain(..taken.min(self.held.len()));
         self.flow.begin_line(first, further);
-        self.at = At::Words(style);
+        self.at = LinePosition::Words(style);
         self.words(style, false);
     }
 
@@ -305,9 +314,9 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Look = Look { color: false, utf8: true };
+    const PLAIN: TerminalStyle = TerminalStyle { color: false, utf8: true };
 
-    fn shown(text: &str, look: Look, width: usize) -> String {
+    fn shown(text: &str, look: TerminalStyle, width: usize) -> String {
         let mut markdown = Markdown::new(look, width);
         let first = markdown.push(text);
         first + &markdown.finish()
@@ -321,7 +330,7 @@ mod tests {
                     {\n\n    let a_b = \"**x**\";\n}\n```\n2 * 3 * 4 and snake_case_name, \\*kept\\* ~~old~~\n";
         insta::assert_snapshot!(shown(text, PLAIN, 34));
         insta::assert_snapshot!(
-            shown(text, Look { color: true, utf8: true }, 34).replace('\u{1b}', "^")
+            shown(text, TerminalStyle { color: true, utf8: true }, 34).replace('\u{1b}', "^")
         );
     }
 
@@ -331,7 +340,7 @@ mod tests {
                     that there are | 1 |\n| b\\|c | 日本 | 200 |\nafter\n";
         insta::assert_snapshot!(shown(text, PLAIN, 80));
         insta::assert_snapshot!(shown(text, PLAIN, 30));
-        insta::assert_snapshot!(shown(text, Look { color: false, utf8: false }, 12));
+        insta::assert_snapshot!(shown(text, TerminalStyle { color: false, utf8: false }, 12));
         assert_eq!(shown("| no table\nx", PLAIN, 40), "| no table\nx\n");
     }
 
@@ -377,7 +386,7 @@ mod tests {
         fn however_it_is_cut_it_is_the_same(text in source(), size in 1usize..9, width in 10usize..60) {
             let whole = shown(&text, PLAIN, width);
             let chars: Vec<char> = text.chars().collect();
-            for look in [PLAIN, Look { color: true, utf8: true }] {
+            for look in [PLAIN, TerminalStyle { color: true, utf8: true }] {
                 let mut markdown = Markdown::new(look, width);
                 let mut parts: String = chars
                     .chunks(size)

@@ -6,7 +6,7 @@ use super::{
     flow::{BOLD, DIM, Flow},
     span,
 };
-use crate::cli::chat::look::Look;
+use crate::cli::chat::look::TerminalStyle;
 
 /// Fewest columns of a cell.
 const LEAST: usize = 4;
@@ -14,7 +14,7 @@ const LEAST: usize = 4;
 type Cell = Vec<(char, u16)>;
 
 /// Prints a table; what is none is printed as it stands.
-pub(super) fn print(rows: &[String], look: Look, flow: &mut Flow) {
+pub(super) fn print(rows: &[String], look: TerminalStyle, flow: &mut Flow) {
     let parsed: Vec<Vec<String>> = rows.iter().map(|row| cells(row)).collect();
     let is_table = parsed.get(1).is_some_and(|row| row.iter().all(|cell| is_rule(cell)));
     let many = parsed.iter().map(Vec::len).max().unwrap_or(0);
