@@ -16,7 +16,7 @@ pub use args::{Place, Role};
 pub use client::{Load, Report, run as load};
 pub use figures::{Row, Table, percentile};
 pub use process::{
-    Node, NodeSetup, Pin, Process, Substrate, cpu, model, model_with, node_binary, resident_bytes,
+    Node, NodeSetup, Pin, Process, Storage, cpu, model, model_with, node_binary, resident_bytes,
     serve_model,
 };
 pub use sessions::{fill, passivated, slope};

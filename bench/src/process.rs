@@ -32,7 +32,7 @@ pub struct Process {
 
 /// Where a node keeps its truth.
 #[derive(Clone, Debug)]
-pub enum Substrate {
+pub enum Storage {
     /// In its data directory.
     Embedded,
     /// On a NATS server.
@@ -52,7 +52,7 @@ pub struct NodeSetup<'a> {
     /// Where the scripted model listens.
     pub model: &'a str,
     /// Where it keeps its truth.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// Its configuration file's text.
     pub config: &'a str,
     /// Its core.
@@ -182,7 +182,7 @@ impl Node {
             .arg(&config)
             .arg("--data-dir")
             .arg(setup.dir.join("data"));
-        if let Substrate::Nats { url } = &setup.substrate {
+        if let Storage::Nats { url } = &setup.storage {
             command.args(["--nats", url]);
         }
         let began = Instant::now();

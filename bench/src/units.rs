@@ -18,7 +18,7 @@ use futures_util::{StreamExt, future::try_join_all};
 use serde_json::Value;
 
 use crate::{
-    Error, Load, Node, NodeSetup, Pin, Substrate, cpu, fill, load, model, model_with, passivated,
+    Error, Load, Node, NodeSetup, Pin, Storage, cpu, fill, load, model, model_with, passivated,
     resident_bytes, slope,
 };
 
@@ -101,7 +101,7 @@ pub async fn memory(binary: &Path, parent: &Path, from: usize, to: usize) -> Res
         Memory { idle: f64::NAN, resident: [(0.0, 0.0); 2], passivated: [(0.0, 0.0); 2] };
     for (stay, points) in [("1h", &mut memory.resident), ("1s", &mut memory.passivated)] {
         let dir = tempfile::tempdir_in(parent)?;
-        let mut node = start(binary, dir.path(), &model, Substrate::Embedded, stay).await?;
+        let mut node = start(binary, dir.path(), &model, Storage::Embedded, stay).await?;
         tokio::time::sleep(SETTLE).await;
         memory.idle = node.process().resident_bytes().await? as f64;
         let mut sessions = 0;
@@ -122,13 +122,12 @@ async fn start(
     binary: &Path,
     dir: &Path,
     model: &str,
-    substrate: Substrate,
+    storage: Storage,
     stay: &str,
 ) -> Result<Node, Error> {
     let config = format!("[session]\npassivate_after = \"{stay}\"\n");
     let pin = Pin(None);
-    Node::start(&NodeSetup { binary, dir, model, substrate, config: &config, pin, role: None })
-        .await
+    Node::start(&NodeSetup { binary, dir, model, storage, config: &config, pin, role: None }).await
 }
 
 /// A node at a NATS server of its own.
@@ -153,8 +152,8 @@ impl OnNats {
         };
         let (model, addr) = model_with(Pin(None), role).await?;
         let dir = tempfile::tempdir_in(parent)?;
-        let substrate = Substrate::Nats { url: server.url() };
-        let node = start(binary, dir.path(), &addr, substrate, "1h").await?;
+        let storage = Storage::Nats { url: server.url() };
+        let node = start(binary, dir.path(), &addr, storage, "1h").await?;
         let began = Instant::now();
         Ok(Self { server, node, began, _model: model, _dir: dir })
     }

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use crate::{Clock, Substrate};
+use crate::{Clock, Storage};
 
 /// Events that wait to be told.
 const WAITING_MAX: usize = 1_024;
@@ -65,8 +65,8 @@ impl Feed {
     }
 
     /// Tells what happened now: for a process that is about to end.
-    pub async fn tell_now(&self, substrate: &Substrate, what: EventBody) {
-        self.publish(substrate, vec![self.event(what)]).await;
+    pub async fn tell_now(&self, storage: &Storage, what: EventBody) {
+        self.publish(storage, vec![self.event(what)]).await;
     }
 
     fn event(&self, what: EventBody) -> ClusterEvent {
@@ -75,23 +75,23 @@ impl Feed {
     }
 
     /// Sends what is told, for as long as the process lives.
-    pub async fn run(self, substrate: Substrate) {
+    pub async fn run(self, storage: Storage) {
         let mut waiting = self.waiting.lock().await;
         loop {
             let mut events = Vec::new();
             if waiting.recv_many(&mut events, EVENTS_BATCH).await == 0 {
                 return;
             }
-            self.publish(&substrate, events).await;
+            self.publish(&storage, events).await;
             tokio::time::sleep(GATHER).await;
         }
     }
 
-    async fn publish(&self, substrate: &Substrate, events: Vec<ClusterEvent>) {
+    async fn publish(&self, storage: &Storage, events: Vec<ClusterEvent>) {
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         let Ok(bytes) = codec::encode(&EventBatch { events, dropped }) else { return };
-        let subject = substrate.prefix.events();
-        if let Err(failure) = substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        let subject = storage.prefix.events();
+        if let Err(failure) = storage.bus.publish(subject, None, Bytes::from(bytes)).await {
             debug!(%failure, "cannot publish cluster events");
         }
     }

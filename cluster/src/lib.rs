@@ -1,6 +1,6 @@
 //! Storage and cluster, as the rest of the product sees them.
 //!
-//! A [`Substrate`] is a storage backend: seven traits ([`Journal`], [`Inbox`], [`Jobs`], [`Bus`],
+//! A [`Storage`] is a storage backend: seven traits ([`Journal`], [`Inbox`], [`Jobs`], [`Bus`],
 //! [`Bucket`], [`Timers`], [`Blobs`]). Three crates implement it: `clawnode-local` (one directory of
 //! one process), `clawnode-nats` (`JetStream`) and `clawnode-sim` (a seeded world for tests). All pass
 //! one conformance suite (`tests/tests/conformance*.rs`). Only the program and tests name them.
@@ -24,7 +24,7 @@ mod peek;
 pub mod placement;
 pub mod queue;
 pub mod shed;
-pub mod substrate;
+pub mod storage;
 pub mod timers;
 
 pub use blobs::Blobs;
@@ -37,5 +37,5 @@ pub use inbox::{AckHandle, Consumer, Delivery, Depth, Inbox, WaitingInput};
 pub use jobs::{JOB_RANK_MAX, JobConsumer, JobDelivery, Jobs};
 pub use journal::{AppendAnswer, FeedPage, Journal, PAGE_BYTES, Record, Write};
 pub use peek::{Peek, PeekSeen};
-pub use substrate::{Health, Lost, Substrate, Warning};
+pub use storage::{Health, Lost, Storage, Warning};
 pub use timers::{OVERDUE_LOOKS, Overdue, Timer, Timers};

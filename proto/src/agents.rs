@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     hook::HookSpec,
     id::{AgentName, Capability},
-    latch::Latch,
+    kill_switch::KillSwitch,
     llm::{ModelRef, Sampling},
     name::ToolName,
     policy::Policy,
@@ -36,7 +36,7 @@ pub struct AgentView {
     pub paused: bool,
     /// The kill switch that stops the agent, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<Latch>,
+    pub stopped: Option<KillSwitch>,
 }
 
 /// Answer of `agents.show`: one agent with all that decides how it answers, except its whole system

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cursor::Cursor, id::LatchId, latch::LatchScope};
+use crate::{cursor::Cursor, id::SwitchId, kill_switch::SwitchScope};
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
     methods::{Call, Method, Nothing, calls},
@@ -284,7 +284,7 @@ pub struct AgentParams {
 pub struct PanicParams {
     /// What to stop: `all` (the default), `egress`, `tool:NAME` or `agent:NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope: Option<LatchScope>,
+    pub scope: Option<SwitchScope>,
     /// The reason, at most [`LATCH_TEXT`](crate::limits::LATCH_TEXT) characters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
@@ -299,7 +299,7 @@ pub struct PanicParams {
 #[serde(deny_unknown_fields)]
 pub struct PanicClear {
     /// The id of the kill switch, as in `panic.list`.
-    pub latch: LatchId,
+    pub latch: SwitchId,
     /// How long to wait for the nodes, in milliseconds (default 2,000, at most 10,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{CallId, EntityId, Epoch, NodeName, ProcessId, TurnId},
-    latch::LatchScope,
+    kill_switch::SwitchScope,
     limits::EVENT_TEXT,
     name::ToolName,
     node::NodeRole,
@@ -106,7 +106,7 @@ pub enum EventBody {
     /// An operator set a kill switch, or cleared it.
     Latched {
         /// What the kill switch stops.
-        scope: LatchScope,
+        scope: SwitchScope,
         /// Whether it is set now.
         on: bool,
         /// The credential that did it, and its host.

@@ -189,7 +189,7 @@ opaque_id!(
 );
 opaque_id!(
     /// One setting of a latch (a ULID).
-    LatchId, "latch"
+    SwitchId, "latch"
 );
 
 impl EntityId {

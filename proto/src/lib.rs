@@ -27,8 +27,8 @@ mod job_params;
 mod journal_view;
 pub mod json;
 pub mod kernel;
+pub mod kill_switch;
 mod kind;
-pub mod latch;
 pub mod limits;
 pub mod llm;
 pub mod mcp;
@@ -68,7 +68,8 @@ pub use event::{Grammar, Head, Sealed, Tail};
 pub use frame::{Frame, FrameBody, FrameKey};
 pub use id::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, ExecutionId,
-    HookName, IdempotencyKey, Incarnation, InputId, JobId, Kind, LatchId, McpServerName, NodeName,
-    Partition, Position, ProcessId, Seq, SessionKey, SshHostName, TimerId, ToolName, TurnId,
+    HookName, IdempotencyKey, Incarnation, InputId, JobId, Kind, McpServerName, NodeName,
+    Partition, Position, ProcessId, Seq, SessionKey, SshHostName, SwitchId, TimerId, ToolName,
+    TurnId,
 };
 pub use timestamp::Timestamp;

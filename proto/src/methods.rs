@@ -19,7 +19,7 @@ pub mod types {
         },
         archive::{ArchiveStats, ArtifactView, CleanView, JobList, JobView, LogView},
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
-        latch::{LatchList, PanicView},
+        kill_switch::{PanicView, SwitchList},
         mcp::{McpList, McpServerView},
         overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
         policy::Approval,
@@ -66,7 +66,7 @@ macro_rules! methods {
             /// number of rows.
             UsageShow usage_show = "usage.show": UsageParams => UsageView;
             /// The kill switches that are set, all at once: a person sets each.
-            PanicList panic_list = "panic.list": Nothing => LatchList;
+            PanicList panic_list = "panic.list": Nothing => SwitchList;
             /// Clears a kill switch, so that what it stopped continues.
             PanicClear panic_clear = "panic.clear": PanicClear => PanicView;
             /// Sends a message to a session, and streams the turn.

@@ -11,7 +11,7 @@ use crate::{
         Capability, Digest, EntityId, Epoch, InputId, JobId, Kind, NodeName, Position, ProcessId,
         TurnId,
     },
-    latch::LatchScope,
+    kill_switch::SwitchScope,
     provider::ProviderReport,
     timestamp::Timestamp,
     tree::ProcessTree,
@@ -253,9 +253,9 @@ pub enum NodeRequest {
         job: JobId,
     },
     /// An operator has set or cleared a latch: read its record now. Answered `Latched`.
-    Latch {
+    KillSwitch {
         /// What it stops.
-        scope: LatchScope,
+        scope: SwitchScope,
         /// If what it stops still runs, wait so long for its end before answering, in
         /// milliseconds.
         wait_ms: u32,
@@ -306,7 +306,7 @@ pub enum NodeReply {
         /// Bounded: see [`crate::tree`].
         tree: ProcessTree,
     },
-    /// To `Latch`: what the record says holds here. If it is on, nothing that it stops begins any
+    /// To `KillSwitch`: what the record says holds here. If it is on, nothing that it stops begins any
     /// more, and what ran was told to stop.
     Latched {
         /// Where the record stands.

@@ -22,7 +22,7 @@ macro_rules! texts {
 use crate::{
     frame::FrameKey,
     id::{
-        CallId, Digest, EntityId, EventId, ExecutionId, InputId, JobId, Kind, LatchId, ProcessId,
+        CallId, Digest, EntityId, EventId, ExecutionId, InputId, JobId, Kind, ProcessId, SwitchId,
         TimerId, TurnId,
     },
 };
@@ -37,7 +37,7 @@ texts! {
     InputId = "^in_[0-9a-z]{26}$";
     JobId = "^job_[0-9a-z]{26}$";
     Kind = "^[a-z0-9_]+$";
-    LatchId = "^latch_[0-9a-z]{26}$";
+    SwitchId = "^latch_[0-9a-z]{26}$";
     ProcessId = "^proc_[0-9a-z]{26}$";
     TimerId = "^tmr_[0-9a-z]{26}$";
     TurnId = "^turn_[0-9a-z]{26}$";

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use clawnode_actors::session::{Sessions, clients::listing::SessionQuery};
-use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Write};
+use clawnode_cluster::{AppendAnswer, Storage, SystemClock, Write};
 use clawnode_kernel::core::snapshot_blob;
 use clawnode_local as local;
 use clawnode_local::LocalOptions;
@@ -78,21 +78,21 @@ impl Recording {
     pub async fn take(about: &str, data: &Path) -> io::Result<Self> {
         let data = data.to_owned();
         let opened = tokio::task::spawn_blocking(move || local::open_read_only(&data)).await?;
-        let (substrate, _control) = opened.map_err(io::Error::other)?;
-        let all = substrate.journal.entities(None, 2).await.map_err(io::Error::other)?;
+        let (storage, _control) = opened.map_err(io::Error::other)?;
+        let all = storage.journal.entities(None, 2).await.map_err(io::Error::other)?;
         let &[entity] = &all[..] else {
             return Err(io::Error::other(format!("{} sessions instead of one", all.len())));
         };
-        let sessions = Sessions::new(substrate.clone(), Arc::new(SystemClock));
+        let sessions = Sessions::new(storage.clone(), Arc::new(SystemClock));
         let facts = Facts::of(&sessions, entity).await?;
-        let stored = substrate.journal.read(entity, Position(0)).await;
+        let stored = storage.journal.read(entity, Position(0)).await;
         let stored = stored.map_err(io::Error::other)?;
         let mut named =
             sessions.entities().blobs_of(Kind::SESSION, entity).await.map_err(io::Error::other)?;
         named.extend(snapshot_blob(&stored));
         let mut blobs = BTreeMap::new();
         for digest in named {
-            if let Some(bytes) = substrate.blobs.get(digest).await.map_err(io::Error::other)? {
+            if let Some(bytes) = storage.blobs.get(digest).await.map_err(io::Error::other)? {
                 blobs.insert(digest.to_string(), hex(&bytes));
             }
         }
@@ -105,18 +105,18 @@ impl Recording {
         let (data, options) =
             (data.to_owned(), LocalOptions::new(Prefix::default(), Arc::new(SystemClock)));
         let opened = tokio::task::spawn_blocking(move || local::open(&data, options)).await?;
-        let (substrate, control) = opened.map_err(io::Error::other)?;
-        self.store(&substrate).await?;
-        let sessions = Sessions::new(substrate.clone(), Arc::new(SystemClock));
+        let (storage, control) = opened.map_err(io::Error::other)?;
+        self.store(&storage).await?;
+        let sessions = Sessions::new(storage.clone(), Arc::new(SystemClock));
         let facts = Facts::of(&sessions, self.entity).await;
-        substrate.health.close().await;
-        drop((sessions, substrate, control));
+        storage.health.close().await;
+        drop((sessions, storage, control));
         facts
     }
 
-    async fn store(&self, substrate: &Substrate) -> io::Result<()> {
+    async fn store(&self, storage: &Storage) -> io::Result<()> {
         for (digest, bytes) in &self.blobs {
-            let stored = substrate.blobs.put(Bytes::from(unhex(bytes)?)).await;
+            let stored = storage.blobs.put(Bytes::from(unhex(bytes)?)).await;
             let stored: Digest = stored.map_err(io::Error::other)?;
             if stored.to_string() != *digest {
                 return Err(io::Error::other(format!("blob `{digest}` is `{stored}` now")));
@@ -125,7 +125,7 @@ impl Recording {
         let mut expected = Position(0);
         for record in &self.records {
             let write = Write { bytes: Bytes::from(unhex(record)?), rollup: false };
-            match substrate.journal.append(self.entity, expected, write).await {
+            match storage.journal.append(self.entity, expected, write).await {
                 AppendAnswer::Stored(position) => expected = position,
                 other => return Err(io::Error::other(format!("not stored: {other:?}"))),
             }

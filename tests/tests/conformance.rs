@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use clawnode_cluster::{Substrate, SystemClock};
+use clawnode_cluster::{Storage, SystemClock};
 use clawnode_local::{LocalControl, LocalOptions, open};
 use clawnode_proto::subject::Prefix;
 use clawnode_tests::conformance::{Ground, Result};
@@ -19,26 +19,26 @@ impl Local {
         Ok(Self { dir: tempfile::tempdir()? })
     }
 
-    fn open(&self) -> Result<Substrate> {
+    fn open(&self) -> Result<Storage> {
         let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
         options.ack_wait = Duration::from_millis(300);
         // A segment holds a few records only, so that every case crosses segments.
         options.segment_bytes = 4 << 10;
         options.head_room = 0;
-        let (substrate, _control): (Substrate, LocalControl) = open(self.dir.path(), options)?;
-        Ok(substrate)
+        let (storage, _control): (Storage, LocalControl) = open(self.dir.path(), options)?;
+        Ok(storage)
     }
 }
 
 #[async_trait]
 impl Ground for Local {
-    async fn fresh(&self) -> Result<Substrate> {
+    async fn fresh(&self) -> Result<Storage> {
         self.open()
     }
 
-    async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>> {
-        substrate.health.close().await;
-        drop(substrate);
+    async fn restart(&self, storage: Storage) -> Result<Option<Storage>> {
+        storage.health.close().await;
+        drop(storage);
         self.open().map(Some)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clawnode_cluster::Substrate;
+use clawnode_cluster::Storage;
 use clawnode_nats::{NatsOptions, Replicas, connect};
 use clawnode_tests::{
     conformance::{Ground, Result},
@@ -32,7 +32,7 @@ impl Three {
     }
 }
 
-async fn open(urls: Vec<String>, replicas: Replicas) -> Result<Substrate> {
+async fn open(urls: Vec<String>, replicas: Replicas) -> Result<Storage> {
     let options = NatsOptions {
         partitions: Some(PARTITIONS),
         replicas,
@@ -44,12 +44,12 @@ async fn open(urls: Vec<String>, replicas: Replicas) -> Result<Substrate> {
 
 #[async_trait]
 impl Ground for One {
-    async fn fresh(&self) -> Result<Substrate> {
+    async fn fresh(&self) -> Result<Storage> {
         open(vec![self.0.lock().await.url()], Replicas::One).await
     }
 
-    async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>> {
-        substrate.health.close().await;
+    async fn restart(&self, storage: Storage) -> Result<Option<Storage>> {
+        storage.health.close().await;
         let mut server = self.0.lock().await;
         server.restart().await?;
         open(vec![server.url()], Replicas::One).await.map(Some)
@@ -58,12 +58,12 @@ impl Ground for One {
 
 #[async_trait]
 impl Ground for Three {
-    async fn fresh(&self) -> Result<Substrate> {
+    async fn fresh(&self) -> Result<Storage> {
         open(self.0.lock().await.urls(), Replicas::Three).await
     }
 
-    async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>> {
-        substrate.health.close().await;
+    async fn restart(&self, storage: Storage) -> Result<Option<Storage>> {
+        storage.health.close().await;
         let mut cluster = self.0.lock().await;
         cluster.restart_all().await?;
         open(cluster.urls(), Replicas::Three).await.map(Some)

@@ -1,7 +1,7 @@
 //! The conformance suite on the simulated world, in the runtime's time and without faults.
 
 use async_trait::async_trait;
-use clawnode_cluster::{Clock, Substrate};
+use clawnode_cluster::{Clock, Storage};
 use clawnode_proto::Timestamp;
 use clawnode_sim::doors::{SimDoorsOptions, SimStores};
 use clawnode_tests::conformance::{Ground, Result};
@@ -17,12 +17,12 @@ impl Sim {
 
 #[async_trait]
 impl Ground for Sim {
-    async fn fresh(&self) -> Result<Substrate> {
+    async fn fresh(&self) -> Result<Storage> {
         Ok(self.0.open())
     }
 
-    async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>> {
-        substrate.health.close().await;
+    async fn restart(&self, storage: Storage) -> Result<Option<Storage>> {
+        storage.health.close().await;
         Ok(Some(self.0.open()))
     }
 

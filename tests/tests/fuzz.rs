@@ -173,7 +173,7 @@ fn openai_streams_soak() {
 /// A data directory with a few journals; what they hold, and the file of its log.
 async fn journals(dir: &std::path::Path) -> Vec<(EntityId, Vec<bytes::Bytes>)> {
     let options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
-    let (substrate, _control) = local::open(dir, options).unwrap();
+    let (storage, _control) = local::open(dir, options).unwrap();
     let mut all = Vec::new();
     for n in 0..6 {
         let entity = EntityId::derive(Kind::SESSION, &format!("default:fuzz:local:{n}"));
@@ -182,7 +182,7 @@ async fn journals(dir: &std::path::Path) -> Vec<(EntityId, Vec<bytes::Bytes>)> {
         for k in 0..4 {
             let bytes = bytes::Bytes::from(format!("record {k} of {n}").repeat(n + 1));
             let write = Write { bytes: bytes.clone(), rollup: false };
-            match substrate.journal.append(entity, position, write).await {
+            match storage.journal.append(entity, position, write).await {
                 AppendAnswer::Stored(at) => position = at,
                 other => panic!("{other:?}"),
             }
@@ -190,7 +190,7 @@ async fn journals(dir: &std::path::Path) -> Vec<(EntityId, Vec<bytes::Bytes>)> {
         }
         all.push((entity, records));
     }
-    substrate.health.close().await;
+    storage.health.close().await;
     all
 }
 
@@ -221,9 +221,9 @@ async fn damaged_logs(rounds: usize, seed: u64) {
         copy(whole.path(), damaged.path());
         let input = fuzzer.whole_input();
         std::fs::write(damaged.path().join("log").join(log.file_name()), &input).unwrap();
-        let Ok((substrate, _control)) = local::open_read_only(damaged.path()) else { continue };
+        let Ok((storage, _control)) = local::open_read_only(damaged.path()) else { continue };
         for (entity, records) in &written {
-            let Ok(found) = substrate.journal.read(*entity, Position(0)).await else { continue };
+            let Ok(found) = storage.journal.read(*entity, Position(0)).await else { continue };
             let found: Vec<_> = found.into_iter().map(|record| record.bytes).collect();
             assert!(records.starts_with(&found), "seed {seed}: served what was not written");
             served += found.len();

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{
-    AppendAnswer, Clock as _, Consumer, JobConsumer, Overdue, StoreError, Substrate, SystemClock,
+    AppendAnswer, Clock as _, Consumer, JobConsumer, Overdue, Storage, StoreError, SystemClock,
     Timer, Write,
 };
 use clawnode_nats::{Birth, ConnectError, NatsOptions, Replicas, connect};
@@ -26,10 +26,10 @@ fn options(server: &NatsServer) -> NatsOptions {
     NatsOptions { partitions: Some(4), ..NatsOptions::new([server.url()]) }
 }
 
-async fn substrate() -> Result<(NatsServer, Substrate)> {
+async fn storage() -> Result<(NatsServer, Storage)> {
     let server = NatsServer::start(ServerOptions::default()).await?;
-    let substrate = connect(options(&server)).await?;
-    Ok((server, substrate))
+    let storage = connect(options(&server)).await?;
+    Ok((server, storage))
 }
 
 async fn refused(options: NatsOptions) -> Result<ConnectError> {
@@ -107,7 +107,7 @@ async fn next(consumer: &mut Box<dyn Consumer>) -> Result<clawnode_cluster::Deli
 }
 
 /// Appends as a caller must: the same again until the answer is conclusive.
-async fn settled(ground: &Substrate, expected: Position, text: &'static str) -> Result<Position> {
+async fn settled(ground: &Storage, expected: Position, text: &'static str) -> Result<Position> {
     tokio::time::timeout(PATIENCE, async {
         loop {
             match ground.journal.append(entity(), expected, write(text)).await {
@@ -133,7 +133,7 @@ async fn settled(ground: &Substrate, expected: Position, text: &'static str) -> 
 
 #[tokio::test]
 async fn partitions_are_fixed_at_birth() -> Result {
-    let (server, first) = substrate().await?;
+    let (server, first) = storage().await?;
     let error = refused(NatsOptions { partitions: Some(8), ..options(&server) }).await?;
     assert!(matches!(error, ConnectError::Partitions { born: 4, configured: 8 }), "{error}");
     let open = NatsOptions { partitions: None, ..options(&server) };
@@ -227,7 +227,7 @@ async fn servers_that_have_no_quorum_yet_are_waited_for() -> Result {
 
 #[tokio::test]
 async fn a_changed_or_lost_stream_is_named_and_not_made_again() -> Result {
-    let (server, _ground) = substrate().await?;
+    let (server, _ground) = storage().await?;
     let info = api(&server, "STREAM.INFO.CN_JOURNAL", &json!({})).await?;
     let mut config = info["config"].clone();
     config["allow_direct"] = json!(true);
@@ -246,7 +246,7 @@ async fn a_changed_or_lost_stream_is_named_and_not_made_again() -> Result {
 
 #[tokio::test]
 async fn a_removed_consumer_is_made_again_and_delivers_what_waits() -> Result {
-    let (server, ground) = substrate().await?;
+    let (server, ground) = storage().await?;
     let sent = ground.inbox.put(&input(1)?).await?;
     let Partition(partition) = entity().partition(ground.partitions);
     api(&server, &format!("CONSUMER.DELETE.CN_INBOX.p{partition}"), &json!({})).await?;
@@ -294,7 +294,7 @@ async fn a_frozen_server_makes_appends_unknown_and_loses_nothing() -> Result {
 
 #[tokio::test]
 async fn a_killed_server_is_found_again() -> Result {
-    let (mut server, ground) = substrate().await?;
+    let (mut server, ground) = storage().await?;
     let first = settled(&ground, NONE, "one").await?;
     let mut consumer = ground.inbox.consume(entity().partition(ground.partitions), 0).await?;
     let mut heard = ground.bus.subscribe("cn.test".to_owned()).await?;
@@ -313,7 +313,7 @@ async fn a_killed_server_is_found_again() -> Result {
 
 #[tokio::test]
 async fn a_closed_substrate_says_so() -> Result {
-    let (_server, ground) = substrate().await?;
+    let (_server, ground) = storage().await?;
     let mut consumer = ground.inbox.consume(Partition(0), 0).await?;
     let mut changes = ground.bucket.watch("").await?;
     ground.health.close().await;
@@ -403,7 +403,7 @@ async fn jobs_live_through_the_loss_of_each_leader() -> Result {
 /// A server that lost track of a timer is played by a schedule that says another time.
 #[tokio::test]
 async fn a_timer_that_the_server_does_not_fire_is_set_again() -> Result {
-    let (server, ground) = substrate().await?;
+    let (server, ground) = storage().await?;
     let partition = entity().partition(ground.partitions);
     let mut consumer = ground.inbox.consume(partition, 0).await?;
     let now = SystemClock.now();
@@ -509,7 +509,7 @@ async fn a_thousand_timers_arrive_whatever_becomes_of_the_servers() -> Result {
 
 #[tokio::test]
 async fn a_removed_consumer_of_jobs_is_made_again() -> Result {
-    let (server, ground) = substrate().await?;
+    let (server, ground) = storage().await?;
     let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
     ground.jobs.put(&job(1)?).await?;
     assert_eq!(done(&mut consumer).await?, job(1)?.id);
@@ -523,7 +523,7 @@ async fn a_removed_consumer_of_jobs_is_made_again() -> Result {
 /// build made has no ranks, and is given them; what waits there stays.
 #[tokio::test]
 async fn a_job_goes_to_the_best_worker_that_waits() -> Result {
-    let (server, ground) = substrate().await?;
+    let (server, ground) = storage().await?;
     let filter = Prefix::default().jobs_of(&job(1)?.capability);
     let older = json!({
         "stream_name": "CN_JOBS", "action": "create",
@@ -570,7 +570,7 @@ async fn a_job_goes_to_the_best_worker_that_waits() -> Result {
 /// others at once, and the one job is delivered again.
 #[tokio::test]
 async fn a_worker_that_hangs_keeps_one_job_from_others() -> Result {
-    let (server, ground) = substrate().await?;
+    let (server, ground) = storage().await?;
     let mut hangs = ground.jobs.consume(&job(1)?.capability).await?;
     hangs.set_rank(0);
     let look = tokio::time::timeout(Duration::from_millis(50), hangs.next()).await;
@@ -590,7 +590,7 @@ async fn a_worker_that_hangs_keeps_one_job_from_others() -> Result {
 /// A consumer at a new rank has one pull there, and none at the old one.
 #[tokio::test]
 async fn a_changed_rank_leaves_one_pull() -> Result {
-    let (server, ground) = substrate().await?;
+    let (server, ground) = storage().await?;
     let mut consumer = ground.jobs.consume(&job(1)?.capability).await?;
     for rank in [3, 0, 9] {
         consumer.set_rank(rank);
@@ -621,7 +621,7 @@ async fn pulls(server: &NatsServer, consumer: &str, wanted: usize) -> Result {
 
 #[tokio::test]
 async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
-    let (server, ground) = substrate().await?;
+    let (server, ground) = storage().await?;
     ground.health.close().await;
     // As it was born before there were jobs, and with its birth in the bucket.
     api(&server, "STREAM.DELETE.CN_JOBS", &json!({})).await?;
@@ -679,7 +679,7 @@ async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
 
 #[tokio::test]
 async fn the_queue_of_an_older_build_learns_to_forget_old_jobs() -> Result {
-    let (server, ground) = substrate().await?;
+    let (server, ground) = storage().await?;
     let config = |info: serde_json::Value| info["config"].clone();
     let born = config(api(&server, "STREAM.INFO.CN_JOBS", &json!({})).await?);
     let days = u64::try_from(limits::JOB_AGE_MAX.as_nanos())?;
@@ -724,7 +724,7 @@ fn the_shipped_configurations_are_valid_and_durable() -> Result {
 
 #[tokio::test]
 async fn a_change_of_rank_moves_what_comes_and_leaves_nothing_behind() -> Result {
-    let (server, mine) = substrate().await?;
+    let (server, mine) = storage().await?;
     let theirs = connect(options(&server)).await?;
     let partition = entity().partition(mine.partitions);
     let mut own = mine.inbox.consume(partition, 0).await?;

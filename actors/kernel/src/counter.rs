@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, future::Future, pin::Pin};
 
-use clawnode_cluster::{Substrate, SystemClock, Timer};
+use clawnode_cluster::{Storage, SystemClock, Timer};
 use clawnode_proto::{
     CodecError, Digest, EntityId, Epoch, Head, IdempotencyKey, Input, InputId, Kind, ProcessId,
     TimerId, Timestamp, TurnId, codec, grammar,
@@ -102,7 +102,7 @@ pub struct Later {
 #[derive(Clone, Debug)]
 pub struct CounterRunner {
     /// Where.
-    pub substrate: Substrate,
+    pub storage: Storage,
 }
 
 impl CounterInput {
@@ -241,7 +241,7 @@ impl EffectRunner<Counter> for CounterRunner {
         port: Port<Counter>,
         cancelled: CancellationToken,
     ) -> Performing {
-        let timers = std::sync::Arc::clone(&self.substrate.timers);
+        let timers = std::sync::Arc::clone(&self.storage.timers);
         Box::pin(async move {
             while let Err(failure) = timers.set(&job).await {
                 debug!(%entity, %failure, "a timer cannot be set now; trying again");
@@ -262,7 +262,7 @@ impl EffectRunner<Counter> for CounterRunner {
         // A counter names no blobs, but its snapshots have archives.
         let kinds = KnownKinds::default().with::<Counter>();
         let clock = std::sync::Arc::new(SystemClock);
-        let entities = Entities::new(self.substrate.clone(), clock, kinds);
+        let entities = Entities::new(self.storage.clone(), clock, kinds);
         Box::pin(async move {
             loop {
                 match entities.erase(Counter::KIND, entity, &dropped).await {

@@ -5,7 +5,7 @@
 //! before the inbox forgets the bytes, and writing them again is harmless.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use clawnode_cluster::{BucketError, StoreError, Substrate};
+use clawnode_cluster::{BucketError, Storage, StoreError};
 use clawnode_proto::{Digest, EntityId, Position, Timestamp, codec, subject::LETTER_KEYS as KEYS};
 use serde::{Deserialize, Serialize};
 
@@ -37,14 +37,14 @@ impl DeadLetter {
 
 /// Puts bytes aside; the same bytes again are the same letter.
 pub async fn keep(
-    substrate: &Substrate,
+    storage: &Storage,
     entity: EntityId,
     content: &[u8],
     reason: String,
     at: Timestamp,
 ) -> Result<(), StoreError> {
     let refused = |detail: String| StoreError::Refused { store: "dead letters", detail };
-    let kept = substrate.bucket.list(KEYS).await?.len();
+    let kept = storage.bucket.list(KEYS).await?.len();
     if kept >= LETTERS_MAX {
         let detail = format!("{kept} are kept; drop some with `clawnode parked drop`");
         return Err(StoreError::Full { store: "dead letters", detail });
@@ -53,11 +53,11 @@ pub async fn keep(
     let mut blob = BytesMut::with_capacity(content.len() + 16);
     blob.put_slice(content);
     blob.put_u128(entity.as_u128());
-    let digest = substrate.blobs.put(blob.freeze()).await?;
+    let digest = storage.blobs.put(blob.freeze()).await?;
     let letter = DeadLetter { entity, digest, bytes: content.len() as u64, reason, at };
     let value = codec::encode(&letter).map_err(|error| refused(error.to_string()))?;
     let key = format!("{KEYS}{}", letter.name());
-    match substrate.bucket.put(&key, Position(0), Bytes::from(value), None).await {
+    match storage.bucket.put(&key, Position(0), Bytes::from(value), None).await {
         // It is there already.
         Ok(_) | Err(BucketError::Conflict { .. }) => Ok(()),
         Err(BucketError::Store(failure)) => Err(failure),
@@ -65,21 +65,21 @@ pub async fn keep(
 }
 
 /// All of them, in the order of their names.
-pub async fn list(substrate: &Substrate) -> Result<Vec<DeadLetter>, StoreError> {
-    let entries = substrate.bucket.list(KEYS).await?;
+pub async fn list(storage: &Storage) -> Result<Vec<DeadLetter>, StoreError> {
+    let entries = storage.bucket.list(KEYS).await?;
     Ok(entries.iter().filter_map(|(_, entry)| codec::decode(&entry.value).ok()).collect())
 }
 
 /// Forgets one; says whether there was one of this name.
-pub async fn forget(substrate: &Substrate, name: &str) -> Result<bool, StoreError> {
-    let Some(letter) = list(substrate).await?.into_iter().find(|one| one.name() == name) else {
+pub async fn forget(storage: &Storage, name: &str) -> Result<bool, StoreError> {
+    let Some(letter) = list(storage).await?.into_iter().find(|one| one.name() == name) else {
         return Ok(false);
     };
     let key = format!("{KEYS}{name}");
-    let Some(entry) = substrate.bucket.get(&key).await? else { return Ok(false) };
+    let Some(entry) = storage.bucket.get(&key).await? else { return Ok(false) };
     // The blob first: a letter without one can be dropped again, a blob without a letter cannot.
-    substrate.blobs.delete(letter.digest).await?;
-    match substrate.bucket.delete(&key, entry.position).await {
+    storage.blobs.delete(letter.digest).await?;
+    match storage.bucket.delete(&key, entry.position).await {
         Ok(()) | Err(BucketError::Conflict { .. }) => Ok(true),
         Err(BucketError::Store(failure)) => Err(failure),
     }

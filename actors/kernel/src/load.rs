@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{StoreError, Substrate};
+use clawnode_cluster::{Storage, StoreError};
 use clawnode_proto::{EntityId, Position};
 
 use super::{LoadedJournal, core::snapshot_blob};
@@ -15,14 +15,14 @@ const TRIES: u32 = 5;
 const WAIT: Duration = Duration::from_millis(50);
 
 /// A session's journal, unfolded, as the store's leader has it.
-pub async fn journal(substrate: &Substrate, id: EntityId) -> Result<LoadedJournal, StoreError> {
+pub async fn journal(storage: &Storage, id: EntityId) -> Result<LoadedJournal, StoreError> {
     let mut tries = 0;
     loop {
-        let records = substrate.journal.read(id, Position(0)).await?;
+        let records = storage.journal.read(id, Position(0)).await?;
         let Some(digest) = snapshot_blob(&records) else {
             return Ok(LoadedJournal { records, snapshot: None });
         };
-        let snapshot = readable(substrate.blobs.get(digest).await)?;
+        let snapshot = readable(storage.blobs.get(digest).await)?;
         tries += 1;
         if snapshot.is_some() || tries == TRIES {
             return Ok(LoadedJournal { records, snapshot });

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use clawnode_cluster::{AppendAnswer, Substrate, Write};
+use clawnode_cluster::{AppendAnswer, Storage, Write};
 use clawnode_proto::{
     EntityId, Epoch, EventId, Grammar, Head, Incarnation, Kind, Position, ProcessId, Sealed, Tail,
     Timestamp,
@@ -14,7 +14,7 @@ use clawnode_proto::{
 #[derive(Debug)]
 pub struct Written {
     /// Where it is.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// Whose it is.
     pub id: EntityId,
     /// The entity's kind.
@@ -30,9 +30,9 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 impl Written {
     /// An entity that is born at this time, and has heard nothing yet.
-    pub async fn born(substrate: &Substrate, kind: Kind, key: &str, at: u64) -> Result<Self> {
+    pub async fn born(storage: &Storage, kind: Kind, key: &str, at: u64) -> Result<Self> {
         let mut written = Self {
-            substrate: substrate.clone(),
+            storage: storage.clone(),
             id: EntityId::derive(kind, key),
             kind,
             key: key.to_owned(),
@@ -67,7 +67,7 @@ impl Written {
             sealed.push(event);
         }
         let write = Write { bytes: encode_record(&sealed)?.into(), rollup: false };
-        match self.substrate.journal.append(self.id, self.position, write).await {
+        match self.storage.journal.append(self.id, self.position, write).await {
             AppendAnswer::Stored(position) => self.position = position,
             other => return Err(format!("not stored: {other:?}").into()),
         }

@@ -45,10 +45,10 @@ impl Actor for AgentActor {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_guard::latch::LatchDoor;
+    use clawnode_guard::kill_switch::SwitchGate;
     use clawnode_proto::{
         Position,
-        latch::{Latch, LatchRecord},
+        kill_switch::{KillSwitch, SwitchRecord},
     };
     use tokio::sync::mpsc;
 
@@ -79,7 +79,7 @@ mod tests {
             self.0.is_closed()
         }
 
-        fn stopped(self: Box<Self>, _: &Latch) -> Option<Box<dyn AdmitPort>> {
+        fn stopped(self: Box<Self>, _: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
             if self.1 {
                 self.0.try_send(Told::Stopped).unwrap();
                 return None;
@@ -100,7 +100,7 @@ mod tests {
             false
         }
 
-        fn stopped(self: Box<Self>, _: &Latch) -> Option<Box<dyn AdmitPort>> {
+        fn stopped(self: Box<Self>, _: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
             None
         }
     }
@@ -122,7 +122,7 @@ mod tests {
         let name = "default".parse().unwrap();
         let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
         options.max_turns = max_turns;
-        let (door, cell) = (LatchDoor::default(), parent.get_cell());
+        let (door, cell) = (SwitchGate::default(), parent.get_cell());
         let handle = AgentHandle::spawn(options, false, door, cell).await.unwrap();
         (parent, handle)
     }
@@ -213,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn latch_1_a_stopped_agent_gives_no_permit_and_ends_turns_that_have_begun() {
         let (parent, _) = Actor::spawn(None, Parent, ()).await.unwrap();
-        let (door, name) = (LatchDoor::default(), "ada".parse().unwrap());
+        let (door, name) = (SwitchGate::default(), "ada".parse().unwrap());
         let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
         options.max_turns = 1;
         let cell = parent.get_cell();
@@ -223,14 +223,14 @@ mod tests {
         let (mut fresh, mut begun) = (ask_for(&agent, false), ask_for(&agent, true));
         assert!(matches!(fresh.recv().await, Some(Told::Deferred)));
         assert!(matches!(begun.recv().await, Some(Told::Deferred)));
-        let latch = Latch {
-            id: clawnode_proto::LatchId::from_u128(1),
+        let latch = KillSwitch {
+            id: clawnode_proto::SwitchId::from_u128(1),
             scope: "agent:ada".parse().unwrap(),
             by: "token at a".to_owned(),
             at: clawnode_proto::Timestamp(1),
             why: String::new(),
         };
-        let set = LatchRecord::Set { latch: latch.clone() };
+        let set = SwitchRecord::Set { latch: latch.clone() };
         door.take(Position(1), set);
         agent.latch();
         assert!(matches!(begun.recv().await, Some(Told::Stopped)));
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(view.stopped, Some(latch.clone()));
         assert!(fresh.try_recv().is_err());
         let cleared =
-            LatchRecord::Cleared { latch, by: String::new(), at: clawnode_proto::Timestamp(2) };
+            SwitchRecord::Cleared { latch, by: String::new(), at: clawnode_proto::Timestamp(2) };
         door.take(Position(2), cleared);
         agent.latch();
         assert!(matches!(fresh.recv().await, Some(Told::Granted(_))));

@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use clawnode_guard::latch::LatchDoor;
-use clawnode_proto::{agents::AgentView, latch::Latch, session::Profile};
+use clawnode_guard::kill_switch::SwitchGate;
+use clawnode_proto::{agents::AgentView, kill_switch::KillSwitch, session::Profile};
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -34,7 +34,7 @@ pub trait AdmitPort: Send + 'static {
     fn deferred(&self);
     /// An operator stopped the call. One of a turn that has begun ends; another waits, and comes
     /// back.
-    fn stopped(self: Box<Self>, latch: &Latch) -> Option<Box<dyn AdmitPort>>;
+    fn stopped(self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>>;
     /// Whether anybody still waits.
     fn is_closed(&self) -> bool;
 }
@@ -61,7 +61,7 @@ pub(super) enum AgentMessage {
     /// The pause has changed, in the whole cluster.
     Pause(bool),
     /// What operators have stopped has changed.
-    Latch,
+    KillSwitch,
     /// Somebody looks.
     View(oneshot::Sender<AgentView>),
 }
@@ -73,7 +73,7 @@ impl fmt::Debug for AgentMessage {
             Self::Release => "Release",
             Self::Reload(_) => "Reload",
             Self::Pause(_) => "Pause",
-            Self::Latch => "Latch",
+            Self::KillSwitch => "Latch",
             Self::View(_) => "View",
         })
     }
@@ -86,7 +86,7 @@ impl AgentHandle {
     pub async fn spawn(
         options: AgentOptions,
         paused: bool,
-        door: LatchDoor,
+        door: SwitchGate,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
         let gate = Arc::new(Mutex::new(Gate::new(options, paused, door)));
@@ -128,7 +128,7 @@ impl AgentHandle {
 
     /// What operators have stopped has changed: it looks.
     pub fn latch(&self) {
-        self.tell(AgentMessage::Latch);
+        self.tell(AgentMessage::KillSwitch);
     }
 
     /// What it looks like now; nothing if it is being restarted.

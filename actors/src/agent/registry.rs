@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::supervise::{ChildKind, Factory, Supervisor};
 use clawnode_proto::{
     AgentName, Digest, Position, agents::AgentView, codec, session::Profile,
@@ -48,7 +48,7 @@ type AgentEntries = Arc<RwLock<BTreeMap<AgentName, AgentEntry>>>;
 pub struct Agents {
     entries: AgentEntries,
     bucket: Arc<dyn Bucket>,
-    door: LatchDoor,
+    door: SwitchGate,
     supervisor: Supervisor,
 }
 
@@ -57,7 +57,7 @@ impl Agents {
     pub async fn spawn(
         options: Vec<AgentOptions>,
         bucket: Arc<dyn Bucket>,
-        door: LatchDoor,
+        door: SwitchGate,
         supervisor: Supervisor,
     ) -> Result<Self, SpawnErr> {
         let agents = Self { entries: AgentEntries::default(), bucket, door, supervisor };
@@ -161,7 +161,7 @@ impl Agents {
     }
 
     /// The door that their calls pass.
-    pub const fn door(&self) -> &LatchDoor {
+    pub const fn door(&self) -> &SwitchGate {
         &self.door
     }
 
@@ -227,7 +227,7 @@ async fn follow(entries: AgentEntries, bucket: Arc<dyn Bucket>) {
 }
 
 /// Has the agents look whenever what operators have stopped changes.
-async fn follow_latches(entries: AgentEntries, door: LatchDoor) {
+async fn follow_latches(entries: AgentEntries, door: SwitchGate) {
     let mut view = door.view();
     loop {
         view.mark_unchanged();
@@ -309,7 +309,7 @@ mod tests {
 
         fn stopped(
             self: Box<Self>,
-            _: &clawnode_proto::latch::Latch,
+            _: &clawnode_proto::kill_switch::KillSwitch,
         ) -> Option<Box<dyn AdmitPort>> {
             Some(self)
         }
@@ -320,15 +320,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), clock);
-        let (substrate, _control) = local::open(dir.path(), options).unwrap();
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
         let supervisor = Supervisor::spawn().await.unwrap();
         let mut options = AgentOptions::new("ada".parse().unwrap(), "demo/echo".parse().unwrap());
         options.max_turns = 1;
         let name = options.name.clone();
         let agents = Agents::spawn(
             vec![options.clone()],
-            Arc::clone(&substrate.bucket),
-            LatchDoor::default(),
+            Arc::clone(&storage.bucket),
+            SwitchGate::default(),
             supervisor.clone(),
         )
         .await
@@ -349,12 +349,12 @@ mod tests {
         assert_eq!(children.iter().filter(|child| child.name == "agent.ada").count(), 1);
         drop(held);
         agents.pause(&name, true).await.unwrap();
-        let (bucket, door) = (Arc::clone(&substrate.bucket), LatchDoor::default());
+        let (bucket, door) = (Arc::clone(&storage.bucket), SwitchGate::default());
         let other = Supervisor::spawn().await.unwrap();
         let again = Agents::spawn(vec![paused], bucket, door, other.clone()).await.unwrap();
         assert!(again.views().await[0].paused, "a pause is known before the first turn");
         other.stop().await;
         supervisor.stop().await;
-        substrate.health.close().await;
+        storage.health.close().await;
     }
 }

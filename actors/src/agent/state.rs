@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use clawnode_guard::latch::{LatchDoor, StoppableWork};
-use clawnode_proto::{AgentName, agents::AgentView, latch::Latch, session::Profile};
+use clawnode_guard::kill_switch::{StoppableWork, SwitchGate};
+use clawnode_proto::{AgentName, agents::AgentView, kill_switch::KillSwitch, session::Profile};
 use tracing::debug;
 
 use super::{
@@ -23,7 +23,7 @@ pub(super) struct Gate {
     options: AgentOptions,
     profile: Arc<Profile>,
     paused: bool,
-    door: LatchDoor,
+    door: SwitchGate,
     pub(super) running: u32,
     /// How many wait at the actor.
     pub(super) waiting: usize,
@@ -49,7 +49,7 @@ pub(super) fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
 // === impl Gate ===
 
 impl Gate {
-    pub(super) fn new(options: AgentOptions, paused: bool, door: LatchDoor) -> Self {
+    pub(super) fn new(options: AgentOptions, paused: bool, door: SwitchGate) -> Self {
         let profile = Arc::new(options.profile());
         Self { options, profile, paused, door, running: 0, waiting: 0 }
     }
@@ -82,7 +82,7 @@ impl Gate {
     }
 
     /// What an operator has stopped it by.
-    fn latch(&self) -> Option<Latch> {
+    fn latch(&self) -> Option<KillSwitch> {
         self.door.latches().of_agent(&self.options.name).cloned()
     }
 
@@ -105,7 +105,7 @@ impl AgentState {
                 gate.options = *options;
             }
             AgentMessage::Pause(paused) => lock(&self.gate).paused = paused,
-            AgentMessage::Latch => self.latch(),
+            AgentMessage::KillSwitch => self.latch(),
             AgentMessage::View(reply) => {
                 if reply.send(lock(&self.gate).view()).is_err() {
                     debug!("the caller stopped waiting for the view of an agent");

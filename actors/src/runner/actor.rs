@@ -118,7 +118,7 @@ impl RunnerTask {
                 rank: Arc::clone(&self.context.rank),
                 peers: self.context.peers.clone(),
             };
-            let (jobs, notes) = (Arc::clone(&self.context.substrate.jobs), self.notes.clone());
+            let (jobs, notes) = (Arc::clone(&self.context.storage.jobs), self.notes.clone());
             let taking = tokio::spawn(take::take(jobs, places, notes));
             self.takers.insert(capability.clone(), AbortOnDropHandle::new(taking));
         }
@@ -142,7 +142,7 @@ impl RunnerTask {
 
     fn step(&mut self, input: JobIn) {
         let now = self.context.clock.now();
-        let (machine, shared) = (&mut self.machine, self.context.substrate.shared);
+        let (machine, shared) = (&mut self.machine, self.context.storage.shared);
         let outs = self.context.peers.peek(|members| {
             let peers = Peers { members, shared };
             machine.handle(now, input, &peers)

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{AckHandle, Clock, Peek, Substrate, membership::Members};
+use clawnode_cluster::{AckHandle, Clock, Peek, Storage, membership::Members};
 use clawnode_kernel::jobs::{JobIn, Liveness};
 use clawnode_proto::{Capability, ProcessId, job::Job};
 use clawnode_tool::{Archive, Available};
@@ -41,7 +41,7 @@ pub struct RunnerContext {
     /// This process.
     pub process: ProcessId,
     /// The doors.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,
     /// What runs tools here, and the capabilities whose jobs are taken.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_cluster::{Backoff, BucketError, Clock, Peek, Substrate};
+use clawnode_cluster::{Backoff, BucketError, Clock, Peek, Storage};
 use clawnode_kernel::jobs::{JobIn, Probe};
 use clawnode_proto::{
     JobId, Position,
@@ -26,7 +26,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// What the work of a runner needs.
 pub(super) struct RunnerWork {
-    substrate: Substrate,
+    storage: Storage,
     available: watch::Receiver<Available>,
     clock: Arc<dyn Clock>,
     notes: mpsc::Sender<RunnerMessage>,
@@ -39,7 +39,7 @@ pub(super) struct RunnerWork {
 impl RunnerWork {
     pub(super) fn new(context: &RunnerContext, notes: &mpsc::Sender<RunnerMessage>) -> Self {
         Self {
-            substrate: context.substrate.clone(),
+            storage: context.storage.clone(),
             available: context.available.clone(),
             clock: Arc::clone(&context.clock),
             notes: notes.clone(),
@@ -60,7 +60,7 @@ impl RunnerWork {
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
-        let input = match self.substrate.bucket.get(&job_key(job)).await {
+        let input = match self.storage.bucket.get(&job_key(job)).await {
             Ok(None) => JobIn::Read(job, None),
             Ok(Some(entry)) => match JobState::from_bytes(&entry.value) {
                 Ok(state) => JobIn::Read(job, Some((entry.position, state))),
@@ -81,7 +81,7 @@ impl RunnerWork {
         let input = match state.to_bytes() {
             Ok(bytes) => {
                 let key = job_key(job);
-                match self.substrate.bucket.put(&key, expected, bytes.into(), None).await {
+                match self.storage.bucket.put(&key, expected, bytes.into(), None).await {
                     Ok(position) => JobIn::Stored(job, position),
                     Err(BucketError::Conflict { .. }) => JobIn::Conflict(job),
                     Err(BucketError::Store(failure)) => {
@@ -125,7 +125,7 @@ impl RunnerWork {
         let end = match end {
             ToolEnd::Known { outcome } => {
                 let session = job.session.entity();
-                let outcome = stored_outcome(&self.substrate, session, outcome).await;
+                let outcome = stored_outcome(&self.storage, session, outcome).await;
                 ToolEnd::Known { outcome }
             }
             uncertain @ ToolEnd::Uncertain { .. } => uncertain,
@@ -160,7 +160,7 @@ impl RunnerWork {
         let probe = match probe {
             Probe::Happened(outcome) => {
                 let session = job.session.entity();
-                Probe::Happened(stored_outcome(&self.substrate, session, outcome).await)
+                Probe::Happened(stored_outcome(&self.storage, session, outcome).await)
             }
             other => other,
         };
@@ -176,7 +176,7 @@ impl RunnerWork {
             }
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        while let Err(failure) = self.substrate.inbox.put(&input).await {
+        while let Err(failure) = self.storage.inbox.put(&input).await {
             warn!(job = %job.id, %failure, "the result of a job cannot be stored; trying again");
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, StoreError, Substrate};
+use clawnode_cluster::{Backoff, Storage, StoreError};
 use clawnode_proto::{EntityId, limits::TOOL_RESULT_INLINE, llm::Text, tool::ToolOutcome};
 use tracing::warn;
 
@@ -17,7 +17,7 @@ const REFUSALS_MAX: u32 = 3;
 /// full is waited for, because what is said was paid for or has happened; one that refuses it is
 /// not: then there is the part of `inline` bytes that fits in the event, and why there is no more.
 pub(crate) async fn stored_text(
-    substrate: &Substrate,
+    storage: &Storage,
     entity: EntityId,
     text: String,
     inline: usize,
@@ -30,7 +30,7 @@ pub(crate) async fn stored_text(
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     let mut refusals = 0;
     loop {
-        match substrate.blobs.put(content.clone()).await {
+        match storage.blobs.put(content.clone()).await {
             Ok(digest) => return (Text::Blob { digest, bytes }, None),
             Err(failure @ StoreError::Refused { .. }) if refusals >= REFUSALS_MAX => {
                 let why = format!("a text of {bytes} bytes is not stored: {failure}");
@@ -49,12 +49,12 @@ pub(crate) async fn stored_text(
 /// What came of a tool, with its text in the blob store if it is long. A part that the store refuses
 /// is left out, and whoever reads the result is told: the tool has run all the same.
 pub(crate) async fn stored_outcome(
-    substrate: &Substrate,
+    storage: &Storage,
     entity: EntityId,
     outcome: ToolOutcome,
 ) -> ToolOutcome {
     let Text::Inline { text } = outcome.content else { return outcome };
-    let (mut content, refused) = stored_text(substrate, entity, text, TOOL_RESULT_INLINE).await;
+    let (mut content, refused) = stored_text(storage, entity, text, TOOL_RESULT_INLINE).await;
     if let (Some(why), Text::Inline { text }) = (refused, &mut content) {
         for part in ["\n(the rest is left out: ", &why, ")"] {
             text.push_str(part);

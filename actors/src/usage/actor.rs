@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_cluster::{Backoff, Substrate};
+use clawnode_cluster::{Backoff, Storage};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
@@ -42,7 +42,7 @@ pub async fn run(sessions: Sessions, leads: impl Fn() -> bool) {
             Err(failure) => {
                 books = None;
                 let is_first = backoff.tries() == 0;
-                again(sessions.substrate(), failure, is_first).await;
+                again(sessions.storage(), failure, is_first).await;
                 let wait = backoff.next(&mut rand::rng());
                 look.reset_after(wait);
             }
@@ -58,7 +58,7 @@ async fn round(
 ) -> Result<bool, CountingStopped> {
     let open = match books.take() {
         Some(open) => books.insert(open),
-        None => books.insert(Books::open(sessions.substrate().clone()).await?),
+        None => books.insert(Books::open(sessions.storage().clone()).await?),
     };
     let mut saved = Instant::now();
     while open.count_page().await? {
@@ -76,7 +76,7 @@ async fn round(
 }
 
 /// Sees to it that the next round can go on. A count that cannot be read is made again from the journals.
-pub(super) async fn again(substrate: &Substrate, failure: CountingStopped, is_first: bool) {
+pub(super) async fn again(storage: &Storage, failure: CountingStopped, is_first: bool) {
     let key = match failure {
         CountingStopped::Unreadable { key, detail } => {
             warn!(key, detail, "a count cannot be read; it is made again from the journals");
@@ -91,7 +91,7 @@ pub(super) async fn again(substrate: &Substrate, failure: CountingStopped, is_fi
             return;
         }
     };
-    if let Err(failure) = state::forget(substrate, &key).await {
+    if let Err(failure) = state::forget(storage, &key).await {
         debug!(%failure, "model calls are counted later");
     }
 }

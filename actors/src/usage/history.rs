@@ -1,7 +1,7 @@
 //! The records of a journal that were not followed yet, also those that a snapshot has replaced, and
 //! where the journal was before them.
 
-use clawnode_cluster::{Record, StoreError, Substrate};
+use clawnode_cluster::{Record, Storage, StoreError};
 use clawnode_kernel::{
     FoldError, LoadedJournal,
     archive::{snapshot_of, unpack},
@@ -22,18 +22,18 @@ const ARCHIVES_MAX: usize = 10_000;
 /// they are worth is counted already. Nothing, if the journal is gone, is of another kind or cannot be
 /// read.
 pub(super) async fn read(
-    substrate: &Substrate,
+    storage: &Storage,
     id: EntityId,
     after: Position,
 ) -> Result<Option<(Meter, Vec<Record>)>, CountingStopped> {
-    let LoadedJournal { mut records, snapshot: mut state } =
-        match load::journal(substrate, id).await {
-            Err(StoreError::Corrupt { detail, .. }) => {
-                warn!(%id, detail, "the model calls of a damaged journal are not counted");
-                return Ok(None);
-            }
-            loaded => loaded?,
-        };
+    let LoadedJournal { mut records, snapshot: mut state } = match load::journal(storage, id).await
+    {
+        Err(StoreError::Corrupt { detail, .. }) => {
+            warn!(%id, detail, "the model calls of a damaged journal are not counted");
+            return Ok(None);
+        }
+        loaded => loaded?,
+    };
     // The records from the oldest that is read so far, up to those that were read before it.
     let mut oldest = records.clone();
     for _ in 0..ARCHIVES_MAX {
@@ -50,12 +50,12 @@ pub(super) async fn read(
         }
         let archived = match &meter {
             Ok(_) if is_seen => None,
-            Ok(_) | Err(_) => archived(substrate, &snapshot, at, after).await?,
+            Ok(_) | Err(_) => archived(storage, &snapshot, at, after).await?,
         };
         match (archived, meter) {
             (Some(archived), _) => {
                 state = match snapshot_blob(&archived) {
-                    Some(digest) => load::readable(substrate.blobs.get(digest).await)?,
+                    Some(digest) => load::readable(storage.blobs.get(digest).await)?,
                     None => None,
                 };
                 records.splice(..0, archived.iter().cloned());
@@ -76,13 +76,13 @@ pub(super) async fn read(
 /// If nobody knows where the store had them, they count as new where everything is: as if they had been
 /// stored with the snapshot.
 async fn archived(
-    substrate: &Substrate,
+    storage: &Storage,
     snapshot: &Snapshot,
     at: Position,
     after: Position,
 ) -> Result<Option<Vec<Record>>, CountingStopped> {
     let Some(digest) = snapshot.archive else { return Ok(None) };
-    let Some(bytes) = load::readable(substrate.blobs.get(digest).await)? else { return Ok(None) };
+    let Some(bytes) = load::readable(storage.blobs.get(digest).await)? else { return Ok(None) };
     let Ok(mut records) = unpack(&bytes) else { return Ok(None) };
     let is_known = records.len() == snapshot.positions.len()
         && snapshot.positions.last().is_some_and(|last| *last < at);

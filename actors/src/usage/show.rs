@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use clawnode_cluster::{StoreError, Substrate};
+use clawnode_cluster::{Storage, StoreError};
 use clawnode_proto::{
     Timestamp,
     event::decode_record,
@@ -21,33 +21,33 @@ const FRESH: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mill
 
 /// Sums what is counted, and says how far that is behind.
 pub async fn show(
-    substrate: &Substrate,
+    storage: &Storage,
     now: Timestamp,
     by: UsageBy,
     since: Option<Day>,
 ) -> Result<UsageView, StoreError> {
     let begun = Instant::now();
-    while begun.elapsed() < FRESH.0 && behind(substrate, now).await? > 0 {
+    while begun.elapsed() < FRESH.0 && behind(storage, now).await? > 0 {
         tokio::time::sleep(FRESH.1).await;
     }
-    summed(substrate, now, by, since).await.map_err(of_store)
+    summed(storage, now, by, since).await.map_err(of_store)
 }
 
 /// How old the oldest event is that is not counted yet, in milliseconds (1 at least); 0 if all are counted.
-pub async fn behind(substrate: &Substrate, now: Timestamp) -> Result<u64, StoreError> {
+pub async fn behind(storage: &Storage, now: Timestamp) -> Result<u64, StoreError> {
     let behind = async {
-        let (followed, _) = stored::<Followed>(substrate, HEAD).await?;
-        Ok(behind_since(substrate, now, &followed).await?)
+        let (followed, _) = stored::<Followed>(storage, HEAD).await?;
+        Ok(behind_since(storage, now, &followed).await?)
     };
     behind.await.map_err(of_store)
 }
 
 async fn behind_since(
-    substrate: &Substrate,
+    storage: &Storage,
     now: Timestamp,
     followed: &Followed,
 ) -> Result<u64, StoreError> {
-    let left = substrate.journal.follow(counted_to(followed), 1).await?;
+    let left = storage.journal.follow(counted_to(followed), 1).await?;
     let Some((_, record)) = left.records.first() else { return Ok(0) };
     let events = decode_record(&record.bytes).unwrap_or_default();
     let age = events.first().map_or(0, |event| now.since(event.head.ts).as_millis());
@@ -62,16 +62,16 @@ fn of_store(stopped: CountingStopped) -> StoreError {
 }
 
 async fn summed(
-    substrate: &Substrate,
+    storage: &Storage,
     now: Timestamp,
     by: UsageBy,
     since: Option<Day>,
 ) -> Result<UsageView, CountingStopped> {
     let mut sums: BTreeMap<String, Calls> = BTreeMap::new();
     // Before the days: what is counted meanwhile is shown as counted, or as still to be counted.
-    let (followed, _) = stored::<Followed>(substrate, HEAD).await?;
+    let (followed, _) = stored::<Followed>(storage, HEAD).await?;
     let first = since.map(|day| format!("{DAYS}{day}"));
-    for (key, entry) in substrate.bucket.list(DAYS).await? {
+    for (key, entry) in storage.bucket.list(DAYS).await? {
         if first.as_ref().is_some_and(|first| key < *first) {
             continue;
         }
@@ -82,7 +82,7 @@ async fn summed(
             *sum = sum.plus(calls);
         }
     }
-    let behind_ms = behind_since(substrate, now, &followed).await?;
+    let behind_ms = behind_since(storage, now, &followed).await?;
     Ok(UsageView {
         by,
         total: sums.values().fold(Calls::default(), |sum, calls| sum.plus(*calls)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use clawnode_cluster::{Record, Substrate};
+use clawnode_cluster::{Record, Storage};
 use clawnode_proto::{
     CodecError, EntityId, Position, Timestamp, codec,
     event::decode_record,
@@ -28,7 +28,7 @@ const METERS: usize = 10_000;
 /// The counts of this process. What goes wrong ends them: what is saved is opened again.
 #[derive(Debug)]
 pub(super) struct Books {
-    substrate: Substrate,
+    storage: Storage,
     /// All records up to here are counted.
     upto: Position,
     /// Up to here they are saved, and where the bucket has that.
@@ -52,16 +52,16 @@ struct OpenDay {
 
 impl Books {
     /// Goes on from what is saved.
-    pub(super) async fn open(substrate: Substrate) -> Result<Self, CountingStopped> {
-        let (followed, position) = stored::<Followed>(&substrate, HEAD).await?;
+    pub(super) async fn open(storage: Storage) -> Result<Self, CountingStopped> {
+        let (followed, position) = stored::<Followed>(&storage, HEAD).await?;
         let upto = counted_to(&followed);
-        let end = substrate.journal.end().await?;
+        let end = storage.journal.end().await?;
         if upto > end {
             warn!(counted = %upto, stored = %end, "the counts of model calls are newer than the journals");
         }
         let meters = RecentEntities::new(METERS);
         let days = BTreeMap::new();
-        Ok(Self { substrate, upto, saved: (upto, position), days, meters, pruned: None })
+        Ok(Self { storage, upto, saved: (upto, position), days, meters, pruned: None })
     }
 
     pub(super) fn is_changed(&self) -> bool {
@@ -70,7 +70,7 @@ impl Books {
 
     /// Counts the next page of the feed; says whether there was one.
     pub(super) async fn count_page(&mut self) -> Result<bool, CountingStopped> {
-        let page = self.substrate.journal.follow(self.upto, PAGE).await?;
+        let page = self.storage.journal.follow(self.upto, PAGE).await?;
         let mut journals: BTreeMap<EntityId, Vec<Record>> = BTreeMap::new();
         for (entity, record) in page.records {
             journals.entry(entity).or_default().push(record);
@@ -98,7 +98,7 @@ impl Books {
             return Ok(counted);
         }
         // It was not followed lately, or a snapshot has replaced records before they were followed.
-        let Some((meter, records)) = history::read(&self.substrate, id, self.upto).await? else {
+        let Some((meter, records)) = history::read(&self.storage, id, self.upto).await? else {
             let n = records.last().map_or(0, history::last_n);
             self.meters.put(id, Meter::other(n));
             return Ok(Vec::new());
@@ -121,7 +121,7 @@ impl Books {
     ) -> Result<(), CountingStopped> {
         let day = Day::of(counted.at);
         if !self.days.contains_key(&day) {
-            let (saved, position) = stored(&self.substrate, &key(day)).await?;
+            let (saved, position) = stored(&self.storage, &key(day)).await?;
             self.days.insert(day, OpenDay { day: saved, position, is_changed: false });
         }
         let open = self.days.entry(day).or_default();
@@ -143,11 +143,11 @@ impl Books {
             open.day.upto.clone_from(&upto);
             let bytes = encoded(&open.day)?;
             let key = key(*day);
-            let put = self.substrate.bucket.put(&key, open.position, bytes, None);
+            let put = self.storage.bucket.put(&key, open.position, bytes, None);
             (open.position, open.is_changed) = (put.await?, false);
         }
         let position = self.saved.1;
-        let position = self.substrate.bucket.put(HEAD, position, encoded(&upto)?, None).await?;
+        let position = self.storage.bucket.put(HEAD, position, encoded(&upto)?, None).await?;
         self.saved = (self.upto, position);
         // The last two are those that still change.
         while self.days.len() > 2 {
@@ -163,7 +163,7 @@ impl Books {
         if self.pruned.replace(today) == Some(today) {
             return Ok(());
         }
-        let stored = self.substrate.bucket.list(DAYS).await?;
+        let stored = self.storage.bucket.list(DAYS).await?;
         for (name, entry) in &stored {
             decoded::<UsageDay>(name, &entry.value)?;
         }
@@ -174,7 +174,7 @@ impl Books {
         let oldest = Day(today.0.saturating_sub(ago).saturating_sub(USAGE_DAYS - 1));
         for (name, entry) in stored {
             if name < key(oldest) {
-                self.substrate.bucket.delete(&name, entry.position).await?;
+                self.storage.bucket.delete(&name, entry.position).await?;
             }
         }
         self.days.retain(|day, _| *day >= oldest);
@@ -214,10 +214,10 @@ pub(super) fn counted_to(followed: &Followed) -> Position {
 
 /// A value of the bucket and where it is; the default at 0 if there is none.
 pub(super) async fn stored<T: DeserializeOwned + Default>(
-    substrate: &Substrate,
+    storage: &Storage,
     key: &str,
 ) -> Result<(T, Position), CountingStopped> {
-    let Some(entry) = substrate.bucket.get(key).await? else {
+    let Some(entry) = storage.bucket.get(key).await? else {
         return Ok((T::default(), Position(0)));
     };
     Ok((decoded(key, &entry.value)?, entry.position))
@@ -232,10 +232,10 @@ pub(super) fn decoded<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T,
 
 /// Removes a count, and has the feed followed from its beginning: every other count knows up to where it
 /// counts already.
-pub(super) async fn forget(substrate: &Substrate, key: &str) -> Result<(), CountingStopped> {
+pub(super) async fn forget(storage: &Storage, key: &str) -> Result<(), CountingStopped> {
     for key in [key, HEAD] {
-        if let Some(entry) = substrate.bucket.get(key).await? {
-            substrate.bucket.delete(key, entry.position).await?;
+        if let Some(entry) = storage.bucket.get(key).await? {
+            storage.bucket.delete(key, entry.position).await?;
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Journal, Record,
-    StoreError, Substrate, SystemClock, Write,
+    Storage, StoreError, SystemClock, Write,
 };
 use clawnode_kernel::{LoadedJournal, MachineOptions, archive};
 use clawnode_local as local;
@@ -113,7 +113,7 @@ struct World {
     stored: usize,
     tape: Arc<Tape>,
     torn: Arc<Torn>,
-    substrate: Substrate,
+    storage: Storage,
     books: Option<Books>,
     _dir: tempfile::TempDir,
 }
@@ -122,14 +122,14 @@ impl World {
     fn new(snapshot_every: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
-        let (mut substrate, _control) = local::open(dir.path(), options).unwrap();
+        let (mut storage, _control) = local::open(dir.path(), options).unwrap();
         let tape = Arc::new(Tape::default());
-        let torn = Arc::new(Torn(Arc::clone(&substrate.bucket), AtomicBool::new(false)));
-        substrate.journal = Arc::clone(&tape) as Arc<dyn Journal>;
-        substrate.bucket = Arc::clone(&torn) as Arc<dyn Bucket>;
+        let torn = Arc::new(Torn(Arc::clone(&storage.bucket), AtomicBool::new(false)));
+        storage.journal = Arc::clone(&tape) as Arc<dyn Journal>;
+        storage.bucket = Arc::clone(&torn) as Arc<dyn Bucket>;
         let options = MachineOptions { snapshot_every, ..MachineOptions::default() };
         let run = PlayedActivation::with(&[], LoadedJournal::default(), options, true);
-        Self { run, stored: 0, tape, torn, substrate, books: None, _dir: dir }
+        Self { run, stored: 0, tape, torn, storage, books: None, _dir: dir }
     }
 
     /// Stores what the machine wrote.
@@ -139,8 +139,8 @@ impl World {
         for (records, state) in
             self.run.archives.split_off(self.stored.min(self.run.archives.len()))
         {
-            self.substrate.blobs.put(archive::pack(&records).unwrap()).await.unwrap();
-            self.substrate.blobs.put(state.clone()).await.unwrap();
+            self.storage.blobs.put(archive::pack(&records).unwrap()).await.unwrap();
+            self.storage.blobs.put(state.clone()).await.unwrap();
             written.extend(records.clone());
             self.run.archives.push((records, state));
         }
@@ -170,7 +170,7 @@ impl World {
     async fn books(&mut self) -> Result<&mut Books, CountingStopped> {
         Ok(match self.books.take() {
             Some(books) => self.books.insert(books),
-            None => self.books.insert(Books::open(self.substrate.clone()).await?),
+            None => self.books.insert(Books::open(self.storage.clone()).await?),
         })
     }
 
@@ -184,7 +184,7 @@ impl World {
     }
 
     async fn shown(&self) -> UsageView {
-        show(&self.substrate, Timestamp(1), UsageBy::User, None).await.unwrap()
+        show(&self.storage, Timestamp(1), UsageBy::User, None).await.unwrap()
     }
 }
 
@@ -256,7 +256,7 @@ async fn of_two_who_count_one_is_refused_and_nothing_is_counted_twice() {
     let mut world = World::new(1_000);
     world.turn("m1", 10).await;
     world.count().await;
-    let mut other = Books::open(world.substrate.clone()).await.unwrap();
+    let mut other = Books::open(world.storage.clone()).await.unwrap();
     while other.count_page().await.unwrap() {}
     world.save().await;
     let refused = other.save(Timestamp(1)).await.unwrap_err();
@@ -276,7 +276,7 @@ async fn a_count_that_cannot_be_read_is_made_again() {
         }
         world.count().await;
         world.save().await;
-        let bucket = &world.substrate.bucket;
+        let bucket = &world.storage.bucket;
         let entry = bucket.get(key).await.unwrap().unwrap();
         let junk = Bytes::from_static(b"\xc1 no count");
         bucket.put(key, entry.position, junk, None).await.unwrap();
@@ -290,7 +290,7 @@ async fn a_count_that_cannot_be_read_is_made_again() {
         let failure = read(&mut world).await.unwrap_err();
         assert!(failure.to_string().contains(key), "{failure}");
         world.books = None;
-        again(&world.substrate, failure, true).await;
+        again(&world.storage, failure, true).await;
         read(&mut world).await.unwrap();
         world.save().await;
         assert_eq!(tokens(&world.shown().await), (6, 51, 0), "{key}");

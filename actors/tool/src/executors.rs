@@ -11,7 +11,7 @@ use std::{
 };
 
 use clawnode_cluster::Peek;
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{Capability, ToolName};
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::watch, time::timeout};
@@ -68,7 +68,7 @@ impl Available {
 pub struct Executors {
     list: Vec<Arc<dyn Executor>>,
     /// What all their runs pass.
-    door: LatchDoor,
+    door: SwitchGate,
     available: watch::Sender<Available>,
     providers: Providers,
     /// Whether the node stops.
@@ -86,7 +86,10 @@ struct ExecutorProbe {
 impl Executors {
     /// Looks for the first time at these executors, whose runs pass `door`. Two tools of one name
     /// are refused.
-    pub async fn open(list: Vec<Arc<dyn Executor>>, door: LatchDoor) -> Result<Self, ToolboxError> {
+    pub async fn open(
+        list: Vec<Arc<dyn Executor>>,
+        door: SwitchGate,
+    ) -> Result<Self, ToolboxError> {
         let providers = Providers::default();
         let toolbox = Toolbox::new(list.iter().map(Arc::clone))?.behind(&door).told(&providers);
         let available = watch::Sender::new(Available::default());
@@ -226,8 +229,8 @@ mod tests {
 
     use async_trait::async_trait;
     use clawnode_proto::{
-        CallId, LatchId, Position, Timestamp,
-        latch::{Latch, LatchRecord},
+        CallId, Position, SwitchId, Timestamp,
+        kill_switch::{KillSwitch, SwitchRecord},
         tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
     };
     use tokio::sync::Notify;
@@ -283,7 +286,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_an_engine_needs_is_announced_while_it_is_well() {
-        let (engine, door) = (Arc::new(Engine::default()), LatchDoor::default());
+        let (engine, door) = (Arc::new(Engine::default()), SwitchGate::default());
         engine.set(true);
         let list: Vec<Arc<dyn Executor>> = vec![engine.clone()];
         let executors = Executors::open(list, door.clone()).await.unwrap();
@@ -299,14 +302,14 @@ mod tests {
             );
         }
         // Its tools were made again, behind the same door.
-        let latch = Latch {
-            id: LatchId::from_u128(1),
+        let latch = KillSwitch {
+            id: SwitchId::from_u128(1),
             scope: "tool:turn".parse().unwrap(),
             by: String::new(),
             at: Timestamp(1),
             why: String::new(),
         };
-        door.take(Position(1), LatchRecord::Set { latch });
+        door.take(Position(1), SwitchRecord::Set { latch });
         let run = ToolRun {
             call: CallId::from_u128(7),
             agent: "main".parse().unwrap(),
@@ -328,7 +331,7 @@ mod tests {
         tokio::time::pause();
         let engine = Arc::new(Engine::default());
         let list: Vec<Arc<dyn Executor>> = vec![engine.clone()];
-        let executors = Executors::open(list, LatchDoor::default()).await.unwrap();
+        let executors = Executors::open(list, SwitchGate::default()).await.unwrap();
         let mut available = executors.available();
         let keeping = tokio::spawn(executors.keep());
         *engine.gone.lock().unwrap() = true;

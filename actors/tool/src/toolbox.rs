@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_guard::latch::{LatchDoor, StoppableWork, WorkPermit, WorkStopped};
+use clawnode_guard::kill_switch::{StoppableWork, SwitchGate, WorkPermit, WorkStopped};
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     Capability, Digest, ToolName,
@@ -49,7 +49,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 pub struct Tool {
     spec: ToolSpec,
     executor: Arc<dyn Executor>,
-    door: LatchDoor,
+    door: SwitchGate,
     providers: Providers,
 }
 
@@ -88,7 +88,7 @@ impl Toolbox {
         for executor in executors {
             for spec in executor.tools() {
                 let name = spec.name.clone();
-                let (executor, door) = (Arc::clone(&executor), LatchDoor::default());
+                let (executor, door) = (Arc::clone(&executor), SwitchGate::default());
                 let tool = Tool { spec, executor, door, providers: Providers::default() };
                 if tools.insert(name.clone(), tool).is_some() {
                     return Err(ToolboxError::Duplicate(name));
@@ -107,7 +107,7 @@ impl Toolbox {
 
     /// The same, whose runs an operator can stop.
     #[must_use]
-    pub fn behind(&self, door: &LatchDoor) -> Self {
+    pub fn behind(&self, door: &SwitchGate) -> Self {
         let tools = self.tools.iter().map(|(name, tool)| {
             let tool = Tool { door: door.clone(), ..tool.clone() };
             (name.clone(), tool)
@@ -432,13 +432,13 @@ mod tests {
 
     use async_trait::async_trait;
     use clawnode_proto::{
-        CallId, LatchId, Position, Timestamp,
-        latch::{Latch, LatchRecord},
+        CallId, Position, SwitchId, Timestamp,
+        kill_switch::{KillSwitch, SwitchRecord},
         tool::Risk,
     };
 
     use super::*;
-    use clawnode_guard::latch::LatchBug;
+    use clawnode_guard::kill_switch::SwitchBug;
 
     /// Does what the tool's name says.
     #[derive(Debug, Default)]
@@ -596,15 +596,15 @@ mod tests {
         assert_eq!(error.to_string(), "two tools are called `a`");
     }
 
-    fn stopped(scope: &str) -> LatchRecord {
-        let latch = Latch {
-            id: LatchId::from_u128(1),
+    fn stopped(scope: &str) -> SwitchRecord {
+        let latch = KillSwitch {
+            id: SwitchId::from_u128(1),
             scope: scope.parse().unwrap(),
             by: "token at a".to_owned(),
             at: Timestamp(1),
             why: "enough".to_owned(),
         };
-        LatchRecord::Set { latch }
+        SwitchRecord::Set { latch }
     }
 
     /// Waits for ever, and is of this class; counts its runs.
@@ -632,14 +632,18 @@ mod tests {
         }
     }
 
-    fn endless(class: EffectClass, reaches_out: bool, door: &LatchDoor) -> (Toolbox, Arc<Endless>) {
+    fn endless(
+        class: EffectClass,
+        reaches_out: bool,
+        door: &SwitchGate,
+    ) -> (Toolbox, Arc<Endless>) {
         let executor = Arc::new(Endless(class, reaches_out, Mutex::default()));
         let shared: Arc<dyn Executor> = executor.clone();
         (Toolbox::new([shared]).unwrap().behind(door), executor)
     }
 
     /// LATCH-1 and LATCH-2 for runs of tools: the failure if this door has a bug.
-    async fn obeys_the_latch(door: LatchDoor) -> Result<(), String> {
+    async fn obeys_the_latch(door: SwitchGate) -> Result<(), String> {
         let (toolbox, executor) = endless(EffectClass::Safe, false, &door);
         let running = tokio::spawn({
             let toolbox = toolbox.clone();
@@ -677,14 +681,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn latch_1_a_frozen_tool_is_cancelled_and_refused_and_others_go_on() {
-        assert_eq!(obeys_the_latch(LatchDoor::default()).await, Ok(()));
+        assert_eq!(obeys_the_latch(SwitchGate::default()).await, Ok(()));
     }
 
     /// The twin of the test before.
     #[tokio::test(start_paused = true)]
     async fn a_runner_that_does_not_ask_the_latch_is_found() {
-        for planted in [LatchBug::ToolsUnasked, LatchBug::NothingCancelled] {
-            assert!(obeys_the_latch(LatchDoor::planted(planted)).await.is_err(), "{planted:?}");
+        for planted in [SwitchBug::ToolsUnasked, SwitchBug::NothingCancelled] {
+            assert!(obeys_the_latch(SwitchGate::planted(planted)).await.is_err(), "{planted:?}");
         }
     }
 
@@ -694,7 +698,7 @@ mod tests {
         for (class, uncertain) in [(Safe, false), (Idempotent, false), (Check, true), (Once, true)]
         {
             for scope in ["all", "agent:main", "egress"] {
-                let door = LatchDoor::default();
+                let door = SwitchGate::default();
                 let (toolbox, _) = endless(class, true, &door);
                 let running = tokio::spawn({
                     let toolbox = toolbox.clone();

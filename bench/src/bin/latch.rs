@@ -1,4 +1,4 @@
-//! `latch::acknowledged` and `latch::dead`: from an operator's `panic` at a gateway until each node
+//! `kill_switch::acknowledged` and `kill_switch::dead`: from an operator's `panic` at a gateway until each node
 //! of three has stopped giving permits and told what runs to stop, and until nothing of it runs any
 //! more.
 //!
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clawnode_bench::{Error, Row, Table, percentile};
-use clawnode_proto::{latch::PanicView, overview::NodeList};
+use clawnode_proto::{kill_switch::PanicView, overview::NodeList};
 use clawnode_tests::{
     model::{DefaultReply, ModelServer, Script},
     nats::{NatsServer, ServerOptions},
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Error> {
         }
         let view: PanicView = client.call("panic", json!({})).await.map_err(other)?;
         // The slowest node of each run.
-        let worst = |of: fn(&clawnode_proto::latch::LatchAck) -> Option<u64>| {
+        let worst = |of: fn(&clawnode_proto::kill_switch::SwitchAck) -> Option<u64>| {
             let all: Option<Vec<u64>> = view.nodes.iter().map(of).collect();
             let worst = all.and_then(|all| all.into_iter().max());
             worst.map(Duration::from_millis).ok_or("a node did not answer")
@@ -73,8 +73,8 @@ async fn main() -> Result<(), Error> {
         let _: PanicView = client.call("panic.clear", clear).await.map_err(other)?;
     }
     let mut table = Table::default();
-    table.add(row("latch::acknowledged", acknowledged).at_most_p99());
-    table.add(row("latch::dead", dead).row);
+    table.add(row("kill_switch::acknowledged", acknowledged).at_most_p99());
+    table.add(row("kill_switch::dead", dead).row);
     for node in nodes {
         node.stop().await.map_err(other)?;
     }

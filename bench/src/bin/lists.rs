@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use clawnode_bench::{
-    Error, Load, Node, NodeSetup, Pin, Place, Role, Row, Substrate, Table, fill, load, model,
+    Error, Load, Node, NodeSetup, Pin, Place, Role, Row, Storage, Table, fill, load, model,
     percentile,
 };
 use clawnode_tests::nats::{NatsServer, ServerOptions};
@@ -50,16 +50,16 @@ async fn bench(args: &Args) -> Result<(), Error> {
     let (_model, model) = model(Pin(None), 1).await?;
     let server =
         if args.nats { Some(NatsServer::start(ServerOptions::default()).await?) } else { None };
-    let substrate = || match &server {
-        Some(server) => Substrate::Nats { url: server.url() },
-        None => Substrate::Embedded,
+    let storage = || match &server {
+        Some(server) => Storage::Nats { url: server.url() },
+        None => Storage::Embedded,
     };
     let dir = tempfile::tempdir_in(&parent)?;
     let setup = NodeSetup {
         binary: &binary,
         dir: dir.path(),
         model: &model,
-        substrate: substrate(),
+        storage: storage(),
         config: "",
         pin: Pin(None),
         role: None,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use clawnode_bench::{Error, Row, Table, percentile};
-use clawnode_proto::{latch::PanicView, overview::NodeList};
+use clawnode_proto::{kill_switch::PanicView, overview::NodeList};
 use clawnode_tests::{
     docker::Engine,
     model::{ModelServer, Script},
@@ -125,7 +125,7 @@ async fn once(
     };
     let (view, gone) = tokio::join!(stop, gone);
     let (view, gone) = (view.map_err(other)?, gone.map_err(other)?);
-    let worst = |of: fn(&clawnode_proto::latch::LatchAck) -> Option<u64>| {
+    let worst = |of: fn(&clawnode_proto::kill_switch::SwitchAck) -> Option<u64>| {
         let all: Option<Vec<u64>> = view.nodes.iter().map(of).collect();
         let worst = all.and_then(|all| all.into_iter().max());
         worst.map(Duration::from_millis).ok_or("a node did not answer")

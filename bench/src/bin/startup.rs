@@ -10,7 +10,7 @@ use std::{
 
 use clap::Parser;
 use clawnode_bench::{
-    Error, Node, NodeSetup, Pin, Place, Role, Row, Substrate, Table, fill, model, percentile,
+    Error, Node, NodeSetup, Pin, Place, Role, Row, Storage, Table, fill, model, percentile,
 };
 
 /// What `ready` may take on an empty directory, in milliseconds.
@@ -92,8 +92,8 @@ async fn bench(args: &Args) -> Result<(), Error> {
 }
 
 async fn start(args: &Args, binary: &Path, dir: &Path, model: &str) -> Result<Node, Error> {
-    let (substrate, pin) = (Substrate::Embedded, Pin(args.core));
-    Node::start(&NodeSetup { binary, dir, model, substrate, config: "", pin, role: None }).await
+    let (storage, pin) = (Storage::Embedded, Pin(args.core));
+    Node::start(&NodeSetup { binary, dir, model, storage, config: "", pin, role: None }).await
 }
 
 fn row(name: &str, mut times: Vec<Duration>) -> Row {

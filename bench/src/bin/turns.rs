@@ -13,7 +13,7 @@ use std::{
 
 use clap::{Parser, Subcommand};
 use clawnode_bench::{
-    Error, Load, Node, NodeSetup, Pin, Place, Process, Report, Row, Substrate, Table, floor, load,
+    Error, Load, Node, NodeSetup, Pin, Place, Process, Report, Row, Storage, Table, floor, load,
     model, percentile, serve_model,
 };
 
@@ -148,20 +148,12 @@ async fn bench(args: &Args) -> Result<(), Error> {
 }
 
 async fn node(args: &Args, binary: &Path, dir: &Path, model: &str) -> Result<Node, Error> {
-    let substrate = match &args.nats {
-        Some(url) => Substrate::Nats { url: url.clone() },
-        None => Substrate::Embedded,
+    let storage = match &args.nats {
+        Some(url) => Storage::Nats { url: url.clone() },
+        None => Storage::Embedded,
     };
-    Node::start(&NodeSetup {
-        binary,
-        dir,
-        model,
-        substrate,
-        config: "",
-        pin: Pin(None),
-        role: None,
-    })
-    .await
+    Node::start(&NodeSetup { binary, dir, model, storage, config: "", pin: Pin(None), role: None })
+        .await
 }
 
 /// The first round only warms up.
@@ -180,12 +172,12 @@ fn plan(args: &Args, concurrency: usize, round: usize) -> Load {
 
 #[expect(clippy::cast_precision_loss, reason = "counts of turns are far below 2^52")]
 fn row(args: &Args, concurrency: usize, mut ours: Side, mut theirs: Side) -> Row {
-    let substrate = if args.nats.is_some() { "nats" } else { "embedded" };
+    let storage = if args.nats.is_some() { "nats" } else { "embedded" };
     let (most_p50, least_rate) = if args.nats.is_some() { NATS } else { EMBEDDED };
     let (cpu, texts, turns) = (ours.cpu, ours.texts(), ours.turns());
     let (p50, p99, rate) = ours.figures();
     let (floor_p50, floor_p99, floor_rate) = theirs.figures();
-    let mut row = Row::new(format!("session::turn/{substrate}/concurrency={concurrency}"))
+    let mut row = Row::new(format!("session::turn/{storage}/concurrency={concurrency}"))
         .figure("p50_ms", p50)
         .figure("floor_p50_ms", floor_p50)
         .figure("ratio", p50 / floor_p50)

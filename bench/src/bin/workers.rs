@@ -13,7 +13,7 @@ use std::{
 
 use clap::Parser;
 use clawnode_bench::{
-    Error, Load, Node, NodeSetup, Pin, Place, Role, Row, Substrate, Table, load, model,
+    Error, Load, Node, NodeSetup, Pin, Place, Role, Row, Storage, Table, load, model,
 };
 use clawnode_proto::{node::NodeRole, view::StatusView};
 use clawnode_tests::nats::{NatsServer, ServerOptions};
@@ -189,13 +189,13 @@ impl Stage<'_> {
     async fn node(&self, role: &'static str, name: &str) -> Result<Node, Error> {
         let dir = self.dir.join(name);
         tokio::fs::create_dir(&dir).await?;
-        let substrate = Substrate::Nats { url: self.nats.clone() };
+        let storage = Storage::Nats { url: self.nats.clone() };
         let config = format!("[node]\nname = \"{name}\"\n");
         let setup = NodeSetup {
             binary: self.binary,
             dir: &dir,
             model: self.model,
-            substrate,
+            storage,
             config: &config,
             pin: Pin(None),
             role: Some(role),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{Clock, Substrate, SystemClock};
+use clawnode_cluster::{Clock, Storage, SystemClock};
 use clawnode_proto::{Position, subject::Prefix};
 use tokio::sync::{Notify, watch};
 
@@ -44,7 +44,7 @@ const NO_ACK_WAIT: Duration = Duration::from_hours(24 * 365);
 ///
 /// Blocks while it reads the log. The store lives until [`clawnode_cluster::Health::close`], or until all
 /// handles are dropped; the caller should await [`LocalControl::fatal`] and exit when it resolves.
-pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalControl), OpenError> {
+pub fn open(dir: &Path, options: LocalOptions) -> Result<(Storage, LocalControl), OpenError> {
     let disk = disk_of(&options);
     prepare(dir)?;
     let lock = DirLock::exclusive(dir)?;
@@ -97,14 +97,14 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Substrate, LocalContro
     // Before anybody asks whether it is ready.
     engine.has_room();
     engine.spawn().map_err(OpenError::io("start the thread of", &log_dir))?;
-    Ok(substrate(shared, disk, blob_dir, options.prefix, partitions))
+    Ok(storage(shared, disk, blob_dir, options.prefix, partitions))
 }
 
 /// Opens the data directory of a node that does not run, for reading; changes nothing in it.
 ///
 /// The handles' reads work; whatever would change something answers `Closed`, and consumers wait
 /// for ever. A node cannot start while this is open.
-pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError> {
+pub fn open_read_only(dir: &Path) -> Result<(Storage, LocalControl), OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let lock = DirLock::shared(dir)?;
     let (partitions, store) =
@@ -126,10 +126,10 @@ pub fn open_read_only(dir: &Path) -> Result<(Substrate, LocalControl), OpenError
     let shared = share(dir, partitions, &options, lifetime, recovered, waiting);
     shared.queue.end("it is open for reading only");
     shared.done.send_replace(true);
-    let (substrate, control) =
-        substrate(Arc::clone(&shared), disk, dir.join("blobs"), options.prefix, partitions);
+    let (storage, control) =
+        storage(Arc::clone(&shared), disk, dir.join("blobs"), options.prefix, partitions);
     shared.keep(lock);
-    Ok((substrate, control))
+    Ok((storage, control))
 }
 
 fn disk_of(options: &LocalOptions) -> Arc<dyn Disk> {
@@ -223,16 +223,16 @@ fn share(
     })
 }
 
-fn substrate(
+fn storage(
     shared: Arc<OpenDirectory>,
     disk: Arc<dyn Disk>,
     blobs: PathBuf,
     prefix: Prefix,
     partitions: u16,
-) -> (Substrate, LocalControl) {
+) -> (Storage, LocalControl) {
     let bus = Arc::new(shared.bus.clone());
     let client = Arc::new(DirectoryClient(shared));
-    let substrate = Substrate {
+    let storage = Storage {
         journal: Arc::new(LocalJournal(Arc::clone(&client))),
         inbox: Arc::new(LocalInbox(Arc::clone(&client))),
         jobs: Arc::new(LocalJobs(Arc::clone(&client))),
@@ -245,5 +245,5 @@ fn substrate(
         partitions,
         shared: false,
     };
-    (substrate, LocalControl(client))
+    (storage, LocalControl(client))
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream::ContextBuilder};
-use clawnode_cluster::{Clock, Substrate, SystemClock, clock::Backoff};
+use clawnode_cluster::{Clock, Storage, SystemClock, clock::Backoff};
 use clawnode_proto::{ErrorChain, limits::PARTITIONS_MAX};
 use rand::Rng;
 use serde_json::json;
@@ -52,7 +52,7 @@ const RECONNECT_MOST: Duration = Duration::from_secs(2);
 /// Opens the substrate at these servers, and gives birth to the cluster if there is none. Fails
 /// after `connect_timeout` if nobody answers, and after `ready_timeout` if who answers is not ready;
 /// once it returned, it reconnects for ever.
-pub async fn connect(options: NatsOptions) -> Result<Substrate, ConnectError> {
+pub async fn connect(options: NatsOptions) -> Result<Storage, ConnectError> {
     check(&options)?;
     let api = reach(&options).await?;
     let born = async {
@@ -261,7 +261,7 @@ async fn assemble(
     api: Api,
     options: NatsOptions,
     BirthFacts { replicas, partitions, cluster }: BirthFacts,
-) -> Result<Substrate, ConnectError> {
+) -> Result<Storage, ConnectError> {
     let names = StreamNames::new(&options.prefix);
     let prefix = options.prefix.clone();
     let reader = async |name: String| {
@@ -277,7 +277,7 @@ async fn assemble(
         cluster,
         expires: credential.and_then(|it| it.expires()),
     };
-    Ok(Substrate {
+    Ok(Storage {
         journal: Arc::new(NatsJournal::new(
             api.clone(),
             prefix.clone(),

@@ -26,7 +26,7 @@ pub(super) fn is_foreign(headers: Option<&HeaderMap>, payload: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{EntityId, LatchId, codec};
+    use clawnode_proto::{EntityId, SwitchId, codec};
 
     use super::*;
 
@@ -47,7 +47,7 @@ mod tests {
         }
         let records = [
             codec::encode(&[("a", EntityId::from_u128(1))]).unwrap(),
-            codec::encode(&std::collections::BTreeMap::from([("id", LatchId::from_u128(1))]))
+            codec::encode(&std::collections::BTreeMap::from([("id", SwitchId::from_u128(1))]))
                 .unwrap(),
             codec::encode(&Vec::<u8>::new()).unwrap(),
         ];

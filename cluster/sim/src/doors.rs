@@ -1,4 +1,4 @@
-//! The handles of a simulated world: a [`Substrate`] over a [`World`] in the runtime's time.
+//! The handles of a simulated world: a [`Storage`] over a [`World`] in the runtime's time.
 //!
 //! Every call is a request to the world and comes back when the world answers it, so all faults of
 //! [`Faults`] may be put on. The bus has no part in the world: it is the local one, without faults.
@@ -20,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 pub use super::doors_driver::SimClock;
 use clawnode_cluster::{
     AppendAnswer, Blobs, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Health, Journal,
-    Overdue, Record, StoreError, Substrate, Timer, Timers, Warning, Write,
+    Overdue, Record, Storage, StoreError, Timer, Timers, Warning, Write,
 };
 use clawnode_local::LocalBus;
 
@@ -93,10 +93,10 @@ impl SimStores {
     }
 
     /// A new process in front of the world; the one before it is gone, and hears so.
-    pub fn open(&self) -> Substrate {
+    pub fn open(&self) -> Storage {
         let client = WorldClient::enter(&self.0);
         let bus = LocalBus::new();
-        Substrate {
+        Storage {
             journal: Arc::new(SimJournal(client.clone())),
             inbox: Arc::new(SimInbox(client.clone())),
             jobs: Arc::new(SimJobs(client.clone())),

@@ -16,7 +16,7 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::{ClusterClock, Members, MembershipOptions, doubt::Probed, state::MembershipState};
-use crate::{BusEvent, RequestError, Substrate};
+use crate::{BusEvent, RequestError, Storage};
 
 /// How long one request may take; a process that needs longer is slow, not gone.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub struct Announcer(Arc<Notify>);
 #[derive(Clone)]
 pub struct Membership {
     /// Where the others are.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// Who it is.
     pub me: ProcessId,
     /// How the processes watch each other.
@@ -72,10 +72,10 @@ impl Membership {
     /// Says that this process is alive, listens for the others and asks after them, until the bus
     /// is closed.
     pub async fn run(self) {
-        let bus = &self.substrate.bus;
+        let bus = &self.storage.bus;
         let (heard, said) = tokio::join!(
-            bus.subscribe(self.substrate.prefix.heartbeats()),
-            bus.subscribe(self.substrate.prefix.all_hearsay()),
+            bus.subscribe(self.storage.prefix.heartbeats()),
+            bus.subscribe(self.storage.prefix.all_hearsay()),
         );
         let (mut heard, mut said) = match (heard, said) {
             (Ok(heard), Ok(said)) => (heard, said),
@@ -119,14 +119,14 @@ impl Membership {
     /// Does what follows from what was heard.
     async fn act(&self, life: &mut MembershipRun) {
         let now = Instant::now();
-        life.state.attached(now, self.substrate.bus.attached());
+        life.state.attached(now, self.storage.bus.attached());
         if life.due.is_some_and(|due| due <= now) {
             (life.beaten, life.due) = (Some(now), None);
             self.beat().await;
             life.state.judge(now);
         }
         for process in life.state.asks(now) {
-            life.asked.spawn(ask(self.substrate.clone(), process));
+            life.asked.spawn(ask(self.storage.clone(), process));
         }
         for said in life.state.tells() {
             self.tell(&said).await;
@@ -144,20 +144,20 @@ impl Membership {
     }
 
     async fn beat(&self) {
-        let server = self.substrate.bus.attached().server;
+        let server = self.storage.bus.attached().server;
         let time = Some(self.clock.machine());
         let heartbeat = Heartbeat { server, time, ..(self.heartbeat)() };
         let Ok(bytes) = codec::encode(&heartbeat) else { return };
-        let subject = self.substrate.prefix.heartbeat(self.me);
-        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        let subject = self.storage.prefix.heartbeat(self.me);
+        if let Err(failure) = self.storage.bus.publish(subject, None, Bytes::from(bytes)).await {
             debug!(%failure, "cannot publish a heartbeat");
         }
     }
 
     async fn tell(&self, said: &Hearsay) {
         let Ok(bytes) = codec::encode(said) else { return };
-        let subject = self.substrate.prefix.hearsay(self.me);
-        if let Err(failure) = self.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+        let subject = self.storage.prefix.hearsay(self.me);
+        if let Err(failure) = self.storage.bus.publish(subject, None, Bytes::from(bytes)).await {
             debug!(%failure, "cannot publish what this node knows of others");
         }
     }
@@ -222,10 +222,10 @@ async fn parted(partings: &mut Option<broadcast::Receiver<ProcessId>>) -> Proces
     }
 }
 
-async fn ask(substrate: Substrate, process: ProcessId) -> (ProcessId, Probed) {
-    let subject = substrate.prefix.rpc(process);
+async fn ask(storage: Storage, process: ProcessId) -> (ProcessId, Probed) {
+    let subject = storage.prefix.rpc(process);
     let Ok(request) = codec::encode(&NodeRequest::Ping) else { return (process, Probed::Unknown) };
-    let came_to = match substrate.bus.request(subject, Bytes::from(request), ASK_WITHIN).await {
+    let came_to = match storage.bus.request(subject, Bytes::from(request), ASK_WITHIN).await {
         Ok(_) => Probed::Answered,
         Err(RequestError::NoResponders { .. }) => Probed::Nobody,
         Err(RequestError::Timeout { .. } | RequestError::Bus(_)) => Probed::Unknown,

@@ -9,7 +9,7 @@ use clawnode_proto::{
     ErrorBody, ErrorCode, FrameKey, IdempotencyKey, SessionKey, Traceparent, TurnId,
     api::{CONVERSATION, ChatSend, JobArtifact, Method, SessionsResume},
     id::KeyPart,
-    latch::LatchScope,
+    kill_switch::SwitchScope,
     limits,
     llm::Text,
     methods::types,
@@ -92,7 +92,7 @@ impl RpcCall {
 /// it. Whatever else is in it: a person wants things stopped, so nothing of it is an error.
 fn panic_of(payload: Option<&Value>) -> Value {
     let text = |name| payload.and_then(|it| it.get(name)).and_then(Value::as_str);
-    let scope = text("scope").filter(|scope| scope.parse::<LatchScope>().is_ok());
+    let scope = text("scope").filter(|scope| scope.parse::<SwitchScope>().is_ok());
     let why = text("why").or_else(|| text("reason")).unwrap_or_default();
     serde_json::json!({ "scope": scope, "why": why })
 }

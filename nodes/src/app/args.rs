@@ -1,6 +1,6 @@
 //! What a node is told, and what it says once it serves.
 
-use clawnode_cluster::Substrate;
+use clawnode_cluster::Storage;
 use clawnode_proto::{ProcessId, node::NodeRole};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -41,8 +41,8 @@ pub struct Ready {
 
 impl Ready {
     /// Of a node that does not serve yet.
-    pub(super) fn soon(process: ProcessId, model: &str, substrate: &Substrate) -> Self {
-        let storage = substrate.health.describe();
+    pub(super) fn soon(process: ProcessId, model: &str, storage: &Storage) -> Self {
+        let storage = storage.health.describe();
         Self {
             url: String::new(),
             process,

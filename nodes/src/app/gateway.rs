@@ -42,7 +42,7 @@ impl Wired {
     pub(super) async fn open_gateway(&self) -> Result<OpenGateway, Failure> {
         let (base, loaded) = (&self.base, &*self.loaded);
         let backend = self.backend();
-        let remembering = self.operations.remember(&base.substrate);
+        let remembering = self.operations.remember(&base.storage);
         remembering.await?;
         let token = token(loaded)?;
         let options = gateway_options(&loaded.config, token.as_ref(), Arc::clone(&base.clock));
@@ -64,9 +64,9 @@ impl Wired {
         let (heartbeat_source, model) = (Arc::clone(&self.heartbeat_source), self.model.clone());
         let members = base.members.clone();
         let node = NodeInfo::new(&self.context, heartbeat_source, model, members, &self.operations);
-        let entities = kinds::entities(base.substrate.clone(), Arc::clone(&base.clock));
+        let entities = kinds::entities(base.storage.clone(), Arc::clone(&base.clock));
         let sessions = Sessions::of(entities).writing(Arc::clone(&self.agreed));
-        let switch = Switch::new(&base.substrate, &base.door, &self.operations.feed);
+        let switch = Switch::new(&base.storage, &base.door, &self.operations.feed);
         let (agents, routes) = (self.agents.clone(), Arc::clone(&self.routes));
         NodeBackend::new(sessions, agents, routes, node, switch, mcp)
     }

@@ -63,23 +63,23 @@ pub(super) async fn open(
         storage::open(&loaded, opening, &clock)
     )?;
     hooks::remember(&loaded);
-    let (substrate, control) = (storage.substrate, storage.control);
+    let (storage, control) = (storage.storage, storage.control);
     #[cfg(feature = "test-util")]
-    let substrate = crate::node::failpoint::arm(substrate, loaded.env())?;
-    let door = panic::open(&substrate).await?;
+    let storage = crate::node::failpoint::arm(storage, loaded.env())?;
+    let door = panic::open(&storage).await?;
     let supervisor = Supervisor::spawn().await?;
     #[cfg(feature = "nats")]
     let mut loaded = loaded;
     #[cfg(feature = "nats")]
-    if let Err(failure) = name::begin(&mut loaded, process, &substrate, &supervisor).await {
+    if let Err(failure) = name::begin(&mut loaded, process, &storage, &supervisor).await {
         supervisor.stop().await;
-        substrate.health.close().await;
+        storage.health.close().await;
         return Err(failure.into());
     }
-    let bucket = Arc::clone(&substrate.bucket);
+    let bucket = Arc::clone(&storage.bucket);
     let node_status = NodeStatus::new(stop, &loaded.config.node, door.clone(), bucket);
     let (view, members) = watch::channel(Members::default());
-    let base = NodeBase { process, roles, substrate, clock, members, door, supervisor };
+    let base = NodeBase { process, roles, storage, clock, members, door, supervisor };
     let loaded = Arc::new(loaded);
     Ok(Opened { loaded, base, answering, node_status, cluster_clock, view, control })
 }

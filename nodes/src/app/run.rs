@@ -40,7 +40,7 @@ pub async fn run(args: NodeArgs) -> Result<(), Failure> {
     let mut opened = Box::pin(open::open(loaded, roles, join, stop.clone())).await?;
     let ends = NodeEnds {
         supervisor: opened.base.supervisor.clone(),
-        health: Arc::clone(&opened.base.substrate.health),
+        health: Arc::clone(&opened.base.storage.health),
         control: opened.control.take(),
         node_status: Arc::clone(&opened.node_status),
     };

@@ -39,7 +39,7 @@ pub(super) struct RunningNode {
 impl Wired {
     /// Serves clients, if it is a gateway, and then takes its part in the cluster.
     pub(super) async fn serve(self) -> Result<(RunningNode, Ready), Failure> {
-        let mut ready = Ready::soon(self.base.process, &self.model, &self.base.substrate);
+        let mut ready = Ready::soon(self.base.process, &self.model, &self.base.storage);
         let mut gateway = None;
         if self.base.is_gateway() {
             let open = self.open_gateway().await?;
@@ -94,11 +94,11 @@ impl RunningNode {
             gateway.serving.ended().await;
             announced = gateway.announced;
         }
-        let substrate = &self.base.substrate;
-        self.operations.feed.tell_now(substrate, EventBody::NodeLeft).await;
+        let storage = &self.base.storage;
+        self.operations.feed.tell_now(storage, EventBody::NodeLeft).await;
         self.base.supervisor.stop().await;
-        version_check::farewell(substrate, &self.heartbeat_source).await;
-        substrate.health.close().await;
+        version_check::farewell(storage, &self.heartbeat_source).await;
+        storage.health.close().await;
         if let Some(announced) = announced {
             announced.remove();
         }

@@ -92,7 +92,7 @@ impl Opened {
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
         let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
         let runner = SessionRunner::new(RunnerParts {
-            substrate: base.substrate.clone(),
+            storage: base.storage.clone(),
             agents: agents.clone(),
             hooks: hooks.clone(),
             models: Arc::new(models.clone()),
@@ -117,7 +117,7 @@ impl Opened {
             gauges: gauges.clone(),
             reached: Arc::clone(&reached),
         });
-        version_check::join(&base.substrate, &heartbeat_source, &cluster_clock).await?;
+        version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
         let (pins, agents_kept, routes_kept) = (mcp.pins(), agents.clone(), Arc::clone(&routes));
         let reloaded =
             Reloaded { agents: agents_kept, routes: routes_kept, models, pins, plugins, hooks };
@@ -157,7 +157,7 @@ async fn context(
     node_status: &NodeStatus,
     runner: SessionRunner,
 ) -> Result<WorkerContext, Failure> {
-    if base.substrate.shared && base.is_worker() {
+    if base.storage.shared && base.is_worker() {
         let follow = runner.clone();
         let follow = move || follow.clone().follow_runners();
         base.supervisor.adopt_task("worker.awaited", follow).await?;
@@ -167,7 +167,7 @@ async fn context(
     let clock = crate::node::failpoint::clock(clock, loaded.env());
     Ok(WorkerContext {
         process: base.process,
-        substrate: base.substrate.clone(),
+        storage: base.storage.clone(),
         clock,
         kinds: kinds::served(runner, machine_options(loaded)),
         version: version_check::version(loaded.env())?,

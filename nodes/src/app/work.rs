@@ -25,9 +25,9 @@ impl Wired {
             None
         };
         self.mcp.begin(&base.supervisor).await?;
-        let begun = operations.begin(&base.substrate, base.members.clone());
+        let begun = operations.begin(&base.storage, base.members.clone());
         begun.await?;
-        if base.substrate.shared {
+        if base.storage.shared {
             self.join_members(worker.as_ref()).await?;
         }
         Ok(worker)
@@ -54,7 +54,7 @@ impl Wired {
         let (base, config) = (&self.base, &self.loaded.config);
         let options = WorkerOptions { drain_grace: config.node.drain };
         let context = Arc::clone(&self.context);
-        let sessions = Sessions::new(base.substrate.clone(), Arc::clone(&context.clock));
+        let sessions = Sessions::new(base.storage.clone(), Arc::clone(&context.clock));
         let sessions = sessions.writing(Arc::clone(&self.agreed));
         let frames = Arc::new(self.hub.clone());
         let orders = Arc::clone(&self.node_status);
@@ -79,7 +79,7 @@ impl Wired {
     async fn join_members(&self, worker: Option<&Worker>) -> Result<(), Failure> {
         let base = &self.base;
         let part = Membership {
-            substrate: base.substrate.clone(),
+            storage: base.storage.clone(),
             me: base.process,
             options: self.loaded.config.cluster.membership(),
             clock: Arc::clone(&self.cluster_clock),
@@ -107,7 +107,7 @@ impl Wired {
         base.supervisor.adopt_task("node.greet", greet).await?;
         if let Some(worker) = worker {
             let follow = PartitionFollower {
-                substrate: base.substrate.clone(),
+                storage: base.storage.clone(),
                 me: base.process,
                 worker: worker.clone(),
                 gauges: self.gauges.clone(),

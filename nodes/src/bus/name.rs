@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{BusEvent, BusMessage, RequestError, StoreError, Subscription, Substrate};
+use clawnode_cluster::{BusEvent, BusMessage, RequestError, Storage, StoreError, Subscription};
 use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{NodeName, ProcessId};
 use futures_util::StreamExt;
@@ -36,7 +36,7 @@ const REMEMBERED: &str = "node-name";
 /// The name of this node, and those who ask for it.
 #[derive(Clone)]
 struct HeldName {
-    substrate: Substrate,
+    storage: Storage,
     name: NodeName,
     me: ProcessId,
     /// Taken by the first who answers.
@@ -55,10 +55,10 @@ enum NameClaim {
 pub async fn begin(
     loaded: &mut LoadedConfig,
     me: ProcessId,
-    substrate: &Substrate,
+    storage: &Storage,
     supervisor: &Supervisor,
 ) -> Result<(), StartError> {
-    if !substrate.shared {
+    if !storage.shared {
         return Ok(());
     }
     let chosen = loaded.origin_of(&["node", "name"]) != ValueOrigin::Default;
@@ -69,13 +69,13 @@ pub async fn begin(
         let kept = remembered(&node.data_dir, &node.name);
         kept.into_iter().chain(numbered(&node.name)).collect()
     };
-    let (name, asked) = first_free(substrate, names, me).await?;
+    let (name, asked) = first_free(storage, names, me).await?;
     if !chosen && name != node.name {
         remember(&node.data_dir, &name);
     }
     node.name = name.clone();
-    let (substrate, asked) = (substrate.clone(), Arc::new(Mutex::new(Some(asked))));
-    let held = HeldName { substrate, name, me, asked };
+    let (storage, asked) = (storage.clone(), Arc::new(Mutex::new(Some(asked))));
+    let held = HeldName { storage, name, me, asked };
     let adopted = supervisor.adopt_task("name", move || held.clone().answer()).await;
     adopted.map_err(|error| {
         StartError::failed("internal", format!("an actor cannot be started: {error}"))
@@ -107,13 +107,13 @@ fn remember(dir: &Path, name: &NodeName) {
 
 /// The first of these names that nobody else has.
 async fn first_free(
-    substrate: &Substrate,
+    storage: &Storage,
     names: Vec<NodeName>,
     me: ProcessId,
 ) -> Result<(NodeName, Subscription), StartError> {
     let mut refused = None;
     for name in names {
-        match claim(substrate, &name, me).await? {
+        match claim(storage, &name, me).await? {
             NameClaim::Free(asked) => return Ok((name, asked)),
             NameClaim::Taken(holder) => refused = Some(taken(&name, &holder)),
         }
@@ -129,18 +129,14 @@ fn taken(name: &NodeName, holder: &str) -> StartError {
 }
 
 /// Asks for a name: whether somebody has it, and then whether somebody else asks for it now.
-async fn claim(
-    substrate: &Substrate,
-    name: &NodeName,
-    me: ProcessId,
-) -> Result<NameClaim, StartError> {
-    if let Some(holder) = holder(substrate, name).await? {
+async fn claim(storage: &Storage, name: &NodeName, me: ProcessId) -> Result<NameClaim, StartError> {
+    if let Some(holder) = holder(storage, name).await? {
         return Ok(NameClaim::Taken(holder));
     }
-    let subject = substrate.prefix.name(name);
-    let mut asked = substrate.bus.subscribe(subject.clone()).await.map_err(|it| silent(&it))?;
+    let subject = storage.prefix.name(name);
+    let mut asked = storage.bus.subscribe(subject.clone()).await.map_err(|it| silent(&it))?;
     // Of two that do this, one at least hears the other: its question comes after both listen.
-    let question = substrate.bus.request(subject, Bytes::from(me.to_string()), TOGETHER);
+    let question = storage.bus.request(subject, Bytes::from(me.to_string()), TOGETHER);
     tokio::pin!(question);
     loop {
         tokio::select! {
@@ -157,7 +153,7 @@ async fn claim(
                     Ok(other) if other < me => return Ok(NameClaim::Taken(other.to_string())),
                     Ok(own) if own == me => {}
                     // One that only wants to know, or gives way.
-                    _ => tell(substrate, &message, me).await,
+                    _ => tell(storage, &message, me).await,
                 }
             }
         }
@@ -176,9 +172,9 @@ fn named(bytes: &[u8]) -> String {
 }
 
 /// The process that answers under this name, as it calls itself.
-async fn holder(substrate: &Substrate, name: &NodeName) -> Result<Option<String>, StartError> {
-    let subject = substrate.prefix.name(name);
-    match substrate.bus.request(subject, Bytes::new(), ANSWER_WITHIN).await {
+async fn holder(storage: &Storage, name: &NodeName) -> Result<Option<String>, StartError> {
+    let subject = storage.prefix.name(name);
+    match storage.bus.request(subject, Bytes::new(), ANSWER_WITHIN).await {
         Ok(answer) => Ok(Some(named(&answer))),
         Err(RequestError::NoResponders { .. }) => Ok(None),
         Err(RequestError::Timeout { .. }) => {
@@ -191,9 +187,9 @@ async fn holder(substrate: &Substrate, name: &NodeName) -> Result<Option<String>
 }
 
 /// Tells who asks that this process has the name.
-async fn tell(substrate: &Substrate, message: &BusMessage, me: ProcessId) {
+async fn tell(storage: &Storage, message: &BusMessage, me: ProcessId) {
     let Some(reply) = message.answer_to() else { return };
-    let told = substrate.bus.publish(reply.to_owned(), None, Bytes::from(me.to_string())).await;
+    let told = storage.bus.publish(reply.to_owned(), None, Bytes::from(me.to_string())).await;
     if let Err(failure) = told {
         debug!(%failure, "an answer about the node's name was lost");
     }
@@ -205,19 +201,17 @@ impl HeldName {
         let heard = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut asked = match heard {
             Some(asked) => asked,
-            None => {
-                match self.substrate.bus.subscribe(self.substrate.prefix.name(&self.name)).await {
-                    Ok(asked) => asked,
-                    Err(failure) => {
-                        warn!(%failure, "cannot listen under the node's name; trying again");
-                        return;
-                    }
+            None => match self.storage.bus.subscribe(self.storage.prefix.name(&self.name)).await {
+                Ok(asked) => asked,
+                Err(failure) => {
+                    warn!(%failure, "cannot listen under the node's name; trying again");
+                    return;
                 }
-            }
+            },
         };
         while let Some(event) = asked.next().await {
             if let BusEvent::Message(message) = event {
-                tell(&self.substrate, &message, self.me).await;
+                tell(&self.storage, &message, self.me).await;
             }
         }
     }
@@ -231,12 +225,12 @@ mod tests {
 
     use super::*;
 
-    fn storage() -> (tempfile::TempDir, Substrate) {
+    fn storage() -> (tempfile::TempDir, Storage) {
         let dir = tempfile::tempdir().unwrap();
         let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
         options.head_room = 0;
-        let (substrate, _control) = open(dir.path(), options).unwrap();
-        (dir, substrate)
+        let (storage, _control) = open(dir.path(), options).unwrap();
+        (dir, storage)
     }
 
     fn host() -> NodeName {
@@ -246,27 +240,27 @@ mod tests {
     /// They all start in the same moment, and then another one does.
     #[tokio::test]
     async fn nodes_that_start_together_are_called_otherwise() {
-        let (_dir, substrate) = storage();
+        let (_dir, storage) = storage();
         let names = || numbered(&host()).collect::<Vec<_>>();
         let process = ProcessId::from_u128;
         let (one, two, three) = tokio::join!(
-            first_free(&substrate, names(), process(3)),
-            first_free(&substrate, names(), process(1)),
-            first_free(&substrate, names(), process(2)),
+            first_free(&storage, names(), process(3)),
+            first_free(&storage, names(), process(1)),
+            first_free(&storage, names(), process(2)),
         );
         let mut called = Vec::new();
         for (found, me) in [(one, 3), (two, 1), (three, 2)] {
             let (name, asked) = found.unwrap();
             called.push(name.to_string());
             let asked = Arc::new(Mutex::new(Some(asked)));
-            let held = HeldName { substrate: substrate.clone(), name, me: process(me), asked };
+            let held = HeldName { storage: storage.clone(), name, me: process(me), asked };
             tokio::spawn(held.answer());
         }
         called.sort();
         assert_eq!(called, ["vm", "vm-2", "vm-3"]);
-        let (late, _) = first_free(&substrate, names(), process(0)).await.unwrap();
+        let (late, _) = first_free(&storage, names(), process(0)).await.unwrap();
         assert_eq!(late.to_string(), "vm-4");
-        let refused = first_free(&substrate, vec![host()], process(0)).await;
+        let refused = first_free(&storage, vec![host()], process(0)).await;
         let Err(refused) = refused else { panic!("it is taken") };
         assert_eq!(refused.code, "node_name_taken");
         assert!(refused.message.contains("process `proc_"), "{}", refused.message);

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{Clock, Substrate, SystemClock};
+use clawnode_cluster::{Clock, Storage, SystemClock};
 use clawnode_nats::{
     Birth, KnownCluster, NatsOptions, RestoredStream,
     auth::{
@@ -202,7 +202,7 @@ impl Operator {
 
     /// Opens the cluster as its operator; gives birth to it if it is not there, and writes down how
     /// it was born, so that this can be said again.
-    async fn cluster(&mut self, config: &Config, birth: Birth) -> Result<Substrate, StartError> {
+    async fn cluster(&mut self, config: &Config, birth: Birth) -> Result<Storage, StartError> {
         let options = self.cluster_options(config, birth)?;
         let opened = connect(options).await.map_err(|error| unconnected(&error))?;
         if let Some(cluster) = opened.health.cluster()
@@ -219,9 +219,9 @@ impl Operator {
         config: &Config,
         it: &JoinPurpose,
     ) -> Result<IssuedJoinToken, StartError> {
-        let substrate = self.cluster(config, Birth::IfMissing).await?;
-        let cluster = substrate.health.cluster().unwrap_or_default();
-        substrate.health.close().await;
+        let storage = self.cluster(config, Birth::IfMissing).await?;
+        let cluster = storage.health.cluster().unwrap_or_default();
+        storage.health.close().await;
         let dir = self.dir.clone();
         let unusable = |error: AuthorityError| unusable(&dir, &error);
         let now = now();

@@ -2,9 +2,9 @@
 
 use clap::Args;
 use clawnode_proto::{
-    AgentName, LatchId, ToolName,
+    AgentName, SwitchId, ToolName,
     api::{Nothing, PanicClear, PanicParams, calls},
-    latch::{Latch, LatchAck, LatchScope, PanicView},
+    kill_switch::{KillSwitch, PanicView, SwitchAck, SwitchScope},
 };
 
 use super::{
@@ -75,20 +75,20 @@ pub(super) async fn run(args: PanicArgs, context: &CliContext) -> Result<Exit, F
 
 /// Whether all nodes have said that nothing of it runs there any more.
 fn exit_of(it: &PanicView) -> Exit {
-    let dead = |ack: &LatchAck| ack.acknowledged_ms.is_some() && ack.dead_ms.is_some();
+    let dead = |ack: &SwitchAck| ack.acknowledged_ms.is_some() && ack.dead_ms.is_some();
     if it.nodes.iter().all(dead) { Exit::Ok } else { Exit::Failed }
 }
 
 async fn clear(args: &PanicArgs, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
     let list = context.call(calls::PanicList, &Nothing {}).await?;
-    let ids: Vec<LatchId> = if let Some(id) = &args.id {
+    let ids: Vec<SwitchId> = if let Some(id) = &args.id {
         let found = ids::find(id, list.latches.iter().map(|it| it.id.to_string()))?;
         let latch = list.latches.iter().find(|it| Some(it.id.to_string()) == found);
         vec![latch.ok_or_else(|| ids::none("stop", id, "panic --list"))?.id]
     } else {
         let scope = args.scope();
-        let meant = |latch: &&Latch| scope.as_ref().is_none_or(|scope| latch.scope == *scope);
+        let meant = |latch: &&KillSwitch| scope.as_ref().is_none_or(|scope| latch.scope == *scope);
         list.latches.iter().filter(meant).map(|latch| latch.id).collect()
     };
     let mut cleared = Vec::new();
@@ -109,11 +109,11 @@ async fn clear(args: &PanicArgs, context: &CliContext) -> Result<Exit, Failure> 
 
 impl PanicArgs {
     /// What is named; nothing means all.
-    fn scope(&self) -> Option<LatchScope> {
-        let tool = self.tool.clone().map(LatchScope::Tool);
-        let agent = self.agent.clone().map(LatchScope::Agent);
-        let egress = self.no_egress.then_some(LatchScope::Egress);
-        let all = self.all.then_some(LatchScope::All);
+    fn scope(&self) -> Option<SwitchScope> {
+        let tool = self.tool.clone().map(SwitchScope::Tool);
+        let agent = self.agent.clone().map(SwitchScope::Agent);
+        let egress = self.no_egress.then_some(SwitchScope::Egress);
+        let all = self.all.then_some(SwitchScope::All);
         tool.or(agent).or(egress).or(all)
     }
 }
@@ -150,7 +150,7 @@ fn shown(out: Output, it: &PanicView) -> String {
 
 fn acks(out: Output, it: &PanicView) -> String {
     let millis = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms}ms"));
-    let row = |ack: &LatchAck| {
+    let row = |ack: &SwitchAck| {
         let name = ack.node.as_ref().map_or_else(|| ack.process.to_string(), ToString::to_string);
         let state = match (&ack.problem, it.on, ack.running) {
             (Some(problem), ..) => problem.clone(),
@@ -163,11 +163,11 @@ fn acks(out: Output, it: &PanicView) -> String {
     out.table(&["node", "acknowledged", "all ended", "state"], it.nodes.iter().map(row))
 }
 
-fn latches(out: Output, latches: &[Latch]) -> String {
+fn latches(out: Output, latches: &[KillSwitch]) -> String {
     if latches.is_empty() {
         return "nothing is stopped".to_owned();
     }
-    let row = |it: &Latch| {
+    let row = |it: &KillSwitch| {
         vec![it.scope.to_string(), time(it.at), it.by.clone(), it.id.to_string(), it.why.clone()]
     };
     out.table(&["stopped", "since", "by", "id", "why"], latches.iter().map(row))
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn who_did_not_answer_is_seen() {
-        let ack = |name: &str| LatchAck {
+        let ack = |name: &str| SwitchAck {
             process: ProcessId::from_u128(1),
             node: Some(name.parse().unwrap()),
             acknowledged_ms: Some(3),
@@ -190,16 +190,16 @@ mod tests {
             running: 0,
             problem: None,
         };
-        let frozen = LatchAck {
+        let frozen = SwitchAck {
             acknowledged_ms: None,
             dead_ms: None,
             problem: Some("no answer in time".to_owned()),
             ..ack("frozen")
         };
-        let busy = LatchAck { dead_ms: None, running: 2, ..ack("busy") };
-        let latch = Latch {
-            id: LatchId::from_u128(7),
-            scope: LatchScope::All,
+        let busy = SwitchAck { dead_ms: None, running: 2, ..ack("busy") };
+        let latch = KillSwitch {
+            id: SwitchId::from_u128(7),
+            scope: SwitchScope::All,
             by: "the token at a".to_owned(),
             at: clawnode_proto::Timestamp(0),
             why: String::new(),

@@ -20,7 +20,7 @@ use clawnode_proto::{
     },
     archive::{ArchiveStats, CleanView, JobList, JobView, LogView},
     execute::ExecutionView,
-    latch::{LatchList, PanicView},
+    kill_switch::{PanicView, SwitchList},
     limits::MORE_STEPS,
     mcp::{McpList, McpServerView},
     overview::{FeedView, NodeList, PartitionList, TreeView},
@@ -81,11 +81,11 @@ impl Answers for NodeBackend {
     async fn usage_show(&self, _: &RequestCaller, params: UsageParams) -> HandlerResult<UsageView> {
         let now = self.sessions.now();
         let since = params.since.map(|text| wanted::parse_since(&text, now)).transpose()?;
-        let shown = usage::show(self.sessions.substrate(), now, params.by, since.map(Day::of));
+        let shown = usage::show(self.sessions.storage(), now, params.by, since.map(Day::of));
         shown.await.map_err(store)
     }
 
-    async fn panic_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<LatchList> {
+    async fn panic_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<SwitchList> {
         Ok(self.switch.list().await)
     }
 
@@ -280,7 +280,7 @@ impl Answers for NodeBackend {
             return Ok(DONE);
         }
         let nodes = self.overview.nodes().nodes;
-        if orders::drop_letter(self.sessions.substrate(), &nodes, &letter).await? {
+        if orders::drop_letter(self.sessions.storage(), &nodes, &letter).await? {
             return Ok(DONE);
         }
         Err(EntityError::NoLetter(letter).into())
@@ -411,7 +411,7 @@ impl NodeBackend {
     }
 
     async fn order(&self, node: &str, order: NodeOrder) -> HandlerResult<NodeView> {
-        orders::give(self.sessions.substrate(), &self.overview.nodes().nodes, node, order).await
+        orders::give(self.sessions.storage(), &self.overview.nodes().nodes, node, order).await
     }
 
     async fn decide(

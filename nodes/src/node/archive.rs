@@ -71,13 +71,13 @@ impl ArchiveDoor {
     /// Whether a process is gone, with what it has not stored.
     fn is_gone(&self, process: ProcessId) -> bool {
         process != (self.heartbeat_source)().process
-            && (!self.sessions.substrate().shared
+            && (!self.sessions.storage().shared
                 || self.members.peek(|members| members.holds_dead(process)))
     }
 
     async fn record(&self, job: JobId) -> Result<JobRecord, ErrorBody> {
         let found =
-            archive::record(self.sessions.substrate(), job).await.map_err(|error| store(&error))?;
+            archive::record(self.sessions.storage(), job).await.map_err(|error| store(&error))?;
         found.ok_or_else(|| {
             ErrorBody::new(ErrorCode::NotFound, format!("no job `{job}` is kept")).hint(
                 "`clawnode jobs list` shows the jobs that are kept; tool calls that run beside \
@@ -87,7 +87,7 @@ impl ArchiveDoor {
     }
 
     async fn all(&self) -> Result<Vec<JobRecord>, ErrorBody> {
-        archive::list(self.sessions.substrate()).await.map_err(|error| store(&error))
+        archive::list(self.sessions.storage()).await.map_err(|error| store(&error))
     }
 
     /// Asks a process; `None` if it does not answer in time.
@@ -98,8 +98,8 @@ impl ArchiveDoor {
         within: Duration,
     ) -> Option<NodeReply> {
         let bytes = Bytes::from(codec::encode(request).ok()?);
-        let subject = self.sessions.substrate().prefix.rpc(process);
-        match self.sessions.substrate().bus.request(subject, bytes, within).await {
+        let subject = self.sessions.storage().prefix.rpc(process);
+        match self.sessions.storage().bus.request(subject, bytes, within).await {
             Ok(bytes) => codec::decode(&bytes).ok(),
             Err(failure) => {
                 debug!(%process, %failure, "a process does not answer about a job");
@@ -143,7 +143,7 @@ impl ArchiveDoor {
     async fn stored(&self, run: &JobRun) -> Result<ArchivedLog, ErrorBody> {
         let mut log = ArchivedLog { lost: run.lost.clone(), ..ArchivedLog::default() };
         let Some(stored) = &run.log else { return Ok(log) };
-        let loaded = archive::load_log(self.sessions.substrate(), stored).await;
+        let loaded = archive::load_log(self.sessions.storage(), stored).await;
         match loaded.map_err(|error| store(&error))? {
             Some((lines, cut)) => (log.lines, log.cut) = (lines, cut),
             None => log.lost.push("its log: it has been removed".to_owned()),
@@ -263,7 +263,7 @@ impl ArchiveDoor {
                 .hint(format!("`clawnode jobs artifacts {job}` shows its artifacts")));
         };
         let blob =
-            self.sessions.substrate().blobs.get(digest).await.map_err(|error| store(&error))?;
+            self.sessions.storage().blobs.get(digest).await.map_err(|error| store(&error))?;
         let gone = || {
             let what = format!("`{name}` of job `{job}` has been removed");
             ErrorBody::new(ErrorCode::NotFound, what)

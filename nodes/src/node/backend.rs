@@ -74,7 +74,7 @@ impl Backend for NodeBackend {
     }
 
     async fn ready(&self) -> bool {
-        self.sessions.substrate().health.ready().await.is_ok()
+        self.sessions.storage().health.ready().await.is_ok()
     }
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use clawnode_cluster::{Clock, Substrate, membership::Members};
-use clawnode_guard::latch::LatchDoor;
+use clawnode_cluster::{Clock, Storage, membership::Members};
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{ProcessId, node::NodeRole};
 use tokio::sync::watch;
@@ -16,13 +16,13 @@ pub struct NodeBase {
     /// What it does.
     pub roles: Vec<NodeRole>,
     /// Its storage backend.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
     /// The cluster as it sees it; nobody else in one process.
     pub members: watch::Receiver<Members>,
     /// What operators have stopped.
-    pub door: LatchDoor,
+    pub door: SwitchGate,
     /// Looks after its tasks.
     pub supervisor: Supervisor,
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{BusEvent, Clock, Substrate, SystemClock};
+use clawnode_cluster::{BusEvent, Clock, Storage, SystemClock};
 use clawnode_proto::{
     Cursor, CursorError, NodeName, ProcessId,
     api::Method,
@@ -62,8 +62,8 @@ impl EventLog {
     }
 
     /// Hears what is told on the bus, until that is closed.
-    pub async fn run(self, substrate: Substrate) {
-        let mut heard = match substrate.bus.subscribe(substrate.prefix.events()).await {
+    pub async fn run(self, storage: Storage) {
+        let mut heard = match storage.bus.subscribe(storage.prefix.events()).await {
             Ok(heard) => heard,
             Err(failure) => {
                 warn!(%failure, "cannot listen for cluster events; trying again");

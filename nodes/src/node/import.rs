@@ -81,7 +81,7 @@ async fn begin(import: &Import) -> Result<bool, StartError> {
     let id = local::identity(&import.from).map_err(|error| refused(&error))?;
     let marked = local::moved(&import.from).map_err(|error| refused(&error))?;
     let key = format!("{KEYS}{}", ulid::Ulid(id));
-    let bucket = &import.target.substrate().bucket;
+    let bucket = &import.target.storage().bucket;
     let known = patiently(|| bucket.get(&key)).await.map_err(|error| unreached(&error))?;
     if let (Some(Moved { to, .. }), None) = (&marked, &known) {
         let message = format!(
@@ -115,7 +115,7 @@ fn mark(import: &Import, complete: bool) -> Result<(), StartError> {
 /// All of them: which entity needs which is known to be the same on both sides only once it is
 /// there.
 async fn blobs(import: &Import, view: &mut ImportView) -> Result<(), StartError> {
-    let (source, target) = (&import.source.substrate().blobs, &import.target.substrate().blobs);
+    let (source, target) = (&import.source.storage().blobs, &import.target.storage().blobs);
     let there = patiently(|| target.list()).await.map_err(|error| unreached(&error))?;
     let there: BTreeSet<_> = there.into_iter().collect();
     let all = source.list().await.map_err(|error| unread(&error))?;
@@ -179,10 +179,10 @@ async fn entities(
 
 /// Whoever has a journal, or inputs that no journal has yet.
 async fn ids(source: &Entities) -> Result<BTreeSet<EntityId>, StoreError> {
-    let substrate = source.substrate();
+    let storage = source.storage();
     let mut all: BTreeSet<EntityId> = source.all().await?.into_iter().collect();
-    for partition in substrate.all_partitions() {
-        all.extend(substrate.inbox.scan(partition).await?);
+    for partition in storage.all_partitions() {
+        all.extend(storage.inbox.scan(partition).await?);
     }
     Ok(all)
 }
@@ -190,8 +190,8 @@ async fn ids(source: &Entities) -> Result<BTreeSet<EntityId>, StoreError> {
 /// Setting a timer that is set already changes nothing, and one that has fired is recognised by
 /// its generation.
 async fn timers(import: &Import, view: &mut ImportView) -> Result<(), StartError> {
-    let source = import.source.substrate();
-    let target = &import.target.substrate().timers;
+    let source = import.source.storage();
+    let target = &import.target.storage().timers;
     for partition in source.all_partitions() {
         let pending = source.timers.pending(partition).await.map_err(|error| unread(&error))?;
         for timer in pending {
@@ -204,8 +204,8 @@ async fn timers(import: &Import, view: &mut ImportView) -> Result<(), StartError
 
 /// The states of jobs; or what all nodes share, such as which agents are paused.
 async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result<(), StartError> {
-    let source = &import.source.substrate().bucket;
-    let target = &import.target.substrate().bucket;
+    let source = &import.source.storage().bucket;
+    let target = &import.target.storage().bucket;
     for (key, entry) in source.list("").await.map_err(|error| unread(&error))? {
         // What model calls used is counted again, from the journals, at positions of the cluster.
         if key.starts_with(JOB_KEYS) != of_jobs || key.starts_with(USAGE_KEYS) {
@@ -239,8 +239,8 @@ async fn jobs(
     left: &BTreeSet<EntityId>,
     view: &mut ImportView,
 ) -> Result<(), StartError> {
-    let source = &import.source.substrate().jobs;
-    let target = &import.target.substrate().jobs;
+    let source = &import.source.storage().jobs;
+    let target = &import.target.storage().jobs;
     for bytes in source.list().await.map_err(|error| unread(&error))? {
         let job = match Job::from_bytes(&bytes) {
             Ok(job) => job,
@@ -275,7 +275,7 @@ mod tests {
     use std::{path::Path, sync::Arc};
 
     use clawnode_actors::session::Session;
-    use clawnode_cluster::{Clock, Substrate, SystemClock};
+    use clawnode_cluster::{Clock, Storage, SystemClock};
     use clawnode_kernel::{
         EntityKind, KnownKinds,
         counter::{Counted, Counter, CounterEvent, CounterInput},
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::node::{kinds, offline::DataDirectory};
 
-    fn open(dir: &Path) -> (Substrate, LocalControl) {
+    fn open(dir: &Path) -> (Storage, LocalControl) {
         let mut options = LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
         options.head_room = 0;
         local::open(dir, options).unwrap()
@@ -302,9 +302,9 @@ mod tests {
     }
 
     /// The journals of a store, read by a build that knows counters.
-    async fn read(substrate: &Substrate) -> Vec<VerifyRow> {
+    async fn read(storage: &Storage) -> Vec<VerifyRow> {
         let kinds = KnownKinds::default().with::<Session>().with::<Counter>();
-        let entities = Entities::new(substrate.clone(), Arc::new(SystemClock), kinds);
+        let entities = Entities::new(storage.clone(), Arc::new(SystemClock), kinds);
         let mut rows = entities.verify(None).await.unwrap().journals;
         rows.sort_by_key(|row| row.id);
         rows

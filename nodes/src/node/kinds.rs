@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use clawnode_actors::session::{Session, SessionRunner};
-use clawnode_cluster::{Clock, Substrate};
+use clawnode_cluster::{Clock, Storage};
 use clawnode_kernel::{Entities, KnownKinds, MachineOptions, driver::Kinds};
 
 /// The entities in these stores, of every kind; the journals of those named here can be folded.
-pub fn entities(substrate: Substrate, clock: Arc<dyn Clock>) -> Entities {
-    Entities::new(substrate, clock, KnownKinds::default().with::<Session>())
+pub fn entities(storage: Storage, clock: Arc<dyn Clock>) -> Entities {
+    Entities::new(storage, clock, KnownKinds::default().with::<Session>())
 }
 
 /// What a worker serves.

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use clawnode_cluster::{BucketError, Peek, Substrate, membership::Members};
+use clawnode_cluster::{BucketError, Peek, Storage, membership::Members};
 use clawnode_executors::mcp::{
     self, ApproveError, HttpOptions, McpContext, McpOptions, McpServer, McpTools, McpTransport,
     PinPolicy, Pins, StdioOptions, ToolOverride,
@@ -60,14 +60,14 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 #[derive(Clone, Debug)]
 pub struct McpServers {
     servers: Vec<McpServer>,
-    substrate: Substrate,
+    storage: Storage,
     pins: watch::Sender<Pins>,
 }
 
 /// What people ask of MCP servers.
 #[derive(Clone)]
 pub struct McpDoor {
-    substrate: Substrate,
+    storage: Storage,
     pins: watch::Receiver<Pins>,
     members: watch::Receiver<Members>,
     heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
@@ -78,8 +78,8 @@ pub struct McpDoor {
 impl McpServers {
     /// Those that are configured, if this node is a worker; not run yet.
     pub async fn open(loaded: &LoadedConfig, base: &NodeBase) -> Result<Self, StartError> {
-        let (config, env, substrate) = (&loaded.config, loaded.env(), &base.substrate);
-        let known = mcp::load(&*substrate.bucket).await.unwrap_or_else(|error| {
+        let (config, env, storage) = (&loaded.config, loaded.env(), &base.storage);
+        let known = mcp::load(&*storage.bucket).await.unwrap_or_else(|error| {
             let error = ErrorChain(&error);
             warn!(%error, "cannot read the approved tools of MCP servers yet");
             Pins::default()
@@ -89,11 +89,11 @@ impl McpServers {
         if base.is_worker() {
             for it in &config.mcp_servers {
                 let context = McpContext {
-                    bucket: Arc::clone(&substrate.bucket),
+                    bucket: Arc::clone(&storage.bucket),
                     clock: Arc::clone(&base.clock),
                     node: config.node.name.clone(),
                     process: base.process,
-                    shared: substrate.shared,
+                    shared: storage.shared,
                     peers: base.members.clone(),
                     pins: pins.subscribe(),
                     door: base.door.clone(),
@@ -101,7 +101,7 @@ impl McpServers {
                 servers.push(McpServer::new(options(it, config, env)?, context));
             }
         }
-        Ok(Self { servers, substrate: substrate.clone(), pins })
+        Ok(Self { servers, storage: storage.clone(), pins })
     }
 
     /// What is approved, and whenever that changes.
@@ -121,7 +121,7 @@ impl McpServers {
 
     /// Follows what is approved, and runs what is this node's to run.
     pub async fn begin(&self, supervisor: &Supervisor) -> Result<(), SpawnErr> {
-        let (bucket, pins) = (Arc::clone(&self.substrate.bucket), self.pins.clone());
+        let (bucket, pins) = (Arc::clone(&self.storage.bucket), self.pins.clone());
         let follow = move || mcp::follow(Arc::clone(&bucket), pins.clone());
         supervisor.adopt_task("mcp.follow", follow).await?;
         for server in &self.servers {
@@ -143,7 +143,7 @@ impl McpServers {
         members: watch::Receiver<Members>,
         heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
     ) -> McpDoor {
-        McpDoor { substrate: self.substrate.clone(), pins: self.pins(), members, heartbeat }
+        McpDoor { storage: self.storage.clone(), pins: self.pins(), members, heartbeat }
     }
 }
 
@@ -178,7 +178,7 @@ impl McpDoor {
         tool: Option<&str>,
         digest: Option<&str>,
     ) -> Result<McpServerView, ErrorBody> {
-        let bucket = &*self.substrate.bucket;
+        let bucket = &*self.storage.bucket;
         let approved = mcp::approve(bucket, server, tool, digest).await;
         let pins = approved.map_err(|error| {
             let message = ErrorChain(&error).to_string();

@@ -43,10 +43,10 @@ impl DataDirectory {
     /// Opens this directory.
     pub async fn at(dir: PathBuf) -> Result<Self, StartError> {
         let opened = tokio::task::spawn_blocking(move || local::open_read_only(&dir)).await;
-        let (substrate, control) = opened
+        let (storage, control) = opened
             .map_err(|error| StartError::failed("internal", error.to_string()))?
             .map_err(|error| refused(&error))?;
-        let sessions = Sessions::of(kinds::entities(substrate, Arc::new(SystemClock)));
+        let sessions = Sessions::of(kinds::entities(storage, Arc::new(SystemClock)));
         Ok(Self { sessions, _control: control })
     }
 

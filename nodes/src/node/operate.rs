@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use clawnode_actors::agent::Agents;
-use clawnode_cluster::{Feed, Substrate, membership::Members};
+use clawnode_cluster::{Feed, Storage, membership::Members};
 use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::node::Heartbeat;
 use ractor::SpawnErr;
@@ -39,27 +39,27 @@ impl Operations {
     }
 
     /// Begins to remember what happens: for a node that answers people.
-    pub async fn remember(&self, substrate: &Substrate) -> Result<(), SpawnErr> {
-        let (events, substrate) = (self.events.clone(), substrate.clone());
-        let hear = move || events.clone().run(substrate.clone());
+    pub async fn remember(&self, storage: &Storage) -> Result<(), SpawnErr> {
+        let (events, storage) = (self.events.clone(), storage.clone());
+        let hear = move || events.clone().run(storage.clone());
         self.roots.supervisor.adopt_task("events.hear", hear).await
     }
 
     /// Begins to tell what happens, and to answer what runs here.
     pub async fn begin(
         &self,
-        substrate: &Substrate,
+        storage: &Storage,
         members: watch::Receiver<Members>,
     ) -> Result<(), SpawnErr> {
         let supervisor = &self.roots.supervisor;
-        let (feed, storage) = (self.feed.clone(), substrate.clone());
-        let tell = move || feed.clone().run(storage.clone());
+        let (feed, told) = (self.feed.clone(), storage.clone());
+        let tell = move || feed.clone().run(told.clone());
         supervisor.adopt_task("events.tell", tell).await?;
         let (feed, heartbeat) = (self.feed.clone(), Arc::clone(&self.roots.heartbeat));
         let see = move || observe::run(feed.clone(), Arc::clone(&heartbeat), members.clone());
         supervisor.adopt_task("events.observe", see).await?;
-        if substrate.shared {
-            let (roots, storage) = (self.roots.clone(), substrate.clone());
+        if storage.shared {
+            let (roots, storage) = (self.roots.clone(), storage.clone());
             let answer = move || roots.clone().answer(storage.clone());
             supervisor.adopt_task("tree.answer", answer).await?;
         }

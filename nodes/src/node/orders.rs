@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::Substrate;
+use clawnode_cluster::Storage;
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode, codec,
     node::{NodeReply, NodeRequest, NodeRole},
@@ -30,12 +30,12 @@ pub enum NodeOrder {
 
 /// Gives one of `nodes` an order; returns the node as it is from then on.
 pub async fn give(
-    substrate: &Substrate,
+    storage: &Storage,
     nodes: &[NodeView],
     name: &str,
     order: NodeOrder,
 ) -> Result<NodeView, ErrorBody> {
-    if !substrate.shared {
+    if !storage.shared {
         return Err(ErrorBody::new(
             ErrorCode::Unsupported,
             "this node is alone: no other node can take its sessions".to_owned(),
@@ -49,7 +49,7 @@ pub async fn give(
         NodeOrder::Cordon => NodeRequest::Cordon { on: true },
         NodeOrder::Uncordon => NodeRequest::Cordon { on: false },
     };
-    tell(substrate, &node, &request).await?;
+    tell(storage, &node, &request).await?;
     match order {
         NodeOrder::Drain { .. } => node.draining = true,
         NodeOrder::Cordon => node.cordoned = true,
@@ -61,7 +61,7 @@ pub async fn give(
 /// Has one of `nodes` forget a dead letter; whether there was one. It is for workers to remove what
 /// came in.
 pub async fn drop_letter(
-    substrate: &Substrate,
+    storage: &Storage,
     nodes: &[NodeView],
     letter: &str,
 ) -> Result<bool, ErrorBody> {
@@ -69,7 +69,7 @@ pub async fn drop_letter(
     let request = NodeRequest::DropLetter { letter: letter.to_owned() };
     let mut last = None;
     for node in nodes.iter().filter(works) {
-        match ask(substrate, node, &request).await {
+        match ask(storage, node, &request).await {
             Ok(NodeReply::Ok) => return Ok(true),
             Ok(NodeReply::NotMine) => return Ok(false),
             Ok(other) => last = Some(unavailable(node, &format!("unexpected answer {other:?}"))),
@@ -82,26 +82,22 @@ pub async fn drop_letter(
     }))
 }
 
-async fn tell(
-    substrate: &Substrate,
-    node: &NodeView,
-    request: &NodeRequest,
-) -> Result<(), ErrorBody> {
-    match ask(substrate, node, request).await? {
+async fn tell(storage: &Storage, node: &NodeView, request: &NodeRequest) -> Result<(), ErrorBody> {
+    match ask(storage, node, request).await? {
         NodeReply::Ok => Ok(()),
         other => Err(unavailable(node, &format!("unexpected answer {other:?}"))),
     }
 }
 
 async fn ask(
-    substrate: &Substrate,
+    storage: &Storage,
     node: &NodeView,
     request: &NodeRequest,
 ) -> Result<NodeReply, ErrorBody> {
     let bytes = codec::encode(request)
         .map_err(|failure| ErrorBody::new(ErrorCode::Internal, failure.to_string()))?;
-    let subject = substrate.prefix.rpc(node.process);
-    let asked = substrate.bus.request(subject, Bytes::from(bytes), ANSWER_WITHIN).await;
+    let subject = storage.prefix.rpc(node.process);
+    let asked = storage.bus.request(subject, Bytes::from(bytes), ANSWER_WITHIN).await;
     let answer = asked.map_err(|failure| unavailable(node, &ErrorChain(&failure).to_string()))?;
     codec::decode(&answer).map_err(|failure| unavailable(node, &failure.to_string()))
 }

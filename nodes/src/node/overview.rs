@@ -14,7 +14,7 @@ use std::{
 };
 
 use clawnode_actors::session::Sessions;
-use clawnode_cluster::{Peek, Substrate, membership::Members};
+use clawnode_cluster::{Peek, Storage, membership::Members};
 use clawnode_kernel::driver::WorkerContext;
 use clawnode_proto::{
     Capability, ErrorBody, NodeName, ProcessId,
@@ -101,8 +101,8 @@ impl Overview {
         Self { node, sessions, looked: OutOfServiceScan::default(), counted: AtomicU64::new(0) }
     }
 
-    fn substrate(&self) -> &Substrate {
-        self.sessions.substrate()
+    fn storage(&self) -> &Storage {
+        self.sessions.storage()
     }
 
     /// The nodes that are held alive, this one among them.
@@ -161,13 +161,13 @@ impl Overview {
 
     /// Answers `status`.
     pub async fn status(&self) -> StatusView {
-        let substrate = self.substrate();
+        let storage = self.storage();
         let (sessions, approvals, bus, found, of_ground, uncounted) = tokio::join!(
             self.count(),
             self.approvals(),
-            substrate.health.bus(),
+            storage.health.bus(),
             self.looked.get(self.sessions.entities()),
-            substrate.health.warnings(),
+            storage.health.warnings(),
             usage::behind(&self.sessions)
         );
         let nodes = self.alive();
@@ -210,8 +210,8 @@ impl Overview {
         StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: self.node.process,
-            substrate: substrate.health.describe(),
-            partitions: substrate.partitions,
+            substrate: storage.health.describe(),
+            partitions: storage.partitions,
             model: self.node.model.clone(),
             plugins: plugins(&nodes),
             running: nodes.iter().map(|node| node.load.turns_running).sum(),
@@ -233,7 +233,7 @@ impl Overview {
 
     /// How many inputs nobody has finished, if the store tells in time.
     async fn waiting(&self) -> Option<u64> {
-        let asked = tokio::time::timeout(COUNT_WITHIN, self.substrate().inbox.depths()).await;
+        let asked = tokio::time::timeout(COUNT_WITHIN, self.storage().inbox.depths()).await;
         let depths = asked.ok()?.ok()??;
         Some(depths.iter().map(|it| it.waiting + it.in_hand).sum())
     }
@@ -261,16 +261,16 @@ impl Overview {
 
     /// Answers `partitions.list`.
     pub async fn partitions(&self) -> PartitionList {
-        let depths = self.substrate().inbox.depths().await.unwrap_or_else(|failure| {
+        let depths = self.storage().inbox.depths().await.unwrap_or_else(|failure| {
             debug!(%failure, "cannot count the waiting messages now");
             None
         });
-        views::partitions(self.substrate().partitions, &self.alive(), depths.as_deref())
+        views::partitions(self.storage().partitions, &self.alive(), depths.as_deref())
     }
 
     /// Answers `cluster.tree`.
     pub async fn tree(&self, node: Option<&str>) -> Result<TreeView, ErrorBody> {
-        self.node.roots.gather(self.substrate(), &self.node.members, node).await
+        self.node.roots.gather(self.storage(), &self.node.members, node).await
     }
 
     /// Answers `events.list`.

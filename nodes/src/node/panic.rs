@@ -9,14 +9,14 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_actors::agent::{AgentOptions, Agents};
-use clawnode_cluster::{Feed, RequestError, Substrate};
-use clawnode_guard::latch::{self, LatchDoor, LatchError};
+use clawnode_cluster::{Feed, RequestError, Storage};
+use clawnode_guard::kill_switch::{self, SwitchError, SwitchGate};
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorChain, ErrorCode, LatchId, Position, ProcessId,
+    AgentName, ErrorBody, ErrorChain, ErrorCode, Position, ProcessId, SwitchId,
     api::{PanicClear, PanicParams},
     codec,
     feed::EventBody,
-    latch::{Latch, LatchAck, LatchList, LatchScope, PanicView, reason},
+    kill_switch::{KillSwitch, PanicView, SwitchAck, SwitchList, SwitchScope, reason},
     node::{NodeReply, NodeRequest},
     overview::NodeList,
     view::WarningView,
@@ -44,23 +44,23 @@ const LIST_WITHIN: Duration = Duration::from_secs(1);
 /// An operator's switch: what one gateway needs to stop and to let go on.
 #[derive(Clone, Debug)]
 pub struct Switch {
-    substrate: Substrate,
-    door: LatchDoor,
+    storage: Storage,
+    door: SwitchGate,
     feed: Feed,
 }
 
 /// The door of a process that is about to start: nothing begins before what is stopped was read. If
 /// that cannot be, the substrate is closed.
-pub async fn open(substrate: &Substrate) -> Result<LatchDoor, StartError> {
-    let door = LatchDoor::default();
+pub async fn open(storage: &Storage) -> Result<SwitchGate, StartError> {
+    let door = SwitchGate::default();
     let read = async {
-        while let Err(failure) = latch::read(&door, substrate.bucket.as_ref()).await {
+        while let Err(failure) = kill_switch::read(&door, storage.bucket.as_ref()).await {
             warn!(%failure, "cannot read what operators have stopped; trying again");
             sleep(READ_AGAIN).await;
         }
     };
     if timeout(READ_WITHIN, read).await.is_err() {
-        substrate.health.close().await;
+        storage.health.close().await;
         let message = "cannot read from the store what operators have stopped, so this node takes \
                        no work";
         return Err(StartError::unreachable("latch_unreadable", message)
@@ -79,23 +79,23 @@ pub async fn agents(
     lost_after: Duration,
 ) -> Result<Agents, SpawnErr> {
     keep(base, lost_after).await?;
-    let (bucket, door) = (Arc::clone(&base.substrate.bucket), base.door.clone());
+    let (bucket, door) = (Arc::clone(&base.storage.bucket), base.door.clone());
     Agents::spawn(options, bucket, door, base.supervisor.clone()).await
 }
 
 /// Keeps the door's view at what is stored, for as long as the process lives; shuts it while the
 /// store does not answer for `lost_after`.
 async fn keep(base: &NodeBase, lost_after: Duration) -> Result<(), SpawnErr> {
-    let NodeBase { substrate, door, supervisor, .. } = base;
-    let (bucket, followed) = (Arc::clone(&substrate.bucket), door.clone());
-    let follow = move || latch::follow(followed.clone(), Arc::clone(&bucket));
+    let NodeBase { storage, door, supervisor, .. } = base;
+    let (bucket, followed) = (Arc::clone(&storage.bucket), door.clone());
+    let follow = move || kill_switch::follow(followed.clone(), Arc::clone(&bucket));
     supervisor.adopt_task("latch.follow", follow).await?;
-    if !substrate.shared {
+    if !storage.shared {
         // Nobody else can latch anything, and the store is this process's own.
         return Ok(());
     }
-    let (bucket, door) = (Arc::clone(&substrate.bucket), door.clone());
-    let contact = move || latch::contact(door.clone(), Arc::clone(&bucket), lost_after);
+    let (bucket, door) = (Arc::clone(&storage.bucket), door.clone());
+    let contact = move || kill_switch::contact(door.clone(), Arc::clone(&bucket), lost_after);
     supervisor.adopt_task("latch.contact", contact).await
 }
 
@@ -103,8 +103,8 @@ async fn keep(base: &NodeBase, lost_after: Duration) -> Result<(), SpawnErr> {
 
 impl Switch {
     /// A switch of the process that `feed` tells of.
-    pub fn new(substrate: &Substrate, door: &LatchDoor, feed: &Feed) -> Self {
-        Self { substrate: substrate.clone(), door: door.clone(), feed: feed.clone() }
+    pub fn new(storage: &Storage, door: &SwitchGate, feed: &Feed) -> Self {
+        Self { storage: storage.clone(), door: door.clone(), feed: feed.clone() }
     }
 
     /// Why a new message to this agent is not taken now.
@@ -130,10 +130,10 @@ impl Switch {
         let latches = self.door.latches();
         let on = latches.on().map(|latch| WarningView {
             name: match latch.scope {
-                LatchScope::All => "panic.all",
-                LatchScope::Egress => "panic.egress",
-                LatchScope::Tool(_) => "panic.tool",
-                LatchScope::Agent(_) => "panic.agent",
+                SwitchScope::All => "panic.all",
+                SwitchScope::Egress => "panic.egress",
+                SwitchScope::Tool(_) => "panic.tool",
+                SwitchScope::Agent(_) => "panic.agent",
             }
             .to_owned(),
             message: latch.to_string(),
@@ -150,14 +150,14 @@ impl Switch {
     }
 
     /// What is stopped, as the store has it, or as this node saw it last.
-    pub async fn list(&self) -> LatchList {
-        let read = latch::read(&self.door, self.substrate.bucket.as_ref());
+    pub async fn list(&self) -> SwitchList {
+        let read = kill_switch::read(&self.door, self.storage.bucket.as_ref());
         match timeout(LIST_WITHIN, read).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => debug!(%failure, "cannot read from the store what is stopped"),
             Err(_elapsed) => debug!("the store does not answer in time what is stopped"),
         }
-        LatchList { latches: self.door.latches().on().cloned().collect() }
+        SwitchList { latches: self.door.latches().on().cloned().collect() }
     }
 
     /// Stops what is asked for, and waits for the nodes.
@@ -168,15 +168,15 @@ impl Switch {
         credential: &str,
     ) -> Result<PanicView, ErrorBody> {
         let began = Instant::now();
-        let latch = Latch {
-            id: LatchId::from_u128(ulid::Ulid::generate().0),
-            scope: params.scope.unwrap_or(LatchScope::All),
+        let latch = KillSwitch {
+            id: SwitchId::from_u128(ulid::Ulid::generate().0),
+            scope: params.scope.unwrap_or(SwitchScope::All),
             by: self.by(credential),
             at: self.feed.now(),
             why: reason(&params.why),
         };
         let id = latch.id;
-        let set = latch::set(&self.door, self.substrate.bucket.as_ref(), latch).await;
+        let set = kill_switch::set(&self.door, self.storage.bucket.as_ref(), latch).await;
         let (position, latch) = set.map_err(|error| unstored(&error))?;
         let already = latch.id != id;
         if !already {
@@ -196,8 +196,8 @@ impl Switch {
     ) -> Result<PanicView, ErrorBody> {
         let began = Instant::now();
         let by = self.by(credential);
-        let (bucket, at) = (self.substrate.bucket.as_ref(), self.feed.now());
-        let cleared = latch::clear(&self.door, bucket, params.latch, by.clone(), at).await;
+        let (bucket, at) = (self.storage.bucket.as_ref(), self.feed.now());
+        let cleared = kill_switch::clear(&self.door, bucket, params.latch, by.clone(), at).await;
         let (position, latch) = cleared.map_err(|error| unstored(&error))?;
         self.tell(&latch, false, &by);
         let asking =
@@ -210,7 +210,7 @@ impl Switch {
         format!("{credential} at {}", self.feed.teller().1)
     }
 
-    fn tell(&self, latch: &Latch, on: bool, by: &str) {
+    fn tell(&self, latch: &KillSwitch, on: bool, by: &str) {
         let (scope, by, why) = (latch.scope.clone(), by.to_owned(), latch.why.clone());
         self.feed.tell(EventBody::Latched { scope, on, by, why });
     }
@@ -220,16 +220,16 @@ fn wait_of(asked: Option<u32>) -> Duration {
     asked.map_or(WAIT, |wait| Duration::from_millis(wait.into()))
 }
 
-fn unstored(error: &LatchError) -> ErrorBody {
+fn unstored(error: &SwitchError) -> ErrorBody {
     let text = ErrorChain(error).to_string();
     match error {
-        LatchError::Full => ErrorBody::new(ErrorCode::Overloaded, text)
+        SwitchError::Full => ErrorBody::new(ErrorCode::Overloaded, text)
             .hint("stop everything instead: `clawnode panic --all`"),
-        LatchError::NotOn(_) => ErrorBody::new(ErrorCode::NotFound, text)
+        SwitchError::NotOn(_) => ErrorBody::new(ErrorCode::NotFound, text)
             .hint("`clawnode panic --list` shows what is stopped"),
-        LatchError::Busy(_) => ErrorBody::new(ErrorCode::Conflict, text)
+        SwitchError::Busy(_) => ErrorBody::new(ErrorCode::Conflict, text)
             .hint("`clawnode panic --list` shows what is stopped; try again"),
-        LatchError::Store(_) => {
+        SwitchError::Store(_) => {
             let message = format!("it is not known whether the stop was stored: {text}");
             ErrorBody::new(ErrorCode::Unavailable, message)
                 .hint("send it again, which does no harm; or stop the nodes' processes")
@@ -241,7 +241,7 @@ fn unstored(error: &LatchError) -> ErrorBody {
 #[derive(Clone, Copy)]
 struct SwitchRequest<'a> {
     switch: &'a Switch,
-    scope: &'a LatchScope,
+    scope: &'a SwitchScope,
     position: Position,
     on: bool,
     began: Instant,
@@ -251,13 +251,13 @@ struct SwitchRequest<'a> {
 
 impl SwitchRequest<'_> {
     /// How each node takes it within `wait`, in name order.
-    async fn all(self, nodes: &NodeList, wait: Duration) -> Vec<LatchAck> {
+    async fn all(self, nodes: &NodeList, wait: Duration) -> Vec<SwitchAck> {
         let until = self.began + wait;
         let asked: FuturesUnordered<_> = nodes
             .nodes
             .iter()
             .map(|node| async move {
-                let mut ack = LatchAck { node: Some(node.node.clone()), ..unheard(node.process) };
+                let mut ack = SwitchAck { node: Some(node.node.clone()), ..unheard(node.process) };
                 if node.process == self.switch.feed.teller().0 {
                     self.own(&mut ack, until).await;
                 } else {
@@ -266,8 +266,8 @@ impl SwitchRequest<'_> {
                 ack
             })
             .collect();
-        let mut acks: Vec<LatchAck> = asked.collect().await;
-        acks.extend(nodes.dead.iter().filter(|it| !it.replaced).map(|dead| LatchAck {
+        let mut acks: Vec<SwitchAck> = asked.collect().await;
+        acks.extend(nodes.dead.iter().filter(|it| !it.replaced).map(|dead| SwitchAck {
             node: dead.node.clone(),
             problem: Some("its heartbeats have stopped, and it counts as dead".to_owned()),
             ..unheard(dead.process)
@@ -281,7 +281,7 @@ impl SwitchRequest<'_> {
     }
 
     /// This node's door has the record already.
-    async fn own(self, ack: &mut LatchAck, until: Instant) {
+    async fn own(self, ack: &mut SwitchAck, until: Instant) {
         ack.acknowledged_ms = Some(self.elapsed());
         let door = &self.switch.door;
         if !self.on {
@@ -292,7 +292,7 @@ impl SwitchRequest<'_> {
         self.counted(ack, door.running(self.scope));
     }
 
-    async fn other(self, ack: &mut LatchAck, until: Instant) {
+    async fn other(self, ack: &mut SwitchAck, until: Instant) {
         loop {
             match self.ask(ack.process, Duration::ZERO, until).await {
                 // It read before the record was there.
@@ -319,7 +319,7 @@ impl SwitchRequest<'_> {
         }
     }
 
-    fn counted(self, ack: &mut LatchAck, running: u32) {
+    fn counted(self, ack: &mut SwitchAck, running: u32) {
         ack.running = running;
         ack.dead_ms = (self.on && running == 0).then(|| self.elapsed());
     }
@@ -332,12 +332,12 @@ impl SwitchRequest<'_> {
         until: Instant,
     ) -> Result<(Position, u32), String> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        let request = NodeRequest::Latch { scope: self.scope.clone(), wait_ms };
+        let request = NodeRequest::KillSwitch { scope: self.scope.clone(), wait_ms };
         let bytes = codec::encode(&request).map_err(|failure| failure.to_string())?;
-        let substrate = &self.switch.substrate;
-        let subject = substrate.prefix.rpc(process);
+        let storage = &self.switch.storage;
+        let subject = storage.prefix.rpc(process);
         let left = until.saturating_duration_since(Instant::now());
-        match substrate.bus.request(subject, Bytes::from(bytes), left).await {
+        match storage.bus.request(subject, Bytes::from(bytes), left).await {
             Ok(answer) => match codec::decode::<NodeReply>(&answer) {
                 Ok(NodeReply::Latched { position, running }) => Ok((position, running)),
                 Ok(other) => Err(format!("unexpected answer {other:?}")),
@@ -350,7 +350,7 @@ impl SwitchRequest<'_> {
     }
 }
 
-fn unheard(process: ProcessId) -> LatchAck {
+fn unheard(process: ProcessId) -> SwitchAck {
     let (node, acknowledged_ms, dead_ms, problem) = (None, None, None, None);
-    LatchAck { process, node, acknowledged_ms, dead_ms, running: 0, problem }
+    SwitchAck { process, node, acknowledged_ms, dead_ms, running: 0, problem }
 }

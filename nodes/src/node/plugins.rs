@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clawnode_cluster::Bucket;
 use clawnode_executors::plugin::PluginName;
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{AgentName, ToolName, provider::PLUGIN_PREFIX};
 use clawnode_tool::{Executor, Providers};
 use tracing::info;
@@ -78,14 +78,14 @@ impl NodePlugins {
     /// The same, whose requests pass `door`.
     #[cfg(feature = "wasm")]
     #[must_use]
-    pub fn behind(&self, door: &LatchDoor) -> Self {
+    pub fn behind(&self, door: &SwitchGate) -> Self {
         Self { loaded: self.loaded.behind(door), ..self.clone() }
     }
 
     /// The same: there are none that make requests.
     #[cfg(not(feature = "wasm"))]
     #[must_use]
-    pub fn behind(&self, _door: &LatchDoor) -> Self {
+    pub fn behind(&self, _door: &SwitchGate) -> Self {
         self.clone()
     }
 

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clawnode_cluster::{
-    PeekSeen, Substrate,
+    PeekSeen, Storage,
     membership::Members,
     placement::{Placement, Seat},
     shed::ShedDepth,
@@ -31,7 +31,7 @@ const AT_ONCE: usize = 16;
 #[derive(Clone, Debug)]
 pub struct PartitionFollower {
     /// Where the inboxes are.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// Who it is.
     pub me: ProcessId,
     /// Whom it tells.
@@ -116,7 +116,7 @@ impl PartitionFollower {
         let mut gained = Vec::new();
         if moved {
             let before = self.worker.placement();
-            let now = Arc::new(Placement::of(self.substrate.partitions, self.me, &seats));
+            let now = Arc::new(Placement::of(self.storage.partitions, self.me, &seats));
             let had: Vec<Partition> = before.firsts().collect();
             let has: Vec<Partition> = now.firsts().collect();
             gained = has.iter().copied().filter(|one| had.binary_search(one).is_err()).collect();
@@ -132,11 +132,11 @@ impl PartitionFollower {
     }
 
     async fn scan(self, partitions: Vec<Partition>) {
-        let Self { substrate, worker, .. } = &self;
+        let Self { storage, worker, .. } = &self;
         stream::iter(partitions)
             .for_each_concurrent(AT_ONCE, |partition| async move {
                 let Some(dispatcher) = worker.dispatcher(partition) else { return };
-                match substrate.inbox.scan(partition).await {
+                match storage.inbox.scan(partition).await {
                     Ok(entities) if entities.is_empty() => {}
                     Ok(entities) => dispatcher.scanned(entities),
                     Err(failure) => debug!(%partition, %failure, "an inbox cannot be scanned now"),

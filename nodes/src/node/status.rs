@@ -14,12 +14,12 @@ use std::{
 use async_trait::async_trait;
 use clawnode_actors::runner::JobRunner;
 use clawnode_cluster::{Bucket, Peek};
-use clawnode_guard::latch::{self, LatchDoor};
+use clawnode_guard::kill_switch::{self, SwitchGate};
 use clawnode_kernel::driver::TakeOrders;
 use clawnode_proto::{
     JobId, Position,
     archive::{CleanJobs, CleanView, LogPart},
-    latch::LatchScope,
+    kill_switch::SwitchScope,
     node::FileState,
 };
 use clawnode_tool::Archive;
@@ -44,7 +44,7 @@ pub struct NodeStatus {
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
     /// What operators have stopped.
-    door: LatchDoor,
+    door: SwitchGate,
     bucket: Arc<dyn Bucket>,
 }
 
@@ -53,7 +53,7 @@ impl NodeStatus {
     pub fn new(
         stop: CancellationToken,
         node: &NodeOptions,
-        door: LatchDoor,
+        door: SwitchGate,
         bucket: Arc<dyn Bucket>,
     ) -> Arc<Self> {
         let mark = node.data_dir.join(format!("cordoned-{}", node.name));
@@ -96,7 +96,7 @@ impl NodeStatus {
     }
 
     /// The door that all work passes which operators can stop.
-    pub const fn door(&self) -> &LatchDoor {
+    pub const fn door(&self) -> &SwitchGate {
         &self.door
     }
 
@@ -147,8 +147,8 @@ impl NodeStatus {
 
 #[async_trait]
 impl TakeOrders for NodeStatus {
-    async fn latch(&self, scope: LatchScope, wait: Duration) -> Option<(Position, u32)> {
-        let position = match latch::look(&self.door, self.bucket.as_ref(), &scope).await {
+    async fn latch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)> {
+        let position = match kill_switch::look(&self.door, self.bucket.as_ref(), &scope).await {
             Ok(position) => position,
             Err(failure) => {
                 warn!(%scope, %failure, "cannot read what an operator has stopped");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 #[cfg(feature = "nats")]
 use std::time::Duration;
 
-use clawnode_cluster::{Clock, Lost, Substrate};
+use clawnode_cluster::{Clock, Lost, Storage};
 use clawnode_local as local;
 use clawnode_local::{LocalControl, LocalOptions, OpenError};
 #[cfg(feature = "nats")]
@@ -34,7 +34,7 @@ const ACK_WAIT: &str = "CLAWNODE_TEST_ACK_WAIT";
 #[derive(Debug)]
 pub struct NodeStorage {
     /// The handles.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// The local store's word on its own health; none on NATS.
     pub control: Option<LocalControl>,
 }
@@ -64,8 +64,8 @@ pub async fn open(
         if member.is_some() || config.cluster.nats.is_some() {
             // It holds this node's credential and token.
             local::keep_private(&config.node.data_dir);
-            let substrate = nats(config, member, Some(opening.process), ack_wait(loaded)).await?;
-            return Ok(NodeStorage { substrate, control: None });
+            let storage = nats(config, member, Some(opening.process), ack_wait(loaded)).await?;
+            return Ok(NodeStorage { storage, control: None });
         }
     }
     #[cfg(not(feature = "nats"))]
@@ -84,10 +84,10 @@ pub async fn open(
         options.head_room = bytes;
     }
     let opened = tokio::task::spawn_blocking(move || local::open(&dir, options)).await;
-    let (substrate, control) = opened
+    let (storage, control) = opened
         .map_err(|error| StartError::failed("internal", error.to_string()))?
         .map_err(|error| refused(&error))?;
-    Ok(NodeStorage { substrate, control: Some(control) })
+    Ok(NodeStorage { storage, control: Some(control) })
 }
 
 /// So that a test of many deaths need not wait for each.
@@ -166,13 +166,13 @@ fn without_nats() -> StartError {
 
 /// Opens the cluster that the settings name, for a command.
 #[cfg(feature = "nats")]
-pub async fn cluster(config: &Config) -> Result<Substrate, StartError> {
+pub async fn cluster(config: &Config) -> Result<Storage, StartError> {
     nats(config, None, None, None).await
 }
 
 /// Opens the cluster that the settings name.
 #[cfg(not(feature = "nats"))]
-pub async fn cluster(_config: &crate::config::Config) -> Result<Substrate, StartError> {
+pub async fn cluster(_config: &crate::config::Config) -> Result<Storage, StartError> {
     let message = "this build has no NATS: it was made without the feature `nats`";
     std::future::ready(Err(
         StartError::config("unsupported", message).hint("build with the default features")
@@ -186,7 +186,7 @@ async fn nats(
     member: Option<Member>,
     process: Option<ProcessId>,
     ack_wait: Option<Duration>,
-) -> Result<Substrate, StartError> {
+) -> Result<Storage, StartError> {
     let it = &config.cluster;
     let data_dir = &config.node.data_dir;
     let remembered = join::remembered(data_dir)?;
@@ -225,7 +225,7 @@ async fn nats(
         // warning of it, which nothing could end.
         tracing::info!("a power cut loses nothing if each NATS server has `sync_interval: always`");
     }
-    let substrate = connect(options).await.map_err(|error| match error {
+    let storage = connect(options).await.map_err(|error| match error {
         ConnectError::Login { .. } if joined => StartError::refused(
             "credential_refused",
             "the cluster refuses this node's credential: it was revoked, or it has expired",
@@ -233,10 +233,10 @@ async fn nats(
         .hint("ask the operator for a join token (`clawnode cluster join-token`)"),
         error => unconnected(&error),
     })?;
-    if let (None, Some(cluster)) = (remembered, substrate.health.cluster()) {
+    if let (None, Some(cluster)) = (remembered, storage.health.cluster()) {
         join::remember(data_dir, &cluster)?;
     }
-    Ok(substrate)
+    Ok(storage)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub async fn begin(
 
 /// Goes through the sessions that this worker serves first, for as long as it runs.
 async fn run(sessions: Sessions, worker: Worker, keep: Duration) {
-    let partitions = sessions.substrate().partitions;
+    let partitions = sessions.storage().partitions;
     let mut sweep = Sweep::new(keep.min(SEEN_FOR));
     let rest = (keep / ROUNDS).clamp(BETWEEN.0, BETWEEN.1);
     loop {

@@ -176,7 +176,7 @@ pub async fn open(
         executors.push(Arc::new(workspace));
     }
     plugins.sweep();
-    executors.extend(plugins.behind(door).keeping(&base.substrate.bucket).executors());
+    executors.extend(plugins.behind(door).keeping(&base.storage.bucket).executors());
     executors.extend(mcp.executors());
     let docker = containers(config, base);
     executors.extend(commands(config, &docker));
@@ -192,11 +192,11 @@ pub async fn open(
 
 /// Containers on the account of this process; it knows those of the dead of its cluster.
 fn containers(config: &Config, base: &NodeBase) -> Docker {
-    let substrate = &base.substrate;
+    let storage = &base.storage;
     // A cluster without a name is told by what it stands on.
-    let storage = substrate.health.cluster().unwrap_or_else(|| substrate.health.describe());
-    let owner = ContainerOwner::new(&format!("{} {storage}", config.cluster.prefix), base.process);
-    let (shared, members) = (substrate.shared, base.members.clone());
+    let cluster = storage.health.cluster().unwrap_or_else(|| storage.health.describe());
+    let owner = ContainerOwner::new(&format!("{} {cluster}", config.cluster.prefix), base.process);
+    let (shared, members) = (storage.shared, base.members.clone());
     // No other process can be alive if the storage is not shared.
     let is_dead = move |process| !shared || members.peek(|members| members.holds_dead(process));
     Docker::new(config.sandbox.docker.clone(), owner, Arc::new(is_dead))
@@ -224,7 +224,7 @@ fn archive(config: &Config, context: &WorkerContext) -> Archive {
     Archive::new(ArchiveContext {
         process: context.process,
         node: config.node.name.clone(),
-        substrate: context.substrate.clone(),
+        storage: context.storage.clone(),
         clock: Arc::clone(&context.clock),
         peers: context.peers.clone(),
         options: ArchiveOptions { keep: config.tools.keep_jobs },
@@ -234,7 +234,7 @@ fn archive(config: &Config, context: &WorkerContext) -> Archive {
 /// The other hosts on which commands are run.
 #[cfg(feature = "ssh")]
 fn hosts(config: &Config, base: &NodeBase) -> Vec<Arc<dyn Executor>> {
-    let (bucket, node) = (Arc::clone(&base.substrate.bucket), config.node.name.clone());
+    let (bucket, node) = (Arc::clone(&base.storage.bucket), config.node.name.clone());
     let context = ssh::SshContext::new(bucket, node, Arc::clone(&base.clock));
     let hosts = config.ssh_hosts.iter();
     hosts.map(|it| Arc::new(ssh::SshHost::new(it.clone(), context.clone())) as _).collect()
@@ -274,7 +274,7 @@ pub fn runner(
 ) -> RunnerContext {
     RunnerContext {
         process: context.process,
-        substrate: context.substrate.clone(),
+        storage: context.storage.clone(),
         clock: Arc::clone(&context.clock),
         available,
         peers: context.peers.clone(),

@@ -49,7 +49,7 @@ pub(super) async fn copy(
         return Err(format!("it is damaged: {problem}"));
     }
     let kind = row.and_then(|row| row.kind);
-    let records = source.substrate().journal.read(id, Position(0)).await;
+    let records = source.storage().journal.read(id, Position(0)).await;
     let records = records.map_err(|error| said("the directory", &error.into()))?;
     let there = compare(target, id, &records).await?;
     let mut copied = Copied { kind, ..Copied::default() };
@@ -65,7 +65,7 @@ pub(super) async fn copy(
 /// How far `target` has these records. Equal hashes of one event mean that everything before it is
 /// equal too.
 async fn compare(target: &Entities, id: EntityId, records: &[Record]) -> Result<There, String> {
-    let journal = &target.substrate().journal;
+    let journal = &target.storage().journal;
     let tail = patiently(|| journal.tail(id)).await;
     let Some(tail) = tail.map_err(|error| said("the cluster", &error.into()))? else {
         return Ok(There { records: 0, at: Position(0), went_on: false });
@@ -110,7 +110,7 @@ async fn append(
     expected: Position,
     bytes: Bytes,
 ) -> Result<Position, String> {
-    let journal = &target.substrate().journal;
+    let journal = &target.storage().journal;
     let events = decode_record(&bytes).map_err(|error| ErrorChain(&error).to_string())?;
     let own = events.first().map(|event| event.head.eid).ok_or("a record without events")?;
     let deadline = Instant::now() + PATIENCE;
@@ -153,12 +153,12 @@ async fn inputs(
     went_on: bool,
     copied: &mut Copied,
 ) -> Result<(), String> {
-    let waiting = source.substrate().inbox.read(id, Position(0)).await;
+    let waiting = source.storage().inbox.read(id, Position(0)).await;
     let waiting = waiting.map_err(|error| said("the directory", &error.into()))?;
     if waiting.is_empty() {
         return Ok(());
     }
-    let inbox = &target.substrate().inbox;
+    let inbox = &target.storage().inbox;
     let there = patiently(|| inbox.read(id, Position(0))).await;
     let there = there.map_err(|error| said("the cluster", &error.into()))?;
     let known = if went_on {

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use clawnode_actors::agent::Agents;
-use clawnode_cluster::{BusEvent, BusMessage, Peek, Substrate, membership::Members};
+use clawnode_cluster::{BusEvent, BusMessage, Peek, Storage, membership::Members};
 use clawnode_kernel::{
     driver::{DispatcherView, Worker},
     supervise::{ChildKind, ChildView, Supervisor},
@@ -113,9 +113,9 @@ impl Roots {
     }
 
     /// Answers others who ask what this process runs, until the bus is closed.
-    pub async fn answer(self, substrate: Substrate) {
-        let subject = substrate.prefix.rpc((self.heartbeat)().process);
-        let mut requests = match substrate.bus.subscribe(subject).await {
+    pub async fn answer(self, storage: Storage) {
+        let subject = storage.prefix.rpc((self.heartbeat)().process);
+        let mut requests = match storage.bus.subscribe(subject).await {
             Ok(requests) => requests,
             Err(failure) => {
                 warn!(%failure, "cannot listen for requests; trying again");
@@ -125,17 +125,17 @@ impl Roots {
         // One at a time: a tree is a look at everything.
         while let Some(event) = requests.next().await {
             if let BusEvent::Message(message) = event {
-                self.answer_one(&substrate, message).await;
+                self.answer_one(&storage, message).await;
             }
         }
     }
 
-    async fn answer_one(&self, substrate: &Substrate, message: BusMessage) {
+    async fn answer_one(&self, storage: &Storage, message: BusMessage) {
         // All other requests are answered by those whom they concern.
         let Ok(NodeRequest::Tree) = codec::decode(&message.payload) else { return };
         let Some(to) = message.answer_to() else { return };
         let Ok(bytes) = codec::encode(&NodeReply::Tree { tree: self.tree().await }) else { return };
-        if let Err(failure) = substrate.bus.publish(to.to_owned(), None, Bytes::from(bytes)).await {
+        if let Err(failure) = storage.bus.publish(to.to_owned(), None, Bytes::from(bytes)).await {
             debug!(%failure, "a tree was not sent");
         }
     }
@@ -143,7 +143,7 @@ impl Roots {
     /// The trees of all processes, or of those that `node` names.
     pub async fn gather(
         &self,
-        substrate: &Substrate,
+        storage: &Storage,
         members: &watch::Receiver<Members>,
         node: Option<&str>,
     ) -> Result<TreeView, ErrorBody> {
@@ -164,7 +164,7 @@ impl Roots {
             if one.process == own.process {
                 Some(self.tree().await)
             } else {
-                ask(substrate, one).await
+                ask(storage, one).await
             }
         }));
         let mut view = TreeView::default();
@@ -178,10 +178,10 @@ impl Roots {
     }
 }
 
-async fn ask(substrate: &Substrate, one: &Heartbeat) -> Option<ProcessTree> {
+async fn ask(storage: &Storage, one: &Heartbeat) -> Option<ProcessTree> {
     let request = Bytes::from(codec::encode(&NodeRequest::Tree).ok()?);
-    let subject = substrate.prefix.rpc(one.process);
-    match substrate.bus.request(subject, request, ANSWER_WITHIN).await {
+    let subject = storage.prefix.rpc(one.process);
+    match storage.bus.request(subject, request, ANSWER_WITHIN).await {
         Ok(bytes) => match codec::decode(&bytes) {
             Ok(NodeReply::Tree { tree }) => Some(tree),
             Ok(_) | Err(_) => None,

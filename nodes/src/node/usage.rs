@@ -30,7 +30,7 @@ pub async fn begin(
 /// Warns if model calls have not been counted for a while. A store that does not answer is another
 /// warning's.
 pub(super) async fn behind(sessions: &Sessions) -> Option<WarningView> {
-    let behind = usage::behind(sessions.substrate(), sessions.now());
+    let behind = usage::behind(sessions.storage(), sessions.now());
     let behind = Duration::from_millis(timeout(ANSWER, behind).await.ok()?.ok()?);
     (behind > BEHIND).then(|| WarningView {
         name: "usage.behind".to_owned(),

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use clawnode_actors::agent::Agents;
 use clawnode_cluster::{
-    BusEvent, Peek, PeekSeen, Substrate,
+    BusEvent, Peek, PeekSeen, Storage,
     membership::{Announcer, ClusterClock, Members},
 };
 use clawnode_kernel::driver::WorkerContext;
@@ -185,14 +185,14 @@ pub fn hides(env: &crate::config::Env) -> &'static [&'static str] {
 /// Hears who is there and what time it is, before any work is taken; refuses to join those that cannot read what this
 /// process writes, or the other way round.
 pub async fn join(
-    substrate: &Substrate,
+    storage: &Storage,
     heartbeat_source: &HeartbeatSource,
     clock: &ClusterClock,
 ) -> Result<(), StartError> {
-    if !substrate.shared {
+    if !storage.shared {
         return Ok(());
     }
-    let mut heard = match substrate.bus.subscribe(substrate.prefix.heartbeats()).await {
+    let mut heard = match storage.bus.subscribe(storage.prefix.heartbeats()).await {
         Ok(heard) => heard,
         Err(failure) => {
             let message = format!("the other nodes cannot be heard: {failure}");
@@ -201,7 +201,7 @@ pub async fn join(
     };
     // Without a role it takes no part yet.
     let own = Heartbeat { roles: Vec::new(), time: Some(clock.machine()), ..heartbeat_source() };
-    say(substrate, &own).await;
+    say(storage, &own).await;
     let mut until = Instant::now() + ECHO;
     while let Ok(Some(event)) = timeout_at(until, heard.next()).await {
         let BusEvent::Message(message) = event else { continue };
@@ -218,7 +218,7 @@ pub async fn join(
         if other.process == own.process {
             until = until.min(Instant::now() + LISTEN);
         } else if !other.leaving && !other.speaks.overlaps(own.speaks) {
-            say(substrate, &Heartbeat { leaving: true, ..own.clone() }).await;
+            say(storage, &Heartbeat { leaving: true, ..own.clone() }).await;
             return Err(unfit(&own, &other));
         }
     }
@@ -273,19 +273,19 @@ fn common(own: VersionRange, alive: &[Heartbeat]) -> u16 {
 }
 
 /// The last word of a process: the others need not wait for its silence.
-pub async fn farewell(substrate: &Substrate, heartbeat_source: &HeartbeatSource) {
-    if substrate.shared {
-        say(substrate, &Heartbeat { leaving: true, draining: true, ..heartbeat_source() }).await;
+pub async fn farewell(storage: &Storage, heartbeat_source: &HeartbeatSource) {
+    if storage.shared {
+        say(storage, &Heartbeat { leaving: true, draining: true, ..heartbeat_source() }).await;
     }
 }
 
-async fn say(substrate: &Substrate, heartbeat: &Heartbeat) {
+async fn say(storage: &Storage, heartbeat: &Heartbeat) {
     let bytes = match codec::encode(heartbeat) {
         Ok(bytes) => bytes,
         Err(failure) => return warn!(%failure, "cannot encode a heartbeat"),
     };
-    let subject = substrate.prefix.heartbeat(heartbeat.process);
-    if let Err(failure) = substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+    let subject = storage.prefix.heartbeat(heartbeat.process);
+    if let Err(failure) = storage.bus.publish(subject, None, Bytes::from(bytes)).await {
         debug!(%failure, "cannot send a heartbeat");
     }
 }

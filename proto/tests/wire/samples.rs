@@ -2,8 +2,9 @@
 
 use clawnode_proto::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, EventId,
-    Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, JobId, Kind, LatchId,
-    NodeName, Order, Position, ProcessId, Seq, Tail, TimerId, Timestamp, Traceparent, TurnId,
+    Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, JobId, Kind,
+    NodeName, Order, Position, ProcessId, Seq, SwitchId, Tail, TimerId, Timestamp, Traceparent,
+    TurnId,
     archive::{
         Artifact, CleanJobs, CleanView, Ended, JobRecord, JobRun, LogCut, LogLine, LogPart,
         LogStream, RunEnd, StoredLog, StoredResult,
@@ -19,7 +20,7 @@ use clawnode_proto::{
         Accepted, Born, Claim, Deleted, Emitted, KernelEvent, Parked, Quarantined, Released,
         Remembered, Restored, Snapshot, SnapshotState,
     },
-    latch::{Latch, LatchRecord, LatchScope},
+    kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
     llm::{
         FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
         UsageRecord,
@@ -731,7 +732,7 @@ pub(crate) fn node_requests() -> Vec<NodeRequest> {
         NodeRequest::Tree,
         NodeRequest::CancelJob { job: job().id },
         NodeRequest::Frames { entity: entity(), turn: turn() },
-        NodeRequest::Latch { scope: LatchScope::All, wait_ms: 2_000 },
+        NodeRequest::KillSwitch { scope: SwitchScope::All, wait_ms: 2_000 },
         NodeRequest::JobLog { job: job().id, after: 7, wait_ms: 500 },
         NodeRequest::CleanJobs { which: clean(None) },
         NodeRequest::CleanJobs { which: clean(Some(job().id)) },
@@ -845,7 +846,7 @@ pub(crate) fn cluster_events() -> EventBatch {
         EventBody::Fenced { session },
         EventBody::Quarantined { session, reason: "5 claims without progress".to_owned() },
         EventBody::Latched {
-            scope: LatchScope::Agent(name("default")),
+            scope: SwitchScope::Agent(name("default")),
             on: true,
             by: "token at gateway-1".to_owned(),
             why: "it runs away".to_owned(),
@@ -863,9 +864,9 @@ pub(crate) fn cluster_events() -> EventBatch {
 }
 
 /// What the bucket has of latches, and what is told of them.
-pub(crate) fn latches() -> Vec<LatchRecord> {
-    let latch = |scope| Latch {
-        id: LatchId::from_u128(9),
+pub(crate) fn latches() -> Vec<SwitchRecord> {
+    let latch = |scope| KillSwitch {
+        id: SwitchId::from_u128(9),
         scope,
         by: "token at gateway-1".to_owned(),
         at: Timestamp(1_700_000_000_000),
@@ -873,12 +874,12 @@ pub(crate) fn latches() -> Vec<LatchRecord> {
     };
     let by = "token at gateway-2".to_owned();
     vec![
-        LatchRecord::Set { latch: latch(LatchScope::All) },
-        LatchRecord::Set { latch: latch(LatchScope::Egress) },
-        LatchRecord::Set { latch: latch(LatchScope::Tool(name("time_now"))) },
-        LatchRecord::Set { latch: latch(LatchScope::Agent(name("default"))) },
-        LatchRecord::Cleared {
-            latch: Latch { why: String::new(), ..latch(LatchScope::All) },
+        SwitchRecord::Set { latch: latch(SwitchScope::All) },
+        SwitchRecord::Set { latch: latch(SwitchScope::Egress) },
+        SwitchRecord::Set { latch: latch(SwitchScope::Tool(name("time_now"))) },
+        SwitchRecord::Set { latch: latch(SwitchScope::Agent(name("default"))) },
+        SwitchRecord::Cleared {
+            latch: KillSwitch { why: String::new(), ..latch(SwitchScope::All) },
             by,
             at: Timestamp(1_700_000_000_001),
         },

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use clawnode_cluster::{Depth, Substrate};
+use clawnode_cluster::{Depth, Storage};
 use clawnode_proto::{Partition, Position};
 use tokio::task::JoinSet;
 
@@ -304,11 +304,11 @@ pub async fn the_same_input_may_be_put_twice(ground: &dyn Ground) -> Result {
     nothing_waits(&ground, "one").await
 }
 
-fn partition_of(ground: &Substrate, key: &str) -> Partition {
+fn partition_of(ground: &Storage, key: &str) -> Partition {
     entity(key).partition(ground.partitions)
 }
 
-async fn nothing_waits(ground: &Substrate, key: &str) -> Result {
+async fn nothing_waits(ground: &Storage, key: &str) -> Result {
     eventually("nothing waits", || async {
         let waiting = ground.inbox.read(entity(key), NONE).await?;
         Ok(waiting.is_empty() && ground.inbox.pending(entity(key)).await? == 0)

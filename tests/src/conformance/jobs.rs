@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{JobConsumer, JobDelivery, Substrate};
+use clawnode_cluster::{JobConsumer, JobDelivery, Storage};
 use clawnode_proto::{
     CallId, Capability, EventId, JobId, Position, TurnId, job::Job, limits::APPEND_BYTES,
     subject::job_key, tool::EffectClass,
@@ -383,7 +383,7 @@ pub(super) fn capability(name: &str) -> Result<Capability> {
     Ok(name.parse()?)
 }
 
-pub(super) async fn consume(ground: &Substrate, name: &str) -> Result<Box<dyn JobConsumer>> {
+pub(super) async fn consume(ground: &Storage, name: &str) -> Result<Box<dyn JobConsumer>> {
     Ok(ground.jobs.consume(&capability(name)?).await?)
 }
 
@@ -392,7 +392,7 @@ pub(super) async fn next(consumer: &mut Box<dyn JobConsumer>) -> Result<JobDeliv
     Ok(soon("a job", consumer.next()).await??)
 }
 
-pub(super) async fn nothing_waits(ground: &Substrate, name: &str) -> Result {
+pub(super) async fn nothing_waits(ground: &Storage, name: &str) -> Result {
     let capability = capability(name)?;
     eventually("no job waits", || async { Ok(ground.jobs.pending(&capability).await? == 0) }).await
 }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use clawnode_actors::session::{SendError, Session, Sessions, clients::listing::SessionQuery};
-use clawnode_cluster::{Substrate, SystemClock, membership::Members};
+use clawnode_cluster::{Storage, SystemClock, membership::Members};
 use clawnode_kernel::{
     Entities, Entity, EntityError, EntityKind, KnownKinds, LoadedJournal, Service,
     counter::{Counted, Counter, CounterEvent, CounterInput, CounterState},
@@ -39,8 +39,8 @@ fn heartbeat(process: u128) -> Result<Heartbeat> {
 }
 
 /// All entities, as a build sees them that knows these kinds.
-fn entities(substrate: &Substrate, kinds: KnownKinds) -> Entities {
-    Entities::new(substrate.clone(), Arc::new(SystemClock), kinds)
+fn entities(storage: &Storage, kinds: KnownKinds) -> Entities {
+    Entities::new(storage.clone(), Arc::new(SystemClock), kinds)
 }
 
 fn both() -> KnownKinds {
@@ -51,22 +51,22 @@ fn entity(key: &str) -> EntityId {
     EntityId::derive(Counter::KIND, key)
 }
 
-async fn tell(substrate: &Substrate, key: &str, name: &str, input: CounterInput) -> Result {
-    substrate.inbox.put(&input.to(key, name.parse()?, Timestamp(1))?).await?;
+async fn tell(storage: &Storage, key: &str, name: &str, input: CounterInput) -> Result {
+    storage.inbox.put(&input.to(key, name.parse()?, Timestamp(1))?).await?;
     Ok(())
 }
 
 /// A counter as its journal has it now.
-async fn read(substrate: &Substrate, key: &str) -> Result<Entity<Counter>> {
-    let records = substrate.journal.read(entity(key), Position(0)).await?;
+async fn read(storage: &Storage, key: &str) -> Result<Entity<Counter>> {
+    let records = storage.journal.read(entity(key), Position(0)).await?;
     Ok(Entity::of(entity(key), &LoadedJournal { records, snapshot: None })?)
 }
 
 /// Waits until a counter says this total, and has nothing left to do.
-async fn counts(substrate: &Substrate, key: &str, total: u64) -> Result {
-    let inbox = &substrate.inbox;
+async fn counts(storage: &Storage, key: &str, total: u64) -> Result {
+    let inbox = &storage.inbox;
     eventually(&format!("`{key}` counts to {total}"), || async {
-        let CounterState { said, ref later, .. } = read(substrate, key).await?.state;
+        let CounterState { said, ref later, .. } = read(storage, key).await?.state;
         let waiting = inbox.read(entity(key), Position(0)).await?;
         Ok(said == total && later.is_empty() && waiting.is_empty())
     })
@@ -75,53 +75,53 @@ async fn counts(substrate: &Substrate, key: &str, total: u64) -> Result {
 
 /// Inputs, own events, timers, snapshots, a handover to another process, deletion and a new birth.
 pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let (key, mut total) = ("team/one", 0);
-    let first = Process::start(&substrate, 1, &[Counter::KIND], true).await?;
+    let first = Process::start(&storage, 1, &[Counter::KIND], true).await?;
     for by in 1..=30_u64 {
         // Sent twice, it counts once.
         for _ in 0..2 {
-            tell(&substrate, key, &format!("add-{by}"), CounterInput::Add { by }).await?;
+            tell(&storage, key, &format!("add-{by}"), CounterInput::Add { by }).await?;
         }
         total += by;
     }
-    counts(&substrate, key, total).await?;
-    let records = substrate.journal.read(entity(key), Position(0)).await?;
+    counts(&storage, key, total).await?;
+    let records = storage.journal.read(entity(key), Position(0)).await?;
     let head = decode_record(&records.first().ok_or("no journal")?.bytes)?;
     same("the first event", head[0].head.kind.as_str(), SNAPSHOT)?;
     first.stop().await;
 
-    let second = Process::start(&substrate, 2, &[Counter::KIND], true).await?;
+    let second = Process::start(&storage, 2, &[Counter::KIND], true).await?;
     let due = ground.now().plus(Duration::from_millis(100));
     for n in 0..3_u128 {
         let later = CounterInput::Later { timer: TimerId::from_u128(n), due, by: 1_000 };
-        tell(&substrate, key, &format!("later-{n}"), later).await?;
+        tell(&storage, key, &format!("later-{n}"), later).await?;
     }
     total += 3_000;
-    counts(&substrate, key, total).await?;
-    let incarnation = read(&substrate, key).await?.core.incarnation;
+    counts(&storage, key, total).await?;
+    let incarnation = read(&storage, key).await?.core.incarnation;
     same("the last owner", incarnation.map(|it| it.process), Some(ProcessId::from_u128(2)))?;
 
-    tell(&substrate, key, "forget", CounterInput::Forget).await?;
+    tell(&storage, key, "forget", CounterInput::Forget).await?;
     eventually("it is deleted", || async {
-        Ok(read(&substrate, key).await?.core.service == Service::Deleted)
+        Ok(read(&storage, key).await?.core.service == Service::Deleted)
     })
     .await?;
-    eventually("its archives are gone", || async { Ok(substrate.blobs.list().await?.is_empty()) })
+    eventually("its archives are gone", || async { Ok(storage.blobs.list().await?.is_empty()) })
         .await?;
-    tell(&substrate, key, "again", CounterInput::Add { by: 7 }).await?;
-    counts(&substrate, key, 7).await?;
+    tell(&storage, key, "again", CounterInput::Add { by: 7 }).await?;
+    counts(&storage, key, 7).await?;
     // What was accepted before the deletion is known again.
-    tell(&substrate, key, "add-30", CounterInput::Add { by: 30 }).await?;
-    tell(&substrate, key, "last", CounterInput::Add { by: 1 }).await?;
-    counts(&substrate, key, 8).await?;
+    tell(&storage, key, "add-30", CounterInput::Add { by: 30 }).await?;
+    tell(&storage, key, "last", CounterInput::Add { by: 1 }).await?;
+    counts(&storage, key, 8).await?;
     second.stop().await;
     Ok(())
 }
 
 /// A message to the session, and its turn, which the demo model answers.
-async fn says(substrate: &Substrate, key: &SessionKey, text: &str) -> Result {
-    let sessions = Sessions::new(substrate.clone(), Arc::new(SystemClock));
+async fn says(storage: &Storage, key: &SessionKey, text: &str) -> Result {
+    let sessions = Sessions::new(storage.clone(), Arc::new(SystemClock));
     let message = SessionInput::UserMessage(UserMessage::text(text));
     let turn = sessions.send(key, message, text.parse()?, None).await?.turn;
     eventually(&format!("the session answers `{text}`"), || async {
@@ -141,8 +141,8 @@ async fn says(substrate: &Substrate, key: &SessionKey, text: &str) -> Result {
 }
 
 /// Who wrote last to an entity.
-async fn owner(substrate: &Substrate, id: EntityId) -> Result<Option<ProcessId>> {
-    let core = entities(substrate, both()).core(id).await?;
+async fn owner(storage: &Storage, id: EntityId) -> Result<Option<ProcessId>> {
+    let core = entities(storage, both()).core(id).await?;
     Ok(core.incarnation.map(|incarnation| incarnation.process))
 }
 
@@ -150,31 +150,31 @@ async fn owner(substrate: &Substrate, id: EntityId) -> Result<Option<ProcessId>>
 /// letter: it goes to a process that says that it serves the kind, and waits until there is one.
 /// Meanwhile the older one serves sessions.
 pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let (key, session): (_, SessionKey) = ("team/two", "default:cli:local:ada".parse()?);
     let (older, newer) = (ProcessId::from_u128(1), ProcessId::from_u128(2));
-    let without = Process::start(&substrate, 1, &[Kind::SESSION], true).await?;
-    tell(&substrate, key, "one", CounterInput::Add { by: 1 }).await?;
+    let without = Process::start(&storage, 1, &[Kind::SESSION], true).await?;
+    tell(&storage, key, "one", CounterInput::Add { by: 1 }).await?;
     eventually("somebody misses the kind", || async {
         Ok(without.lacks.told().iter().any(|lack| lack.contains("counter")))
     })
     .await?;
-    says(&substrate, &session, "alone").await?;
-    holds("nothing is written", read(&substrate, key).await?.core.key.is_none())?;
-    same("it waits", substrate.inbox.pending(entity(key)).await?, 1)?;
-    let letters = clawnode_kernel::letters::list(&substrate).await?;
+    says(&storage, &session, "alone").await?;
+    holds("nothing is written", read(&storage, key).await?.core.key.is_none())?;
+    same("it waits", storage.inbox.pending(entity(key)).await?, 1)?;
+    let letters = clawnode_kernel::letters::list(&storage).await?;
     same("dead letters", letters.len(), 0)?;
 
     // The other never pulls: it is asked.
-    let with = Process::start(&substrate, 2, BOTH, false).await?;
+    let with = Process::start(&storage, 2, BOTH, false).await?;
     let alive = vec![heartbeat(2)?];
     without.view.send_replace(Members { alive, ..Members::default() });
-    counts(&substrate, key, 1).await?;
-    tell(&substrate, key, "two", CounterInput::Add { by: 2 }).await?;
-    says(&substrate, &session, "beside").await?;
-    counts(&substrate, key, 3).await?;
-    same("the counter's owner", owner(&substrate, entity(key)).await?, Some(newer))?;
-    same("the session's owner", owner(&substrate, session.entity()).await?, Some(older))?;
+    counts(&storage, key, 1).await?;
+    tell(&storage, key, "two", CounterInput::Add { by: 2 }).await?;
+    says(&storage, &session, "beside").await?;
+    counts(&storage, key, 3).await?;
+    same("the counter's owner", owner(&storage, entity(key)).await?, Some(newer))?;
+    same("the session's owner", owner(&storage, session.entity()).await?, Some(older))?;
     eventually("the lack is over", || async { Ok(without.lacks.told().is_empty()) }).await?;
     with.stop().await;
     without.stop().await;
@@ -182,9 +182,9 @@ pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(ground: &dyn Grou
 }
 
 /// A counter with the total 5, and a session of the same time, which nobody serves.
-async fn beside_each_other(substrate: &Substrate, key: &str) -> Result<(Written, Written)> {
-    let session = Written::born(substrate, Kind::SESSION, "default:cli:local:ada", 100).await?;
-    let mut counter = Written::born(substrate, Counter::KIND, key, 100).await?;
+async fn beside_each_other(storage: &Storage, key: &str) -> Result<(Written, Written)> {
+    let session = Written::born(storage, Kind::SESSION, "default:cli:local:ada", 100).await?;
+    let mut counter = Written::born(storage, Counter::KIND, key, 100).await?;
     let input = CounterInput::Add { by: 5 }.to(key, "five".parse()?, Timestamp(1))?;
     counter.append::<KernelEvent>(200, &[Accepted { input }.into()]).await?;
     counter.append::<CounterEvent>(200, &[Counted { total: 5 }.into()]).await?;
@@ -193,10 +193,10 @@ async fn beside_each_other(substrate: &Substrate, key: &str) -> Result<(Written,
 
 /// What looks at entities sees both kinds; what looks at sessions sees sessions.
 pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let key = "team/three";
-    let (session, mut counter) = beside_each_other(&substrate, key).await?;
-    let (all, id) = (entities(&substrate, both()), entity(key));
+    let (session, mut counter) = beside_each_other(&storage, key).await?;
+    let (all, id) = (entities(&storage, both()), entity(key));
     same("how many", all.count().await?, 2)?;
     let mut rows = Vec::new();
     for row in all.verify(None).await?.journals {
@@ -230,10 +230,10 @@ pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result 
         same("its code", body.code, ErrorCode::NotFound)?;
         holds(&body.message, body.message.contains("of the kind `counter`, not a session"))?;
     }
-    same("nothing was told", substrate.inbox.pending(id).await?, 0)?;
+    same("nothing was told", storage.inbox.pending(id).await?, 0)?;
 
     // A build that does not know the kind checks hashes and the kernel's own events, and says so.
-    let older = entities(&substrate, KnownKinds::default().with::<Session>());
+    let older = entities(&storage, KnownKinds::default().with::<Session>());
     let row = older.verify(Some(id)).await?.journals.remove(0);
     same("its kind", (row.kind, row.partial, row.problem), (Some(Counter::KIND), true, None))?;
     same("its head", row.head, Some(counter.tail.hash))?;
@@ -249,15 +249,15 @@ pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result 
 
 /// A counter out of service is listed, restored and deleted as a session is.
 pub async fn a_second_kind_is_quarantined_restored_and_deleted(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let (key, id) = ("team/four", entity("team/four"));
-    let (session, mut counter) = beside_each_other(&substrate, key).await?;
+    let (session, mut counter) = beside_each_other(&storage, key).await?;
     let quarantined = |why: &str| Quarantined { reason: why.to_owned() };
     counter.append::<KernelEvent>(300, &[quarantined("it kills").into()]).await?;
-    let all = entities(&substrate, both());
+    let all = entities(&storage, both());
     same("looked at", all.look(None, 10).await?.quarantined, vec![id])?;
-    let process = Process::start(&substrate, 7, BOTH, true).await?;
-    tell(&substrate, key, "two", CounterInput::Add { by: 2 }).await?;
+    let process = Process::start(&storage, 7, BOTH, true).await?;
+    tell(&storage, key, "two", CounterInput::Add { by: 2 }).await?;
     eventually("the input is parked", || async {
         let rows = all.quarantine(id).await?.inputs;
         Ok(rows.iter().any(|row| row.at == ParkedWhere::Journal))
@@ -269,27 +269,27 @@ pub async fn a_second_kind_is_quarantined_restored_and_deleted(ground: &dyn Grou
     same("the row", seen, (Some(Counter::KIND), Some(key), "quarantined", 1))?;
     same("the input", shown.inputs[0].body.clone(), json!({ "type": "add", "by": 2 }))?;
     same("the list", all.quarantined(None, 10).await?.sessions, vec![shown.session.clone()])?;
-    let older = entities(&substrate, KnownKinds::default().with::<Session>());
+    let older = entities(&storage, KnownKinds::default().with::<Session>());
     same("an older list", older.quarantined(None, 10).await?.sessions, vec![shown.session])?;
     let parked = all.parked(None, 10).await?.parked;
     let parked: Vec<_> = parked.iter().map(|row| (row.session, row.kind)).collect();
     same("parked", parked, vec![(id, Some(Counter::KIND))])?;
 
     same("restored", all.restore(id).await?.inputs, 1)?;
-    counts(&substrate, key, 7).await?;
+    counts(&storage, key, 7).await?;
     let refused = all.restore(id).await.err().map(|failure| failure.to_string());
     same("again", refused, Some(format!("counter `{id}` is in service")))?;
 
     let other = "team/five";
-    let mut gone = Written::born(&substrate, Counter::KIND, other, 100).await?;
+    let mut gone = Written::born(&storage, Counter::KIND, other, 100).await?;
     gone.append::<KernelEvent>(300, &[quarantined("it kills as well").into()]).await?;
     // What no living build can read holds up no deletion: it is kept as a dead letter.
     let mut newer = CounterInput::Add { by: 9 }.to(other, "newer".parse()?, Timestamp(1))?;
     (newer.v, newer.v_min) = (99, 99);
-    substrate.inbox.put(&newer).await?;
+    storage.inbox.put(&newer).await?;
     all.bury(gone.id).await?;
     eventually("it is kept", || async {
-        let letters = clawnode_kernel::letters::list(&substrate).await?;
+        let letters = clawnode_kernel::letters::list(&storage).await?;
         Ok(letters.iter().any(|one| one.entity == gone.id))
     })
     .await?;
@@ -298,7 +298,7 @@ pub async fn a_second_kind_is_quarantined_restored_and_deleted(ground: &dyn Grou
     let session = all.quarantine(session.id).await;
     holds("the session stays", matches!(session, Err(EntityError::InService(_))))?;
     holds("all are sound", all.verify(None).await?.is_sound())?;
-    counts(&substrate, key, 7).await?;
+    counts(&storage, key, 7).await?;
     process.stop().await;
     Ok(())
 }

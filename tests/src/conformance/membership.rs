@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clawnode_cluster::{
-    Peek, Substrate,
+    Peek, Storage,
     membership::{Announcer, ClusterClock, Members, Membership, MembershipOptions},
 };
 use clawnode_proto::{ProcessId, codec, node::Heartbeat};
@@ -26,7 +26,7 @@ const TIMES: MembershipOptions = MembershipOptions {
 
 /// Starts the membership of a process; it ends with `tasks`.
 fn start(
-    substrate: &Substrate,
+    storage: &Storage,
     process: u128,
     options: MembershipOptions,
     tasks: &mut JoinSet<()>,
@@ -35,9 +35,9 @@ fn start(
     let me = ProcessId::from_u128(process);
     let sample = support::heartbeat(process)?;
     let heartbeat = Arc::new(move || sample.clone());
-    let (substrate, announcer) = (substrate.clone(), Announcer::default());
+    let (storage, announcer) = (storage.clone(), Announcer::default());
     let clock = Arc::new(ClusterClock::default());
-    let membership = Membership { substrate, me, options, clock, heartbeat, view, announcer };
+    let membership = Membership { storage, me, options, clock, heartbeat, view, announcer };
     tasks.spawn(membership.run());
     Ok(seen)
 }
@@ -52,25 +52,25 @@ async fn until(seen: &mut watch::Receiver<Members>, what: impl Fn(&Members) -> b
     .await?
 }
 
-async fn publish(substrate: &Substrate, heartbeat: &Heartbeat) -> Result {
-    let subject = substrate.prefix.heartbeat(heartbeat.process);
+async fn publish(storage: &Storage, heartbeat: &Heartbeat) -> Result {
+    let subject = storage.prefix.heartbeat(heartbeat.process);
     let bytes = Bytes::from(codec::encode(heartbeat)?);
-    Ok(substrate.bus.publish(subject, None, bytes).await?)
+    Ok(storage.bus.publish(subject, None, bytes).await?)
 }
 
 pub async fn a_process_that_joins_learns_who_died_before(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let mut tasks = JoinSet::new();
-    let mut old = start(&substrate, 1, TIMES, &mut tasks)?;
+    let mut old = start(&storage, 1, TIMES, &mut tasks)?;
     until(&mut old, |members| members.settled).await?;
     let (dead, new) = (ProcessId::from_u128(7), ProcessId::from_u128(2));
-    publish(&substrate, &support::heartbeat(7)?).await?;
+    publish(&storage, &support::heartbeat(7)?).await?;
     until(&mut old, |members| members.dead.contains(&dead)).await?;
     // As a node joins: its first heartbeat has no role, and comes before it listens.
-    publish(&substrate, &Heartbeat { roles: Vec::new(), ..support::heartbeat(2)? }).await?;
+    publish(&storage, &Heartbeat { roles: Vec::new(), ..support::heartbeat(2)? }).await?;
     until(&mut old, |members| members.alive.iter().any(|one| one.process == new)).await?;
     let patient = MembershipOptions { dead_after: Duration::from_hours(1), ..TIMES };
-    let mut seen = start(&substrate, 2, patient, &mut tasks)?;
+    let mut seen = start(&storage, 2, patient, &mut tasks)?;
     until(&mut seen, |members| members.holds_dead(dead)).await?;
     holds("it has not listened for an hour", !seen.peek(|members| members.heard_all))
 }

@@ -22,7 +22,7 @@ pub mod timers;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clawnode_cluster::{Clock, Substrate, SystemClock};
+use clawnode_cluster::{Clock, Storage, SystemClock};
 use clawnode_proto::Timestamp;
 
 /// What a case returns; an error is what the backend did wrong.
@@ -32,10 +32,10 @@ pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Sen
 #[async_trait]
 pub trait Ground: Send + Sync {
     /// A substrate with nothing in it. It must deliver again after a second or two at most.
-    async fn fresh(&self) -> Result<Substrate>;
+    async fn fresh(&self) -> Result<Storage>;
 
-    /// Stops `substrate` and opens what it left; `None` if this backend cannot.
-    async fn restart(&self, substrate: Substrate) -> Result<Option<Substrate>>;
+    /// Stops `storage` and opens what it left; `None` if this backend cannot.
+    async fn restart(&self, storage: Storage) -> Result<Option<Storage>>;
 
     /// The backend's own time of day.
     fn now(&self) -> Timestamp {

@@ -17,9 +17,9 @@ use clawnode_actors::{
     session::{FrameHub, RunnerParts, Session, SessionRunner},
 };
 use clawnode_cluster::{
-    Clock, Feed, Substrate, SystemClock, membership::Members, placement::Placement,
+    Clock, Feed, Storage, SystemClock, membership::Members, placement::Placement,
 };
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::{
     EntityKind, MachineOptions,
     counter::{Counter, CounterRunner},
@@ -33,7 +33,7 @@ use clawnode_proto::{
     EntityId, Frame, JobId, Kind, Position, ProcessId, TurnId,
     archive::{CleanJobs, CleanView, LogPart},
     envelope::VERSIONS,
-    latch::LatchScope,
+    kill_switch::SwitchScope,
     node::VersionRange,
 };
 use clawnode_tool::Available;
@@ -59,7 +59,7 @@ impl TakeOrders for Nothing {
     fn cordon(&self, _: bool) {}
     fn drain(&self) {}
     fn cancel_job(&self, _: JobId) {}
-    async fn latch(&self, _: LatchScope, _: Duration) -> Option<(Position, u32)> {
+    async fn latch(&self, _: SwitchScope, _: Duration) -> Option<(Position, u32)> {
         None
     }
     async fn job_log(&self, _: JobId, _: u64, _: Duration) -> Option<LogPart> {
@@ -83,7 +83,7 @@ pub(super) struct Process {
 impl Process {
     /// One that serves these kinds, and pulls everything or nothing.
     pub(super) async fn start(
-        substrate: &Substrate,
+        storage: &Storage,
         id: u128,
         kinds: &[Kind],
         pulls: bool,
@@ -93,19 +93,19 @@ impl Process {
         let process = ProcessId::from_u128(id);
         let mut served = Kinds::default();
         if kinds.contains(&Counter::KIND) {
-            let runner = CounterRunner { substrate: substrate.clone() };
+            let runner = CounterRunner { storage: storage.clone() };
             let snapshot_every = SNAPSHOT_EVERY;
             let options = MachineOptions { snapshot_every, ..MachineOptions::default() };
             served = served.with::<Counter>(Arc::new(runner), options);
         }
         if kinds.contains(&Kind::SESSION) {
-            let runner = sessions(substrate, process, &supervisor, peers.clone()).await?;
+            let runner = sessions(storage, process, &supervisor, peers.clone()).await?;
             served = served.with::<Session>(Arc::new(runner), MachineOptions::default());
         }
         let lacks = Lacks::default();
         let context = WorkerContext {
             process,
-            substrate: substrate.clone(),
+            storage: storage.clone(),
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
             kinds: served,
             version: env!("CARGO_PKG_VERSION").parse()?,
@@ -121,7 +121,7 @@ impl Process {
         let (context, options) = (Arc::new(context), WorkerOptions::default());
         let (frames, orders) = (Arc::new(Nothing), Arc::new(Nothing));
         let worker = Worker::spawn(context, frames, orders, options, &supervisor).await?;
-        let partitions = substrate.partitions;
+        let partitions = storage.partitions;
         let placement =
             if pulls { Placement::alone(partitions) } else { Placement::nowhere(partitions) };
         worker.place(Arc::new(placement));
@@ -136,16 +136,16 @@ impl Process {
 
 /// What runs sessions here: the demo model answers, and there are no tools.
 async fn sessions(
-    substrate: &Substrate,
+    storage: &Storage,
     process: ProcessId,
     supervisor: &Supervisor,
     peers: watch::Receiver<Members>,
 ) -> Result<SessionRunner> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let agent = AgentOptions::new("default".parse()?, "demo/echo".parse()?);
-    let (bucket, door) = (Arc::clone(&substrate.bucket), LatchDoor::default());
+    let (bucket, door) = (Arc::clone(&storage.bucket), SwitchGate::default());
     Ok(SessionRunner::new(RunnerParts {
-        substrate: substrate.clone(),
+        storage: storage.clone(),
         agents: Agents::spawn(vec![agent], bucket, door, supervisor.clone()).await?,
         hooks: Hooks::new(Vec::new(), None),
         models: Arc::new(Models::new(BTreeMap::new(), &|_| None, &clock)),

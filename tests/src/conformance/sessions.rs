@@ -10,7 +10,7 @@ use clawnode_actors::session::{
     Sessions,
     clients::{listing::SessionQuery, sweep::Sweep},
 };
-use clawnode_cluster::{Clock, Substrate, SystemClock};
+use clawnode_cluster::{Clock, Storage, SystemClock};
 use clawnode_kernel::written::Written;
 use clawnode_proto::{
     CallId, Digest, Input, Kind, Position, Timestamp, TurnId,
@@ -29,8 +29,8 @@ use super::{
 };
 
 /// A session that is born at this time, and has heard nothing yet.
-async fn born(substrate: &Substrate, key: &str, at: u64) -> Result<Written> {
-    Written::born(substrate, Kind::SESSION, key, at).await
+async fn born(storage: &Storage, key: &str, at: u64) -> Result<Written> {
+    Written::born(storage, Kind::SESSION, key, at).await
 }
 
 /// A message comes in, and begins a turn.
@@ -51,8 +51,8 @@ async fn is_deleted(written: &mut Written, at: u64) -> Result {
 }
 
 /// A message came in long ago, and its turn has ended.
-async fn heard(substrate: &Substrate, key: &str, at: u64) -> Result<Written> {
-    let mut written = born(substrate, key, at).await?;
+async fn heard(storage: &Storage, key: &str, at: u64) -> Result<Written> {
+    let mut written = born(storage, key, at).await?;
     let said = SessionInput::UserMessage(UserMessage::text("hello"));
     let input = Input::new(Kind::SESSION, key, "k".parse()?, Timestamp(at), &said)?;
     let turn = TurnId::from(input.id);
@@ -66,8 +66,8 @@ fn stateless(number: u128) -> Result<String> {
     Ok(format!("default:openai:default:{}", Once::Random(number).peer()?))
 }
 
-fn door(substrate: &Substrate) -> Sessions {
-    Sessions::new(substrate.clone(), Arc::new(SystemClock))
+fn door(storage: &Storage) -> Sessions {
+    Sessions::new(storage.clone(), Arc::new(SystemClock))
 }
 
 /// What a page is to have; at most three.
@@ -80,13 +80,13 @@ fn peers(list: &SessionList) -> Vec<&str> {
 }
 
 pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let mut all = Vec::new();
     // Two of the same time, and none in the order of their ids.
     for (peer, at) in [("c", 300), ("e", 100), ("a", 500), ("d", 200), ("b", 400), ("f", 100)] {
-        all.push(born(&substrate, &format!("default:cli:local:{peer}"), at).await?);
+        all.push(born(&storage, &format!("default:cli:local:{peer}"), at).await?);
     }
-    let sessions = door(&substrate);
+    let sessions = door(&storage);
     let first = sessions.list(&page()).await?;
     same("the first page", peers(&first), vec!["a", "b", "c"])?;
     let next = first.next.ok_or("there are more")?;
@@ -111,18 +111,18 @@ pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
 }
 
 pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     for (key, at) in [
         ("default:cli:local:ada", 100),
         ("other:cli:local:bob", 200),
         ("default:openai:default:eve", 300),
         (&stateless(7)?, 400),
     ] {
-        born(&substrate, key, at).await?;
+        born(&storage, key, at).await?;
     }
-    let mut busy = born(&substrate, "other:web:site:joe", 500).await?;
+    let mut busy = born(&storage, "other:web:site:joe", 500).await?;
     hears(&mut busy, "hello", 600).await?;
-    let sessions = door(&substrate);
+    let sessions = door(&storage);
     let all = SessionQuery { limit: 9, ..SessionQuery::default() };
     let list = sessions.list(&all).await?;
     same("without stateless ones", peers(&list), vec!["joe", "eve", "bob", "ada"])?;
@@ -165,15 +165,15 @@ fn shown_once(shown: &[String], throughout: &BTreeSet<String>) -> Result {
 }
 
 pub async fn pages_have_each_session_once(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let mut all = Vec::new();
     for n in 0..16 {
         // Some are of the same time.
         let key = format!("default:cli:local:p{n}");
-        all.push(born(&substrate, &key, 100 + n / 3).await?);
+        all.push(born(&storage, &key, 100 + n / 3).await?);
     }
     let mut throughout: BTreeSet<String> = (0..16).map(|n| format!("p{n}")).collect();
-    let sessions = door(&substrate);
+    let sessions = door(&storage);
     let (mut wanted, mut shown) = (page(), Vec::new());
     for round in 0..9 {
         let list = sessions.list(&wanted).await?;
@@ -182,7 +182,7 @@ pub async fn pages_have_each_session_once(ground: &dyn Ground) -> Result {
         wanted.after = Some(next.try_into()?);
         // One begins; one goes that was shown (from the end), and one that was not (from the start).
         let at = 1_000 + round;
-        born(&substrate, &format!("default:cli:local:new{round}"), at).await?;
+        born(&storage, &format!("default:cli:local:new{round}"), at).await?;
         for n in [15 - round, round] {
             let gone = all.get_mut(usize::try_from(n)?).ok_or("it is written")?;
             if throughout.remove(&format!("p{n}")) {
@@ -219,11 +219,11 @@ fn approval(n: u64, at: u64) -> Result<Approval> {
 }
 
 pub async fn pages_have_each_approval_once(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let ask = async |n: u64, at: u64| -> Result<Position> {
         let approval = approval(n, at)?;
         let (key, bytes) = (approval_key(approval.action.call), approval.to_bytes()?.into());
-        Ok(substrate.bucket.put(&key, Position(0), bytes, None).await?)
+        Ok(storage.bucket.put(&key, Position(0), bytes, None).await?)
     };
     let name = |n: u64| CallId::from_u128(n.into()).to_string();
     let (mut asked, mut throughout) = (BTreeMap::new(), BTreeSet::new());
@@ -231,7 +231,7 @@ pub async fn pages_have_each_approval_once(ground: &dyn Ground) -> Result {
         asked.insert(n, ask(n, 100 + n / 3).await?);
         throughout.insert(name(n));
     }
-    let sessions = door(&substrate);
+    let sessions = door(&storage);
     let (mut cursor, mut shown) = (None, Vec::new());
     for round in 1..=9 {
         let list = sessions.approvals(cursor.as_ref(), 3).await?;
@@ -245,7 +245,7 @@ pub async fn pages_have_each_approval_once(ground: &dyn Ground) -> Result {
         for n in [round, 11 - round] {
             if let Some(position) = asked.remove(&n) {
                 let key = approval_key(CallId::from_u128(n.into()));
-                substrate.bucket.delete(&key, position).await?;
+                storage.bucket.delete(&key, position).await?;
                 throughout.remove(&name(n));
             }
         }
@@ -265,26 +265,26 @@ impl Clock for At {
 }
 
 /// How many inputs wait for each of these.
-async fn waiting(substrate: &Substrate, all: &[&Written]) -> Result<Vec<usize>> {
+async fn waiting(storage: &Storage, all: &[&Written]) -> Result<Vec<usize>> {
     let mut waiting = Vec::new();
     for written in all {
-        waiting.push(substrate.inbox.pending(written.id).await?);
+        waiting.push(storage.inbox.pending(written.id).await?);
     }
     Ok(waiting)
 }
 
 pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
-    let old = heard(&substrate, &stateless(1)?, 1_000).await?;
-    let young = heard(&substrate, &stateless(2)?, 5_000).await?;
-    let busy = heard(&substrate, &stateless(3)?, 1_000).await?;
-    let other = heard(&substrate, "default:openai:default:ada", 1_000).await?;
+    let storage = ground.fresh().await?;
+    let old = heard(&storage, &stateless(1)?, 1_000).await?;
+    let young = heard(&storage, &stateless(2)?, 5_000).await?;
+    let busy = heard(&storage, &stateless(3)?, 1_000).await?;
+    let other = heard(&storage, "default:openai:default:ada", 1_000).await?;
     // What is not finished waits in the inbox for as long.
     let said = SessionInput::UserMessage(UserMessage::text("wait"));
     let input = Input::new(Kind::SESSION, &busy.key, "k".parse()?, Timestamp(1), &said)?;
-    substrate.inbox.put(&input).await?;
+    storage.inbox.put(&input).await?;
     let all = [&old, &young, &busy, &other];
-    let at = |now| Sessions::new(substrate.clone(), Arc::new(At(now)));
+    let at = |now| Sessions::new(storage.clone(), Arc::new(At(now)));
     let keep = Duration::from_secs(5);
     // A clock that is set forward makes no session old: it must have been seen at rest as well.
     let mut wary = Sweep::new(Duration::from_hours(1));
@@ -293,10 +293,10 @@ pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground)
     same("too early", sweep.round(&at(5_999), keep, |_| true).await?, 0)?;
     holds("it went through all of them", sweep.is_through())?;
     same("of another process", sweep.round(&at(9_000), keep, |id| id != old.id).await?, 0)?;
-    same("nothing was told", waiting(&substrate, &all).await?, vec![0, 0, 1, 0])?;
+    same("nothing was told", waiting(&storage, &all).await?, vec![0, 0, 1, 0])?;
     same("the old one", sweep.round(&at(9_000), keep, |_| true).await?, 1)?;
-    same("it was told alone", waiting(&substrate, &all).await?, vec![1, 0, 1, 0])?;
+    same("it was told alone", waiting(&storage, &all).await?, vec![1, 0, 1, 0])?;
     same("once", sweep.round(&at(9_000), keep, |_| true).await?, 0)?;
-    same("and nothing more", waiting(&substrate, &all).await?, vec![1, 0, 1, 0])?;
+    same("and nothing more", waiting(&storage, &all).await?, vec![1, 0, 1, 0])?;
     same("the young one, later", Sweep::default().round(&at(10_000), keep, |_| true).await?, 1)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use clawnode_cluster::{Overdue, Substrate, Timer};
+use clawnode_cluster::{Overdue, Storage, Timer};
 use clawnode_proto::{Partition, Position, TimerId, Timestamp};
 
 use super::{
@@ -37,65 +37,65 @@ pub async fn a_due_timer_arrives_in_the_inbox(ground: &dyn Ground) -> Result {
 }
 
 pub async fn a_timer_waits_until_it_is_due(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
-    let mut consumer = substrate.inbox.consume(partition(&substrate), 0).await?;
+    let storage = ground.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition(&storage), 0).await?;
     let due = Timestamp(ground.now().0 + SOON);
     let (near, far) = (timer(1, due, "near")?, timer(2, Timestamp(due.0 + FAR), "far")?);
-    substrate.timers.set(&far).await?;
-    substrate.timers.set(&near).await?;
-    let pending = substrate.timers.pending(partition(&substrate)).await?;
+    storage.timers.set(&far).await?;
+    storage.timers.set(&near).await?;
+    let pending = storage.timers.pending(partition(&storage)).await?;
     holds("what is set is pending", pending.contains(&far))?;
     let (name, delivery) = next(&mut consumer).await?;
     same("the near one arrives", name, "near".to_owned())?;
     holds("not before it is due", ground.now() >= due)?;
     delivery.handle.ack().await?;
     eventually("the far one is left", || async {
-        Ok(substrate.timers.pending(partition(&substrate)).await? == vec![far.clone()])
+        Ok(storage.timers.pending(partition(&storage)).await? == vec![far.clone()])
     })
     .await
 }
 
 pub async fn a_timer_is_replaced(ground: &dyn Ground) -> Result {
     let now = ground.now();
-    let substrate = ground.fresh().await?;
-    let mut consumer = substrate.inbox.consume(partition(&substrate), 0).await?;
+    let storage = ground.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition(&storage), 0).await?;
     let far = Timestamp(now.0 + FAR);
-    substrate.timers.set(&timer(1, far, "old")?).await?;
-    substrate.timers.set(&timer(1, now, "new")?).await?;
+    storage.timers.set(&timer(1, far, "old")?).await?;
+    storage.timers.set(&timer(1, now, "new")?).await?;
     let (name, delivery) = next(&mut consumer).await?;
     same("the new one arrives", name, "new".to_owned())?;
     delivery.handle.ack().await?;
     eventually("the old one is gone", || async {
-        Ok(substrate.timers.pending(partition(&substrate)).await?.is_empty())
+        Ok(storage.timers.pending(partition(&storage)).await?.is_empty())
     })
     .await?;
     // And it can be set again after it has fired.
-    substrate.timers.set(&timer(1, far, "again")?).await?;
-    same("again", substrate.timers.pending(partition(&substrate)).await?.len(), 1)
+    storage.timers.set(&timer(1, far, "again")?).await?;
+    same("again", storage.timers.pending(partition(&storage)).await?.len(), 1)
 }
 
 pub async fn a_cancelled_timer_does_not_fire(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
-    let mut consumer = substrate.inbox.consume(partition(&substrate), 0).await?;
+    let storage = ground.fresh().await?;
+    let mut consumer = storage.inbox.consume(partition(&storage), 0).await?;
     let due = Timestamp(ground.now().0 + SOON);
-    substrate.timers.set(&timer(1, due, "cancelled")?).await?;
-    substrate.timers.cancel(entity("one"), TimerId::from_u128(1)).await?;
-    substrate.timers.cancel(entity("one"), TimerId::from_u128(1)).await?;
-    substrate.timers.set(&timer(2, Timestamp(due.0 + 1), "after it")?).await?;
+    storage.timers.set(&timer(1, due, "cancelled")?).await?;
+    storage.timers.cancel(entity("one"), TimerId::from_u128(1)).await?;
+    storage.timers.cancel(entity("one"), TimerId::from_u128(1)).await?;
+    storage.timers.set(&timer(2, Timestamp(due.0 + 1), "after it")?).await?;
     let (name, _) = next(&mut consumer).await?;
     same("only what was not cancelled arrives", name, "after it".to_owned())
 }
 
 pub async fn timers_fire_in_any_number(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let now = ground.now();
     let mut expected = BTreeSet::new();
     for n in 0..50 {
         let name = format!("timer{n}");
-        substrate.timers.set(&timer(n, Timestamp(now.0 + u64::try_from(n % 7)?), &name)?).await?;
+        storage.timers.set(&timer(n, Timestamp(now.0 + u64::try_from(n % 7)?), &name)?).await?;
         expected.insert(name);
     }
-    let mut consumer = substrate.inbox.consume(partition(&substrate), 0).await?;
+    let mut consumer = storage.inbox.consume(partition(&storage), 0).await?;
     let mut found = BTreeSet::new();
     while found.len() < expected.len() {
         let (name, delivery) = next(&mut consumer).await?;
@@ -106,25 +106,25 @@ pub async fn timers_fire_in_any_number(ground: &dyn Ground) -> Result {
 }
 
 pub async fn what_is_not_overdue_is_left_alone(ground: &dyn Ground) -> Result {
-    let substrate = ground.fresh().await?;
+    let storage = ground.fresh().await?;
     let far = timer(1, Timestamp(ground.now().0 + FAR), "far")?;
-    substrate.timers.set(&far).await?;
-    let partition = partition(&substrate);
-    let look = substrate.timers.restore_overdue(partition, ground.now(), Position(0)).await?;
+    storage.timers.set(&far).await?;
+    let partition = partition(&storage);
+    let look = storage.timers.restore_overdue(partition, ground.now(), Position(0)).await?;
     same("nothing is stored again", look, Overdue::default())?;
-    let look = substrate.timers.restore_overdue(partition, far.due, Position(0)).await?;
+    let look = storage.timers.restore_overdue(partition, far.due, Position(0)).await?;
     same("nor at the moment when it is due", look, Overdue::default())?;
     // What is said to be overdue is stored again, and waits for its time as before.
     let later = Timestamp(far.due.0 + 1);
-    let look = substrate.timers.restore_overdue(partition, later, Position(0)).await?;
+    let look = storage.timers.restore_overdue(partition, later, Position(0)).await?;
     same("it is stored again", look, Overdue { restored: 1, next: None })?;
-    same("once", substrate.timers.pending(partition).await?, vec![far.clone()])?;
-    substrate.timers.cancel(entity("one"), far.id).await?;
-    let look = substrate.timers.restore_overdue(partition, later, Position(0)).await?;
+    same("once", storage.timers.pending(partition).await?, vec![far.clone()])?;
+    storage.timers.cancel(entity("one"), far.id).await?;
+    let look = storage.timers.restore_overdue(partition, later, Position(0)).await?;
     same("what is cancelled stays so", look, Overdue::default())
 }
 
-fn partition(ground: &Substrate) -> Partition {
+fn partition(ground: &Storage) -> Partition {
     entity("one").partition(ground.partitions)
 }
 

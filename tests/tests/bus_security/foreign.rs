@@ -3,7 +3,7 @@
 //! and let go on.
 
 use bytes::Bytes;
-use clawnode_cluster::{AppendAnswer, StoreError, Substrate, Write};
+use clawnode_cluster::{AppendAnswer, Storage, StoreError, Write};
 use clawnode_nats::{
     auth::{BusRole, JoinToken},
     connect,
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::support::{Operator, PATIENCE, Result, User, host, now, refused};
 
 /// A cluster, the handles of a worker, and somebody with a stolen worker's credential.
-async fn scene() -> Result<(Operator, Substrate, User)> {
+async fn scene() -> Result<(Operator, Storage, User)> {
     let operator = Operator::new(1).await?;
     // Gives birth.
     operator.token("worker").await?;
@@ -53,24 +53,19 @@ fn entity() -> EntityId {
     EntityId::derive(Kind::SESSION, "a:cli:local:p")
 }
 
-async fn append(doors: &Substrate, expected: Position, text: &str, rollup: bool) -> AppendAnswer {
+async fn append(doors: &Storage, expected: Position, text: &str, rollup: bool) -> AppendAnswer {
     let write = Write { bytes: Bytes::from(text.to_owned()), rollup };
     doors.journal.append(entity(), expected, write).await
 }
 
-async fn stored(
-    doors: &Substrate,
-    expected: Position,
-    text: &str,
-    rollup: bool,
-) -> Result<Position> {
+async fn stored(doors: &Storage, expected: Position, text: &str, rollup: bool) -> Result<Position> {
     match append(doors, expected, text, rollup).await {
         AppendAnswer::Stored(position) => Ok(position),
         other => Err(format!("{text}: {other:?}").into()),
     }
 }
 
-async fn texts(doors: &Substrate) -> Result<Vec<String>> {
+async fn texts(doors: &Storage) -> Result<Vec<String>> {
     let records = doors.journal.read(entity(), Position(0)).await?;
     let text = |it: clawnode_cluster::Record| String::from_utf8_lossy(&it.bytes).into_owned();
     Ok(records.into_iter().map(text).collect())

@@ -1,7 +1,7 @@
 //! A stolen worker's credential destroys every journal, and the mirror brings them back as they were.
 
 use bytes::Bytes;
-use clawnode_cluster::{AppendAnswer, Record, Substrate, Write};
+use clawnode_cluster::{AppendAnswer, Record, Storage, Write};
 use clawnode_nats::{auth::BusRole, connect};
 use clawnode_proto::{EntityId, Kind, Position, subject::Prefix};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn entity(name: &str) -> EntityId {
 }
 
 async fn append(
-    doors: &Substrate,
+    doors: &Storage,
     (entity, expected): (EntityId, Position),
     text: &str,
     rollup: bool,
@@ -26,7 +26,7 @@ async fn append(
 }
 
 /// Appends one after the other; the one called `snapshot` replaces those before it.
-async fn fill(doors: &Substrate, entity: EntityId, texts: &[&str]) -> Result<Position> {
+async fn fill(doors: &Storage, entity: EntityId, texts: &[&str]) -> Result<Position> {
     let mut at = Position(0);
     for text in texts {
         match append(doors, (entity, at), text, *text == "snapshot").await {
@@ -37,7 +37,7 @@ async fn fill(doors: &Substrate, entity: EntityId, texts: &[&str]) -> Result<Pos
     Ok(at)
 }
 
-async fn records(doors: &Substrate, entity: EntityId) -> Result<Vec<Record>> {
+async fn records(doors: &Storage, entity: EntityId) -> Result<Vec<Record>> {
     Ok(doors.journal.read(entity, Position(0)).await?)
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{StoreError, Substrate};
+use clawnode_cluster::{Storage, StoreError};
 use clawnode_nats::{
     NatsOptions,
     auth::{Authority, BusRole},
@@ -206,7 +206,7 @@ fn job() -> Result<Job> {
 }
 
 /// The handles, as this role has them.
-async fn doors(operator: &Operator, authority: &Authority, role: BusRole) -> Result<Substrate> {
+async fn doors(operator: &Operator, authority: &Authority, role: BusRole) -> Result<Storage> {
     let credential = authority.brief(role, None, now(), 3_600)?;
     let request_timeout = Duration::from_secs(1);
     Ok(connect(NatsOptions { request_timeout, ..operator.options(&credential) }).await?)

@@ -106,9 +106,9 @@ async fn replay(
     changed: usize,
     tried: &mut BTreeSet<(usize, String)>,
 ) -> Result<Option<(usize, Option<Seen>)>> {
-    let (stores, substrate) = world(bugs);
-    let consumer = substrate.inbox.consume(PARTITION, 0).await?;
-    let mut operator = Operator::new(substrate, consumer, trace.seed)?;
+    let (stores, storage) = world(bugs);
+    let consumer = storage.inbox.consume(PARTITION, 0).await?;
+    let mut operator = Operator::new(storage, consumer, trace.seed)?;
     let mut ghosts = Vec::new();
     for (step, ((op, seen), choice)) in trace.steps.iter().zip(choices).enumerate() {
         stores.disturb(choice.seed, choice.faults);

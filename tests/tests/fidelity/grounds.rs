@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use clawnode_cluster::Substrate;
+use clawnode_cluster::Storage;
 use clawnode_sim::{
     Bugs,
     doors::{SimDoorsOptions, SimStores},
@@ -11,7 +11,7 @@ use clawnode_tests::conformance::Result;
 
 use crate::operations::{ACK_WAIT, PARTITIONS};
 
-pub(crate) fn world(bugs: Bugs) -> (SimStores, Substrate) {
+pub(crate) fn world(bugs: Bugs) -> (SimStores, Storage) {
     let options = SimDoorsOptions {
         bugs,
         partitions: PARTITIONS,
@@ -19,8 +19,8 @@ pub(crate) fn world(bugs: Bugs) -> (SimStores, Substrate) {
         ..SimDoorsOptions::default()
     };
     let stores = SimStores::new(&options);
-    let substrate = stores.open();
-    (stores, substrate)
+    let storage = stores.open();
+    (stores, storage)
 }
 
 /// A runtime whose time flies when nobody has anything to do.

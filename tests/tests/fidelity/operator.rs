@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use clawnode_cluster::{
     AppendAnswer, BucketEntry, BucketError, Consumer, Delivery, JobConsumer, JobDelivery, Record,
-    StoreError, Substrate, Write,
+    Storage, StoreError, Write,
 };
 use clawnode_proto::{
     CallId, Capability, EntityId, EventId, Input, JobId, Kind, Position, Timestamp, TurnId,
@@ -42,7 +42,7 @@ pub(crate) enum Seen {
 
 /// Somebody who operates on a substrate, and what they know of it.
 pub(crate) struct Operator {
-    pub(crate) substrate: Substrate,
+    pub(crate) storage: Storage,
     pub(crate) consumer: Box<dyn Consumer>,
     pub(crate) name: String,
     pub(crate) entities: Vec<(String, EntityId)>,
@@ -60,11 +60,7 @@ pub(crate) struct Operator {
 
 impl Operator {
     /// `seed` names what it works on, so that sequences do not meet.
-    pub(crate) fn new(
-        substrate: Substrate,
-        consumer: Box<dyn Consumer>,
-        seed: u64,
-    ) -> Result<Self> {
+    pub(crate) fn new(storage: Storage, consumer: Box<dyn Consumer>, seed: u64) -> Result<Self> {
         let entities = (0_u32..)
             .map(|n| format!("fidelity-{seed}-{n}"))
             .map(|key| (key.clone(), EntityId::derive(Kind::SESSION, &key)))
@@ -72,7 +68,7 @@ impl Operator {
             .take(EACH)
             .collect();
         Ok(Self {
-            substrate,
+            storage,
             consumer,
             name: format!("fidelity-{seed}"),
             entities,
@@ -106,12 +102,12 @@ impl Operator {
             }
             Op::Read { journal, after } => {
                 let (id, after) = (self.entities[journal].1, at(after, &self.journals[journal]));
-                let records = steady(|| self.substrate.journal.read(id, after)).await?;
+                let records = steady(|| self.storage.journal.read(id, after)).await?;
                 self.learn(journal, &records)
             }
             Op::Tail { journal } => {
                 let id = self.entities[journal].1;
-                let tail = steady(|| self.substrate.journal.tail(id)).await?;
+                let tail = steady(|| self.storage.journal.tail(id)).await?;
                 self.learn(journal, tail.as_slice())
             }
             Op::Set { key, expect, label } => {
@@ -128,14 +124,14 @@ impl Operator {
             }
             Op::Remove { key, expect } => {
                 let (name, position) = (self.key(key), at(expect, &self.values[key]));
-                match self.substrate.bucket.delete(&name, position).await {
+                match self.storage.bucket.delete(&name, position).await {
                     Ok(()) => Ok(Seen::Done),
                     Err(error) => changed(Err(error), &mut self.values[key]),
                 }
             }
             Op::Get { key } => {
                 let name = self.key(key);
-                let entry = steady(|| self.substrate.bucket.get(&name)).await?;
+                let entry = steady(|| self.storage.bucket.get(&name)).await?;
                 Ok(Seen::Labels(self.value(key, entry.as_ref())?.into_iter().collect()))
             }
             Op::List => self.list().await,
@@ -148,19 +144,19 @@ impl Operator {
             Op::Put { inbox, label } => {
                 let (key, name) = (&self.entities[inbox].0, label.to_string());
                 let input = Input::new(Kind::SESSION, key, name.parse()?, Timestamp(1), &name)?;
-                self.substrate.inbox.put(&input).await?;
+                self.storage.inbox.put(&input).await?;
                 self.deliverable += 1;
                 Ok(Seen::Done)
             }
             Op::ReadInbox { inbox } => {
                 let id = self.entities[inbox].1;
-                let waiting = steady(|| self.substrate.inbox.read(id, Position(0))).await?;
+                let waiting = steady(|| self.storage.inbox.read(id, Position(0))).await?;
                 let names = waiting.iter().map(|one| Ok(label_of(&one.bytes)?.to_string()));
                 names.collect::<Result<_>>().map(Seen::Labels)
             }
             Op::Pending { inbox } => {
                 let id = self.entities[inbox].1;
-                Ok(Seen::Count(steady(|| self.substrate.inbox.pending(id)).await?))
+                Ok(Seen::Count(steady(|| self.storage.inbox.pending(id)).await?))
             }
             Op::Deliver => self.deliver().await,
             Op::Ack { pick } => match self.pick(pick) {
@@ -184,7 +180,7 @@ impl Operator {
             Op::PutJob { job } => {
                 let number = u32::try_from(job)?;
                 let job = self.job(number)?;
-                steady(|| self.substrate.jobs.put(&job)).await?;
+                steady(|| self.storage.jobs.put(&job)).await?;
                 if !self.jobs_in_hand.contains_key(&number) {
                     self.jobs_waiting.insert(number);
                 }
@@ -193,7 +189,7 @@ impl Operator {
             Op::Jobs => Ok(Seen::Labels(self.jobs_left().await?)),
             Op::DeliverJobs => {
                 if self.jobs.is_none() {
-                    self.jobs = Some(self.substrate.jobs.consume(&self.capability).await?);
+                    self.jobs = Some(self.storage.jobs.consume(&self.capability).await?);
                 }
                 let Some(consumer) = &mut self.jobs else { return Ok(Seen::Never) };
                 let mut seen = BTreeSet::new();
@@ -241,7 +237,7 @@ impl Operator {
     /// The jobs of this sequence that wait, delivered or not.
     async fn jobs_left(&self) -> Result<Vec<String>> {
         let mut left = Vec::new();
-        for bytes in steady(|| self.substrate.jobs.list()).await? {
+        for bytes in steady(|| self.storage.jobs.list()).await? {
             let job = Job::from_bytes(&bytes)?;
             if job.capability == self.capability {
                 left.push(job.id.as_u128().to_string());
@@ -280,7 +276,7 @@ impl Operator {
     ) -> AppendAnswer {
         let expected = at(expect, &self.journals[journal]);
         let write = Write { bytes: Bytes::from(label.to_string()), rollup };
-        self.substrate.journal.append(self.entities[journal].1, expected, write).await
+        self.storage.journal.append(self.entities[journal].1, expected, write).await
     }
 
     pub(crate) async fn set(
@@ -290,12 +286,12 @@ impl Operator {
         label: u32,
     ) -> std::result::Result<Position, BucketError> {
         let (name, expected) = (self.key(key), at(expect, &self.values[key]));
-        self.substrate.bucket.put(&name, expected, Bytes::from(label.to_string()), None).await
+        self.storage.bucket.put(&name, expected, Bytes::from(label.to_string()), None).await
     }
 
     pub(crate) async fn list(&mut self) -> Result<Seen> {
         let prefix = format!("{}.", self.name);
-        let listed = steady(|| self.substrate.bucket.list(&prefix)).await?;
+        let listed = steady(|| self.storage.bucket.list(&prefix)).await?;
         let mut seen = Vec::new();
         for key in 0..EACH {
             let name = self.key(key);
@@ -323,7 +319,7 @@ impl Operator {
         delivery.handle.ack().await?;
         let gone = async {
             loop {
-                let look = || self.substrate.inbox.read(delivery.entity, Position(0));
+                let look = || self.storage.inbox.read(delivery.entity, Position(0));
                 if steady(look).await?.iter().all(|one| one.position != delivery.position) {
                     return Result::Ok(());
                 }
@@ -340,8 +336,8 @@ impl Operator {
     pub(crate) async fn truth(&self) -> Result<String> {
         let mut truth = Vec::new();
         for (at, (_, id)) in self.entities.iter().enumerate() {
-            let records = self.substrate.journal.read(*id, Position(0)).await?;
-            let value = self.substrate.bucket.get(&self.key(at)).await?;
+            let records = self.storage.journal.read(*id, Position(0)).await?;
+            let value = self.storage.bucket.get(&self.key(at)).await?;
             truth.push(format!("{records:?} {value:?}"));
         }
         Ok(truth.join(" "))

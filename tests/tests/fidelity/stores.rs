@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clawnode_cluster::{Substrate, SystemClock};
+use clawnode_cluster::{Storage, SystemClock};
 use clawnode_local::{LocalOptions, open};
 use clawnode_nats::{NatsOptions, Replicas, connect};
 use clawnode_proto::subject::Prefix;
@@ -19,14 +19,14 @@ use crate::operator::{Operator, Seen};
 
 /// Runs sequences on a storage backend; `before` gets each operation that comes, or the end.
 async fn observe(
-    substrate: Substrate,
+    storage: Storage,
     seeds: std::ops::Range<u64>,
     mut before: impl FnMut(Option<Op>),
 ) -> Result<Vec<Trace>> {
-    let mut consumer = substrate.inbox.consume(PARTITION, 0).await?;
+    let mut consumer = storage.inbox.consume(PARTITION, 0).await?;
     let mut traces = Vec::new();
     for seed in seeds {
-        let mut operator = Operator::new(substrate.clone(), consumer, seed)?;
+        let mut operator = Operator::new(storage.clone(), consumer, seed)?;
         let mut steps = Vec::new();
         for op in operations(seed) {
             before(Some(op));
@@ -62,8 +62,8 @@ fn all_explained(ground: &str, traces: &[Trace], allowed: Allowed) -> Result {
 /// How many of some sequences, seen in a world with some bugs, no world with others shows.
 fn unexplained(seen_with: Bugs, explained_with: Bugs) -> Result<usize> {
     let traces = simulated(async {
-        let (_stores, substrate) = world(seen_with);
-        observe(substrate, 0..10, |_| {}).await
+        let (_stores, storage) = world(seen_with);
+        observe(storage, 0..10, |_| {}).await
     })?;
     let mut count = 0;
     for trace in &traces {
@@ -79,9 +79,9 @@ fn local_does_what_a_world_can() -> Result {
     let traces = real(async {
         let mut options = LocalOptions::new(Prefix::default(), Arc::new(SystemClock));
         (options.ack_wait, options.partitions, options.head_room) = (ACK_WAIT, PARTITIONS, 0);
-        let (substrate, _control) = open(dir.path(), options)?;
-        let traces = observe(substrate.clone(), 0..40, |_| {}).await?;
-        substrate.health.close().await;
+        let (storage, _control) = open(dir.path(), options)?;
+        let traces = observe(storage.clone(), 0..40, |_| {}).await?;
+        storage.health.close().await;
         Ok(traces)
     })?;
     all_explained("local", &traces, Allowed::default())
@@ -94,9 +94,9 @@ async fn on_nats(urls: Vec<String>, replicas: Replicas) -> Result<Vec<Trace>> {
         ack_wait: ACK_WAIT,
         ..NatsOptions::new(urls)
     };
-    let substrate = connect(options).await?;
-    let traces = observe(substrate.clone(), 0..20, |_| {}).await?;
-    substrate.health.close().await;
+    let storage = connect(options).await?;
+    let traces = observe(storage.clone(), 0..20, |_| {}).await?;
+    storage.health.close().await;
     Ok(traces)
 }
 
@@ -122,9 +122,9 @@ fn nats_r3_does_what_a_world_can() -> Result {
 #[test]
 fn writes_without_an_answer_are_explained() -> Result {
     let traces = simulated(async {
-        let (stores, substrate) = world(Bugs::default());
+        let (stores, storage) = world(Bugs::default());
         let mut seed = 0;
-        observe(substrate, 0..10, |op| {
+        observe(storage, 0..10, |op| {
             seed += 1;
             let mut faults = Faults::none();
             if let Some(Op::Append { .. } | Op::AppendPair { .. } | Op::Set { .. }) = op {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clawnode_cluster::{AppendAnswer, Consumer, StoreError, Substrate, Write};
+use clawnode_cluster::{AppendAnswer, Consumer, Storage, StoreError, Write};
 use clawnode_local::{DiskFault, LocalOptions, PowerCutDisk, open};
 use clawnode_proto::Position;
 use rand::SeedableRng;
@@ -17,7 +17,7 @@ fn on(disk: &Arc<PowerCutDisk>) -> LocalOptions {
     LocalOptions { disk: Some(Arc::clone(disk)), ..options() }
 }
 
-async fn consumer(store: &Substrate) -> Result<Box<dyn Consumer>> {
+async fn consumer(store: &Storage) -> Result<Box<dyn Consumer>> {
     Ok(store.inbox.consume(entity(KEY).partition(store.partitions), 0).await?)
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{Clock, JobDelivery, Substrate};
+use clawnode_cluster::{Clock, JobDelivery, Storage};
 use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut, Liveness};
 use clawnode_local::open;
 use clawnode_proto::{
@@ -52,7 +52,7 @@ impl Liveness for Nobody {
     }
 }
 
-fn store(home: &Home) -> Result<(Substrate, Arc<Hand>)> {
+fn store(home: &Home) -> Result<(Storage, Arc<Hand>)> {
     let clock = Arc::new(Hand(AtomicU64::new(ASKED.0)));
     let mut options = options();
     options.clock = Arc::<Hand>::clone(&clock);
@@ -66,7 +66,7 @@ fn once(number: u128) -> Result<Job> {
 }
 
 /// Takes the job as a runner that has just started does; says whether it ran.
-async fn runs(store: &Substrate, clock: &Hand, delivery: &JobDelivery) -> Result<bool> {
+async fn runs(store: &Storage, clock: &Hand, delivery: &JobDelivery) -> Result<bool> {
     let (mut machine, id) = (JobMachine::new(ProcessId::from_u128(9), 0), delivery.job_id);
     let mut inputs = vec![JobIn::Delivered(Box::new(Job::from_bytes(&delivery.bytes)?))];
     let mut ran = false;
@@ -105,7 +105,7 @@ async fn runs(store: &Substrate, clock: &Hand, delivery: &JobDelivery) -> Result
 }
 
 /// What the session of a job does when nobody takes it, and when the turn has ended.
-async fn given_up(store: &Substrate, it: &Job) -> Result {
+async fn given_up(store: &Storage, it: &Job) -> Result {
     let (key, revoked) = (job_key(it.id), JobState::Revoked.to_bytes()?);
     let at = store.bucket.put(&key, Position(0), revoked.into(), None).await?;
     let closed = JobState::Closed.to_bytes()?;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{AppendAnswer, Substrate, Timer, Write};
+use clawnode_cluster::{AppendAnswer, Storage, Timer, Write};
 use clawnode_local::{DiskFault, LocalBug, LocalControl, OpenError, PowerCutDisk, open};
 use clawnode_proto::{Digest, EntityId, Input, JobId, Position, TimerId, job::Job};
 use rand::{Rng, SeedableRng};
@@ -109,7 +109,7 @@ async fn control_failed(control: &LocalControl) -> bool {
 
 /// One writer's random work until the store ends, or enough is done.
 async fn work(
-    store: &Substrate,
+    store: &Storage,
     control: &LocalControl,
     writer: u64,
     mut told: Told,
@@ -152,7 +152,7 @@ async fn work(
 }
 
 /// Asks for one thing; `false` if the answer did not come.
-async fn ask(store: &Substrate, key: &str, told: &mut Told, asked: &Asked) -> Result<bool> {
+async fn ask(store: &Storage, key: &str, told: &mut Told, asked: &Asked) -> Result<bool> {
     let entity = entity(key);
     match asked {
         Asked::Append(bytes, rollup) => {
@@ -213,7 +213,7 @@ async fn ask(store: &Substrate, key: &str, told: &mut Told, asked: &Asked) -> Re
 }
 
 /// Takes one delivery of the partition and acknowledges it, if it is this writer's.
-async fn acknowledge(store: &Substrate, entity: EntityId, told: &mut Told) -> Result {
+async fn acknowledge(store: &Storage, entity: EntityId, told: &mut Told) -> Result {
     let mut consumer = store.inbox.consume(entity.partition(store.partitions), 0).await?;
     let look = std::time::Duration::from_millis(1);
     if let Ok(Ok(delivery)) = tokio::time::timeout(look, consumer.next()).await
@@ -226,7 +226,7 @@ async fn acknowledge(store: &Substrate, entity: EntityId, told: &mut Told) -> Re
 }
 
 /// Takes one of the writer's jobs and acknowledges it.
-async fn acknowledge_job(store: &Substrate, key: &str, told: &mut Told) -> Result {
+async fn acknowledge_job(store: &Storage, key: &str, told: &mut Told) -> Result {
     let mut consumer = store.jobs.consume(&key.parse()?).await?;
     let look = std::time::Duration::from_millis(1);
     if let Ok(Ok(delivery)) = tokio::time::timeout(look, consumer.next()).await
@@ -239,12 +239,7 @@ async fn acknowledge_job(store: &Substrate, key: &str, told: &mut Told) -> Resul
 }
 
 /// Compares the writer's jobs that wait with what was answered.
-async fn check_jobs(
-    store: &Substrate,
-    key: &str,
-    told: &mut Told,
-    unsure: Option<&Asked>,
-) -> Result {
+async fn check_jobs(store: &Storage, key: &str, told: &mut Told, unsure: Option<&Asked>) -> Result {
     let mut waiting = BTreeSet::new();
     for bytes in store.jobs.list().await? {
         let job = Job::from_bytes(&bytes)?;
@@ -267,7 +262,7 @@ async fn check_jobs(
 }
 
 /// Compares what is there with what was answered, and learns what became of the last request.
-async fn check(store: &Substrate, told: &mut [Told]) -> Result {
+async fn check(store: &Storage, told: &mut [Told]) -> Result {
     for (writer, told) in told.iter_mut().enumerate() {
         let key = format!("writer{writer}");
         let entity = entity(&key);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{AppendAnswer, Substrate, SystemClock, Timer, Write};
+use clawnode_cluster::{AppendAnswer, Storage, SystemClock, Timer, Write};
 use clawnode_local::{LocalControl, LocalOptions, OpenError, open};
 use clawnode_proto::{
     CallId, EntityId, EventId, Input, JobId, Kind, Position, TimerId, Timestamp, TurnId, job::Job,
@@ -33,11 +33,11 @@ impl Home {
         self.0.path()
     }
 
-    pub(crate) fn open(&self) -> std::result::Result<(Substrate, LocalControl), OpenError> {
+    pub(crate) fn open(&self) -> std::result::Result<(Storage, LocalControl), OpenError> {
         open(self.path(), options())
     }
 
-    pub(crate) async fn close(&self, store: Substrate) {
+    pub(crate) async fn close(&self, store: Storage) {
         store.health.close().await;
     }
 
@@ -113,7 +113,7 @@ pub(crate) fn job(number: u128) -> Result<Job> {
 }
 
 pub(crate) async fn append(
-    store: &Substrate,
+    store: &Storage,
     key: &str,
     expected: Position,
     text: &str,
@@ -125,7 +125,7 @@ pub(crate) async fn append(
     }
 }
 
-pub(crate) async fn texts(store: &Substrate, key: &str) -> Result<Vec<String>> {
+pub(crate) async fn texts(store: &Storage, key: &str) -> Result<Vec<String>> {
     let records = store.journal.read(entity(key), NONE).await?;
     Ok(records.iter().map(|r| String::from_utf8_lossy(&r.bytes).into_owned()).collect())
 }
@@ -135,7 +135,7 @@ pub(crate) fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
 }
 
 /// A bit of everything, some of it dead; returns what should be found.
-pub(crate) async fn fill(store: &Substrate) -> Result<Vec<String>> {
+pub(crate) async fn fill(store: &Storage) -> Result<Vec<String>> {
     for n in 0..30 {
         let key = format!("session{n}");
         let mut last = NONE;
@@ -188,7 +188,7 @@ pub(crate) async fn fill(store: &Substrate) -> Result<Vec<String>> {
 }
 
 /// Everything that a store says, as lines.
-pub(crate) async fn everything(store: &Substrate) -> Result<Vec<String>> {
+pub(crate) async fn everything(store: &Storage) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for entity in store.journal.entities(None, 1_000).await? {
         for record in store.journal.read(entity, NONE).await? {

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use clawnode_cluster::{Substrate, SystemClock, membership::Members};
+use clawnode_cluster::{Storage, SystemClock, membership::Members};
 use clawnode_executors::mcp::{
     self, McpBug, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, StdioOptions,
 };
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::jobs::Probe;
 use clawnode_local as local;
 use clawnode_proto::{CallId, ProcessId, tool::ToolOutcome};
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Bench {
     pub(crate) server: McpServer,
     pub(crate) tools: Arc<McpTools>,
-    pub(crate) substrate: Substrate,
+    pub(crate) storage: Storage,
     pub(crate) pins: watch::Receiver<Pins>,
     pub(crate) mark: String,
     _dir: TempDir,
@@ -81,24 +81,24 @@ impl Bench {
             stdio.env.insert(MARK.to_owned(), mark.clone().into());
         }
         let local = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
-        let (substrate, _control) = local::open(dir.path(), local).unwrap();
+        let (storage, _control) = local::open(dir.path(), local).unwrap();
         let (tell, pins) = watch::channel(Pins::default());
         let (members, peers) = watch::channel(Members::default());
         let context = McpContext {
-            bucket: Arc::clone(&substrate.bucket),
+            bucket: Arc::clone(&storage.bucket),
             clock: Arc::new(SystemClock),
             node: "bench".parse().unwrap(),
             process: ProcessId::from_u128(1),
             shared: false,
             peers,
             pins: pins.clone(),
-            door: LatchDoor::default(),
+            door: SwitchGate::default(),
         };
         let server = McpServer::with_bug(options, context, planted);
-        let follow = mcp::follow(Arc::clone(&substrate.bucket), tell);
+        let follow = mcp::follow(Arc::clone(&storage.bucket), tell);
         let tasks = vec![tokio::spawn(follow), tokio::spawn(server.clone().run())];
         let tools = Arc::new(McpTools::new(server.clone()));
-        Self { server, tools, substrate, pins, mark, _dir: dir, tasks, _members: members }
+        Self { server, tools, storage, pins, mark, _dir: dir, tasks, _members: members }
     }
 
     /// Once it is up and its tools are known.
@@ -146,6 +146,6 @@ impl Bench {
         for task in &self.tasks {
             task.abort();
         }
-        self.substrate.health.close().await;
+        self.storage.health.close().await;
     }
 }

@@ -74,7 +74,7 @@ async fn s_23_a_changed_tool_is_not_run_until_it_is_approved() {
     assert_eq!(listed, ["act", "calculate", "new"], "names that are none are left out");
     assert!(known.listed.values().all(|spec| spec.name.as_str().starts_with("bad__")));
 
-    let bucket = &*bench.substrate.bucket;
+    let bucket = &*bench.storage.bucket;
     mcp::approve(bucket, &server, Some("act"), None).await.unwrap();
     let mut pins = bench.pins.clone();
     let state = |pins: &mcp::Pins| pins.of(&server).and_then(|it| it.state("act"));

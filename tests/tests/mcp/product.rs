@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clawnode_proto::{
     agents::AgentDetail,
-    latch::PanicView,
+    kill_switch::PanicView,
     mcp::{McpList, McpServerView},
     provider::ProviderStatus,
     session::TurnOutcome,

@@ -3,7 +3,7 @@
 
 use clawnode_proto::{
     ErrorCode,
-    latch::{LatchList, PanicView},
+    kill_switch::{PanicView, SwitchList},
     llm::Role,
     overview::{FeedView, NodeList},
     session::TurnOutcome,
@@ -259,8 +259,8 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
         scene.command(&["panic", "--clear", "--id", &id]).await?;
     assert_eq!((code, cleared[0].on), (0, false));
     waiting.completed().await?;
-    let on: LatchList = scene.client.call("panic.list", json!({})).await?;
-    assert_eq!(on, LatchList::default());
+    let on: SwitchList = scene.client.call("panic.list", json!({})).await?;
+    assert_eq!(on, SwitchList::default());
     scene.client.chat(&Message::new("eve", "hello again")).await?;
     let history = scene.turns(&slow, 2).await?;
     assert!(matches!(history.turns[0].outcome, Some(TurnOutcome::Stopped { .. })), "{history:?}");
@@ -271,7 +271,7 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
 
 /// An id that no latch has.
 fn other_latch() -> String {
-    clawnode_proto::LatchId::from_u128(1).to_string()
+    clawnode_proto::SwitchId::from_u128(1).to_string()
 }
 
 /// The turn that a message begins.
@@ -429,7 +429,7 @@ async fn a_latch_whose_gateway_is_killed_stops_the_workers_on_nats_all_the_same(
     scene.client = scene.nodes[0].client()?;
     let refused = scene.client.send(&Message::new("eve", "hello")).await.unwrap_err();
     assert_eq!(refused.refusal().unwrap().code, ErrorCode::Stopped);
-    let on: LatchList = scene.client.call("panic.list", json!({})).await?;
+    let on: SwitchList = scene.client.call("panic.list", json!({})).await?;
     let clear = json!({ "latch": on.latches[0].id });
     let _: PanicView = scene.client.call("panic.clear", clear).await?;
     scene.client.chat(&Message::new("eve", "hello")).await?;

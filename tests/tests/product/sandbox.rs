@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clawnode_proto::{latch::PanicView, overview::NodeList, session::TurnOutcome};
+use clawnode_proto::{kill_switch::PanicView, overview::NodeList, session::TurnOutcome};
 use clawnode_tests::{
     docker::Engine,
     model::{Act, ModelServer, Script, Setup},

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use clawnode_cluster::Peek;
 use clawnode_executors::sandbox::{Commands, ContainerOwner, Docker, SandboxBug};
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::tool::ToolFailure;
 use clawnode_tests::{process::ProcessError, wait::until};
 use clawnode_tool::{Executor, Executors};
@@ -35,7 +35,7 @@ async fn f_11_an_engine_of_docker_that_is_killed_is_noticed_and_so_is_its_return
     let options = serde_json::from_value(json!({})).unwrap();
     let commands: Arc<dyn Executor> =
         Arc::new(Commands::in_docker(&options, bench.docker.clone(), None));
-    let executors = Executors::open(vec![commands], LatchDoor::default()).await.unwrap();
+    let executors = Executors::open(vec![commands], SwitchGate::default()).await.unwrap();
     let mut available = executors.available();
     let looking = tokio::spawn(executors.keep());
     assert!(available.peek(|it| it.capabilities.iter().any(|it| it.as_str() == "docker")));

@@ -34,8 +34,8 @@ impl Cluster {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
-        let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        Self { bucket: substrate.bucket, _dir: dir }
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        Self { bucket: storage.bucket, _dir: dir }
     }
 
     fn context(&self, node: &str) -> SshContext {

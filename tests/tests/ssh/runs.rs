@@ -1,7 +1,7 @@
 //! What comes of commands, and what is left of those that were ended.
 
 use clawnode_cluster::Peek;
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{session::ToolEnd, tool::ToolFailure};
 use clawnode_tests::wait::until;
 use clawnode_tool::Executors;
@@ -118,7 +118,7 @@ async fn a_host_is_a_capability_while_it_lets_us_in() {
         let host = cluster.host("a", options);
         async move {
             let list: Vec<std::sync::Arc<dyn clawnode_tool::Executor>> = vec![host];
-            Executors::open(list, LatchDoor::default()).await.unwrap()
+            Executors::open(list, SwitchGate::default()).await.unwrap()
         }
     };
     let executors = made(host.options(json!({}))).await;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use clawnode_proto::{archive::JobList, latch::PanicView, overview::NodeList};
+use clawnode_proto::{archive::JobList, kill_switch::PanicView, overview::NodeList};
 use clawnode_tests::{
     docker::Engine,
     mcp::{MARK, marked, reference},

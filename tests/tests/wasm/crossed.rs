@@ -76,8 +76,8 @@ async fn waiting_for_a_store_is_part_of_a_calls_time_and_ends_with_it() {
     assert_eq!(outcome.failure, Some(ToolFailure::Cancelled), "{outcome:?}");
     // With one that answers the same plugin keeps what it is told; without one it is told so.
     let dir = tempfile::tempdir().unwrap();
-    let substrate = on_disk(dir.path());
-    let toolbox = keeping(&folder, &plugin, &substrate.bucket).await;
+    let storage = on_disk(dir.path());
+    let toolbox = keeping(&folder, &plugin, &storage.bucket).await;
     for wanted in ["nothing", r#"{"a":1}"#] {
         assert_eq!(said(&call(&toolbox, "keeps__run").await), wanted);
     }

@@ -22,8 +22,8 @@ async fn does_what_its_author_wrote(language: &str) {
     options.capabilities = ["http:127.0.0.1", "store:notes"].map(|it| it.parse().unwrap()).into();
     let egress = Egress::new(http::options(port));
     let compiled = folder.path().join("compiled");
-    let substrate = on_disk(&folder.path().join("data"));
-    let loaded = Plugins::load(&[options], &egress, &compiled).await.keeping(&substrate.bucket);
+    let storage = on_disk(&folder.path().join("data"));
+    let loaded = Plugins::load(&[options], &egress, &compiled).await.keeping(&storage.bucket);
     let toolbox = Toolbox::new(loaded.executors().map(|it| it as Arc<dyn Executor>)).unwrap();
 
     let tool = |name: &str| format!("{language}__{name}");

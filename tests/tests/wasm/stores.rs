@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use clawnode_cluster::{Bucket, Substrate, SystemClock};
+use clawnode_cluster::{Bucket, Storage, SystemClock};
 use clawnode_executors::plugin::{PluginOptions, PluginStores, Plugins, StoreFailure, StoreName};
 use clawnode_local as local;
 use clawnode_nats::{NatsOptions, Replicas, connect};
@@ -38,12 +38,12 @@ pub(crate) fn swapping() -> PluginText<'static> {
     PluginText { call: SWAP, more: WORDS, store: true, ..PluginText::default() }
 }
 
-pub(crate) fn on_disk(dir: &Path) -> Substrate {
+pub(crate) fn on_disk(dir: &Path) -> Storage {
     let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
     local::open(dir, options).unwrap().0
 }
 
-async fn on_nats(url: String) -> Substrate {
+async fn on_nats(url: String) -> Storage {
     let options =
         NatsOptions { partitions: Some(4), replicas: Replicas::One, ..NatsOptions::new(vec![url]) };
     connect(options).await.unwrap()
@@ -249,11 +249,11 @@ async fn all(bucket: &Arc<dyn Bucket>) {
 #[tokio::test]
 async fn s_16_stores_on_disk_are_kept_apart_bounded_and_there_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let substrate = on_disk(dir.path());
-    all(&substrate.bucket).await;
-    stores(&substrate.bucket, "one").put("notes", "k", "kept".into(), None).await.unwrap();
-    substrate.health.close().await;
-    drop(substrate);
+    let storage = on_disk(dir.path());
+    all(&storage.bucket).await;
+    stores(&storage.bucket, "one").put("notes", "k", "kept".into(), None).await.unwrap();
+    storage.health.close().await;
+    drop(storage);
     let again = stores(&on_disk(dir.path()).bucket, "one");
     assert_eq!(text(&again, "notes", "k").await.as_deref(), Some("kept"));
     assert_eq!(again.keys("notes").await.unwrap(), ["k"]);
@@ -270,8 +270,8 @@ async fn s_16_stores_on_nats_are_kept_apart_bounded_and_there_after_a_restart() 
     assert_eq!(text(&other, "notes", "k").await.as_deref(), Some("kept"));
     other.put("notes", "k", "changed".into(), Some(revision)).await.unwrap();
     assert_eq!(text(&stores(&one.bucket, "one"), "notes", "k").await.as_deref(), Some("changed"));
-    for substrate in [one, two] {
-        substrate.health.close().await;
+    for storage in [one, two] {
+        storage.health.close().await;
     }
     server.restart().await.unwrap();
     let again = stores(&on_nats(server.url()).await.bucket, "one");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clawnode_cluster::Peek;
-use clawnode_guard::latch::StoppableWork;
+use clawnode_guard::kill_switch::StoppableWork;
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     Capability, ToolName,

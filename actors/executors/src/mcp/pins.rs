@@ -304,8 +304,8 @@ mod tests {
     async fn s_23_what_was_approved_stays_until_somebody_approves_anew() {
         let dir = tempfile::tempdir().unwrap();
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
-        let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        let bucket = &*substrate.bucket;
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        let bucket = &*storage.bucket;
         let (fs, node): (McpServerName, NodeName) = ("fs".parse().unwrap(), "n".parse().unwrap());
         let say = async |listed: &BTreeMap<String, ToolSpec>, policy| {
             let heard = HeardTools { server: &fs, listed, policy, node: &node, at: Timestamp(1) };
@@ -335,7 +335,7 @@ mod tests {
         let pins = approve(bucket, &fs, None, None).await.unwrap();
         assert_eq!(offered(&pins).len(), 2);
         assert_eq!(pins.state("list"), None, "what is gone is forgotten");
-        substrate.health.close().await;
+        storage.health.close().await;
     }
 
     #[tokio::test]

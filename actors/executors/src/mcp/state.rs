@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use clawnode_cluster::{Bucket, Clock, Peek, membership::Members};
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{NodeName, ProcessId};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ pub struct McpContext {
     /// What is approved.
     pub pins: watch::Receiver<Pins>,
     /// What operators have stopped.
-    pub door: LatchDoor,
+    pub door: SwitchGate,
 }
 
 pub(super) struct Inner {

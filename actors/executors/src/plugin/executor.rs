@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use clawnode_cluster::Bucket;
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::jobs::Probe;
 use clawnode_proto::{
     Digest,
@@ -77,7 +77,7 @@ impl PluginExecutor {
     }
 
     /// The same, whose requests pass `door`.
-    pub(super) fn behind(&self, door: &LatchDoor) -> Self {
+    pub(super) fn behind(&self, door: &SwitchGate) -> Self {
         Self { egress: self.egress.clone().behind(door.clone()), ..self.clone() }
     }
 

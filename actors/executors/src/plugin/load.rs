@@ -10,7 +10,7 @@ use std::{
 };
 
 use clawnode_cluster::Bucket;
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{Digest, ErrorChain};
 use clawnode_tool::Egress;
 use clawnode_wasm::{Cache, Plugin, PluginGrants, WasmEngine, limits};
@@ -72,7 +72,7 @@ impl Plugins {
 
     /// The same, whose requests pass `door`.
     #[must_use]
-    pub fn behind(&self, door: &LatchDoor) -> Self {
+    pub fn behind(&self, door: &SwitchGate) -> Self {
         let loaded = self.loaded.iter().map(|plugin| Arc::new(plugin.behind(door)));
         Self { loaded: loaded.collect(), ..self.clone() }
     }

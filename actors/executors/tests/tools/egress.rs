@@ -14,10 +14,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_guard::latch::LatchDoor;
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{
-    LatchId, Position, Timestamp,
-    latch::{Latch, LatchRecord, LatchScope},
+    Position, SwitchId, Timestamp,
+    kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
     tool::ToolFailure,
 };
 use clawnode_tool::egress::{
@@ -401,7 +401,7 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
         _ => Answer::ok("hello"),
     })
     .await;
-    let door = LatchDoor::default();
+    let door = SwitchGate::default();
     let names = Liar::saying([vec![ALLOWED.into()]]);
     let egress = Egress::with_resolver(ground.options(), names.clone()).behind(door.clone());
     let url = |path: &str| format!("http://lab.test:{}{path}", ground.port);
@@ -410,17 +410,17 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
         let (egress, request) = (egress.clone(), get(url("/hang")));
         async move { egress.fetch(None, request).await }
     });
-    while door.running(&LatchScope::Egress) == 0 {
+    while door.running(&SwitchScope::Egress) == 0 {
         tokio::task::yield_now().await;
     }
-    let latch = Latch {
-        id: LatchId::from_u128(1),
-        scope: LatchScope::Egress,
+    let latch = KillSwitch {
+        id: SwitchId::from_u128(1),
+        scope: SwitchScope::Egress,
         by: "token at a".to_owned(),
         at: Timestamp(1),
         why: String::new(),
     };
-    door.take(Position(1), LatchRecord::Set { latch: latch.clone() });
+    door.take(Position(1), SwitchRecord::Set { latch: latch.clone() });
     let error = on_its_way.await.unwrap().unwrap_err();
     assert!(matches!(error, EgressError::Stopped(_)), "{error}");
     let asked = names.asked();
@@ -429,6 +429,6 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
     assert!(error.to_string().contains("was stopped by token at a"), "{error}");
     assert_eq!(names.asked(), asked, "not even its name was looked up");
     let (by, at) = (String::new(), Timestamp(2));
-    door.take(Position(2), LatchRecord::Cleared { latch, by, at });
+    door.take(Position(2), SwitchRecord::Cleared { latch, by, at });
     assert!(egress.fetch(None, get(url("/"))).await.is_ok());
 }

@@ -63,7 +63,7 @@ pub(super) async fn forward(
     input: InputId,
     needs: MissingCapability,
 ) -> PartitionInput {
-    let partition = entity.partition(context.substrate.partitions);
+    let partition = entity.partition(context.storage.partitions);
     let able = context
         .peers
         .peek(|peers| able(peers, context.process, &context.version, partition, &needs));
@@ -88,7 +88,7 @@ pub(super) async fn forward(
 
 /// Tells the process that is first to serve an entity which was given up here; best effort.
 pub(super) async fn ring_next(context: &WorkerContext, entity: EntityId, input: InputId) {
-    let partition = entity.partition(context.substrate.partitions);
+    let partition = entity.partition(context.storage.partitions);
     let next = context.peers.peek(|peers| by_rank(peers, context.process, partition, |_| true));
     for process in next.into_iter().take(RINGS_MAX) {
         if let Some(came) = ring(context, process, entity, input).await {
@@ -161,8 +161,8 @@ pub(super) async fn ring(
     input: InputId,
 ) -> Option<Forwarded> {
     let request = codec::encode(&NodeRequest::Ring { entity, input }).ok()?;
-    let subject = context.substrate.prefix.rpc(process);
-    let asked = context.substrate.bus.request(subject, Bytes::from(request), RING_TIMEOUT).await;
+    let subject = context.storage.prefix.rpc(process);
+    let asked = context.storage.bus.request(subject, Bytes::from(request), RING_TIMEOUT).await;
     match asked.map(|bytes| codec::decode::<NodeReply>(&bytes)) {
         Ok(Ok(NodeReply::Ok)) => Some(Forwarded::Rung),
         Ok(Ok(NodeReply::Held)) => Some(Forwarded::Held),

@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use clawnode_cluster::{Clock, Substrate, membership::Members, placement::Placement};
+use clawnode_cluster::{Clock, Storage, membership::Members, placement::Placement};
 use clawnode_proto::{Digest, EntityId, Epoch, Input, InputId, ProcessId, node::VersionRange};
 use semver::Version;
 use tokio::sync::watch;
@@ -89,7 +89,7 @@ pub struct WorkerContext {
     /// This process.
     pub process: ProcessId,
     /// What it stands on.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
     /// The kinds of entities that it serves.

@@ -153,7 +153,7 @@ impl KnownSuspects {
 
 /// Notes that the entity is in hand; says whether it was noted already.
 async fn note(context: &WorkerContext, id: EntityId) -> bool {
-    let bucket = &context.substrate.bucket;
+    let bucket = &context.storage.bucket;
     let key = probation_key(id);
     let value = Bytes::from(context.process.to_string());
     for _ in 0..TRIES_MAX {
@@ -183,7 +183,7 @@ async fn strike(context: &WorkerContext, id: EntityId) {
     let key = probation_key(id);
     for _ in 0..TRIES_MAX {
         let removed: Result<bool, StoreError> = async {
-            let bucket = &context.substrate.bucket;
+            let bucket = &context.storage.bucket;
             let Some(entry) = bucket.get(&key).await? else { return Ok(true) };
             if entry.value != context.process.to_string() {
                 return Ok(true);

@@ -31,7 +31,7 @@ pub(super) async fn read_inbox(
     entity: EntityId,
     after: Position,
 ) -> PartitionInput {
-    match context.substrate.inbox.read(entity, after).await {
+    match context.storage.inbox.read(entity, after).await {
         Ok(waiting) => {
             let arrived = |one: WaitingInput| (one.position, arrived(context, entity, one));
             PartitionInput::Inbox(entity, after, waiting.into_iter().map(arrived).collect())
@@ -79,7 +79,7 @@ pub(super) async fn set_aside(
     reason: String,
 ) -> PartitionInput {
     let at = context.clock.now();
-    match letters::keep(&context.substrate, entity, &bytes, reason.clone(), at).await {
+    match letters::keep(&context.storage, entity, &bytes, reason.clone(), at).await {
         Ok(()) => {
             error!(%entity, %position, reason, "an input cannot be read; it is a dead letter now");
             PartitionInput::Aside(entity, position, true)
@@ -93,7 +93,7 @@ pub(super) async fn set_aside(
 }
 
 pub(super) async fn read_tail(context: &WorkerContext, entity: EntityId) -> PartitionInput {
-    match context.substrate.journal.tail(entity).await {
+    match context.storage.journal.tail(entity).await {
         Ok(None) => PartitionInput::Tail(entity, None),
         Ok(Some(record)) => match decode_record(&record.bytes) {
             Ok(events) => {
@@ -139,12 +139,12 @@ async fn ask_once(
     entity: EntityId,
     input: InputId,
 ) -> OwnerSays {
-    let subject = context.substrate.prefix.rpc(process);
+    let subject = context.storage.prefix.rpc(process);
     let request = NodeRequest::Ask { entity, input, asker: Some(context.process) };
     let Ok(request) = codec::encode(&request) else {
         return OwnerSays::Silent;
     };
-    let asked = context.substrate.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;
+    let asked = context.storage.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;
     match asked.map(|bytes| codec::decode::<NodeReply>(&bytes)) {
         Ok(Ok(NodeReply::Held)) => OwnerSays::Held,
         Ok(Ok(NodeReply::Completed)) => OwnerSays::Completed,

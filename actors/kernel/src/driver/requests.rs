@@ -9,7 +9,7 @@ use clawnode_proto::{
     EntityId, Frame, JobId, Position, TurnId,
     archive::{CleanJobs, CleanView, LogPart},
     codec,
-    latch::LatchScope,
+    kill_switch::SwitchScope,
     node::{NodeReply, NodeRequest},
 };
 use futures_util::StreamExt;
@@ -51,7 +51,7 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     /// Somebody set or cleared a latch of this scope. Answers with where its record stands and how
     /// much of it still runs, once that is nothing, or after `wait`; `None` if the store does not
     /// say.
-    async fn latch(&self, scope: LatchScope, wait: Duration) -> Option<(Position, u32)>;
+    async fn latch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)>;
     /// What a job that runs here has said after a line; waits for it, if there is nothing yet.
     /// `None` if it does not run here.
     async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart>;
@@ -66,8 +66,8 @@ pub async fn answer_requests(
     frames: Arc<dyn AnswerFrames>,
     orders: Arc<dyn TakeOrders>,
 ) {
-    let subject = context.substrate.prefix.rpc(context.process);
-    let requests = match context.substrate.bus.subscribe(subject).await {
+    let subject = context.storage.prefix.rpc(context.process);
+    let requests = match context.storage.bus.subscribe(subject).await {
         Ok(requests) => requests,
         Err(failure) => {
             warn!(%failure, "cannot listen for requests; trying again");
@@ -105,7 +105,7 @@ async fn answer_one(
             return;
         }
     };
-    let partitions = context.substrate.partitions;
+    let partitions = context.storage.partitions;
     let dispatcher = |entity: EntityId| worker?.dispatcher(entity.partition(partitions));
     let reply = match request {
         NodeRequest::Ping => Some(NodeReply::Ok),
@@ -133,7 +133,7 @@ async fn answer_one(
             orders.cancel_job(job);
             None
         }
-        NodeRequest::Latch { scope, wait_ms } => {
+        NodeRequest::KillSwitch { scope, wait_ms } => {
             let wait = Duration::from_millis(wait_ms.into()).min(LATCH_WAIT);
             let took = orders.latch(scope, wait).await;
             took.map(|(position, running)| NodeReply::Latched { position, running })
@@ -176,8 +176,7 @@ fn patience(polls: &Semaphore, wanted: Duration) -> (Option<SemaphorePermit<'_>>
 async fn answer(context: &WorkerContext, to: String, reply: &NodeReply) {
     match codec::encode(reply) {
         Ok(bytes) => {
-            if let Err(failure) = context.substrate.bus.publish(to, None, Bytes::from(bytes)).await
-            {
+            if let Err(failure) = context.storage.bus.publish(to, None, Bytes::from(bytes)).await {
                 debug!(%failure, "an answer to another process was lost");
             }
         }
@@ -187,7 +186,7 @@ async fn answer(context: &WorkerContext, to: String, reply: &NodeReply) {
 
 /// Whether there was a dead letter, which is forgotten; `None` if nobody knows.
 async fn drop_letter(context: &WorkerContext, letter: &str) -> Option<NodeReply> {
-    match letters::forget(&context.substrate, letter).await {
+    match letters::forget(&context.storage, letter).await {
         Ok(true) => Some(NodeReply::Ok),
         Ok(false) => Some(NodeReply::NotMine),
         Err(failure) => {

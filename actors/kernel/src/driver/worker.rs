@@ -61,13 +61,13 @@ impl Worker {
         options: WorkerOptions,
         supervisor: &Supervisor,
     ) -> Result<Self, SpawnErr> {
-        let count = usize::from(context.substrate.partitions);
+        let count = usize::from(context.storage.partitions);
         let slots: Slots = Arc::new(RwLock::new(vec![None; count]));
         let cordoned = Arc::clone(&context.cordoned);
-        let placement = if context.substrate.shared {
-            Placement::nowhere(context.substrate.partitions)
+        let placement = if context.storage.shared {
+            Placement::nowhere(context.storage.partitions)
         } else {
-            Placement::alone(context.substrate.partitions)
+            Placement::alone(context.storage.partitions)
         };
         let placement = Arc::new(watch::Sender::new(Arc::new(placement)));
         let worker = Self { slots: Arc::clone(&slots), placement, options, cordoned };
@@ -78,16 +78,16 @@ impl Worker {
                 answer_requests(context, worker, Arc::clone(&frames), Arc::clone(&orders))
             })
             .await?;
-        if context.substrate.shared {
+        if context.storage.shared {
             // A store of this process alone fires them by the very list that this would look at.
             let (placed, context) = (Arc::clone(&worker.placement), Arc::clone(&context));
             let look = move || {
-                let (timers, clock) = (&context.substrate.timers, &context.clock);
+                let (timers, clock) = (&context.storage.timers, &context.clock);
                 restore_overdue(Arc::clone(timers), Arc::clone(clock), placed.subscribe())
             };
             supervisor.adopt_task("worker.overdue", look).await?;
         }
-        for partition in context.substrate.all_partitions() {
+        for partition in context.storage.all_partitions() {
             let (slots, context) = (Arc::clone(&slots), Arc::clone(&context));
             let placement = Arc::clone(&worker.placement);
             let started = Arc::new(AtomicBool::new(false));

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use clawnode_cluster::{Record, StoreError, Substrate};
+use clawnode_cluster::{Record, Storage, StoreError};
 use clawnode_proto::{
     Digest, EntityId, Kind, Position, Sealed, Seq, Tail, event::decode_record, kernel::SNAPSHOT,
 };
@@ -43,7 +43,7 @@ struct Played {
 
 impl Entities {
     async fn chain(&self, id: EntityId) -> Result<Chain, EntityError> {
-        let newest = self.substrate.journal.read(id, Position(0)).await?;
+        let newest = self.storage.journal.read(id, Position(0)).await?;
         let mut archived = Vec::new();
         let mut next = archive_of(&newest);
         while let Some((digest, last)) = next.filter(|_| archived.len() < ARCHIVES_MAX) {
@@ -55,7 +55,7 @@ impl Entities {
     }
 
     pub(super) async fn segment(&self, digest: Digest) -> Result<Vec<Record>, EntityError> {
-        let found = self.substrate.blobs.get(digest).await?;
+        let found = self.storage.blobs.get(digest).await?;
         let bytes = found.ok_or_else(|| StoreError::Refused {
             store: "blobs",
             detail: format!("`{digest}` is missing"),
@@ -92,10 +92,10 @@ impl Entities {
         let mut key = None;
         for (digest, _) in archived {
             let segment = self.segment(digest).await?;
-            played.take(segment, &self.substrate, compared).await?;
+            played.take(segment, &self.storage, compared).await?;
             key = played.fold.core().key.clone().or(key);
         }
-        played.take(newest, &self.substrate, compared).await?;
+        played.take(newest, &self.storage, compared).await?;
         let core = played.fold.core();
         Ok((core.key.clone().or(key), core.tail))
     }
@@ -108,7 +108,7 @@ impl Played {
     async fn take(
         &mut self,
         records: Vec<Record>,
-        stores: &Substrate,
+        stores: &Storage,
         compared: &mut u64,
     ) -> Result<(), EntityError> {
         let mut begun = false;

@@ -69,7 +69,7 @@ impl Entities {
         // The oldest first: what is left of the chain stays walkable, should this break off.
         for blob in blobs.into_iter().rev() {
             if Some(blob) != snapshot {
-                self.substrate.blobs.delete(blob).await?;
+                self.storage.blobs.delete(blob).await?;
             }
         }
         Ok(snapshot)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clawnode_cluster::{Clock, StoreError, Substrate};
+use clawnode_cluster::{Clock, Storage, StoreError};
 use clawnode_proto::{
     EntityId, Kind, Timestamp,
     event::decode_record,
@@ -22,7 +22,7 @@ const PAGE: usize = 1_000;
 /// All entities, of every kind.
 #[derive(Clone, Debug)]
 pub struct Entities {
-    pub(super) substrate: Substrate,
+    pub(super) storage: Storage,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) kinds: KnownKinds,
 }
@@ -40,13 +40,13 @@ pub struct Looked {
 
 impl Entities {
     /// The entities in these stores; the journals of `kinds` can be folded.
-    pub const fn new(substrate: Substrate, clock: Arc<dyn Clock>, kinds: KnownKinds) -> Self {
-        Self { substrate, clock, kinds }
+    pub const fn new(storage: Storage, clock: Arc<dyn Clock>, kinds: KnownKinds) -> Self {
+        Self { storage, clock, kinds }
     }
 
     /// Where they are.
-    pub const fn substrate(&self) -> &Substrate {
-        &self.substrate
+    pub const fn storage(&self) -> &Storage {
+        &self.storage
     }
 
     /// What time it is for those who ask.
@@ -56,14 +56,14 @@ impl Entities {
 
     /// How many have a journal, deleted ones included.
     pub async fn count(&self) -> Result<u64, StoreError> {
-        self.substrate.journal.count().await
+        self.storage.journal.count().await
     }
 
     /// All that have a journal.
     pub async fn all(&self) -> Result<Vec<EntityId>, StoreError> {
         let mut all = Vec::new();
         loop {
-            let page = self.substrate.journal.entities(all.last().copied(), PAGE).await?;
+            let page = self.storage.journal.entities(all.last().copied(), PAGE).await?;
             if page.is_empty() {
                 return Ok(all);
             }
@@ -73,7 +73,7 @@ impl Entities {
 
     /// A journal, unfolded.
     pub async fn load(&self, id: EntityId) -> Result<LoadedJournal, StoreError> {
-        load::journal(&self.substrate, id).await
+        load::journal(&self.storage, id).await
     }
 
     /// The kernel's part of a journal, whatever its kind is; empty if there is no journal.
@@ -89,7 +89,7 @@ impl Entities {
     /// Which of at most `limit` entities after `after` are out of service. Reads last records only,
     /// and folds none.
     pub async fn look(&self, after: Option<EntityId>, limit: usize) -> Result<Looked, StoreError> {
-        let ids = self.substrate.journal.entities(after, limit).await?;
+        let ids = self.storage.journal.entities(after, limit).await?;
         let (entities, last) = (ids.len(), ids.last().copied());
         let quarantined = stream::iter(ids)
             .map(|id| async move { self.is_quarantined(id).await.then_some(id) })
@@ -102,7 +102,7 @@ impl Entities {
 
     /// Out of service, nothing follows but parked inputs.
     async fn is_quarantined(&self, id: EntityId) -> bool {
-        let record = match self.substrate.journal.tail(id).await {
+        let record = match self.storage.journal.tail(id).await {
             Ok(Some(record)) => record,
             Ok(None) => return false,
             Err(failure) => {

@@ -97,7 +97,7 @@ impl Entities {
             }
             before => {
                 let before = before.and_then(|(name, _)| name).unwrap_or_default();
-                let letters = letters::list(&self.substrate).await?;
+                let letters = letters::list(&self.storage).await?;
                 let mut left = letters.iter().filter(|one| one.name().as_str() > before);
                 parked.extend(left.by_ref().take(limit).map(letter_row));
                 if let (Some(last), Some(_)) = (parked.last(), left.next()) {
@@ -117,7 +117,7 @@ impl Entities {
 
     /// Forgets a dead letter.
     pub async fn drop_letter(&self, name: &str) -> Result<(), EntityError> {
-        if letters::forget(&self.substrate, name).await? {
+        if letters::forget(&self.storage, name).await? {
             return Ok(());
         }
         Err(EntityError::NoLetter(name.to_owned()))
@@ -155,7 +155,7 @@ impl Entities {
         let told = fallen.core.kind.or_else(|| waiting.first().map(|one| one.kind));
         let kind = told.unwrap_or(Kind::UNTOLD);
         let input = Input::order(kind, id, fallen.digest(), now, order);
-        self.substrate.inbox.put(&input).await?;
+        self.storage.inbox.put(&input).await?;
         let done = async {
             loop {
                 match self.fallen(id).await {
@@ -241,7 +241,7 @@ impl Entities {
         after: Option<EntityId>,
         limit: usize,
     ) -> Result<(Vec<OutOfServiceEntity>, Option<EntityId>), StoreError> {
-        let ids = self.substrate.journal.entities(after, limit).await?;
+        let ids = self.storage.journal.entities(after, limit).await?;
         let next = ids.last().copied().filter(|_| ids.len() == limit);
         let found = stream::iter(ids).map(|id| async move {
             match self.fallen(id).await {
@@ -287,7 +287,7 @@ impl Entities {
 
     /// What waits in an entity's inbox and can be read.
     async fn waiting(&self, id: EntityId) -> Result<Vec<Input>, StoreError> {
-        let waiting = self.substrate.inbox.read(id, Position(0)).await?;
+        let waiting = self.storage.inbox.read(id, Position(0)).await?;
         let read = waiting.iter().filter_map(|one| Input::from_bytes(&one.bytes).ok());
         Ok(read.filter(|one| one.entity == id).collect())
     }

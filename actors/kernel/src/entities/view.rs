@@ -30,7 +30,7 @@ impl Entities {
             ControlFlow::Continue(())
         };
         self.each_event(id, after, visit).await?;
-        if views.is_empty() && self.substrate.journal.tail(id).await?.is_none() {
+        if views.is_empty() && self.storage.journal.tail(id).await?.is_none() {
             return Err(EntityError::NotFound(id));
         }
         Ok(views)

@@ -54,7 +54,7 @@ impl Sessions {
     pub async fn waiting_approvals(&self) -> Result<Vec<Approval>, SendError> {
         let now = self.now();
         let mut waiting: Vec<Approval> = Vec::new();
-        for (key, entry) in self.substrate().bucket.list(APPROVAL_KEYS).await? {
+        for (key, entry) in self.storage().bucket.list(APPROVAL_KEYS).await? {
             match Approval::from_bytes(&entry.value) {
                 Ok(approval) if waits(&approval, now) => waiting.push(approval),
                 Ok(_over) => {}
@@ -69,7 +69,7 @@ impl Sessions {
         let key = approval_key(call);
         let recorded = async {
             loop {
-                if let Some(entry) = self.substrate().bucket.get(&key).await? {
+                if let Some(entry) = self.storage().bucket.get(&key).await? {
                     return Ok(Approval::from_bytes(&entry.value)?);
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
@@ -121,7 +121,7 @@ impl Sessions {
         let action = &approval.action;
         let session = action.session.entity();
         // The inbox first: what is taken out of it meanwhile is in the journal by then.
-        let waiting = self.substrate().inbox.read(session, Position(0)).await?;
+        let waiting = self.storage().inbox.read(session, Position(0)).await?;
         let state = self.read(session).await?.state;
         let tools = state.turn(action.turn).map(|turn| turn.steps.iter().flat_map(|it| &it.tools));
         let Some(tool) = tools.and_then(|mut tools| tools.find(|it| it.call == action.call)) else {
@@ -148,11 +148,11 @@ impl Sessions {
     async fn note(&self, approval: &Approval) {
         let key = approval_key(approval.action.call);
         let noting = async {
-            let Some(entry) = self.substrate().bucket.get(&key).await? else { return Ok(()) };
+            let Some(entry) = self.storage().bucket.get(&key).await? else { return Ok(()) };
             let Ok(bytes) = approval.to_bytes() else { return Ok(()) };
             let left = approval.expires.since(self.now());
             let ttl = Some(left + APPROVAL_KEPT);
-            self.substrate().bucket.put(&key, entry.position, bytes.into(), ttl).await.map(drop)
+            self.storage().bucket.put(&key, entry.position, bytes.into(), ttl).await.map(drop)
         };
         let noted: Result<(), BucketError> = noting.await;
         if let Err(failure) = noted {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{Clock, StoreError, Substrate};
+use clawnode_cluster::{Clock, Storage, StoreError};
 use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds, LoadedJournal};
 use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
@@ -82,8 +82,8 @@ impl Sessions {
     }
 
     /// A handle on these stores.
-    pub fn new(substrate: Substrate, clock: Arc<dyn Clock>) -> Self {
-        Self::of(Entities::new(substrate, clock, KnownKinds::default().with::<Session>()))
+    pub fn new(storage: Storage, clock: Arc<dyn Clock>) -> Self {
+        Self::of(Entities::new(storage, clock, KnownKinds::default().with::<Session>()))
     }
 
     /// The sessions among these entities.
@@ -98,8 +98,8 @@ impl Sessions {
     }
 
     /// What they stand on.
-    pub const fn substrate(&self) -> &Substrate {
-        self.entities.substrate()
+    pub const fn storage(&self) -> &Storage {
+        self.entities.storage()
     }
 
     /// The same, writing inputs as the version that stands there: the newest that all processes
@@ -138,8 +138,8 @@ impl Sessions {
         let steers = matches!(input, SessionInput::Steer(_));
         // Asked for before it is stored, so that no frame of the turn can be missed; waited for
         // together, because each takes a round trip.
-        let listening = self.shared.ears.listen(self.substrate(), session);
-        let storing = self.substrate().inbox.put_if_room(&stored, PENDING_INPUTS);
+        let listening = self.shared.ears.listen(self.storage(), session);
+        let storing = self.storage().inbox.put_if_room(&stored, PENDING_INPUTS);
         let (listening, position) = join(listening, storing).await;
         if position?.is_none() {
             return Err(SendError::Overloaded { session: key.to_string() });
@@ -148,7 +148,7 @@ impl Sessions {
         let frames = match listening {
             Ok(frames) => frames,
             // It is stored, so its sender should not hear of a failure that does not last.
-            Err(_) => self.shared.ears.listen(self.substrate(), session).await?,
+            Err(_) => self.shared.ears.listen(self.storage(), session).await?,
         };
         if steers {
             turn = self.joined(session, turn).await;
@@ -208,7 +208,7 @@ impl Sessions {
     ) -> Result<(), SendError> {
         let mut stored = self.addressed(session, input, idempotency_key).await?;
         stored.traceparent = trace;
-        self.substrate().inbox.put(&stored).await?;
+        self.storage().inbox.put(&stored).await?;
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl Sessions {
         turn: Option<TurnId>,
         after: Option<FrameKey>,
     ) -> Result<SentMessage, SendError> {
-        let frames = self.shared.ears.listen_together(self.substrate(), session).await?;
+        let frames = self.shared.ears.listen_together(self.storage(), session).await?;
         let turn = match turn.or(after.map(|key| key.turn)) {
             Some(turn) => turn,
             None => self.last(session).await?,
@@ -253,7 +253,7 @@ impl Sessions {
             let mut wait = LOOK_AGAIN;
             let mut seen = None;
             loop {
-                let tail = self.substrate().journal.position(session).await.ok();
+                let tail = self.storage().journal.position(session).await.ok();
                 if tail.is_none_or(|tail| seen != Some(tail))
                     && let Ok(entity) = self.read(session).await
                 {
@@ -308,7 +308,7 @@ impl Sessions {
         match text {
             Text::Inline { text } => Ok(text.clone()),
             Text::Blob { digest, bytes: length } => {
-                let bytes = self.substrate().blobs.get(*digest).await?;
+                let bytes = self.storage().blobs.get(*digest).await?;
                 let bytes = bytes.ok_or_else(|| StoreError::Refused {
                     store: "blobs",
                     detail: format!("`{digest}` is missing"),
@@ -364,7 +364,7 @@ impl Sessions {
             if let Text::Inline { text: content } = text {
                 let bytes = content.len() as u64;
                 let content = packed(session, std::mem::take(content));
-                let digest = self.substrate().blobs.put(content).await?;
+                let digest = self.storage().blobs.put(content).await?;
                 *text = Text::Blob { digest, bytes };
                 total = total.saturating_sub(size) + 64;
             }

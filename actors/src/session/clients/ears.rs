@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{BusEvent, StoreError, Subscription, Substrate, bus::SUBSCRIPTION_CAPACITY};
+use clawnode_cluster::{BusEvent, Storage, StoreError, Subscription, bus::SUBSCRIPTION_CAPACITY};
 use clawnode_proto::EntityId;
 use futures_util::StreamExt;
 use tokio::{
@@ -84,13 +84,13 @@ impl FrameSubscriptions {
     /// before this first waits, so that what its caller sends next comes after it.
     pub(in crate::session) async fn listen(
         self: &Arc<Self>,
-        substrate: &Substrate,
+        storage: &Storage,
         session: EntityId,
     ) -> Result<Subscription, StoreError> {
         if let Some(joined) = self.known(session).and_then(FrameSubscription::listen) {
             return Ok(joined);
         }
-        let frames = substrate.bus.subscribe(substrate.prefix.frames(session)).await?;
+        let frames = storage.bus.subscribe(storage.prefix.frames(session)).await?;
         Ok(match self.known(session) {
             // Somebody else was first; this one heard all since it asked.
             Some(_) => frames,
@@ -101,10 +101,10 @@ impl FrameSubscriptions {
     /// The same with all who begin to listen now. What was said while this waits may be missed.
     pub(in crate::session) async fn listen_together(
         self: &Arc<Self>,
-        substrate: &Substrate,
+        storage: &Storage,
         session: EntityId,
     ) -> Result<Subscription, StoreError> {
-        let ground = substrate.clone();
+        let ground = storage.clone();
         let subscribe = move || {
             let ground = ground.clone();
             async move { ground.bus.subscribe(ground.prefix.frames(session)).await.ok() }
@@ -112,7 +112,7 @@ impl FrameSubscriptions {
         match self.together(session, subscribe).await.and_then(FrameSubscription::follow) {
             Some(joined) => Ok(joined),
             // It says why that cannot be.
-            None => self.listen(substrate, session).await,
+            None => self.listen(storage, session).await,
         }
     }
 

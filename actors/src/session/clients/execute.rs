@@ -159,7 +159,7 @@ impl Sessions {
         plan: &Plan,
     ) -> Result<KnownPlan, ExecuteError> {
         let execution = ExecutionId::of(key.entity());
-        let waiting = self.substrate().inbox.pending(key.entity()).await?;
+        let waiting = self.storage().inbox.pending(key.entity()).await?;
         let Some(stored) = self.look_for(execution, Some(request)).await? else {
             return Ok(if waiting > 0 { KnownPlan::Waits(waiting) } else { KnownPlan::Nothing });
         };
@@ -180,7 +180,7 @@ impl Sessions {
     ) -> Result<StoredPlan, ExecuteError> {
         let body = SessionInput::Execute(plan.clone());
         let input = self.input(key, request.clone(), &body, trace)?;
-        let stored = self.substrate().inbox.put_if_room(&input, PENDING_INPUTS).await?;
+        let stored = self.storage().inbox.put_if_room(&input, PENDING_INPUTS).await?;
         if stored.is_none() {
             return Err(SendError::Overloaded { session: key.to_string() }.into());
         }
@@ -205,7 +205,7 @@ impl Sessions {
     pub async fn stored_plan(&self, execution: ExecutionId) -> Result<StoredPlan, ExecuteError> {
         let looks = async {
             loop {
-                let waiting = self.substrate().inbox.pending(execution.session()).await?;
+                let waiting = self.storage().inbox.pending(execution.session()).await?;
                 match self.look_for(execution, None).await? {
                     Some(stored) => return Ok(stored),
                     None if waiting == 0 => return Err(ExecuteError::NotFound(execution)),
@@ -266,7 +266,7 @@ impl Sessions {
         };
         let name = format!("cancel:{turn}").parse().map_err(|_unfit| not_found(execution))?;
         let input = self.input(&key, name, &SessionInput::Cancel { turn }, trace)?;
-        self.substrate().inbox.put(&input).await?;
+        self.storage().inbox.put(&input).await?;
         Ok(turn)
     }
 
@@ -380,7 +380,7 @@ impl Sessions {
 
     /// Whether a node has taken a job.
     async fn is_begun(&self, job: JobId) -> Result<bool, ExecuteError> {
-        let entry = self.substrate().bucket.get(&job_key(job)).await?;
+        let entry = self.storage().bucket.get(&job_key(job)).await?;
         let state = entry.and_then(|entry| JobState::from_bytes(&entry.value).ok());
         Ok(state.is_some())
     }

@@ -399,11 +399,11 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
             let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
-            let (substrate, _control) = local::open(dir.path(), options).unwrap();
+            let (storage, _control) = local::open(dir.path(), options).unwrap();
             let mut run = PlayedActivation::new(&[], Vec::new());
             run.says("hello");
             let turn = run.machine.settled().unwrap().state.running().unwrap().id;
-            let sessions = Sessions::new(substrate, clock);
+            let sessions = Sessions::new(storage, clock);
             let mut scene = Self { _dir: dir, sessions, run, stored: Vec::new(), turn };
             scene.store().await;
             scene
@@ -414,7 +414,7 @@ mod tests {
             for record in &self.run.journal[self.stored.len()..] {
                 let write = Write { bytes: record.bytes.clone(), rollup: false };
                 let expected = self.stored.last().copied().unwrap_or_default();
-                let journal = &self.sessions.substrate().journal;
+                let journal = &self.sessions.storage().journal;
                 let answer = journal.append(session(), expected, write).await;
                 let AppendAnswer::Stored(position) = answer else { panic!("{answer:?}") };
                 self.stored.push(position);
@@ -424,7 +424,7 @@ mod tests {
         async fn follow(&self) -> BoxStream<'static, TurnEvent> {
             let (sessions, session, turn) = (self.sessions.clone(), session(), self.turn);
             let ears = Arc::clone(&sessions.shared.ears);
-            let frames = ears.listen(sessions.substrate(), session).await.unwrap();
+            let frames = ears.listen(sessions.storage(), session).await.unwrap();
             follow(FollowRequest { sessions, session, turn, after: None, frames, fresh: true })
         }
 
@@ -432,10 +432,10 @@ mod tests {
             let call = CallId::derive(self.turn, 0);
             let key = FrameKey { turn: self.turn, call, attempt: Attempt(1), index };
             let frames = FrameBatch { frames: vec![Frame { key, body }] };
-            let substrate = self.sessions.substrate();
-            let subject = substrate.prefix.frames(session());
+            let storage = self.sessions.storage();
+            let subject = storage.prefix.frames(session());
             let payload = Bytes::from(codec::encode(&frames).unwrap());
-            substrate.bus.publish(subject, None, payload).await.unwrap();
+            storage.bus.publish(subject, None, payload).await.unwrap();
         }
 
         /// Publishes so many texts, then ends the turn in its journal and on the bus.

@@ -131,8 +131,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
-        let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        let sessions = Sessions::new(substrate, clock);
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        let sessions = Sessions::new(storage, clock);
         let mut run = PlayedActivation::new(&[], Vec::new());
         run.says("m1");
         let id = key().entity();
@@ -142,7 +142,7 @@ mod tests {
         let mut position = Position(0);
         for bytes in records {
             let write = Write { bytes, rollup: false };
-            let answer = sessions.substrate().journal.append(id, position, write).await;
+            let answer = sessions.storage().journal.append(id, position, write).await;
             let AppendAnswer::Stored(stored) = answer else { panic!("{answer:?}") };
             position = stored;
         }

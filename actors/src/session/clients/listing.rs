@@ -120,7 +120,7 @@ impl Sessions {
     /// The sessions that are wanted, newest first. A damaged one is a row that says so, at the end.
     pub async fn list(&self, wanted: &SessionQuery) -> Result<SessionList, StoreError> {
         let directory = &self.shared.listing.directory;
-        let journal = &*self.substrate().journal;
+        let journal = &*self.storage().journal;
         let sought = directory.now(journal, |known| wanted.sought(known)).await?;
         let Sought { candidates, hidden, mut next, is_cut } = sought;
         let count = candidates.len();
@@ -162,7 +162,7 @@ impl Sessions {
         &self,
         id: EntityId,
     ) -> Result<Option<(Timestamp, Digest)>, StoreError> {
-        let end = directory::read(&*self.substrate().journal, id).await?;
+        let end = directory::read(&*self.storage().journal, id).await?;
         let end = end.filter(|end| !end.is_tombstone);
         Ok(end.and_then(|end| Some((end.at.updated, end.hash?))))
     }

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Record, StoreError, Substrate};
+use clawnode_cluster::{Record, Storage, StoreError};
 use clawnode_kernel::Entity;
 use clawnode_proto::{
     EntityId, ErrorBody, Frame, Position, ProcessId, Sealed, TurnId, codec,
@@ -98,7 +98,7 @@ impl Glance {
 
 /// The last record, read with all who ask for it now.
 async fn shared_tail(sessions: &Sessions, session: EntityId) -> Option<Record> {
-    let journal = Arc::clone(&sessions.substrate().journal);
+    let journal = Arc::clone(&sessions.storage().journal);
     let read = move || {
         let journal = Arc::clone(&journal);
         async move { journal.tail(session).await.ok().flatten() }
@@ -108,7 +108,7 @@ async fn shared_tail(sessions: &Sessions, session: EntityId) -> Option<Record> {
 
 /// Whether nothing that was appended after `at` ends a turn, or needs a fold to be understood.
 async fn runs_on(sessions: &Sessions, session: EntityId, turn: TurnId, at: Position) -> bool {
-    let Ok(records) = sessions.substrate().journal.read(session, at).await else { return false };
+    let Ok(records) = sessions.storage().journal.read(session, at).await else { return false };
     records.iter().all(|record| {
         decode_record(&record.bytes).is_ok_and(|all| all.iter().all(|one| !concerns(one, turn)))
     })
@@ -158,7 +158,7 @@ impl SessionLookup {
 
     async fn at(sessions: &Sessions, session: EntityId) -> Self {
         // Before the journal: what leaves the inbox is in the journal by then.
-        let waiting = sessions.substrate().inbox.pending(session);
+        let waiting = sessions.storage().inbox.pending(session);
         let nothing_waits = matches!(tokio::time::timeout(COUNT_TIMEOUT, waiting).await, Ok(Ok(0)));
         let entity = match sessions.read(session).await {
             Ok(entity) => Ok(Arc::new(entity)),
@@ -185,24 +185,24 @@ pub(in crate::session) async fn shared_frames(
     session: EntityId,
     turn: TurnId,
 ) -> OwnerFrames {
-    let substrate = sessions.substrate().clone();
+    let storage = sessions.storage().clone();
     let ask = move || {
-        let substrate = substrate.clone();
-        async move { frames_of(&substrate, owner, session, turn).await }
+        let storage = storage.clone();
+        async move { frames_of(&storage, owner, session, turn).await }
     };
     sessions.shared.frames.share((owner, session, turn), ask).await.flatten()
 }
 
 /// The frames that an owner still has of a turn. Whether some are missing shows in their keys.
 async fn frames_of(
-    substrate: &Substrate,
+    storage: &Storage,
     owner: ProcessId,
     entity: EntityId,
     turn: TurnId,
 ) -> OwnerFrames {
     let request = codec::encode(&NodeRequest::Frames { entity, turn }).ok()?;
-    let subject = substrate.prefix.rpc(owner);
-    let answer = substrate.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;
+    let subject = storage.prefix.rpc(owner);
+    let answer = storage.bus.request(subject, Bytes::from(request), ASK_TIMEOUT).await;
     match answer.map(|bytes| codec::decode::<NodeReply>(&bytes)) {
         Ok(Ok(NodeReply::Frames { frames, truncated: _ })) => Some(frames.into()),
         Ok(_) => None,
@@ -270,10 +270,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
-        let (mut substrate, _control) = local::open(dir.path(), options).unwrap();
-        let counted = Arc::new(Counted(Arc::clone(&substrate.journal), AtomicU32::new(0)));
-        substrate.journal = Arc::clone(&counted) as Arc<dyn Journal>;
-        (dir, counted, Sessions::new(substrate, clock))
+        let (mut storage, _control) = local::open(dir.path(), options).unwrap();
+        let counted = Arc::new(Counted(Arc::clone(&storage.journal), AtomicU32::new(0)));
+        storage.journal = Arc::clone(&counted) as Arc<dyn Journal>;
+        (dir, counted, Sessions::new(storage, clock))
     }
 
     /// Stores what a machine has journaled.
@@ -281,7 +281,7 @@ mod tests {
         for record in &run.journal[stored.len()..] {
             let write = Write { bytes: record.bytes.clone(), rollup: false };
             let expected = stored.last().copied().unwrap_or_default();
-            let answer = sessions.substrate().journal.append(key().entity(), expected, write).await;
+            let answer = sessions.storage().journal.append(key().entity(), expected, write).await;
             let AppendAnswer::Stored(position) = answer else { panic!("{answer:?}") };
             stored.push(position);
         }

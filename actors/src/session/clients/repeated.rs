@@ -37,7 +37,7 @@ impl Sessions {
         let looks = async {
             loop {
                 // Before the journal: what leaves the inbox is in the journal by then.
-                let waiting = self.substrate().inbox.pending(session).await?;
+                let waiting = self.storage().inbox.pending(session).await?;
                 let found = match self.read(session).await {
                     Ok(entity) => self.newest(&entity, &message),
                     Err(SendError::NotFound { .. }) => None,

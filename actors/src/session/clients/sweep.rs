@@ -88,7 +88,7 @@ impl Sweep {
     ) -> Result<usize, StoreError> {
         let now = sessions.now().0;
         let until = Timestamp(now.saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(now)));
-        let ids = sessions.substrate().journal.entities(self.after, LOOK_MAX).await?;
+        let ids = sessions.storage().journal.entities(self.after, LOOK_MAX).await?;
         let is_end = ids.len() < LOOK_MAX;
         let mut told = 0;
         for id in ids {
@@ -156,7 +156,7 @@ impl Sessions {
         let input = SessionInput::TimerFired { timer: TimerId::of_rest(turn) };
         let stored = self.addressed(id, &input, key_of(last)?).await?;
         // While a turn is open its input waits.
-        let told = self.substrate().inbox.put_if_room(&stored, 1).await?;
+        let told = self.storage().inbox.put_if_room(&stored, 1).await?;
         Ok(if told.is_some() { Found::Told } else { Found::Stays })
     }
 }

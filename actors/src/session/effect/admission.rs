@@ -3,7 +3,7 @@
 use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     Attempt,
-    latch::Latch,
+    kill_switch::KillSwitch,
     llm::{FailureClass, ModelFailure, Text, Usage},
     timeout::TimeLevel,
 };
@@ -56,7 +56,7 @@ impl AdmitPort for AgentAnswer {
         self.port.is_closed()
     }
 
-    fn stopped(self: Box<Self>, latch: &Latch) -> Option<Box<dyn AdmitPort>> {
+    fn stopped(self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
         if self.begun {
             self.refuse(stopped(latch));
             return None;
@@ -79,6 +79,6 @@ pub(in crate::session) async fn out_of_time(job: &CallJob) -> ModelFailure {
 }
 
 /// How a model call fails that an operator stops.
-pub(in crate::session) fn stopped(latch: &Latch) -> ModelFailure {
+pub(in crate::session) fn stopped(latch: &KillSwitch) -> ModelFailure {
     ModelFailure::new(FailureClass::Stopped, latch.to_string())
 }

@@ -31,7 +31,7 @@ const TRIES: u32 = 10;
 impl SessionRunner {
     /// A job was given away at `asked_at` or, after a crash, is given away again.
     pub(in crate::session) async fn awaits(&self, job: &Job, asked_at: Timestamp) {
-        if job.class != EffectClass::Once || !self.parts.substrate.shared {
+        if job.class != EffectClass::Once || !self.parts.storage.shared {
             return;
         }
         let awaited = Awaited::from(job);
@@ -79,7 +79,7 @@ impl SessionRunner {
             }
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        while let Err(failure) = self.parts.substrate.inbox.put(&input).await {
+        while let Err(failure) = self.parts.storage.inbox.put(&input).await {
             if backoff.tries() >= TRIES {
                 warn!(%job, %failure, "cannot store the result of a job; its timer delivers it");
                 return;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clawnode_cluster::Peek;
-use clawnode_guard::latch::{StoppableWork, WorkStopped};
+use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
 use clawnode_proto::{
     CallId, EntityId, Frame, FrameBody, FrameKey, Traceparent,
     feed::EventBody,
@@ -104,8 +104,7 @@ impl SessionRunner {
         call.flush().await;
         let RunningCall { text, usage, tool_uses, .. } = call;
         let attempt = job.attempt;
-        let (content, refused) =
-            stored_text(&self.parts.substrate, entity, text, INLINE_BYTES).await;
+        let (content, refused) = stored_text(&self.parts.storage, entity, text, INLINE_BYTES).await;
         let end = refused
             .map_or(end, |why| CallStreamEnd::Failed(ModelFailure::new(FailureClass::Lost, why)));
         Some(match end {

@@ -54,9 +54,9 @@ impl SessionRunner {
     /// `Settled` in the journal is the billing truth; this is for those who listen now.
     async fn record(&self, record: &UsageRecord) {
         let Ok(bytes) = codec::encode(record) else { return };
-        let subject = self.parts.substrate.prefix.usage();
+        let subject = self.parts.storage.prefix.usage();
         if let Err(failure) =
-            self.parts.substrate.bus.publish(subject, None, Bytes::from(bytes)).await
+            self.parts.storage.bus.publish(subject, None, Bytes::from(bytes)).await
         {
             debug!(%failure, "cannot publish a usage record");
         }

@@ -34,7 +34,7 @@ pub(in crate::session) async fn erase(
     entity: EntityId,
     dropped: &[Input],
 ) -> Result<Option<Digest>, SendError> {
-    archive::forget(sessions.substrate(), entity).await?;
+    archive::forget(sessions.storage(), entity).await?;
     Ok(sessions.entities().erase(Session::KIND, entity, dropped).await?)
 }
 

@@ -44,7 +44,7 @@ impl SessionRunner {
     ) -> Result<(), StoreError> {
         let bytes = codec::encode(&FrameBatch { frames })
             .map_err(|failure| StoreError::Refused { store: "bus", detail: failure.to_string() })?;
-        let subject = self.parts.substrate.prefix.frames(entity);
-        self.parts.substrate.bus.publish(subject, trace.cloned(), Bytes::from(bytes)).await
+        let subject = self.parts.storage.prefix.frames(entity);
+        self.parts.storage.bus.publish(subject, trace.cloned(), Bytes::from(bytes)).await
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clawnode_cluster::{Backoff, BucketError, Peek, StoreError, Substrate, Timer};
+use clawnode_cluster::{Backoff, BucketError, Peek, Storage, StoreError, Timer};
 use clawnode_proto::{
     EntityId, IdempotencyKey, Input, JobId, Kind, Position, ProcessId, TimerId, codec,
     hook::HookTrail,
@@ -79,7 +79,7 @@ impl SessionRunner {
         };
         match toolbox.end(run, cancelled).await {
             ToolEnd::Known { outcome } => {
-                let outcome = stored_outcome(&self.parts.substrate, entity, outcome).await;
+                let outcome = stored_outcome(&self.parts.storage, entity, outcome).await;
                 ToolEnd::Known { outcome }
             }
             uncertain @ ToolEnd::Uncertain { .. } => uncertain,
@@ -108,7 +108,7 @@ impl SessionRunner {
             // At once, for neither needs the other, and both stores know what they have already: who
             // dies between them has a successor that gives the job again. The job first: a worker
             // begins it while the timer is stored.
-            match tokio::try_join!(self.put(job, again), self.parts.substrate.timers.set(&timer)) {
+            match tokio::try_join!(self.put(job, again), self.parts.storage.timers.set(&timer)) {
                 Ok(((), ())) => return self.awaits(job, it.asked_at).await,
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "a job cannot be stored now; trying again");
@@ -123,7 +123,7 @@ impl SessionRunner {
     /// Puts a job; one that may have been put before, only if it neither waits nor has a result
     /// (JOB-8).
     async fn put(&self, job: &Job, again: bool) -> Result<(), StoreError> {
-        let Substrate { jobs, inbox, .. } = &self.parts.substrate;
+        let Storage { jobs, inbox, .. } = &self.parts.storage;
         let mut next = Some(GiveStep::first(again));
         while let Some(step) = next {
             let found = match step {
@@ -207,8 +207,8 @@ impl SessionRunner {
     async fn try_close(&self, entity: EntityId, job: JobId) -> Result<(), BucketError> {
         self.waits.remove(job);
         // Nobody waits for it any more; if it has just fired, its session finds nothing to do.
-        self.parts.substrate.timers.cancel(entity, TimerId::from(job)).await?;
-        let (position, state) = match self.parts.substrate.bucket.get(&job_key(job)).await? {
+        self.parts.storage.timers.cancel(entity, TimerId::from(job)).await?;
+        let (position, state) = match self.parts.storage.bucket.get(&job_key(job)).await? {
             // A state that cannot be read is closed like any other: it would stay for ever.
             Some(entry) => (entry.position, JobState::from_bytes(&entry.value).ok()),
             None => (Position(0), None),
@@ -223,9 +223,9 @@ impl SessionRunner {
     /// Best effort: a run that does not hear of it goes on to its end, and nobody waits for it.
     async fn cancel_at(&self, process: ProcessId, job: JobId) {
         let Ok(bytes) = codec::encode(&NodeRequest::CancelJob { job }) else { return };
-        let subject = self.parts.substrate.prefix.rpc(process);
+        let subject = self.parts.storage.prefix.rpc(process);
         if let Err(failure) =
-            self.parts.substrate.bus.publish(subject, None, Bytes::from(bytes)).await
+            self.parts.storage.bus.publish(subject, None, Bytes::from(bytes)).await
         {
             debug!(%job, %failure, "a job could not be cancelled");
         }
@@ -235,7 +235,7 @@ impl SessionRunner {
         &self,
         job: JobId,
     ) -> Result<(Position, Option<JobState>), StoreError> {
-        let Some(entry) = self.parts.substrate.bucket.get(&job_key(job)).await? else {
+        let Some(entry) = self.parts.storage.bucket.get(&job_key(job)).await? else {
             return Ok((Position(0), None));
         };
         match JobState::from_bytes(&entry.value) {
@@ -257,11 +257,11 @@ impl SessionRunner {
             store: "bucket",
             detail: failure.to_string(),
         })?;
-        self.parts.substrate.bucket.put(&job_key(job), expected, bytes.into(), ttl).await.map(drop)
+        self.parts.storage.bucket.put(&job_key(job), expected, bytes.into(), ttl).await.map(drop)
     }
 
     pub(in crate::session) fn is_dead(&self, process: ProcessId) -> bool {
-        !self.parts.substrate.shared || self.parts.peers.peek(|peers| peers.holds_dead(process))
+        !self.parts.storage.shared || self.parts.peers.peek(|peers| peers.holds_dead(process))
     }
 }
 
@@ -288,7 +288,7 @@ mod tests {
             played::{PlayedActivation, key},
         },
     };
-    use clawnode_guard::latch::LatchDoor;
+    use clawnode_guard::kill_switch::SwitchGate;
     use clawnode_kernel::{driver::EffectRunner, supervise::Supervisor};
     use clawnode_tool::Available;
 
@@ -306,13 +306,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
-        let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        let (bucket, door) = (Arc::clone(&substrate.bucket), LatchDoor::default());
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        let (bucket, door) = (Arc::clone(&storage.bucket), SwitchGate::default());
         let supervisor = Supervisor::spawn().await.unwrap();
         let agents = Agents::spawn(Vec::new(), bucket, door, supervisor).await;
         let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
         let runner = SessionRunner::new(RunnerParts {
-            substrate,
+            storage,
             agents: agents.unwrap(),
             hooks: Hooks::new(Vec::new(), None),
             models: Arc::new(NoModel),
@@ -334,7 +334,7 @@ mod tests {
         let mut last = Position(0);
         for record in run.journal {
             let write = Write { bytes: record.bytes, rollup: false };
-            let answer = runner.parts.substrate.journal.append(key().entity(), last, write).await;
+            let answer = runner.parts.storage.journal.append(key().entity(), last, write).await;
             let AppendAnswer::Stored(at) = answer else { panic!("{answer:?}") };
             last = at;
         }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     async fn waiting(runner: &SessionRunner) -> Vec<JobId> {
-        let jobs = runner.parts.substrate.jobs.list().await.unwrap();
+        let jobs = runner.parts.storage.jobs.list().await.unwrap();
         jobs.iter().map(|bytes| Job::from_bytes(bytes).unwrap().id).collect()
     }
 
@@ -366,8 +366,8 @@ mod tests {
             runner.parts.clock.now(),
             &SessionInput::ToolResult(result),
         );
-        runner.parts.substrate.inbox.put(&input.unwrap()).await.unwrap();
-        let mut consumer = runner.parts.substrate.jobs.consume(&job.capability).await.unwrap();
+        runner.parts.storage.inbox.put(&input.unwrap()).await.unwrap();
+        let mut consumer = runner.parts.storage.jobs.consume(&job.capability).await.unwrap();
         consumer.next().await.unwrap().handle.ack().await.unwrap();
         while !waiting(&runner).await.is_empty() {
             tokio::task::yield_now().await;
@@ -383,7 +383,7 @@ mod tests {
         let (_dir, runner, job) = runner().await;
         let name = job_key(job.id);
         let garbage = Bytes::from_static(b"\xc1 is no state");
-        runner.parts.substrate.bucket.put(&name, Position(0), garbage, None).await.unwrap();
+        runner.parts.storage.bucket.put(&name, Position(0), garbage, None).await.unwrap();
         assert!(runner.state_of(job.id).await.is_err());
         runner.try_close(key().entity(), job.id).await.unwrap();
         assert_eq!(runner.state_of(job.id).await.unwrap().1, Some(JobState::Closed));

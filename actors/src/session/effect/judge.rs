@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_guard::latch::StoppableWork;
+use clawnode_guard::kill_switch::StoppableWork;
 use clawnode_proto::{
     CallId, EntityId, SessionKey, ToolName, TurnId,
     hook::{HookFault, HookPoint, HookSpec, HookTrail, ModelPatch},
@@ -163,7 +163,7 @@ impl SessionRunner {
         if !subject.is_changed {
             return (None, trail);
         }
-        (Some(stored_outcome(&self.parts.substrate, entity, subject.outcome).await), trail)
+        (Some(stored_outcome(&self.parts.storage, entity, subject.outcome).await), trail)
     }
 
     /// Asks hooks behind the latch's door. What an operator stops gives no answer.

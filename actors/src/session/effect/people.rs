@@ -35,10 +35,10 @@ impl SessionRunner {
         loop {
             // The timer first: who is not shown anything must not be waited for for ever.
             let stored = async {
-                self.parts.substrate.timers.set(&timer).await?;
+                self.parts.storage.timers.set(&timer).await?;
                 let key = approval_key(action.call);
                 let ttl = Some(kept + APPROVAL_KEPT);
-                match self.parts.substrate.bucket.put(&key, Position(0), bytes.clone(), ttl).await {
+                match self.parts.storage.bucket.put(&key, Position(0), bytes.clone(), ttl).await {
                     Ok(_) => Ok(true),
                     // It was shown before; it may be decided by now.
                     Err(BucketError::Conflict { .. }) => Ok(false),
@@ -71,7 +71,7 @@ impl SessionRunner {
         let id = TimerId::of_steps(it.turn, it.limit);
         let Some(timer) = timer(entity, &it.session, id, it.until) else { return };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        while let Err(failure) = self.parts.substrate.timers.set(&timer).await {
+        while let Err(failure) = self.parts.storage.timers.set(&timer).await {
             warn!(turn = %it.turn, %failure, "a timer cannot be set now; trying again");
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
@@ -82,7 +82,7 @@ impl SessionRunner {
     pub(in crate::session) async fn time(&self, entity: EntityId, it: &TimeJob) {
         let Some(timer) = timer(entity, &it.session, it.timer, it.due) else { return };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        while let Err(failure) = self.parts.substrate.timers.set(&timer).await {
+        while let Err(failure) = self.parts.storage.timers.set(&timer).await {
             warn!(%entity, %failure, "a timer cannot be set now; trying again");
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
@@ -92,7 +92,7 @@ impl SessionRunner {
     /// Takes back the timer of a turn that has ended.
     pub(in crate::session) async fn forget_timer(&self, entity: EntityId, timer: TimerId) {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
-        while let Err(failure) = self.parts.substrate.timers.cancel(entity, timer).await {
+        while let Err(failure) = self.parts.storage.timers.cancel(entity, timer).await {
             debug!(%entity, %failure, "a timer cannot be taken back now; trying again");
             let wait = backoff.next(&mut rand::rng());
             tokio::time::sleep(wait).await;
@@ -112,10 +112,10 @@ impl SessionRunner {
     }
 
     async fn forget_approval(&self, entity: EntityId, call: CallId) -> Result<(), StoreError> {
-        self.parts.substrate.timers.cancel(entity, TimerId::of_approval(call)).await?;
+        self.parts.storage.timers.cancel(entity, TimerId::of_approval(call)).await?;
         let key = approval_key(call);
-        let Some(entry) = self.parts.substrate.bucket.get(&key).await? else { return Ok(()) };
-        match self.parts.substrate.bucket.delete(&key, entry.position).await {
+        let Some(entry) = self.parts.storage.bucket.get(&key).await? else { return Ok(()) };
+        match self.parts.storage.bucket.delete(&key, entry.position).await {
             Ok(()) => Ok(()),
             // Somebody noted a decision; the next look has its position.
             Err(BucketError::Conflict { .. }) => Err(StoreError::Refused {

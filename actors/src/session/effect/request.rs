@@ -53,7 +53,7 @@ impl SessionRunner {
         };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
-            match self.parts.substrate.blobs.get(digest).await {
+            match self.parts.storage.blobs.get(digest).await {
                 Ok(Some(bytes)) => return Ok(unpacked(&bytes, length)),
                 Ok(None) => {
                     let message = format!("a part of the conversation (`{digest}`) is missing");

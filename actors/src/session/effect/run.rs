@@ -3,7 +3,7 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
-use clawnode_cluster::{Backoff, Clock, Feed, Substrate, membership::Members};
+use clawnode_cluster::{Backoff, Clock, Feed, Storage, membership::Members};
 use clawnode_kernel::{
     ActivationEnd,
     driver::{EffectRunner, Performing, Port},
@@ -70,7 +70,7 @@ pub type TraceLink = Arc<dyn Fn(&Span, &Traceparent) + Send + Sync>;
 #[derive(Clone)]
 pub struct RunnerParts {
     /// Where sessions, their jobs and what they wait for are stored.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// The agents that answer.
     pub agents: Agents,
     /// Where hooks are run.
@@ -184,7 +184,7 @@ impl EffectRunner<Session> for SessionRunner {
         entity: EntityId,
         dropped: Vec<Input>,
     ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
-        let sessions = Sessions::new(self.parts.substrate.clone(), Arc::clone(&self.parts.clock));
+        let sessions = Sessions::new(self.parts.storage.clone(), Arc::clone(&self.parts.clock));
         let runner = self.clone();
         Box::pin(async move {
             // One out of service may have asked for some; what cannot be read asks for nothing.

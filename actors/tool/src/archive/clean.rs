@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_cluster::{BucketError, StoreError, Substrate};
+use clawnode_cluster::{BucketError, Storage, StoreError};
 use clawnode_proto::{
     EntityId, Timestamp,
     archive::{CleanJobs, CleanView, JobRecord, JobRun},
@@ -25,16 +25,16 @@ fn matches(which: &CleanJobs, record: &JobRecord, now: Timestamp) -> bool {
 
 /// Removes jobs with their logs and files; [`CLEAN_JOBS`] at most, and says how many are left.
 pub async fn clean(
-    substrate: &Substrate,
+    storage: &Storage,
     which: &CleanJobs,
     now: Timestamp,
 ) -> Result<CleanView, StoreError> {
     let entries = match which.job {
         Some(job) => {
             let key = archive_key(job);
-            substrate.bucket.get(&key).await?.map(|entry| (key, entry)).into_iter().collect()
+            storage.bucket.get(&key).await?.map(|entry| (key, entry)).into_iter().collect()
         }
-        None => substrate.bucket.list(ARCHIVE_KEYS).await?,
+        None => storage.bucket.list(ARCHIVE_KEYS).await?,
     };
     let mut view = CleanView::default();
     for (key, entry) in entries {
@@ -49,9 +49,9 @@ pub async fn clean(
         }
         // The blobs first: a record without them can be removed again, they without a record cannot.
         for run in &record.runs {
-            remove(substrate, run, &mut view).await?;
+            remove(storage, run, &mut view).await?;
         }
-        match substrate.bucket.delete(&key, entry.position).await {
+        match storage.bucket.delete(&key, entry.position).await {
             Ok(()) => view.jobs += 1,
             Err(BucketError::Conflict { .. }) => debug!(key, "a job that is removed runs again"),
             Err(BucketError::Store(failure)) => return Err(failure),
@@ -62,21 +62,21 @@ pub async fn clean(
 
 /// Removes the jobs of a session that is deleted. One that still runs is told to stop; what it has
 /// said goes when it is too old.
-pub async fn forget(substrate: &Substrate, session: EntityId) -> Result<(), StoreError> {
+pub async fn forget(storage: &Storage, session: EntityId) -> Result<(), StoreError> {
     let (before, now) = (Timestamp(u64::MAX), Timestamp(u64::MAX));
     let which = CleanJobs { before, job: None, session: Some(session) };
-    while clean(substrate, &which, now).await?.more > 0 {}
+    while clean(storage, &which, now).await?.more > 0 {}
     Ok(())
 }
 
 /// Removes the blobs of a run.
 pub(super) async fn remove(
-    substrate: &Substrate,
+    storage: &Storage,
     run: &JobRun,
     view: &mut CleanView,
 ) -> Result<(), StoreError> {
     for (digest, bytes) in run.blobs() {
-        substrate.blobs.delete(digest).await?;
+        storage.blobs.delete(digest).await?;
         view.blobs += 1;
         view.bytes += bytes;
     }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_cluster::{Clock, Peek, Substrate, membership::Members};
+use clawnode_cluster::{Clock, Peek, Storage, membership::Members};
 use clawnode_proto::{
     JobId, NodeName, ProcessId, Timestamp,
     archive::{
@@ -70,7 +70,7 @@ pub struct ArchiveContext {
     /// What people call it.
     pub node: NodeName,
     /// The handles.
-    pub substrate: Substrate,
+    pub storage: Storage,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,
     /// Who is there.
@@ -153,8 +153,8 @@ impl Archive {
 
     /// Removes jobs from the archive; `None` if the store does not answer, which is told.
     pub async fn clean(&self, which: &CleanJobs) -> Option<CleanView> {
-        let ArchiveContext { substrate, clock, .. } = &self.0.context;
-        match clean::clean(substrate, which, clock.now()).await {
+        let ArchiveContext { storage, clock, .. } = &self.0.context;
+        match clean::clean(storage, which, clock.now()).await {
             Ok(view) => Some(view),
             Err(failure) => {
                 warn!(%failure, "jobs cannot be removed from the archive now");
@@ -262,13 +262,13 @@ impl Inner {
 
     /// Stores what the run has said and made.
     async fn store(&self, job: &Job, run: &mut JobRun, shared: &SharedSink) {
-        let substrate = &self.context.substrate;
+        let storage = &self.context.storage;
         let ArchivedFiles { files, left_out } = shared.collected(COLLECTED).await;
         run.lost.extend(left_out.iter().map(|what| format!("of its files: {what}")));
         for (name, content) in files {
             let bytes = content.len() as u64;
             let packed = store::packed(job.id, run, &content);
-            match store::put_blob(substrate, packed).await {
+            match store::put_blob(storage, packed).await {
                 Ok(digest) => run.artifacts.push(Artifact { name, digest, bytes }),
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "a file of a run is lost");
@@ -283,7 +283,7 @@ impl Inner {
         };
         if lines > 0 || cut.is_some() {
             let bytes = content.len() as u64;
-            match store::put_blob(substrate, content).await {
+            match store::put_blob(storage, content).await {
                 Ok(digest) => run.log = Some(StoredLog { digest, bytes, lines, cut }),
                 Err(failure) => {
                     warn!(job = %job.id, %failure, "the log of a run is lost");
@@ -294,8 +294,8 @@ impl Inner {
     }
 
     async fn put(&self, job: &Job, run: &mut JobRun, shared: &SharedSink) {
-        let substrate = &self.context.substrate;
-        let gone = match store::put_run(substrate, job, run, self.ttl()).await {
+        let storage = &self.context.storage;
+        let gone = match store::put_run(storage, job, run, self.ttl()).await {
             Ok(Put::There { number, gone }) => {
                 run.number = number;
                 shared.is_run(number);
@@ -309,7 +309,7 @@ impl Inner {
             }
         };
         for run in &gone {
-            if let Err(failure) = remove(substrate, run, &mut CleanView::default()).await {
+            if let Err(failure) = remove(storage, run, &mut CleanView::default()).await {
                 debug!(job = %job.id, %failure, "cannot remove what a run left");
             }
         }

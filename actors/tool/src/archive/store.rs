@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use clawnode_cluster::{Backoff, BucketError, StoreError, Substrate};
+use clawnode_cluster::{Backoff, BucketError, Storage, StoreError};
 use clawnode_proto::{
     JobId, Position, ProcessId, Timestamp,
     archive::{JobRecord, JobRun, LogCut, LogLine, StoredLog},
@@ -27,9 +27,9 @@ struct LogHead {
 }
 
 /// What is kept of a job, if anything is.
-pub async fn record(substrate: &Substrate, job: JobId) -> Result<Option<JobRecord>, StoreError> {
+pub async fn record(storage: &Storage, job: JobId) -> Result<Option<JobRecord>, StoreError> {
     let key = archive_key(job);
-    let Some(entry) = substrate.bucket.get(&key).await? else { return Ok(None) };
+    let Some(entry) = storage.bucket.get(&key).await? else { return Ok(None) };
     let unreadable = |error: clawnode_proto::CodecError| StoreError::Refused {
         store: STORE,
         detail: format!("`{key}` is not readable here: {error}"),
@@ -38,8 +38,8 @@ pub async fn record(substrate: &Substrate, job: JobId) -> Result<Option<JobRecor
 }
 
 /// All that is kept, in no order; what a later build wrote is left out.
-pub async fn list(substrate: &Substrate) -> Result<Vec<JobRecord>, StoreError> {
-    let entries = substrate.bucket.list(ARCHIVE_KEYS).await?;
+pub async fn list(storage: &Storage) -> Result<Vec<JobRecord>, StoreError> {
+    let entries = storage.bucket.list(ARCHIVE_KEYS).await?;
     Ok(entries.iter().filter_map(|(_, it)| JobRecord::from_bytes(&it.value).ok()).collect())
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Put {
 
 /// Writes a run into its job's record: in its place, or as the last one.
 pub(super) async fn put_run(
-    substrate: &Substrate,
+    storage: &Storage,
     job: &Job,
     run: &JobRun,
     ttl: Duration,
@@ -62,7 +62,7 @@ pub(super) async fn put_run(
     let key = archive_key(job.id);
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     loop {
-        let failure = match try_put_run(substrate, &key, job, run, ttl).await {
+        let failure = match try_put_run(storage, &key, job, run, ttl).await {
             Ok(put) => return Ok(put),
             Err(failure) if backoff.tries() >= AGAIN.2 => return Err(failure),
             Err(failure) => failure,
@@ -74,14 +74,14 @@ pub(super) async fn put_run(
 }
 
 async fn try_put_run(
-    substrate: &Substrate,
+    storage: &Storage,
     key: &str,
     job: &Job,
     run: &JobRun,
     ttl: Duration,
 ) -> Result<Put, StoreError> {
     let refused = |detail: String| StoreError::Refused { store: STORE, detail };
-    let found = substrate.bucket.get(key).await?;
+    let found = storage.bucket.get(key).await?;
     let at = found.as_ref().map_or(Position(0), |entry| entry.position);
     let known = found.map(|entry| JobRecord::from_bytes(&entry.value)).transpose();
     let mut record = match known.map_err(|error| refused(error.to_string()))? {
@@ -91,7 +91,7 @@ async fn try_put_run(
     };
     let (number, gone) = record_run(&mut record, run.clone());
     let bytes = record.to_bytes().map_err(|error| refused(error.to_string()))?;
-    match substrate.bucket.put(key, at, Bytes::from(bytes), Some(ttl)).await {
+    match storage.bucket.put(key, at, Bytes::from(bytes), Some(ttl)).await {
         Ok(_) => Ok(Put::There { number, gone }),
         Err(BucketError::Conflict { .. }) => Err(StoreError::Unavailable {
             store: STORE,
@@ -134,12 +134,12 @@ fn empty(job: &Job) -> JobRecord {
 
 /// Stores content, trying for a while.
 pub(super) async fn put_blob(
-    substrate: &Substrate,
+    storage: &Storage,
     content: Bytes,
 ) -> Result<clawnode_proto::Digest, StoreError> {
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     loop {
-        match substrate.blobs.put(content.clone()).await {
+        match storage.blobs.put(content.clone()).await {
             Ok(digest) => return Ok(digest),
             Err(failure) if backoff.tries() >= AGAIN.2 => return Err(failure),
             Err(_again) => {
@@ -176,10 +176,10 @@ fn append(text: &mut String, line: &impl Serialize) {
 
 /// A log that was stored; `None` if it has been removed.
 pub async fn load_log(
-    substrate: &Substrate,
+    storage: &Storage,
     log: &StoredLog,
 ) -> Result<Option<(Vec<LogLine>, Option<LogCut>)>, StoreError> {
-    let Some(bytes) = substrate.blobs.get(log.digest).await? else { return Ok(None) };
+    let Some(bytes) = storage.blobs.get(log.digest).await? else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes);
     let lines = text.lines().skip(1).map(serde_json::from_str).collect::<Result<Vec<_>, _>>();
     let lines = lines.map_err(|error| StoreError::Refused {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use clawnode_guard::latch::{LatchDoor, StoppableWork};
+use clawnode_guard::kill_switch::{StoppableWork, SwitchGate};
 use clawnode_proto::{AgentName, ErrorChain};
 use reqwest::{
     Client, Method, Response, StatusCode, Url,
@@ -49,7 +49,7 @@ const HARMLESS: [&str; 5] = ["accept", "accept-language", "user-agent", "if-none
 
 /// The way out. Cheap to clone.
 #[derive(Clone)]
-pub struct Egress(Arc<Inner>, LatchDoor);
+pub struct Egress(Arc<Inner>, SwitchGate);
 
 struct Inner {
     options: EgressOptions,
@@ -114,12 +114,12 @@ impl Egress {
             #[cfg(feature = "test-util")]
             planted: super::EgressBug::None,
         };
-        Self(Arc::new(inner), LatchDoor::default())
+        Self(Arc::new(inner), SwitchGate::default())
     }
 
     /// The same, which an operator can stop.
     #[must_use]
-    pub fn behind(self, door: LatchDoor) -> Self {
+    pub fn behind(self, door: SwitchGate) -> Self {
         Self(self.0, door)
     }
 
@@ -131,7 +131,7 @@ impl Egress {
         planted: super::EgressBug,
     ) -> Self {
         let inner = Inner { options, resolver, tls: OnceLock::new(), planted };
-        Self(Arc::new(inner), LatchDoor::default())
+        Self(Arc::new(inner), SwitchGate::default())
     }
 
     /// How it is configured.

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use clawnode_guard::latch::WorkStopped;
+use clawnode_guard::kill_switch::WorkStopped;
 use clawnode_proto::tool::ToolFailure;
 
 use super::Special;

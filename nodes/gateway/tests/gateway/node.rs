@@ -22,8 +22,8 @@ use clawnode_gateway::{
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
-    ExecutionId, FrameKey, IdempotencyKey, Incarnation, InputId, JobId, LatchId, McpServerName,
-    NodeName, ProcessId, SessionKey, Timestamp, TurnId,
+    ExecutionId, FrameKey, IdempotencyKey, Incarnation, InputId, JobId, McpServerName, NodeName,
+    ProcessId, SessionKey, SwitchId, Timestamp, TurnId,
     agents::{AgentDetail, AgentView},
     api::{
         EventsParams, Method, NodeParams, NodesDrain, PanicClear, PanicParams, PolicyCheck,
@@ -32,7 +32,7 @@ use clawnode_proto::{
     archive::{ArchiveStats, CleanView, JobRecord, JobStatus},
     cursor::Pair,
     execute::ExecutionStatus,
-    latch::{Latch, LatchScope},
+    kill_switch::{KillSwitch, SwitchScope},
     llm::{FailureClass, ModelFailure, Sampling, StopReason, Usage},
     mcp::McpServerView,
     methods::types,
@@ -63,7 +63,7 @@ pub(super) struct Node {
     pub(super) sent: watch::Sender<Vec<SendRequest>>,
     pub(super) cancelled: Mutex<Vec<TurnId>>,
     pub(super) paused: Mutex<Vec<AgentName>>,
-    pub(super) latch: Mutex<Option<Latch>>,
+    pub(super) latch: Mutex<Option<KillSwitch>>,
     pub(super) not_ready: AtomicBool,
     /// Streams that somebody follows.
     pub(super) followed: watch::Sender<usize>,
@@ -512,14 +512,14 @@ impl Node {
             Method::NodesUncordon => node(&given::<NodeParams>(params).node, false, false)?,
             Method::Panic => {
                 let PanicParams { scope, why, wait_ms: _ } = given(params);
-                let (id, scope) = (LatchId::from_u128(1), scope.unwrap_or(LatchScope::All));
+                let (id, scope) = (SwitchId::from_u128(1), scope.unwrap_or(SwitchScope::All));
                 let by = caller.credential.to_owned();
-                let latch = Latch { id, scope, by, at: Timestamp(0), why };
+                let latch = KillSwitch { id, scope, by, at: Timestamp(0), why };
                 *self.latch.lock().unwrap() = Some(latch.clone());
                 json!({"latch": latch, "on": true, "nodes": []})
             }
             Method::PanicList => {
-                let latches: Vec<Latch> = self.latch.lock().unwrap().iter().cloned().collect();
+                let latches: Vec<KillSwitch> = self.latch.lock().unwrap().iter().cloned().collect();
                 json!({"latches": latches})
             }
             Method::PanicClear => {

@@ -1,7 +1,7 @@
 //! `/ws`: who gets in, and what nonsense gets for an answer.
 
 use clawnode_cluster::Peek as _;
-use clawnode_proto::{LatchId, api::Method};
+use clawnode_proto::{SwitchId, api::Method};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -232,7 +232,7 @@ async fn every_method_of_the_table_is_answered() {
     let turn = client.stream().await[0]["data"]["turn"].clone();
     for method in Method::ALL {
         let params = match method {
-            Method::PanicClear => json!({"latch": LatchId::from_u128(1).to_string()}),
+            Method::PanicClear => json!({"latch": SwitchId::from_u128(1).to_string()}),
             Method::ChatSend => message("ada", "again"),
             Method::ChatCancel | Method::ChatContinue => {
                 json!({"session": "default:test:bot:ada", "turn": turn})

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clawnode_cluster::Substrate;
+use clawnode_cluster::Storage;
 
 use super::{
     chance::VARIABLE,
@@ -11,23 +11,23 @@ use super::{
 };
 use crate::{config::Env, start_error::StartError};
 
-/// The doors of `substrate` with the point that `env` names armed in them.
-pub fn arm(substrate: Substrate, env: &Env) -> Result<Substrate, StartError> {
-    let Some(text) = env.get(VARIABLE) else { return Ok(substrate) };
+/// The doors of `storage` with the point that `env` names armed in them.
+pub fn arm(storage: Storage, env: &Env) -> Result<Storage, StartError> {
+    let Some(text) = env.get(VARIABLE) else { return Ok(storage) };
     let armed = Arc::new(Armed::parse(text).ok_or_else(|| {
         let message = format!("`{VARIABLE}={text}` names no point");
         StartError::config("config_invalid", message)
     })?);
-    Ok(Substrate {
-        journal: Arc::new(WithFailpoints { inner: substrate.journal, armed: Arc::clone(&armed) }),
-        inbox: Arc::new(WithFailpoints { inner: substrate.inbox, armed: Arc::clone(&armed) }),
+    Ok(Storage {
+        journal: Arc::new(WithFailpoints { inner: storage.journal, armed: Arc::clone(&armed) }),
+        inbox: Arc::new(WithFailpoints { inner: storage.inbox, armed: Arc::clone(&armed) }),
         jobs: Arc::new(WatchedJobs {
-            inner: substrate.jobs,
+            inner: storage.jobs,
             armed: Arc::clone(&armed),
             puts: Arc::default(),
         }),
-        bucket: Arc::new(WithFailpoints { inner: substrate.bucket, armed: Arc::clone(&armed) }),
-        bus: Arc::new(WithFailpoints { inner: substrate.bus, armed }),
-        ..substrate
+        bucket: Arc::new(WithFailpoints { inner: storage.bucket, armed: Arc::clone(&armed) }),
+        bus: Arc::new(WithFailpoints { inner: storage.bus, armed }),
+        ..storage
     })
 }

@@ -37,7 +37,7 @@ impl Actor for DispatcherActor {
         myself: ActorRef<DispatcherMessage>,
         (partition, placed, context): Self::Arguments,
     ) -> Result<DispatcherState, ActorProcessingErr> {
-        let shared = context.substrate.shared;
+        let shared = context.storage.shared;
         let mut machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();
         let pump = if context.cordoned.load(Ordering::Relaxed) {

@@ -44,7 +44,7 @@ pub(super) async fn pump(
             }
             continue;
         };
-        let pulled = match context.substrate.inbox.consume(partition, rank).await {
+        let pulled = match context.storage.inbox.consume(partition, rank).await {
             Ok(consumer) => {
                 pull(partition, rank, consumer, &mut placed, &room, &context, &dispatcher).await
             }
@@ -133,7 +133,7 @@ pub(super) async fn scan(
     dispatcher: ActorRef<DispatcherMessage>,
 ) {
     for _ in 0..SCANS_MAX {
-        match context.substrate.inbox.scan(partition).await {
+        match context.storage.inbox.scan(partition).await {
             Ok(entities) => {
                 if dispatcher
                     .cast(DispatcherMessage::Feed(PartitionInput::Scanned(entities)))

@@ -39,7 +39,7 @@ pub(super) async fn erase<K: EntityKind>(
 async fn stored(context: &WorkerContext, id: EntityId, state: Bytes) -> SnapshotState {
     let mut wait = STORE_FIRST;
     loop {
-        match context.substrate.blobs.put(state.clone()).await {
+        match context.storage.blobs.put(state.clone()).await {
             Ok(digest) => return SnapshotState::Blob { digest },
             Err(failure) => {
                 warn!(entity = %id, %failure, "a tombstone cannot be stored now; trying again");

@@ -147,7 +147,7 @@ impl<K: EntityKind> EntityActorState<K> {
             }
             MachineOutput::TellFenced { process, epoch } => {
                 self.served.runner.claimed(id, process, epoch);
-                if self.context.substrate.shared {
+                if self.context.storage.shared {
                     self.spawn(myself, tell_fenced(context, id, process, epoch));
                 }
             }
@@ -165,7 +165,7 @@ impl<K: EntityKind> EntityActorState<K> {
             }
             // Detached: it is bounded, and goes on when the activation is over.
             MachineOutput::Discard(blobs) => {
-                drop(tokio::spawn(async move { discard(&context.substrate, blobs).await }));
+                drop(tokio::spawn(async move { discard(&context.storage, blobs).await }));
             }
             MachineOutput::Scrub(blobs) => {
                 self.spawn(myself, async move { port.tell(scrub(&context, blobs).await) });
@@ -235,8 +235,8 @@ async fn tell_fenced(
     epoch: Epoch,
 ) {
     let Ok(bytes) = codec::encode(&NodeRequest::Fenced { entity, epoch }) else { return };
-    let subject = context.substrate.prefix.rpc(process);
-    if let Err(failure) = context.substrate.bus.publish(subject, None, Bytes::from(bytes)).await {
+    let subject = context.storage.prefix.rpc(process);
+    if let Err(failure) = context.storage.bus.publish(subject, None, Bytes::from(bytes)).await {
         debug!(%entity, %process, %failure, "the last owner was not told");
     }
 }

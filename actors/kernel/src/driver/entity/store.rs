@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clawnode_cluster::{Record, StoreError, Substrate, Write};
+use clawnode_cluster::{Record, Storage, StoreError, Write};
 use clawnode_proto::{
     Digest, EntityId, ErrorChain, Position,
     kernel::{Snapshot, SnapshotState},
@@ -31,7 +31,7 @@ const DISCARDS_MAX: u32 = 8;
 pub(super) async fn load<K: EntityKind>(context: &WorkerContext, id: EntityId) -> MachineInput<K> {
     let mut tries = 0;
     loop {
-        match load::journal(&context.substrate, id).await {
+        match load::journal(&context.storage, id).await {
             Ok(loaded) => return MachineInput::Loaded(loaded),
             Err(failure) => {
                 if let Some(unreadable) = unreadable(context, id, &failure).await {
@@ -54,7 +54,7 @@ async fn unreadable<K: EntityKind>(
     if !matches!(failure, StoreError::Corrupt { .. }) {
         return None;
     }
-    let position = context.substrate.journal.position(id).await.ok()?;
+    let position = context.storage.journal.position(id).await.ok()?;
     Some(MachineInput::Unreadable { detail: ErrorChain(failure).to_string(), position })
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn append<K: EntityKind>(
     if !wait.is_zero() {
         jittered(wait).await;
     }
-    let answer = context.substrate.journal.append(id, expected, write).await;
+    let answer = context.storage.journal.append(id, expected, write).await;
     port.tell(MachineInput::Answered(answer));
 }
 
@@ -81,8 +81,8 @@ pub(super) async fn read_back<K: EntityKind>(
     let mut tries = 0;
     loop {
         let read = async {
-            let after_expected = context.substrate.journal.read(id, after).await?;
-            let tail = context.substrate.journal.tail(id).await?;
+            let after_expected = context.storage.journal.read(id, after).await?;
+            let tail = context.storage.journal.tail(id).await?;
             Ok::<_, StoreError>((after_expected, tail))
         };
         match read.await {
@@ -112,14 +112,14 @@ pub(super) async fn archive<K: EntityKind>(
     // What may be stored, should it break off.
     let mut begun: Vec<Bytes> = Vec::new();
     let store = async {
-        let records = context.substrate.journal.read(id, Position(0)).await?;
+        let records = context.storage.journal.read(id, Position(0)).await?;
         if position_of(&records) != upto {
             return Err(StoreError::Unavailable {
                 store: "journal",
                 detail: format!("a read ends at {}, not at {upto}", position_of(&records)),
             });
         }
-        let superseded = superseded::<K>(&context.substrate, id, &records).await?;
+        let superseded = superseded::<K>(&context.storage, id, &records).await?;
         let positions = archive::positions(&records);
         let archive = archive::pack(&records).map_err(|failure| StoreError::Refused {
             store: "blobs",
@@ -129,12 +129,12 @@ pub(super) async fn archive<K: EntityKind>(
         // First, because a store that has no room for it refuses it at once.
         let state = if state.len() > INLINE_BYTES {
             begun.push(state.clone());
-            SnapshotState::Blob { digest: context.substrate.blobs.put(state).await? }
+            SnapshotState::Blob { digest: context.storage.blobs.put(state).await? }
         } else {
             SnapshotState::Inline { bytes: ByteBuf::from(state.to_vec()) }
         };
         begun.push(archive.clone());
-        let archive = context.substrate.blobs.put(archive).await?;
+        let archive = context.storage.blobs.put(archive).await?;
         Ok::<_, StoreError>(MachineInput::Archived { archive, state, superseded, positions })
     };
     match store.await {
@@ -142,7 +142,7 @@ pub(super) async fn archive<K: EntityKind>(
         Err(failure) => {
             warn!(entity = %id, %failure, "no snapshot was made; the journal stays as it is");
             let left = begun.iter().map(|bytes| Digest::of(bytes)).collect();
-            discard(&context.substrate, left).await;
+            discard(&context.storage, left).await;
             MachineInput::ArchiveFailed
         }
     }
@@ -151,16 +151,16 @@ pub(super) async fn archive<K: EntityKind>(
 /// The state that a journal loads from now, which the next snapshot makes superfluous. What was so
 /// already is removed: states of earlier snapshots, and what owners left that died over one.
 async fn superseded<K: EntityKind>(
-    substrate: &Substrate,
+    storage: &Storage,
     id: EntityId,
     records: &[Record],
 ) -> Result<Vec<Digest>, StoreError> {
-    let blobs = &substrate.blobs;
+    let blobs = &storage.blobs;
     let mut gone = match snapshot_of(records) {
         Some(Snapshot { superseded: Some(earlier), .. }) => earlier,
         // Its writer kept the states of all snapshots.
         Some(Snapshot { superseded: None, archive, .. }) => {
-            earlier_states(substrate, archive).await?
+            earlier_states(storage, archive).await?
         }
         None => Vec::new(),
     };
@@ -183,12 +183,12 @@ async fn superseded<K: EntityKind>(
 
 /// The states of all snapshots in a chain of archives.
 async fn earlier_states(
-    substrate: &Substrate,
+    storage: &Storage,
     mut archive: Option<Digest>,
 ) -> Result<Vec<Digest>, StoreError> {
     let mut states = Vec::new();
     while let Some(digest) = archive.take() {
-        let Some(bytes) = readable(substrate.blobs.get(digest).await)? else { break };
+        let Some(bytes) = readable(storage.blobs.get(digest).await)? else { break };
         let Ok(records) = archive::unpack(&bytes) else { break };
         states.extend(snapshot_blob(&records));
         archive = snapshot_of(&records).and_then(|snapshot| snapshot.archive);
@@ -197,10 +197,10 @@ async fn earlier_states(
 }
 
 /// Removes blobs that nothing refers to any more; one that stays is an orphan, not a loss.
-pub(super) async fn discard(substrate: &Substrate, blobs: Vec<Digest>) {
+pub(super) async fn discard(storage: &Storage, blobs: Vec<Digest>) {
     for digest in blobs {
         for tries in 0..DISCARDS_MAX {
-            match substrate.blobs.delete(digest).await {
+            match storage.blobs.delete(digest).await {
                 Ok(()) => break,
                 Err(failure) => warn!(%digest, %failure, "a blob cannot be removed now"),
             }
@@ -214,8 +214,8 @@ pub(super) async fn scrub<K: EntityKind>(
     context: &WorkerContext,
     blobs: Vec<Digest>,
 ) -> MachineInput<K> {
-    discard(&context.substrate, blobs).await;
-    if let Err(failure) = context.substrate.journal.scrub().await {
+    discard(&context.storage, blobs).await;
+    if let Err(failure) = context.storage.journal.scrub().await {
         debug!(%failure, "the store erases deleted data when it next cleans up");
     }
     MachineInput::Scrubbed
@@ -278,8 +278,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn clawnode_cluster::Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), clock);
-        let (substrate, _control) = local::open(dir.path(), options).unwrap();
-        let blobs = &substrate.blobs;
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        let blobs = &storage.blobs;
         let (mut states, mut archives, mut last) = (Vec::new(), Vec::new(), None);
         let mut records = Vec::new();
         for n in 1..=5_u64 {
@@ -292,7 +292,7 @@ mod tests {
             }
         }
         let id = EntityId::from_u128(1);
-        let superseded = superseded::<Counter>(&substrate, id, &records).await.unwrap();
+        let superseded = superseded::<Counter>(&storage, id, &records).await.unwrap();
         assert_eq!(superseded, [states[4]], "it is loaded from until the next one is stored");
         let mut left = blobs.list().await.unwrap();
         left.sort_unstable();

@@ -9,7 +9,7 @@ use crate::{Blobs, Bucket, Bus, Inbox, Jobs, Journal, Timers};
 
 /// Everything that an entity, a gateway or a worker stands on.
 #[derive(Clone, Debug)]
-pub struct Substrate {
+pub struct Storage {
     /// What has happened.
     pub journal: Arc<dyn Journal>,
     /// What is not finished.
@@ -34,7 +34,7 @@ pub struct Substrate {
     pub shared: bool,
 }
 
-impl Substrate {
+impl Storage {
     /// All its partitions.
     pub fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         (0..self.partitions).map(Partition)

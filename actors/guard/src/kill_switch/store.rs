@@ -3,29 +3,29 @@
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
 use clawnode_proto::{
-    LatchId, Position, Timestamp, codec,
-    latch::{CLEARED_TTL, Latch, LatchRecord, LatchScope},
+    Position, SwitchId, Timestamp, codec,
+    kill_switch::{CLEARED_TTL, KillSwitch, SwitchRecord, SwitchScope},
     limits::LATCHES_MAX,
     subject::LATCH_KEYS,
 };
 
-use super::{LatchDoor, state::unreadable};
+use super::{SwitchGate, state::unreadable};
 
 /// Tries at a record that others change at the same time.
 const TRIES: u32 = 16;
 
 /// Why a latch was not changed.
 #[derive(Debug, thiserror::Error)]
-pub enum LatchError {
+pub enum SwitchError {
     /// There is no room for a further scope.
     #[error("there are records of {LATCHES_MAX} scopes already, no more are kept")]
     Full,
     /// It was cleared meanwhile, or never was.
     #[error("latch `{0}` is not on")]
-    NotOn(LatchId),
+    NotOn(SwitchId),
     /// Others change it all the time.
     #[error("latch `{0}` is changed by others at the same time")]
-    Busy(LatchId),
+    Busy(SwitchId),
     /// The store failed; whether the change was stored is not known.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -34,28 +34,28 @@ pub enum LatchError {
 /// Latches a scope; returns where the record stands, and the latch that is on from now on: an
 /// earlier one, if it was on already.
 pub async fn set(
-    door: &LatchDoor,
+    door: &SwitchGate,
     bucket: &dyn Bucket,
-    latch: Latch,
-) -> Result<(Position, Latch), LatchError> {
+    latch: KillSwitch,
+) -> Result<(Position, KillSwitch), SwitchError> {
     let key = latch.scope.key();
-    let record = LatchRecord::Set { latch: latch.clone() };
+    let record = SwitchRecord::Set { latch: latch.clone() };
     let bytes = encode(&record)?;
     for _ in 0..TRIES {
         let expected = match bucket.get(&key).await? {
             // Everything can always be stopped.
-            None if latch.scope != LatchScope::All && door.latches().len() >= LATCHES_MAX => {
-                return Err(LatchError::Full);
+            None if latch.scope != SwitchScope::All && door.latches().len() >= LATCHES_MAX => {
+                return Err(SwitchError::Full);
             }
             None => Position(0),
             Some(entry) => match codec::decode(&entry.value) {
-                Ok(known @ LatchRecord::Set { .. }) => {
+                Ok(known @ SwitchRecord::Set { .. }) => {
                     let on = known.latch().clone();
                     door.take(entry.position, known);
                     return Ok((entry.position, on));
                 }
                 // What cannot be read is replaced: to stop goes before to know.
-                Ok(LatchRecord::Cleared { .. }) | Err(_) => entry.position,
+                Ok(SwitchRecord::Cleared { .. }) | Err(_) => entry.position,
             },
         };
         match bucket.put(&key, expected, bytes.clone(), None).await {
@@ -68,49 +68,49 @@ pub async fn set(
             Err(BucketError::Store(failure)) => return Err(failure.into()),
         }
     }
-    Err(LatchError::Busy(latch.id))
+    Err(SwitchError::Busy(latch.id))
 }
 
 /// Clears a latch, and no later one of its scope; returns where the record stands, and the latch. What
 /// cannot be read is replaced, or, where no scope has its key, removed.
 pub async fn clear(
-    door: &LatchDoor,
+    door: &SwitchGate,
     bucket: &dyn Bucket,
-    id: LatchId,
+    id: SwitchId,
     by: String,
     at: Timestamp,
-) -> Result<(Position, Latch), LatchError> {
+) -> Result<(Position, KillSwitch), SwitchError> {
     let found = bucket.list(LATCH_KEYS).await?.into_iter().find_map(|(key, entry)| {
-        let latch = match codec::decode::<LatchRecord>(&entry.value) {
+        let latch = match codec::decode::<SwitchRecord>(&entry.value) {
             Ok(record) => record.is_on().then(|| record.latch().clone())?,
             Err(_) => unreadable(&key, entry.position),
         };
         (latch.id == id).then_some((key, entry.position, latch))
     });
-    let Some((key, expected, latch)) = found else { return Err(LatchError::NotOn(id)) };
-    if LatchScope::of_key(&key).is_none() {
+    let Some((key, expected, latch)) = found else { return Err(SwitchError::NotOn(id)) };
+    if SwitchScope::of_key(&key).is_none() {
         return match bucket.delete(&key, expected).await {
             Ok(()) => {
                 door.forget(&key);
                 // Nobody has to have seen a later record.
                 Ok((Position(0), latch))
             }
-            Err(BucketError::Conflict { .. }) => Err(LatchError::Busy(id)),
+            Err(BucketError::Conflict { .. }) => Err(SwitchError::Busy(id)),
             Err(BucketError::Store(failure)) => Err(failure.into()),
         };
     }
-    let record = LatchRecord::Cleared { latch: latch.clone(), by, at };
+    let record = SwitchRecord::Cleared { latch: latch.clone(), by, at };
     match bucket.put(&key, expected, encode(&record)?, Some(CLEARED_TTL)).await {
         Ok(position) => {
             door.take(position, record);
             Ok((position, latch))
         }
-        Err(BucketError::Conflict { .. }) => Err(LatchError::Busy(id)),
+        Err(BucketError::Conflict { .. }) => Err(SwitchError::Busy(id)),
         Err(BucketError::Store(failure)) => Err(failure.into()),
     }
 }
 
-fn encode(record: &LatchRecord) -> Result<Bytes, StoreError> {
+fn encode(record: &SwitchRecord) -> Result<Bytes, StoreError> {
     codec::encode(record)
         .map(Bytes::from)
         .map_err(|error| StoreError::Refused { store: "bucket", detail: error.to_string() })
@@ -121,26 +121,26 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::latch::{Latches, contact, follow, look, read};
-    use clawnode_cluster::{Substrate, SystemClock};
+    use crate::kill_switch::{SwitchView, contact, follow, look, read};
+    use clawnode_cluster::{Storage, SystemClock};
     use clawnode_local as local;
 
-    fn ground(dir: &std::path::Path) -> Substrate {
+    fn ground(dir: &std::path::Path) -> Storage {
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
         local::open(dir, options).unwrap().0
     }
 
-    fn latch(id: u128) -> Latch {
-        let (scope, by) = (LatchScope::All, "token at a".to_owned());
-        Latch { id: LatchId::from_u128(id), scope, by, at: Timestamp(1), why: String::new() }
+    fn latch(id: u128) -> KillSwitch {
+        let (scope, by) = (SwitchScope::All, "token at a".to_owned());
+        KillSwitch { id: SwitchId::from_u128(id), scope, by, at: Timestamp(1), why: String::new() }
     }
 
     #[tokio::test]
     async fn a_latch_is_cleared_as_it_was_shown_and_seen_by_every_door() {
         let dir = tempfile::tempdir().unwrap();
-        let substrate = ground(dir.path());
-        let bucket = Arc::clone(&substrate.bucket);
-        let (here, there) = (LatchDoor::default(), LatchDoor::default());
+        let storage = ground(dir.path());
+        let bucket = Arc::clone(&storage.bucket);
+        let (here, there) = (SwitchGate::default(), SwitchGate::default());
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
         let by = || "token at b".to_owned();
 
@@ -148,8 +148,8 @@ mod tests {
         let (_, again) = set(&here, bucket.as_ref(), latch(2)).await.unwrap();
         assert_eq!(first, again, "it is on already");
         let refused =
-            clear(&here, bucket.as_ref(), LatchId::from_u128(2), by(), Timestamp(2)).await;
-        assert!(matches!(refused, Err(LatchError::NotOn(_))), "{refused:?}");
+            clear(&here, bucket.as_ref(), SwitchId::from_u128(2), by(), Timestamp(2)).await;
+        assert!(matches!(refused, Err(SwitchError::NotOn(_))), "{refused:?}");
         there.view().wait_for(|it| it.all().is_some()).await.unwrap();
         clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.unwrap();
         there.view().wait_for(|it| it.all().is_none()).await.unwrap();
@@ -158,20 +158,20 @@ mod tests {
         let (position, _) = set(&here, bucket.as_ref(), latch(3)).await.unwrap();
         assert!(clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.is_err());
         there.view().wait_for(|it| it.all().is_some()).await.unwrap();
-        let late = LatchDoor::default();
+        let late = SwitchGate::default();
         read(&late, bucket.as_ref()).await.unwrap();
-        assert_eq!(late.latches().all().unwrap().id, LatchId::from_u128(3));
-        assert_eq!(look(&late, bucket.as_ref(), &LatchScope::All).await.unwrap(), position);
+        assert_eq!(late.latches().all().unwrap().id, SwitchId::from_u128(3));
+        assert_eq!(look(&late, bucket.as_ref(), &SwitchScope::All).await.unwrap(), position);
         following.abort();
-        substrate.health.close().await;
+        storage.health.close().await;
     }
 
     #[tokio::test]
     async fn latch_4_what_cannot_be_read_keeps_nobody_from_starting_and_is_cleared() {
         let dir = tempfile::tempdir().unwrap();
-        let substrate = ground(dir.path());
-        let bucket = Arc::clone(&substrate.bucket);
-        let (here, there) = (LatchDoor::default(), LatchDoor::default());
+        let storage = ground(dir.path());
+        let bucket = Arc::clone(&storage.bucket);
+        let (here, there) = (SwitchGate::default(), SwitchGate::default());
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
         set(&here, bucket.as_ref(), latch(1)).await.unwrap();
         let words = Bytes::from_static(br#"{"type":"io.nats.jetstream.api.v1.x","error":{}}"#);
@@ -183,9 +183,9 @@ mod tests {
             let entry = bucket.get(key).await.unwrap();
             let expected = entry.map_or(Position(0), |entry| entry.position);
             bucket.put(key, expected, words.clone(), None).await.unwrap();
-            let fresh = LatchDoor::default();
+            let fresh = SwitchGate::default();
             read(&fresh, bucket.as_ref()).await.unwrap();
-            let on: Vec<Latch> = fresh.latches().on().cloned().collect();
+            let on: Vec<KillSwitch> = fresh.latches().on().cloned().collect();
             assert_eq!(on.len(), 1, "{key}: {on:?}");
             assert_eq!(on[0].scope.to_string(), scope, "{key}");
             assert!(on[0].why.contains(key), "{on:?}");
@@ -193,35 +193,35 @@ mod tests {
             clear(&fresh, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await.unwrap();
             assert_eq!(fresh.latches().on().count(), 0, "{key}");
             there.view().wait_for(|it| it.on().count() == 0).await.unwrap();
-            let again = LatchDoor::default();
+            let again = SwitchGate::default();
             read(&again, bucket.as_ref()).await.unwrap();
             assert_eq!(again.latches().on().count(), 0, "{key}");
             let refused = clear(&again, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await;
-            assert!(matches!(refused, Err(LatchError::NotOn(_))), "{refused:?}");
+            assert!(matches!(refused, Err(SwitchError::NotOn(_))), "{refused:?}");
         }
         // Who is told to look at everything finds what no scope has gone.
         bucket.put("latch.zz", Position(0), words, None).await.unwrap();
-        let late = LatchDoor::default();
+        let late = SwitchGate::default();
         read(&late, bucket.as_ref()).await.unwrap();
         let entry = bucket.get("latch.zz").await.unwrap().unwrap();
         bucket.delete("latch.zz", entry.position).await.unwrap();
-        look(&late, bucket.as_ref(), &LatchScope::All).await.unwrap();
+        look(&late, bucket.as_ref(), &SwitchScope::All).await.unwrap();
         assert_eq!(late.latches().on().count(), 0);
         following.abort();
-        substrate.health.close().await;
+        storage.health.close().await;
     }
 
     #[tokio::test]
     async fn a_store_that_does_not_answer_shuts_the_door_and_one_that_does_opens_it() {
         let dir = tempfile::tempdir().unwrap();
-        let substrate = ground(dir.path());
-        let door = LatchDoor::default();
-        let (bucket, lost_after) = (Arc::clone(&substrate.bucket), Duration::from_millis(100));
+        let storage = ground(dir.path());
+        let door = SwitchGate::default();
+        let (bucket, lost_after) = (Arc::clone(&storage.bucket), Duration::from_millis(100));
         let asking = tokio::spawn(contact(door.clone(), Arc::clone(&bucket), lost_after));
         door.touch(true);
         door.view().wait_for(|it| !it.is_out_of_touch()).await.unwrap();
-        substrate.health.close().await;
-        door.view().wait_for(Latches::is_out_of_touch).await.unwrap();
+        storage.health.close().await;
+        door.view().wait_for(SwitchView::is_out_of_touch).await.unwrap();
         asking.abort();
     }
 }

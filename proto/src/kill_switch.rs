@@ -9,7 +9,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{AgentName, LatchId, NodeName, ParseIdError, ProcessId},
+    id::{AgentName, NodeName, ParseIdError, ProcessId, SwitchId},
     limits::LATCH_TEXT,
     name::ToolName,
     subject::LATCH_KEYS,
@@ -23,7 +23,7 @@ pub const CLEARED_TTL: Duration = Duration::from_hours(30 * 24);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
-pub enum LatchScope {
+pub enum SwitchScope {
     /// All model calls, all tools, and new messages: `all`.
     All,
     /// All that reaches other machines for an agent, except model calls: `egress`.
@@ -37,11 +37,11 @@ pub enum LatchScope {
 /// A kill switch that is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Latch {
+pub struct KillSwitch {
     /// The id. A scope that is stopped again has another one.
-    pub id: LatchId,
+    pub id: SwitchId,
     /// What it stops.
-    pub scope: LatchScope,
+    pub scope: SwitchScope,
     /// The credential that set it, and its host.
     pub by: String,
     /// When it was set, by the clock of that node.
@@ -55,16 +55,16 @@ pub struct Latch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum LatchRecord {
+pub enum SwitchRecord {
     /// It is on.
     Set {
         /// Since when, and why.
-        latch: Latch,
+        latch: KillSwitch,
     },
     /// It is off.
     Cleared {
         /// The latch that was on.
-        latch: Latch,
+        latch: KillSwitch,
         /// Whose credential cleared it, and where.
         by: String,
         /// When, by that node's clock.
@@ -75,7 +75,7 @@ pub enum LatchRecord {
 /// How one process acknowledged a kill switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LatchAck {
+pub struct SwitchAck {
     /// The process.
     pub process: ProcessId,
     /// The name of its node.
@@ -101,7 +101,7 @@ pub struct LatchAck {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PanicView {
     /// The kill switch.
-    pub latch: Latch,
+    pub latch: KillSwitch,
     /// Whether it is set now.
     pub on: bool,
     /// Whether it was so before.
@@ -109,20 +109,20 @@ pub struct PanicView {
     pub already: bool,
     /// The answers of all processes, by name. One that did not answer stops as soon as it reaches the
     /// store again, or by itself if it does not.
-    pub nodes: Vec<LatchAck>,
+    pub nodes: Vec<SwitchAck>,
 }
 
 /// Answer of `panic.list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LatchList {
+pub struct SwitchList {
     /// The kill switches that are set.
-    pub latches: Vec<Latch>,
+    pub latches: Vec<KillSwitch>,
 }
 
 // === impl LatchScope ===
 
-impl LatchScope {
+impl SwitchScope {
     /// Where the bucket has its record.
     pub fn key(&self) -> String {
         match self {
@@ -150,7 +150,7 @@ impl LatchScope {
     }
 }
 
-impl fmt::Display for LatchScope {
+impl fmt::Display for SwitchScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("all"),
@@ -161,7 +161,7 @@ impl fmt::Display for LatchScope {
     }
 }
 
-impl FromStr for LatchScope {
+impl FromStr for SwitchScope {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
@@ -175,7 +175,7 @@ impl FromStr for LatchScope {
     }
 }
 
-impl TryFrom<String> for LatchScope {
+impl TryFrom<String> for SwitchScope {
     type Error = ParseIdError;
 
     fn try_from(text: String) -> Result<Self, ParseIdError> {
@@ -183,15 +183,15 @@ impl TryFrom<String> for LatchScope {
     }
 }
 
-impl From<LatchScope> for String {
-    fn from(scope: LatchScope) -> Self {
+impl From<SwitchScope> for String {
+    fn from(scope: SwitchScope) -> Self {
         scope.to_string()
     }
 }
 
 // === impl Latch ===
 
-impl fmt::Display for Latch {
+impl fmt::Display for KillSwitch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} was stopped by {}", self.scope.stopped(), self.by)?;
         if !self.why.is_empty() {
@@ -203,9 +203,9 @@ impl fmt::Display for Latch {
 
 // === impl LatchRecord ===
 
-impl LatchRecord {
+impl SwitchRecord {
     /// The latch that it is about.
-    pub const fn latch(&self) -> &Latch {
+    pub const fn latch(&self) -> &KillSwitch {
         match self {
             Self::Set { latch } | Self::Cleared { latch, .. } => latch,
         }
@@ -230,16 +230,16 @@ mod tests {
     #[test]
     fn scopes_are_read_as_they_are_written() {
         for text in ["all", "egress", "tool:web__fetch", "agent:ops.main"] {
-            assert_eq!(text.parse::<LatchScope>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<SwitchScope>().unwrap().to_string(), text);
         }
         for text in ["", "ALL", "tool", "tool:", "tool:a b", "agent:a:b", "tenant:x", "all:x"] {
-            assert!(text.parse::<LatchScope>().is_err(), "{text}");
+            assert!(text.parse::<SwitchScope>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn each_scope_has_a_record_of_its_own() {
-        let key = |text: &str| text.parse::<LatchScope>().unwrap().key();
+        let key = |text: &str| text.parse::<SwitchScope>().unwrap().key();
         assert_eq!(key("all"), "latch.all");
         assert_eq!(key("tool:all"), "latch.tool.all");
         assert_eq!(key("agent:all"), "latch.agent.all");

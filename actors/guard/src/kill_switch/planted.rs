@@ -2,7 +2,7 @@
 
 /// A bug.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LatchBug {
+pub enum SwitchBug {
     /// None.
     #[default]
     None,

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use clawnode_proto::{
-    AgentName, LatchId, Position, Timestamp, ToolName,
-    latch::{Latch, LatchRecord, LatchScope},
+    AgentName, Position, SwitchId, Timestamp, ToolName,
+    kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
 };
 
 /// Keys of no scope that are kept in mind: one stops everything already.
@@ -38,17 +38,17 @@ pub enum StoppableWork {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkStopped {
     /// An operator stopped it.
-    Latched(Latch),
+    Latched(KillSwitch),
     /// This process is out of touch with the store, so it would not hear of a latch.
     OutOfTouch,
 }
 
 /// What is latched, as one process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Latches {
-    records: BTreeMap<LatchScope, (Position, LatchRecord)>,
+pub struct SwitchView {
+    records: BTreeMap<SwitchScope, (Position, SwitchRecord)>,
     /// What cannot be read, under keys that no scope has.
-    strange: BTreeMap<String, Latch>,
+    strange: BTreeMap<String, KillSwitch>,
     out_of_touch: bool,
 }
 
@@ -63,14 +63,14 @@ impl StoppableWork {
     }
 
     /// Whether a latch of this scope stops it.
-    pub fn is_of(&self, scope: &LatchScope) -> bool {
+    pub fn is_of(&self, scope: &SwitchScope) -> bool {
         match scope {
-            LatchScope::All => true,
-            LatchScope::Egress => {
+            SwitchScope::All => true,
+            SwitchScope::Egress => {
                 matches!(self, Self::Egress { .. } | Self::Tool { reaches_out: true, .. })
             }
-            LatchScope::Tool(name) => matches!(self, Self::Tool { tool, .. } if tool == name),
-            LatchScope::Agent(name) => self.agent() == Some(name),
+            SwitchScope::Tool(name) => matches!(self, Self::Tool { tool, .. } if tool == name),
+            SwitchScope::Agent(name) => self.agent() == Some(name),
         }
     }
 }
@@ -91,9 +91,9 @@ impl fmt::Display for WorkStopped {
 
 // === impl Latches ===
 
-impl Latches {
+impl SwitchView {
     /// Takes a record in, unless it knows a later one (LATCH-3); whether anything changed.
-    pub fn take(&mut self, position: Position, record: LatchRecord) -> bool {
+    pub fn take(&mut self, position: Position, record: SwitchRecord) -> bool {
         let scope = record.latch().scope.clone();
         if self.records.get(&scope).is_some_and(|(known, _)| *known >= position) {
             return false;
@@ -105,8 +105,8 @@ impl Latches {
     /// Takes in that what is under this key cannot be read (LATCH-4); whether anything changed.
     pub(super) fn take_unreadable(&mut self, key: &str, position: Position) -> bool {
         let latch = unreadable(key, position);
-        if LatchScope::of_key(key).is_some() {
-            return self.take(position, LatchRecord::Set { latch });
+        if SwitchScope::of_key(key).is_some() {
+            return self.take(position, SwitchRecord::Set { latch });
         }
         let has_room = self.strange.len() < STRANGE_MAX || self.strange.contains_key(key);
         has_room && self.strange.insert(key.to_owned(), latch.clone()) != Some(latch)
@@ -124,7 +124,7 @@ impl Latches {
 
     /// Whatever it knew of this scope is forgotten first.
     #[cfg(feature = "test-util")]
-    pub(super) fn forget(&mut self, scope: &LatchScope) {
+    pub(super) fn forget(&mut self, scope: &SwitchScope) {
         self.records.remove(scope);
     }
 
@@ -147,24 +147,24 @@ impl Latches {
     }
 
     /// The latch that stops everything, if it is on.
-    pub fn all(&self) -> Option<&Latch> {
-        self.on().find(|latch| latch.scope == LatchScope::All)
+    pub fn all(&self) -> Option<&KillSwitch> {
+        self.on().find(|latch| latch.scope == SwitchScope::All)
     }
 
     /// The latch of an agent, or the one that stops everything.
-    pub fn of_agent(&self, agent: &AgentName) -> Option<&Latch> {
+    pub fn of_agent(&self, agent: &AgentName) -> Option<&KillSwitch> {
         let call = StoppableWork::Call { agent: agent.clone() };
         self.on().find(|latch| call.is_of(&latch.scope))
     }
 
     /// The latches that are on, the widest first.
-    pub fn on(&self) -> impl Iterator<Item = &Latch> {
+    pub fn on(&self) -> impl Iterator<Item = &KillSwitch> {
         let on = self.records.values().filter(|(_, record)| record.is_on());
         self.strange.values().chain(on.map(|(_, it)| it.latch()))
     }
 
     /// Where the record of a scope stands.
-    pub fn position(&self, scope: &LatchScope) -> Option<Position> {
+    pub fn position(&self, scope: &SwitchScope) -> Option<Position> {
         self.records.get(scope).map(|(position, _)| *position)
     }
 
@@ -180,11 +180,11 @@ impl Latches {
 }
 
 /// The stop that is seen in what cannot be read under this key; the same to all who look.
-pub(super) fn unreadable(key: &str, position: Position) -> Latch {
-    Latch {
+pub(super) fn unreadable(key: &str, position: Position) -> KillSwitch {
+    KillSwitch {
         // A position is given once.
-        id: LatchId::from_u128(position.0.into()),
-        scope: LatchScope::of_key(key).unwrap_or(LatchScope::All),
+        id: SwitchId::from_u128(position.0.into()),
+        scope: SwitchScope::of_key(key).unwrap_or(SwitchScope::All),
         by: "a record that cannot be read".to_owned(),
         at: Timestamp(0),
         why: format!("`{key}` in the bucket is not what an operator wrote"),
@@ -195,9 +195,9 @@ pub(super) fn unreadable(key: &str, position: Position) -> Latch {
 mod tests {
     use super::*;
 
-    fn latch(scope: &str) -> Latch {
-        Latch {
-            id: LatchId::from_u128(1),
+    fn latch(scope: &str) -> KillSwitch {
+        KillSwitch {
+            id: SwitchId::from_u128(1),
             scope: scope.parse().unwrap(),
             by: "token at a".to_owned(),
             at: Timestamp(1),
@@ -205,12 +205,12 @@ mod tests {
         }
     }
 
-    fn set(scope: &str) -> LatchRecord {
-        LatchRecord::Set { latch: latch(scope) }
+    fn set(scope: &str) -> SwitchRecord {
+        SwitchRecord::Set { latch: latch(scope) }
     }
 
-    fn cleared(scope: &str) -> LatchRecord {
-        LatchRecord::Cleared { latch: latch(scope), by: String::new(), at: Timestamp(2) }
+    fn cleared(scope: &str) -> SwitchRecord {
+        SwitchRecord::Cleared { latch: latch(scope), by: String::new(), at: Timestamp(2) }
     }
 
     fn call(agent: &str) -> StoppableWork {
@@ -246,7 +246,7 @@ mod tests {
             ("agent:ada", call("bob"), false),
             ("agent:ada", tool("bob", "ada", true), false),
         ] {
-            let mut latches = Latches::default();
+            let mut latches = SwitchView::default();
             assert_eq!(latches.stops(&work), None);
             assert!(latches.take(Position(1), set(scope)));
             assert_eq!(latches.stops(&work).is_some(), stops, "{scope} {work:?}");
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn latch_3_what_comes_late_changes_nothing() {
-        let mut latches = Latches::default();
+        let mut latches = SwitchView::default();
         assert!(latches.take(Position(5), set("all")));
         assert!(!latches.take(Position(4), cleared("all")));
         assert!(!latches.take(Position(5), cleared("all")));
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn latch_4_what_cannot_be_read_stops_until_it_is_cleared() {
-        let mut latches = Latches::default();
+        let mut latches = SwitchView::default();
         let (known, nobodys) = ("latch.tool.x", "latch.zz");
         assert!(latches.take_unreadable(known, Position(5)));
         assert!(latches.stops(&tool("ada", "x", false)).is_some(), "LATCH-4");
@@ -281,7 +281,7 @@ mod tests {
         assert!(latches.stops(&call("ada")).is_some(), "LATCH-4");
         assert_eq!(latches.strange(), [nobodys]);
         let ids: Vec<_> = latches.on().map(|latch| latch.id).collect();
-        assert_eq!(ids, [LatchId::from_u128(6), LatchId::from_u128(5)]);
+        assert_eq!(ids, [SwitchId::from_u128(6), SwitchId::from_u128(5)]);
         assert!(latches.forget_strange(nobodys) && !latches.forget_strange(known));
         assert!(latches.take(Position(7), cleared("tool:x")));
         assert_eq!(latches.on().count(), 0);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn an_operators_word_goes_before_a_lost_store() {
-        let mut latches = Latches::default();
+        let mut latches = SwitchView::default();
         assert!(latches.touch(true) && !latches.touch(true));
         assert_eq!(latches.stops(&call("ada")), Some(WorkStopped::OutOfTouch));
         latches.take(Position(1), set("agent:ada"));

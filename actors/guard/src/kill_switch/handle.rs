@@ -7,35 +7,35 @@ use std::{
 
 use clawnode_proto::{
     Position,
-    latch::{Latch, LatchRecord, LatchScope},
+    kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 #[cfg(feature = "test-util")]
-use super::LatchBug;
-use super::{Latches, StoppableWork, WorkStopped};
+use super::SwitchBug;
+use super::{StoppableWork, SwitchView, WorkStopped};
 
 /// The one door of a process to all work that a latch may stop. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct LatchDoor(Arc<Inner>);
+pub struct SwitchGate(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     board: Mutex<Board>,
     /// The view, for those who wait for it to change.
-    view: watch::Sender<Latches>,
+    view: watch::Sender<SwitchView>,
     /// Changes whenever a pass is given back.
     ended: watch::Sender<u64>,
     #[cfg(feature = "test-util")]
-    planted: LatchBug,
+    planted: SwitchBug,
 }
 
 /// One lock over both, so that nothing begins between a look and a change.
 #[derive(Debug, Default)]
 struct Board {
-    latches: Latches,
+    latches: SwitchView,
     /// Passes that are out.
     passes: BTreeMap<u64, PermitsOut>,
     next: u64,
@@ -53,16 +53,16 @@ struct PermitsOut {
 #[derive(Debug)]
 pub struct WorkPermit {
     id: u64,
-    door: LatchDoor,
+    door: SwitchGate,
     stop: CancellationToken,
 }
 
 // === impl LatchDoor ===
 
-impl LatchDoor {
+impl SwitchGate {
     /// A door with a bug.
     #[cfg(feature = "test-util")]
-    pub fn planted(planted: LatchBug) -> Self {
+    pub fn planted(planted: SwitchBug) -> Self {
         Self(Arc::new(Inner { planted, ..Inner::default() }))
     }
 
@@ -76,7 +76,7 @@ impl LatchDoor {
         let stopped = board.latches.stops(&work);
         #[cfg(feature = "test-util")]
         let stopped = match (self.0.planted, &work) {
-            (LatchBug::ToolsUnasked, StoppableWork::Tool { .. }) => None,
+            (SwitchBug::ToolsUnasked, StoppableWork::Tool { .. }) => None,
             _ => stopped,
         };
         if let Some(stopped) = stopped {
@@ -90,7 +90,7 @@ impl LatchDoor {
     }
 
     /// A pass for this, once the process is in touch with the store; the latch, if one stops it.
-    pub async fn pass(&self, work: StoppableWork) -> Result<WorkPermit, Latch> {
+    pub async fn pass(&self, work: StoppableWork) -> Result<WorkPermit, KillSwitch> {
         let mut view = self.0.view.subscribe();
         loop {
             view.mark_unchanged();
@@ -104,12 +104,12 @@ impl LatchDoor {
     }
 
     /// Takes a record in, and stops what it stops.
-    pub fn take(&self, position: Position, record: LatchRecord) {
+    pub fn take(&self, position: Position, record: SwitchRecord) {
         let latch = record.latch().clone();
         let on = record.is_on();
         let mut board = self.board();
         #[cfg(feature = "test-util")]
-        if self.0.planted == LatchBug::LastHeard {
+        if self.0.planted == SwitchBug::LastHeard {
             board.latches.forget(&latch.scope);
         }
         if !board.latches.take(position, record) {
@@ -169,7 +169,7 @@ impl LatchDoor {
         let Board { latches, passes, .. } = board;
         let mut stopped = 0;
         #[cfg(feature = "test-util")]
-        let cancels = self.0.planted != LatchBug::NothingCancelled;
+        let cancels = self.0.planted != SwitchBug::NothingCancelled;
         #[cfg(not(feature = "test-util"))]
         let cancels = true;
         for out in passes.values_mut().filter(|out| out.why.is_none() && cancels) {
@@ -191,12 +191,12 @@ impl LatchDoor {
     }
 
     /// What is latched, now and from now on.
-    pub fn view(&self) -> watch::Receiver<Latches> {
+    pub fn view(&self) -> watch::Receiver<SwitchView> {
         self.0.view.subscribe()
     }
 
     /// What is latched now.
-    pub fn latches(&self) -> Latches {
+    pub fn latches(&self) -> SwitchView {
         self.board().latches.clone()
     }
 
@@ -206,14 +206,14 @@ impl LatchDoor {
     }
 
     /// How much of a scope runs here.
-    pub fn running(&self, scope: &LatchScope) -> u32 {
+    pub fn running(&self, scope: &SwitchScope) -> u32 {
         let board = self.board();
         let count = board.passes.values().filter(|out| out.work.is_of(scope)).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     /// Waits until nothing of a scope runs here.
-    pub async fn idle(&self, scope: &LatchScope) {
+    pub async fn idle(&self, scope: &SwitchScope) {
         let mut ended = self.0.ended.subscribe();
         loop {
             ended.mark_unchanged();
@@ -253,25 +253,25 @@ impl Drop for WorkPermit {
 mod tests {
     use std::time::Duration;
 
-    use clawnode_proto::{LatchId, Timestamp};
+    use clawnode_proto::{SwitchId, Timestamp};
     use proptest::prelude::*;
 
     use super::*;
 
     const SCOPES: [&str; 5] = ["all", "egress", "tool:x", "tool:y", "agent:ada"];
 
-    fn record(scope: usize, on: bool) -> LatchRecord {
-        let latch = Latch {
-            id: LatchId::from_u128(1),
+    fn record(scope: usize, on: bool) -> SwitchRecord {
+        let latch = KillSwitch {
+            id: SwitchId::from_u128(1),
             scope: SCOPES[scope].parse().unwrap(),
             by: "token at a".to_owned(),
             at: Timestamp(1),
             why: String::new(),
         };
         if on {
-            LatchRecord::Set { latch }
+            SwitchRecord::Set { latch }
         } else {
-            LatchRecord::Cleared { latch, by: String::new(), at: Timestamp(2) }
+            SwitchRecord::Cleared { latch, by: String::new(), at: Timestamp(2) }
         }
     }
 
@@ -318,8 +318,8 @@ mod tests {
         lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|it| work.is_of(&it))
     }
 
-    fn obeys(planted: LatchBug, steps: &[Happens]) -> Result<(), String> {
-        let doors: Vec<LatchDoor> = (0..3).map(|_| LatchDoor::planted(planted)).collect();
+    fn obeys(planted: SwitchBug, steps: &[Happens]) -> Result<(), String> {
+        let doors: Vec<SwitchGate> = (0..3).map(|_| SwitchGate::planted(planted)).collect();
         let mut heard = vec![vec![None; SCOPES.len()]; 3];
         let mut lost = [false; 3];
         let mut changes: Vec<(usize, bool)> = Vec::new();
@@ -364,7 +364,7 @@ mod tests {
         }
         for (node, door) in doors.iter().enumerate() {
             let running = passes.iter().filter(|(at, ..)| *at == node).count();
-            if door.running(&LatchScope::All) as usize != running {
+            if door.running(&SwitchScope::All) as usize != running {
                 return Err(format!("{running} run at {node}"));
             }
         }
@@ -379,7 +379,7 @@ mod tests {
         fn nothing_runs_that_the_nodes_own_view_forbids(
             steps in proptest::collection::vec(happens(), 0..80)
         ) {
-            prop_assert_eq!(obeys(LatchBug::None, &steps), Ok(()));
+            prop_assert_eq!(obeys(SwitchBug::None, &steps), Ok(()));
         }
     }
 
@@ -387,7 +387,8 @@ mod tests {
     #[test]
     fn planted_bugs_of_the_latch_are_found() {
         use proptest::{strategy::ValueTree as _, test_runner::TestRunner};
-        for planted in [LatchBug::ToolsUnasked, LatchBug::NothingCancelled, LatchBug::LastHeard] {
+        for planted in [SwitchBug::ToolsUnasked, SwitchBug::NothingCancelled, SwitchBug::LastHeard]
+        {
             let mut runner = TestRunner::deterministic();
             let steps = proptest::collection::vec(happens(), 0..80);
             let found = (0..512).any(|_| {
@@ -400,7 +401,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_comes_while_out_of_touch_waits_and_a_latch_answers_at_once() {
-        let door = LatchDoor::default();
+        let door = SwitchGate::default();
         door.touch(true);
         let mut waiting = tokio::spawn({
             let door = door.clone();
@@ -416,7 +417,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_scope_is_idle_once_the_last_of_it_has_ended() {
-        let door = LatchDoor::default();
+        let door = SwitchGate::default();
         let (ada, bob) = (door.enter(work(0)).unwrap(), door.enter(work(1)).unwrap());
         door.take(Position(1), record(4, true));
         assert!(matches!(ada.stopped().await, WorkStopped::Latched(_)));
@@ -427,7 +428,7 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(1), &mut idle).await.is_err());
         drop(ada);
         idle.await;
-        assert_eq!(door.running(&LatchScope::All), 1);
+        assert_eq!(door.running(&SwitchScope::All), 1);
         drop(bob);
     }
 }

@@ -1,6 +1,6 @@
 //! The latch: how an operator stops what agents do, and how a process stops that cannot hear of it.
 //!
-//! Every model call and every run of a tool needs a [`Pass`] of the one [`LatchDoor`] of its
+//! Every model call and every run of a tool needs a [`Pass`] of the one [`SwitchGate`] of its
 //! process, and gives it back when it ends. What is latched is a record in the bucket for each
 //! scope; the door follows them, refuses what they stop, and cancels what runs already. The kernel
 //! knows nothing of it: only what follows (a call that failed, a tool that was refused) is
@@ -29,8 +29,8 @@ mod state;
 mod store;
 
 pub use actor::{contact, follow, look, read};
-pub use handle::{LatchDoor, WorkPermit};
+pub use handle::{SwitchGate, WorkPermit};
 #[cfg(feature = "test-util")]
-pub use planted::LatchBug;
-pub use state::{Latches, StoppableWork, WorkStopped};
-pub use store::{LatchError, clear, set};
+pub use planted::SwitchBug;
+pub use state::{StoppableWork, SwitchView, WorkStopped};
+pub use store::{SwitchError, clear, set};

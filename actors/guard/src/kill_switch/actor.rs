@@ -3,12 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use clawnode_cluster::{Bucket, BucketEntry, StoreError};
-use clawnode_proto::{Position, codec, latch::LatchRecord, latch::LatchScope, subject::LATCH_KEYS};
+use clawnode_proto::{
+    Position, codec, kill_switch::SwitchRecord, kill_switch::SwitchScope, subject::LATCH_KEYS,
+};
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
-use super::LatchDoor;
+use super::SwitchGate;
 
 /// Looks at the store within the time after which a process is out of touch: two of them may fail.
 const LOOKS: u32 = 4;
@@ -16,7 +18,7 @@ const LOOKS: u32 = 4;
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Reads all records: before a process takes work, it must have read them.
-pub async fn read(door: &LatchDoor, bucket: &dyn Bucket) -> Result<(), StoreError> {
+pub async fn read(door: &SwitchGate, bucket: &dyn Bucket) -> Result<(), StoreError> {
     for (key, entry) in bucket.list(LATCH_KEYS).await? {
         heard(door, &key, &entry);
     }
@@ -25,12 +27,12 @@ pub async fn read(door: &LatchDoor, bucket: &dyn Bucket) -> Result<(), StoreErro
 
 /// Reads the record of one scope now, because somebody said that it has changed; where it stands.
 pub async fn look(
-    door: &LatchDoor,
+    door: &SwitchGate,
     bucket: &dyn Bucket,
-    scope: &LatchScope,
+    scope: &SwitchScope,
 ) -> Result<Position, StoreError> {
     // What cannot be read and is of no scope stops everything, until it is gone.
-    let strange = if *scope == LatchScope::All { door.latches().strange() } else { Vec::new() };
+    let strange = if *scope == SwitchScope::All { door.latches().strange() } else { Vec::new() };
     for key in strange {
         match bucket.get(&key).await? {
             Some(entry) => heard(door, &key, &entry),
@@ -48,7 +50,7 @@ pub async fn look(
 }
 
 /// Follows the records until the store is closed.
-pub async fn follow(door: LatchDoor, bucket: Arc<dyn Bucket>) {
+pub async fn follow(door: SwitchGate, bucket: Arc<dyn Bucket>) {
     let mut changes = match bucket.watch(LATCH_KEYS).await {
         Ok(changes) => changes,
         Err(error) => {
@@ -66,8 +68,8 @@ pub async fn follow(door: LatchDoor, bucket: Arc<dyn Bucket>) {
 }
 
 /// Takes in what is under a key. What cannot be read may be a stop, so it is one (LATCH-4).
-fn heard(door: &LatchDoor, key: &str, entry: &BucketEntry) {
-    match codec::decode::<LatchRecord>(&entry.value) {
+fn heard(door: &SwitchGate, key: &str, entry: &BucketEntry) {
+    match codec::decode::<SwitchRecord>(&entry.value) {
         Ok(record) => door.take(entry.position, record),
         Err(failure) => {
             if door.take_unreadable(key, entry.position) {
@@ -79,7 +81,7 @@ fn heard(door: &LatchDoor, key: &str, entry: &BucketEntry) {
 
 /// Asks the store again and again, and has the door shut while it has not answered for
 /// `lost_after`: a process that is out of touch would not hear of a latch.
-pub async fn contact(door: LatchDoor, bucket: Arc<dyn Bucket>, lost_after: Duration) {
+pub async fn contact(door: SwitchGate, bucket: Arc<dyn Bucket>, lost_after: Duration) {
     let every = lost_after / LOOKS;
     let mut last = Instant::now();
     loop {
@@ -87,7 +89,7 @@ pub async fn contact(door: LatchDoor, bucket: Arc<dyn Bucket>, lost_after: Durat
         let limit =
             if door.latches().is_out_of_touch() { asked + every } else { last + lost_after };
         let limit = limit.min(asked + every * 2);
-        let answer = timeout_at(limit, look(&door, bucket.as_ref(), &LatchScope::All)).await;
+        let answer = timeout_at(limit, look(&door, bucket.as_ref(), &SwitchScope::All)).await;
         let next = match answer {
             Ok(Ok(_)) => {
                 last = asked;
