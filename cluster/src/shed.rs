@@ -3,7 +3,7 @@
 //! It stands back rank by rank, after a few looks that all found it over a threshold, and comes
 //! forward again only after more of them found it well below: placement that swings costs more
 //! than a node that is a little too busy. Everybody sees the ranks in the heartbeat, and where all
-//! stand back nobody does: placement counts from the least, and only what has lasted ([`Settling`]):
+//! stand back nobody does: placement counts from the least, and only what has lasted ([`ShedDepth`]):
 //! processes of one busy host stand back one after the other, and then all alike.
 
 use std::{collections::BTreeMap, time::Duration};

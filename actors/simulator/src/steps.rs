@@ -13,16 +13,13 @@ use clawnode_proto::{
     EntityId, Incarnation, Kind, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
     kernel::RELEASED,
 };
-use clawnode_sim::{
-    Delivered, Happening, RequestTicket, StoreChange, StoreReply, StoreRequest, Token,
-};
+use clawnode_sim::{Delivered, RequestTicket, StoreReply, StoreRequest, Token};
 
 use super::{
     CLIENTS, JudgeViolation, Sim,
     jobs::AGAIN,
     kinds::{ActivationPlace, AnyMachine, MachineMessage, Simulated},
     process::{Actor, PendingOp, PlannedNote},
-    trace::{short, told},
 };
 
 /// Milliseconds between two ticks.
@@ -475,64 +472,5 @@ impl Sim {
             Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);
         self.perform_all::<K>(ActivationPlace { process: to, entity, counter }, outs)
-    }
-
-    // === the trace ===
-
-    pub(super) fn note(&mut self, to: ProcessId, happening: &Happening<PlannedNote>) {
-        let kind = match happening {
-            Happening::Answer(ticket, _) => ticket.0 << 2,
-            Happening::Delivery(delivered) => delivered.token.0.0 << 2 | 1,
-            Happening::Own(_) => 2,
-            Happening::Job(delivered) => delivered.token.0.0 << 2 | 3,
-        };
-        let [.., a, b, c, d] = to.as_u128().to_be_bytes();
-        let who = u64::from(u32::from_be_bytes([a, b, c, d]));
-        for word in [self.world.now().0, who, kind] {
-            self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01b3);
-        }
-        let tick = matches!(
-            happening,
-            Happening::Own(
-                PlannedNote::Tick
-                    | PlannedNote::Watch
-                    | PlannedNote::Dispatch(_, partition::PartitionInput::Tick)
-            )
-        );
-        if let Some(trace) = &mut self.trace
-            && !tick
-        {
-            let at = self.world.now().0.saturating_sub(self.started);
-            let mut what = format!("{happening:?}");
-            if what.len() > 360 {
-                what = what.chars().take(360).collect();
-            }
-            trace.keep(format!("{at:>7} {} {what}", short(to)));
-        }
-    }
-
-    pub(super) fn mix(&mut self, change: &StoreChange) {
-        if let StoreChange::Appended {
-            record: clawnode_cluster::Record { position, bytes }, ..
-        } = change
-        {
-            let digest = clawnode_proto::Digest::of(bytes);
-            let word = digest
-                .as_bytes()
-                .iter()
-                .fold(position.0, |sum, byte| sum.rotate_left(7) ^ u64::from(*byte));
-            self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01b3);
-        }
-        if let Some(trace) = &mut self.trace {
-            let at = self.world.now().0.saturating_sub(self.started);
-            trace.keep(format!("{at:>7} store   {}", told(change)));
-        }
-    }
-
-    pub(super) fn remark(&mut self, of: ProcessId, what: impl FnOnce() -> String) {
-        if let Some(trace) = &mut self.trace {
-            let at = self.world.now().0.saturating_sub(self.started);
-            trace.keep(format!("{at:>7} {} {}", short(of), what()));
-        }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
+use clawnode_kernel::partition;
 use clawnode_proto::{Position, ProcessId, event::decode_record};
-use clawnode_sim::StoreChange;
+use clawnode_sim::{Happening, StoreChange};
 
-use super::{CLIENTS, FATE};
+use super::{CLIENTS, FATE, Sim, process::PlannedNote};
 
 /// Lines that are kept.
 const KEPT: usize = 200_000;
@@ -38,7 +39,68 @@ impl RunTrace {
     }
 }
 
-pub(super) fn short(process: ProcessId) -> String {
+// === impl Sim ===
+
+impl Sim {
+    pub(super) fn note(&mut self, to: ProcessId, happening: &Happening<PlannedNote>) {
+        let kind = match happening {
+            Happening::Answer(ticket, _) => ticket.0 << 2,
+            Happening::Delivery(delivered) => delivered.token.0.0 << 2 | 1,
+            Happening::Own(_) => 2,
+            Happening::Job(delivered) => delivered.token.0.0 << 2 | 3,
+        };
+        let [.., a, b, c, d] = to.as_u128().to_be_bytes();
+        let who = u64::from(u32::from_be_bytes([a, b, c, d]));
+        for word in [self.world.now().0, who, kind] {
+            self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+        let tick = matches!(
+            happening,
+            Happening::Own(
+                PlannedNote::Tick
+                    | PlannedNote::Watch
+                    | PlannedNote::Dispatch(_, partition::PartitionInput::Tick)
+            )
+        );
+        if let Some(trace) = &mut self.trace
+            && !tick
+        {
+            let at = self.world.now().0.saturating_sub(self.started);
+            let mut what = format!("{happening:?}");
+            if what.len() > 360 {
+                what = what.chars().take(360).collect();
+            }
+            trace.keep(format!("{at:>7} {} {what}", short(to)));
+        }
+    }
+
+    pub(super) fn mix(&mut self, change: &StoreChange) {
+        if let StoreChange::Appended {
+            record: clawnode_cluster::Record { position, bytes }, ..
+        } = change
+        {
+            let digest = clawnode_proto::Digest::of(bytes);
+            let word = digest
+                .as_bytes()
+                .iter()
+                .fold(position.0, |sum, byte| sum.rotate_left(7) ^ u64::from(*byte));
+            self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+        if let Some(trace) = &mut self.trace {
+            let at = self.world.now().0.saturating_sub(self.started);
+            trace.keep(format!("{at:>7} store   {}", told(change)));
+        }
+    }
+
+    pub(super) fn remark(&mut self, of: ProcessId, what: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let at = self.world.now().0.saturating_sub(self.started);
+            trace.keep(format!("{at:>7} {} {}", short(of), what()));
+        }
+    }
+}
+
+fn short(process: ProcessId) -> String {
     match process {
         CLIENTS => "client".to_owned(),
         FATE => "fate".to_owned(),
@@ -47,7 +109,7 @@ pub(super) fn short(process: ProcessId) -> String {
 }
 
 /// A change in few words.
-pub(super) fn told(change: &StoreChange) -> String {
+fn told(change: &StoreChange) -> String {
     match change {
         StoreChange::Appended { entity, record, rollup } => {
             let events = decode_record(&record.bytes).unwrap_or_default();

@@ -5,7 +5,7 @@ use super::{Check, File, Findings, scan::without_comment};
 /// Folders whose modules stand on each other, lowest first: each names those before it, and no other.
 /// Modules that a list leaves out are not held to an order.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("actors/guard/src", &["policy", "latch"]),
+    ("actors/guard/src", &["policy", "kill_switch"]),
     ("actors/kernel/src", &["kind", "core", "entities", "machine", "partition", "driver"]),
     ("actors/executors/src", &["workspace", "sandbox", "ssh", "builtin", "mcp", "plugin"]),
     ("actors/src", &["llm", "hook", "agent", "session", "runner", "usage"]),

@@ -11,6 +11,7 @@ mod circles;
 mod docs;
 mod edges;
 mod layers;
+mod names;
 mod scan;
 mod shape;
 mod spelling;
@@ -52,6 +53,7 @@ pub const CHECKS: &[Check] = &[
     circles::FILES_STAND_IN_NO_CIRCLE,
     layers::MODULES_KEEP_THEIR_LAYERS,
     layers::PURE_MODULES_STAY_PURE,
+    names::TYPES_HAVE_NAMES_OF_THEIR_OWN,
     spelling::SUBJECTS_HAVE_ONE_SPELLING,
     spelling::VARIABLES_HAVE_ONE_SPELLING,
     spelling::TESTS_DO_NOT_SLEEP,

@@ -7,9 +7,9 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 4),
-    ("are told", 39),
+    ("are told", 40),
     ("buried", 0),
-    ("bury", 5),
+    ("bury", 6),
     ("came of", 45),
     ("comes of", 10),
     ("door", 41),
@@ -17,14 +17,14 @@ const LEFT: &[(&str, usize)] = &[
     ("funeral", 0),
     ("ground", 4),
     ("grounds", 1),
-    ("heir", 3),
+    ("heir", 0),
     ("heirs", 0),
-    ("is told", 209),
-    ("nobody", 510),
-    ("of what", 130),
-    ("somebody", 175),
-    ("stands", 171),
-    ("was told", 64),
+    ("is told", 210),
+    ("nobody", 514),
+    ("of what", 133),
+    ("somebody", 180),
+    ("stands", 172),
+    ("was told", 66),
     ("whoever", 207),
 ];
 

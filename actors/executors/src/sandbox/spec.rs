@@ -1,6 +1,6 @@
 //! What is run, and in what: the one description that both engines are driven by.
 //!
-//! A [`Policy`] is all that may be said of a sandbox, and a [`Command`] all that may be said of what
+//! A [`SandboxPolicy`] is all that may be said of a sandbox, and a [`Command`] all that may be said of what
 //! runs in it. Whatever an engine could be told besides (other mounts, devices, capabilities, the
 //! host's namespaces, another user, privileges) cannot be written down here, so no tool, argument
 //! or configuration can ask for it.

@@ -1,6 +1,6 @@
 //! The latch: how an operator stops what agents do, and how a process stops that cannot hear of it.
 //!
-//! Every model call and every run of a tool needs a [`Pass`] of the one [`SwitchGate`] of its
+//! Every model call and every run of a tool needs a [`WorkPermit`] of the one [`SwitchGate`] of its
 //! process, and gives it back when it ends. What is latched is a record in the bucket for each
 //! scope; the door follows them, refuses what they stop, and cancels what runs already. The kernel
 //! knows nothing of it: only what follows (a call that failed, a tool that was refused) is

@@ -12,8 +12,8 @@ use super::{
     io::{Arrived, Gone, HandleId, LastWriter, PartitionInput, PartitionOutput},
     slot::{EntityPhase, EntitySlot},
 };
+use crate::MissingCapability;
 use crate::machine::{Activation, PreviousOwner};
-use crate::{MissingCapability, OwnerSays};
 
 /// The first wait before an entity that was lost, or whose actor died, is admitted again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -27,8 +27,6 @@ pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
 const GIVES_WAY_FOR: Duration = Duration::from_secs(30);
 /// How long an input that rang and then was not found stays away.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// Requests to a silent owner before its entity is claimed.
-const ASKS_MAX: u32 = 2;
 
 /// One partition at one process.
 #[derive(Debug)]
@@ -37,7 +35,7 @@ pub struct Partition {
     /// Whether other processes may own entities of this partition.
     shared: bool,
     pub(super) slots: BTreeMap<EntityId, EntitySlot>,
-    dead: BTreeSet<ProcessId>,
+    pub(super) dead: BTreeSet<ProcessId>,
     last_progress: Timestamp,
     pub(super) cordoned: bool,
     pub(super) draining: bool,
@@ -313,55 +311,7 @@ impl Partition {
         }
     }
 
-    fn ask(&mut self, entity: EntityId) {
-        let Some(slot) = self.slots.get_mut(&entity) else { return };
-        let EntityPhase::Asking { process, tries } = &mut slot.phase else { return };
-        *tries += 1;
-        let process = *process;
-        if let Some((_, &input)) = slot.open.first_key_value() {
-            self.out.push(PartitionOutput::AskOwner(process, entity, input));
-        } else {
-            self.forget(entity);
-        }
-    }
-
-    fn owner_said(&mut self, entity: EntityId, says: OwnerSays) {
-        let Some(slot) = self.slots.get_mut(&entity) else { return };
-        let EntityPhase::Asking { tries, .. } = &mut slot.phase else { return };
-        match says {
-            // It has the input and its own deliveries; ours comes again should that change.
-            OwnerSays::Held => self.forget(entity),
-            OwnerSays::Completed => {
-                *tries = 0;
-                if let Some((_, input)) = slot.open.first_key_value() {
-                    let input = *input;
-                    slot.buffered.retain(|one| one.id != input);
-                    self.completed(entity, input);
-                }
-                self.ask(entity);
-            }
-            OwnerSays::Silent if *tries < ASKS_MAX => self.ask(entity),
-            OwnerSays::NotMine | OwnerSays::Silent => {
-                slot.recovers();
-                self.activate(entity);
-            }
-        }
-    }
-
-    /// Whoever is being asked and is held dead will not answer.
-    fn held_dead(&mut self, dead: BTreeSet<ProcessId>) {
-        self.dead = dead;
-        let asks_the_dead = |slot: &EntitySlot| match slot.phase {
-            EntityPhase::Asking { process, .. } => self.dead.contains(&process),
-            _ => false,
-        };
-        let waiting = self.slots.iter().filter(|(_, slot)| asks_the_dead(slot));
-        for entity in waiting.map(|(entity, _)| *entity).collect::<Vec<_>>() {
-            self.owner_said(entity, OwnerSays::NotMine);
-        }
-    }
-
-    fn activate(&mut self, entity: EntityId) {
+    pub(super) fn activate(&mut self, entity: EntityId) {
         if self.stands_back() {
             return self.give_back(entity, Duration::ZERO);
         }

@@ -11,6 +11,7 @@ mod dispatch;
 mod forward;
 mod hand_over;
 mod io;
+mod owners;
 mod slot;
 
 pub use dispatch::Partition;

@@ -1,0 +1,58 @@
+//! Names of types: each means one thing in its crate.
+
+use std::collections::BTreeMap;
+
+use super::{Check, Findings, scan::without_comment};
+
+/// A private part of the type beside it; an idiom that every file may use.
+const IDIOM: &str = "Inner";
+/// What begins the definition of a type.
+const KEYWORDS: [&str; 4] = ["struct", "enum", "trait", "type"];
+
+pub(super) const TYPES_HAVE_NAMES_OF_THEIR_OWN: Check = Check {
+    name: "a type's name is used once in its crate",
+    run: |tree| {
+        let mut it = Findings::default();
+        let mut seen: BTreeMap<(&str, &str), String> = BTreeMap::new();
+        let files =
+            tree.ending("rs").filter(|file| file.is_product() && !file.path.ends_with("/tests.rs"));
+        for file in files {
+            let Some((folder, _)) = file.path.split_once("/src/") else { continue };
+            for (number, line) in file.code() {
+                let Some(name) = defined(without_comment(line)) else { continue };
+                it.scanned += 1;
+                let place = format!("{}:{number}", file.path);
+                if name == IDIOM {
+                    continue;
+                }
+                if let Some(first) = seen.get(&(folder, name)) {
+                    it.found.push(format!("{place}: `{name}` is also in {first}"));
+                } else {
+                    seen.insert((folder, name), place);
+                }
+            }
+        }
+        it
+    },
+    bad: &[
+        ("actors/src/a.rs", "//! A.\nstruct Entry {\n"),
+        ("actors/src/b.rs", "//! B.\npub(super) enum Entry {\n"),
+    ],
+};
+
+/// The name of the type that this line begins to define, outside every block.
+fn defined(line: &str) -> Option<&str> {
+    let mut rest = line;
+    if let Some(public) = rest.strip_prefix("pub") {
+        rest = match public.strip_prefix('(') {
+            Some(scope) => scope.split_once(')')?.1,
+            None => public,
+        };
+        rest = rest.trim_start();
+    }
+    let (keyword, after) = rest.split_once(' ')?;
+    if !KEYWORDS.contains(&keyword) {
+        return None;
+    }
+    after.split(|character: char| !character.is_alphanumeric() && character != '_').next()
+}
