@@ -120,7 +120,7 @@ impl Sim {
                 self.work(to, entity, counter, Do::Archive { upto, state });
             }
             MachineOutput::Erase { state, .. } => {
-                self.work(to, entity, counter, Do::Erase { state })
+                self.work(to, entity, counter, Do::Erase { state });
             }
             MachineOutput::Scrub(blobs) => self.work(to, entity, counter, Do::Scrub { blobs }),
             // Best effort in production; here it is done at once, the worst that can happen to a

@@ -10,8 +10,8 @@ use clawnode_kernel::{
     partition::{self, Arrived, HandleId, LastWriter, PartitionOutput},
 };
 use clawnode_proto::{
-    EntityId, Incarnation, Kind, ProcessId, Timestamp, event::decode_record, hook::HookTrail,
-    kernel::RELEASED,
+    EntityId, Incarnation, Input, InputId, Kind, ProcessId, Timestamp, event::decode_record,
+    hook::HookTrail, kernel::RELEASED,
 };
 use clawnode_sim::{Delivered, RequestTicket, StoreReply, StoreRequest, Token};
 
@@ -327,11 +327,7 @@ impl Sim {
                 self.ask_store(to, StoreRequest::Tail(entity), PendingOp::Tail(entity));
             }
             PartitionOutput::AskOwner(owner, entity, input) => {
-                let Some(process) = self.processes.get_mut(&to) else { return Ok(()) };
-                let number = process.number();
-                process.asked.insert(number, entity);
-                self.world.send(owner, PlannedNote::Asked { by: to, number, entity, input });
-                self.world.later(to, ASK_TIMEOUT, PlannedNote::Silent(number));
+                self.ask_owner(to, owner, entity, input);
             }
             // Everything in this world can be read.
             PartitionOutput::SetAside(entity, position, ..) => {
@@ -342,19 +338,7 @@ impl Sim {
                 return self.activates(to, entity, kind, (activation, heir));
             }
             PartitionOutput::Deliver(entity, inputs) => {
-                if self.planted == KernelBug::AckBeforeJournal {
-                    for input in &inputs {
-                        let done = partition::PartitionInput::Completed(entity, input.id);
-                        self.world.mail(
-                            to,
-                            u128::from(partition),
-                            PlannedNote::Dispatch(partition, done),
-                        );
-                    }
-                }
-                self.mail_actor(to, entity, |counter| {
-                    PlannedNote::Tell(entity, counter, MachineMessage::Deliver(inputs))
-                });
+                self.deliver(to, partition, entity, inputs);
             }
             PartitionOutput::AskActor(ask, entity, input) => {
                 let known = self.mail_actor(to, entity, |counter| {
@@ -385,10 +369,10 @@ impl Sim {
                 self.mail_dispatcher(to, partition, came);
             }
             PartitionOutput::Ack(handle) => {
-                self.answer_delivery(to, handle, true, StoreRequest::Ack)
+                self.answer_delivery(to, handle, true, StoreRequest::Ack);
             }
             PartitionOutput::Progress(handle) => {
-                self.answer_delivery(to, handle, false, StoreRequest::Progress)
+                self.answer_delivery(to, handle, false, StoreRequest::Progress);
             }
             PartitionOutput::Nak(handle, wait) => {
                 self.answer_delivery(to, handle, true, |token| StoreRequest::Nak(token, wait));
@@ -401,6 +385,27 @@ impl Sim {
             PartitionOutput::Drained => self.drained(to),
         }
         Ok(())
+    }
+
+    fn deliver(&mut self, to: ProcessId, partition: u16, entity: EntityId, inputs: Vec<Input>) {
+        if self.planted == KernelBug::AckBeforeJournal {
+            for input in &inputs {
+                let done = partition::PartitionInput::Completed(entity, input.id);
+                let note = PlannedNote::Dispatch(partition, done);
+                self.world.mail(to, u128::from(partition), note);
+            }
+        }
+        self.mail_actor(to, entity, |counter| {
+            PlannedNote::Tell(entity, counter, MachineMessage::Deliver(inputs))
+        });
+    }
+
+    fn ask_owner(&mut self, by: ProcessId, owner: ProcessId, entity: EntityId, input: InputId) {
+        let Some(process) = self.processes.get_mut(&by) else { return };
+        let number = process.number();
+        process.asked.insert(number, entity);
+        self.world.send(owner, PlannedNote::Asked { by, number, entity, input });
+        self.world.later(by, ASK_TIMEOUT, PlannedNote::Silent(number));
     }
 
     fn ask_store(&mut self, from: ProcessId, request: StoreRequest, op: PendingOp) {

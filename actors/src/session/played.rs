@@ -137,7 +137,7 @@ impl PlayedActivation {
                         waiting.push(MachineInput::Answered(AppendAnswer::Stored(position)));
                     }
                     MachineOutput::Acquire(key, _) => {
-                        waiting.push(MachineInput::Granted(key, self.grant.clone()))
+                        waiting.push(MachineInput::Granted(key, self.grant.clone()));
                     }
                     MachineOutput::Start(key, EffectJob { job: SessionJob::Emit(_), .. })
                         if self.emits =>

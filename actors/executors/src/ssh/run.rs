@@ -188,7 +188,7 @@ async fn hear(channel: &mut Channel<Msg>, capture: &mut Capture) -> Over {
         match channel.wait().await {
             Some(ChannelMsg::Data { data }) => capture.add(OutputStream::Stdout, &data),
             Some(ChannelMsg::ExtendedData { data, ext: 1 }) => {
-                capture.add(OutputStream::Stderr, &data)
+                capture.add(OutputStream::Stderr, &data);
             }
             Some(ChannelMsg::ExitStatus { exit_status }) => over = Over::Exited(exit_status),
             Some(ChannelMsg::ExitSignal { signal_name, .. }) => {

@@ -50,10 +50,8 @@ impl<K: EntityKind> Machine<K> {
             .filter(|process| !core.released && *process != self.incarnation.process);
         if let Some(kind) = core.kind.filter(|kind| *kind != K::KIND) {
             // Only an order about a journal whose birth could not be read comes here.
-            return Err(ActivationEnd::Corrupt(format!(
-                "it is of the kind `{kind}`, not `{}`",
-                K::KIND
-            )));
+            let found = format!("it is of the kind `{kind}`, not `{}`", K::KIND);
+            return Err(ActivationEnd::Corrupt(found));
         }
         let may_claim = self.heir.may_claim(self.predecessor);
         #[cfg(feature = "test-util")]
@@ -213,7 +211,7 @@ impl<K: EntityKind> Machine<K> {
         self.draft_bytes += sealed.len();
         match &mut self.body {
             ActivationPhase::Whole(entity) => {
-                entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?
+                entity.apply(&sealed).map_err(|error| corrupt_draft(&error))?;
             }
             ActivationPhase::Headers(core, _) | ActivationPhase::Damaged { core, .. } => {
                 core.apply(self.id, &sealed).map_err(|error| corrupt_draft(&error))?;

@@ -346,7 +346,7 @@ impl<K: EntityKind> Machine<K> {
             MachineInput::Unreadable { detail, position } => self.unreadable(detail, position)?,
             MachineInput::Answered(answer) => self.answered(&answer)?,
             MachineInput::ReadBack { after_expected, tail } => {
-                self.read_back(&after_expected, tail)?
+                self.read_back(&after_expected, tail)?;
             }
             MachineInput::Granted(effect, grant) => {
                 if let Some(admission) = self.admissions.get_mut(&effect) {

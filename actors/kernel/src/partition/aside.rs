@@ -19,7 +19,7 @@ impl Partition {
             (true, None) => drop(slot.done.insert(position)),
             // Delivered again, it is read again.
             (false, handle) => {
-                self.out.extend(handle.map(|one| PartitionOutput::Nak(one, PUT_OFF)))
+                self.out.extend(handle.map(|one| PartitionOutput::Nak(one, PUT_OFF)));
             }
         }
         self.after_aside(entity);

@@ -108,7 +108,7 @@ impl Partition {
             PartitionInput::Completed(entity, input) => self.completed(entity, input),
             PartitionInput::Gone(entity, why) => self.gone(now, entity, why),
             PartitionInput::Asked(ask, entity, input, asker) => {
-                self.asked(ask, entity, input, asker)
+                self.asked(ask, entity, input, asker);
             }
             PartitionInput::Rung(ask, entity, input) => self.rung(ask, entity, input),
             PartitionInput::TooNew(entity, needs) => self.too_new(now, entity, needs),
@@ -148,7 +148,7 @@ impl Partition {
     fn scanned(&mut self, entity: EntityId) {
         match self.slots.get(&entity) {
             Some(slot) if slot.phase == EntityPhase::Active && slot.open.is_empty() => {
-                self.ring(entity)
+                self.ring(entity);
             }
             None if !self.stands_back() => {
                 self.slot(entity).recovers();

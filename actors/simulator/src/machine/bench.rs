@@ -138,14 +138,14 @@ impl Bench {
             for out in self.machine.handle(self.now, input) {
                 match out {
                     append @ MachineOutput::Append { .. } if self.slow => {
-                        self.appending = Some(append)
+                        self.appending = Some(append);
                     }
                     append @ MachineOutput::Append { .. } => waiting.push(self.store(append)),
                     MachineOutput::Acquire(key, _) if self.paused => {
-                        waiting.push(MachineInput::Deferred(key))
+                        waiting.push(MachineInput::Deferred(key));
                     }
                     MachineOutput::Acquire(key, _) => {
-                        waiting.push(MachineInput::Granted(key, grant()))
+                        waiting.push(MachineInput::Granted(key, grant()));
                     }
                     MachineOutput::EnterProbation if self.tries == Tries::Later => {}
                     MachineOutput::EnterProbation => {

@@ -368,7 +368,7 @@ impl AnthropicReader {
         for open in std::mem::take(&mut self.blocks).into_values().flatten() {
             match open {
                 OpenBlock::Tool(call, _) if cut_off => {
-                    pieces.push(ReplyPiece::ToolUse(call.done()))
+                    pieces.push(ReplyPiece::ToolUse(call.done()));
                 }
                 OpenBlock::Text | OpenBlock::Tool(..) | OpenBlock::Other => {
                     return Err(AttemptFailure::broken("`message_stop` within a block"));

@@ -192,7 +192,7 @@ impl Sessions {
                     KnownPlan::Stored(stored) => return Ok::<_, ExecuteError>(Some(stored)),
                     KnownPlan::Waits(1) => return Ok(None),
                     KnownPlan::Waits(_) | KnownPlan::Nothing => {
-                        tokio::time::sleep(LOOK_AGAIN).await
+                        tokio::time::sleep(LOOK_AGAIN).await;
                     }
                 }
             }

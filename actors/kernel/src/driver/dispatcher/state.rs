@@ -200,7 +200,7 @@ impl DispatcherState {
                 }
             }
             PartitionOutput::AskActor(ask, entity, input) => {
-                self.ask_actor(ask, Some((entity, input)))
+                self.ask_actor(ask, Some((entity, input)));
             }
             PartitionOutput::AnswerNotMine(ask) => self.ask_actor(ask, None),
             PartitionOutput::AnswerHeld(ask) => {

@@ -58,7 +58,7 @@ impl<K: EntityKind> EntityActorState<K> {
     pub(super) fn note(&mut self, input: &MachineInput<K>) {
         match input {
             MachineInput::Deliver(inputs) => {
-                self.handed.extend(inputs.iter().map(|one: &Input| one.id))
+                self.handed.extend(inputs.iter().map(|one: &Input| one.id));
             }
             MachineInput::Ended(effect, _)
             | MachineInput::Gone(effect)
@@ -206,13 +206,13 @@ impl<K: EntityKind> EntityActorState<K> {
             }
             ActivationEnd::TooNew(_) => {}
             ActivationEnd::Corrupt(detail) => {
-                error!(entity = %id, detail, "journal cannot be used")
+                error!(entity = %id, detail, "journal cannot be used");
             }
             ActivationEnd::Diverged(detail) => {
-                error!(entity = %id, detail, "the store lost records")
+                error!(entity = %id, detail, "the store lost records");
             }
             ActivationEnd::Defect(detail) => {
-                error!(entity = %id, detail, "a defect ended an activation")
+                error!(entity = %id, detail, "a defect ended an activation");
             }
         }
         self.served.runner.left(id, &self.handed, stop);
