@@ -5,10 +5,10 @@
 //! WASI, no files, no sockets, no environment, no clock. What a plugin imports is what its host
 //! grants it, or it does not load.
 //!
-//! - [`Engine`] compiles and holds the room that instances live in ([`limits`] has every bound);
+//! - [`WasmEngine`] compiles and holds the room that instances live in ([`limits`] has every bound);
 //! - [`Plugin`] is one component, checked and tried; [`Plugin::call`] makes an instance, calls it
 //!   and forgets it;
-//! - [`Host`] is what a plugin can ask for, created for each call;
+//! - [`PluginHostCalls`] is what a plugin can ask for, created for each call;
 //! - [`Cache`] keeps compiled code on disk, and believes only what it wrote itself.
 //!
 //! A call blocks its thread: it belongs on a thread that may be blocked. It ends at its deadline or

@@ -22,9 +22,9 @@ use crate::{
 /// What a plugin may import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PluginGrants {
-    /// The interface `http`; which hosts it reaches is its [`Host`]'s matter.
+    /// The interface `http`; which hosts it reaches is its [`PluginHostCalls`]'s matter.
     pub http: bool,
-    /// The interface `store`; which stores it has is its [`Host`]'s matter.
+    /// The interface `store`; which stores it has is its [`PluginHostCalls`]'s matter.
     pub store: bool,
 }
 

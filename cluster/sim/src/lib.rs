@@ -7,7 +7,7 @@
 //! busy or refuse without a cause, serve stale reads, deliver twice and out of order, accept late
 //! acknowledgements, be out of reach for a while, and lose in a power cut what was not synced.
 //!
-//! [`doors`] stands in front of a world as a [`Storage`](clawnode_cluster::Substrate), in the runtime's time.
+//! [`doors`] stands in front of a world as a [`Storage`](clawnode_cluster::Storage), in the runtime's time.
 //!
 //! Not here: what the processes do (see `clawnode_simulator`).
 #![forbid(unsafe_code)]

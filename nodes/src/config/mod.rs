@@ -1,6 +1,6 @@
 //! Configuration: a file below the environment below flags, read once into types.
 //!
-//! Each layer becomes a [`tree`] whose every value knows where it came from ([`Origin`]); the
+//! Each layer becomes a [`tree`] whose every value knows where it came from ([`ValueOrigin`]); the
 //! layers are merged, and one deserializer turns the result into [`Config`]. So an error can name
 //! the file, line and key (or the variable, or the flag), and `config show` can say where each
 //! value was set. [`validate`] then refuses what is well-formed and wrong.

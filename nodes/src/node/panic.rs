@@ -2,7 +2,7 @@
 //! each took it.
 //!
 //! The record in the bucket is what holds: a node that does not answer follows it as soon as it
-//! sees it, and one that cannot see it stops by itself ([`clawnode_guard::latch`]). Telling the
+//! sees it, and one that cannot see it stops by itself ([`clawnode_guard::kill_switch`]). Telling the
 //! nodes only makes them look sooner, and nobody takes the teller's word: each reads the record.
 
 use std::{sync::Arc, time::Duration};

@@ -1,7 +1,7 @@
 //! Commands of agents in sandboxes: containers of a Docker engine, or processes with bubblewrap.
 //!
 //! A tool's call becomes a [`Command`](spec::Command) (by its recipe) and a
-//! [`Policy`](spec::Policy) (by the configuration alone); what can be said of a sandbox ends there.
+//! [`SandboxPolicy`](spec::SandboxPolicy) (by the configuration alone); what can be said of a sandbox ends there.
 //! [`Docker`] and [`Processes`] turn both into what their engine is asked for, in one pure function
 //! each, follow the command, and end it with everything that it has started. [`Commands`] is the
 //! executor of either: `run_command`, `run_python`, `execute_code` and the tools of

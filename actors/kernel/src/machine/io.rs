@@ -26,9 +26,9 @@ pub enum OwnerSays {
 pub enum MachineInput<K: EntityKind> {
     /// Inputs from the inbox, in stream order.
     Deliver(Vec<Input>),
-    /// The journal, as asked by [`Out::Load`].
+    /// The journal, as asked by [`MachineOutput::Load`].
     Loaded(LoadedJournal),
-    /// It is the entity's turn to be tried, as asked by [`Out::EnterProbation`]; it is noted as in
+    /// It is the entity's turn to be tried, as asked by [`MachineOutput::EnterProbation`]; it is noted as in
     /// hand from now on.
     Probation {
         /// It was in hand when the process of its last owner died.
@@ -41,9 +41,9 @@ pub enum MachineInput<K: EntityKind> {
         /// The position of the last record.
         position: Position,
     },
-    /// The answer to [`Out::Append`].
+    /// The answer to [`MachineOutput::Append`].
     Answered(AppendAnswer),
-    /// The answer to [`Out::ReadBack`]: records after the expected position, and the last
+    /// The answer to [`MachineOutput::ReadBack`]: records after the expected position, and the last
     /// record's position if there are none.
     ReadBack {
         /// Records after the expected position.
@@ -65,7 +65,7 @@ pub enum MachineInput<K: EntityKind> {
     Confirmed(K::Effect),
     /// A call that was aborted before it had an outcome is gone.
     Gone(K::Effect),
-    /// Old records are archived and the state is stored, as asked by [`Out::Archive`].
+    /// Old records are archived and the state is stored, as asked by [`MachineOutput::Archive`].
     Archived {
         /// The archive's digest.
         archive: Digest,
@@ -76,10 +76,10 @@ pub enum MachineInput<K: EntityKind> {
         /// Where the store had the archived records.
         positions: Vec<Position>,
     },
-    /// What [`Out::Scrub`] names is removed, or was tried to be often enough.
+    /// What [`MachineOutput::Scrub`] names is removed, or was tried to be often enough.
     Scrubbed,
     /// The tombstone's state is stored and the blobs of a doomed entity are gone, as asked by
-    /// [`Out::Erase`].
+    /// [`MachineOutput::Erase`].
     Erased {
         /// Where the tombstone's state is.
         state: SnapshotState,

@@ -1,7 +1,7 @@
 //! Lists of sessions, the newest first.
 //!
 //! No store keeps sessions by time, and an index beside the journals would cost each turn one more
-//! write. [`Directory`] knows where every journal ends, and a list folds only those that it shows. What
+//! write. [`SessionDirectory`] knows where every journal ends, and a list folds only those that it shows. What
 //! was folded is remembered until the session's journal grows.
 //!
 //! The cursor of a page is the time and the id of the last session that was looked at: a session that
