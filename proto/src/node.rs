@@ -252,7 +252,8 @@ pub enum NodeRequest {
         /// Which.
         job: JobId,
     },
-    /// An operator has set or cleared a latch: read its record now. Answered `Latched`.
+    /// An operator has set or cleared a kill switch: read its record now. Answered `Latched`.
+    #[serde(rename = "latch")]
     KillSwitch {
         /// What it stops.
         scope: SwitchScope,

@@ -73,7 +73,7 @@ impl fmt::Debug for AgentMessage {
             Self::Release => "Release",
             Self::Reload(_) => "Reload",
             Self::Pause(_) => "Pause",
-            Self::KillSwitch => "Latch",
+            Self::KillSwitch => "KillSwitch",
             Self::View(_) => "View",
         })
     }
