@@ -94,7 +94,7 @@ pub struct AgentToolView {
     pub capability: Option<Capability>,
     /// How long a call may take, in milliseconds.
     pub timeout_ms: u32,
-    /// Whether a node can run the tool now: `healthy` or `unhealthy`.
+    /// Whether a node can run the tool now. `standby`: not needed now. `unknown`: not checked yet.
     pub status: ProviderStatus,
     /// Why no node can run it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

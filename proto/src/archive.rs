@@ -316,13 +316,13 @@ pub struct ArchiveStats {
     pub by_status: BTreeMap<JobStatus, u64>,
     /// How many, by tool.
     pub by_tool: BTreeMap<ToolName, u64>,
-    /// How many runs they have.
+    /// How many runs the kept jobs have.
     pub runs: u64,
     /// The size of all logs.
     pub log_bytes: u64,
-    /// How many files they created.
+    /// How many files are kept.
     pub artifacts: u64,
-    /// The size of these files.
+    /// The size of all kept files.
     pub artifact_bytes: u64,
     /// When the oldest run began.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -40,7 +40,7 @@ pub enum EventBody {
         /// The roles of the node.
         roles: Vec<NodeRole>,
     },
-    /// A node takes no more entities, or takes them again.
+    /// An operator cordoned a node (it takes no more entities), or uncordoned it.
     NodeCordoned {
         /// Whether the node is cordoned.
         on: bool,

@@ -54,7 +54,7 @@ pub struct JobLogs {
     /// The `next` of the last answer: only lines after it, of the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Cursor>,
-    /// Only the last lines that match, so many.
+    /// Only this many of the last lines that match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<u32>,
     /// Only lines with this text, in upper or lower case.
@@ -78,8 +78,7 @@ pub struct JobLogs {
 pub struct JobArtifact {
     /// The id of the job, or of its call.
     pub job: String,
-    /// The name of the file in `jobs.show`, or [`RESULT_NAME`](crate::archive::RESULT_NAME) for a long
-    /// result.
+    /// The name of the file in `jobs.show`, or `@result` for a long result.
     pub name: String,
     /// The number of the run. Default: the last one with this file.
     #[serde(default, skip_serializing_if = "Option::is_none")]

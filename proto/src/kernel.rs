@@ -57,8 +57,8 @@ grammar! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
-    /// Whether another cause ended the last owner's process, so that this claim does not count as one
-    /// without progress (C16).
+    /// Whether another cause ended the process of the last owner, so that this claim does not count towards
+    /// quarantine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub excused: bool,
 }

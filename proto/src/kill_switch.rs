@@ -44,9 +44,9 @@ pub struct KillSwitch {
     pub scope: SwitchScope,
     /// The credential that set it, and its host.
     pub by: String,
-    /// When it was set, by the clock of that node.
+    /// When it was set, by the clock of the node that set it.
     pub at: Timestamp,
-    /// The operator's reason, at most [`LATCH_TEXT`] characters.
+    /// The operator's reason. A longer text is cut (`LATCH_TEXT`).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -85,7 +85,7 @@ pub struct SwitchAck {
     /// acknowledgement in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged_ms: Option<u64>,
-    /// After how many milliseconds nothing of the scope ran there any more. Absent if that is unknown.
+    /// How long it took until the last stopped work ended on the node, in milliseconds. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_ms: Option<u64>,
     /// What still ran when it last reported.
@@ -104,7 +104,7 @@ pub struct PanicView {
     pub latch: KillSwitch,
     /// Whether it is set now.
     pub on: bool,
-    /// Whether it was so before.
+    /// Whether the kill switch was already in this state.
     #[serde(default)]
     pub already: bool,
     /// The answers of all processes, by name. One that did not answer stops as soon as it reaches the

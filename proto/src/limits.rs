@@ -72,9 +72,9 @@ limits! {
         FRAME_TOOL_CHARS: usize = 4_000, "characters";
     }
     "Entities and the cluster" {
-        /// Claims without progress after which an entity is quarantined (C16).
+        /// Claims without progress after which an entity is quarantined.
         CLAIMS_WITHOUT_PROGRESS: u32 = 5, "claims";
-        /// Claims without progress after which an entity runs on probation (C16): alone, and marked as
+        /// Claims without progress after which an entity runs on probation: alone, and marked as
         /// active, so that only a crash during its own work counts against it.
         CLAIMS_BEFORE_PROBATION: u32 = 2, "claims";
         /// Partitions of a cluster.
@@ -153,8 +153,8 @@ limits! {
         LATCHES_MAX: usize = 256, "kill switches";
     }
     "Jobs" {
-        /// How long a session waits until a node takes a tool call. Less than `JOB_AGE_MAX`, also if clocks
-        /// differ by hours.
+        /// How long a session waits until a node takes a tool call. This is less than `JOB_AGE_MAX`, even if
+        /// clocks differ by hours.
         JOB_WAIT_MAX: Duration = Duration::from_hours(2 * 24);
         /// How long a queue keeps a job, and how long after its creation a job can start. Much less than
         /// `JOB_CLOSED_TTL`, also if clocks differ by days.

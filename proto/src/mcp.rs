@@ -115,7 +115,7 @@ pub struct McpServerView {
     /// Whether its tools can be called. Absent if no living node configures it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ProviderStatus>,
-    /// Why they cannot be called.
+    /// Why the tools of the server cannot be called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Its tools, by name.

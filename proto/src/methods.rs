@@ -49,12 +49,12 @@ macro_rules! methods {
             Ping = "ping": Nothing => Pong;
             /// The state of the node and of the cluster, as this node sees it.
             Status status = "status": Nothing => StatusView;
-            /// The processes of the cluster, all at once: there is one row a process.
+            /// The processes of the cluster. This list has no pages.
             NodesList nodes_list = "nodes.list": Nothing => NodeList;
-            /// The partitions, at most 512 and all at once: the workers that serve them in order of rank, and
-            /// the inputs that wait.
+            /// The partitions, at most 512, with the workers that serve them in order of rank and the inputs
+            /// that wait. This list has no pages.
             PartitionsList partitions_list = "partitions.list": Nothing => PartitionList;
-            /// The actors of each process as a tree, all at once: each process names some and counts the rest.
+            /// The actors of each process, as a tree. A process names some of its entities and counts the rest.
             ClusterTree cluster_tree = "cluster.tree": TreeParams => TreeView;
             /// The recent events of the cluster, in pages; waits for more if `wait_ms` says so.
             EventsList events_list = "events.list": EventsParams => FeedView;
@@ -62,10 +62,9 @@ macro_rules! methods {
             StatsShow = "stats.show": Nothing => StatsView;
             /// Sets a kill switch: stops everything, egress, one tool or one agent on all nodes until it is cleared.
             Panic panic = "panic": PanicParams => PanicView;
-            /// What model calls used, summed by day, agent, user or model, all at once: sums have a bounded
-            /// number of rows.
+            /// What model calls used, summed by day, agent, user or model. This list has no pages.
             UsageShow usage_show = "usage.show": UsageParams => UsageView;
-            /// The kill switches that are set, all at once: a person sets each.
+            /// The kill switches that are set. This list has no pages.
             PanicList panic_list = "panic.list": Nothing => SwitchList;
             /// Clears a kill switch, so that what it stopped continues.
             PanicClear panic_clear = "panic.clear": PanicClear => PanicView;
@@ -87,7 +86,7 @@ macro_rules! methods {
             JournalShow journal_show = "journal.show": JournalShow => EventList;
             /// Verifies the hash chains and invariants of journals.
             JournalVerify journal_verify = "journal.verify": JournalVerify => VerifyView;
-            /// The agents, all at once: the configuration names each.
+            /// The agents of the configuration. This list has no pages.
             AgentsList agents_list = "agents.list": Nothing => AgentList;
             /// One agent.
             AgentsShow agents_show = "agents.show": AgentParams => AgentDetail;
@@ -95,7 +94,7 @@ macro_rules! methods {
             AgentsPause agents_pause = "agents.pause": AgentParams => AgentView;
             /// Resumes a paused agent.
             AgentsResume agents_resume = "agents.resume": AgentParams => AgentView;
-            /// The MCP servers with their tools, all at once: the configuration names each.
+            /// The MCP servers of the configuration, with their tools. This list has no pages.
             McpList mcp_list = "mcp.list": Nothing => McpList;
             /// One MCP server.
             McpShow mcp_show = "mcp.show": McpParams => McpServerView;
@@ -141,7 +140,7 @@ macro_rules! methods {
             JobsStats jobs_stats = "jobs.stats": Nothing => ArchiveStats;
             /// What an agent's policy decides about a tool call, without running it.
             PolicyCheck policy_check = "policy.check": PolicyCheck => PolicyView;
-            /// The state of executors and model providers on every node, all at once: one row each.
+            /// The state of executors and model providers on every node. This list has no pages.
             ProvidersHealth providers_health = "providers.health": Nothing => ProvidersView;
             /// Which node the scheduler would choose for a job, and why, without running it.
             SchedulerDiagnose scheduler_diagnose = "scheduler.diagnose": DiagnoseParams => DiagnoseView;

@@ -84,7 +84,7 @@ pub struct StoreView {
 pub struct BusView {
     /// The NATS server that this node is connected to.
     pub server: String,
-    /// The cluster of that server.
+    /// The name of the NATS cluster that the server belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The servers of that cluster.

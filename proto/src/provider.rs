@@ -156,12 +156,12 @@ pub struct ProviderView {
     pub consecutive_failures: u32,
     /// Calls that it runs now.
     pub in_hand: u32,
-    /// How many recent calls the next fields are about.
+    /// How many recent calls `success_rate` and `latency_ms` are computed from.
     pub runs: u16,
-    /// The share of them that succeeded, 0 to 1.
+    /// The share of recent calls that succeeded, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_rate: Option<f64>,
-    /// How long they took, in milliseconds.
+    /// How long recent calls took, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<LatencyView>,
 }
@@ -172,9 +172,9 @@ pub struct ProviderView {
 pub struct ProvidersView {
     /// How many work.
     pub healthy: u32,
-    /// How many do not work, and should.
+    /// How many do not work and are needed now.
     pub unhealthy: u32,
-    /// How many do not work, and need not.
+    /// How many do not work and are not needed now.
     #[serde(default)]
     pub standby: u32,
     /// How many were not tried yet.

@@ -74,7 +74,7 @@ pub struct NodeView {
     /// Its load.
     #[serde(default)]
     pub load: Load,
-    /// How many ranks it steps back, because it is busy.
+    /// By how many ranks the node lowers itself, because it is busy.
     #[serde(default)]
     pub shed: u8,
     /// Partitions that it serves first, as it sees the cluster.
@@ -151,7 +151,7 @@ pub struct SessionRow {
     /// The process that owns it, by its journal. Absent without an owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<ProcessId>,
-    /// The name of that process. Absent if it is not known.
+    /// The name of the node whose process owns the session. Absent if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
     /// Whether it belongs to a request that names no user. Such a session gets no more messages and is
@@ -208,7 +208,7 @@ pub struct TurnView {
     /// Whether the turn has used up its steps and waits for more (`chat.continue`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wants_steps: bool,
-    /// Which of `messages`, counted from 0, the node wrote to the model itself.
+    /// The indexes in `messages`, from 0, of those that clawnode wrote to the model, and not the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<u32>,
 }

@@ -66,7 +66,7 @@ Examples:
   clawnode usage --by agent --since 7d
   clawnode usage --by user --since 2026-11-01 --json";
 
-/// Durable virtual actors for AI agents, over NATS.
+/// Runs AI agents whose work survives crashes, on one machine or many.
 #[derive(Debug, Parser)]
 #[command(name = "clawnode", version, after_help = AFTER, max_term_width = 100)]
 #[command(

@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   clawnode panic                           stop everything, and see which nodes confirmed it
-  clawnode panic --tool shell --why 'it deletes too much'
+  clawnode panic --tool run_command --why 'it deletes too much'
   clawnode panic --no-egress
   clawnode panic --list
   clawnode panic --clear                   clear all stops

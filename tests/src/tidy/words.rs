@@ -21,7 +21,7 @@ const LEFT: &[(&str, usize)] = &[
     ("heirs", 0),
     ("is told", 210),
     ("nobody", 514),
-    ("of what", 133),
+    ("of what", 132),
     ("somebody", 180),
     ("stands", 172),
     ("was told", 66),

@@ -46,12 +46,12 @@ impl Kinds {
         runner: Arc<dyn EffectRunner<K>>,
         machine: MachineOptions,
     ) -> Self {
-        // Where the kind is not known, as for orders, inputs are remembered for `Memory::DAYS`.
+        // Where the kind is not known, as for orders, inputs are remembered for `InputMemory::DAYS`.
         const {
             assert!(
                 K::MEMORY.least <= InputMemory::DAYS.least
                     && K::MEMORY.age.as_secs() <= InputMemory::DAYS.age.as_secs(),
-                "a kind remembers its inputs for longer than `Memory::DAYS`"
+                "a kind remembers its inputs for longer than `InputMemory::DAYS`"
             );
         }
         self.0.insert(K::KIND, Arc::new(Served { runner, machine }));
