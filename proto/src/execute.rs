@@ -1,7 +1,7 @@
 //! Plans: steps that are run as a model's tool calls are, without a model.
 //!
-//! What a planner writes ([`crate::provider::ExecutionSpec`]) becomes a [`Plan`] at the gateway's
-//! door, which is journaled whole and never changes. A plan is a turn of a session of its own.
+//! What a planner writes ([`crate::provider::ExecutionSpec`]) becomes a [`Plan`] at the
+//! gateway. A plan is journaled whole and never changes. A plan is a turn of a session of its own.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_proto::Timestamp;
-use clawnode_sim::doors::{SimDoorsOptions, SimStores};
+use clawnode_sim::storage::{SimStorageOptions, SimStores};
 use clawnode_tests::conformance::{Ground, Result};
 
 /// A world of its own for each case; a restart is another process in the same world.
@@ -11,7 +11,7 @@ struct Sim(SimStores);
 
 impl Sim {
     fn new() -> Self {
-        Self(SimStores::new(&SimDoorsOptions::default()))
+        Self(SimStores::new(&SimStorageOptions::default()))
     }
 }
 

@@ -36,7 +36,7 @@ async fn refused(options: NatsOptions) -> Result<ConnectError> {
     Ok(connect(options).await.err().ok_or("connected")?)
 }
 
-/// Asks the server's API past our doors.
+/// Asks the server's API directly, past our stores.
 async fn api(server: &NatsServer, subject: &str, question: &Value) -> Result<Value> {
     let client = async_nats::connect(server.url()).await?;
     let answer = client.request(format!("$JS.API.{subject}"), question.to_string().into()).await?;

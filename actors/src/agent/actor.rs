@@ -1,4 +1,4 @@
-//! One agent: a gate that every call takes its place at, and an actor for those who have to wait.
+//! One agent: the places that its calls take, and an actor for those who have to wait.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::{
     handle::{AgentHandle, AgentMessage},
-    state::{AgentState, Gate},
+    state::{AgentState, Places},
 };
 
 pub(super) struct AgentActor;
@@ -17,14 +17,14 @@ pub(super) struct AgentActor;
 impl Actor for AgentActor {
     type Msg = AgentMessage;
     type State = AgentState;
-    type Arguments = Arc<Mutex<Gate>>;
+    type Arguments = Arc<Mutex<Places>>;
 
     async fn pre_start(
         &self,
         _: ActorRef<AgentMessage>,
-        gate: Arc<Mutex<Gate>>,
+        places: Arc<Mutex<Places>>,
     ) -> Result<AgentState, ActorProcessingErr> {
-        Ok(AgentState { gate, waiting: VecDeque::new() })
+        Ok(AgentState { places, waiting: VecDeque::new() })
     }
 
     async fn handle(
@@ -33,7 +33,7 @@ impl Actor for AgentActor {
         message: AgentMessage,
         state: &mut AgentState,
     ) -> Result<(), ActorProcessingErr> {
-        let agent = AgentHandle { actor: myself, gate: Arc::clone(&state.gate) };
+        let agent = AgentHandle { actor: myself, places: Arc::clone(&state.places) };
         state.take(message);
         // Told without the lock: a port that is gone drops its permit, which takes the lock.
         while let Some((port, grant)) = state.next(&agent) {
@@ -122,8 +122,8 @@ mod tests {
         let name = "default".parse().unwrap();
         let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
         options.max_turns = max_turns;
-        let (door, cell) = (SwitchGate::default(), parent.get_cell());
-        let handle = AgentHandle::spawn(options, false, door, cell).await.unwrap();
+        let (switch_gate, cell) = (SwitchGate::default(), parent.get_cell());
+        let handle = AgentHandle::spawn(options, false, switch_gate, cell).await.unwrap();
         (parent, handle)
     }
 
@@ -209,15 +209,15 @@ mod tests {
         parent.stop(None);
     }
 
-    /// LATCH-1 at the agents' door.
+    /// LATCH-1 for calls of agents.
     #[tokio::test]
     async fn latch_1_a_stopped_agent_gives_no_permit_and_ends_turns_that_have_begun() {
         let (parent, _) = Actor::spawn(None, Parent, ()).await.unwrap();
-        let (door, name) = (SwitchGate::default(), "ada".parse().unwrap());
+        let (switch_gate, name) = (SwitchGate::default(), "ada".parse().unwrap());
         let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
         options.max_turns = 1;
         let cell = parent.get_cell();
-        let agent = AgentHandle::spawn(options, false, door.clone(), cell).await.unwrap();
+        let agent = AgentHandle::spawn(options, false, switch_gate.clone(), cell).await.unwrap();
         let mut first = ask(&agent);
         let Some(Told::Granted(held)) = first.recv().await else { panic!("not granted") };
         let (mut fresh, mut begun) = (ask_for(&agent, false), ask_for(&agent, true));
@@ -231,7 +231,7 @@ mod tests {
             why: String::new(),
         };
         let set = SwitchRecord::Set { latch: latch.clone() };
-        door.take(Position(1), set);
+        switch_gate.take(Position(1), set);
         agent.latch();
         assert!(matches!(begun.recv().await, Some(Told::Stopped)));
         drop(held);
@@ -243,7 +243,7 @@ mod tests {
         assert!(fresh.try_recv().is_err());
         let cleared =
             SwitchRecord::Cleared { latch, by: String::new(), at: clawnode_proto::Timestamp(2) };
-        door.take(Position(2), cleared);
+        switch_gate.take(Position(2), cleared);
         agent.latch();
         assert!(matches!(fresh.recv().await, Some(Told::Granted(_))));
         parent.stop(None);

@@ -14,7 +14,7 @@ use tracing::debug;
 use super::{
     AgentOptions,
     actor::AgentActor,
-    state::{Gate, lock},
+    state::{Places, lock},
 };
 
 /// The right to make calls now, and the configuration to make them with.
@@ -43,11 +43,11 @@ pub trait AdmitPort: Send + 'static {
 #[derive(Debug)]
 pub struct Permit(pub(super) Option<AgentHandle>);
 
-/// The only door to an agent.
+/// The handle of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentHandle {
     pub(super) actor: ActorRef<AgentMessage>,
-    pub(super) gate: Arc<Mutex<Gate>>,
+    pub(super) places: Arc<Mutex<Places>>,
 }
 
 /// What an agent is told.
@@ -86,22 +86,22 @@ impl AgentHandle {
     pub async fn spawn(
         options: AgentOptions,
         paused: bool,
-        door: SwitchGate,
+        switch_gate: SwitchGate,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
-        let gate = Arc::new(Mutex::new(Gate::new(options, paused, door)));
-        let spawned = AgentActor::spawn_linked(None, AgentActor, Arc::clone(&gate), parent);
-        Ok(Self { actor: spawned.await?.0, gate })
+        let places = Arc::new(Mutex::new(Places::new(options, paused, switch_gate)));
+        let spawned = AgentActor::spawn_linked(None, AgentActor, Arc::clone(&places), parent);
+        Ok(Self { actor: spawned.await?.0, places })
     }
 
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        lock(&self.gate)
+    fn places(&self) -> MutexGuard<'_, Places> {
+        lock(&self.places)
     }
 
     /// Takes a place, if one is free and nobody waits for it.
     pub fn place(&self) -> Option<Grant> {
-        let mut gate = self.gate();
-        (gate.has_room() && gate.waiting == 0).then(|| gate.grant(self))
+        let mut places = self.places();
+        (places.has_room() && places.waiting == 0).then(|| places.grant(self))
     }
 
     /// Asks for a place; the port hears of it. An agent that is just being restarted answers
@@ -155,9 +155,9 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let Some(agent) = self.0.take() else { return };
         let somebody_waits = {
-            let mut gate = agent.gate();
-            gate.running = gate.running.saturating_sub(1);
-            gate.waiting > 0
+            let mut places = agent.places();
+            places.running = places.running.saturating_sub(1);
+            places.waiting > 0
         };
         if somebody_waits {
             agent.tell(AgentMessage::Release);

@@ -4,7 +4,7 @@
 //! Supervised by: the node's supervisor. Messages come from: sessions (admission), the
 //! configuration (reload), the bucket (pause), the latch. Phases: running, paused, stopped by an
 //! operator. The pause is cluster-wide (a value in the bucket), the bound is per node. A pause lets
-//! running turns end; a latch ends them. On crash: permits in use are forgotten by the
+//! running turns end; a kill switch ends them. On crash: permits in use are forgotten by the
 //! new actor, so for the length of the running calls the bound may be exceeded; sessions that wait
 //! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::turn::context`]).
 //!

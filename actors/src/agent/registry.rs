@@ -48,7 +48,7 @@ type AgentEntries = Arc<RwLock<BTreeMap<AgentName, AgentEntry>>>;
 pub struct Agents {
     entries: AgentEntries,
     bucket: Arc<dyn Bucket>,
-    door: SwitchGate,
+    switch_gate: SwitchGate,
     supervisor: Supervisor,
 }
 
@@ -57,16 +57,16 @@ impl Agents {
     pub async fn spawn(
         options: Vec<AgentOptions>,
         bucket: Arc<dyn Bucket>,
-        door: SwitchGate,
+        switch_gate: SwitchGate,
         supervisor: Supervisor,
     ) -> Result<Self, SpawnErr> {
-        let agents = Self { entries: AgentEntries::default(), bucket, door, supervisor };
+        let agents = Self { entries: AgentEntries::default(), bucket, switch_gate, supervisor };
         agents.reload(options).await?;
         let (entries, bucket) = (Arc::clone(&agents.entries), Arc::clone(&agents.bucket));
         let follow = move || follow(Arc::clone(&entries), Arc::clone(&bucket));
         agents.supervisor.adopt_task("agents.follow", follow).await?;
-        let (entries, door) = (Arc::clone(&agents.entries), agents.door.clone());
-        let latch = move || follow_latches(Arc::clone(&entries), door.clone());
+        let (entries, switch_gate) = (Arc::clone(&agents.entries), agents.switch_gate.clone());
+        let latch = move || follow_latches(Arc::clone(&entries), switch_gate.clone());
         agents.supervisor.adopt_task("agents.latch", latch).await?;
         Ok(agents)
     }
@@ -112,17 +112,19 @@ impl Agents {
             Ok(known) => heard(&self.entries, &name, known.as_ref()),
             Err(error) => warn!(agent = %name, %error, "cannot read whether an agent is paused"),
         }
-        let (entries, door) = (Arc::clone(&self.entries), self.door.clone());
+        let (entries, switch_gate) = (Arc::clone(&self.entries), self.switch_gate.clone());
         let child = child_name(&name);
         let factory: Factory = Box::new(move |parent| {
-            let (entries, name, door) = (Arc::clone(&entries), name.clone(), door.clone());
+            let (entries, name, switch_gate) =
+                (Arc::clone(&entries), name.clone(), switch_gate.clone());
             Box::pin(async move {
                 let known =
                     read(&entries).get(&name).map(|entry| (entry.options.clone(), entry.paused));
                 let Some((options, paused)) = known else {
                     return Err(SpawnErr::StartupFailed(Box::new(UnknownAgent(name.to_string()))));
                 };
-                let handle = AgentHandle::spawn(options.clone(), paused, door, parent).await?;
+                let handle =
+                    AgentHandle::spawn(options.clone(), paused, switch_gate, parent).await?;
                 if let Some(entry) = write(&entries).get_mut(&name) {
                     // What changed while it started was told to nobody.
                     if entry.options != options {
@@ -160,9 +162,9 @@ impl Agents {
         read(&self.entries).get(name).map(|it| it.options.missing.clone()).unwrap_or_default()
     }
 
-    /// The door that their calls pass.
-    pub const fn door(&self) -> &SwitchGate {
-        &self.door
+    /// What the agents' calls ask for permission.
+    pub const fn switch_gate(&self) -> &SwitchGate {
+        &self.switch_gate
     }
 
     /// Their names.
@@ -227,14 +229,14 @@ async fn follow(entries: AgentEntries, bucket: Arc<dyn Bucket>) {
 }
 
 /// Has the agents look whenever what operators have stopped changes.
-async fn follow_latches(entries: AgentEntries, door: SwitchGate) {
-    let mut view = door.view();
+async fn follow_latches(entries: AgentEntries, switch_gate: SwitchGate) {
+    let mut view = switch_gate.view();
     loop {
         view.mark_unchanged();
         let handles: Vec<AgentHandle> =
             read(&entries).values().filter_map(|entry| entry.handle.clone()).collect();
         handles.iter().for_each(AgentHandle::latch);
-        // The door itself holds the sender.
+        // The gate itself holds the sender.
         if view.changed().await.is_err() {
             return;
         }
@@ -349,9 +351,9 @@ mod tests {
         assert_eq!(children.iter().filter(|child| child.name == "agent.ada").count(), 1);
         drop(held);
         agents.pause(&name, true).await.unwrap();
-        let (bucket, door) = (Arc::clone(&storage.bucket), SwitchGate::default());
+        let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
         let other = Supervisor::spawn().await.unwrap();
-        let again = Agents::spawn(vec![paused], bucket, door, other.clone()).await.unwrap();
+        let again = Agents::spawn(vec![paused], bucket, switch_gate, other.clone()).await.unwrap();
         assert!(again.views().await[0].paused, "a pause is known before the first turn");
         other.stop().await;
         supervisor.stop().await;

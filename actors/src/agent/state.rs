@@ -1,4 +1,4 @@
-//! What an agent has: its gate, and who waits at it.
+//! What an agent has: its places for calls, and who waits for one.
 
 use std::{
     collections::VecDeque,
@@ -19,44 +19,46 @@ use super::{
 const WAITING_MAX: usize = 65_536;
 
 /// How many run. Shared, so that a place that is free costs no trip to the actor.
-pub(super) struct Gate {
+pub(super) struct Places {
     options: AgentOptions,
     profile: Arc<Profile>,
     paused: bool,
-    door: SwitchGate,
+    switch_gate: SwitchGate,
     pub(super) running: u32,
     /// How many wait at the actor.
     pub(super) waiting: usize,
 }
 
-/// The gate and who waits at it: those end with their actor, which tells them that they have to ask
+/// The places and who waits for one: those end with their actor, which tells them that they have to ask
 /// again.
 pub(super) struct AgentState {
-    pub(super) gate: Arc<Mutex<Gate>>,
+    pub(super) places: Arc<Mutex<Places>>,
     pub(super) waiting: VecDeque<Box<dyn AdmitPort>>,
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for Places {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("agent", &self.options.name).finish_non_exhaustive()
+        f.debug_struct("Places").field("agent", &self.options.name).finish_non_exhaustive()
     }
 }
 
-pub(super) fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
-    gate.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
+    places.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// === impl Gate ===
+// === impl Places ===
 
-impl Gate {
-    pub(super) fn new(options: AgentOptions, paused: bool, door: SwitchGate) -> Self {
+impl Places {
+    pub(super) fn new(options: AgentOptions, paused: bool, switch_gate: SwitchGate) -> Self {
         let profile = Arc::new(options.profile());
-        Self { options, profile, paused, door, running: 0, waiting: 0 }
+        Self { options, profile, paused, switch_gate, running: 0, waiting: 0 }
     }
 
     pub(super) fn has_room(&self) -> bool {
         let call = StoppableWork::Call { agent: self.name() };
-        !self.paused && self.running < self.options.max_turns && self.door.stops(&call).is_none()
+        !self.paused
+            && self.running < self.options.max_turns
+            && self.switch_gate.stops(&call).is_none()
     }
 
     pub(super) fn grant(&mut self, agent: &AgentHandle) -> Grant {
@@ -83,7 +85,7 @@ impl Gate {
 
     /// What an operator has stopped it by.
     fn latch(&self) -> Option<KillSwitch> {
-        self.door.latches().of_agent(&self.options.name).cloned()
+        self.switch_gate.latches().of_agent(&self.options.name).cloned()
     }
 
     fn name(&self) -> AgentName {
@@ -100,14 +102,14 @@ impl AgentState {
             // There may be room for the next.
             AgentMessage::Release => {}
             AgentMessage::Reload(options) => {
-                let mut gate = lock(&self.gate);
-                gate.profile = Arc::new(options.profile());
-                gate.options = *options;
+                let mut places = lock(&self.places);
+                places.profile = Arc::new(options.profile());
+                places.options = *options;
             }
-            AgentMessage::Pause(paused) => lock(&self.gate).paused = paused,
+            AgentMessage::Pause(paused) => lock(&self.places).paused = paused,
             AgentMessage::KillSwitch => self.latch(),
             AgentMessage::View(reply) => {
-                if reply.send(lock(&self.gate).view()).is_err() {
+                if reply.send(lock(&self.places).view()).is_err() {
                     debug!("the caller stopped waiting for the view of an agent");
                 }
             }
@@ -117,8 +119,8 @@ impl AgentState {
     /// Has the port wait, or start as the next if there is room.
     fn admit(&mut self, port: Box<dyn AdmitPort>) {
         let (latch, has_room) = {
-            let gate = lock(&self.gate);
-            (gate.latch(), gate.has_room())
+            let places = lock(&self.places);
+            (places.latch(), places.has_room())
         };
         let port = match &latch {
             Some(latch) => port.stopped(latch),
@@ -130,28 +132,28 @@ impl AgentState {
                 port.deferred();
             }
             self.waiting.push_back(port);
-            lock(&self.gate).waiting = self.waiting.len();
+            lock(&self.places).waiting = self.waiting.len();
         }
     }
 
     /// The next who waits and its grant, if there is room.
     pub(super) fn next(&mut self, agent: &AgentHandle) -> Option<(Box<dyn AdmitPort>, Grant)> {
-        let mut gate = lock(&self.gate);
-        while gate.has_room() {
+        let mut places = lock(&self.places);
+        while places.has_room() {
             let port = self.waiting.pop_front()?;
-            gate.waiting = self.waiting.len();
+            places.waiting = self.waiting.len();
             if !port.is_closed() {
-                return Some((port, gate.grant(agent)));
+                return Some((port, places.grant(agent)));
             }
         }
         None
     }
 
-    /// Turns that have begun do not wait for a latch to be cleared; all others do.
+    /// Turns that have begun do not wait for a kill switch to be cleared; all others do.
     fn latch(&mut self) {
-        let Some(latch) = lock(&self.gate).latch() else { return };
+        let Some(latch) = lock(&self.places).latch() else { return };
         let waiting = std::mem::take(&mut self.waiting);
         self.waiting = waiting.into_iter().filter_map(|port| port.stopped(&latch)).collect();
-        lock(&self.gate).waiting = self.waiting.len();
+        lock(&self.places).waiting = self.waiting.len();
     }
 }

@@ -1,4 +1,4 @@
-//! The door to models: one trait, a client per wire format, and the demo model.
+//! Calls of models: one trait, a client per wire format, and the demo model.
 //!
 //! A client turns one [`ModelRequest`] into a stream of [`ModelEvent`]s. Its contract: exactly one
 //! terminal event ([`ModelEvent::Done`] or [`ModelEvent::Failed`]), and nothing after it; a

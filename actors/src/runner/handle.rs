@@ -20,7 +20,7 @@ const NOTES_MAX: usize = 1_024;
 /// Runs of one runner, in bits: no process begins as many.
 const RUNS_BITS: u32 = 40;
 
-/// The only door to a runner.
+/// The handle of a runner.
 #[derive(Clone, Debug)]
 pub struct JobRunner {
     notes: mpsc::WeakSender<RunnerMessage>,
@@ -32,17 +32,17 @@ pub struct JobRunner {
 // === impl JobRunner ===
 
 impl JobRunner {
-    /// A runner and the door to it. The future runs until it is drained; it is started again by
+    /// A runner and its handle. The future runs until it is drained; it is started again by
     /// calling this anew.
     pub fn new(context: RunnerContext) -> (Self, impl Future<Output = ()> + Send) {
         let (notes, inbound) = mpsc::channel(NOTES_MAX);
         let (drain, drained) = (CancellationToken::new(), CancellationToken::new());
         let archive = context.archive.clone();
-        let door = Self { notes: notes.downgrade(), drain, drained, archive };
+        let switch_gate = Self { notes: notes.downgrade(), drain, drained, archive };
         let runs = context.begun.fetch_add(1, Ordering::Relaxed) << RUNS_BITS;
-        let (drain, drained) = (door.drain.clone(), door.drained.clone());
+        let (drain, drained) = (switch_gate.drain.clone(), switch_gate.drained.clone());
         let runner = RunnerTask::new(context, runs, notes);
-        (door, runner.run(inbound, drain, drained))
+        (switch_gate, runner.run(inbound, drain, drained))
     }
 
     /// The job shall not run on here; no effect unless it does.

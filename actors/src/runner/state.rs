@@ -40,7 +40,7 @@ impl Default for RunnerOptions {
 pub struct RunnerContext {
     /// This process.
     pub process: ProcessId,
-    /// The doors.
+    /// All storage.
     pub storage: Storage,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,

@@ -2,7 +2,7 @@
 //!
 //! A call is let through only if the agent has the tool (as the owner of its session says), this
 //! node has the same tool and can run it now, the arguments fit its schema, and the agent's policy
-//! allows them without a person. It passes the latch's door like any other, keeps what every run
+//! allows them without a person. It needs a permit of the kill switch like any other, keeps what every run
 //! keeps, and has nothing that it may call itself.
 //!
 //! Not here: tools that only another node can run. A job's result is an input of its session, and

@@ -1,4 +1,4 @@
-//! The door to whatever runs tools.
+//! The trait for executors of tools.
 
 use std::{fmt, time::Duration};
 

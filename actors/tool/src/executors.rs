@@ -68,7 +68,7 @@ impl Available {
 pub struct Executors {
     list: Vec<Arc<dyn Executor>>,
     /// What all their runs pass.
-    door: SwitchGate,
+    switch_gate: SwitchGate,
     available: watch::Sender<Available>,
     providers: Providers,
     /// Whether the node stops.
@@ -84,17 +84,18 @@ struct ExecutorProbe {
 // === impl Executors ===
 
 impl Executors {
-    /// Looks for the first time at these executors, whose runs pass `door`. Two tools of one name
+    /// Looks for the first time at these executors, whose runs need a permit of `switch_gate`. Two tools of one name
     /// are refused.
     pub async fn open(
         list: Vec<Arc<dyn Executor>>,
-        door: SwitchGate,
+        switch_gate: SwitchGate,
     ) -> Result<Self, ToolboxError> {
         let providers = Providers::default();
-        let toolbox = Toolbox::new(list.iter().map(Arc::clone))?.behind(&door).told(&providers);
+        let toolbox =
+            Toolbox::new(list.iter().map(Arc::clone))?.behind(&switch_gate).told(&providers);
         let available = watch::Sender::new(Available::default());
         let over = CancellationToken::new();
-        let executors = Self { list, door, available, providers: providers.clone(), over };
+        let executors = Self { list, switch_gate, available, providers: providers.clone(), over };
         let looks = executors.look().await;
         for look in &looks {
             match &look.health {
@@ -185,7 +186,7 @@ impl Executors {
     fn tell(&self, looks: &[ExecutorProbe]) {
         let capabilities = healthy(looks);
         let toolbox = match Toolbox::new(self.list.iter().map(Arc::clone)) {
-            Ok(toolbox) => toolbox.behind(&self.door).told(&self.providers),
+            Ok(toolbox) => toolbox.behind(&self.switch_gate).told(&self.providers),
             Err(error) => {
                 warn!(%error, "the tools stay as they were");
                 self.available.peek(|it| it.toolbox.clone())
@@ -286,10 +287,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_an_engine_needs_is_announced_while_it_is_well() {
-        let (engine, door) = (Arc::new(Engine::default()), SwitchGate::default());
+        let (engine, switch_gate) = (Arc::new(Engine::default()), SwitchGate::default());
         engine.set(true);
         let list: Vec<Arc<dyn Executor>> = vec![engine.clone()];
-        let executors = Executors::open(list, door.clone()).await.unwrap();
+        let executors = Executors::open(list, switch_gate.clone()).await.unwrap();
         let mut available = executors.available();
         assert!(available.peek_seen(|it| it.capabilities.is_empty()));
         let keeping = tokio::spawn(executors.keep());
@@ -301,7 +302,7 @@ mod tests {
                 "a run tells what is wrong"
             );
         }
-        // Its tools were made again, behind the same door.
+        // Its tools were made again, behind the same gate.
         let latch = KillSwitch {
             id: SwitchId::from_u128(1),
             scope: "tool:turn".parse().unwrap(),
@@ -309,7 +310,7 @@ mod tests {
             at: Timestamp(1),
             why: String::new(),
         };
-        door.take(Position(1), SwitchRecord::Set { latch });
+        switch_gate.take(Position(1), SwitchRecord::Set { latch });
         let run = ToolRun {
             call: CallId::from_u128(7),
             agent: "main".parse().unwrap(),

@@ -3,7 +3,7 @@
 //! However an executor behaves, a run ends: on its timeout or when it is cancelled the executor is
 //! asked to stop and given a moment to clean up; then its future is dropped. A panic is an outcome
 //! like another, and no output is longer than [`OUTPUT_BYTES`]. Nothing runs without a pass of the
-//! latch's door, and what an operator stops has a shorter moment.
+//! kill switch, and what an operator stops has a shorter moment.
 
 use std::{
     any::Any,
@@ -49,7 +49,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 pub struct Tool {
     spec: ToolSpec,
     executor: Arc<dyn Executor>,
-    door: SwitchGate,
+    switch_gate: SwitchGate,
     providers: Providers,
 }
 
@@ -88,8 +88,8 @@ impl Toolbox {
         for executor in executors {
             for spec in executor.tools() {
                 let name = spec.name.clone();
-                let (executor, door) = (Arc::clone(&executor), SwitchGate::default());
-                let tool = Tool { spec, executor, door, providers: Providers::default() };
+                let (executor, switch_gate) = (Arc::clone(&executor), SwitchGate::default());
+                let tool = Tool { spec, executor, switch_gate, providers: Providers::default() };
                 if tools.insert(name.clone(), tool).is_some() {
                     return Err(ToolboxError::Duplicate(name));
                 }
@@ -107,9 +107,9 @@ impl Toolbox {
 
     /// The same, whose runs an operator can stop.
     #[must_use]
-    pub fn behind(&self, door: &SwitchGate) -> Self {
+    pub fn behind(&self, switch_gate: &SwitchGate) -> Self {
         let tools = self.tools.iter().map(|(name, tool)| {
-            let tool = Tool { door: door.clone(), ..tool.clone() };
+            let tool = Tool { switch_gate: switch_gate.clone(), ..tool.clone() };
             (name.clone(), tool)
         });
         Self { tools: Arc::new(tools.collect()), ..self.clone() }
@@ -244,7 +244,7 @@ impl Tool {
         let known = |outcome| ToolEnd::Known { outcome };
         let pass = tokio::select! {
             biased;
-            entered = self.door.pass(self.work(&run)) => match entered {
+            entered = self.switch_gate.pass(self.work(&run)) => match entered {
                 Ok(pass) => pass,
                 Err(latch) => {
                     let why = format!("not run: {latch}");
@@ -300,7 +300,7 @@ impl Tool {
 
     /// Whether an earlier run of a call has happened.
     async fn probe(&self, run: ToolRun) -> Probe {
-        let pass = match self.door.pass(self.work(&run)).await {
+        let pass = match self.switch_gate.pass(self.work(&run)).await {
             Ok(pass) => pass,
             Err(latch) => return Probe::Unclear(latch.to_string()),
         };
@@ -635,25 +635,25 @@ mod tests {
     fn endless(
         class: EffectClass,
         reaches_out: bool,
-        door: &SwitchGate,
+        switch_gate: &SwitchGate,
     ) -> (Toolbox, Arc<Endless>) {
         let executor = Arc::new(Endless(class, reaches_out, Mutex::default()));
         let shared: Arc<dyn Executor> = executor.clone();
-        (Toolbox::new([shared]).unwrap().behind(door), executor)
+        (Toolbox::new([shared]).unwrap().behind(switch_gate), executor)
     }
 
-    /// LATCH-1 and LATCH-2 for runs of tools: the failure if this door has a bug.
-    async fn obeys_the_latch(door: SwitchGate) -> Result<(), String> {
-        let (toolbox, executor) = endless(EffectClass::Safe, false, &door);
+    /// LATCH-1 and LATCH-2 for runs of tools: the failure if this gate has a bug.
+    async fn obeys_the_latch(switch_gate: SwitchGate) -> Result<(), String> {
+        let (toolbox, executor) = endless(EffectClass::Safe, false, &switch_gate);
         let running = tokio::spawn({
             let toolbox = toolbox.clone();
             async move { toolbox.end(run("endless"), CancellationToken::new()).await }
         });
         let any = "all".parse().unwrap();
-        while door.running(&any) == 0 {
+        while switch_gate.running(&any) == 0 {
             tokio::task::yield_now().await;
         }
-        door.take(Position(1), stopped("tool:endless"));
+        switch_gate.take(Position(1), stopped("tool:endless"));
         let end = timeout(Duration::from_secs(20), running).await;
         let Ok(Ok(ToolEnd::Known { outcome })) = end else {
             return Err(format!("LATCH-2: {end:?}"));
@@ -698,17 +698,17 @@ mod tests {
         for (class, uncertain) in [(Safe, false), (Idempotent, false), (Check, true), (Once, true)]
         {
             for scope in ["all", "agent:main", "egress"] {
-                let door = SwitchGate::default();
-                let (toolbox, _) = endless(class, true, &door);
+                let switch_gate = SwitchGate::default();
+                let (toolbox, _) = endless(class, true, &switch_gate);
                 let running = tokio::spawn({
                     let toolbox = toolbox.clone();
                     async move { toolbox.end(run("endless"), CancellationToken::new()).await }
                 });
                 let any = "all".parse().unwrap();
-                while door.running(&any) == 0 {
+                while switch_gate.running(&any) == 0 {
                     tokio::task::yield_now().await;
                 }
-                door.take(Position(1), stopped(scope));
+                switch_gate.take(Position(1), stopped(scope));
                 let end = running.await.unwrap();
                 let is_uncertain = matches!(end, ToolEnd::Uncertain { .. });
                 assert_eq!(is_uncertain, uncertain, "{class:?} {scope}: {end:?}");

@@ -16,7 +16,7 @@
 //!
 //! Without the feature `engine` the crate is empty: the engine takes minutes to compile.
 //!
-//! Not here: manifests, what configuration grants, names of tools and the door that the host opens
+//! Not here: manifests, what configuration grants, names of tools and the access that the host gives
 //! (`clawnode_executors::plugin`).
 
 #[cfg(feature = "engine")]

@@ -256,7 +256,7 @@ async fn wait_for_jetstream(api: &Api, options: &NatsOptions) -> Result<(), Conn
     }
 }
 
-/// Puts the doors together.
+/// Puts the stores together.
 async fn assemble(
     api: Api,
     options: NatsOptions,

@@ -7,15 +7,11 @@
 //! busy or refuse without a cause, serve stale reads, deliver twice and out of order, accept late
 //! acknowledgements, be out of reach for a while, and lose in a power cut what was not synced.
 //!
-//! [`doors`] stands in front of a world as a [`Storage`](clawnode_cluster::Storage), in the runtime's time.
+//! [`storage`] stands in front of a world as a [`Storage`](clawnode_cluster::Storage), in the runtime's time.
 //!
 //! Not here: what the processes do (see `clawnode_simulator`).
 #![forbid(unsafe_code)]
 
-pub mod doors;
-mod doors_driver;
-mod doors_inbox;
-mod doors_jobs;
 mod faults;
 mod inboxes;
 mod jobs;
@@ -24,8 +20,12 @@ mod key_values;
 mod lanes;
 mod request;
 mod schedule;
+pub mod storage;
+mod storage_inbox;
+mod storage_jobs;
 mod sync;
 mod world;
+mod world_driver;
 
 /// How old a stale read is at most, in milliseconds.
 const STALE_MOST: u64 = 5_000;

@@ -17,7 +17,7 @@ use futures_util::Stream;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-pub use super::doors_driver::SimClock;
+pub use super::world_driver::SimClock;
 use clawnode_cluster::{
     AppendAnswer, Blobs, Bucket, BucketChange, BucketEntry, BucketError, FeedPage, Health, Journal,
     Overdue, Record, Storage, StoreError, Timer, Timers, Warning, Write,
@@ -26,9 +26,9 @@ use clawnode_local::LocalBus;
 
 use super::{
     Bugs, Faults, StoreReply, StoreRequest, World,
-    doors_driver::{WorldClient, WorldDriver, stray},
-    doors_inbox::SimInbox,
-    doors_jobs::SimJobs,
+    storage_inbox::SimInbox,
+    storage_jobs::SimJobs,
+    world_driver::{WorldClient, WorldDriver, stray},
 };
 
 const JOURNAL: &str = "simulated journal";
@@ -38,7 +38,7 @@ const BLOBS: &str = "simulated blobs";
 
 /// What a simulated substrate is like.
 #[derive(Clone, Debug)]
-pub struct SimDoorsOptions {
+pub struct SimStorageOptions {
     /// Where all chance comes from.
     pub seed: u64,
     /// What goes wrong, and how often.
@@ -55,7 +55,7 @@ pub struct SimDoorsOptions {
 #[derive(Clone, Debug)]
 pub struct SimStores(Arc<WorldDriver>);
 
-impl Default for SimDoorsOptions {
+impl Default for SimStorageOptions {
     /// A calm world.
     fn default() -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Default for SimDoorsOptions {
 
 impl SimStores {
     /// A new world with nothing in it. Its time is the runtime's, in which this must be called.
-    pub fn new(options: &SimDoorsOptions) -> Self {
+    pub fn new(options: &SimStorageOptions) -> Self {
         let mut world = World::new(options.seed, options.partitions, false, options.bugs);
         world.faults = options.faults;
         world.ack_wait = options.ack_wait;

@@ -11,7 +11,7 @@ use clawnode_proto::{EntityId, Input, Partition, Position};
 
 use super::{
     Delivered, StoreReply, StoreRequest, Token,
-    doors_driver::{WorldClient, stray},
+    world_driver::{WorldClient, stray},
 };
 
 const STORE: &str = "simulated inbox";

@@ -9,7 +9,7 @@ use clawnode_proto::{Capability, job::Job};
 
 use super::{
     JobDelivered, JobToken, StoreReply, StoreRequest,
-    doors_driver::{WorldClient, stray},
+    world_driver::{WorldClient, stray},
 };
 
 const STORE: &str = "simulated jobs";

@@ -1,4 +1,4 @@
-//! What the gateway asks of the node behind it: one small door, in the words of `proto`.
+//! What the gateway asks of the node behind it: a small trait, in the types of `proto`.
 //!
 //! The gateway holds connections and owns nothing; whatever it shows comes through here.
 

@@ -15,7 +15,7 @@ use crate::{
         backend::NodeBackend,
         kinds,
         overview::NodeInfo,
-        panic::Switch,
+        panic::PanicControl,
         serving::{advertised, gateway_options, refused},
     },
 };
@@ -60,13 +60,13 @@ impl Wired {
     /// What answers clients.
     fn backend(&self) -> NodeBackend {
         let base = &self.base;
-        let mcp = self.mcp.door(base.members.clone(), Arc::clone(&self.heartbeat_source));
+        let mcp = self.mcp.switch_gate(base.members.clone(), Arc::clone(&self.heartbeat_source));
         let (heartbeat_source, model) = (Arc::clone(&self.heartbeat_source), self.model.clone());
         let members = base.members.clone();
         let node = NodeInfo::new(&self.context, heartbeat_source, model, members, &self.operations);
         let entities = kinds::entities(base.storage.clone(), Arc::clone(&base.clock));
         let sessions = Sessions::of(entities).writing(Arc::clone(&self.agreed));
-        let switch = Switch::new(&base.storage, &base.door, &self.operations.feed);
+        let switch = PanicControl::new(&base.storage, &base.switch_gate, &self.operations.feed);
         let (agents, routes) = (self.agents.clone(), Arc::clone(&self.routes));
         NodeBackend::new(sessions, agents, routes, node, switch, mcp)
     }

@@ -66,7 +66,7 @@ pub(super) async fn open(
     let (storage, control) = (storage.storage, storage.control);
     #[cfg(feature = "test-util")]
     let storage = crate::node::failpoint::arm(storage, loaded.env())?;
-    let door = panic::open(&storage).await?;
+    let switch_gate = panic::open(&storage).await?;
     let supervisor = Supervisor::spawn().await?;
     #[cfg(feature = "nats")]
     let mut loaded = loaded;
@@ -77,9 +77,9 @@ pub(super) async fn open(
         return Err(failure.into());
     }
     let bucket = Arc::clone(&storage.bucket);
-    let node_status = NodeStatus::new(stop, &loaded.config.node, door.clone(), bucket);
+    let node_status = NodeStatus::new(stop, &loaded.config.node, switch_gate.clone(), bucket);
     let (view, members) = watch::channel(Members::default());
-    let base = NodeBase { process, roles, storage, clock, members, door, supervisor };
+    let base = NodeBase { process, roles, storage, clock, members, switch_gate, supervisor };
     let loaded = Arc::new(loaded);
     Ok(Opened { loaded, base, answering, node_status, cluster_clock, view, control })
 }

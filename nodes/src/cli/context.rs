@@ -78,7 +78,7 @@ impl CliContext {
     }
 
     /// The running node; without one, the data directory, opened read-only.
-    pub(super) async fn door(&self) -> Result<DataSource, Failure> {
+    pub(super) async fn source(&self) -> Result<DataSource, Failure> {
         if let Some(client) = self.running().await? {
             return Ok(DataSource::Node(client));
         }

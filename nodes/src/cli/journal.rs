@@ -71,7 +71,7 @@ pub(super) async fn run(command: JournalCommand, context: &CliContext) -> Result
     let out = context.out;
     match command {
         JournalCommand::Show { session, full } => {
-            let journal = read_all(&context.door().await?, &session).await?;
+            let journal = read_all(&context.source().await?, &session).await?;
             let most = if full { usize::MAX } else { BODY_CHARS };
             out.document(&journal, |journal| events(out, journal, most))?;
             Ok(Exit::Ok)
@@ -83,11 +83,11 @@ pub(super) async fn run(command: JournalCommand, context: &CliContext) -> Result
 }
 
 /// A whole journal, page by page.
-async fn read_all(door: &DataSource, session: &str) -> Result<Vec<EventView>, Failure> {
+async fn read_all(source: &DataSource, session: &str) -> Result<Vec<EventView>, Failure> {
     let (mut all, mut cursor) = (Vec::new(), None);
     loop {
         let params = JournalShow { session: session.to_owned(), cursor, limit: Some(PAGE) };
-        let page = door.call(calls::JournalShow, &params).await?;
+        let page = source.call(calls::JournalShow, &params).await?;
         all.extend(page.events);
         cursor = page.next;
         if cursor.is_none() {
@@ -113,7 +113,7 @@ fn events(out: Output, events: &[EventView], most: usize) -> String {
 
 async fn verify(context: &CliContext, session: Option<String>) -> Result<Exit, Failure> {
     let params = JournalVerify { session };
-    let verdict = context.door().await?.call(calls::JournalVerify, &params).await?;
+    let verdict = context.source().await?.call(calls::JournalVerify, &params).await?;
     let out = context.out;
     out.document(&verdict, |verdict| verified(out, &verdict.journals))?;
     Ok(if verdict.is_sound() { Exit::Ok } else { Exit::Failed })

@@ -45,7 +45,7 @@ pub(super) struct SessionsListArgs {
 
 /// `sessions list`.
 pub(super) async fn run(context: &CliContext, args: SessionsListArgs) -> Result<Exit, Failure> {
-    let door = context.door().await?;
+    let source = context.source().await?;
     let SessionsListArgs { agent, channel, state, since, stateless, limit, cursor } = args;
     let wanted =
         SessionsList { cursor: None, limit: None, agent, channel, state, since, stateless };
@@ -54,7 +54,7 @@ pub(super) async fn run(context: &CliContext, args: SessionsListArgs) -> Result<
     loop {
         let (limit, cursor) = (Some(left.min(PAGE)), all.next.take());
         let page = SessionsList { cursor, limit, ..wanted.clone() };
-        let page = door.call(calls::SessionsList, &page).await?;
+        let page = source.call(calls::SessionsList, &page).await?;
         left = left.saturating_sub(u32::try_from(page.sessions.len()).unwrap_or(u32::MAX));
         all.sessions.extend(page.sessions);
         all.hidden += page.hidden;

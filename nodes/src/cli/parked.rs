@@ -52,7 +52,7 @@ pub(super) async fn run(args: ParkedArgs, context: &CliContext) -> Result<Exit, 
     let out = context.out;
     match args.command {
         None => {
-            let all = read_all(&context.door().await?).await?;
+            let all = read_all(&context.source().await?).await?;
             out.document(&all, |all| table(out, &all.parked))?;
         }
         Some(ParkedCommand::Drop { letter, yes: false }) => {
@@ -70,11 +70,11 @@ pub(super) async fn run(args: ParkedArgs, context: &CliContext) -> Result<Exit, 
     Ok(Exit::Ok)
 }
 
-async fn read_all(door: &DataSource) -> Result<ParkedList, Failure> {
+async fn read_all(source: &DataSource) -> Result<ParkedList, Failure> {
     let mut all = ParkedList::default();
     loop {
         let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
-        let page = door.call(calls::ParkedList, &page).await?;
+        let page = source.call(calls::ParkedList, &page).await?;
         all.parked.extend(page.parked);
         all.next = page.next;
         if all.next.is_none() {

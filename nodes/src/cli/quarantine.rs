@@ -70,12 +70,12 @@ pub(super) async fn run(command: QuarantineCommand, context: &CliContext) -> Res
     let out = context.out;
     match command {
         QuarantineCommand::List => {
-            let all = read_all(&context.door().await?).await?;
+            let all = read_all(&context.source().await?).await?;
             out.document(&all, |all| table(out, &all.sessions))?;
         }
         QuarantineCommand::Show { session } => {
-            let door = context.door().await?;
-            let view = door.call(calls::QuarantineShow, &params(&session)).await?;
+            let source = context.source().await?;
+            let view = source.call(calls::QuarantineShow, &params(&session)).await?;
             out.document(&view, |view| human(out, view))?;
         }
         QuarantineCommand::Replay { session: Some(session), .. } => {
@@ -122,14 +122,14 @@ struct NotReplayed {
 
 /// Puts all back in service that are quarantined for such a reason, one after the other.
 async fn replay_all(why: &str, context: &CliContext) -> Result<Exit, Failure> {
-    let door = context.door().await?;
+    let source = context.source().await?;
     let mut all = Replayed::default();
-    for row in read_all(&door).await?.sessions {
+    for row in read_all(&source).await?.sessions {
         if row.state != "quarantined" || !row.reason.contains(why) {
             continue;
         }
         let session = row.id.to_string();
-        match door.call(calls::QuarantineReplay, &params(&session)).await {
+        match source.call(calls::QuarantineReplay, &params(&session)).await {
             Ok(done) => all.done.push(done),
             Err(failure) => {
                 let session = row.key.unwrap_or(session);
@@ -165,11 +165,11 @@ fn name(done: &QuarantineDone) -> String {
     done.key.clone().unwrap_or_else(|| done.id.to_string())
 }
 
-async fn read_all(door: &DataSource) -> Result<QuarantineList, Failure> {
+async fn read_all(source: &DataSource) -> Result<QuarantineList, Failure> {
     let mut all = QuarantineList::default();
     loop {
         let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
-        let page = door.call(calls::QuarantineList, &page).await?;
+        let page = source.call(calls::QuarantineList, &page).await?;
         all.sessions.extend(page.sessions);
         all.next = page.next;
         if all.next.is_none() {

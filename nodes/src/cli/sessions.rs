@@ -90,7 +90,7 @@ pub(super) async fn run(command: SessionsCommand, context: &CliContext) -> Resul
     match command {
         SessionsCommand::List(args) => listing::run(context, args).await,
         SessionsCommand::Show { session } => {
-            let history = whole(&context.door().await?, &session).await?;
+            let history = whole(&context.source().await?, &session).await?;
             context.out.document(&history, |it| history::human(it, usize::MAX))?;
             Ok(Exit::Ok)
         }
@@ -111,8 +111,8 @@ pub(super) async fn run(command: SessionsCommand, context: &CliContext) -> Resul
     }
 }
 
-async fn whole(door: &DataSource, session: &str) -> Result<HistoryView, Failure> {
-    history::read_all(session, async |page| door.call(calls::SessionsHistory, &page).await).await
+async fn whole(source: &DataSource, session: &str) -> Result<HistoryView, Failure> {
+    history::read_all(session, async |page| source.call(calls::SessionsHistory, &page).await).await
 }
 
 fn params(session: &str) -> SessionParams {
@@ -125,15 +125,15 @@ async fn tail(
     turns: usize,
     follow: bool,
 ) -> Result<Exit, Failure> {
-    let door = context.door().await?;
-    let history = whole(&door, session).await?;
+    let source = context.source().await?;
+    let history = whole(&source, session).await?;
     let from = history.turns.len().saturating_sub(turns);
     let last = HistoryView { turns: history.turns.into_iter().skip(from).collect(), ..history };
     context.out.document(&last, |last| history::human(last, turns))?;
     if !follow {
         return Ok(Exit::Ok);
     }
-    if matches!(door, DataSource::Directory(_)) {
+    if matches!(source, DataSource::Directory(_)) {
         return Err(Failure::new(
             Exit::Unreachable,
             "not_running",
@@ -260,7 +260,7 @@ async fn export(
     session: &str,
     file: Option<PathBuf>,
 ) -> Result<Exit, Failure> {
-    let everything = context.door().await?.call(calls::SessionsExport, &params(session)).await?;
+    let everything = context.source().await?.call(calls::SessionsExport, &params(session)).await?;
     let Some(path) = file else {
         context.out.document(&everything, |it| format!("{it:#}"))?;
         return Ok(Exit::Ok);

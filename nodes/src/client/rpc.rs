@@ -223,7 +223,7 @@ impl NodeClient {
         }
     }
 
-    /// An answer outside JSON-RPC: from the door (401, 403, 413) or from another program.
+    /// An answer outside JSON-RPC: from the gateway's checks (401, 403, 413) or from another program.
     pub(super) fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
         /// REST bodies carry the error under `error`; a bare one is taken too.
         #[derive(Deserialize)]

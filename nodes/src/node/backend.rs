@@ -20,7 +20,7 @@ use super::{
     execute::Executions,
     mcp::McpDoor,
     overview::{NodeInfo, Overview},
-    panic::Switch,
+    panic::PanicControl,
 };
 
 /// The gateway's handle.
@@ -30,7 +30,7 @@ pub struct NodeBackend {
     pub(super) agents: Agents,
     routes: Arc<std::sync::RwLock<Routes>>,
     pub(super) overview: Overview,
-    pub(super) switch: Switch,
+    pub(super) switch: PanicControl,
     pub(super) mcp: McpDoor,
     pub(super) archive: ArchiveDoor,
 }
@@ -42,7 +42,7 @@ impl NodeBackend {
         agents: Agents,
         routes: Arc<std::sync::RwLock<Routes>>,
         node: NodeInfo,
-        switch: Switch,
+        switch: PanicControl,
         mcp: McpDoor,
     ) -> Self {
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));

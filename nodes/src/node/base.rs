@@ -22,7 +22,7 @@ pub struct NodeBase {
     /// The cluster as it sees it; nobody else in one process.
     pub members: watch::Receiver<Members>,
     /// What operators have stopped.
-    pub door: SwitchGate,
+    pub switch_gate: SwitchGate,
     /// Looks after its tasks.
     pub supervisor: Supervisor,
 }

@@ -26,7 +26,7 @@ use futures_util::StreamExt as _;
 
 use super::{
     actions::{ACTION_SHOWN, of_step, unknown_action},
-    panic::Switch,
+    panic::PanicControl,
     scheduler,
 };
 use crate::config::agents::DEFAULT_AGENT;
@@ -35,7 +35,7 @@ use crate::config::agents::DEFAULT_AGENT;
 pub(super) struct Executions<'a> {
     pub(super) sessions: &'a Sessions,
     pub(super) agents: &'a Agents,
-    pub(super) switch: &'a Switch,
+    pub(super) switch: &'a PanicControl,
     /// The nodes that are held alive.
     pub(super) alive: Vec<Heartbeat>,
 }

@@ -96,7 +96,7 @@ impl McpServers {
                     shared: storage.shared,
                     peers: base.members.clone(),
                     pins: pins.subscribe(),
-                    door: base.door.clone(),
+                    switch_gate: base.switch_gate.clone(),
                 };
                 servers.push(McpServer::new(options(it, config, env)?, context));
             }
@@ -138,7 +138,7 @@ impl McpServers {
     }
 
     /// What people ask of them.
-    pub fn door(
+    pub fn switch_gate(
         &self,
         members: watch::Receiver<Members>,
         heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,

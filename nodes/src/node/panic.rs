@@ -1,4 +1,4 @@
-//! Stopping what agents do, for operators: stores the latch, tells every node at once, and says how
+//! Stopping what agents do, for operators: stores the kill switch, tells every node at once, and says how
 //! each took it.
 //!
 //! The record in the bucket is what holds: a node that does not answer follows it as soon as it
@@ -41,20 +41,20 @@ const READ_AGAIN: Duration = Duration::from_millis(500);
 /// How long the store may take to say what is stopped before the own view has to do.
 const LIST_WITHIN: Duration = Duration::from_secs(1);
 
-/// An operator's switch: what one gateway needs to stop and to let go on.
+/// What one gateway needs to stop work for an operator, and to let it go on.
 #[derive(Clone, Debug)]
-pub struct Switch {
+pub struct PanicControl {
     storage: Storage,
-    door: SwitchGate,
+    switch_gate: SwitchGate,
     feed: Feed,
 }
 
-/// The door of a process that is about to start: nothing begins before what is stopped was read. If
+/// The gate of a process that is about to start: nothing begins before what is stopped was read. If
 /// that cannot be, the substrate is closed.
 pub async fn open(storage: &Storage) -> Result<SwitchGate, StartError> {
-    let door = SwitchGate::default();
+    let switch_gate = SwitchGate::default();
     let read = async {
-        while let Err(failure) = kill_switch::read(&door, storage.bucket.as_ref()).await {
+        while let Err(failure) = kill_switch::read(&switch_gate, storage.bucket.as_ref()).await {
             warn!(%failure, "cannot read what operators have stopped; trying again");
             sleep(READ_AGAIN).await;
         }
@@ -66,50 +66,51 @@ pub async fn open(storage: &Storage) -> Result<SwitchGate, StartError> {
         return Err(StartError::unreachable("latch_unreadable", message)
             .hint("check the servers with `clawnode doctor`, then start again"));
     }
-    for latch in door.latches().on() {
+    for latch in switch_gate.latches().on() {
         warn!(scope = %latch.scope, by = latch.by, why = latch.why, "an operator has stopped this");
     }
-    Ok(door)
+    Ok(switch_gate)
 }
 
-/// The agents behind this door, which is kept at what is stored.
+/// The agents behind this gate, which is kept at what is stored.
 pub async fn agents(
     options: Vec<AgentOptions>,
     base: &NodeBase,
     lost_after: Duration,
 ) -> Result<Agents, SpawnErr> {
     keep(base, lost_after).await?;
-    let (bucket, door) = (Arc::clone(&base.storage.bucket), base.door.clone());
-    Agents::spawn(options, bucket, door, base.supervisor.clone()).await
+    let (bucket, switch_gate) = (Arc::clone(&base.storage.bucket), base.switch_gate.clone());
+    Agents::spawn(options, bucket, switch_gate, base.supervisor.clone()).await
 }
 
-/// Keeps the door's view at what is stored, for as long as the process lives; shuts it while the
+/// Keeps the gate's view at what is stored, for as long as the process lives; shuts it while the
 /// store does not answer for `lost_after`.
 async fn keep(base: &NodeBase, lost_after: Duration) -> Result<(), SpawnErr> {
-    let NodeBase { storage, door, supervisor, .. } = base;
-    let (bucket, followed) = (Arc::clone(&storage.bucket), door.clone());
+    let NodeBase { storage, switch_gate, supervisor, .. } = base;
+    let (bucket, followed) = (Arc::clone(&storage.bucket), switch_gate.clone());
     let follow = move || kill_switch::follow(followed.clone(), Arc::clone(&bucket));
     supervisor.adopt_task("latch.follow", follow).await?;
     if !storage.shared {
-        // Nobody else can latch anything, and the store is this process's own.
+        // Nobody else can stop anything, and the store is this process's own.
         return Ok(());
     }
-    let (bucket, door) = (Arc::clone(&storage.bucket), door.clone());
-    let contact = move || kill_switch::contact(door.clone(), Arc::clone(&bucket), lost_after);
+    let (bucket, switch_gate) = (Arc::clone(&storage.bucket), switch_gate.clone());
+    let contact =
+        move || kill_switch::contact(switch_gate.clone(), Arc::clone(&bucket), lost_after);
     supervisor.adopt_task("latch.contact", contact).await
 }
 
-// === impl Switch ===
+// === impl PanicControl ===
 
-impl Switch {
+impl PanicControl {
     /// A switch of the process that `feed` tells of.
-    pub fn new(storage: &Storage, door: &SwitchGate, feed: &Feed) -> Self {
-        Self { storage: storage.clone(), door: door.clone(), feed: feed.clone() }
+    pub fn new(storage: &Storage, switch_gate: &SwitchGate, feed: &Feed) -> Self {
+        Self { storage: storage.clone(), switch_gate: switch_gate.clone(), feed: feed.clone() }
     }
 
     /// Why a new message to this agent is not taken now.
     pub fn refusal(&self) -> Option<ErrorBody> {
-        let latches = self.door.latches();
+        let latches = self.switch_gate.latches();
         latches.all().map(|latch| {
             ErrorBody::new(ErrorCode::Stopped, format!("new messages are refused: {latch}"))
                 .hint("stored messages wait; `clawnode panic --clear` lets everything continue")
@@ -118,7 +119,7 @@ impl Switch {
 
     /// Why an agent cannot be resumed.
     pub fn refusal_of(&self, agent: &AgentName) -> Option<ErrorBody> {
-        let latches = self.door.latches();
+        let latches = self.switch_gate.latches();
         latches.of_agent(agent).map(|latch| {
             ErrorBody::new(ErrorCode::Stopped, format!("resuming does not help: {latch}"))
                 .hint(format!("clear it with `clawnode panic --clear --id {}`", latch.id))
@@ -127,7 +128,7 @@ impl Switch {
 
     /// What a person should know.
     pub fn warnings(&self) -> Vec<WarningView> {
-        let latches = self.door.latches();
+        let latches = self.switch_gate.latches();
         let on = latches.on().map(|latch| WarningView {
             name: match latch.scope {
                 SwitchScope::All => "panic.all",
@@ -151,13 +152,13 @@ impl Switch {
 
     /// What is stopped, as the store has it, or as this node saw it last.
     pub async fn list(&self) -> SwitchList {
-        let read = kill_switch::read(&self.door, self.storage.bucket.as_ref());
+        let read = kill_switch::read(&self.switch_gate, self.storage.bucket.as_ref());
         match timeout(LIST_WITHIN, read).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => debug!(%failure, "cannot read from the store what is stopped"),
             Err(_elapsed) => debug!("the store does not answer in time what is stopped"),
         }
-        SwitchList { latches: self.door.latches().on().cloned().collect() }
+        SwitchList { latches: self.switch_gate.latches().on().cloned().collect() }
     }
 
     /// Stops what is asked for, and waits for the nodes.
@@ -176,7 +177,7 @@ impl Switch {
             why: reason(&params.why),
         };
         let id = latch.id;
-        let set = kill_switch::set(&self.door, self.storage.bucket.as_ref(), latch).await;
+        let set = kill_switch::set(&self.switch_gate, self.storage.bucket.as_ref(), latch).await;
         let (position, latch) = set.map_err(|error| unstored(&error))?;
         let already = latch.id != id;
         if !already {
@@ -187,7 +188,7 @@ impl Switch {
         Ok(PanicView { latch, on: true, already, nodes })
     }
 
-    /// Lets go on what a latch stops, and waits for the nodes.
+    /// Lets go on what a kill switch stops, and waits for the nodes.
     pub async fn clear(
         &self,
         nodes: &NodeList,
@@ -197,7 +198,8 @@ impl Switch {
         let began = Instant::now();
         let by = self.by(credential);
         let (bucket, at) = (self.storage.bucket.as_ref(), self.feed.now());
-        let cleared = kill_switch::clear(&self.door, bucket, params.latch, by.clone(), at).await;
+        let cleared =
+            kill_switch::clear(&self.switch_gate, bucket, params.latch, by.clone(), at).await;
         let (position, latch) = cleared.map_err(|error| unstored(&error))?;
         self.tell(&latch, false, &by);
         let asking =
@@ -237,10 +239,10 @@ fn unstored(error: &SwitchError) -> ErrorBody {
     }
 }
 
-/// One latch on its way to the nodes.
+/// One kill switch on its way to the nodes.
 #[derive(Clone, Copy)]
 struct SwitchRequest<'a> {
-    switch: &'a Switch,
+    switch: &'a PanicControl,
     scope: &'a SwitchScope,
     position: Position,
     on: bool,
@@ -280,16 +282,16 @@ impl SwitchRequest<'_> {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// This node's door has the record already.
+    /// This node's gate has the record already.
     async fn own(self, ack: &mut SwitchAck, until: Instant) {
         ack.acknowledged_ms = Some(self.elapsed());
-        let door = &self.switch.door;
+        let switch_gate = &self.switch.switch_gate;
         if !self.on {
             return;
         }
         // What still runs at the deadline is counted below.
-        tokio::time::timeout_at(until, door.idle(self.scope)).await.ok();
-        self.counted(ack, door.running(self.scope));
+        tokio::time::timeout_at(until, switch_gate.idle(self.scope)).await.ok();
+        self.counted(ack, switch_gate.running(self.scope));
     }
 
     async fn other(self, ack: &mut SwitchAck, until: Instant) {

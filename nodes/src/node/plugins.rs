@@ -75,11 +75,11 @@ impl NodePlugins {
         }
     }
 
-    /// The same, whose requests pass `door`.
+    /// The same, whose requests need a permit of `switch_gate`.
     #[cfg(feature = "wasm")]
     #[must_use]
-    pub fn behind(&self, door: &SwitchGate) -> Self {
-        Self { loaded: self.loaded.behind(door), ..self.clone() }
+    pub fn behind(&self, switch_gate: &SwitchGate) -> Self {
+        Self { loaded: self.loaded.behind(switch_gate), ..self.clone() }
     }
 
     /// The same: there are none that make requests.

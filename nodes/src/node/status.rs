@@ -44,7 +44,7 @@ pub struct NodeStatus {
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
     /// What operators have stopped.
-    door: SwitchGate,
+    switch_gate: SwitchGate,
     bucket: Arc<dyn Bucket>,
 }
 
@@ -53,7 +53,7 @@ impl NodeStatus {
     pub fn new(
         stop: CancellationToken,
         node: &NodeOptions,
-        door: SwitchGate,
+        switch_gate: SwitchGate,
         bucket: Arc<dyn Bucket>,
     ) -> Arc<Self> {
         let mark = node.data_dir.join(format!("cordoned-{}", node.name));
@@ -70,7 +70,7 @@ impl NodeStatus {
             misfit: Mutex::new(None),
             file: Mutex::default(),
             jobs: watch::Sender::new(None),
-            door,
+            switch_gate,
             bucket,
         })
     }
@@ -95,9 +95,9 @@ impl NodeStatus {
         self.jobs.peek(|jobs| jobs.as_ref().map(|runner| runner.archive().clone()))
     }
 
-    /// The door that all work passes which operators can stop.
-    pub const fn door(&self) -> &SwitchGate {
-        &self.door
+    /// What all work that operators can stop asks for permission.
+    pub const fn switch_gate(&self) -> &SwitchGate {
+        &self.switch_gate
     }
 
     /// From here on it drains.
@@ -148,16 +148,17 @@ impl NodeStatus {
 #[async_trait]
 impl TakeOrders for NodeStatus {
     async fn latch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)> {
-        let position = match kill_switch::look(&self.door, self.bucket.as_ref(), &scope).await {
-            Ok(position) => position,
-            Err(failure) => {
-                warn!(%scope, %failure, "cannot read what an operator has stopped");
-                return None;
-            }
-        };
+        let position =
+            match kill_switch::look(&self.switch_gate, self.bucket.as_ref(), &scope).await {
+                Ok(position) => position,
+                Err(failure) => {
+                    warn!(%scope, %failure, "cannot read what an operator has stopped");
+                    return None;
+                }
+            };
         // What still runs then is counted.
-        tokio::time::timeout(wait, self.door.idle(&scope)).await.ok();
-        Some((position, self.door.running(&scope)))
+        tokio::time::timeout(wait, self.switch_gate.idle(&scope)).await.ok();
+        Some((position, self.switch_gate.running(&scope)))
     }
 
     async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart> {

@@ -158,10 +158,10 @@ pub async fn open(
     base: &NodeBase,
     ToolParts { plugins, hooks, mcp }: ToolParts<'_>,
 ) -> Result<NodeTools, StartError> {
-    let (config, env, door) = (&loaded.config, loaded.env(), &base.door);
+    let (config, env, switch_gate) = (&loaded.config, loaded.env(), &base.switch_gate);
     let mut executors: Vec<Arc<dyn Executor>> = vec![
         Arc::new(Basics::new(Arc::clone(&base.clock))),
-        Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(door.clone()))),
+        Arc::new(HttpFetch::new(Egress::new(config.egress.clone()).behind(switch_gate.clone()))),
     ];
     if let Some(options) = &config.workspace {
         let root = options.root.display();
@@ -176,13 +176,13 @@ pub async fn open(
         executors.push(Arc::new(workspace));
     }
     plugins.sweep();
-    executors.extend(plugins.behind(door).keeping(&base.storage.bucket).executors());
+    executors.extend(plugins.behind(switch_gate).keeping(&base.storage.bucket).executors());
     executors.extend(mcp.executors());
     let docker = containers(config, base);
     executors.extend(commands(config, &docker));
     executors.extend(hosts(config, base));
     executors.extend(counted(env));
-    let executors = Executors::open(executors, door.clone())
+    let executors = Executors::open(executors, switch_gate.clone())
         .await
         .map_err(|error| StartError::failed("internal", error.to_string()))?;
     plugins.report_to(executors.providers());

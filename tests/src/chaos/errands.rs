@@ -160,7 +160,7 @@ async fn run(
     over: watch::Receiver<bool>,
 ) {
     let mut done = 0;
-    let mut door = number;
+    let mut gateway = number;
     while !over.peek(|over| *over) {
         let message = message(kind, number, done);
         let session = match kind {
@@ -180,7 +180,7 @@ async fn run(
         };
         let deadline = Instant::now() + GIVES_UP;
         while Instant::now() < deadline {
-            match attempt(&entrance, door, kind, &message).await {
+            match attempt(&entrance, gateway, kind, &message).await {
                 Ok(()) => {
                     tell(&|it| it.ended = Some(Ok(())));
                     break;
@@ -192,7 +192,7 @@ async fn run(
                 }
                 Err(error) => tell(&|it| it.refusals.push(error.to_string())),
             }
-            door += 1;
+            gateway += 1;
             pass(LOOKS_AGAIN).await;
         }
         done += 1;
@@ -219,11 +219,11 @@ fn message(kind: Kind, number: usize, done: usize) -> Message {
 /// Sends it, or asks for it again, and waits for its end.
 async fn attempt(
     entrance: &Entrance,
-    door: usize,
+    gateway: usize,
     kind: Kind,
     message: &Message,
 ) -> Result<(), ProcessError> {
-    let client = client(entrance, door)?;
+    let client = client(entrance, gateway)?;
     let turn = async {
         if kind == Kind::Plan {
             plan(&client, &message.key).await
@@ -252,8 +252,8 @@ async fn plan(client: &Client, name: &str) -> Result<(), ProcessError> {
     }
 }
 
-fn client(entrance: &Entrance, door: usize) -> Result<Client, ProcessError> {
-    let at = door.checked_rem(entrance.gateways.len()).unwrap_or(0);
+fn client(entrance: &Entrance, gateway: usize) -> Result<Client, ProcessError> {
+    let at = gateway.checked_rem(entrance.gateways.len()).unwrap_or(0);
     let url = entrance.gateways.get(at).map(String::as_str).unwrap_or_default();
     Client::with_token(url, &entrance.token)
 }
@@ -263,18 +263,18 @@ async fn approve(entrance: Arc<Entrance>, is_needed: bool) {
     if !is_needed {
         return;
     }
-    let mut door = 0;
+    let mut gateway = 0;
     loop {
-        let looked = timeout(ANSWERS_IN, approve_all(&entrance, door)).await;
+        let looked = timeout(ANSWERS_IN, approve_all(&entrance, gateway)).await;
         if !matches!(looked, Ok(Ok(()))) {
-            door += 1;
+            gateway += 1;
         }
         pass(LOOKS_AGAIN).await;
     }
 }
 
-async fn approve_all(entrance: &Entrance, door: usize) -> Result<(), ProcessError> {
-    let client = client(entrance, door)?;
+async fn approve_all(entrance: &Entrance, gateway: usize) -> Result<(), ProcessError> {
+    let client = client(entrance, gateway)?;
     let list: ApprovalList = client.call("approvals.list", json!({})).await?;
     for one in list.approvals.iter().filter(|one| one.decided.is_none()) {
         let params = json!({ "call": one.action.call, "action": one.digest });

@@ -118,9 +118,9 @@ impl Load {
         let (board, followed) = (Arc::new(Board::default()), Arc::new(Board::default()));
         let mut tasks = JoinSet::new();
         let client = |number: usize| {
-            let doors = entrance.gateways.len().max(1);
-            let door = if crowd.at_one_gateway { 0 } else { number % doors };
-            Client::new(Arc::clone(entrance), door)
+            let gateways = entrance.gateways.len().max(1);
+            let gateway = if crowd.at_one_gateway { 0 } else { number % gateways };
+            Client::new(Arc::clone(entrance), gateway)
         };
         for number in 0..crowd.talkers {
             tasks.spawn(talk(client(number), number, Arc::clone(&board), heard.clone()));

@@ -424,7 +424,7 @@ impl Play<'_> {
         // Its client was told, and its session is out of service, with all that was sent to it.
         let heard = task.await.unwrap_or_default();
         let outcome = heard.first().and_then(Transcript::outcome);
-        let state = self.stage.door().await?.history(&session).await.map(|it| it.state);
+        let state = self.stage.gateway().await?.history(&session).await.map(|it| it.state);
         if matches!(outcome, Some(TurnOutcome::Completed { .. }))
             || !state.as_ref().is_ok_and(|state| state == "quarantined")
         {
@@ -454,8 +454,8 @@ impl Play<'_> {
     /// Waits until `status` says that a node's clock differs from the others'.
     async fn warned_of_clock(&self) -> Result<(), ChaosError> {
         eventually("a warning of a clock that differs", PATIENCE, async || {
-            let door = self.stage.door().await.map_err(|error| error.to_string())?;
-            let status = door.call::<StatusView>("status", serde_json::json!({})).await;
+            let gateway = self.stage.gateway().await.map_err(|error| error.to_string())?;
+            let status = gateway.call::<StatusView>("status", serde_json::json!({})).await;
             let status = status.map_err(|error| error.to_string())?;
             let names: Vec<String> = status.warnings.into_iter().map(|one| one.name).collect();
             let warned = names.iter().any(|name| name == "nodes.clock_differs");

@@ -207,8 +207,8 @@ impl Stage {
 
     /// What clients know.
     pub fn entrance(&self) -> Arc<Entrance> {
-        let doors = self.nodes.iter().filter(|node| node.role != Role::Worker);
-        let gateways = doors.map(Slot::url).collect();
+        let gateways = self.nodes.iter().filter(|node| node.role != Role::Worker);
+        let gateways = gateways.map(Slot::url).collect();
         Arc::new(Entrance { gateways, token: TOKEN.to_owned() })
     }
 
@@ -239,7 +239,7 @@ impl Stage {
     }
 
     /// A way to the first gateway that answers.
-    pub async fn door(&self) -> Result<Client, ChaosError> {
+    pub async fn gateway(&self) -> Result<Client, ChaosError> {
         let home = self.dir.join("client");
         fs::create_dir_all(&home).map_err(ChaosError::io("make a client's home"))?;
         fs::write(home.join("token"), TOKEN).map_err(ChaosError::io("write a client's token"))?;
@@ -260,7 +260,7 @@ impl Stage {
 
     /// The process that claimed a session last.
     pub async fn owner(&self, session: &str) -> Result<Option<ProcessId>, ChaosError> {
-        let events: Vec<EventView> = match self.door().await?.journal(session).await {
+        let events: Vec<EventView> = match self.gateway().await?.journal(session).await {
             // Its first message waits still.
             Err(error) if error.refusal().is_some() => return Ok(None),
             events => events?,
@@ -348,7 +348,7 @@ impl Stage {
     }
 
     async fn read_all(&self, evidence: &mut Evidence) -> Result<(), ChaosError> {
-        let client = self.door().await?;
+        let client = self.gateway().await?;
         let sessions: BTreeSet<String> =
             evidence.transcripts.iter().map(Transcript::session).collect();
         let errands = evidence.errands.iter().map(|errand| errand.session.clone());

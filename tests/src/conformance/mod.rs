@@ -121,15 +121,15 @@ macro_rules! conformance {
             }
         );
     };
-    (@all $name:ident, $ground:expr; $( $door:ident { $( $case:ident ),* $(,)? } )*) => {
+    (@all $name:ident, $ground:expr; $( $store:ident { $( $case:ident ),* $(,)? } )*) => {
         mod $name {
             use super::*;
-            $( mod $door {
+            $( mod $store {
                 use super::*;
                 $(
                     #[tokio::test]
                     async fn $case() -> $crate::conformance::Result {
-                        $crate::conformance::$door::$case(&$ground).await
+                        $crate::conformance::$store::$case(&$ground).await
                     }
                 )*
             } )*

@@ -143,10 +143,10 @@ async fn sessions(
 ) -> Result<SessionRunner> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let agent = AgentOptions::new("default".parse()?, "demo/echo".parse()?);
-    let (bucket, door) = (Arc::clone(&storage.bucket), SwitchGate::default());
+    let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
     Ok(SessionRunner::new(RunnerParts {
         storage: storage.clone(),
-        agents: Agents::spawn(vec![agent], bucket, door, supervisor.clone()).await?,
+        agents: Agents::spawn(vec![agent], bucket, switch_gate, supervisor.clone()).await?,
         hooks: Hooks::new(Vec::new(), None),
         models: Arc::new(Models::new(BTreeMap::new(), &|_| None, &clock)),
         available: watch::channel(Available::default()).1,

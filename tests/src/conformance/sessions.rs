@@ -66,7 +66,7 @@ fn stateless(number: u128) -> Result<String> {
     Ok(format!("default:openai:default:{}", Once::Random(number).peer()?))
 }
 
-fn door(storage: &Storage) -> Sessions {
+fn sessions_of(storage: &Storage) -> Sessions {
     Sessions::new(storage.clone(), Arc::new(SystemClock))
 }
 
@@ -86,7 +86,7 @@ pub async fn a_list_has_the_newest_first(ground: &dyn Ground) -> Result {
     for (peer, at) in [("c", 300), ("e", 100), ("a", 500), ("d", 200), ("b", 400), ("f", 100)] {
         all.push(born(&storage, &format!("default:cli:local:{peer}"), at).await?);
     }
-    let sessions = door(&storage);
+    let sessions = sessions_of(&storage);
     let first = sessions.list(&page()).await?;
     same("the first page", peers(&first), vec!["a", "b", "c"])?;
     let next = first.next.ok_or("there are more")?;
@@ -122,7 +122,7 @@ pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
     }
     let mut busy = born(&storage, "other:web:site:joe", 500).await?;
     hears(&mut busy, "hello", 600).await?;
-    let sessions = door(&storage);
+    let sessions = sessions_of(&storage);
     let all = SessionQuery { limit: 9, ..SessionQuery::default() };
     let list = sessions.list(&all).await?;
     same("without stateless ones", peers(&list), vec!["joe", "eve", "bob", "ada"])?;
@@ -173,7 +173,7 @@ pub async fn pages_have_each_session_once(ground: &dyn Ground) -> Result {
         all.push(born(&storage, &key, 100 + n / 3).await?);
     }
     let mut throughout: BTreeSet<String> = (0..16).map(|n| format!("p{n}")).collect();
-    let sessions = door(&storage);
+    let sessions = sessions_of(&storage);
     let (mut wanted, mut shown) = (page(), Vec::new());
     for round in 0..9 {
         let list = sessions.list(&wanted).await?;
@@ -231,7 +231,7 @@ pub async fn pages_have_each_approval_once(ground: &dyn Ground) -> Result {
         asked.insert(n, ask(n, 100 + n / 3).await?);
         throughout.insert(name(n));
     }
-    let sessions = door(&storage);
+    let sessions = sessions_of(&storage);
     let (mut cursor, mut shown) = (None, Vec::new());
     for round in 1..=9 {
         let list = sessions.approvals(cursor.as_ref(), 3).await?;

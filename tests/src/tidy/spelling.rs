@@ -69,7 +69,7 @@ const SLEEPERS: [(&str, usize); 11] = [
     ("tests/src/nats/cluster.rs", 2),
     ("tests/src/nats/secured.rs", 1),
     ("tests/src/process/client.rs", 1),
-    ("tests/tests/nats_doors.rs", 1),
+    ("tests/tests/nats_storage.rs", 1),
     ("tests/src/nats/server.rs", 1),
     ("tests/tests/nats_pins/peer.rs", 1),
 ];

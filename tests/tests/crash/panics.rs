@@ -16,7 +16,7 @@ use super::{
     tool_kills::{Kills, seed},
 };
 
-/// Panics of a million doors passed: some in each turn, and few enough that turns end.
+/// Panics of a million calls of a store: some in each turn, and few enough that turns end.
 const PER_MILLION: u32 = 5_000;
 
 /// How often something was made to panic.

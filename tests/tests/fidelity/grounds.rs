@@ -5,18 +5,18 @@ use std::future::Future;
 use clawnode_cluster::Storage;
 use clawnode_sim::{
     Bugs,
-    doors::{SimDoorsOptions, SimStores},
+    storage::{SimStorageOptions, SimStores},
 };
 use clawnode_tests::conformance::Result;
 
 use crate::operations::{ACK_WAIT, PARTITIONS};
 
 pub(crate) fn world(bugs: Bugs) -> (SimStores, Storage) {
-    let options = SimDoorsOptions {
+    let options = SimStorageOptions {
         bugs,
         partitions: PARTITIONS,
         ack_wait: ACK_WAIT,
-        ..SimDoorsOptions::default()
+        ..SimStorageOptions::default()
     };
     let stores = SimStores::new(&options);
     let storage = stores.open();

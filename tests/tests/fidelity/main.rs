@@ -11,7 +11,7 @@
 //! inboxes, what waits, how much, and which inputs are delivered, each with whether it was
 //! delivered before; for jobs the same, and that one which waits is put once; after an
 //! acknowledgement, that the input or the job goes. Not compared: positions
-//! themselves, time, and the order of deliveries, none of which the doors promise.
+//! themselves, time, and the order of deliveries, none of which the traits promise.
 //!
 //! A calm world must explain the local substrate. On NATS a write may also stay without an answer,
 //! and on three servers be refused without a cause; how often that was needed is printed.

@@ -92,7 +92,7 @@ impl Bench {
             shared: false,
             peers,
             pins: pins.clone(),
-            door: SwitchGate::default(),
+            switch_gate: SwitchGate::default(),
         };
         let server = McpServer::with_bug(options, context, planted);
         let follow = mcp::follow(Arc::clone(&storage.bucket), tell);

@@ -108,7 +108,7 @@ async fn a_plan_is_run_once_step_by_step_and_no_model_is_asked() -> Outcome {
     assert_eq!((ship.risk, ship.output.as_deref()), (Some(Risk::ReadOnly), Some("done")));
     assert_eq!(scene.counter.total().unwrap(), 1);
 
-    // The same again is the same, by whatever door, and another plan has to have another name.
+    // The same again is the same, by whatever route, and another plan has to have another name.
     let (status, again) = post(&client, "/v1/execute", &request).await;
     assert_eq!((status, &again), (200, &body));
     let again: ExecutionView = client.call("execute", request.clone()).await?;

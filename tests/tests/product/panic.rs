@@ -250,7 +250,7 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
     assert_eq!(scene.server.count(), asked, "nothing was asked of the model");
     assert_eq!(scene.counter.total().unwrap(), effects, "no tool was run");
 
-    // Only the latch that was shown is cleared; then what waited goes on.
+    // Only the kill switch that was shown is cleared; then what waited goes on.
     let wrong = scene.home.run(&["panic", "--clear", "--id", &other_latch()]).await?;
     assert_eq!(wrong.code, 1, "{wrong:?}");
     scene.counter.hold(false);
@@ -269,7 +269,7 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
     scene.stop().await
 }
 
-/// An id that no latch has.
+/// An id that no kill switch has.
 fn other_latch() -> String {
     clawnode_proto::SwitchId::from_u128(1).to_string()
 }

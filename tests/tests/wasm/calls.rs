@@ -1,4 +1,4 @@
-//! Calls of plugins, behind the door that all tools have.
+//! Calls of plugins, behind the toolbox that all tools have.
 
 use std::time::Duration;
 

@@ -81,7 +81,7 @@ impl Inner {
                 ServerEnd::Stopped => break,
                 ServerEnd::Cut => {
                     warn!(%server, "an MCP server was killed, because a call that it ran is stopped");
-                    let mut view = self.context.door.view();
+                    let mut view = self.context.switch_gate.view();
                     tokio::select! {
                         // The context holds the sender.
                         _ = view.wait_for(|latches| latches.all().is_none()) => {}

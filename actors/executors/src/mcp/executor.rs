@@ -167,7 +167,7 @@ impl McpTools {
     }
 
     fn is_stopped(&self, work: &StoppableWork) -> bool {
-        self.0.0.context.door.stops(work).is_some()
+        self.0.0.context.switch_gate.stops(work).is_some()
     }
 
     #[cfg(feature = "test-util")]

@@ -12,7 +12,7 @@ use super::{
     state::{Inner, McpContext},
 };
 
-/// One server on this node: the only door to it. Cheap to clone.
+/// The handle of one server on this node. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct McpServer(pub(super) Arc<Inner>);
 

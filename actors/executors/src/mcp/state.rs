@@ -28,7 +28,7 @@ pub struct McpContext {
     /// What is approved.
     pub pins: watch::Receiver<Pins>,
     /// What operators have stopped.
-    pub door: SwitchGate,
+    pub switch_gate: SwitchGate,
 }
 
 pub(super) struct Inner {

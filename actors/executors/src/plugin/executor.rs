@@ -76,9 +76,9 @@ impl PluginExecutor {
         Ok(Self { name, plugin, specs, probes, hosts, egress, stores, bucket: None, room })
     }
 
-    /// The same, whose requests pass `door`.
-    pub(super) fn behind(&self, door: &SwitchGate) -> Self {
-        Self { egress: self.egress.clone().behind(door.clone()), ..self.clone() }
+    /// The same, whose requests need a permit of `switch_gate`.
+    pub(super) fn behind(&self, switch_gate: &SwitchGate) -> Self {
+        Self { egress: self.egress.clone().behind(switch_gate.clone()), ..self.clone() }
     }
 
     /// The same, whose stores are in `bucket`.

@@ -70,10 +70,10 @@ impl Plugins {
         Self { loaded, refused, engine: Some(engine) }
     }
 
-    /// The same, whose requests pass `door`.
+    /// The same, whose requests need a permit of `switch_gate`.
     #[must_use]
-    pub fn behind(&self, door: &SwitchGate) -> Self {
-        let loaded = self.loaded.iter().map(|plugin| Arc::new(plugin.behind(door)));
+    pub fn behind(&self, switch_gate: &SwitchGate) -> Self {
+        let loaded = self.loaded.iter().map(|plugin| Arc::new(plugin.behind(switch_gate)));
         Self { loaded: loaded.collect(), ..self.clone() }
     }
 

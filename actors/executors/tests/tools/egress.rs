@@ -401,16 +401,16 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
         _ => Answer::ok("hello"),
     })
     .await;
-    let door = SwitchGate::default();
+    let switch_gate = SwitchGate::default();
     let names = Liar::saying([vec![ALLOWED.into()]]);
-    let egress = Egress::with_resolver(ground.options(), names.clone()).behind(door.clone());
+    let egress = Egress::with_resolver(ground.options(), names.clone()).behind(switch_gate.clone());
     let url = |path: &str| format!("http://lab.test:{}{path}", ground.port);
     assert!(egress.fetch(None, get(url("/"))).await.is_ok());
     let on_its_way = tokio::spawn({
         let (egress, request) = (egress.clone(), get(url("/hang")));
         async move { egress.fetch(None, request).await }
     });
-    while door.running(&SwitchScope::Egress) == 0 {
+    while switch_gate.running(&SwitchScope::Egress) == 0 {
         tokio::task::yield_now().await;
     }
     let latch = KillSwitch {
@@ -420,7 +420,7 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
         at: Timestamp(1),
         why: String::new(),
     };
-    door.take(Position(1), SwitchRecord::Set { latch: latch.clone() });
+    switch_gate.take(Position(1), SwitchRecord::Set { latch: latch.clone() });
     let error = on_its_way.await.unwrap().unwrap_err();
     assert!(matches!(error, EgressError::Stopped(_)), "{error}");
     let asked = names.asked();
@@ -429,6 +429,6 @@ async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends()
     assert!(error.to_string().contains("was stopped by token at a"), "{error}");
     assert_eq!(names.asked(), asked, "not even its name was looked up");
     let (by, at) = (String::new(), Timestamp(2));
-    door.take(Position(2), SwitchRecord::Cleared { latch, by, at });
+    switch_gate.take(Position(2), SwitchRecord::Cleared { latch, by, at });
     assert!(egress.fetch(None, get(url("/"))).await.is_ok());
 }

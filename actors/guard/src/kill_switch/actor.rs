@@ -1,4 +1,4 @@
-//! Keeping a door's view at what the bucket has, and knowing when that cannot be kept.
+//! Keeps a gate's view at what the bucket has, and knows when it cannot.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,31 +18,32 @@ const LOOKS: u32 = 4;
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Reads all records: before a process takes work, it must have read them.
-pub async fn read(door: &SwitchGate, bucket: &dyn Bucket) -> Result<(), StoreError> {
+pub async fn read(switch_gate: &SwitchGate, bucket: &dyn Bucket) -> Result<(), StoreError> {
     for (key, entry) in bucket.list(LATCH_KEYS).await? {
-        heard(door, &key, &entry);
+        heard(switch_gate, &key, &entry);
     }
     Ok(())
 }
 
 /// Reads the record of one scope now, because somebody said that it has changed; where it stands.
 pub async fn look(
-    door: &SwitchGate,
+    switch_gate: &SwitchGate,
     bucket: &dyn Bucket,
     scope: &SwitchScope,
 ) -> Result<Position, StoreError> {
     // What cannot be read and is of no scope stops everything, until it is gone.
-    let strange = if *scope == SwitchScope::All { door.latches().strange() } else { Vec::new() };
+    let strange =
+        if *scope == SwitchScope::All { switch_gate.latches().strange() } else { Vec::new() };
     for key in strange {
         match bucket.get(&key).await? {
-            Some(entry) => heard(door, &key, &entry),
-            None => door.forget(&key),
+            Some(entry) => heard(switch_gate, &key, &entry),
+            None => switch_gate.forget(&key),
         }
     }
     let key = scope.key();
     match bucket.get(&key).await? {
         Some(entry) => {
-            heard(door, &key, &entry);
+            heard(switch_gate, &key, &entry);
             Ok(entry.position)
         }
         None => Ok(Position(0)),
@@ -50,7 +51,7 @@ pub async fn look(
 }
 
 /// Follows the records until the store is closed.
-pub async fn follow(door: SwitchGate, bucket: Arc<dyn Bucket>) {
+pub async fn follow(switch_gate: SwitchGate, bucket: Arc<dyn Bucket>) {
     let mut changes = match bucket.watch(LATCH_KEYS).await {
         Ok(changes) => changes,
         Err(error) => {
@@ -60,40 +61,41 @@ pub async fn follow(door: SwitchGate, bucket: Arc<dyn Bucket>) {
     };
     while let Some(change) = changes.next().await {
         match &change.entry {
-            Some(entry) => heard(&door, &change.key, entry),
+            Some(entry) => heard(&switch_gate, &change.key, entry),
             // A record that is gone was cleared long ago; one that was removed past this program stays.
-            None => door.forget(&change.key),
+            None => switch_gate.forget(&change.key),
         }
     }
 }
 
 /// Takes in what is under a key. What cannot be read may be a stop, so it is one (LATCH-4).
-fn heard(door: &SwitchGate, key: &str, entry: &BucketEntry) {
+fn heard(switch_gate: &SwitchGate, key: &str, entry: &BucketEntry) {
     match codec::decode::<SwitchRecord>(&entry.value) {
-        Ok(record) => door.take(entry.position, record),
+        Ok(record) => switch_gate.take(entry.position, record),
         Err(failure) => {
-            if door.take_unreadable(key, entry.position) {
+            if switch_gate.take_unreadable(key, entry.position) {
                 error!(key, %failure, "cannot read a kill switch");
             }
         }
     }
 }
 
-/// Asks the store again and again, and has the door shut while it has not answered for
-/// `lost_after`: a process that is out of touch would not hear of a latch.
-pub async fn contact(door: SwitchGate, bucket: Arc<dyn Bucket>, lost_after: Duration) {
+/// Asks the store again and again, and keeps the gate shut while the store has not answered for
+/// `lost_after`: a process that is out of touch would not hear of a kill switch.
+pub async fn contact(switch_gate: SwitchGate, bucket: Arc<dyn Bucket>, lost_after: Duration) {
     let every = lost_after / LOOKS;
     let mut last = Instant::now();
     loop {
         let asked = Instant::now();
         let limit =
-            if door.latches().is_out_of_touch() { asked + every } else { last + lost_after };
+            if switch_gate.latches().is_out_of_touch() { asked + every } else { last + lost_after };
         let limit = limit.min(asked + every * 2);
-        let answer = timeout_at(limit, look(&door, bucket.as_ref(), &SwitchScope::All)).await;
+        let answer =
+            timeout_at(limit, look(&switch_gate, bucket.as_ref(), &SwitchScope::All)).await;
         let next = match answer {
             Ok(Ok(_)) => {
                 last = asked;
-                door.touch(false);
+                switch_gate.touch(false);
                 asked + every
             }
             Ok(Err(StoreError::Refused { detail, .. })) => {
@@ -107,9 +109,13 @@ pub async fn contact(door: SwitchGate, bucket: Arc<dyn Bucket>, lost_after: Dura
             Err(_elapsed) => Instant::now() + LOOK_AGAIN,
         };
         if last.elapsed() >= lost_after {
-            door.touch(true);
+            switch_gate.touch(true);
         }
-        let due = if door.latches().is_out_of_touch() { next } else { next.min(last + lost_after) };
+        let due = if switch_gate.latches().is_out_of_touch() {
+            next
+        } else {
+            next.min(last + lost_after)
+        };
         sleep_until(due).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The door that every piece of work passes, and what is told to stop there.
+//! The gate that every piece of work passes, and where work is told to stop.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::SwitchBug;
 use super::{StoppableWork, SwitchView, WorkStopped};
 
-/// The one door of a process to all work that a latch may stop. Cheap to clone.
+/// The one gate of a process for all work that a kill switch may stop. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct SwitchGate(Arc<Inner>);
 
@@ -53,14 +53,14 @@ struct PermitsOut {
 #[derive(Debug)]
 pub struct WorkPermit {
     id: u64,
-    door: SwitchGate,
+    switch_gate: SwitchGate,
     stop: CancellationToken,
 }
 
 // === impl LatchDoor ===
 
 impl SwitchGate {
-    /// A door with a bug.
+    /// A gate with a bug.
     #[cfg(feature = "test-util")]
     pub fn planted(planted: SwitchBug) -> Self {
         Self(Arc::new(Inner { planted, ..Inner::default() }))
@@ -86,10 +86,10 @@ impl SwitchGate {
         board.next += 1;
         board.passes.insert(id, PermitsOut { work, stop: stop.clone(), why: None });
         drop(board);
-        Ok(WorkPermit { id, door: self.clone(), stop })
+        Ok(WorkPermit { id, switch_gate: self.clone(), stop })
     }
 
-    /// A pass for this, once the process is in touch with the store; the latch, if one stops it.
+    /// A pass for this, once the process is in touch with the store; the kill switch, if one stops it.
     pub async fn pass(&self, work: StoppableWork) -> Result<WorkPermit, KillSwitch> {
         let mut view = self.0.view.subscribe();
         loop {
@@ -97,7 +97,7 @@ impl SwitchGate {
             match self.enter(work.clone()) {
                 Ok(pass) => return Ok(pass),
                 Err(WorkStopped::Latched(latch)) => return Err(latch),
-                // The door itself holds the sender.
+                // The gate itself holds the sender.
                 Err(WorkStopped::OutOfTouch) => drop(view.changed().await),
             }
         }
@@ -137,7 +137,7 @@ impl SwitchGate {
     }
 
     /// Nothing is under this key of the bucket any more. What was under the key of a scope stays: a
-    /// latch is cleared by a record that says so.
+    /// kill switch is cleared by a record that says so.
     pub fn forget(&self, key: &str) {
         let mut board = self.board();
         if board.latches.forget_strange(key) {
@@ -190,12 +190,12 @@ impl SwitchGate {
         stopped
     }
 
-    /// What is latched, now and from now on.
+    /// What is stopped, now and from now on.
     pub fn view(&self) -> watch::Receiver<SwitchView> {
         self.0.view.subscribe()
     }
 
-    /// What is latched now.
+    /// What is stopped now.
     pub fn latches(&self) -> SwitchView {
         self.board().latches.clone()
     }
@@ -220,7 +220,7 @@ impl SwitchGate {
             if self.running(scope) == 0 {
                 return;
             }
-            // The door itself holds the sender.
+            // The gate itself holds the sender.
             drop(ended.changed().await);
         }
     }
@@ -238,14 +238,14 @@ impl WorkPermit {
 
     /// Why the work must stop, if it must.
     pub fn why(&self) -> Option<WorkStopped> {
-        self.door.board().passes.get(&self.id).and_then(|out| out.why.clone())
+        self.switch_gate.board().passes.get(&self.id).and_then(|out| out.why.clone())
     }
 }
 
 impl Drop for WorkPermit {
     fn drop(&mut self) {
-        self.door.board().passes.remove(&self.id);
-        self.door.0.ended.send_modify(|count| *count = count.wrapping_add(1));
+        self.switch_gate.board().passes.remove(&self.id);
+        self.switch_gate.0.ended.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// What happens at a cluster of doors.
+    /// What happens at the gates of a cluster.
     #[derive(Clone, Copy, Debug)]
     enum Happens {
         /// An operator sets or clears a scope in the store.
@@ -319,7 +319,7 @@ mod tests {
     }
 
     fn obeys(planted: SwitchBug, steps: &[Happens]) -> Result<(), String> {
-        let doors: Vec<SwitchGate> = (0..3).map(|_| SwitchGate::planted(planted)).collect();
+        let gates: Vec<SwitchGate> = (0..3).map(|_| SwitchGate::planted(planted)).collect();
         let mut heard = vec![vec![None; SCOPES.len()]; 3];
         let mut lost = [false; 3];
         let mut changes: Vec<(usize, bool)> = Vec::new();
@@ -330,20 +330,20 @@ mod tests {
                 Happens::Hear { node, change } => {
                     let Some(at) = change.checked_rem(changes.len()) else { continue };
                     let (scope, on) = changes[at];
-                    doors[node].take(Position(at as u64 + 1), record(scope, on));
+                    gates[node].take(Position(at as u64 + 1), record(scope, on));
                     let known: &mut Option<(usize, bool)> = &mut heard[node][scope];
                     if known.is_none_or(|(before, _)| before < at) {
                         *known = Some((at, on));
                     }
                 }
                 Happens::Touch { node, lost: now } => {
-                    doors[node].touch(now);
+                    gates[node].touch(now);
                     lost[node] = now;
                 }
                 Happens::Begin { node, kind } => {
                     let work = work(kind);
                     let may = !forbids(&heard[node], lost[node], &work);
-                    match doors[node].enter(work.clone()) {
+                    match gates[node].enter(work.clone()) {
                         Ok(_) if !may => return Err(format!("LATCH-1: {work:?} began at {node}")),
                         Ok(pass) => passes.push((node, pass, work)),
                         Err(why) if may => return Err(format!("{work:?} refused: {why}")),
@@ -362,9 +362,9 @@ mod tests {
                 }
             }
         }
-        for (node, door) in doors.iter().enumerate() {
+        for (node, switch_gate) in gates.iter().enumerate() {
             let running = passes.iter().filter(|(at, ..)| *at == node).count();
-            if door.running(&SwitchScope::All) as usize != running {
+            if switch_gate.running(&SwitchScope::All) as usize != running {
                 return Err(format!("{running} run at {node}"));
             }
         }
@@ -401,34 +401,34 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_comes_while_out_of_touch_waits_and_a_latch_answers_at_once() {
-        let door = SwitchGate::default();
-        door.touch(true);
+        let switch_gate = SwitchGate::default();
+        switch_gate.touch(true);
         let mut waiting = tokio::spawn({
-            let door = door.clone();
-            async move { door.pass(work(1)).await }
+            let switch_gate = switch_gate.clone();
+            async move { switch_gate.pass(work(1)).await }
         });
         let early = tokio::time::timeout(Duration::from_mins(1), &mut waiting).await;
         assert!(early.is_err(), "{early:?}");
-        door.take(Position(1), record(4, true));
-        assert!(door.pass(work(0)).await.is_err(), "the latch is told, also out of touch");
-        door.touch(false);
+        switch_gate.take(Position(1), record(4, true));
+        assert!(switch_gate.pass(work(0)).await.is_err(), "the latch is told, also out of touch");
+        switch_gate.touch(false);
         assert!(waiting.await.unwrap().is_ok(), "bob is not latched");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_scope_is_idle_once_the_last_of_it_has_ended() {
-        let door = SwitchGate::default();
-        let (ada, bob) = (door.enter(work(0)).unwrap(), door.enter(work(1)).unwrap());
-        door.take(Position(1), record(4, true));
+        let switch_gate = SwitchGate::default();
+        let (ada, bob) = (switch_gate.enter(work(0)).unwrap(), switch_gate.enter(work(1)).unwrap());
+        switch_gate.take(Position(1), record(4, true));
         assert!(matches!(ada.stopped().await, WorkStopped::Latched(_)));
         assert_eq!(bob.why(), None);
         let scope = "agent:ada".parse().unwrap();
-        let idle = door.idle(&scope);
+        let idle = switch_gate.idle(&scope);
         tokio::pin!(idle);
         assert!(tokio::time::timeout(Duration::from_secs(1), &mut idle).await.is_err());
         drop(ada);
         idle.await;
-        assert_eq!(door.running(&SwitchScope::All), 1);
+        assert_eq!(switch_gate.running(&SwitchScope::All), 1);
         drop(bob);
     }
 }

@@ -1,21 +1,20 @@
-//! The latch: how an operator stops what agents do, and how a process stops that cannot hear of it.
+//! The kill switch: how an operator stops what agents do, and how a process stops that cannot hear of it.
 //!
 //! Every model call and every run of a tool needs a [`WorkPermit`] of the one [`SwitchGate`] of its
-//! process, and gives it back when it ends. What is latched is a record in the bucket for each
-//! scope; the door follows them, refuses what they stop, and cancels what runs already. The kernel
-//! knows nothing of it: only what follows (a call that failed, a tool that was refused) is
-//! journaled.
+//! process, and gives it back when it ends. Each scope that is stopped has a record in the bucket. The gate
+//! follows the records, refuses what they stop, and cancels what already runs. The kernel knows nothing of
+//! it: only what follows (a call that failed, a tool that was refused) is journaled.
 //!
-//! Supervised by: the node (`latch.follow`, `latch.contact`). Messages come from: the bucket, and
-//! whoever set a latch, so that nobody waits for the bucket's watch. Phases: in touch with the
+//! Supervised by: the node (`latch.follow`, `latch.contact`). Messages come from the bucket, and from the
+//! gateway that stored a record, so that no process waits for the bucket's watch. Phases: in touch with the
 //! store, out of touch (nothing runs; what wants to begin waits). On crash: the records are in the
-//! bucket, and a process reads them before it takes work. Not here: who may latch (the gateway's
-//! token), and who is told (the node).
+//! bucket, and a process reads them before it takes work. Not here: who may set a switch (the gateway's
+//! token), and who hears of it (the node).
 //!
 //! `actor` has its two loops, which have no mailbox: what they hear goes into the state behind the handle.
 //!
 //! Invariants
-//! - LATCH-1 nothing begins that this process's view of the latches stops.
+//! - LATCH-1 nothing begins that this process's view of the kill switches stops.
 //! - LATCH-2 what a view stops is cancelled in the step in which the view came to be.
 //! - LATCH-3 a view goes forward only: of two records of one scope the later position holds.
 //! - LATCH-4 a record that cannot be read is a stop of its scope, of everything where nobody knows

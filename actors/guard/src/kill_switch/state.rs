@@ -1,4 +1,4 @@
-//! What is latched as one process sees it, and what follows for a piece of work. Pure.
+//! What is stopped as one process sees it, and what follows for a piece of work. Pure.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,7 +10,7 @@ use clawnode_proto::{
 /// Keys of no scope that are kept in mind: one stops everything already.
 const STRANGE_MAX: usize = 64;
 
-/// A piece of work that a latch may stop.
+/// A piece of work that a kill switch may stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoppableWork {
     /// A model call.
@@ -39,11 +39,11 @@ pub enum StoppableWork {
 pub enum WorkStopped {
     /// An operator stopped it.
     Latched(KillSwitch),
-    /// This process is out of touch with the store, so it would not hear of a latch.
+    /// This process is out of touch with the store, so it would not hear of a kill switch.
     OutOfTouch,
 }
 
-/// What is latched, as one process sees it.
+/// What is stopped, as one process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchView {
     records: BTreeMap<SwitchScope, (Position, SwitchRecord)>,
@@ -62,7 +62,7 @@ impl StoppableWork {
         }
     }
 
-    /// Whether a latch of this scope stops it.
+    /// Whether a kill switch of this scope stops it.
     pub fn is_of(&self, scope: &SwitchScope) -> bool {
         match scope {
             SwitchScope::All => true,
@@ -89,7 +89,7 @@ impl fmt::Display for WorkStopped {
     }
 }
 
-// === impl Latches ===
+// === impl SwitchView ===
 
 impl SwitchView {
     /// Takes a record in, unless it knows a later one (LATCH-3); whether anything changed.
@@ -146,18 +146,18 @@ impl SwitchView {
         }
     }
 
-    /// The latch that stops everything, if it is on.
+    /// The kill switch that stops everything, if it is on.
     pub fn all(&self) -> Option<&KillSwitch> {
         self.on().find(|latch| latch.scope == SwitchScope::All)
     }
 
-    /// The latch of an agent, or the one that stops everything.
+    /// The kill switch of an agent, or the one that stops everything.
     pub fn of_agent(&self, agent: &AgentName) -> Option<&KillSwitch> {
         let call = StoppableWork::Call { agent: agent.clone() };
         self.on().find(|latch| call.is_of(&latch.scope))
     }
 
-    /// The latches that are on, the widest first.
+    /// The kill switches that are on, the widest first.
     pub fn on(&self) -> impl Iterator<Item = &KillSwitch> {
         let on = self.records.values().filter(|(_, record)| record.is_on());
         self.strange.values().chain(on.map(|(_, it)| it.latch()))

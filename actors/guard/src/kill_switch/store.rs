@@ -1,4 +1,4 @@
-//! Changing what is latched: by compare-and-set, so that an operator clears what was shown.
+//! Changing what is stopped: by compare-and-set, so that an operator clears what was shown.
 
 use bytes::Bytes;
 use clawnode_cluster::{Bucket, BucketError, StoreError};
@@ -14,7 +14,7 @@ use super::{SwitchGate, state::unreadable};
 /// Tries at a record that others change at the same time.
 const TRIES: u32 = 16;
 
-/// Why a latch was not changed.
+/// Why a kill switch was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
     /// There is no room for a further scope.
@@ -31,10 +31,10 @@ pub enum SwitchError {
     Store(#[from] StoreError),
 }
 
-/// Latches a scope; returns where the record stands, and the latch that is on from now on: an
+/// Stops a scope; returns where the record stands, and the kill switch that is on from now on: an
 /// earlier one, if it was on already.
 pub async fn set(
-    door: &SwitchGate,
+    switch_gate: &SwitchGate,
     bucket: &dyn Bucket,
     latch: KillSwitch,
 ) -> Result<(Position, KillSwitch), SwitchError> {
@@ -44,14 +44,16 @@ pub async fn set(
     for _ in 0..TRIES {
         let expected = match bucket.get(&key).await? {
             // Everything can always be stopped.
-            None if latch.scope != SwitchScope::All && door.latches().len() >= LATCHES_MAX => {
+            None if latch.scope != SwitchScope::All
+                && switch_gate.latches().len() >= LATCHES_MAX =>
+            {
                 return Err(SwitchError::Full);
             }
             None => Position(0),
             Some(entry) => match codec::decode(&entry.value) {
                 Ok(known @ SwitchRecord::Set { .. }) => {
                     let on = known.latch().clone();
-                    door.take(entry.position, known);
+                    switch_gate.take(entry.position, known);
                     return Ok((entry.position, on));
                 }
                 // What cannot be read is replaced: to stop goes before to know.
@@ -60,7 +62,7 @@ pub async fn set(
         };
         match bucket.put(&key, expected, bytes.clone(), None).await {
             Ok(position) => {
-                door.take(position, record);
+                switch_gate.take(position, record);
                 return Ok((position, latch));
             }
             // An own put whose answer was lost is found by the next read.
@@ -71,10 +73,10 @@ pub async fn set(
     Err(SwitchError::Busy(latch.id))
 }
 
-/// Clears a latch, and no later one of its scope; returns where the record stands, and the latch. What
+/// Clears a kill switch, and no later one of its scope; returns where the record stands, and the switch. What
 /// cannot be read is replaced, or, where no scope has its key, removed.
 pub async fn clear(
-    door: &SwitchGate,
+    switch_gate: &SwitchGate,
     bucket: &dyn Bucket,
     id: SwitchId,
     by: String,
@@ -91,7 +93,7 @@ pub async fn clear(
     if SwitchScope::of_key(&key).is_none() {
         return match bucket.delete(&key, expected).await {
             Ok(()) => {
-                door.forget(&key);
+                switch_gate.forget(&key);
                 // Nobody has to have seen a later record.
                 Ok((Position(0), latch))
             }
@@ -102,7 +104,7 @@ pub async fn clear(
     let record = SwitchRecord::Cleared { latch: latch.clone(), by, at };
     match bucket.put(&key, expected, encode(&record)?, Some(CLEARED_TTL)).await {
         Ok(position) => {
-            door.take(position, record);
+            switch_gate.take(position, record);
             Ok((position, latch))
         }
         Err(BucketError::Conflict { .. }) => Err(SwitchError::Busy(id)),
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_latch_is_cleared_as_it_was_shown_and_seen_by_every_door() {
+    async fn a_switch_is_cleared_as_it_was_shown_and_seen_by_every_gate() {
         let dir = tempfile::tempdir().unwrap();
         let storage = ground(dir.path());
         let bucket = Arc::clone(&storage.bucket);
@@ -212,16 +214,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_does_not_answer_shuts_the_door_and_one_that_does_opens_it() {
+    async fn a_store_that_does_not_answer_shuts_the_gate_and_one_that_does_opens_it() {
         let dir = tempfile::tempdir().unwrap();
         let storage = ground(dir.path());
-        let door = SwitchGate::default();
+        let switch_gate = SwitchGate::default();
         let (bucket, lost_after) = (Arc::clone(&storage.bucket), Duration::from_millis(100));
-        let asking = tokio::spawn(contact(door.clone(), Arc::clone(&bucket), lost_after));
-        door.touch(true);
-        door.view().wait_for(|it| !it.is_out_of_touch()).await.unwrap();
+        let asking = tokio::spawn(contact(switch_gate.clone(), Arc::clone(&bucket), lost_after));
+        switch_gate.touch(true);
+        switch_gate.view().wait_for(|it| !it.is_out_of_touch()).await.unwrap();
         storage.health.close().await;
-        door.view().wait_for(SwitchView::is_out_of_touch).await.unwrap();
+        switch_gate.view().wait_for(SwitchView::is_out_of_touch).await.unwrap();
         asking.abort();
     }
 }

@@ -44,7 +44,7 @@ type Placed = watch::Receiver<Arc<Placement>>;
 /// An effect under way.
 pub type Performing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How a kind's effects are run. Implementations hold the doors that effects need.
+/// How a kind's effects are run. Implementations hold what effects need.
 pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// Asks for a grant, which is returned if there is one at hand. Otherwise the answer comes
     /// through the port, soon: `granted`, or `deferred` with `granted` later, or `refused`. If the

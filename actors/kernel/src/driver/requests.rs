@@ -48,7 +48,7 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     fn drain(&self);
     /// This job shall not run on; returns at once.
     fn cancel_job(&self, job: JobId);
-    /// Somebody set or cleared a latch of this scope. Answers with where its record stands and how
+    /// Somebody set or cleared a kill switch of this scope. Answers with where its record stands and how
     /// much of it still runs, once that is nothing, or after `wait`; `None` if the store does not
     /// say.
     async fn latch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)>;

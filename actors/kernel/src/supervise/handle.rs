@@ -10,7 +10,7 @@ use super::{
     actor::{SupervisorActor, TaskActor, TaskFuture},
 };
 
-/// The only door to a supervisor.
+/// The handle of a supervisor.
 #[derive(Clone, Debug)]
 pub struct Supervisor(ActorRef<SupervisorMessage>);
 

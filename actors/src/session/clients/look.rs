@@ -323,7 +323,9 @@ mod tests {
         // Handles of one process are clones of one another.
         let doors: Vec<Sessions> = (0..100).map(|_| sessions.clone()).collect();
         let session = EntityId::from_u128(1);
-        let looks = join_all(doors.iter().map(|door| SessionLookup::shared(door, session))).await;
+        let looks =
+            join_all(doors.iter().map(|switch_gate| SessionLookup::shared(switch_gate, session)))
+                .await;
         assert!(looks.into_iter().all(|look| look.is_some_and(|it| it.nothing_waits)));
         assert_eq!(counted.1.load(Ordering::SeqCst), 1);
         // It is not remembered: the next look is a read of its own.

@@ -117,14 +117,14 @@ impl SessionRunner {
         })
     }
 
-    /// Makes a call with a pass of the latch's door.
+    /// Makes a call that the kill switch permits.
     async fn unless_stopped(
         &self,
         call: &mut RunningCall<'_>,
         job: &CallJob,
     ) -> Option<CallStreamEnd> {
         let work = StoppableWork::Call { agent: job.agent.clone() };
-        let pass = match self.parts.agents.door().pass(work).await {
+        let pass = match self.parts.agents.switch_gate().pass(work).await {
             Ok(pass) => pass,
             Err(latch) => return Some(CallStreamEnd::Failed(stopped(&latch))),
         };

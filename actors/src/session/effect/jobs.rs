@@ -307,9 +307,9 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
         let (storage, _control) = local::open(dir.path(), options).unwrap();
-        let (bucket, door) = (Arc::clone(&storage.bucket), SwitchGate::default());
+        let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
         let supervisor = Supervisor::spawn().await.unwrap();
-        let agents = Agents::spawn(Vec::new(), bucket, door, supervisor).await;
+        let agents = Agents::spawn(Vec::new(), bucket, switch_gate, supervisor).await;
         let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
         let runner = SessionRunner::new(RunnerParts {
             storage,

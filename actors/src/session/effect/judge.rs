@@ -166,7 +166,7 @@ impl SessionRunner {
         (Some(stored_outcome(&self.parts.storage, entity, subject.outcome).await), trail)
     }
 
-    /// Asks hooks behind the latch's door. What an operator stops gives no answer.
+    /// Asks hooks with a permit of the kill switch. What an operator stops gives no answer.
     async fn answered(
         &self,
         about: &About,
@@ -187,7 +187,7 @@ impl SessionRunner {
         subject: &mut impl Subject,
     ) -> Option<HookTrail> {
         let work = StoppableWork::Call { agent: about.agent.clone() };
-        let pass = self.parts.agents.door().pass(work).await.ok()?;
+        let pass = self.parts.agents.switch_gate().pass(work).await.ok()?;
         tokio::select! {
             biased;
             _why = pass.stopped() => None,

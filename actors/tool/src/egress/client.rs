@@ -119,8 +119,8 @@ impl Egress {
 
     /// The same, which an operator can stop.
     #[must_use]
-    pub fn behind(self, door: SwitchGate) -> Self {
-        Self(self.0, door)
+    pub fn behind(self, switch_gate: SwitchGate) -> Self {
+        Self(self.0, switch_gate)
     }
 
     /// One with a bug in it.

@@ -152,7 +152,7 @@ impl RoleGrants {
         for stream in [&names.journal, &names.bucket, &names.blobs, &names.birth] {
             self.api("STREAM.MSG.GET", stream);
         }
-        // Watching agents, latches, and what is approved of MCP servers: a consumer of the watcher's
+        // Watching agents, kill switches, and what is approved of MCP servers: a consumer of the watcher's
         // own, of their keys only.
         for keys in [AGENT_KEYS, LATCH_KEYS, MCP_KEYS] {
             let watched = prefix.bucket(&format!("{keys}>"));

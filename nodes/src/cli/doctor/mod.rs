@@ -100,7 +100,7 @@ pub(super) async fn run(
         // Without a configuration nobody knows what else to look at.
         Err(error) => {
             let name = match error.key.as_str() {
-                // A door that stands open has a name of its own, so that scripts can watch for it.
+                // A gateway that is open to all has a code of its own, so that scripts can watch for it.
                 "gateway.listen" | "gateway.no_auth" => "gateway.bind_no_auth",
                 _ => checks::CONFIGURATION,
             };

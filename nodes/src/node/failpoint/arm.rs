@@ -1,4 +1,4 @@
-//! Which point is armed, and in which doors.
+//! Which point is armed, and in which stores.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{config::Env, start_error::StartError};
 
-/// The doors of `storage` with the point that `env` names armed in them.
+/// The stores of `storage` with the point that `env` names armed in them.
 pub fn arm(storage: Storage, env: &Env) -> Result<Storage, StartError> {
     let Some(text) = env.get(VARIABLE) else { return Ok(storage) };
     let armed = Arc::new(Armed::parse(text).ok_or_else(|| {

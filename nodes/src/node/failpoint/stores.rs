@@ -66,7 +66,7 @@ pub(super) enum Point {
     BeforeResult,
     /// C11: a job's result is stored, the job is not acknowledged.
     AfterResult,
-    /// A latch is stored, and nobody was told.
+    /// A kill switch is stored, and nobody was told.
     AfterLatch,
 }
 

@@ -17,7 +17,7 @@ use crate::{
     partition::{Gone, PartitionInput},
 };
 
-/// The only door to a partition's dispatcher.
+/// The handle of a partition's dispatcher.
 #[derive(Clone, Debug)]
 pub struct DispatcherHandle(pub(super) ActorRef<DispatcherMessage>);
 
