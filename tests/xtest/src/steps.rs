@@ -4,15 +4,17 @@
 //! what is run with them is the last step's, which compiles them and what depends on them.
 
 use std::{
+    fs,
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
 };
 
 use crate::{
     languages,
     options::Options,
     report::{Again, Report},
-    tools::{self, Runner, finish},
+    tools::{self, Runner, finish, finished},
     workspace::Workspace,
 };
 
@@ -50,24 +52,46 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
             finish(&mut doc)
         });
     }
+    let mut wasm_build = None;
     if (options.test || options.chaos) && build(workspace, report) {
         if options.test {
             test(options, workspace, report);
         }
         if options.chaos {
-            report.step("chaos", |again| watch(chaos(workspace), Output::Results, again, is_harm));
+            let kept = keep_program(workspace);
+            // Chaos waits more than it computes. The build fills the gaps, and yields to the nodes.
+            wasm_build = kept.as_ref().ok().filter(|_| options.wasm).map(|_| {
+                let mut idle = within(Command::new("nice"), workspace);
+                idle.args(["-n", "19", "cargo"]);
+                build_with_wasm(&mut idle).spawn()
+            });
+            report.step("chaos", |again| {
+                watch(chaos(workspace, &kept?), Output::Results, again, is_harm)
+            });
         }
     }
     // Last: its program takes the place of the other.
     if options.wasm {
-        wasm(options, workspace, report);
+        wasm(options, workspace, report, wasm_build);
     }
 }
 
-/// Builds and tests what has the engine for plugins, and SSH.
-fn wasm(options: &Options, workspace: &Workspace, report: &mut Report) {
-    let built = report.step("wasm build", |_| {
-        finish(cargo(workspace).args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS))
+/// The build that `wasm` waits for.
+fn build_with_wasm(command: &mut Command) -> &mut Command {
+    command.args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS)
+}
+
+/// Builds and tests what has the engine for plugins, and SSH. `begun` is its build, if it runs already.
+fn wasm(
+    options: &Options,
+    workspace: &Workspace,
+    report: &mut Report,
+    begun: Option<io::Result<Child>>,
+) {
+    let built = report.step("wasm build", |_| match begun {
+        Some(Ok(mut child)) => finished("cargo", child.wait()),
+        // Without `nice`, it is built now.
+        Some(Err(_)) | None => finish(build_with_wasm(&mut cargo(workspace))),
     });
     if !built {
         return;
@@ -100,8 +124,17 @@ fn build(workspace: &Workspace, report: &mut Report) -> bool {
 }
 
 /// The short profile of the program that does harm to a cluster; `target/chaos` keeps what it found.
-fn chaos(workspace: &Workspace) -> Command {
-    within(Command::new(workspace.bin.join("clawnode-chaos")), workspace)
+fn chaos(workspace: &Workspace, program: &Path) -> Command {
+    let mut chaos = within(Command::new(workspace.bin.join("clawnode-chaos")), workspace);
+    chaos.env("CLAWNODE_BIN", program);
+    chaos
+}
+
+/// A copy of the program as it is now, which stays when cargo builds another.
+fn keep_program(workspace: &Workspace) -> Result<PathBuf, String> {
+    let (from, to) = (workspace.bin.join("clawnode"), workspace.temp.join("clawnode"));
+    fs::copy(&from, &to).map_err(|error| format!("cannot copy `{}`: {error}", from.display()))?;
+    Ok(to)
 }
 
 fn test(options: &Options, workspace: &Workspace, report: &mut Report) {

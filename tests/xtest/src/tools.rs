@@ -6,8 +6,9 @@
 
 use std::{
     ffi::OsStr,
+    io,
     path::Path,
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
 };
 
 use crate::{report::say, workspace::Workspace};
@@ -325,6 +326,11 @@ fn apt(packages: &[&str]) -> Result<(), String> {
 /// Runs a command to its end with its output shown.
 pub(crate) fn finish(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().display().to_string();
-    let status = command.status().map_err(|error| format!("cannot start `{program}`: {error}"))?;
+    finished(&program, command.status())
+}
+
+/// Whether this program ended well.
+pub(crate) fn finished(program: &str, status: io::Result<ExitStatus>) -> Result<(), String> {
+    let status = status.map_err(|error| format!("cannot start `{program}`: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{program}` ended with {status}")) }
 }
