@@ -33,7 +33,7 @@ pub struct BucketChange {
 /// Why a value was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {
-    /// The key was changed by somebody else in the meantime.
+    /// Another writer changed the key in the meantime.
     #[error("`{key}` was changed by another writer")]
     Conflict {
         /// Which key.

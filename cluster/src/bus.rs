@@ -13,11 +13,11 @@ use tokio::sync::broadcast;
 
 use crate::StoreError;
 
-/// Messages that wait for one slow subscriber before it is told that it lagged.
+/// Messages that wait for one slow subscriber before it gets `Lagged`.
 pub const SUBSCRIPTION_CAPACITY: usize = 1_024;
 
-/// What the subjects begin with on which somebody waits for answers. A user of NATS has those below
-/// its public key, and nobody else may listen there.
+/// The first part of the subjects on which requests wait for answers. A user of NATS has those
+/// below its public key, and no other user may listen there.
 pub const INBOX: &str = "_INBOX";
 
 /// A message as a subscriber gets it.
@@ -36,8 +36,8 @@ pub struct BusMessage {
 // === impl BusMessage ===
 
 impl BusMessage {
-    /// Where to answer: an inbox, or nowhere. Whoever asks names the subject, and must not have it
-    /// written to by somebody who may do more.
+    /// Where to answer: an inbox, or nowhere. The sender names the subject. It must not get a
+    /// message written where only a process with more rights may write.
     pub fn answer_to(&self) -> Option<&str> {
         let is_inbox = |it: &&str| it.strip_prefix(INBOX).is_some_and(|it| it.starts_with('.'));
         self.reply.as_deref().filter(is_inbox)
@@ -59,13 +59,13 @@ pub type Subscription = Pin<Box<dyn Stream<Item = BusEvent> + Send>>;
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// Nobody listens on the subject.
+    /// No process listens on the subject.
     #[error("`{subject}` has no listener")]
     NoResponders {
         /// Where it was sent.
         subject: String,
     },
-    /// Somebody may have it, but did not answer in time.
+    /// A process may have it, but did not answer in time.
     #[error("no answer on `{subject}` within {timeout:?}")]
     Timeout {
         /// Where it was sent.
@@ -90,7 +90,7 @@ pub struct BusConnection {
 /// Publish, subscribe, request.
 #[async_trait]
 pub trait Bus: Send + Sync + std::fmt::Debug {
-    /// Sends to whoever listens now.
+    /// Sends to the present listeners.
     async fn publish(
         &self,
         subject: String,

@@ -2,7 +2,7 @@
 
 use clawnode_proto::{EntityId, ErrorCode, Position};
 
-/// A store's failure. What may be tried again is told apart from what may not.
+/// A store's failure. The variants say which failures may be tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Out of reach now; the same call may work later. The call may or may not have taken effect.

@@ -1,6 +1,6 @@
-//! The feed: what happens here, told on the bus to those who watch the cluster.
+//! The event feed: sends what happens here over the bus, to those who watch the cluster.
 //!
-//! Best effort: nobody waits for it, and what does not fit is counted instead of told.
+//! Best effort: senders do not wait, and events that do not fit are counted and dropped.
 
 use std::sync::{
     Arc,
@@ -40,7 +40,7 @@ pub struct Feed {
 // === impl Feed ===
 
 impl Feed {
-    /// The feed of this process; [`run`](Self::run) sends what it is told.
+    /// The feed of this process; [`run`](Self::run) sends what it is given.
     pub fn new(process: ProcessId, node: NodeName, clock: Arc<dyn Clock>) -> Self {
         let (events, waiting) = mpsc::channel(WAITING_MAX);
         let waiting = Arc::new(Mutex::new(waiting));
@@ -74,7 +74,7 @@ impl Feed {
         ClusterEvent { at: self.clock.now(), node, process, what }
     }
 
-    /// Sends what is told, for as long as the process lives.
+    /// Sends events for as long as the process lives.
     pub async fn run(self, storage: Storage) {
         let mut waiting = self.waiting.lock().await;
         loop {

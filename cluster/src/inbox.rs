@@ -79,9 +79,9 @@ pub trait Consumer: Send {
 /// How many inputs one partition has, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Nobody has taken them yet.
+    /// Not yet delivered.
     pub waiting: u64,
-    /// Somebody has them and has not finished.
+    /// Delivered and not finished.
     pub in_hand: u64,
 }
 

@@ -51,10 +51,10 @@ impl fmt::Debug for JobDelivery {
 pub trait JobConsumer: Send {
     /// Asks for one job and waits for it. An error is transient unless it says otherwise.
     ///
-    /// May be dropped before it is ready: no job is lost. But what was asked for may still come, and
-    /// is then held for the next call: who does not mean to call again soon calls [`rest`](Self::rest).
-    /// A job whose bytes are damaged is told once, as [`StoreError::Corrupt`], and waits no more:
-    /// whoever needs it puts it again.
+    /// A caller may drop it before it is ready: no job is lost. But the job that was asked for may
+    /// still come, and is then held for the next call. A caller that will not call again soon calls
+    /// [`rest`](Self::rest). A job whose bytes are damaged is reported once, as
+    /// [`StoreError::Corrupt`], and waits no more: its owner puts it again if it needs it.
     async fn next(&mut self) -> Result<JobDelivery, StoreError>;
 
     /// How many other consumers should be given a job before this one (at most [`JOB_RANK_MAX`]): of
@@ -63,8 +63,8 @@ pub trait JobConsumer: Send {
     /// has all jobs.
     fn set_rank(&mut self, rank: u8);
 
-    /// Takes back what a dropped `next` asked for, and gives back what came of it. The next call of
-    /// `next` asks again.
+    /// Withdraws the request of a dropped `next`, and returns to the queue what it brought. The
+    /// next call of `next` asks again.
     async fn rest(&mut self);
 }
 

@@ -92,8 +92,8 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
         limit: usize,
     ) -> Result<Vec<EntityId>, StoreError>;
 
-    /// Has the store let go of the bytes of what was removed, soon: replaced records, acknowledged
-    /// inputs. For what is deleted for good; a store that keeps none of it has nothing to do.
+    /// Asks the store to free the bytes of removed data soon: replaced records, acknowledged
+    /// inputs. This is for permanent deletion; a store that keeps no removed data does nothing.
     async fn scrub(&self) -> Result<(), StoreError> {
         Ok(())
     }

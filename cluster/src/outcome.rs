@@ -14,7 +14,7 @@ use crate::{AppendAnswer, Record};
 pub enum AppendVerdict {
     /// It is in the journal, here. Fold it.
     Stored(Position),
-    /// Somebody else owns the entity now.
+    /// Another process owns the entity now.
     Fenced,
     /// Read the records after the expected position, and ask [`of_read_back`].
     ReadBack,
@@ -44,7 +44,8 @@ pub fn of_read_back(own: EventId, after_expected: &[Record]) -> AppendVerdict {
     match decode_record(&first.bytes) {
         Ok(events) if events.first().is_some_and(|event| event.head.eid == own) => {
             match after_expected.get(1) {
-                // Ours, and somebody built upon it: the new owner acts on our event.
+                // It is ours, and another process has appended after it: the new owner acts on our
+                // event.
                 Some(_) => AppendVerdict::Fenced,
                 None => AppendVerdict::Stored(first.position),
             }

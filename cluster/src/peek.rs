@@ -1,9 +1,9 @@
 //! Looking at what a watch channel holds.
 //!
-//! The guard that `borrow` returns keeps the channel locked until the end of its statement. Whoever
-//! looks twice in one statement waits for himself as soon as a writer comes in between, for writers
-//! go first; and with him all threads of the runtime. So nobody here holds such a guard: they look
-//! by a closure, and the lock ends with it.
+//! The guard that `borrow` returns keeps the channel locked until the end of its statement. A
+//! thread that looks twice in one statement waits for itself as soon as a writer comes in between,
+//! for writers go first; and all threads of the runtime wait with it. So no code here holds such a
+//! guard: it looks by a closure, and the lock ends with it.
 
 use tokio::sync::watch;
 

@@ -1,10 +1,10 @@
 //! Who should own what: rendezvous hashing of partitions over processes.
 //!
 //! After Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates" (1998): each
-//! process scores each partition, the highest score is rank 0. When a process comes or goes, only
-//! its own partitions move. A process that is busier than others stands back by up to [`RANK_MAX`]
-//! ranks, and then two may pull at the same rank, which is harmless. Placement is about speed and load; safety
-//! is the journal's.
+//! process scores each partition, and the highest score is rank 0. When a process comes or goes,
+//! only its own partitions move. A process that is busier than others lowers its rank by up to
+//! [`RANK_MAX`]. Two processes may then pull at the same rank, which is harmless. Placement serves
+//! speed and load only; the journal keeps it safe.
 
 use clawnode_proto::{Partition, ProcessId};
 
@@ -15,7 +15,7 @@ use crate::inbox::RANK_MAX;
 pub struct Seat {
     /// Who.
     pub process: ProcessId,
-    /// By how many ranks it stands back.
+    /// By how many ranks it lowers itself.
     pub shed: u8,
 }
 

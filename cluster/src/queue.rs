@@ -31,7 +31,7 @@ impl Queue {
         if waiting.events.len() < SUBSCRIPTION_CAPACITY {
             waiting.events.push_back(BusEvent::Message(message));
         } else if waiting.events.back() != Some(&BusEvent::Lagged) {
-            // What is dropped from here on is told at this place, once.
+            // All messages dropped from here on are reported at this place, by one event.
             waiting.events.push_back(BusEvent::Lagged);
         }
         wake(waiting);

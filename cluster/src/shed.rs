@@ -1,10 +1,10 @@
-//! When a busy process stands back, so that others serve what it would. Pure.
+//! When a busy process lowers its ranks, so that others serve its partitions. Pure.
 //!
-//! It stands back rank by rank, after a few looks that all found it over a threshold, and comes
-//! forward again only after more of them found it well below: placement that swings costs more
-//! than a node that is a little too busy. Everybody sees the ranks in the heartbeat, and where all
-//! stand back nobody does: placement counts from the least, and only what has lasted ([`ShedDepth`]):
-//! processes of one busy host stand back one after the other, and then all alike.
+//! It goes down rank by rank, after a few looks that all found it over a threshold. It comes back
+//! only after more looks that found it well below: placement that swings costs more than a node
+//! that is a little too busy. The heartbeat carries the ranks. If all processes are lowered, the
+//! effect is none: placement counts from the least, and only depth that has lasted ([`ShedDepth`]).
+//! Processes of one busy host are lowered one after the other, and then all alike.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{inbox::RANK_MAX, placement::Seat};
 
-/// From which pressure on it stands back by one, two and three ranks, in thousandths.
+/// From which pressure on it goes down by one, two and three ranks, in thousandths.
 const THRESHOLDS: [u16; RANK_MAX as usize] = [850, 920, 970];
 /// How far below its threshold the pressure must be to come forward again.
 const SLACK: u16 = 150;
@@ -30,15 +30,15 @@ const SETTLES_AFTER: Duration = Duration::from_secs(5);
 /// How much of what it has a process uses, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Of its host's processor time, whoever uses it.
+    /// Of its host's processor time, used by any process.
     pub cpu: u16,
-    /// Of its host's memory, whoever uses it.
+    /// Of its host's memory, used by any process.
     pub memory: u16,
     /// Of the turns that its agents may run at once.
     pub turns: u16,
 }
 
-/// By how many ranks a process stands back, and what may change that.
+/// By how many ranks a process is lowered, and what may change that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shedding {
     shed: u8,
@@ -177,7 +177,7 @@ mod tests {
         let seats = [Seat { process: ProcessId::from_u128(1), shed: 2 }];
         let others = [2, 3].map(|it| Seat { process: ProcessId::from_u128(it), shed: 0 });
         let all: Vec<Seat> = seats.into_iter().chain(others).collect();
-        assert_eq!(settling.look(at(5_000), &all).1, Some(at(6_000)), "nobody need speak again");
+        assert_eq!(settling.look(at(5_000), &all).1, Some(at(6_000)), "no new heartbeat is needed");
         assert_eq!(settle(&mut settling, at(6_000), [2, 0, 0]), [2, 0, 0]);
         assert_eq!(settle(&mut settling, at(7_000), [0, 0, 0]), [2, 0, 0]);
         assert_eq!(settle(&mut settling, at(11_000), [2, 0, 0]), [2, 0, 0], "it was a moment");

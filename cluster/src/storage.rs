@@ -7,7 +7,7 @@ use clawnode_proto::{Partition, overview::BusView, subject::Prefix};
 
 use crate::{Blobs, Bucket, Bus, Inbox, Jobs, Journal, Timers};
 
-/// Everything that an entity, a gateway or a worker stands on.
+/// All the storage that an entity, a gateway or a worker uses.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// What has happened.

@@ -56,8 +56,8 @@ impl LocalBlobs {
 
     fn store(&self, digest: Digest, content: &[u8]) -> std::io::Result<()> {
         let path = self.path(digest);
-        // A file under its final name is whole, unless it was damaged since; but whoever named it
-        // may not have made the name durable yet.
+        // A file under its final name is whole, unless it was damaged later. But the writer that
+        // renamed it may not have made the name durable yet.
         if read_whole(&*self.disk, &path)?.is_some_and(|found| found == content) {
             return self.disk.sync_dir(&self.dir);
         }

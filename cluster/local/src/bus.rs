@@ -46,7 +46,7 @@ struct BusListener {
 // === impl LocalBus ===
 
 impl LocalBus {
-    /// A bus that nobody listens on.
+    /// A bus without listeners.
     pub fn new() -> Self {
         Self::default()
     }

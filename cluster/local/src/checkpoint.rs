@@ -1,8 +1,8 @@
 //! Cleaning: live records of the oldest segment are written again at the end of the log, then the
 //! segment goes (LOC-3).
 //!
-//! Always oldest first: what removes a record (an acknowledgement, a rollup) stands behind it in
-//! the log, so it may go with its segment and nothing that it removed comes back.
+//! The oldest segment goes first: what removes a record (an acknowledgement, a rollup) comes after
+//! it in the log. So a record may go with its segment, and nothing that it removed comes back.
 
 use std::sync::{Arc, PoisonError};
 
@@ -119,7 +119,7 @@ impl WriteEngine {
         };
         let Some((mut reader, at)) = victim else { return Ok(CheckpointStep::Done) };
         if self.log.wants_rotation() {
-            // Nobody else does it where nothing but this is written.
+            // If cleaning alone writes to the log, only this rotates it.
             match self.rotate() {
                 Ok(()) => {}
                 Err(WriteError::Clean(error)) => {

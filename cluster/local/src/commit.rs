@@ -212,9 +212,9 @@ impl WriteEngine {
                 }
                 let key_len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_be_bytes();
                 let parts: [&[u8]; 4] = [&expires.to_be_bytes(), &key_len, key.as_bytes(), &value];
-                let nobody = EntityId::from_u128(0);
+                let no_entity = EntityId::from_u128(0);
                 let kind = RecordKind::BucketPut;
-                let at = self.stage(index, group, kind, nobody, Position(0), &parts)?;
+                let at = self.stage(index, group, kind, no_entity, Position(0), &parts)?;
                 group.values.insert(key, BucketEntry { position: at, value });
                 group.replies.push(WriteReply::Value(reply, at));
             }
@@ -319,9 +319,9 @@ impl WriteEngine {
         key: &str,
     ) -> Result<Position, Fatal> {
         group.values.remove(key);
-        let nobody = EntityId::from_u128(0);
+        let no_entity = EntityId::from_u128(0);
         let parts: [&[u8]; 1] = [key.as_bytes()];
-        self.stage(index, group, RecordKind::BucketDelete, nobody, Position(0), &parts)
+        self.stage(index, group, RecordKind::BucketDelete, no_entity, Position(0), &parts)
     }
 
     /// Where a value is, 0 if it is absent or has expired.
@@ -490,7 +490,7 @@ impl WriteEngine {
         }
     }
 
-    /// Begins a cleaning, if there is something to gain or somebody asks.
+    /// Begins a cleaning if it would free space or if a handle asked for one.
     pub(super) fn maybe_clean(&mut self) {
         if self.cleaning.is_none() {
             self.cleaning = Cleaning::plan(&self.log, !self.checkpoints.is_empty());

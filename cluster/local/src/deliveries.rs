@@ -32,7 +32,7 @@ pub(super) struct Deliveries {
 #[derive(Debug, Default)]
 pub(super) struct LocalJobQueue {
     pub(super) hands: InFlightItems<Capability, JobId>,
-    /// One of each capability that somebody ever took jobs of: something can be delivered.
+    /// A notifier for each capability that a runner has taken jobs of: a job can be delivered.
     bells: BTreeMap<Capability, Arc<Notify>>,
     /// The oldest job that is known not to be too old, and until when it is not.
     fresh: Option<(Position, Timestamp)>,

@@ -86,7 +86,7 @@ pub(super) struct FreeSpace {
     pub(super) written: u64,
 }
 
-/// When the log is cleaned of what was deleted.
+/// When the log is cleaned of deleted records.
 #[derive(Debug)]
 pub(super) struct Scrub {
     due: Option<Instant>,
@@ -153,7 +153,8 @@ impl WriteEngine {
             }
             self.scrub_if_due();
             self.clean_a_little()?;
-            // Nobody may be sending: whether we are ready must not depend on it.
+            // Check this here too: without a sender no other code does, and readiness must not
+            // depend on senders.
             self.has_room();
         }
     }
@@ -186,7 +187,7 @@ impl WriteEngine {
         let alive: i64 = self.log.segments.values().map(|segment| segment.live).sum();
         self.scrub.begun(now, u64::try_from(alive).unwrap_or(0));
         if self.log.has_dead() {
-            // Nobody waits for it.
+            // The receiver is dropped: no caller waits for this cleaning.
             let (reply, _) = oneshot::channel();
             self.checkpoints.push(reply);
         }
@@ -297,7 +298,7 @@ impl WriteEngine {
         let shared = self.shared;
         let queue: &OpQueue = &shared.queue;
         queue.end(why.as_deref().unwrap_or("the process stops"));
-        // First no handle can answer any more, then the failure is told.
+        // Close every handle first, then report the failure.
         drop(shared.index.write().unwrap_or_else(PoisonError::into_inner).take());
         shared.watchers.close();
         shared.bus.close();
@@ -321,7 +322,7 @@ impl Scrub {
         Self { due: Some(now + SCRUB_FIRST), rested: now }
     }
 
-    /// Somebody deleted something.
+    /// Records were deleted: plans a cleaning.
     fn ask(&mut self, now: Instant) {
         let soon = self.rested.max(now + SCRUB_LINGER);
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));

@@ -37,7 +37,7 @@ pub(super) struct Popped<L, T> {
 enum ItemState {
     /// Can be delivered.
     Ready,
-    /// In somebody's hand, or put back, until then.
+    /// Delivered or put back; due again at this time.
     Until(Instant),
     /// Its bytes are damaged; not delivered again by this process.
     Damaged,
@@ -139,12 +139,12 @@ impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
         lanes
     }
 
-    /// When to call [`Self::expire`] next. An earlier answer that is still to come stands, so that
+    /// When to call [`Self::expire`] next. It keeps an earlier call that is already planned, so that
     /// the engine is not woken for every delivery.
     pub(super) fn arm(&mut self, now: Instant) -> Option<Instant> {
         let first = self.deadlines.first().map(|(at, _)| *at);
-        let standing = self.armed.filter(|at| *at > now);
-        self.armed = first.into_iter().chain(standing).min();
+        let planned = self.armed.filter(|at| *at > now);
+        self.armed = first.into_iter().chain(planned).min();
         self.armed
     }
 

@@ -239,7 +239,7 @@ fn each_of_both(
     Ok(())
 }
 
-/// [`Index::last`] of what is written and what is late; the late word counts.
+/// [`Index::last`] over written and late changes; a late change wins.
 fn last_of_both(db: &sled::Db, late: &Changes, prefix: &[u8]) -> sled::Result<Option<IndexPair>> {
     let mut written = None;
     for pair in db.scan_prefix(prefix).rev() {

@@ -1,11 +1,11 @@
 //! The jobs handle.
 //!
 //! Jobs wait in the log beside inputs, and are taken and answered like them: an acknowledgement
-//! returns when it is queued, and rides in the next group. Acknowledgements come before all else in
-//! their group, so that a job that is put again after one finds its place free.
+//! returns when it is queued, and is written with the next group. In its group, acknowledgements
+//! come first. So a job that is put again after one finds its place free.
 //!
-//! A job that is too old to be begun is removed when somebody puts or counts jobs: then the queue
-//! does not grow by what nobody can do.
+//! When a caller puts or counts jobs, the store removes those that are too old to begin. So the
+//! queue does not grow with jobs that no runner may take.
 
 use std::{
     sync::Arc,
@@ -178,8 +178,8 @@ impl OpenDirectory {
 }
 
 impl DirectoryClient {
-    /// Removes the oldest jobs, as long as they are too old to be begun: nobody may ever take them.
-    /// Jobs of builds that gave them no age stay.
+    /// Removes the oldest jobs that are too old to begin: no runner may take them. Jobs of older
+    /// builds, which gave them no age, stay.
     fn forget_old_jobs(&self) {
         let (shared, now) = (&self.0, self.0.clock.now());
         loop {
@@ -217,7 +217,7 @@ impl LocalJobHandle {
     }
 }
 
-/// The bytes of the job in the record at `loc`. Damage to it refuses nobody's journal.
+/// The bytes of the job in the record at `loc`. Damage to it does not make any journal unreadable.
 fn read(
     shared: &OpenDirectory,
     job: JobId,

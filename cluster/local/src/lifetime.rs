@@ -1,11 +1,11 @@
 //! The time by which bucket values expire: the clock's, but never faster than time passes.
 //!
-//! A value with a lifetime guards something for that long: a finished job against a second run. If
-//! the clock jumps a week ahead, values must not expire for that. So the time here is the lesser of
-//! the clock and what the clock said when the directory was opened, plus the time that has passed
-//! since. Over a restart on the same boot of the machine the machine's uptime says how much passed;
-//! after a reboot nobody knows, and the clock is believed. A value may live longer than it should,
-//! never shorter.
+//! A value with a lifetime guards something for that long, for example a finished job against a
+//! second run. If the clock jumps a week ahead, values must not expire early. So the time here is
+//! the lesser of two: the clock, and the clock's time when the directory was opened plus the time
+//! since then. After a restart on the same boot of the machine, its uptime says how much time has
+//! passed. After a reboot that is unknown, and the store trusts the clock. A value may live longer
+//! than it should, never shorter.
 
 use std::{
     path::Path,
@@ -21,7 +21,7 @@ use super::{directory::boot_id, shared::OpenDirectory};
 const FILE: &str = "clock";
 /// 2026-01-01 in milliseconds: a clock before it has not been set yet, and will jump to be right.
 const NOT_BEFORE: u64 = 1_767_225_600_000;
-/// A clock that is so far ahead (1 min) is told of.
+/// The store logs a warning if the clock is this far ahead (1 min).
 const AHEAD: u64 = 60_000;
 
 /// The time of one open directory.

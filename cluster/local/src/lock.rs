@@ -41,7 +41,7 @@ impl DirLock {
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(holder.as_bytes()));
         match written {
-            // Then others are told "another process"; the lock holds without it.
+            // Others then see "another process"; the lock holds without its id.
             Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
                 return Err(OpenError::io("write", &path)(error));
             }
@@ -55,7 +55,7 @@ impl DirLock {
         let path = dir.join(FILE);
         let mut file = match File::open(&path) {
             Ok(file) => file,
-            // Never opened by a node, or a copy without its lock: nobody can hold it.
+            // A node never opened it, or it is a copy without its lock: no process can hold it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(OpenError::io("open", &path)(error)),
         };

@@ -24,8 +24,8 @@ const SEGMENT_MAGIC: [u8; 8] = *b"CLAWSEG1";
 /// A buffer is given back when it has grown beyond this (1 MiB) for one large group.
 const BUFFER_KEPT: usize = 1 << 20;
 
-/// The open files of all segments, shared with readers. A file that is removed stays readable for
-/// whoever holds it.
+/// The open files of all segments, shared with readers. A reader that holds a removed file can
+/// still read it.
 #[derive(Debug, Default)]
 pub(super) struct SegmentFiles(RwLock<HashMap<u32, Arc<dyn DiskFile>>>);
 
@@ -52,7 +52,7 @@ pub(super) struct Segment {
 pub(super) enum WriteError {
     /// It left no trace; later ones may work.
     Clean(io::Error),
-    /// Nobody knows what is on the disk now.
+    /// The content of the disk is unknown now.
     Fatal(io::Error),
 }
 

@@ -47,7 +47,7 @@ pub fn set_moved(dir: &Path, moved: &Moved) -> Result<(), OpenError> {
 /// Lets nodes start on `dir` again; says where its sessions went.
 pub fn take_back(dir: &Path) -> Result<Option<Moved>, OpenError> {
     let Some(was) = moved(dir)? else { return Ok(None) };
-    // Whoever moves them right now has it.
+    // A process that is moving entities holds this lock.
     let _lock = DirLock::exclusive(dir)?;
     let path = file(dir);
     std::fs::remove_file(&path).map_err(OpenError::io("remove", &path))?;

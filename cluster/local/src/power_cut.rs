@@ -27,7 +27,7 @@ const SECTOR: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub struct PowerCutDisk {
     state: Arc<Mutex<DiskState>>,
-    /// The life of the process that uses it; absent for whoever holds the plug.
+    /// The life of the process that uses it; absent for the test that cuts the power.
     life: Option<u64>,
     held: Arc<Held>,
 }

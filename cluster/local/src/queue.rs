@@ -15,8 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 const QUEUE_KIB: u32 = 16 << 10;
 /// Acknowledgements that wait for a group to ride in before they make one of their own.
 const ACKS_MOST: usize = 512;
-/// How long an acknowledgement waits for a group to ride in. Nobody waits for it, and a sync of
-/// its own would delay the next operation that somebody does wait for.
+/// How long an acknowledgement waits for a group to join. No caller waits for it, and a sync of its
+/// own would delay the next operation that has a waiting caller.
 const ACK_LINGER: Duration = Duration::from_millis(20);
 
 /// Operations on their way to the engine.
@@ -144,7 +144,7 @@ impl OpQueue {
         }
         state.ops.push(Queued { op, _room: room });
         let is_first = state.ops.len() == 1;
-        // Whoever wakes wants the lock at once.
+        // The thread that wakes needs the lock at once.
         drop(state);
         if is_first {
             self.bell.notify_one();

@@ -255,7 +255,7 @@ pub(super) fn replay(
             _ => {}
         }
         if whole.is_none() && header.kind == RecordKind::JobPut {
-            // It refuses nobody: whoever needs the job puts it again.
+            // This fails no request: the owner that needs the job puts it again.
             let job = JobId::from_u128(header.entity.as_u128());
             warn!(%job, segment, offset = at, "a job's stored bytes are damaged");
         } else if whole.is_none() {

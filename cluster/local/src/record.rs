@@ -1,10 +1,10 @@
 //! The log's record: a header with its own checksum, and a body with another.
 //!
-//! A header says for itself which entity it belongs to and how long it is, so that a damaged body
-//! costs one entity, not the log. Its checksum covers where it stands (segment, offset): bytes of
-//! another place, or of a message that quotes a log, are no record. `batch_back` says how far back
-//! its group commit began: since a group is written only after the one before it is synced, a
-//! readable record of a *later* group proves that what precedes it was durable.
+//! A header itself names its entity and its length, so a damaged body costs one entity, not the
+//! log. Its checksum covers its place (segment, offset): bytes from another place, or from a
+//! message that quotes a log, are no record. `batch_back` says how far back its group commit began.
+//! A group is written only after the one before it is synced, so a readable record of a *later*
+//! group proves that what precedes it was durable.
 
 use clawnode_proto::{Capability, EntityId, Position, TimerId};
 
@@ -123,7 +123,7 @@ impl Header {
         HEADER as u64 + u64::from(self.body_len)
     }
 
-    /// Where its body is, given where it stands.
+    /// Where its body is, given the place of its header.
     pub(super) fn loc(&self, segment: u32, offset: u32) -> Loc {
         Loc { segment, offset, len: self.body_len }
     }

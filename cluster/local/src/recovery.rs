@@ -169,7 +169,7 @@ pub(super) fn recover(
         let live = known.unwrap_or(before) + changes.get(&reader.segment).copied().unwrap_or(0);
         segments.insert(reader.segment, Segment { len: reader.len, live });
     }
-    // Only now: what was removed or replaced later refuses nobody.
+    // Only now: damage to a record that was later removed or replaced does not matter.
     for Damage { entity, position, detail } in &damages {
         warn!(%entity, %position, detail, "a stored record is damaged; its entity is refused");
     }

@@ -25,9 +25,10 @@ pub struct RepairReport {
     /// Readable records whose body is damaged: their entities are refused until they are restored
     /// or deleted.
     pub damaged_entities: Vec<EntityId>,
-    /// The same of jobs: if they still wait, they are lost to whoever does not put them again.
+    /// Damaged jobs. One that still waits is lost unless its owner puts it again.
     pub damaged_jobs: Vec<JobId>,
-    /// Stretches that were closed off. Whose records were in them, `clawnode journal verify` tells.
+    /// Damaged stretches that were closed off. `clawnode journal verify` finds whose records were
+    /// in them.
     pub spans: Vec<DamagedSpan>,
 }
 

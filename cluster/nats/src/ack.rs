@@ -29,7 +29,7 @@ impl Ack {
     }
 }
 
-/// Takes what nobody of us wrote off its stream, in the background, and counts it.
+/// Takes a message that clawnode did not write off its stream, in the background, and counts it.
 pub(super) fn discard(api: &Api, message: jetstream::Message) {
     let sequence = message.info().map(|info| info.stream_sequence).unwrap_or_default();
     api.signals.met_foreign(&message.subject, sequence);

@@ -25,8 +25,8 @@ use super::{
     topology::{self, FORMAT},
 };
 
-/// The streams that this build needs: 0, those of the first; 1, jobs as well; 2, births apart from
-/// the bucket, in which nobody may replace everything.
+/// The version of the set of streams. 0: those of the first build; 1: jobs as well; 2: births are
+/// apart from the bucket, and no message can replace all of either.
 const STREAMS: u32 = 2;
 /// Which of them brought jobs.
 const WITH_JOBS: u32 = 1;
@@ -116,7 +116,7 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<BirthFac
         info!(prefix = %options.prefix, ?born, "creating the streams of a cluster");
         midwife.create_all(&born).await?;
     }
-    // With logins nodes may not, and are told to create nothing.
+    // With logins, nodes may not create streams, and are configured not to try.
     if may_create {
         midwife.update(&topology::jobs(&options.prefix, born.replicas)).await;
     }
@@ -192,8 +192,8 @@ impl Midwife<'_> {
         }
     }
 
-    /// The record of the birth, and where it is; made if there is none: as it was in the bucket, where
-    /// older builds wrote it, as the operator knows it, or anew.
+    /// The record of the birth, and where it is. If there is none, it is made: from the bucket,
+    /// where older builds wrote it, from what the operator knows, or as a new birth.
     async fn record(
         &self,
         reader: &StreamReader,

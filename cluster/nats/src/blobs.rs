@@ -26,7 +26,7 @@ const PIECE_BYTES: usize = 512 << 10;
 const BLOB_BYTES: usize = 64 << 20;
 /// Pieces that travel at the same time.
 const AT_ONCE: usize = 4;
-/// Tries to store a blob while somebody removes it.
+/// Tries to store a blob that another process is removing.
 const TRIES: usize = 3;
 /// The description's part of the subject; pieces have numbers.
 const DESCRIPTION: &str = "d";

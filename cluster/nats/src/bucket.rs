@@ -63,7 +63,7 @@ impl NatsBucket {
         self.api.publish_when_free(&self.prefix.bucket(key), headers, value).await
     }
 
-    /// Counts a value that nobody of us wrote.
+    /// Counts a value that clawnode did not write.
     pub(super) fn look_at(&self, headers: &HeaderMap, value: &[u8], subject: &str, at: u64) {
         if is_foreign(Some(headers), value) {
             self.api.signals.met_foreign(subject, at);
@@ -107,7 +107,7 @@ impl Bucket for NatsBucket {
         check_key(key)?;
         let last = self.reader.last(&self.prefix.bucket(key)).await.map_err(store_error)?;
         let last = last.filter(|message| !is_marker(message));
-        // Whoever reads the value decides what is safe: that there is none, or that nobody knows.
+        // The reader of the value decides which is safe: "there is none" or "unknown".
         if let Some(last) = &last {
             self.look_at(&last.headers, &last.payload, &last.subject, last.sequence);
         }

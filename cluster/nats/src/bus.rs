@@ -1,7 +1,8 @@
 //! The bus: core NATS on the one connection.
 //!
-//! A publish only waits for room in the client's queue, which is flushed by itself, so many frames
-//! travel in one packet. A subscriber that is too slow loses messages and is told.
+//! A publish waits only for room in the client's queue, which is flushed in the background, so many
+//! frames travel in one packet. A subscriber that is too slow loses messages and gets a `Lagged`
+//! event.
 
 use std::{
     pin::Pin,

@@ -49,9 +49,9 @@ const PARTINGS_KEPT: usize = 256;
 /// The longest wait between two tries to reconnect.
 const RECONNECT_MOST: Duration = Duration::from_secs(2);
 
-/// Opens the substrate at these servers, and gives birth to the cluster if there is none. Fails
-/// after `connect_timeout` if nobody answers, and after `ready_timeout` if who answers is not ready;
-/// once it returned, it reconnects for ever.
+/// Connects to these servers, and creates the cluster if there is none. Fails after
+/// `connect_timeout` if no server answers, and after `ready_timeout` if the servers are not ready.
+/// Once it has returned, the connection reconnects for ever.
 pub async fn connect(options: NatsOptions) -> Result<Storage, ConnectError> {
     check(&options)?;
     let api = reach(&options).await?;
@@ -103,7 +103,7 @@ pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
     Ok(Api { client, context, signals, closing, timeout: options.request_timeout })
 }
 
-/// A task that ends with whoever waits for it.
+/// A task that ends when its owner is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {

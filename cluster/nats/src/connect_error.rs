@@ -71,7 +71,7 @@ pub enum ConnectError {
         /// The one that was expected.
         expected: String,
     },
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("cannot reach NATS at `{urls}`: {detail}; {}", way_in(urls, detail))]
     Unreachable {
         /// Where.

@@ -113,8 +113,8 @@ impl NatsInbox {
         self.prefix.input(entity.partition(self.partitions), entity)
     }
 
-    /// Checks the partition's consumer, and makes it again if somebody removed it: what waits is in
-    /// the stream, so nothing is lost with it.
+    /// Checks the partition's consumer, and makes it again if it was removed. Waiting messages are
+    /// in the stream, so nothing is lost with the consumer.
     async fn ensure_consumer(&self, partition: Partition) -> Result<(), StoreError> {
         let spec = topology::partition_consumer(&self.prefix, partition, self.ack_wait);
         let checked = match spec.check(&self.api).await {

@@ -1,9 +1,9 @@
-//! Jobs: one work-queue stream, one consumer for each capability that anybody takes jobs of.
+//! Jobs: one work-queue stream, and one consumer for each capability that has runners.
 //!
-//! A job is published to its own literal subject, and only if nothing is there: so it waits once.
-//! Whoever takes jobs pulls one at a time, and only while it waits for one. A pull that the server
-//! forgot (it was restarted, or the consumer has another leader) is sent again when that is told;
-//! if the word of it is lost too, once its time is over.
+//! A job is published to its own literal subject, and only if nothing is there: so it waits once. A
+//! runner pulls one job at a time, and only while it waits for one. If the server forgot a pull (it
+//! was restarted, or the consumer has another leader), the server's advisory has it sent again. If
+//! the advisory is lost too, it is sent again when its time is over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,8 +45,8 @@ const STORE: &str = "jobs";
 const ELECTION_PATIENCE: Duration = Duration::from_secs(12);
 /// No stream gets as long; servers read it as a signed number.
 const NEVER: Position = Position(u64::MAX >> 1);
-/// How long a job stays with a runner that sends no progress. Runners send it every second.
-/// Shorter than for inputs, which are looked for when somebody dies: of a job, only the queue tells
+/// How long a job stays with a runner that sends no progress. Runners send it every second. Shorter
+/// than for inputs: workers look for inputs when a process dies, but only the queue gives a job to
 /// the next runner.
 const ACK_WAIT: Duration = Duration::from_secs(4);
 /// How long a pull waits at the server.
@@ -57,7 +57,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
 /// Pauses in a row after which the consumer is made again, if it is gone (1 s).
 const PAUSES_GONE: u32 = 4;
-/// Pauses in a row after which the caller is told (10 s; an election takes up to 8 s).
+/// Pauses in a row before the caller gets an error (10 s; an election takes up to 8 s).
 const PAUSES_MAX: u32 = 40;
 
 /// Jobs on `JetStream`.
@@ -283,7 +283,7 @@ impl NatsJobConsumer {
             return Ok(());
         }
         self.pause = None;
-        // While disconnected there is nobody to ask; the reconnect is signalled.
+        // No server can be asked while disconnected; the reconnect is signalled.
         match self.api.check_open() {
             Err(RequestFailure::Closed) => return Err(RequestFailure::Closed),
             Err(_) => return Ok(()),
@@ -336,7 +336,7 @@ impl NatsJobConsumer {
         debug!(subject = %self.subject, %status, description, "a pull for jobs was ended");
         self.pause = Some(Instant::now() + PAUSE);
         self.pauses += 1;
-        // Nobody answers for a consumer without a leader, and none for one that is gone.
+        // A consumer without a leader does not answer, nor does one that is gone.
         if self.pauses.is_multiple_of(PAUSES_GONE) {
             match self.spec.create(&self.api).await {
                 Err(TopologyError::Failed { failure, .. }) if failure.is_transient() => {}
@@ -373,7 +373,7 @@ impl NatsJobConsumer {
             return None;
         }
         let Some(job_id) = job_of(&message.subject) else {
-            // It stays, and a person can see it; nobody could ever take it.
+            // It stays where a person can see it; no runner could ever take it.
             warn!(subject = %message.subject, "a job's subject names no job");
             return None;
         };

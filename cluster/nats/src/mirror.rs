@@ -1,14 +1,15 @@
 //! A mirror that keeps every record, and the way back from it.
 //!
-//! One worker's credential can empty the journals: a snapshot replaces what it sums up by a message
-//! that the server lets replace everything as well (`topology`). A mirror is another stream to which
-//! the server itself copies each message; nobody publishes to it, what is removed from the journals
-//! stays there, and no credential of a node says anything about it. Large content is mirrored too.
+//! One worker's credential can empty the journals: a snapshot replaces the records that it sums up,
+//! by a message that the server lets replace everything as well (`topology`). A mirror is another
+//! stream to which the server itself copies each message. No client publishes to it, records
+//! removed from the journals stay there, and no credential of a node has rights on it. Large
+//! content is mirrored too.
 //!
-//! To restore, the server copies back: the stream is made again as a mirror of its mirror, so that each
-//! record has the position that it had, which fences and snapshots go by. Then what was never to be
-//! (a message that replaced everything) is taken out, what snapshots had replaced as well, and the
-//! stream is itself again. Nothing is removed from the mirror before all of that is done.
+//! To restore, the server copies back: the stream is made again as a mirror of its mirror. So each
+//! record keeps its position, which fences and snapshots rely on. Then unwanted messages (those
+//! that replaced everything) are removed, and so are the records that snapshots had replaced; then
+//! the stream is itself again. Nothing is removed from the mirror before all of that is done.
 
 use std::{
     collections::BTreeMap,
@@ -49,7 +50,8 @@ pub struct RestoredStream {
     pub stream: String,
     /// The records that it has now.
     pub records: u64,
-    /// Messages that were left out: those that had replaced everything, and what nobody of us wrote.
+    /// Messages that were left out: those that had replaced everything, and those that clawnode did
+    /// not write.
     pub left_out: u64,
 }
 

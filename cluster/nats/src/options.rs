@@ -14,7 +14,7 @@ pub struct NatsOptions {
     /// of its cluster are learnt from it. More than one helps when the first is down at start. The
     /// first that says `user:password@` or `token@` logs in to all.
     pub urls: Vec<String>,
-    /// A `.creds` file with the user's JWT and seed. `None`: as the URL says, or nobody.
+    /// A `.creds` file with the user's JWT and seed. `None`: the user in the URL, or no user.
     pub credentials: Option<PathBuf>,
     /// A `.creds` file of the servers' system account. `None`: servers tell nothing of the
     /// connections of others, which are found to be gone by asking.
@@ -31,8 +31,8 @@ pub struct NatsOptions {
     pub birth: Birth,
     /// The cluster that must be there, as its birth named it; `None`: any.
     pub cluster: Option<String>,
-    /// What the record of the birth says, where that is gone and the cluster is not; `None`: nobody
-    /// knows, and another cluster is born.
+    /// The content of the birth record, in case the record is gone and the cluster is not. `None`:
+    /// unknown, and a new cluster is created.
     pub known: Option<KnownCluster>,
     /// What all subjects and streams begin with; clusters with different prefixes share one NATS
     /// account without meeting.

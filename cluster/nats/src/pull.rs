@@ -1,15 +1,16 @@
 //! Pulling one partition: two overlapping pulls at its consumer.
 //!
-//! While one pull is answered or expires, the other waits at the server, so a message never finds
-//! nobody of this rank waiting and goes to a higher one. What waits costs nothing between messages
-//! but one small request each [`EXPIRES`] / 2: a pull that the server forgot is sent again when
+//! While one pull is answered or expires, the other waits at the server. So this rank always has a
+//! pull waiting, and a message does not go to a higher one. Between messages this costs one small
+//! request each [`EXPIRES`] / 2: a pull that the server forgot is sent again when
 //! [`super::signals`] says so.
 //!
-//! A change of rank sends new pulls, with answers of their own. Old ones of a worse rank may wait out
-//! their time: they get only what nobody better wants. Old ones of a better rank are given up once
-//! the new ones are sent; what comes of them is taken like the rest, but the client stops listening
-//! without waiting for the server, so what is on its way in that moment can be lost until it is
-//! delivered again: whoever moved must look at what waits.
+//! A change of rank sends new pulls, with answers of their own. Old pulls of a worse rank may wait
+//! out their time: they get only messages that no better rank takes. Old pulls of a better rank are
+//! given up once the new ones are sent. Messages that they still bring are taken like the rest, but
+//! the client stops listening without waiting for the server. So a message on its way at that
+//! moment can be lost until it is delivered again: the caller that changed the rank must look at
+//! what waits.
 //!
 //! Credit is how many messages the server may still send us; it bounds what is buffered here.
 
@@ -47,7 +48,7 @@ const EXPIRES: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 /// How long to leave a consumer alone that has no leader or refuses.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Pauses in a row after which the caller is told (10 s; an election takes up to 8 s).
+/// Pauses in a row before the caller gets an error (10 s; an election takes up to 8 s).
 const PAUSES_MAX: u32 = 40;
 /// Changes of rank whose answers may be under way at once; each takes a round trip.
 const RETIRING_MAX: usize = 4;
@@ -251,7 +252,7 @@ impl Pull {
             return None;
         }
         let Some(entity) = entity_of(&message.subject) else {
-            // It stays, and a person can see it; nobody could ever take it.
+            // It stays where a person can see it; no worker could ever take it.
             warn!(subject = %message.subject, "an input's subject names no entity");
             return None;
         };
@@ -277,7 +278,7 @@ impl Consumer for Pull {
             let is_paused = self.pause.is_some_and(|until| until > Instant::now());
             if !is_paused {
                 self.pause = None;
-                // While disconnected there is nobody to ask; the reconnect is signalled.
+                // No server can be asked while disconnected; the reconnect is signalled.
                 if self.api.check_open().is_ok() {
                     self.refill().await.map_err(|failure| failure.of_store(STORE))?;
                 }

@@ -27,7 +27,7 @@ use tracing::{debug, info, warn};
 
 /// Refused subjects that are remembered; older ones fall out.
 const DENIED_KEPT: usize = 64;
-/// Messages of nobody of us that are told from new ones; older ones are counted again.
+/// Foreign messages that are remembered, so as to count each once; older ones are counted again.
 const FOREIGN_KEPT: usize = 256;
 
 /// Refusals in a row, without a connection in between, that end the hope for one: a server that
@@ -47,7 +47,7 @@ pub(super) fn elections(stream: &str, consumer: &str) -> String {
 pub(super) struct ConnectionSignals {
     connected: watch::Sender<u64>,
     breaks: AtomicU64,
-    /// Messages in our streams that nobody of us wrote.
+    /// Messages in our streams that clawnode did not write.
     foreign: Mutex<ForeignMessages>,
     denied: Mutex<VecDeque<String>>,
     partings: Option<broadcast::Sender<ProcessId>>,
@@ -102,8 +102,8 @@ impl ConnectionSignals {
         self.breaks.load(Ordering::Relaxed)
     }
 
-    /// Counts a message that nobody of us wrote, once. Said ever less often: whoever causes one may
-    /// cause many.
+    /// Counts a message that clawnode did not write, once. Logs it ever less often: a sender of one
+    /// may send many.
     pub(super) fn met_foreign(&self, subject: &str, sequence: u64) {
         let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         if foreign.known.iter().any(|(at, known)| *known == sequence && at == subject) {
@@ -166,7 +166,7 @@ impl ConnectionSignals {
                     denied.push_back(subject.to_owned());
                 }
             }
-            // Asked for: somebody lets the connection go.
+            // This process closes the connection on purpose.
             event @ (Event::Draining | Event::Closed) => {
                 debug!(%event, "NATS connection");
                 if matches!(event, Event::Closed) {
@@ -186,8 +186,8 @@ impl ConnectionSignals {
         }
     }
 
-    /// Waits until there is no hope for a connection: the servers refuse this user for good, or
-    /// nobody serves the connection any more.
+    /// Waits until a connection is impossible: the servers refuse this user for good, or the
+    /// client's connection task has ended.
     pub(super) async fn lost(&self, urls: &str) -> Lost {
         let mut refused = self.refused.subscribe();
         tokio::select! {
@@ -201,7 +201,7 @@ impl ConnectionSignals {
         }
     }
 
-    /// Waits until the connection was closed, which somebody asked for.
+    /// Waits until this process has closed the connection on purpose.
     pub(super) async fn closed(&self) {
         self.closed.cancelled().await;
     }

@@ -52,7 +52,7 @@ struct Replay {
     left: u64,
 }
 
-/// Nobody listens any more.
+/// No listener is left.
 struct Unwatched;
 
 /// Begins to watch; what is there was asked for when this returns.

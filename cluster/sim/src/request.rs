@@ -10,11 +10,11 @@ use clawnode_proto::{
 
 use super::inboxes::Token;
 
-/// Names a request to whoever asked.
+/// Names a request to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestTicket(pub u64);
 
-/// Names one delivered job to whoever answers for it.
+/// Names one delivered job to the process that answers for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobToken(pub Position);
 
@@ -177,7 +177,7 @@ pub enum Happening<D> {
     Own(D),
 }
 
-/// What changed in the stores, for whoever checks.
+/// What changed in the stores, for checkers.
 #[derive(Clone, Debug)]
 pub enum StoreChange {
     /// A record was stored.

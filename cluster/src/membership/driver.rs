@@ -20,7 +20,7 @@ use crate::{BusEvent, RequestError, Storage};
 
 /// How long one request may take; a process that needs longer is slow, not gone.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
-/// The shortest time between two heartbeats, whoever asks for them.
+/// The shortest time between two heartbeats, for any reason.
 const BEAT_LEAST: Duration = Duration::from_millis(50);
 
 /// Says something of this process at once instead of at the next heartbeat. Cheap to clone.
@@ -177,7 +177,7 @@ impl MembershipRun {
         self.due.map_or(wake, |due| due.min(wake))
     }
 
-    /// Somebody wants to hear of this process, or it has something to say.
+    /// A process wants a heartbeat of this one, or it has something to say.
     fn beat_soon(&mut self) {
         let soonest = self.beaten.map_or_else(Instant::now, |at| at + BEAT_LEAST);
         self.due.get_or_insert(soonest);
@@ -227,7 +227,7 @@ async fn ask(storage: Storage, process: ProcessId) -> (ProcessId, Probed) {
     let Ok(request) = codec::encode(&NodeRequest::Ping) else { return (process, Probed::Unknown) };
     let came_to = match storage.bus.request(subject, Bytes::from(request), ASK_WITHIN).await {
         Ok(_) => Probed::Answered,
-        Err(RequestError::NoResponders { .. }) => Probed::Nobody,
+        Err(RequestError::NoResponders { .. }) => Probed::NoListener,
         Err(RequestError::Timeout { .. } | RequestError::Bus(_)) => Probed::Unknown,
     };
     (process, came_to)

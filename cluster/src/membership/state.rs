@@ -62,8 +62,8 @@ pub(super) struct MembershipState {
 #[derive(Clone, Copy, Debug)]
 struct Death {
     at: Instant,
-    /// Whether this process had heard its heartbeats. Only such deaths are told to newcomers, so that no
-    /// death is repeated without end.
+    /// Whether this process had heard its heartbeats. Newcomers hear only of such deaths, so that
+    /// no death is repeated without end.
     witnessed: bool,
 }
 
@@ -127,7 +127,7 @@ impl MembershipState {
             return false;
         }
         if self.is_shaken(now) {
-            // It is back as well: that nobody listened there before proves nothing.
+            // It is back as well: a missing listener before that proves nothing.
             self.doubts.remove(&process);
         }
         let known = self.heard.get(&process);
@@ -224,11 +224,11 @@ impl MembershipState {
                 }
                 self.doubts.remove(&process);
             }
-            // Whoever listens and is slow is there; silence will tell.
+            // It has a listener and is slow; silence will decide.
             Probed::Unknown => {
                 self.doubts.remove(&process);
             }
-            Probed::Nobody => {
+            Probed::NoListener => {
                 let known = self.doubts.contains_key(&process);
                 if !known && !peer.is_some_and(|peer| peer.answered) {
                     return;
@@ -238,7 +238,7 @@ impl MembershipState {
                 }
                 let again = self.options.probe_again;
                 let doubt = self.doubts.entry(process).or_insert_with(|| Doubt::new(now, false));
-                doubt.nobody(now, again);
+                doubt.no_listener(now, again);
                 self.judge(now);
             }
         }
@@ -284,7 +284,7 @@ impl MembershipState {
         doubts.chain(settles).fold(self.ask_at, Instant::min)
     }
 
-    /// Holds dead whoever is.
+    /// Declares processes dead that are.
     pub(super) fn judge(&mut self, now: Instant) {
         if now - self.echo > self.options.echo_gap() {
             return;
@@ -318,10 +318,11 @@ impl MembershipState {
         self.dead.retain(|_, death| now - death.at < FORGET_AFTER);
     }
 
-    /// Whether nobody listened twice where a living server would have known of a listener.
+    /// Whether there was no listener twice, where a living server would have known of one.
     fn is_gone(&self, now: Instant, process: ProcessId, peer: &LivePeer) -> bool {
         let Some(doubt) = self.doubts.get(&process) else { return false };
-        // Whoever was heard since has connected again, and what was sent before has arrived by then.
+        // A process that was heard since has connected again, and what was sent before has arrived
+        // by then.
         let is_back = peer.at >= self.shaken + self.options.heartbeat;
         if !doubt.twice || self.is_shaken(now) && !is_back {
             return false;

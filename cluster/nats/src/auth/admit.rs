@@ -38,7 +38,7 @@ pub enum AdmitError {
     /// The servers are out of reach, or do not let it in.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// Somebody was here before, or it took too long.
+    /// Another node used the token, or it took too long.
     #[error("the join token was used already, or has expired")]
     Used,
     /// What was offered is not of this user.
@@ -55,8 +55,8 @@ enum OfferWait {
     Noise,
 }
 
-/// Offers `credential` to whoever proves to be its user, for as long as `ttl`; `options` say how its
-/// operator reaches the servers.
+/// Offers `credential` to the client that proves to be its user, for as long as `ttl`; `options`
+/// say how its operator reaches the servers.
 pub async fn offer(
     options: &NatsOptions,
     credential: &Credential,
@@ -70,7 +70,8 @@ pub async fn offer(
                 let wait = pause.next(&mut rand::rng());
                 tokio::time::sleep(wait).await;
             }
-            // Nobody else knows the subject, so an earlier try was stored without an answer.
+            // The subject is secret, so this means that an earlier try was stored without an
+            // answer.
             Err(failure) if failure.is_wrong_last_sequence() && pause.tries() > 0 => break Ok(()),
             done => break done,
         }
@@ -89,7 +90,7 @@ async fn offer_once(
     // As many as the cluster has of everything else.
     let replicas = topology::birth(prefix, 1).replicas(api).await?.unwrap_or(1);
     topology::offers(prefix, replicas).create(api).await.map_err(of_topology)?;
-    // First who sends it: what nobody would send is not kept.
+    // First the consumer that sends it: without a consumer the message is not kept.
     topology::offer_consumer(prefix, user, ttl).create(api).await.map_err(of_topology)?;
     let mut headers: HeaderMap = expecting(Position(0));
     headers.insert(NATS_MESSAGE_TTL, format!("{}s", ttl.as_secs().max(1)));

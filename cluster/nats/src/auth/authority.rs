@@ -85,7 +85,7 @@ pub enum AuthorityError {
     /// What was made does not read.
     #[error(transparent)]
     Credential(#[from] CredentialError),
-    /// Nobody is called so.
+    /// No credential has this name.
     #[error("no credential was made for `{0}`")]
     Unknown(String),
 }

@@ -16,10 +16,10 @@ use crate::{
 pub(super) const CLAIMS_UPDATE: &str = "$SYS.REQ.CLAIMS.UPDATE";
 /// How long servers may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
-/// How long the credential lives with which they are told, in seconds.
+/// How long the credential lives that sends them to the servers, in seconds.
 const SPEAKER_TTL: u64 = 300;
 
-/// What came of a push.
+/// The result of a push.
 #[derive(Clone, Debug, Default)]
 pub struct Pushed {
     /// The servers that took it, by name.
@@ -43,7 +43,7 @@ pub enum PushError {
         /// Its words.
         detail: String,
     },
-    /// Nobody answered.
+    /// No server answered.
     #[error("no server answered within {ANSWERS_WITHIN:?}")]
     Silent,
 }

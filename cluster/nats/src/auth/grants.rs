@@ -1,12 +1,12 @@
 //! What each role may publish and subscribe to: the one table, made from the names in
 //! [`Prefix`] and `topology`.
 //!
-//! GRANT-1: a role has what its code uses and nothing besides. GRANT-2: what that leaves to a
-//! credential that is stolen is in `docs/stolen-credentials.md`, and nothing besides: NATS grants subjects and not
-//! messages, whoever may use `STREAM.MSG.GET` on a stream may read all of it, and whoever may ask a
-//! server anything may have it write its answer anywhere. A process's own request subject carries an
-//! id that it makes at its start, so a node may listen on those of others too; an answer given there
-//! in bad faith costs time, and never safety.
+//! GRANT-1: a role may do what its code needs and no more. GRANT-2: `docs/stolen-credentials.md`
+//! lists all that a thief can do with a credential. NATS grants subjects, not messages: a user with
+//! `STREAM.MSG.GET` on a stream may read all of it, and a user that may send any request to a
+//! server may have the answer written anywhere. A process's own request subject carries an id that
+//! it makes at its start, so a node may listen on those of others too. A false answer there costs
+//! time, and never safety.
 
 use std::fmt;
 
@@ -107,7 +107,8 @@ impl RoleGrants {
         let names = StreamNames::new(prefix);
         let mut it = Self::default();
         if role != BusRole::Admission {
-            // Answers come here; a round trip is a request to nobody there.
+            // Answers come here; to measure a round trip, send a request to this inbox without a
+            // listener.
             let inbox = format!("{INBOX}.{SUBJECT}.>");
             it.publish.push(inbox.clone());
             it.subscribe.push(inbox);
@@ -200,14 +201,14 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{ARCHIVE_KEYS}*")));
         // Calls that wait for a person are shown to people.
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
-        // What an MCP server says of its tools, by whoever runs it.
+        // The tools of an MCP server, written by the node that runs it.
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
-        // The key of an SSH host, by whoever meets it first.
+        // The key of an SSH host, written by the first node that connects to it.
         self.publish(prefix.bucket(&format!("{SSH_KEYS}*")));
         // What plugins keep: the keys of a store, and their values.
         self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*")));
         self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*.*")));
-        // What came of a job goes to its session, and a timer ends the wait for it.
+        // The result of a job goes to its session, and a timer ends the wait for it.
         self.publish(prefix.inputs());
         self.publish(prefix.timers());
         // Timers that the server lost track of are found and stored again.
@@ -216,7 +217,7 @@ impl RoleGrants {
         self.api("STREAM.PURGE", &names.blobs);
         self.publish(prefix.all_frames());
         self.publish(prefix.usage());
-        // What nobody can read is put aside.
+        // Inputs that no node can read are put aside.
         self.publish(prefix.bucket(&format!("{LETTER_KEYS}>")));
     }
 

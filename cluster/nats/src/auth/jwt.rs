@@ -34,7 +34,7 @@ pub enum JwtError {
     /// It does not read.
     #[error("not a NATS token: {0}")]
     Malformed(&'static str),
-    /// Somebody changed it.
+    /// The content was changed after it was signed.
     #[error("the signature of a NATS token does not match its content")]
     Signature,
     /// A key is not what it must be.
