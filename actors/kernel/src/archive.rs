@@ -51,13 +51,13 @@ pub fn snapshot_of(records: &[Record]) -> Option<Snapshot> {
     }
 }
 
-/// The blobs of snapshots that were begun and never stored: those of owners that died, or were
-/// fenced, with the archive and the state stored and the record that names them not. Such an owner
-/// appended nothing more, so a claim follows; what it stored is made of the records before that
-/// claim, and has the digest that they give.
+/// The blobs of snapshots that an owner began and never stored, because it died or was fenced. It
+/// had stored the archive and the state, but not the record that names them. Such an owner appended
+/// nothing more, so a claim follows. Its blobs are made of the records before that claim, and have
+/// the digest that those give.
 ///
-/// Whoever removes them must have claimed the entity: the record that names them can then never be
-/// stored.
+/// The caller that removes them must have claimed the entity: then the record that names them can
+/// never be stored.
 pub fn leftovers<K: EntityKind>(id: EntityId, loaded: &LoadedJournal) -> Vec<Digest> {
     let deaths = deaths(&loaded.records);
     let (Some(first), Some(last)) = (loaded.records.first(), deaths.last()) else {

@@ -253,7 +253,7 @@ impl Core {
         knows: &dyn Fn(&str) -> bool,
     ) -> Result<Self, FoldError> {
         let mut core = Self::default();
-        // Told only of a journal that is sound: damage may look like a kind that nobody knows.
+        // Reported only of a journal that is sound: damage may look like an unknown kind.
         let mut unknown = None;
         for_each(id, loaded, |sealed, snapshot| {
             if let Some(body) = snapshot {

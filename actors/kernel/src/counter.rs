@@ -32,7 +32,7 @@ const AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Counter;
 
-/// What a counter is told.
+/// An input of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum CounterInput {
@@ -80,7 +80,7 @@ pub struct CounterState {
     key: String,
     /// The sum of what was accepted.
     pub total: u64,
-    /// The total that the last event says.
+    /// The total in the last event.
     pub said: u64,
     /// What is added later.
     pub later: BTreeMap<String, Later>,

@@ -165,7 +165,7 @@ fn is_of<K: EntityKind>(entity: EntityId, kind: Option<Kind>) -> Result<(), Fold
     }
 }
 
-/// The kind's part of a snapshot. Of what was deleted nothing is left, whatever its kind was.
+/// The kind's part of a snapshot. A deleted entity of any kind has nothing left.
 fn state<K: EntityKind>(core: &Core, encoded: &[u8]) -> Result<K::State, CodecError> {
     match core.service {
         Service::Deleted => Ok(K::State::default()),

@@ -76,7 +76,7 @@ pub enum FoldError {
 // === impl FoldError ===
 
 impl FoldError {
-    /// What a process must know that can fold the journal. Absent if nobody can: it is damaged.
+    /// What a process must know to fold the journal. Absent if none can: it is damaged.
     pub fn needs(&self) -> Option<MissingCapability> {
         match self {
             Self::Unknown { kind, .. } => Some(MissingCapability::Event(kind.clone())),

@@ -23,18 +23,18 @@ pub enum JobIn {
     Delivered(Box<Job>),
     /// The state key, as asked by [`JobOut::Read`].
     Read(JobId, Option<(Position, JobState)>),
-    /// The state key could not be read, or nobody knows whether it was set.
+    /// The state key could not be read, or it is unknown whether it was set.
     Unknown(JobId),
     /// The state key was set, as asked by [`JobOut::Set`].
     Stored(JobId, Position),
-    /// Somebody else has changed the state key.
+    /// Another process has changed the state key.
     Conflict(JobId),
     /// The time that [`JobOut::Watch`] asked for is over.
     Lasts(JobId),
     /// A run has ended, as asked by [`JobOut::Run`].
     Ended(JobId, ToolOutcome),
-    /// A probe has told whether the job had happened, as asked by [`JobOut::Probe`]: how it ended,
-    /// or that it did not happen, or that nobody can tell.
+    /// The result of the probe that [`JobOut::Probe`] asked for: how the job ended, that it did not
+    /// happen, or that it cannot be known.
     Probed(JobId, Probe),
     /// The result is in the session's inbox, as asked by [`JobOut::Send`].
     Sent(JobId),
@@ -45,11 +45,11 @@ pub enum JobIn {
 /// What a probe has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// It happened; this came of it.
+    /// It happened, with this outcome.
     Happened(ToolOutcome),
     /// It did not happen.
     Absent,
-    /// Nobody can tell; what is known.
+    /// It cannot be known; what is known about it.
     Unclear(String),
 }
 

@@ -24,7 +24,7 @@ pub enum EffectKind {
     Call,
     /// May be run again at will, until its outcome is journaled.
     Run,
-    /// Idempotent by key; what comes of it comes as an input.
+    /// Idempotent by key; its result comes as an input.
     Publish,
     /// Idempotent by key; once confirmed, `Emitted` for this turn rides in the next append.
     Emit(TurnId),
@@ -56,8 +56,8 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     /// How long its inputs are known again. A kind that hears much needs less: each id is kept in memory
     /// and in every snapshot.
     const MEMORY: InputMemory = InputMemory::DAYS;
-    /// Whether its events say what somebody was shown, so that a [`replay`](Self::replay) of a journal
-    /// has something to compare.
+    /// Whether its events record what people were shown, so that a [`replay`](Self::replay) of a
+    /// journal has something to compare.
     const IS_REPLAYED: bool = false;
     /// What its events add up to.
     type State: Clone + Debug + Default + Send + Serialize + DeserializeOwned;
@@ -143,8 +143,8 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn blobs_of_event(_event: &Self::Event) -> Vec<Digest> {
         Vec::new()
     }
-    /// Compares what an event says that somebody was shown with what the state before the event gives.
-    /// Absent if the event says nothing of the sort.
+    /// Compares what an event says that people were shown with what the state before the event
+    /// gives. Absent if the event records nothing of the sort.
     fn replay(_state: &Self::State, _event: &Self::Event) -> Option<Result<(), Violation>> {
         None
     }

@@ -1,5 +1,5 @@
-//! Dead letters: what came in for an entity and nobody can read as an input, kept whole until a
-//! person drops it.
+//! Dead letters: messages for an entity that no node can read as an input, kept whole until a
+//! person drops them.
 //!
 //! The bytes are a blob, and what is known of them is a value in the bucket. Both are written
 //! before the inbox forgets the bytes, and writing them again is harmless.
@@ -22,9 +22,9 @@ pub struct DeadLetter {
     pub digest: Digest,
     /// Its bytes.
     pub bytes: u64,
-    /// Why nobody can read it.
+    /// Why it cannot be read.
     pub reason: String,
-    /// When it was put aside, by the clock of whoever did.
+    /// When it was put aside, by the clock of the process that did so.
     pub at: Timestamp,
 }
 

@@ -16,11 +16,11 @@ pub enum KernelBug {
     ForgetOnDelivery,
     /// An input is acknowledged when it is handed to its actor.
     AckBeforeJournal,
-    /// An input that a read does not show is taken to be acknowledged by somebody else.
+    /// An input that a read does not show is taken to be acknowledged by another process.
     AckWhenAbsent,
     /// The input that was journaled last is acknowledged while there is work left.
     AckAnchorEarly,
-    /// Inputs are acknowledged before a turn's end is told.
+    /// Inputs are acknowledged before a turn's end is sent.
     AckBeforeEmit,
     /// Inputs are acknowledged while a deletion is due.
     AckBeforeTombstone,
@@ -52,13 +52,13 @@ pub enum KernelBug {
     RunBeforeStarted,
     /// A tool that may run once is run again when its runner died.
     RunOnceAgain,
-    /// Whoever claimed since admission is not asked.
-    HeirIgnored,
+    /// A process that claimed since admission is not asked.
+    PreviousOwnerIgnored,
     /// An owner that lives is never asked.
     NeverAsks,
     /// A drain gives up entities whose calls run.
     ReleasesWhileRunning,
-    /// An append is acted upon though somebody else has claimed behind it.
+    /// An append is acted upon though another process has claimed after it.
     ActsFenced,
     /// A dispatcher hands on what came last first.
     HandsOnBackwards,
@@ -86,7 +86,7 @@ pub enum KernelBug {
     GivesBlindly,
     /// An input is known again for a minute only, and not behind thirty others.
     ShortMemory,
-    /// A counter that waits for a timer forgets what it is told meanwhile.
+    /// A counter that waits for a timer forgets inputs meanwhile.
     CounterForgets,
 }
 
@@ -94,8 +94,8 @@ thread_local! {
     static IN_FOLDS: Cell<KernelBug> = const { Cell::new(KernelBug::None) };
 }
 
-/// While it lives, the folds of this thread have a bug: they take nothing but events, so nobody
-/// can tell them.
+/// While it lives, the folds of this thread have a bug. Folds take only events, so no argument can
+/// carry it.
 #[derive(Debug)]
 pub struct InFolds(());
 

@@ -52,14 +52,14 @@ pub(super) trait Booked: EntityKind + Sized {
     /// Counts what may happen only once.
     fn note(own: &mut Self::Own, head: &Head, event: Self::Event) -> Checked;
 
-    /// Whether the end of a turn was told.
-    fn is_told(own: &Self::Own, turn: TurnId) -> bool;
+    /// Whether the end of a turn was published.
+    fn is_published(own: &Self::Own, turn: TurnId) -> bool;
 
     /// What was in a damaged journal is not held against it any more.
     fn forget(own: &mut Self::Own);
 
-    /// It was out of service when it was deleted, so nothing more is told.
-    fn told_by_deletion(own: &mut Self::Own);
+    /// It was out of service when it was deleted, so nothing more is published.
+    fn ended_by_deletion(own: &mut Self::Own);
 
     /// An input of a journal that was damaged comes again.
     fn again(own: &mut Self::Own, input: InputId);
@@ -223,7 +223,7 @@ impl<K: Booked> Book<K> {
         !K::doomed(state)
             && K::advance(state).is_empty()
             && K::decide(state).iter().all(|effect| match K::class(effect) {
-                EffectKind::Emit(turn) => K::is_told(&self.own, turn),
+                EffectKind::Emit(turn) => K::is_published(&self.own, turn),
                 // Their results come as inputs, which wake it.
                 EffectKind::Publish => true,
                 EffectKind::Call | EffectKind::Run => false,
@@ -264,7 +264,7 @@ impl<K: Booked> Book<K> {
         let folded = Entity::<K>::of(id, loaded).map_err(|error| of_fold(&error))?;
         let deleted = folded.core.service == Service::Deleted;
         if deleted {
-            self.buried(&folded.core);
+            self.deleted(&folded.core);
         } else if self.damaged {
             // Written from a memory that is older than the damage.
             self.damaged = false;
@@ -303,8 +303,8 @@ impl<K: Booked> Book<K> {
         Ok(())
     }
 
-    /// What waited is gone with it, and what was not told is told by the deletion.
-    fn buried(&mut self, core: &Core) {
+    /// What waited is gone with it. The deletion stands in for ends that were not published.
+    fn deleted(&mut self, core: &Core) {
         self.deletions += 1;
         for input in self.waiting.keys().filter(|input| core.has(**input)) {
             self.journaled.entry(*input).or_insert(None);
@@ -316,7 +316,7 @@ impl<K: Booked> Book<K> {
             K::forget(&mut self.own);
         }
         if std::mem::take(&mut self.damaged) || self.is_quarantined() {
-            K::told_by_deletion(&mut self.own);
+            K::ended_by_deletion(&mut self.own);
         }
     }
 

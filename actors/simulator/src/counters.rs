@@ -78,13 +78,13 @@ impl Booked for Counter {
         Ok(())
     }
 
-    fn is_told(_: &CounterHistory, _: TurnId) -> bool {
+    fn is_published(_: &CounterHistory, _: TurnId) -> bool {
         true
     }
 
     fn forget(_: &mut CounterHistory) {}
 
-    fn told_by_deletion(_: &mut CounterHistory) {}
+    fn ended_by_deletion(_: &mut CounterHistory) {}
 
     fn again(_: &mut CounterHistory, _: InputId) {}
 
@@ -122,7 +122,8 @@ impl Ledger {
                 };
             }
             if book.own.total != sum {
-                let text = format!("`{id}` says {}, and was told {sum}", book.own.total);
+                let text =
+                    format!("`{id}` says {}, and its inputs add up to {sum}", book.own.total);
                 return Err(JudgeViolation::new("SUM-1", text));
             }
         }

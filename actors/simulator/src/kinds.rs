@@ -35,7 +35,7 @@ pub(super) enum AnyMachine {
     Counter(Box<Machine<Counter>>),
 }
 
-/// What a machine of any kind is told.
+/// The message of a machine of any kind.
 #[derive(Debug)]
 pub(super) enum MachineMessage {
     Deliver(Vec<Input>),

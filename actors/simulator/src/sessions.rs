@@ -76,7 +76,7 @@ impl Booked for Session {
         Ok(())
     }
 
-    fn is_told(own: &SessionHistory, turn: TurnId) -> bool {
+    fn is_published(own: &SessionHistory, turn: TurnId) -> bool {
         own.turns.get(&turn).is_some_and(|turn| turn.emitted)
     }
 
@@ -85,7 +85,7 @@ impl Booked for Session {
         own.tools = ToolBook::default();
     }
 
-    fn told_by_deletion(own: &mut SessionHistory) {
+    fn ended_by_deletion(own: &mut SessionHistory) {
         own.turns.values_mut().for_each(|turn| turn.emitted = true);
     }
 
@@ -107,7 +107,8 @@ impl Booked for Session {
                 let turn = TurnId::from(input);
                 let joined = || book.entity.state.turn(turn).is_some_and(|it| it.outcome.is_some());
                 let ended = book.own.turns.get(&turn).is_some_and(|turn| turn.outcome.is_some());
-                // What joined a turn that was deleted since is told by the deletion alone.
+                // If a message joined a turn that was deleted since, the deletion alone reports its
+                // end.
                 let over = ended || joined() || book.deletions > 0;
                 (!over).then(|| format!("`{turn}` has no end"))
             }

@@ -6,12 +6,12 @@ use super::{Check, File, Findings, scan};
 /// Words and phrases, and how often each is left. Write what they mean instead: name who acts, and use
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
-    ("anew", 3),
-    ("are told", 34),
+    ("anew", 2),
+    ("are told", 33),
     ("buried", 0),
-    ("bury", 6),
-    ("came of", 42),
-    ("comes of", 9),
+    ("bury", 3),
+    ("came of", 36),
+    ("comes of", 8),
     ("door", 0),
     ("doors", 0),
     ("funeral", 0),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 1),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 196),
-    ("nobody", 431),
-    ("of what", 127),
-    ("somebody", 145),
-    ("stands", 155),
-    ("was told", 65),
-    ("whoever", 162),
+    ("is told", 167),
+    ("nobody", 361),
+    ("of what", 120),
+    ("somebody", 104),
+    ("stands", 146),
+    ("was told", 50),
+    ("whoever", 121),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.

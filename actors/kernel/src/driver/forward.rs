@@ -27,10 +27,12 @@ use crate::{
 const RING_TIMEOUT: Duration = Duration::from_millis(300);
 /// Processes that are asked before an entity is left for later.
 const RINGS_MAX: usize = 3;
-/// How long what is lacking is told after it was last found: longer than its inputs stay away.
+/// How long a missing capability is reported after it was last found: longer than its inputs stay
+/// away.
 const LACKS_FOR: Duration = Duration::from_secs(30);
 
-/// What entities that wait here need and nobody alive knows; forgets what is not needed any more.
+/// What entities that wait here need and no living process knows. It forgets what is no longer
+/// needed.
 #[derive(Clone, Debug, Default)]
 pub struct Lacks(Arc<Mutex<BTreeMap<MissingCapability, Instant>>>);
 
@@ -83,7 +85,7 @@ pub(super) async fn forward(
             .iter()
             .any(|one| one.process != context.process && fits(one, &context.version, &needs))
     });
-    PartitionInput::Forwarded(entity, if orphan { Forwarded::Orphan } else { Forwarded::Nobody })
+    PartitionInput::Forwarded(entity, if orphan { Forwarded::Orphan } else { Forwarded::NotNow })
 }
 
 /// Tells the process that is first to serve an entity which was given up here; best effort.

@@ -80,7 +80,7 @@ pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// The entity was claimed, and another process had it before.
     fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch);
 
-    /// The entity left memory; `waiting` are inputs that nobody will answer for now, and why.
+    /// The entity left memory; `waiting` are inputs that no actor will answer for now, and why.
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &ActivationEnd);
 }
 
@@ -88,7 +88,7 @@ pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
 pub struct WorkerContext {
     /// This process.
     pub process: ProcessId,
-    /// What it stands on.
+    /// All the storage of the process.
     pub storage: Storage,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
@@ -104,7 +104,7 @@ pub struct WorkerContext {
     pub speaks: VersionRange,
     /// The processes that it hears of, to find one that can serve what it cannot.
     pub peers: watch::Receiver<Members>,
-    /// What entities need that nobody alive knows.
+    /// What entities need and no living process knows.
     pub lacks: Lacks,
     /// Entities that may be what killed their process.
     pub probations: Probations,

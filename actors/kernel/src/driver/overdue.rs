@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells what it is asked, and answers as it is told to.
+    /// Records the questions, and gives the prepared answers.
     #[derive(Debug)]
     struct Asked {
         tell: mpsc::Sender<(Partition, Timestamp, Position)>,

@@ -1,10 +1,9 @@
-//! Entities that may be what killed their process: tried one at a time, and noted as in hand.
+//! Entities that may have killed their process: tried one at a time, and noted as in hand.
 //!
-//! The note is a value of the bucket, so whoever recovers the entity finds it, on this host or
-//! another. It is there from before the entity is claimed until all that it begins with has begun
-//! and [`GRACE`] has passed. After that it stays only while the entity is alone: of several that run
-//! when a process dies, nobody can tell which it was, but of one that can be told for
-//! [`SURVIVES_AFTER`].
+//! The note is a value in the bucket, so the worker that recovers the entity finds it, on this host
+//! or another. It is there from before the entity is claimed until all that it begins with has
+//! begun and [`GRACE`] has passed. After that it stays only while the entity is alone, for up to
+//! [`SURVIVES_AFTER`]: if several run when a process dies, any of them may be the cause.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +26,7 @@ use super::WorkerContext;
 const GRACE: Duration = Duration::from_millis(100);
 /// An entity that ran so long without harm did not kill its process.
 const SURVIVES_AFTER: Duration = Duration::from_secs(10);
-/// How long a note stays at most: nobody looks for it after that.
+/// How long a note stays at most: no worker looks for it after that.
 const NOTE_KEPT: Duration = Duration::from_hours(24);
 /// Tries at a note; an entity is rather not blamed than not served.
 const TRIES_MAX: u32 = 40;
@@ -220,7 +219,7 @@ mod tests {
         assert!(probations.known().ask(entity(0)).is_none(), "it is its turn at once");
         let mut waiting: BTreeMap<EntityId, oneshot::Receiver<()>> =
             (1..20).map(|n| (entity(n), probations.known().ask(entity(n)).unwrap())).collect();
-        // One that does not wait any more has no turn, and nobody waits for it.
+        // An entity that no longer waits has no turn, and no other waits for it.
         waiting.remove(&entity(7));
         probations.lost(entity(7));
         let mut last = entity(0);

@@ -1,4 +1,4 @@
-//! Why a request about an entity fails, and what clients are told.
+//! Why a request about an entity fails, and the error that clients get.
 
 use std::fmt;
 

@@ -24,7 +24,7 @@ use crate::{
     letters::{self, DeadLetter},
 };
 
-/// How long an order may take before whoever gave it is told to look again: an election of the
+/// How long an order may take before the operator is asked to look again: an election of the
 /// store's, and an owner that has to be found dead.
 const ORDER_WITHIN: Duration = Duration::from_secs(30);
 /// How often its end is looked for.
@@ -150,8 +150,8 @@ impl Entities {
         let id = fallen.id;
         let waiting = self.unread(fallen).await?;
         let now = self.clock.now();
-        // A journal whose birth cannot be read does not tell its kind. What waits may still tell it; or
-        // else it is told from the kernel headers alone, which every kind has.
+        // If a journal's birth cannot be read, its kind is unknown. Waiting inputs may name it;
+        // otherwise the order relies on the kernel headers alone, which every kind has.
         let told = fallen.core.kind.or_else(|| waiting.first().map(|one| one.kind));
         let kind = told.unwrap_or(Kind::UNTOLD);
         let input = Input::order(kind, id, fallen.digest(), now, order);
@@ -330,7 +330,7 @@ impl OutOfServiceEntity {
         EntityName::of(self.id, &self.core)
     }
 
-    /// Stands for the state that an order is about.
+    /// Identifies the state that an order is about.
     fn digest(&self) -> Digest {
         let mut bytes = self.position.0.to_be_bytes().to_vec();
         bytes.extend(self.core.tail.hash.as_bytes());

@@ -16,7 +16,7 @@ use crate::KernelBug;
 /// Rounds of `advance` that one input may cause; more is a kind that never comes to rest.
 const ADVANCES_MAX: usize = 64;
 
-/// What came of the calls that are wanted.
+/// The state of the calls that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ComposedCalls {
     /// They run, or will without being asked for again.
@@ -40,7 +40,7 @@ impl<K: EntityKind> Machine<K> {
                 Err(ActivationEnd::Released)
             }
             ActivationPhase::Headers(..) => self.park(now),
-            ActivationPhase::Damaged { .. } => self.mourn(now),
+            ActivationPhase::Damaged { .. } => self.serve_damaged(now),
             ActivationPhase::Whole(_) => self.compose(now),
         }
     }

@@ -53,25 +53,25 @@ impl<K: EntityKind> Machine<K> {
             let found = format!("it is of the kind `{kind}`, not `{}`", K::KIND);
             return Err(ActivationEnd::Corrupt(found));
         }
-        let may_claim = self.heir.may_claim(self.predecessor);
+        let may_claim = self.previous_owner.may_claim(self.predecessor);
         #[cfg(feature = "test-util")]
-        let may_claim = may_claim || self.planted(KernelBug::HeirIgnored);
+        let may_claim = may_claim || self.planted(KernelBug::PreviousOwnerIgnored);
         if let Some(error) = broken {
             // What is only unknown here tells well who wrote last.
             if error.needs().is_some() && !may_claim {
                 return Err(ActivationEnd::Fenced);
             }
-            // Who wrote last is a guess here. Nothing but a burial is done, which a person ordered,
-            // and whoever was faster is told apart by the position.
+            // Which process wrote last is a guess here. Only a deletion that a person ordered may
+            // follow, and if another process was faster, the position fences this one.
             self.body = ActivationPhase::damaged(core, &error);
             return Ok(());
         }
         if !may_claim {
-            // Somebody was faster, and may be in the middle of a call.
+            // Another process was faster, and may be in the middle of a call.
             return Err(ActivationEnd::Fenced);
         }
         if core.service == Service::Deleted {
-            // Whoever deleted it may have died before this was removed.
+            // The process that deleted it may have died before this was removed.
             let superseded = snapshot_of(&loaded.records).and_then(|it| it.superseded);
             self.scrub = superseded.filter(|blobs| !blobs.is_empty());
         }

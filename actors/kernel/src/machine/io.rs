@@ -1,4 +1,4 @@
-//! What an entity machine is told, and what it says.
+//! The inputs and outputs of an entity machine.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub enum MachineInput<K: EntityKind> {
     Granted(K::Effect, K::Grant),
     /// The call must wait; `Granted` follows.
     Deferred(K::Effect),
-    /// Whoever was asked for the call will not answer any more; it is asked again at a tick.
+    /// The call will not be answered any more; the machine asks again at a tick.
     Forgotten(K::Effect),
     /// The call may not be made at all; this is its outcome.
     Refused(K::Effect, K::Outcome),
@@ -141,7 +141,7 @@ pub enum MachineOutput<K: EntityKind> {
     /// Archive all records up to this position, no fewer and no more (a read may be stale), and
     /// store this state; answer `Archived` or `ArchiveFailed`.
     Archive {
-        /// The last record that the state stands for.
+        /// The last record that the state includes.
         upto: Position,
         /// The encoded state.
         state: Bytes,
@@ -156,8 +156,8 @@ pub enum MachineOutput<K: EntityKind> {
     },
     /// Remove these blobs, also if the activation ends meanwhile; nothing refers to them any more.
     Discard(Vec<Digest>),
-    /// Remove these blobs, and have the store let go of what it removed: the entity is deleted.
-    /// Answer `Scrubbed`.
+    /// Remove these blobs, and have the store free what it removed: the entity is deleted. Answer
+    /// `Scrubbed`.
     Scrub(Vec<Digest>),
     /// Tell this process that the entity has another owner now, so that it stops paying at once.
     TellFenced {
@@ -179,7 +179,7 @@ pub enum ActivationEnd {
     GaveWay,
     /// Handed over.
     Released,
-    /// Somebody else owns the entity.
+    /// Another process owns the entity.
     Fenced,
     /// Out of service; its inputs are parked.
     Quarantined(String),

@@ -22,8 +22,8 @@ use super::{
     kind::{EffectKind, EntityKind},
 };
 
-mod bury;
 mod compose;
+mod deletion;
 mod draft;
 mod flight;
 mod growth;
@@ -79,9 +79,9 @@ enum Probation {
 /// alive and is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreviousOwner {
-    /// Whoever wrote last: no other process can be alive.
+    /// Any last writer: no other process can be alive.
     OfAnyone,
-    /// The process that admission saw, or nobody.
+    /// The process that admission saw as the last writer, if there was one.
     Of(Option<ProcessId>),
 }
 
@@ -145,7 +145,7 @@ enum Busy {
     No,
     Appending(InFlight),
     Archiving,
-    /// What is personal is being removed; the tombstone stands for all up to here.
+    /// Personal data is being removed; the tombstone replaces everything up to here.
     Erasing(Tail),
     /// The entity is deleted, and what is left of it is removed.
     Scrubbing,
@@ -170,7 +170,7 @@ pub struct Machine<K: EntityKind> {
     id: EntityId,
     incarnation: Incarnation,
     activation: Activation,
-    heir: PreviousOwner,
+    previous_owner: PreviousOwner,
     options: MachineOptions,
     body: ActivationPhase<K>,
     /// Who owned it last and has not given it up.
@@ -228,7 +228,7 @@ impl<K: EntityKind> Machine<K> {
             id,
             incarnation,
             activation,
-            heir: PreviousOwner::OfAnyone,
+            previous_owner: PreviousOwner::OfAnyone,
             options,
             body: ActivationPhase::Unread,
             predecessor: None,
@@ -266,12 +266,12 @@ impl<K: EntityKind> Machine<K> {
 
     /// The same, claiming after this writer only.
     #[must_use]
-    pub fn heir(mut self, heir: PreviousOwner) -> Self {
-        self.heir = heir;
+    pub fn after(mut self, previous_owner: PreviousOwner) -> Self {
+        self.previous_owner = previous_owner;
         self
     }
 
-    /// What another process that was given an input is told about it. The input may only be
+    /// What this owner tells another process that was given an input. The input may only be
     /// acknowledged elsewhere if it might be acknowledged here (I4).
     pub fn says(&self, input: InputId) -> OwnerSays {
         let journaled = self.core().is_some_and(|core| core.has(input));
@@ -400,7 +400,7 @@ impl<K: EntityKind> Machine<K> {
                     self.busy = Busy::No;
                 }
             }
-            MachineInput::Erased { state, before } => self.bury(now, state, before)?,
+            MachineInput::Erased { state, before } => self.write_tombstone(now, state, before)?,
             MachineInput::ArchiveFailed => self.archive_failed(),
             MachineInput::FencedHint(epoch) => {
                 if self.claimed && self.core().is_some_and(|core| core.tail.epoch < epoch) {

@@ -25,8 +25,8 @@ impl Partition {
         self.after_aside(entity);
     }
 
-    /// What is to be deleted does not wait for a build that nobody runs: an input that no living process
-    /// can read is put aside if an order to bury its entity waits as well.
+    /// A deletion does not wait for a build that is not in use. An input that no living process can
+    /// read is put aside if an order to delete its entity waits as well.
     pub(super) fn unblock_burial(&self, entity: EntityId, waiting: &mut [(Position, Arrived)]) {
         let is_ordered = waiting.iter().any(|(_, arrived)| match arrived {
             Arrived::Input(input) => input.order == Some(Order::Bury),

@@ -143,8 +143,8 @@ impl Partition {
         })
     }
 
-    /// Something waits for an entity. Whoever is active and has nothing in hand has not heard of
-    /// it: its delivery was lost.
+    /// An input waits for an entity. If the entity is active and has nothing in hand, it has not
+    /// heard of the input: its delivery was lost.
     fn scanned(&mut self, entity: EntityId) {
         match self.slots.get(&entity) {
             Some(slot) if slot.phase == EntityPhase::Active && slot.open.is_empty() => {
@@ -184,8 +184,8 @@ impl Partition {
         let is_waiting = slot.phase == EntityPhase::Active && !slot.reading;
         self.out.extend(replaced.map(PartitionOutput::Forget));
         match foremost {
-            // A read would show the same. Only for who is active: if somebody else had it since,
-            // they have appended, and this activation is fenced by its next append.
+            // A read would show the same. Only for an active entity: if another process had it
+            // since, that process has appended, and this activation is fenced by its next append.
             Some(arrived) if unseen && is_waiting => self.inbox(entity, vec![(position, arrived)]),
             _ if unseen => self.ring(entity),
             _ => {}
@@ -244,7 +244,7 @@ impl Partition {
         match slot.phase {
             // It is read again below.
             EntityPhase::Ringing if slot.open.is_empty() && slot.rung => {}
-            // Whoever comes after what is put aside is served; until then it is held.
+            // The inputs after those that are put aside are served; until then the entity is held.
             EntityPhase::Ringing if slot.open.is_empty() && !slot.aside.is_empty() => return,
             EntityPhase::Ringing if slot.open.is_empty() => {
                 self.leave_empty(entity);
@@ -320,8 +320,9 @@ impl Partition {
         let Some(kind) = slot.kind else { return self.leave_empty(entity) };
         slot.phase = EntityPhase::Active;
         let activation = slot.activated(self.orphans.remove(&entity).is_some());
-        let heir = if self.shared { PreviousOwner::Of(slot.last) } else { PreviousOwner::OfAnyone };
-        self.out.push(PartitionOutput::Activate(entity, kind, activation, heir));
+        let previous_owner =
+            if self.shared { PreviousOwner::Of(slot.last) } else { PreviousOwner::OfAnyone };
+        self.out.push(PartitionOutput::Activate(entity, kind, activation, previous_owner));
         self.hand_on(entity);
     }
 
@@ -443,7 +444,7 @@ impl Partition {
             }
         }
         for entity in again {
-            // Whoever is active has an actor, which ends first, with what it has under way.
+            // An active entity has an actor, which ends first, with what it has under way.
             let is_active = |slot: &EntitySlot| slot.phase == EntityPhase::Active;
             if self.draining && !self.slots.get(&entity).is_some_and(is_active) {
                 self.gone(now, entity, Gone::Released);
@@ -627,11 +628,12 @@ mod tests {
         inbox(&mut partition, &[1]);
         let released = LastWriter { process: owner, released: true };
         let out = partition.handle(NOW, PartitionInput::Tail(entity(), Some(released)));
-        let [PartitionOutput::Activate(_, _, _, heir), PartitionOutput::Deliver(..)] = &out[..]
+        let [PartitionOutput::Activate(_, _, _, previous_owner), PartitionOutput::Deliver(..)] =
+            &out[..]
         else {
             panic!("{out:?}")
         };
-        assert_eq!(*heir, PreviousOwner::Of(None));
+        assert_eq!(*previous_owner, PreviousOwner::Of(None));
         // Who owned it until it died is named.
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
         partition.handle(NOW, PartitionInput::Dead(BTreeSet::from([owner])));
@@ -639,11 +641,12 @@ mod tests {
         inbox(&mut partition, &[1]);
         let died = LastWriter { process: owner, released: false };
         let out = partition.handle(NOW, PartitionInput::Tail(entity(), Some(died)));
-        let [PartitionOutput::Activate(_, _, _, heir), PartitionOutput::Deliver(..)] = &out[..]
+        let [PartitionOutput::Activate(_, _, _, previous_owner), PartitionOutput::Deliver(..)] =
+            &out[..]
         else {
             panic!("{out:?}")
         };
-        assert_eq!(*heir, PreviousOwner::Of(Some(owner)));
+        assert_eq!(*previous_owner, PreviousOwner::Of(Some(owner)));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Partition {
                 let mut unanswered = slot.asks.iter().chain(&slot.late_asks);
                 if slot.is_unreadable() || unanswered.any(|(_, one)| *one == input) {
                     // The inbox cannot be read now. Its owner lives nevertheless, and looks after
-                    // the input as soon as it can: nobody needs to claim the entity.
+                    // the input as soon as it can: no other process needs to claim the entity.
                     self.out.push(PartitionOutput::AnswerHeld(ask));
                     return self.ring(entity);
                 }
@@ -48,14 +48,14 @@ impl Partition {
         }
     }
 
-    /// Leaves an entity to whoever has it.
+    /// Leaves an entity to its new owner.
     pub(super) fn forget(&mut self, entity: EntityId) {
         if let Some(slot) = self.slots.remove(&entity) {
             self.out.extend(slot.handles.into_values().map(PartitionOutput::Forget));
         }
     }
 
-    /// Leaves an entity to whoever it is delivered to after `delay`.
+    /// Leaves an entity to the process that it is delivered to after `delay`.
     pub(super) fn give_back(&mut self, entity: EntityId, delay: Duration) {
         if let Some(slot) = self.slots.remove(&entity) {
             self.out.extend(slot.handles.into_values().map(|one| PartitionOutput::Nak(one, delay)));
@@ -107,9 +107,9 @@ impl EntitySlot {
         first: Option<InputId>,
     ) -> Option<PartitionOutput> {
         match (self.asker, first) {
-            // It was told `held`, so its own delivery comes again much later.
+            // That process was answered `held`, so its own delivery comes again much later.
             (Some((process, input)), _) => Some(PartitionOutput::Ring(process, entity, input)),
-            // It was given up before anybody asked. What a scan found has no delivery to give
+            // It was given up before a process asked. What a scan found has no delivery to give
             // back, so only the next scan elsewhere would find it.
             (None, Some(input)) => Some(PartitionOutput::RingNext(entity, input)),
             (None, None) => None,
@@ -153,7 +153,7 @@ mod tests {
             out,
             [PartitionOutput::RingNext(input.entity, input.id), PartitionOutput::Drained]
         );
-        // With nothing left to do there is nobody to be told.
+        // With nothing left to do, no process is notified.
         let (mut partition, input) = scanned();
         partition.handle(NOW, PartitionInput::Completed(input.entity, input.id));
         let out = partition.handle(NOW, PartitionInput::Gone(input.entity, Gone::Released));
@@ -186,7 +186,7 @@ mod tests {
         // The read lasts, and it is asked again.
         let out = partition.handle(NOW, PartitionInput::Asked(AskId(2), entity, other(1), asker));
         assert_eq!(out, [PartitionOutput::AnswerHeld(AskId(2))]);
-        // It fails: nobody is left without an answer, now or while it is tried again.
+        // It fails: every caller gets an answer, now and while it is tried again.
         let out = partition.handle(NOW, PartitionInput::ReadFailed(entity));
         assert_eq!(out, [PartitionOutput::AnswerHeld(AskId(1))]);
         let out = partition.handle(NOW, PartitionInput::Asked(AskId(3), entity, other(2), asker));

@@ -1,4 +1,4 @@
-//! What a partition dispatcher is told, and what it says.
+//! The inputs and outputs of a partition dispatcher.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     machine::{Activation, PreviousOwner},
 };
 
-/// What came of an input that was forwarded.
+/// The result of forwarding an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarded {
     /// The other's actor has it.
@@ -19,8 +19,8 @@ pub enum Forwarded {
     Completed,
     /// The other looks after it from now on.
     Rung,
-    /// Nobody who could serve it takes it now.
-    Nobody,
+    /// No process that could serve it takes it now.
+    NotNow,
     /// No living process could serve it, not even one that takes nothing now.
     Orphan,
 }
@@ -73,7 +73,7 @@ pub enum Arrived {
         /// The whole of it.
         bytes: Bytes,
     },
-    /// Nobody can read it.
+    /// No node can read it.
     Unreadable {
         /// The whole of it.
         bytes: Bytes,
@@ -93,7 +93,7 @@ pub enum PartitionInput {
         position: Position,
         /// What to answer to.
         handle: HandleId,
-        /// Whether somebody may have had it before.
+        /// Whether a process may have had it before.
         redelivered: bool,
         /// What was delivered, if nothing else that waits for the entity is before it.
         foremost: Option<Arrived>,
@@ -102,7 +102,7 @@ pub enum PartitionInput {
     Scanned(Vec<EntityId>),
     /// The entity's inbox, as asked.
     Inbox(EntityId, Position, Vec<(Position, Arrived)>),
-    /// What nobody can read was put aside whole, as asked; or could not be.
+    /// An input that no node can read was put aside whole, as asked; or could not be.
     Aside(EntityId, Position, bool),
     /// The entity's last writer, as asked.
     Tail(EntityId, Option<LastWriter>),
@@ -120,7 +120,7 @@ pub enum PartitionInput {
     Rung(AskId, EntityId, InputId),
     /// The entity's journal needs a process that knows more than this one; its actor is gone.
     TooNew(EntityId, MissingCapability),
-    /// What came of an input that was forwarded.
+    /// The result of forwarding an input.
     Forwarded(EntityId, Forwarded),
     /// Which other processes are held dead now.
     Dead(BTreeSet<ProcessId>),
@@ -157,8 +157,8 @@ pub enum PartitionOutput {
     AnswerRung(AskId),
     /// Tell the process that the entity was given up and an input of it waits.
     Ring(ProcessId, EntityId, InputId),
-    /// Tell whoever is to serve the partition next that the entity was given up and an input of it
-    /// waits: nobody here has asked for it. A hint, like a ring.
+    /// Notify the process that is to serve the partition next that the entity was given up while an
+    /// input waits and no process had asked for it. A hint, like a ring.
     RingNext(EntityId, InputId),
     /// Find a process that knows what is needed, and ask it to serve the entity.
     Forward(EntityId, InputId, MissingCapability),

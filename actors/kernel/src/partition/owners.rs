@@ -50,7 +50,7 @@ impl Partition {
         }
     }
 
-    /// Whoever is being asked and is held dead will not answer.
+    /// An owner that is being asked and is held dead will not answer.
     pub(super) fn held_dead(&mut self, dead: BTreeSet<ProcessId>) {
         self.dead = dead;
         let asks_the_dead = |slot: &EntitySlot| match slot.phase {

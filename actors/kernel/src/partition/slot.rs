@@ -30,7 +30,7 @@ pub(super) struct EntitySlot {
     /// What the entity is, once an input of it was read.
     pub(super) kind: Option<Kind>,
     pub(super) phase: EntityPhase,
-    /// How it is activated next: somebody may have had one of its inputs before.
+    /// How it is activated next: a process may have had one of its inputs before.
     pub(super) activation: Activation,
     /// Who wrote last when it was admitted.
     pub(super) last: Option<ProcessId>,
@@ -40,7 +40,7 @@ pub(super) struct EntitySlot {
     pub(super) buffered: Vec<Input>,
     /// Read and not complete; an input that was stored twice has two positions.
     pub(super) open: BTreeMap<Position, InputId>,
-    /// Being put aside, because nobody can read it.
+    /// Being put aside, because no node can read it.
     pub(super) aside: BTreeSet<Position>,
     /// Complete, but its delivery has not come yet.
     pub(super) done: BTreeSet<Position>,
@@ -92,7 +92,7 @@ impl EntitySlot {
         }
     }
 
-    /// Somebody may have had one of its inputs before.
+    /// A process may have had one of its inputs before.
     pub(super) fn recovers(&mut self) {
         if self.activation == Activation::Fresh {
             self.activation = Activation::Recovery;

@@ -41,14 +41,14 @@ impl Actor for SupervisorActor {
                     state.children.insert(name, Child { kind, factory, cell, since, ends: 0 });
                 });
                 if started.send(outcome).is_err() {
-                    warn!("whoever adopted a child did not wait for its start");
+                    warn!("the caller that adopted a child is gone");
                 }
             }
             SupervisorMessage::Restart { name } => state.restart(&myself, &name).await,
             SupervisorMessage::Dismiss { name } => state.dismiss(&name),
             SupervisorMessage::View(reply) => {
                 if reply.send(state.views()).is_err() {
-                    warn!("whoever asked for the children did not wait");
+                    warn!("the caller that asked for the children is gone");
                 }
             }
         }

@@ -78,7 +78,7 @@ impl Supervisor {
         outcome.await.unwrap_or_else(|_closed| Err(gone()))
     }
 
-    /// Starts a loop and keeps it going: when its future ends or panics, it is made anew.
+    /// Starts a loop and keeps it going: when its future ends or panics, it is started again.
     pub async fn adopt_task<F, T>(&self, name: impl Into<String>, make: F) -> Result<(), SpawnErr>
     where
         F: Fn() -> T + Send + Sync + Clone + 'static,

@@ -123,7 +123,7 @@ impl Actor for DispatcherActor {
                 let (entities, named) = (state.machine.entities(), state.machine.look(most));
                 let view = DispatcherView { entities, named };
                 if reply.send(view).is_err() {
-                    debug!("whoever looked at a dispatcher did not wait");
+                    debug!("the caller that looked at a dispatcher is gone");
                 }
                 return Ok(());
             }

@@ -151,8 +151,8 @@ pub(super) async fn scan(
     }
 }
 
-/// A pull that ended while its dispatcher lives is never left: nobody would notice that a
-/// partition is deaf.
+/// A pull that ends while its dispatcher lives is always made again: otherwise the partition would
+/// be deaf, and nothing would show it.
 const fn again(failure: &StoreError) -> Duration {
     match failure {
         StoreError::Closed { .. } => CLOSED_AGAIN,

@@ -103,7 +103,7 @@ impl DispatcherState {
         let handle = HandleId(self.number());
         self.handles.insert(handle, delivery.handle);
         let Delivery { entity, position, redelivered, foremost, bytes, .. } = delivery;
-        // Whoever is not active reads its inbox anyway.
+        // An entity that is not active reads its inbox anyway.
         let foremost = (foremost && self.entities.contains_key(&entity))
             .then(|| arrived(&self.context, entity, WaitingInput { position, bytes }));
         PartitionInput::Delivered { entity, position, handle, redelivered, foremost }
@@ -174,15 +174,20 @@ impl DispatcherState {
                     tell(&myself, aside);
                 });
             }
-            PartitionOutput::Activate(entity, kind, activation, heir) => {
+            PartitionOutput::Activate(entity, kind, activation, previous_owner) => {
                 let Some(kind) = context.kinds.get(kind) else {
                     // What arrives for such entities is forwarded, so none is activated here.
                     error!(%entity, %kind, "an entity of a kind that is not served was activated");
                     return tell(&myself, PartitionInput::Gone(entity, Gone::Unservable));
                 };
                 let dispatcher = DispatcherHandle(myself.clone());
-                let start =
-                    Start { id: entity, activation, heir, context: context.clone(), dispatcher };
+                let start = Start {
+                    id: entity,
+                    activation,
+                    previous_owner,
+                    context: context.clone(),
+                    dispatcher,
+                };
                 match Arc::clone(kind).start(start, myself.get_cell()).await {
                     Ok(handle) => {
                         self.cells.insert(handle.cell().get_id(), entity);
@@ -216,7 +221,7 @@ impl DispatcherState {
             PartitionOutput::Ring(process, entity, input) => {
                 self.spawn(&actor, async move {
                     let came = ring(&context, process, entity, input).await;
-                    debug!(%entity, %process, ?came, "an entity was given up, another is told");
+                    debug!(%entity, %process, ?came, "an entity was given up, another process is notified");
                 });
             }
             PartitionOutput::RingNext(entity, input) => {
@@ -273,7 +278,7 @@ async fn last_words(mut tasks: JoinSet<()>, drained: Vec<oneshot::Sender<()>>) {
     }
     for done in drained {
         if done.send(()).is_err() {
-            debug!("whoever drained a dispatcher did not wait");
+            debug!("the caller that drained a dispatcher is gone");
         }
     }
 }
@@ -286,7 +291,7 @@ fn tell(myself: &ActorRef<DispatcherMessage>, input: PartitionInput) {
 
 fn answer(reply: oneshot::Sender<NodeReply>, says: NodeReply) {
     if reply.send(says).is_err() {
-        debug!("whoever asked for an input did not wait");
+        debug!("the process that asked for an input is gone");
     }
 }
 

@@ -37,7 +37,7 @@ pub(in crate::driver) trait EntityHandle: Send + Sync + fmt::Debug {
 pub(in crate::driver) struct Start {
     pub(in crate::driver) id: EntityId,
     pub(in crate::driver) activation: Activation,
-    pub(in crate::driver) heir: PreviousOwner,
+    pub(in crate::driver) previous_owner: PreviousOwner,
     pub(in crate::driver) context: Arc<WorkerContext>,
     pub(in crate::driver) dispatcher: DispatcherHandle,
 }
@@ -63,7 +63,7 @@ pub(super) enum EntityMessage<K: EntityKind> {
     /// Boxed, because a mailbox keeps room for 32 messages for as long as its entity is resident.
     Feed(Box<MachineInput<K>>),
     Ask(InputId, oneshot::Sender<NodeReply>),
-    /// A task of it panicked: nobody will say what it waits for.
+    /// One of its tasks panicked: the answer that the actor waits for will not come.
     Broke,
 }
 
@@ -83,7 +83,7 @@ pub(in crate::driver) async fn start<K: EntityKind>(
 impl<K: EntityKind> TypedEntityHandle<K> {
     fn feed(&self, input: MachineInput<K>) {
         if self.0.cast(EntityMessage::Feed(Box::new(input))).is_err() {
-            debug!("an entity's actor stopped before it was told something");
+            debug!("an entity's actor stopped before a message to it");
         }
     }
 }
@@ -149,7 +149,7 @@ impl<K: EntityKind> Port<K> {
         self.tell(MachineInput::Deferred(effect));
     }
 
-    /// Nobody will answer for the call any more.
+    /// The call will never be answered.
     pub fn forgotten(&self, effect: K::Effect) {
         self.tell(MachineInput::Forgotten(effect));
     }

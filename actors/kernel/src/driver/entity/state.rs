@@ -227,7 +227,7 @@ pub(super) fn now(context: &WorkerContext, started: tokio::time::Instant) -> Now
     Now { wall: context.clock.now(), steady: Timestamp(steady) }
 }
 
-/// Best effort: whoever does not hear it is fenced by its next append.
+/// Best effort: an owner that does not hear it is fenced by its next append.
 async fn tell_fenced(
     context: Arc<WorkerContext>,
     entity: EntityId,
