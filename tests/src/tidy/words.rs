@@ -7,10 +7,10 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 2),
-    ("are told", 33),
+    ("are told", 30),
     ("buried", 0),
     ("bury", 3),
-    ("came of", 36),
+    ("came of", 31),
     ("comes of", 8),
     ("door", 0),
     ("doors", 0),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 1),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 167),
-    ("nobody", 361),
-    ("of what", 120),
-    ("somebody", 104),
-    ("stands", 146),
-    ("was told", 50),
-    ("whoever", 121),
+    ("is told", 144),
+    ("nobody", 326),
+    ("of what", 112),
+    ("somebody", 89),
+    ("stands", 121),
+    ("was told", 47),
+    ("whoever", 107),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.

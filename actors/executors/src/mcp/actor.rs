@@ -113,7 +113,7 @@ impl Inner {
         let mut peers = self.context.peers.clone();
         let turned = peers.wait_for(|members| hosts_it(server, me, members) == mine).await.is_ok();
         if !turned {
-            // Nobody tells any more who is there: it stays as it is.
+            // Membership has ended: what it said last stays true.
             std::future::pending::<()>().await;
         }
     }

@@ -89,7 +89,7 @@ impl McpTools {
         })
     }
 
-    /// The server's own name for a tool that may be run, as what it says of it stands now.
+    /// The server's own name for a tool that may run, if the server still describes it as approved.
     fn allowed(&self, name: &ToolName, up: &Up) -> Result<String, ToolOutcome> {
         let server = self.0.name();
         let refused = |why: String| Err(ToolOutcome::failed(ToolFailure::Refused, why));
@@ -154,7 +154,7 @@ impl McpTools {
                 ToolOutcome::failed(ToolFailure::Cancelled, "")
             }
             CallEnd::Cancelled => {
-                // It was told. Whether it still answers anything is looked at beside.
+                // The server got the cancellation. Another task checks whether it still answers.
                 self.0.0.suspected.notify_one();
                 ToolOutcome::failed(ToolFailure::Cancelled, "")
             }

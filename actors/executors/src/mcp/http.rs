@@ -115,7 +115,7 @@ impl Transport<RoleClient> for HttpConnection {
     }
 }
 
-/// What a server is told that asks for something. Only whether we are there is answered.
+/// The answer to a server that asks for something. Only pings are answered; the rest is refused.
 fn refusal(asked: JsonRpcRequest<ServerRequest>) -> TxJsonRpcMessage<RoleClient> {
     if matches!(asked.request, ServerRequest::PingRequest(_)) {
         return JsonRpcMessage::response(ClientResult::empty(()), asked.id);

@@ -299,9 +299,9 @@ mod tests {
         pins.offered(&fs).map(told).collect()
     }
 
-    /// S-23, the record: what was approved stays what is offered, until somebody approves again.
+    /// S-23, the record: the approved description stays on offer until a person approves another.
     #[tokio::test]
-    async fn s_23_what_was_approved_stays_until_somebody_approves_anew() {
+    async fn s_23_what_was_approved_stays_until_a_person_approves_another() {
         let dir = tempfile::tempdir().unwrap();
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
         let (storage, _control) = local::open(dir.path(), options).unwrap();

@@ -1,6 +1,6 @@
 //! Bugs on purpose: the tests of what a server may change must find each of them.
 
-/// Which.
+/// The bugs that a test can plant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum McpBug {
     /// None.

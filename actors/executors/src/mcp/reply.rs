@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::session::bounded;
 
-/// Parts of a result that are told (1,000); the rest is counted.
+/// Parts of a result that the model gets (1,000); the rest is counted.
 const PARTS: usize = 1_000;
 /// Characters of a name, an address or a media type.
 const SHOWN: usize = 200;

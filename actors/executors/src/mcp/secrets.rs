@@ -10,7 +10,7 @@ use super::options::McpTransport;
 const SECRET_MIN: usize = 4;
 /// The shortest part of an address's path that is held for a secret; names of endpoints are shorter.
 const PATH_SECRET_MIN: usize = 12;
-/// What stands in the place of a secret.
+/// The text that replaces a secret.
 const REDACTED: &str = "[redacted]";
 
 /// The secrets of one server, the longest first.

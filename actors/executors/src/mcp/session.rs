@@ -54,7 +54,7 @@ pub(super) enum SessionError {
     Refused(String),
 }
 
-/// What came of a call.
+/// How a call ended.
 pub(super) enum CallEnd {
     /// The tool has answered.
     Answered(CallToolResult),
@@ -62,7 +62,7 @@ pub(super) enum CallEnd {
     Refused(String),
     /// The server is gone, and with it the answer.
     Gone(String),
-    /// It was cancelled; the server was told.
+    /// It was cancelled, and the server was notified.
     Cancelled,
 }
 

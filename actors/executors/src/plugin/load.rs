@@ -126,8 +126,8 @@ pub(super) async fn load(
     Ok(executor)
 }
 
-/// Reads the manifest, judges what it asks for, then compiles and tries the component. The digest is
-/// of its code and of what it may reach.
+/// Reads the manifest, judges what it asks for, then compiles and tries the component. The digest
+/// covers its code and the hosts and stores that it may reach.
 fn read(
     engine: &WasmEngine,
     options: &PluginOptions,

@@ -30,7 +30,7 @@ pub enum SandboxError {
          anything is not known"
     )]
     EngineGone(#[source] bollard::errors::Error),
-    /// Somebody removed the container, or the engine was started again.
+    /// The container was removed from outside, or the engine was started again.
     #[error(
         "sandbox_unavailable: the container was taken away while the command ran; whether it did \
          anything is not known"

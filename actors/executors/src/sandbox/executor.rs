@@ -38,7 +38,7 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The exit code of a probe by which it says that the command has not happened.
 const NOT_HAPPENED: i64 = 1;
-/// Characters of what a probe said that are told.
+/// Characters of a probe's output that are reported.
 const SAID: usize = 300;
 
 /// All tools that are commands, as an agent may be given them, whichever node runs them.
@@ -257,7 +257,7 @@ impl Executor for Commands {
     }
 }
 
-/// The end of what an outcome says, for people.
+/// The end of an outcome's text, for people.
 fn said(outcome: &ToolOutcome) -> String {
     let text = outcome.content.inline().unwrap_or_default();
     let skipped = text.chars().count().saturating_sub(SAID);

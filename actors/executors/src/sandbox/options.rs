@@ -90,10 +90,10 @@ pub struct CommandTool {
     /// (its `probe` tells whether it has happened) or `once`, which is the default.
     #[serde(default = "once")]
     pub class: EffectClass,
-    /// Of class `check`: the command that tells whether an earlier run of a call has happened, which
-    /// nobody knows where its node died. It runs as `command` does, with the same arguments and the
-    /// same `CLAWNODE_IDEMPOTENCY_KEY`. Exit code 0: it has, and what the probe prints is the result.
-    /// Exit code 1: it has not, and is run again. Anything else: nobody knows, and a person is told.
+    /// Of class `check`: the command that finds out whether an earlier run of a call has happened,
+    /// after its node died. It runs as `command` does, with the same arguments and the same
+    /// `CLAWNODE_IDEMPOTENCY_KEY`. Exit code 0: it has, and the probe's output is the result. Exit
+    /// code 1: it has not, and is run again. Anything else: unknown, and a person has to decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Vec<String>>,
     /// How much harm it can do: `READ_ONLY`, `WRITE` (the default) or `ADMIN`.
@@ -279,7 +279,7 @@ mod tests {
             (tool(r#""command":["a"],"class":"check","probe":[]"#), "sandbox.tools.t.probe: "),
             (
                 tool(r#""command":["a"],"class":"check","probe":["b","{a}"]"#),
-                "sandbox.tools.t.probe: `{a}` stands for no argument",
+                "sandbox.tools.t.probe: its schema has no argument `a` for `{a}`",
             ),
             (tool(r#""command":["a"],"env":"process","image":"b""#), "sandbox.tools.t.image: "),
             (tool(r#""command":["a"],"env":"host""#), "unknown variant `host`"),

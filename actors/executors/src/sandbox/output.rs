@@ -1,4 +1,4 @@
-//! What a command said and how it ended, as a model is told.
+//! What a command printed and how it ended, as text for the model.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Capture {
 #[derive(Clone, Debug, Default)]
 struct KeptOutput {
     bytes: Vec<u8>,
-    /// Of what was said, kept or not.
+    /// How much was printed, kept or not.
     said: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Ran {
 // === impl Capture ===
 
 impl Capture {
-    /// Nothing yet; what comes is told to `sink` too.
+    /// Nothing yet; new output goes to `sink` too.
     pub fn told_to(sink: &RunSink) -> Self {
         Self { sink: sink.clone(), ..Self::default() }
     }
@@ -140,7 +140,7 @@ impl KeptOutput {
 // === impl Ran ===
 
 impl Ran {
-    /// What the model is told: standard output as it is, then what else is to be known.
+    /// The outcome for the model: standard output as it is, then notes.
     pub fn outcome(self) -> ToolOutcome {
         let (mut text, mut notes) = self.capture.tell();
         let is_silent = text.is_empty();

@@ -156,7 +156,7 @@ impl SandboxPlace {
 // === impl Recipe ===
 
 impl Recipe {
-    /// The digest of what runs, and in what; not of how long and how much.
+    /// The digest of the command and its sandbox, without its limits of time and size.
     fn pin(&self, options: &SandboxOptions, place: SandboxPlace) -> Digest {
         let command = match &self.how {
             How::Command | How::Python | How::Code => &[],
@@ -288,7 +288,7 @@ fn filled(items: &[String], arguments: &Map<String, Value>) -> Result<Vec<String
     items.iter().map(fill).collect()
 }
 
-/// Which argument an item stands for.
+/// Which argument an item is a placeholder for.
 fn placeholder(item: &str) -> Option<&str> {
     let name = item.strip_prefix('{')?.strip_suffix('}')?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -352,7 +352,7 @@ pub(super) fn check(
 fn placeholders(key: &'static str, items: &[String], input: &Value) -> Result<(), RecipeError> {
     for named in items.iter().filter_map(|item| placeholder(item)) {
         if input.pointer(&format!("/properties/{named}")).is_none() {
-            let what = format!("`{{{named}}}` stands for no argument `{named}` of its schema");
+            let what = format!("its schema has no argument `{named}` for `{{{named}}}`");
             return Err((key, what, "name a property of `input_schema`"));
         }
         let required = input.get("required").and_then(Value::as_array);

@@ -1,9 +1,9 @@
-//! What is run, and in what: the one description that both engines are driven by.
+//! What runs, and in what sandbox: the one description that both engines use.
 //!
-//! A [`SandboxPolicy`] is all that may be said of a sandbox, and a [`Command`] all that may be said of what
-//! runs in it. Whatever an engine could be told besides (other mounts, devices, capabilities, the
-//! host's namespaces, another user, privileges) cannot be written down here, so no tool, argument
-//! or configuration can ask for it.
+//! A [`SandboxPolicy`] is all that may be said of a sandbox, and a [`Command`] all that may be said
+//! of what runs in it. Other things that an engine could do (other mounts, devices, capabilities,
+//! the host's namespaces, another user, privileges) cannot be written down here, so no tool,
+//! argument or configuration can ask for them.
 
 use std::{fmt, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration};
 
@@ -19,9 +19,9 @@ const ARGUMENT_BYTES: usize = (128 << 10) - 1;
 const ARGUMENTS_BYTES: usize = 1 << 20;
 /// Bytes of an image's name.
 const IMAGE_BYTES: usize = 255;
-/// Where a command leaves the files that are to be kept of its run, where it is told so.
+/// Where a command leaves the files to keep of its run; an environment variable names the place.
 pub(super) const ARTIFACTS: &str = "/artifacts";
-/// What tells it.
+/// The environment variable that names it.
 pub(super) const ARTIFACTS_VARIABLE: &str = "CLAWNODE_ARTIFACTS";
 /// What tells a command which call it is for: the same for each run of one call.
 pub const IDEMPOTENCY_KEY: &str = "CLAWNODE_IDEMPOTENCY_KEY";
@@ -54,7 +54,7 @@ pub struct Command {
     pub argv: Argv,
     /// What it reads.
     pub stdin: Vec<u8>,
-    /// The same for each run of one call; it is told it in its environment.
+    /// The same for each run of one call; the command gets it in its environment.
     pub idempotency_key: String,
     /// The longest that it may take.
     pub timeout: Duration,
@@ -66,7 +66,7 @@ pub struct Command {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// Nobody, not even the host.
+    /// No host, not even this one.
     #[default]
     None,
     /// Whatever a network of the engine's own reaches: the Internet, and the host's addresses. It
@@ -90,7 +90,7 @@ pub struct AgentFiles {
     pub(super) is_read_only: bool,
 }
 
-/// Somebody who is not root.
+/// A user that is not root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct User {
     uid: NonZeroU32,
@@ -159,7 +159,7 @@ impl fmt::Debug for Argv {
 // === impl Command ===
 
 impl Command {
-    /// What it is told in its environment, besides what its sandbox has.
+    /// Its environment, besides what its sandbox has.
     pub(super) fn environment(&self) -> [(&'static str, &str); 3] {
         [("HOME", "/tmp"), ("LANG", "C.UTF-8"), (IDEMPOTENCY_KEY, &self.idempotency_key)]
     }
@@ -235,7 +235,7 @@ impl fmt::Display for Image {
 // === impl User ===
 
 impl User {
-    /// Who owns nothing.
+    /// The user that owns nothing.
     pub const fn nobody() -> Self {
         match NonZeroU32::new(NOBODY) {
             Some(id) => Self { uid: id, gid: id },
@@ -243,7 +243,7 @@ impl User {
         }
     }
 
-    /// Who owns an agent's files; nobody if that is root.
+    /// The owner of an agent's files; the user that owns nothing if that is root.
     pub fn owner(uid: u32, gid: u32) -> Self {
         match (NonZeroU32::new(uid), NonZeroU32::new(gid)) {
             (Some(uid), Some(gid)) => Self { uid, gid },

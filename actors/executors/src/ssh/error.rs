@@ -11,7 +11,7 @@ use clawnode_proto::{
 /// Why a host cannot be spoken with.
 #[derive(Debug, thiserror::Error)]
 pub enum SshError {
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("ssh_unavailable: `{host}:{port}` cannot be reached from this node")]
     Unreachable {
         /// Where.

@@ -94,7 +94,7 @@ fn is_allowed(patterns: &[String], line: &str) -> bool {
                 .any(|it| Pattern::from(it.as_str()).fits(line) && has_no_other_options(it, line)))
 }
 
-/// Whether all words of a line that begin as options do are such in its pattern: `*` stands for names.
+/// Whether all words of a line that begin like options are in its pattern: `*` matches only names.
 /// An option may make another command of one that looks harmless (`systemctl -H HOST`).
 fn has_no_other_options(pattern: &str, line: &str) -> bool {
     let options = |text| str::split(text, ' ').filter(|word| word.starts_with('-'));
@@ -106,7 +106,7 @@ pub(super) fn nothing_ran() -> ToolOutcome {
     ToolOutcome::failed(ToolFailure::Cancelled, "")
 }
 
-/// What is said where there are no words for what nobody knows.
+/// The outcome if the caller cannot take an uncertain end.
 pub(super) fn lost(detail: String) -> ToolOutcome {
     ToolOutcome::failed(ToolFailure::Crashed, detail)
 }
@@ -158,7 +158,7 @@ pub(super) async fn follow(
 
 /// Why a command has not begun, as far as anybody knows.
 enum Unbegun {
-    /// Nobody has asked for it.
+    /// The command was not asked for.
     NotAsked(russh::Error),
     /// It was asked for, and there was no answer.
     Asked,

@@ -70,7 +70,7 @@ pub(super) fn spec(it: &SshHostOptions) -> ToolSpec {
     }
 }
 
-/// How long its calls may take: no connection is kept for longer, whoever asks.
+/// How long its calls may take: no connection is kept longer, for any caller.
 fn time(it: &SshHostOptions) -> ToolTime {
     let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
     // Of every host, and no setting.

@@ -1,7 +1,7 @@
 //! One agent's directory, as a handle.
 //!
-//! Every path is resolved by the handle, at the moment at which it is used: a link that somebody
-//! makes in between can lead to another file of the workspace, but not out of it.
+//! Every path is resolved by the handle, at the moment at which it is used. A link that is made in
+//! between can lead to another file of the workspace, but not out of it.
 
 use std::{io, os::unix::fs::fchown, path::Path};
 
@@ -228,7 +228,8 @@ impl AgentDirectory {
 
 /// Gives a directory that was just made to this owner.
 fn give(dir: &Dir, path: &Path, owner: Option<FileOwner>) -> io::Result<()> {
-    // By a handle, and only if it is a directory: somebody else may have put something there.
+    // By a handle, and only if it is a directory: another process may have put something else
+    // there.
     let flags = i32::try_from(OFlags::DIRECTORY.bits()).unwrap_or_default();
     let made = dir.open_with(path, OpenOptions::new().read(true).custom_flags(flags))?;
     if let Some(FileOwner { uid, gid }) = owner {

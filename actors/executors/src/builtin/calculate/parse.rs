@@ -205,7 +205,7 @@ impl ExpressionReader {
             self.at += 1;
         }
         match self.digits(&mut text) {
-            // `2e` is two things, and what the second means is told where it stands.
+            // `2e` is two tokens, and the error names the second at its place.
             0 => {
                 self.at = begin;
                 Ok(0)

@@ -14,7 +14,8 @@ use clawnode_proto::{
 use super::name::{StoreName, ValuePlace};
 use crate::plugin::PluginName;
 
-/// Tries of a change that others get in the way of: each try that fails is somebody else's success.
+/// Tries of a change that conflicts with other writers: each failed try means that another one
+/// succeeded.
 const TRIES: usize = 64;
 
 /// The stores that a plugin was granted. Cheap to clone.
@@ -205,7 +206,7 @@ impl PluginStores {
         Err(StoreFailure::Busy)
     }
 
-    /// Writes the keys; whether nobody else did meanwhile.
+    /// Writes the keys; false if another writer was faster.
     async fn write(
         &self,
         place: &ValuePlace,

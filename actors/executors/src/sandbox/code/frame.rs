@@ -26,13 +26,13 @@ pub(super) enum ProgramMessage {
     Raise { error: String },
 }
 
-/// What a program is told.
+/// A message to a program.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum HostMessage<'a> {
     /// What to run, and what it may call; the first line.
     Begin { code: &'a str, tools: Vec<&'a ToolName> },
-    /// What came of a call.
+    /// The result of a call.
     Result { id: u64, text: &'a str },
     /// Why a call has no result.
     Error { id: u64, failure: ToolFailure, text: &'a str },

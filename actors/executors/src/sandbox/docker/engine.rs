@@ -81,7 +81,7 @@ impl DockerEngine {
         if !is_lost(&source) {
             return SandboxError::Refused { what, source };
         }
-        // Whoever answers there next may be another version.
+        // The next engine at this socket may be of another version.
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
         SandboxError::EngineMissing { socket: self.socket.clone(), source }
     }
@@ -217,7 +217,7 @@ impl DockerEngine {
         let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         match self.client().await?.remove_container(id, Some(options)).await {
             Ok(()) => Ok(()),
-            // It is gone, or somebody else is at it.
+            // It is gone, or another process is removing it.
             Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
             Err(error) => Err(self.refused("remove a container", error)),
         }
@@ -253,7 +253,7 @@ const fn status(error: &Error) -> Option<u16> {
     }
 }
 
-/// Whether nobody is there, as against one who says no.
+/// Whether the engine is not there, rather than refusing.
 const fn is_lost(error: &Error) -> bool {
     matches!(
         error,

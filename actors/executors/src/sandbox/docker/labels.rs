@@ -26,7 +26,7 @@ pub struct ContainerOwner {
 pub(super) struct FoundContainer {
     /// As the engine calls it.
     pub(super) id: String,
-    /// Of which process; nobody's if that cannot be read.
+    /// The process that made it; absent if that cannot be read.
     pub(super) process: Option<ProcessId>,
     /// As the process that made it calls it.
     pub(super) key: String,
@@ -96,7 +96,7 @@ impl ContainerOwner {
     }
 }
 
-/// The name of the container of a job, or of one that stands ready.
+/// The name of the container of a job, or of one that waits ready.
 pub(super) fn name(of: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
     format!("{NAME}{}", of.chars().take(100).map(safe).collect::<String>())

@@ -49,8 +49,8 @@ pub struct DockerOptions {
     /// How long containers of a kind stay ready after its last call (10 min).
     #[serde(with = "duration")]
     pub warm_idle: Duration,
-    /// Whether an image that is not there is pulled by the call that needs it (false): it takes
-    /// minutes and disk, and runs what somebody else has made.
+    /// Whether a call pulls an image that is missing (false). A pull takes minutes and disk, and
+    /// runs what others have made.
     pub auto_pull: bool,
 }
 

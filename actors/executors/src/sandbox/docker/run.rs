@@ -81,7 +81,7 @@ impl Inner {
         let job = command.idempotency_key.as_str();
         for _ in 0..STALE {
             let taken = self.shelf().take(policy, job, Instant::now());
-            // One less stands ready, or this is the first of its kind.
+            // One less is ready, or this is the first of its kind.
             self.wake.notify_one();
             let Some(container) = taken else { break };
             let lease = Lease::of(self, container);
@@ -139,7 +139,8 @@ impl Inner {
             Ok(id) => id,
             Err(CreateError::Failed(error)) => return Err(error),
             Err(CreateError::NameTaken) => {
-                // An earlier run of the job, which this one stands for now; or somebody else's.
+                // An earlier run of the job, which this run replaces; or a container of another
+                // program.
                 self.supersede(job.unwrap_or_default()).await;
                 match self.engine.create(&name(&key), body()).await {
                     Ok(id) => id,
@@ -164,7 +165,7 @@ impl Inner {
         }
     }
 
-    /// The name says for which job it is, for people and for whoever cleans up.
+    /// The name says for which job it is, for people and for cleaning up.
     async fn rename(&self, id: &str, job: &str) {
         match self.engine.rename(id, &name(job)).await {
             Ok(true) => {}

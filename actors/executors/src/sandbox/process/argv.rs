@@ -91,7 +91,7 @@ pub(super) fn isolated(
     argv.add(["--proc", "/proc", "--dev", "/dev"]);
     for it in shown {
         if let VisiblePath::Hidden(path) = it {
-            // A device that nobody can open, on a mount without devices.
+            // A device that cannot be opened, on a mount without devices.
             argv.paths("--ro-bind", Path::new("/dev/null"), path);
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn isolated(
     #[cfg(feature = "test-util")]
     plant(&mut argv.0, planted);
     if let Some((steps, _)) = walls {
-        // Paths of this host, keys and walls are nobody's business.
+        // Do not show paths of this host, keys and walls.
         let unseen = Steps::unseen(argv.0.len() - 1);
         argv.0.splice(1..1, unseen);
         argv.add(["--"]);

@@ -34,7 +34,7 @@ const PERIOD_US: u64 = 100_000;
 const NANO_PER_US: u64 = 1_000_000_000 / PERIOD_US;
 /// The least that the kernel takes (1 ms of each period).
 const LEAST_US: u64 = 1_000;
-/// After how long the group of a process that was killed is nobody's: longer than any command.
+/// After how long the group of a killed process is abandoned: longer than any command.
 const LEFT: Duration = Duration::from_hours(2);
 
 /// Why commands have no group of their own, for people.

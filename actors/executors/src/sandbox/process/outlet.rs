@@ -27,13 +27,14 @@ const PROGRAMS: (&str, [&str; 3]) = ("/usr", ["/usr/bin/sh", "/usr/bin/tar", "/u
 const PREFIX: &str = "clawnode-";
 /// What it ends with.
 const SUFFIX: &str = ".tar";
-/// After how long nobody writes into one any more: longer than any command may run.
+/// After how long an outlet is abandoned: longer than any command may run.
 const LEFT: Duration = Duration::from_hours(2);
 /// What an archive has beside the files in it (1 MiB).
 const TAR_BYTES: usize = 1 << 20;
-/// Runs the command that follows, as a program and never as a word of the shell, with its own standard
-/// error and its own way to end when it is told to; then hands out what it left. What the shell has to
-/// say of how it ended is nobody's business: the parentheses keep it off the command's errors.
+/// Runs the command that follows, as a program and never as a word of the shell, with its own
+/// standard error and its own way to end on SIGTERM; then hands out the files that it left. The
+/// shell's own report of how it ended must not be seen: the parentheses keep it off the command's
+/// errors.
 const SCRIPT: &str = "trap : TERM; exec 3>&2 2>/dev/null; \
     (exec /usr/bin/prlimit --core=0 -- \"$@\" 2>&3 3>&-); code=$?; \
     /usr/bin/tar -c -f /artifacts.tar -C /artifacts . 3>&-; exit $code";

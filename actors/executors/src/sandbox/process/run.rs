@@ -295,7 +295,7 @@ impl Processes {
         Ok(Ran { capture: ears.into_capture(), end })
     }
 
-    /// Where the command's files leave its sandbox, if somebody wants them and they can.
+    /// Where the command's files leave its sandbox, if they are wanted and they can.
     fn outlet(&self, policy: &SandboxPolicy, command: &Command) -> Option<Outlet> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
         if !is_isolated || !command.sink.is_read() || !outlet::is_possible(&self.options.paths) {

@@ -1,5 +1,4 @@
-//! What stands around commands behind the first wall here: what was asked for, what the host has, what
-//! works.
+//! The layers around commands inside bubblewrap: what was asked for, what the host has, what works.
 //!
 //! Where it was seen to work it is never left out again: what breaks it later breaks the command.
 
@@ -30,7 +29,7 @@ pub(super) struct Confinement {
     pub(super) filter: bool,
 }
 
-/// What stands around a command, and who puts it up; nothing where nobody does.
+/// The layers around a command, and what sets them up; absent if there are none.
 pub(super) type Around<'a> = Option<(&'a Steps, Confinement)>;
 
 #[derive(Debug)]
@@ -130,7 +129,7 @@ impl SecondLayer {
         if self.settled.set(SettledConfinement { shut, why: why.to_owned() }).is_ok() {
             warn!(why, ?shut, "commands run with less isolation than this kernel offers");
         }
-        // Somebody else may have seen it work meanwhile.
+        // Another thread may have seen it work meanwhile.
         self.settled.get().is_some_and(|settled| settled.shut == shut)
     }
 }

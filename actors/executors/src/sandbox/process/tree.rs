@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Processes that are looked at, at most; beyond it somebody floods the host.
+/// Processes that are looked at, at most; beyond it the host is being flooded.
 const MOST: usize = 4_096;
 
 /// What has been started by `root`, directly or not, as long as it is not disowned; parents first.
@@ -28,7 +28,8 @@ pub(super) fn descendants(root: u32) -> Vec<Pid> {
     found
 }
 
-/// Whoever has `mark` in its environment, which children inherit also when they are disowned.
+/// The processes with `mark` in their environment, which children inherit also when they are
+/// disowned.
 pub(super) fn marked(mark: &str) -> Vec<Pid> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = all.flatten().filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
