@@ -31,7 +31,7 @@ pub trait Executor: Send + Sync + fmt::Debug {
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome;
 
     /// The same for an executor that has more to say than an outcome: one whose calls may call
-    /// other tools while they run, or may be lost without anybody knowing what came of them.
+    /// other tools while they run, or may be lost with an unknown result.
     async fn end(&self, run: ToolRun, _back: CallBack, cancelled: CancellationToken) -> ToolEnd {
         ToolEnd::Known { outcome: self.execute(run, cancelled).await }
     }

@@ -1,10 +1,10 @@
 //! The keeper: the process between a node and the program of an MCP server.
 //!
 //! It starts the program with its own standard streams, and outlives it for as long as it takes to
-//! end everything that the program has started: as the reaper of its descendants it finds also
-//! those that left their group and their parent. It does so when the program ends, when it is told
-//! to (SIGTERM; SIGQUIT, if nothing is to be asked first), and when the node is gone, however it went:
-//! a node that is killed has no say in it. It needs no privileges, and knows nothing but its command line and the program's environment.
+//! end everything that the program has started. As the reaper of its descendants it also finds
+//! those that left their group and their parent. It does so when the program ends, on SIGTERM (on
+//! SIGQUIT without asking first), and when the node is gone, even if it was killed. It needs no
+//! privileges, and knows only its command line and the program's environment.
 //!
 //! The program inherits the filter of system calls (keyrings and the like are refused, and it gains no
 //! privileges by others, such as `sudo`), and goes before the node when the host's memory ends.

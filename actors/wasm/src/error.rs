@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::limits::{COMPONENT_BYTES, HOST_CALLS, TOOLS};
 
-/// Characters of what the engine says.
+/// Characters of the engine's message.
 const SAID_CHARS: usize = 500;
 
 /// Why a plugin cannot be used.

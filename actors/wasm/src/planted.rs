@@ -7,7 +7,7 @@ pub enum WasmBug {
     /// None.
     #[default]
     None,
-    /// Nobody looks at the clock.
+    /// The deadline is not checked.
     NoDeadline,
     /// Memory and tables grow as they like, within the room that is set aside.
     NoLimiter,

@@ -36,8 +36,8 @@ pub struct Plugin {
     tools: Vec<ToolSpec>,
 }
 
-/// The host of a plugin that is only asked what it has: there is nothing to be had.
-struct Nobody;
+/// The host of a plugin that is only asked for its tools: it grants nothing.
+struct NoHost;
 
 // === impl Plugin ===
 
@@ -73,7 +73,7 @@ impl Plugin {
         }
         let pre = linker.instantiate_pre(&component).and_then(ToolPre::new);
         let pre = pre.map_err(|error| wrong(&error))?;
-        let described = with_instance(engine, &pre, Box::new(Nobody), DESCRIBE, |tool, store| {
+        let described = with_instance(engine, &pre, Box::new(NoHost), DESCRIBE, |tool, store| {
             tool.call_describe(store)
         });
         let tools = described.map_err(LoadError::Trial)?;
@@ -109,9 +109,9 @@ impl fmt::Debug for Plugin {
     }
 }
 
-// === impl Nobody ===
+// === impl NoHost ===
 
-impl PluginHostCalls for Nobody {
+impl PluginHostCalls for NoHost {
     fn fetch(&mut self, _: http::Request) -> Result<http::Response, String> {
         Err("there is no network while a plugin says what it has".to_owned())
     }

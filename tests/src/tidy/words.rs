@@ -7,11 +7,11 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 2),
-    ("are told", 30),
+    ("are told", 26),
     ("buried", 0),
     ("bury", 3),
-    ("came of", 31),
-    ("comes of", 8),
+    ("came of", 30),
+    ("comes of", 7),
     ("door", 0),
     ("doors", 0),
     ("funeral", 0),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 1),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 144),
-    ("nobody", 326),
-    ("of what", 112),
-    ("somebody", 89),
-    ("stands", 121),
+    ("is told", 131),
+    ("nobody", 307),
+    ("of what", 108),
+    ("somebody", 81),
+    ("stands", 107),
     ("was told", 47),
-    ("whoever", 107),
+    ("whoever", 103),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.

@@ -1,4 +1,4 @@
-//! The gate that every piece of work passes, and where work is told to stop.
+//! The gate that every piece of work passes, and that cancels work.
 
 use std::{
     collections::BTreeMap,
@@ -410,7 +410,10 @@ mod tests {
         let early = tokio::time::timeout(Duration::from_mins(1), &mut waiting).await;
         assert!(early.is_err(), "{early:?}");
         switch_gate.take(Position(1), record(4, true));
-        assert!(switch_gate.pass(work(0)).await.is_err(), "the latch is told, also out of touch");
+        assert!(
+            switch_gate.pass(work(0)).await.is_err(),
+            "a kill switch that is on refuses work, also out of touch"
+        );
         switch_gate.touch(false);
         assert!(waiting.await.unwrap().is_ok(), "bob is not latched");
     }

@@ -163,7 +163,7 @@ impl SwitchView {
         self.strange.values().chain(on.map(|(_, it)| it.latch()))
     }
 
-    /// Where the record of a scope stands.
+    /// The position of a scope's record.
     pub fn position(&self, scope: &SwitchScope) -> Option<Position> {
         self.records.get(scope).map(|(position, _)| *position)
     }

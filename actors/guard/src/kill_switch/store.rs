@@ -31,8 +31,8 @@ pub enum SwitchError {
     Store(#[from] StoreError),
 }
 
-/// Stops a scope; returns where the record stands, and the kill switch that is on from now on: an
-/// earlier one, if it was on already.
+/// Stops a scope. Returns the position of the record, and the kill switch that is on from now on:
+/// an earlier one, if it was on already.
 pub async fn set(
     switch_gate: &SwitchGate,
     bucket: &dyn Bucket,
@@ -73,8 +73,8 @@ pub async fn set(
     Err(SwitchError::Busy(latch.id))
 }
 
-/// Clears a kill switch, and no later one of its scope; returns where the record stands, and the switch. What
-/// cannot be read is replaced, or, where no scope has its key, removed.
+/// Clears a kill switch, and no later one of its scope. Returns the position of the record, and the
+/// switch. A record that cannot be read is replaced, or removed if no scope has its key.
 pub async fn clear(
     switch_gate: &SwitchGate,
     bucket: &dyn Bucket,
@@ -94,7 +94,7 @@ pub async fn clear(
         return match bucket.delete(&key, expected).await {
             Ok(()) => {
                 switch_gate.forget(&key);
-                // Nobody has to have seen a later record.
+                // No process has to have seen a later record.
                 Ok((Position(0), latch))
             }
             Err(BucketError::Conflict { .. }) => Err(SwitchError::Busy(id)),
@@ -127,7 +127,7 @@ mod tests {
     use clawnode_cluster::{Storage, SystemClock};
     use clawnode_local as local;
 
-    fn ground(dir: &std::path::Path) -> Storage {
+    fn open_storage(dir: &std::path::Path) -> Storage {
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
         local::open(dir, options).unwrap().0
     }
@@ -140,7 +140,7 @@ mod tests {
     #[tokio::test]
     async fn a_switch_is_cleared_as_it_was_shown_and_seen_by_every_gate() {
         let dir = tempfile::tempdir().unwrap();
-        let storage = ground(dir.path());
+        let storage = open_storage(dir.path());
         let bucket = Arc::clone(&storage.bucket);
         let (here, there) = (SwitchGate::default(), SwitchGate::default());
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
@@ -171,7 +171,7 @@ mod tests {
     #[tokio::test]
     async fn latch_4_what_cannot_be_read_keeps_nobody_from_starting_and_is_cleared() {
         let dir = tempfile::tempdir().unwrap();
-        let storage = ground(dir.path());
+        let storage = open_storage(dir.path());
         let bucket = Arc::clone(&storage.bucket);
         let (here, there) = (SwitchGate::default(), SwitchGate::default());
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
@@ -201,7 +201,7 @@ mod tests {
             let refused = clear(&again, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await;
             assert!(matches!(refused, Err(SwitchError::NotOn(_))), "{refused:?}");
         }
-        // Who is told to look at everything finds what no scope has gone.
+        // A gate that reads all records finds one without a scope.
         bucket.put("latch.zz", Position(0), words, None).await.unwrap();
         let late = SwitchGate::default();
         read(&late, bucket.as_ref()).await.unwrap();
@@ -216,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_does_not_answer_shuts_the_gate_and_one_that_does_opens_it() {
         let dir = tempfile::tempdir().unwrap();
-        let storage = ground(dir.path());
+        let storage = open_storage(dir.path());
         let switch_gate = SwitchGate::default();
         let (bucket, lost_after) = (Arc::clone(&storage.bucket), Duration::from_millis(100));
         let asking = tokio::spawn(contact(switch_gate.clone(), Arc::clone(&bucket), lost_after));

@@ -7,7 +7,7 @@
 use clawnode_proto::tool::{RUN_COMMAND, Risk, ToolSpec};
 use serde_json::{Map, Value};
 
-/// What stands for any words at the end of a pattern that are no options.
+/// Matches any words at the end of a pattern that are no options.
 const REST: &str = "*";
 /// Arguments of a call that do not change what its command does.
 const HARMLESS: [&str; 3] = ["command", "argv", "timeout_s"];
@@ -93,7 +93,7 @@ fn words(arguments: &Map<String, Value>) -> Option<Vec<&str>> {
 /// Whether a word is itself to every shell: none that is expanded, split, assigned or redirected.
 fn is_plain(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=~".contains(c);
-    // `~` at the beginning is somebody's home.
+    // `~` at the beginning is a home directory.
     !word.is_empty() && word.chars().all(plain) && !word.starts_with('~')
 }
 

@@ -12,7 +12,7 @@ use super::{
     spelling::{SpelledPattern, Spellings},
 };
 
-/// What stands for any value in an exact rule.
+/// Matches any value in an exact rule.
 const ANYTHING: &str = "*";
 
 /// What a policy says of a call.
@@ -84,7 +84,7 @@ fn is_exactly(rule: &Rule, arguments: &Map<String, Value>) -> bool {
         })
 }
 
-/// Whether a text in a rule stands for a value that is no string.
+/// Whether a text in a rule matches a value that is no string.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|value| !value.is_string())
 }
@@ -117,7 +117,7 @@ pub fn exactly(call: PolicyCall<'_>, anything: Option<&str>) -> Result<Rule, &'s
     if rule.arguments.iter().any(|(name, text)| name.is_empty() || text.is_empty()) {
         return Err("an argument is empty");
     }
-    // The rest is asked of what will judge the next call.
+    // For the rest, ask the function that will judge the next call.
     let fits = deciding(std::slice::from_ref(&rule), call).is_some();
     if fits { Ok(rule) } else { Err("a text in its arguments reads like a number or other JSON") }
 }

@@ -101,8 +101,8 @@ async fn try_put_run(
     }
 }
 
-/// A run in a record: in the place of what was known of it, or as the last one. Its number, and
-/// the runs that had to go.
+/// Records a run: replaces what was known of it, or adds it as the last one. Returns its number,
+/// and the runs that had to go.
 fn record_run(record: &mut JobRecord, mut run: JobRun) -> (u32, Vec<JobRun>) {
     let is_it = |it: &JobRun| (it.process, it.began) == (run.process, run.began);
     match record.runs.iter_mut().find(|it| is_it(it)) {

@@ -69,7 +69,7 @@ pub struct EgressRequest {
     pub method: Method,
     /// Besides those that every request has.
     pub headers: HeaderMap,
-    /// Bytes of the body that are read; the options' limit stands above it.
+    /// Bytes of the body that are read; the options' limit is above it.
     pub max_bytes: usize,
 }
 
@@ -242,7 +242,7 @@ impl Inner {
     }
 
     /// The addresses that this target may be reached at. All of its addresses have to be allowed:
-    /// one that is not shows that somebody tries.
+    /// one that is not shows an attempt to get around the rules.
     async fn checked(
         &self,
         agent: Option<&AgentName>,

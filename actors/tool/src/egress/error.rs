@@ -29,7 +29,7 @@ pub enum EgressError {
     /// The host is not among those of this agent.
     #[error("`{0}` is not among the hosts that this agent may reach")]
     Host(String),
-    /// The host is not among those that whoever asks was granted.
+    /// The host is not among those that the caller was granted.
     #[error("`{0}` is not among the hosts that were granted")]
     Ungranted(String),
     /// At least one of its addresses is not public.
@@ -50,7 +50,7 @@ pub enum EgressError {
         #[source]
         source: io::Error,
     },
-    /// From a connection that nobody can listen to, to one that everybody can.
+    /// From an encrypted connection to one in clear text.
     #[error("`{0}` redirects from https to http, which is not followed")]
     Downgrade(String),
     /// One after the other.

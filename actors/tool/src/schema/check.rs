@@ -21,7 +21,7 @@ pub enum SchemaError {
     /// More text than a model should read about one tool.
     #[error("its {what} is longer than {most} bytes")]
     TooLong {
-        /// Of what.
+        /// The part that is too long.
         what: &'static str,
         /// The limit.
         most: usize,

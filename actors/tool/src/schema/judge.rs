@@ -329,7 +329,7 @@ mod tests {
         })
     }
 
-    /// What looks like a reference is taken for one, wherever it stands.
+    /// A text that looks like a reference is taken for one, wherever it is.
     fn without_references() -> impl Strategy<Value = Value> {
         any_json().prop_map(|value| value.to_string().replace('$', "_").parse().unwrap())
     }
