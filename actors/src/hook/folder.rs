@@ -31,7 +31,7 @@ const MARKS_BYTES: u64 = 16 << 10;
 const MARKS: &str = "toml";
 /// Anybody but the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Whoever may write a folder takes away from it only what is theirs.
+/// In a folder with this bit, a user may only remove their own files.
 const STICKY: u32 = 0o1000;
 /// Links on the way to one file that are followed, as by the kernel.
 const LINKS_MAX: usize = 40;
@@ -62,7 +62,7 @@ pub enum Refusal {
     /// A folder, a socket, or the like.
     #[error("it is not a file")]
     NotAFile,
-    /// Nobody could run it.
+    /// No user could run it.
     #[error("it is not executable; run `chmod u+x`, or move it elsewhere if it is not a hook")]
     NotExecutable,
     /// Its owner is neither root nor who runs the node.
@@ -137,7 +137,7 @@ pub fn find(folder: &Path) -> Vec<HookFile> {
     entries
 }
 
-/// Whether nobody but the node's own user, and root, decides what is run.
+/// Whether only the node's own user, and root, decide what is run.
 pub fn is_safe(path: &Path) -> Result<(), Refusal> {
     let about = fs::metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
     if !about.is_file() {
@@ -171,8 +171,8 @@ fn owned(about: &fs::Metadata) -> Result<(), Refusal> {
     }
 }
 
-/// Judges every folder and every link that a path leads through, from the root on: nobody else can
-/// make it lead elsewhere. In a folder such as `/tmp` others can add names, but take none away.
+/// Judges every folder and every link that a path leads through, from the root on: no other user
+/// can make it lead elsewhere. In a folder such as `/tmp` others can add names, but take none away.
 fn on_the_way(path: &Path) -> Result<(), Refusal> {
     let unreadable = |error: io::Error| Refusal::Unreadable(error.to_string());
     let path = std::path::absolute(path).map_err(unreadable)?;
@@ -210,7 +210,7 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     path.components().filter(named).map(|part| part.as_os_str().to_owned())
 }
 
-/// Nobody else can take anything away from this folder.
+/// Checks that no other user can remove anything from this folder.
 fn folder(path: &Path) -> Result<(), Refusal> {
     let about =
         fs::symlink_metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Whoever may write a folder above can put another one in place of all that is below it.
+    /// A user that may write a folder above can replace all that is below it.
     #[test]
     fn a_hook_is_as_safe_as_every_folder_that_leads_to_it() {
         let root = tempfile::tempdir().unwrap();

@@ -80,7 +80,7 @@ impl Hooks {
         Self(Arc::new(Inner { programs, keeper, room, health }))
     }
 
-    /// From now on `providers` is told how each fares when it is asked.
+    /// From now on the registry reports to `providers` how each hook fares when it is asked.
     pub fn report_to(&self, providers: &Providers) {
         for (point, name) in self.0.programs.keys() {
             providers.awaits(ProviderKind::Execution, &provider(*point, name));

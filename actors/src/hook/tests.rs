@@ -197,7 +197,7 @@ async fn written(path: &Path) -> String {
     }
 }
 
-/// What a hook has started goes with it when nobody waits for it any more.
+/// The processes that a hook has started end with it when no caller waits for it any more.
 #[tokio::test]
 async fn a_hook_is_ended_with_its_group() {
     let dir = tempfile::tempdir().unwrap();

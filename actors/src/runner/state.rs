@@ -97,7 +97,7 @@ pub(super) struct Peers<'a> {
 
 impl Liveness for Peers<'_> {
     fn is_dead(&self, process: ProcessId) -> bool {
-        // Nobody else can be alive on ground that is not shared.
+        // If the storage is not shared, no other process can be alive.
         !self.shared || self.members.holds_dead(process)
     }
 }

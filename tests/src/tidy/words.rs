@@ -6,8 +6,8 @@ use super::{Check, File, Findings, scan};
 /// Words and phrases, and how often each is left. Write what they mean instead: name who acts, and use
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
-    ("anew", 2),
-    ("are told", 26),
+    ("anew", 1),
+    ("are told", 25),
     ("buried", 0),
     ("bury", 3),
     ("came of", 30),
@@ -15,17 +15,17 @@ const LEFT: &[(&str, usize)] = &[
     ("door", 0),
     ("doors", 0),
     ("funeral", 0),
-    ("ground", 4),
+    ("ground", 3),
     ("grounds", 1),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 131),
-    ("nobody", 307),
-    ("of what", 108),
-    ("somebody", 81),
+    ("is told", 127),
+    ("nobody", 292),
+    ("of what", 107),
+    ("somebody", 79),
     ("stands", 107),
-    ("was told", 47),
-    ("whoever", 103),
+    ("was told", 43),
+    ("whoever", 96),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.
