@@ -11,7 +11,7 @@ pub struct ConfigError {
     pub what: String,
     /// The key it is about, with dots: `gateway.listen`; empty if it is about a whole file.
     pub key: String,
-    /// Where it stands.
+    /// Where it was set.
     pub origin: ValueOrigin,
     /// What to do.
     pub hint: String,

@@ -94,8 +94,8 @@ pub enum McpPin {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpToolOptions {
-    /// What running it twice does: `safe`, `idempotent`, `check` or `once` (`once`). A crash in the
-    /// middle of one that is `once` is told, and the call never made again.
+    /// What running it twice does: `safe`, `idempotent`, `check` or `once` (`once`). If a crash
+    /// interrupts a call that is `once`, it is reported and never made again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<EffectClass>,
     /// How much harm it can do: `READ_ONLY`, `WRITE` or `ADMIN` (`WRITE`).

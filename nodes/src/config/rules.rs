@@ -32,7 +32,7 @@ pub enum RuleError {
     /// It is not there any more, or a link that leads nowhere.
     #[error("`{}` no longer exists", .0.display())]
     Gone(PathBuf),
-    /// Somebody else's file: the new one would be this user's.
+    /// The file of another user: the new one would be this user's.
     #[error("`{}` belongs to another user or group; add the rule by hand", .0.display())]
     Foreign(PathBuf),
     /// It was changed meanwhile.

@@ -7,10 +7,10 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 1),
-    ("are told", 25),
+    ("are told", 22),
     ("buried", 0),
-    ("bury", 3),
-    ("came of", 30),
+    ("bury", 2),
+    ("came of", 29),
     ("comes of", 7),
     ("door", 0),
     ("doors", 0),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 1),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 127),
-    ("nobody", 292),
-    ("of what", 107),
-    ("somebody", 79),
-    ("stands", 107),
+    ("is told", 112),
+    ("nobody", 280),
+    ("of what", 104),
+    ("somebody", 71),
+    ("stands", 97),
     ("was told", 43),
-    ("whoever", 96),
+    ("whoever", 91),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.
