@@ -30,7 +30,7 @@ pub struct Recording {
     pub blobs: BTreeMap<String, String>,
 }
 
-/// What must be found again, whoever reads it.
+/// What every reader must find again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {

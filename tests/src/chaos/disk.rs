@@ -93,7 +93,7 @@ pub fn sweep() {
 }
 
 fn unmount(path: &Path) {
-    // Lazily: whoever still has files open there is being killed.
+    // Lazily: a process that still has files open there is being killed.
     if let Err(error) = run("umount", &["-l", &path.display().to_string()]) {
         tracing::warn!(%error, "a disk was left behind");
     }

@@ -52,7 +52,7 @@ impl Containers {
         Ok(Self { engine, files })
     }
 
-    /// What the nodes' configuration says of it; commands need nobody's approval.
+    /// The nodes' configuration for it; commands need no approval.
     pub fn settings(&self) -> String {
         format!(
             "[[agents.default.rules]]\ntool = \"run_command\"\nverdict = \"allow\"\n\

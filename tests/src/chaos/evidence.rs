@@ -76,8 +76,8 @@ pub enum Hits {
     Clients,
     /// Every turn.
     Everyone,
-    /// Nobody, if all is well.
-    Nobody,
+    /// No turn, if all is well.
+    Nothing,
 }
 
 impl Evidence {
@@ -85,7 +85,7 @@ impl Evidence {
     pub fn is_victim(&self, process: ProcessId) -> bool {
         self.faults.iter().any(|fault| match &fault.hits {
             Hits::Owners(owners) => owners.contains(&process),
-            Hits::Clients | Hits::Everyone | Hits::Nobody => false,
+            Hits::Clients | Hits::Everyone | Hits::Nothing => false,
         })
     }
 

@@ -44,9 +44,9 @@ pub struct Host {
 pub enum Cut {
     /// It neither hears nor is heard.
     Both,
-    /// It hears, but nobody hears it.
+    /// It hears others, but is not heard.
     Speech,
-    /// It speaks, but hears nobody.
+    /// It is heard, but hears no other.
     Hearing,
 }
 

@@ -12,7 +12,7 @@ use super::{
     hosts::Host,
 };
 
-/// How long a node that was told to stop may take: its grace for running calls (30 s), and more.
+/// How long a node may take to stop: its grace for running calls (30 s), and more.
 const STOPS_IN: Duration = Duration::from_secs(45);
 
 /// What a node does.

@@ -59,7 +59,7 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Where runs accumulate.
     pub ledger: Option<PathBuf>,
-    /// Whether logs of what went well stay as well.
+    /// Whether to keep the logs of successful scenarios too.
     pub keep: bool,
 }
 

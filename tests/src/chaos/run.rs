@@ -181,7 +181,7 @@ struct Played {
 // === impl Played ===
 
 impl Played {
-    /// Waits until nobody has anything left to do, stops everything, and judges.
+    /// Waits until all work is done, stops everything, and judges.
     async fn judged(self) -> Score {
         let Self { scenario, mut score, dir, rest, disk, began, keep } = self;
         let closed = match rest {
@@ -343,7 +343,7 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
         score.violations.push("no fault hit a run of a tool: this run proves nothing".to_owned());
     }
     if scenario.must_fence() && evidence.fenced == 0 {
-        score.violations.push("nobody was fenced: this run proves nothing".to_owned());
+        score.violations.push("no owner was fenced: this run proves nothing".to_owned());
     }
 }
 

@@ -1,4 +1,4 @@
-//! The scenarios: what each is called, what it stands on, and how often it does its worst.
+//! The scenarios: their names, what each runs on, and how often it injects its fault.
 
 use std::path::Path;
 
@@ -95,7 +95,7 @@ scenarios! {
     GatewayMute = "gateway-mute", Network, 1, 10;
     /// A gateway is heard by the bus, but hears nothing.
     GatewayDeaf = "gateway-deaf", Network, 1, 10;
-    /// A worker's host vanishes: the bus keeps connections that nobody closes.
+    /// A worker's host vanishes: the bus keeps connections that are never closed.
     HalfOpen = "half-open", Network, 1, 10;
     /// Every node is stopped and started in turn, under load.
     RollingRestart = "rolling-restart", Any, 1, 10;
@@ -178,7 +178,7 @@ impl Scenario {
         matches!(self, Self::Freeze | Self::WorkerPartition | Self::WorkerMute | Self::WorkerDeaf)
     }
 
-    /// What it stands on; `disk` is a small one of its own, if it needs one.
+    /// What it runs on; `disk` is a small one of its own, if it needs one.
     pub fn shape(self, kind: HostKind, disk: &Path) -> Shape {
         let mut shape = Shape {
             kind,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Violations of one scenario that are printed.
 const SHOWN_MAX: usize = 20;
 
-/// What came of one scenario.
+/// The result of one scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
     /// Which.
@@ -39,7 +39,7 @@ pub struct Score {
     /// Calls of tools: jobs beside the chats, steps of plans, and what a person approved.
     #[serde(default)]
     pub tool_calls: usize,
-    /// Those of class `once` of which nobody knows whether they happened.
+    /// Those of class `once` of which it is unknown whether they happened.
     #[serde(default)]
     pub uncertain: usize,
     /// Those of other classes that had their effect more than once.

@@ -149,7 +149,7 @@ impl Play<'_> {
         self.stage.nodes[place].start().await
     }
 
-    /// Kills a worker while it runs a tool's job, whoever has the job's session.
+    /// Kills a worker while it runs a tool's job, whichever process has the job's session.
     async fn runner_kill(&mut self) -> Result<(), ChaosError> {
         let number = self.random.random_range(0..1_000_usize);
         let stage = &self.stage;
@@ -171,14 +171,14 @@ impl Play<'_> {
         self.errands.round().await?;
         let missing = || ChaosError::Missing("this stage has no containers".to_owned());
         if is_engine {
-            let at = self.fault(what, Hits::Nobody);
+            let at = self.fault(what, Hits::Nothing);
             self.stage.containers.as_mut().ok_or_else(missing)?.kill().await?;
             self.calm().await;
             self.stage.containers.as_mut().ok_or_else(missing)?.restart().await?;
             self.load.settled(at).await?;
         } else {
             let killed = self.stage.containers.as_ref().ok_or_else(missing)?.kill_all().await?;
-            self.fault(format!("{what} ({killed})"), Hits::Nobody);
+            self.fault(format!("{what} ({killed})"), Hits::Nothing);
         }
         self.errands.round().await
     }
@@ -421,7 +421,7 @@ impl Play<'_> {
             pass(Duration::from_millis(100)).await;
         }
         task.abort();
-        // Its client was told, and its session is out of service, with all that was sent to it.
+        // Its client got an error, and its session is out of service, with all that was sent to it.
         let heard = task.await.unwrap_or_default();
         let outcome = heard.first().and_then(Transcript::outcome);
         let state = self.stage.gateway().await?.history(&session).await.map(|it| it.state);
@@ -442,7 +442,7 @@ impl Play<'_> {
         let place = self.owner().await?;
         let clock = self.stage.dir.join(clock_of(&self.stage.nodes[place].name));
         for jump in ["+3600", "-86400"] {
-            self.fault(format!("a clock jumps to {jump} s"), Hits::Nobody);
+            self.fault(format!("a clock jumps to {jump} s"), Hits::Nothing);
             fs::write(&clock, jump).map_err(ChaosError::io("set a clock"))?;
             self.warned_of_clock().await?;
             self.load.round().await?;

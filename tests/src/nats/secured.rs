@@ -36,7 +36,7 @@ struct Server {
 }
 
 impl SecuredNats {
-    /// A port for clients that nobody uses now, nor those above it.
+    /// A port for clients that is not in use, nor are those above it.
     pub fn free_port() -> Result<u16, HarnessError> {
         for _ in 0..PORT_TRIES {
             let port = rand::rng().random_range(PORTS);

@@ -59,7 +59,7 @@ pub struct Turn {
     pub cursor: Option<String>,
     /// How often its text began again.
     pub resets: u32,
-    /// How often it was told that it reads too slowly.
+    /// How often the server said that it reads too slowly.
     pub lags: u32,
 }
 

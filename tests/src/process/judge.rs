@@ -111,7 +111,7 @@ async fn calls(
             return broken(format!("call `{call}` took {attempt} attempts after {kills} kills"));
         }
         if !asked.contains_key(format!("{call}.{attempt}").as_str()) {
-            return broken(format!("call `{call}` has an outcome that nobody gave"));
+            return broken(format!("call `{call}` has an outcome that no model gave"));
         }
         let again = format!("{call}.{}", attempt + 1);
         if asked.contains_key(again.as_str()) || begun.contains(&again) {

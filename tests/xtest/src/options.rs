@@ -73,13 +73,15 @@ impl Options {
             }
         }
         if only_lint && (!it.lint || it.soak || !it.filters.is_empty()) {
-            return Parsed::Wrong("`--lint` stands alone".to_owned());
+            return Parsed::Wrong("`--lint` cannot be combined with other options".to_owned());
         }
         if only_chaos && (only_lint || only_setup || it.soak || !it.filters.is_empty()) {
-            return Parsed::Wrong("`--chaos` stands alone".to_owned());
+            return Parsed::Wrong("`--chaos` cannot be combined with other options".to_owned());
         }
         if it.wasm && (only_lint || only_setup || only_chaos) {
-            return Parsed::Wrong("`--wasm` stands with filters and `--soak` alone".to_owned());
+            return Parsed::Wrong(
+                "`--wasm` can only be combined with filters and `--soak`".to_owned(),
+            );
         }
         it.lint &= it.filters.is_empty() && !it.soak && !only_setup && !only_chaos && !it.wasm;
         it.test = !only_lint && !only_setup && !only_chaos && !it.wasm;
