@@ -101,7 +101,7 @@ fn hooked(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     })
 }
 
-/// HOOK-1: what a hook decided and nobody wrote down is found, and the seed is green without.
+/// HOOK-1: a decision of a hook that was not written down is found, and the seed is green without.
 #[test]
 fn hook_1_finds_what_takes_effect_unjournaled() {
     for seed in 0..100 {

@@ -7,11 +7,11 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 1),
-    ("are told", 21),
+    ("are told", 20),
     ("buried", 0),
     ("bury", 2),
-    ("came of", 27),
-    ("comes of", 7),
+    ("came of", 21),
+    ("comes of", 4),
     ("door", 0),
     ("doors", 0),
     ("funeral", 0),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 0),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 105),
-    ("nobody", 230),
-    ("of what", 92),
-    ("somebody", 66),
-    ("stands", 79),
-    ("was told", 32),
-    ("whoever", 84),
+    ("is told", 73),
+    ("nobody", 147),
+    ("of what", 85),
+    ("somebody", 40),
+    ("stands", 67),
+    ("was told", 23),
+    ("whoever", 66),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.
