@@ -17,14 +17,12 @@ use crate::StoreError;
 pub struct BucketEntry {
     /// What to expect when changing it.
     pub position: Position,
-    /// The value.
     pub value: Bytes,
 }
 
 /// A change that a watcher sees: the latest state of a key, not each step to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketChange {
-    /// Which key.
     pub key: String,
     /// Its value now, or `None` if it is gone.
     pub entry: Option<BucketEntry>,
@@ -35,10 +33,7 @@ pub struct BucketChange {
 pub enum BucketError {
     /// Another writer changed the key in the meantime.
     #[error("`{key}` was changed by another writer")]
-    Conflict {
-        /// Which key.
-        key: String,
-    },
+    Conflict { key: String },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -23,13 +23,11 @@ pub const INBOX: &str = "_INBOX";
 /// A message as a subscriber gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusMessage {
-    /// Where it was sent.
     pub subject: String,
     /// Where an answer is expected.
     pub reply: Option<String>,
     /// The trace it belongs to.
     pub traceparent: Option<Traceparent>,
-    /// What it says.
     pub payload: Bytes,
 }
 
@@ -47,7 +45,6 @@ impl BusMessage {
 /// What a subscription yields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusEvent {
-    /// A message.
     Message(BusMessage),
     /// Messages were dropped, because this subscriber was too slow.
     Lagged,
@@ -61,14 +58,10 @@ pub type Subscription = Pin<Box<dyn Stream<Item = BusEvent> + Send>>;
 pub enum RequestError {
     /// No process listens on the subject.
     #[error("`{subject}` has no listener")]
-    NoResponders {
-        /// Where it was sent.
-        subject: String,
-    },
+    NoResponders { subject: String },
     /// A process may have it, but did not answer in time.
     #[error("no answer on `{subject}` within {timeout:?}")]
     Timeout {
-        /// Where it was sent.
         subject: String,
         /// How long was waited.
         timeout: Duration,

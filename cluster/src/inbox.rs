@@ -27,7 +27,6 @@ pub struct WaitingInput {
 /// One delivery: a doorbell, with what rang it.
 #[derive(Clone)]
 pub struct Delivery {
-    /// For whom.
     pub entity: EntityId,
     /// Where the store has the input.
     pub position: Position,

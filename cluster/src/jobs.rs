@@ -26,7 +26,6 @@ pub const JOB_RANK_MAX: u8 = 9;
 /// One delivery of a job.
 #[derive(Clone)]
 pub struct JobDelivery {
-    /// Which job.
     pub job_id: JobId,
     /// The encoded [`Job`]; decoding is the receiver's affair, so that bad bytes lose nothing.
     pub bytes: Bytes,

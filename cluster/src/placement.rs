@@ -13,7 +13,6 @@ use crate::inbox::RANK_MAX;
 /// A worker that takes work, as its heartbeat tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Who.
     pub process: ProcessId,
     /// By how many ranks it lowers itself.
     pub shed: u8,

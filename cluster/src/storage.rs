@@ -48,7 +48,6 @@ pub struct Warning {
     pub name: String,
     /// What is so, and what it means.
     pub message: String,
-    /// What to do.
     pub hint: String,
 }
 

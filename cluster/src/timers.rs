@@ -14,7 +14,6 @@ use crate::StoreError;
 pub struct Timer {
     /// Which timer of the entity named in `input`.
     pub id: TimerId,
-    /// When.
     pub due: Timestamp,
     /// What then arrives.
     pub input: Input,

@@ -33,10 +33,7 @@ pub enum Service {
     #[default]
     Active,
     /// It is not, until a person decides.
-    Quarantined {
-        /// Why.
-        reason: String,
-    },
+    Quarantined { reason: String },
     /// It was deleted; a further input gives birth to it again, empty.
     Deleted,
 }

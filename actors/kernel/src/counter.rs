@@ -37,24 +37,11 @@ pub struct Counter;
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum CounterInput {
     /// Adds a number.
-    Add {
-        /// Which.
-        by: u64,
-    },
+    Add { by: u64 },
     /// Adds a number later.
-    Later {
-        /// By which timer.
-        timer: TimerId,
-        /// When.
-        due: Timestamp,
-        /// Which number.
-        by: u64,
-    },
+    Later { timer: TimerId, due: Timestamp, by: u64 },
     /// A timer has fired.
-    Fired {
-        /// Which.
-        timer: TimerId,
-    },
+    Fired { timer: TimerId },
     /// Deletes the counter.
     Forget,
 }
@@ -70,7 +57,6 @@ grammar! {
 /// The total has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// The total.
     pub total: u64,
 }
 
@@ -90,18 +76,14 @@ pub struct CounterState {
 /// A number that is added later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Later {
-    /// By which timer.
     pub timer: TimerId,
-    /// When.
     pub due: Timestamp,
-    /// Which number.
     pub by: u64,
 }
 
 /// How a counter's timers are set.
 #[derive(Clone, Debug)]
 pub struct CounterRunner {
-    /// Where.
     pub storage: Storage,
 }
 

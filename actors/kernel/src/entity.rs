@@ -13,7 +13,6 @@ use super::{
 /// An entity of kind `K`, folded.
 #[derive(Clone, Debug)]
 pub struct Entity<K: EntityKind> {
-    /// Its id.
     pub id: EntityId,
     /// The kernel's part.
     pub core: Core,

@@ -16,7 +16,7 @@ pub trait Liveness {
     fn is_dead(&self, process: ProcessId) -> bool;
 }
 
-/// What happened.
+/// An input of the job machine.
 #[derive(Debug)]
 pub enum JobIn {
     /// A job was delivered. The driver holds its handle; a handle for the same job replaces it.
@@ -68,30 +68,21 @@ impl Probe {
     }
 }
 
-/// What to do.
+/// An output of the job machine: work for its driver.
 #[derive(Debug, PartialEq)]
 pub enum JobOut {
     /// Read the state key, after a wait.
     Read {
-        /// Of which job.
         job: JobId,
         /// How long to wait before.
         wait: Duration,
     },
     /// Set the state key if it is at `expected` (0: absent).
-    Set {
-        /// Of which job.
-        job: JobId,
-        /// The fence.
-        expected: Position,
-        /// To what.
-        state: JobState,
-    },
+    Set { job: JobId, expected: Position, state: JobState },
     /// Run it, once; answer `Ended`.
     Run(Box<Job>),
     /// Answer `Lasts` after this time.
     Watch {
-        /// Which job.
         job: JobId,
         /// How long it may run unwritten.
         after: Duration,
@@ -106,7 +97,6 @@ pub enum JobOut {
     Acknowledge(JobId),
     /// Not now: give its delivery back for this long.
     GiveBack {
-        /// Which job.
         job: JobId,
         /// For how long.
         delay: Duration,

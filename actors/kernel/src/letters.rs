@@ -16,11 +16,9 @@ pub const LETTERS_MAX: usize = 1_000;
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// For whom.
     pub entity: EntityId,
     /// The blob that holds it, followed by its entity's id.
     pub digest: Digest,
-    /// Its bytes.
     pub bytes: u64,
     /// Why it cannot be read.
     pub reason: String,
@@ -29,7 +27,6 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// What people call it.
     pub fn name(&self) -> String {
         format!("{}.{}", self.entity, self.digest)
     }

@@ -5,7 +5,6 @@ use std::cell::Cell;
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KernelBug {
-    /// None.
     #[default]
     None,
     /// The store answers before what it stored would survive a power cut.

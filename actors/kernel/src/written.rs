@@ -13,9 +13,7 @@ use clawnode_proto::{
 /// A journal of one owner.
 #[derive(Debug)]
 pub struct Written {
-    /// Where it is.
     pub storage: Storage,
-    /// Whose it is.
     pub id: EntityId,
     /// The entity's kind.
     pub kind: Kind,

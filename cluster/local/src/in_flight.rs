@@ -15,7 +15,6 @@ use super::index::Loc;
 /// One thing that waits.
 #[derive(Clone, Debug)]
 pub(super) struct Item<L, T> {
-    /// Whose it is.
     pub(super) of: T,
     pub(super) lane: L,
     pub(super) loc: Loc,

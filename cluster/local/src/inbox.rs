@@ -23,7 +23,7 @@ use super::{
     work::{blocking, is_small},
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 pub(super) const STORE: &str = "local inbox";
 /// Bytes of one encoded input: a message and what is around it.
 pub(super) const INPUT_BYTES: usize = limits::MESSAGE_BYTES + (64 << 10);

@@ -29,7 +29,7 @@ use super::{
     work::{blocking, is_small},
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 pub(super) const STORE: &str = "local jobs";
 
 /// How soon jobs are looked at again none of which says until when it may be begun.

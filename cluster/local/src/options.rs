@@ -71,7 +71,6 @@ pub enum OpenError {
         .dir.display()
     )]
     Held {
-        /// Which directory.
         dir: PathBuf,
         /// Who: `process 4711`.
         holder: String,
@@ -83,9 +82,7 @@ pub enum OpenError {
         if *complete { "were moved" } else { "are being moved" }
     )]
     Moved {
-        /// Which directory.
         dir: PathBuf,
-        /// Where to.
         to: String,
         /// Whether all of them are there.
         complete: bool,
@@ -97,7 +94,6 @@ pub enum OpenError {
         .dir.display()
     )]
     TooNew {
-        /// Which directory.
         dir: PathBuf,
         /// The format it has.
         found: u32,
@@ -107,7 +103,6 @@ pub enum OpenError {
     /// There is nothing to read.
     #[error("`{}` is not a data directory: {detail}", .dir.display())]
     NotADataDirectory {
-        /// Which directory.
         dir: PathBuf,
         /// What is missing or wrong.
         detail: String,
@@ -118,14 +113,7 @@ pub enum OpenError {
          keep a copy of the directory, then run `clawnode journal repair`",
         .file.display()
     )]
-    Damaged {
-        /// Which segment.
-        file: PathBuf,
-        /// Where in it.
-        offset: u64,
-        /// What was found.
-        detail: String,
-    },
+    Damaged { file: PathBuf, offset: u64, detail: String },
     /// What the last process wrote could not be made durable, so nothing of it may be served.
     #[error(
         "cannot make `{}` durable: {source}; the store serves nothing that is not on the disk; \
@@ -140,22 +128,10 @@ pub enum OpenError {
     },
     /// The index failed twice, the second time when it was new.
     #[error("index `{}` cannot be built: {detail}; delete that folder and try again", .dir.display())]
-    Index {
-        /// Where it is.
-        dir: PathBuf,
-        /// What was said.
-        detail: String,
-    },
+    Index { dir: PathBuf, detail: String },
     /// The file system said no.
     #[error("cannot {action} `{}`: {source}", .path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl OpenError {

@@ -16,7 +16,7 @@ use super::{
     work::blocking,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 pub(super) const STORE: &str = "local timers";
 
 /// Timers in the log.

@@ -18,7 +18,7 @@ use super::{
     stream::StreamReader,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "blobs";
 /// Bytes of one piece: well below the server's default limit of 1 MiB for a message.
 const PIECE_BYTES: usize = 512 << 10;

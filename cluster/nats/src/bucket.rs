@@ -22,7 +22,7 @@ use super::{
     watch,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "bucket";
 /// The header of a removed key's marker.
 const REMOVED: &str = "Clawnode-Removed";

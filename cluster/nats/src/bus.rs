@@ -24,7 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::api::{Api, RequestFailure};
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "bus";
 /// Where a trace's context travels.
 const TRACEPARENT: &str = "traceparent";

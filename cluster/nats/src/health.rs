@@ -42,7 +42,6 @@ pub(super) struct ConnectReport {
     pub(super) urls: String,
     pub(super) replicas: u8,
     pub(super) journal: String,
-    /// All streams.
     pub(super) streams: Vec<String>,
     /// The cluster's id; none if it was born before there were ids.
     pub(super) cluster: Option<String>,

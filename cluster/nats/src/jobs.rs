@@ -39,7 +39,7 @@ use super::{
     topology::{self, PULL_GROUP},
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "jobs";
 /// How long something is tried again that has no leader: an election takes up to 8 s.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(12);

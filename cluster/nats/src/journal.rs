@@ -24,7 +24,7 @@ use super::{
     stream::StreamReader,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "journal";
 
 /// Appends that are made again behind what is no record, before the journal is said to be busy.

@@ -46,7 +46,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// What was brought back of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredStream {
-    /// Its name.
     pub stream: String,
     /// The records that it has now.
     pub records: u64,

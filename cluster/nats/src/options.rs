@@ -68,7 +68,6 @@ pub(super) enum Login {
 /// How a cluster was born, as its operator wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownCluster {
-    /// Its id.
     pub cluster: String,
     /// Into how many partitions its entities are spread.
     pub partitions: u16,

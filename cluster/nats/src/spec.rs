@@ -36,7 +36,6 @@ pub(super) enum TopologyError {
         field: String,
         /// What it must be.
         expected: Value,
-        /// What it is.
         found: Value,
     },
     /// The server failed.
@@ -44,7 +43,6 @@ pub(super) enum TopologyError {
     Failed {
         /// The stream or consumer.
         what: String,
-        /// How.
         failure: RequestFailure,
     },
 }

@@ -21,7 +21,7 @@ use super::{
     stream::StreamReader,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "timers";
 /// When the timer is due, in milliseconds since 1970: what [`NATS_SCHEDULE`] says, readable.
 const DUE: &str = "Clawnode-Due";

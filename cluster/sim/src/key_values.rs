@@ -21,7 +21,6 @@ use super::{
 /// Something whose time has come, if it is still what it was when that was planned.
 #[derive(Debug)]
 pub(super) enum Expiry {
-    /// A value.
     Value(String, Position),
     /// A timer, and which setting of it.
     Timer(EntityId, TimerId, u64),

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 /// What a request to a process came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probed {
-    /// It answered.
     Answered,
     /// No process listens there.
     NoListener,

@@ -32,7 +32,6 @@ pub struct Announcer(Arc<Notify>);
 pub struct Membership {
     /// Where the others are.
     pub storage: Storage,
-    /// Who it is.
     pub me: ProcessId,
     /// How the processes watch each other.
     pub options: MembershipOptions,

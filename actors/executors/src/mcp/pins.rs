@@ -34,22 +34,14 @@ pub enum ApproveError {
     UnknownServer(McpServerName),
     /// It has no such tool, and had none that was approved.
     #[error("the MCP server `{server}` has no tool `{tool}`")]
-    UnknownTool {
-        /// The server.
-        server: McpServerName,
-        /// The tool.
-        tool: String,
-    },
+    UnknownTool { server: McpServerName, tool: String },
     /// The server says something else by now.
     #[error("the description of `{tool}` from MCP server `{server}` is now {now}, not {wanted}")]
     Differs {
-        /// The server.
         server: McpServerName,
-        /// The tool.
         tool: String,
         /// What was to be approved.
         wanted: String,
-        /// What it is.
         now: Digest,
     },
     /// The bucket failed.

@@ -3,7 +3,6 @@
 /// The bugs that a test can plant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum McpBug {
-    /// None.
     #[default]
     None,
     /// A tool is run whatever the server says of it now.

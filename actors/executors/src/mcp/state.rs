@@ -19,7 +19,6 @@ pub struct McpContext {
     pub clock: Arc<dyn Clock>,
     /// What people call this node.
     pub node: NodeName,
-    /// This process.
     pub process: ProcessId,
     /// Whether others may run the server as well.
     pub shared: bool,

@@ -29,7 +29,6 @@ pub enum ParsePluginCapabilityError {
     Host {
         /// The text after `http:`.
         text: String,
-        /// What is wrong with it.
         source: ParseHostPatternError,
     },
     /// The store is none.

@@ -86,7 +86,6 @@ impl PluginExecutor {
         Self { bucket: Some(Arc::clone(bucket)), ..self.clone() }
     }
 
-    /// What it is called.
     pub fn name(&self) -> &PluginName {
         &self.name
     }

@@ -22,7 +22,6 @@ pub struct PluginName(String);
 pub struct ParsePluginNameError(String);
 
 impl PluginName {
-    /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -55,7 +55,6 @@ pub enum SandboxPlace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceAccess {
-    /// Nothing.
     #[default]
     None,
     /// It can read them.
@@ -107,9 +106,7 @@ pub struct CommandTool {
 pub struct SandboxOptionsError {
     /// The key, from `sandbox` on.
     pub key: Vec<String>,
-    /// What is wrong.
     pub what: String,
-    /// What to do about it.
     pub hint: String,
 }
 

@@ -16,7 +16,7 @@ pub const KEPT_BYTES: usize = 1_000_000;
 /// What the second stream has for sure of it, however much the first one says.
 const STDERR_BYTES: usize = 100_000;
 
-/// Which stream.
+/// A stream of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
     Stdout,

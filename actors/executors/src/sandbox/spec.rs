@@ -43,7 +43,6 @@ pub struct SandboxPolicy {
     pub network: Network,
     /// The files of the agent that it works for, at `/workspace`.
     pub workspace: Option<AgentFiles>,
-    /// Who it is.
     pub user: User,
 }
 
@@ -110,12 +109,7 @@ pub enum SpecError {
     #[error(
         "argument {at} has {bytes} bytes; one may have at most {ARGUMENT_BYTES}, all at most {ARGUMENTS_BYTES}: hand it on standard input"
     )]
-    TooLong {
-        /// Which one.
-        at: usize,
-        /// Its bytes.
-        bytes: usize,
-    },
+    TooLong { at: usize, bytes: usize },
     /// Not the name of an image.
     #[error("`{0}` is not the name of an image such as `debian:bookworm-slim`")]
     Image(String),
@@ -190,7 +184,6 @@ impl Image {
         Self("python:3.12-slim".to_owned())
     }
 
-    /// Its name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -39,11 +39,8 @@ pub struct SshHostOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct SshOptionsError {
-    /// Which key.
     pub key: &'static str,
-    /// What is wrong.
     pub what: String,
-    /// What to do about it.
     pub hint: &'static str,
 }
 

@@ -86,7 +86,6 @@ pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
 
 /// What every actor of a worker shares, whatever its entity is.
 pub struct WorkerContext {
-    /// This process.
     pub process: ProcessId,
     /// All the storage of the process.
     pub storage: Storage,

@@ -18,7 +18,6 @@ pub struct EntityName {
 /// Why a request about an entity fails.
 #[derive(Debug, thiserror::Error)]
 pub enum EntityError {
-    /// There is none.
     #[error("no entity `{0}`")]
     NotFound(EntityId),
     /// Its journal cannot be folded.
@@ -30,19 +29,13 @@ pub enum EntityError {
     /// A newer build wrote to it what this one cannot read.
     #[error("{entity} needs a newer build: {reason}")]
     TooNew {
-        /// Which.
         entity: EntityName,
         /// What this build cannot read.
         reason: String,
     },
     /// It cannot be put back in service.
     #[error("{entity} cannot be put back in service: {reason}")]
-    Unusable {
-        /// Which.
-        entity: EntityName,
-        /// Why.
-        reason: String,
-    },
+    Unusable { entity: EntityName, reason: String },
     /// What was asked is stored, and not done yet.
     #[error("the request about {0} is accepted, but not done yet")]
     Pending(EntityName),

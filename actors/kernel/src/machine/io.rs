@@ -17,11 +17,10 @@ pub enum OwnerSays {
     Completed,
     /// It does not own the entity.
     NotMine,
-    /// Nothing.
     Silent,
 }
 
-/// What happened.
+/// An input of an entity machine.
 #[derive(Debug)]
 pub enum MachineInput<K: EntityKind> {
     /// Inputs from the inbox, in stream order.
@@ -100,7 +99,7 @@ pub enum MachineInput<K: EntityKind> {
     GiveUp,
 }
 
-/// What to do.
+/// An output of an entity machine: work for its driver.
 #[derive(Debug)]
 pub enum MachineOutput<K: EntityKind> {
     /// Read the journal.
@@ -118,9 +117,7 @@ pub enum MachineOutput<K: EntityKind> {
     Append {
         /// How long to wait before (the driver adds jitter).
         wait: Duration,
-        /// The fence.
         expected: Position,
-        /// What.
         write: Write,
     },
     /// Read the records after this position.

@@ -36,7 +36,6 @@ pub struct AskId(pub u64);
 /// The last writer of a journal, as admission needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastWriter {
-    /// Which process.
     pub process: ProcessId,
     /// Whether it gave the entity up.
     pub released: bool,
@@ -62,11 +61,9 @@ pub enum Gone {
 /// Something in an inbox, as far as this build can read it.
 #[derive(Debug)]
 pub enum Arrived {
-    /// An input.
     Input(Input),
     /// An input that this process cannot serve.
     Foreign {
-        /// Which.
         input: InputId,
         /// What a process must know that can serve it.
         needs: MissingCapability,
@@ -77,17 +74,15 @@ pub enum Arrived {
     Unreadable {
         /// The whole of it.
         bytes: Bytes,
-        /// Why.
         reason: String,
     },
 }
 
-/// What happened.
+/// An input of a partition machine.
 #[derive(Debug)]
 pub enum PartitionInput {
     /// A delivery.
     Delivered {
-        /// For whom.
         entity: EntityId,
         /// Where the store has it.
         position: Position,
@@ -132,7 +127,7 @@ pub enum PartitionInput {
     Drain,
 }
 
-/// What to do.
+/// An output of a partition machine: work for its driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PartitionOutput {
     /// Read the entity's inbox after this position.

@@ -44,9 +44,7 @@ impl fmt::Debug for SupervisorMessage {
 /// What a child looks like from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildView {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub kind: ChildKind,
     /// Whether it runs, or is about to be started again.
     pub up: bool,

@@ -24,7 +24,6 @@ struct Deed {
     /// When it was asked for, by the time of events.
     asked: Timestamp,
     class: EffectClass,
-    /// Who did it.
     did: Vec<ProcessId>,
     /// It was said not to have happened.
     undone: bool,

@@ -60,7 +60,6 @@ struct StoredAuthority {
 pub struct Issued {
     /// Its public key.
     pub user: String,
-    /// What people call it.
     pub name: String,
     /// What it is for.
     pub role: BusRole,

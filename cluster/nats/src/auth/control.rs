@@ -38,7 +38,6 @@ pub enum PushError {
     /// One of them refused it.
     #[error("server `{server}` refused the account: {detail}")]
     Refused {
-        /// Its name.
         server: String,
         /// Its words.
         detail: String,

@@ -80,7 +80,6 @@ impl Credential {
         &self.user
     }
 
-    /// What people call it.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -55,7 +55,6 @@ pub(super) struct RoleGrants {
 // === impl BusRole ===
 
 impl BusRole {
-    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Worker, Self::Gateway, Self::Node, Self::Admin, Self::Admission];
 

@@ -46,7 +46,6 @@ pub(in crate::sandbox) enum ProgramEnd {
     Raised(String),
     /// It said what no program says.
     Broke(String),
-    /// Nothing.
     Silent,
 }
 

@@ -17,7 +17,6 @@ const NAME: &str = "clawnode-";
 pub struct ContainerOwner {
     /// Which cluster, so that clusters can share an engine.
     cluster: String,
-    /// Which process of it.
     process: ProcessId,
 }
 
@@ -44,7 +43,6 @@ impl ContainerOwner {
         Self { cluster: digest, process }
     }
 
-    /// Which process.
     pub const fn process(&self) -> ProcessId {
         self.process
     }

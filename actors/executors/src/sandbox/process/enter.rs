@@ -54,7 +54,6 @@ const NOT_FOUND: u8 = 127;
 /// This program, and what makes it take a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// The program.
     pub binary: PathBuf,
     /// Its hidden command: what follows is for [`step`].
     pub command: OsString,

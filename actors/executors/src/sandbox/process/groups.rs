@@ -52,7 +52,6 @@ pub(super) struct Groups {
 /// What control groups hold for commands here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// The group.
     pub group: PathBuf,
     /// Whether processor time is limited too.
     pub cpu: bool,
