@@ -95,11 +95,9 @@ pub enum Bound {
 /// One thing that a load needs.
 #[derive(Clone, Debug)]
 pub struct Need {
-    /// What.
     pub what: &'static str,
     /// How much of it.
     pub amount: f64,
-    /// In what.
     pub unit: &'static str,
     /// What one host gives, or what there is.
     pub one: f64,

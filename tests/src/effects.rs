@@ -88,7 +88,6 @@ impl EffectCounter {
         Ok(Self { addr, log, held, blind, at_once, under_way, serving })
     }
 
-    /// Where.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }

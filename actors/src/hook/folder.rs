@@ -81,12 +81,7 @@ pub enum Refusal {
     Name(ParseIdError),
     /// Its marks do not read.
     #[error("its marks, `{path}`: {detail}")]
-    Marks {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        detail: String,
-    },
+    Marks { path: PathBuf, detail: String },
     /// There are marks, but no hook.
     #[error("these marks belong to a hook that does not exist; remove them, or add `{0}`")]
     NoHook(PathBuf),

@@ -46,9 +46,7 @@ pub struct Program {
 /// that makes it that.
 #[derive(Clone, Debug)]
 pub struct HookKeeper {
-    /// The binary.
     pub binary: PathBuf,
-    /// Its command.
     pub command: OsString,
 }
 

@@ -38,9 +38,7 @@ impl Default for RunnerOptions {
 /// What a runner needs.
 #[derive(Clone)]
 pub struct RunnerContext {
-    /// This process.
     pub process: ProcessId,
-    /// All storage.
     pub storage: Storage,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,

@@ -61,11 +61,9 @@ pub trait Executor: Send + Sync + fmt::Debug {
 /// One run of a tool call.
 #[derive(Clone, PartialEq)]
 pub struct ToolRun {
-    /// Which call.
     pub call: CallId,
     /// On behalf of which agent: its files, its hosts.
     pub agent: AgentName,
-    /// Which tool.
     pub tool: ToolName,
     /// Its arguments; they fit the tool's schema.
     pub arguments: Map<String, Value>,

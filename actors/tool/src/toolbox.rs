@@ -223,7 +223,6 @@ impl Toolbox {
 // === impl Tool ===
 
 impl Tool {
-    /// What it is.
     pub const fn spec(&self) -> &ToolSpec {
         &self.spec
     }

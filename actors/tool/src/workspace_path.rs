@@ -28,7 +28,6 @@ pub const CAPABILITY: &str = "workspace";
 pub struct PathError {
     /// As it was given, at most 200 characters of it.
     path: String,
-    /// What is wrong with it.
     why: &'static str,
 }
 
@@ -83,7 +82,6 @@ impl WorkspacePath {
         }
     }
 
-    /// As it was given.
     pub fn given(&self) -> &str {
         &self.given
     }

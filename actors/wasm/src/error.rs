@@ -25,7 +25,6 @@ pub enum LoadError {
     /// It wants what it was not given.
     #[error("it imports `{import}`, for which it needs a capability `{needs}` in its manifest")]
     Ungranted {
-        /// What it imports.
         import: String,
         /// What would give it.
         needs: &'static str,

@@ -32,9 +32,7 @@ pub trait PluginHostCalls: Send {
 /// What a plugin asks of one of its stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreAsk {
-    /// Which store.
     pub store: String,
-    /// What of it.
     pub what: StoreCall,
 }
 
@@ -60,7 +58,6 @@ pub enum StoreAnswer {
     Put(u64),
     /// It is gone.
     Deleted,
-    /// All of them.
     Keys(Vec<String>),
 }
 

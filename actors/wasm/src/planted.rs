@@ -4,7 +4,6 @@
 #[cfg(feature = "test-util")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WasmBug {
-    /// None.
     #[default]
     None,
     /// The deadline is not checked.

@@ -12,7 +12,6 @@ use crate::{config::LoadedConfig, local::Secret};
 pub struct NodeArgs {
     /// Its settings; `reload` reads them again.
     pub loaded: LoadedConfig,
-    /// What it does.
     pub roles: Vec<NodeRole>,
     /// A join token, if the node is to join a cluster.
     pub join: Option<Secret>,
@@ -27,7 +26,6 @@ pub struct NodeArgs {
 pub struct Ready {
     /// Where: `http://127.0.0.1:3100`; empty without a gateway.
     pub url: String,
-    /// Its process id.
     pub process: ProcessId,
     /// The token that it asks for; `None` with `no_auth`.
     pub token: Option<Secret>,

@@ -41,9 +41,7 @@ pub struct Member {
     pub prefix: Prefix,
     /// Who signs the servers' certificates.
     pub ca: PathBuf,
-    /// Who it is.
     pub credential: Credential,
-    /// The cluster.
     pub cluster: String,
 }
 

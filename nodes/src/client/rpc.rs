@@ -169,7 +169,6 @@ impl NodeClient {
         Ok(Self { http, upgrade, url, local: None, token, certificate: certificate.cloned() })
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }

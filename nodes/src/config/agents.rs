@@ -205,13 +205,11 @@ pub struct BindingSection {
     /// The server or workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guild: Option<String>,
-    /// The team.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
     /// Our side of the channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// The channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
 }

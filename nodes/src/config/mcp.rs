@@ -136,10 +136,8 @@ const fn restart_most() -> Duration {
 pub(super) struct ServerFault {
     /// Which one, from 0.
     pub(super) server: usize,
-    /// Which of its keys.
     pub(super) key: String,
     pub(super) what: String,
-    /// What to do.
     pub(super) hint: &'static str,
 }
 

@@ -23,12 +23,7 @@ pub enum RuleError {
     Json(PathBuf),
     /// The file cannot be read or written.
     #[error("cannot use `{}`", file.display())]
-    File {
-        /// Which file.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { file: PathBuf, source: io::Error },
     /// It is not there any more, or a link that leads nowhere.
     #[error("`{}` no longer exists", .0.display())]
     Gone(PathBuf),
@@ -41,7 +36,6 @@ pub enum RuleError {
     /// It cannot be edited.
     #[error("`{}` is not valid TOML: {message}", file.display())]
     Toml {
-        /// Which file.
         file: PathBuf,
         /// What is wrong, without the text around it, which may hold a secret.
         message: String,

@@ -38,7 +38,6 @@ const BACKOFF: Duration = Duration::from_millis(800);
 /// What all clients of a stage know.
 #[derive(Debug)]
 pub struct Entrance {
-    /// The gateways.
     pub gateways: Vec<String>,
     /// What they ask for.
     pub token: String,

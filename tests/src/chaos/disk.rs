@@ -35,7 +35,6 @@ impl Disk {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -57,7 +57,6 @@ pub enum Kind {
 /// One errand, and what its client knows of it.
 #[derive(Clone, Debug)]
 pub struct Errand {
-    /// Which.
     pub kind: Kind,
     /// The session that it went to.
     pub session: String,

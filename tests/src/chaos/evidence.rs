@@ -57,7 +57,6 @@ pub struct Stored {
 /// Something that was done to the stage.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// When.
     pub at: Instant,
     /// When by the clock that nodes write into events.
     pub wall: Timestamp,
@@ -113,7 +112,6 @@ pub struct Takeover {
     pub from: ProcessId,
     /// Whether a turn was under way, which went on elsewhere.
     pub in_mid_turn: bool,
-    /// When.
     pub ts: Timestamp,
 }
 

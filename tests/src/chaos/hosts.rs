@@ -31,9 +31,7 @@ pub enum HostKind {
 /// One host.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// What it is called.
     pub name: String,
-    /// Its address.
     pub ip: Ipv4Addr,
     /// Its network namespace.
     pub namespace: Option<String>,

@@ -28,7 +28,6 @@ pub enum Breach {
 /// Something that must not be, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Of which kind.
     pub breach: Breach,
     /// What exactly.
     pub what: String,

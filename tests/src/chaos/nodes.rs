@@ -29,9 +29,7 @@ pub enum Role {
 /// A place for a node, and the node that is there now.
 #[derive(Debug)]
 pub struct Slot {
-    /// What it is called.
     pub name: String,
-    /// What it does.
     pub role: Role,
     /// Where it runs.
     pub host: Host,
@@ -39,7 +37,6 @@ pub struct Slot {
     pub port: u16,
     /// Its folder.
     pub home: PathBuf,
-    /// The program.
     pub program: PathBuf,
     /// Its environment.
     pub vars: Vec<(String, String)>,

@@ -21,7 +21,6 @@ macro_rules! scenarios {
             /// All of them, in the order in which they run.
             pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
 
-            /// Its name.
             pub const fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $name, )* }
             }

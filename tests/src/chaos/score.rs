@@ -10,7 +10,6 @@ const SHOWN_MAX: usize = 20;
 /// The result of one scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
-    /// Which.
     pub scenario: String,
     /// `loopback` or `namespaces`.
     pub hosts: String,

@@ -38,11 +38,8 @@ const DEATHS_MAX: usize = 40;
 /// A scenario in progress.
 #[derive(Debug)]
 pub(super) struct Play<'a> {
-    /// Its stage.
     pub stage: &'a mut Stage,
-    /// Its load.
     pub load: &'a Load,
-    /// Its errands.
     pub errands: &'a Errands,
     /// What its schedule follows from.
     pub random: ChaCha8Rng,

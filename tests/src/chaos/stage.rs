@@ -54,9 +54,7 @@ pub struct Shape {
     pub kind: HostKind,
     /// NATS servers; none for one node alone on its own disk.
     pub servers: usize,
-    /// Gateways.
     pub gateways: usize,
-    /// Workers.
     pub workers: usize,
     /// Pieces of each reply.
     pub tokens: u32,

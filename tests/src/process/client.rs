@@ -37,7 +37,6 @@ pub struct Message {
     pub account: String,
     /// Who sends it.
     pub peer: String,
-    /// What is said.
     pub content: String,
     /// Makes sending again harmless.
     pub key: String,
@@ -49,9 +48,7 @@ pub struct Message {
 #[derive(Debug)]
 pub struct Turn {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
-    /// Its session.
     pub session: String,
-    /// Its id.
     pub turn: String,
     /// What it has said so far.
     pub text: String,
@@ -75,9 +72,7 @@ pub struct Events {
 /// One frame.
 #[derive(Debug, Deserialize)]
 pub struct Frame {
-    /// Its kind.
     pub event: String,
-    /// What it says.
     #[serde(default)]
     pub data: Value,
     /// Where to resume from after it.
@@ -150,7 +145,6 @@ impl Client {
         &self.token
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -29,7 +29,6 @@ pub enum Ground {
     Local,
     /// A NATS server, with a prefix of the test's own.
     Nats {
-        /// Its address.
         url: String,
         /// What subjects begin with.
         prefix: String,

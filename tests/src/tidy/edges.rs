@@ -7,7 +7,6 @@ use super::{
 
 /// A crate of the product.
 struct Crate {
-    /// Where it is.
     folder: &'static str,
     /// What its manifest calls it, after `clawnode-`.
     name: &'static str,

@@ -15,7 +15,6 @@ const ENDINGS: [&str; 7] = ["html", "json", "md", "rs", "toml", "txt", "wit"];
 pub struct File {
     /// From the root, with `/`.
     pub path: String,
-    /// All of it.
     pub text: String,
 }
 

@@ -24,7 +24,7 @@ Everything else goes to `cargo nextest run`, and implies `--no-lint`:
 Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail. With
 CLAWNODE_TEST_REAL_MODEL=1 one turn goes through a real small language model, installed for it.";
 
-/// What to do.
+/// The options of the command.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a step that runs or does not")]
 pub(crate) struct Options {

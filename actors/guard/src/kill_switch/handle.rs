@@ -36,7 +36,6 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Board {
     latches: SwitchView,
-    /// Passes that are out.
     passes: BTreeMap<u64, PermitsOut>,
     next: u64,
 }

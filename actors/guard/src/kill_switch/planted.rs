@@ -3,7 +3,6 @@
 /// A bug.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SwitchBug {
-    /// None.
     #[default]
     None,
     /// Whatever runs tools does not ask for its pass.

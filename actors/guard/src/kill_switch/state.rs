@@ -22,7 +22,6 @@ pub enum StoppableWork {
     Tool {
         /// On whose behalf.
         agent: AgentName,
-        /// Which tool.
         tool: ToolName,
         /// Whether it reaches for other machines.
         reaches_out: bool,

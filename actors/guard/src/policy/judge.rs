@@ -31,7 +31,6 @@ pub struct PolicyCall<'a> {
     pub tool: &'a ToolName,
     /// The call's risk.
     pub risk: Risk,
-    /// Its arguments.
     pub arguments: &'a Map<String, Value>,
 }
 

@@ -4,7 +4,6 @@
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyBug {
-    /// None.
     #[default]
     None,
     /// Whatever was decided on, this runs.

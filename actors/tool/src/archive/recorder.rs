@@ -65,9 +65,7 @@ pub struct ArchiveOptions {
 /// What an archive needs.
 #[derive(Clone, Debug)]
 pub struct ArchiveContext {
-    /// This process.
     pub process: ProcessId,
-    /// What people call it.
     pub node: NodeName,
     /// The handles.
     pub storage: Storage,

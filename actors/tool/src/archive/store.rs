@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first and the longest wait before a store that failed is tried again, and how often it is.
 const AGAIN: (Duration, Duration, u32) = (Duration::from_millis(200), Duration::from_secs(2), 5);
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "archive";
 
 /// The first line of a stored log: whose it is, which makes the blob this run's alone.

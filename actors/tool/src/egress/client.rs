@@ -63,7 +63,6 @@ struct Inner {
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct EgressRequest {
-    /// Where.
     pub url: String,
     /// `GET` or `HEAD`: what is asked with may be asked again, by a redirect for one.
     pub method: Method,
@@ -80,9 +79,7 @@ pub struct EgressReply {
     pub url: Url,
     /// How many redirects there were.
     pub redirects: u8,
-    /// How it went.
     pub status: StatusCode,
-    /// All headers.
     pub headers: HeaderMap,
     /// The body, as far as it was read.
     pub body: EgressBody,
@@ -91,7 +88,6 @@ pub struct EgressReply {
 /// A body, as far as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressBody {
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// Whether there was more.
     pub is_cut: bool,

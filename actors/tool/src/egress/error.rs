@@ -15,7 +15,6 @@ pub enum EgressError {
     Url {
         /// As it was given, in short.
         url: String,
-        /// What is wrong with it.
         why: String,
     },
     /// A header that is not a request's to set.
@@ -44,7 +43,6 @@ pub enum EgressError {
     /// Its name leads nowhere.
     #[error("`{host}` cannot be looked up")]
     Lookup {
-        /// The name.
         host: String,
         /// What the system says.
         #[source]
@@ -59,23 +57,16 @@ pub enum EgressError {
     /// It cannot be connected to, or the connection broke.
     #[error("no reply from `{host}`: {why}")]
     Broken {
-        /// The host.
         host: String,
         /// What the connection says.
         why: String,
     },
     /// Its body is compressed, although that was not asked for.
     #[error("`{host}` replied with a body in `{encoding}`, which is not read")]
-    Encoded {
-        /// The host.
-        host: String,
-        /// The encoding.
-        encoding: String,
-    },
+    Encoded { host: String, encoding: String },
     /// It took too long.
     #[error("`{host}` did not reply within {} s", .after.as_secs_f64())]
     TimedOut {
-        /// The host.
         host: String,
         /// How long it was given.
         after: Duration,

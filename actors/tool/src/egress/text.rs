@@ -25,7 +25,6 @@ const TEXT_TYPES: [&str; 12] = [
 pub enum Decoded {
     /// Text, and what was done to it, if anything was lost.
     Text {
-        /// The text.
         text: String,
         /// What a reader should know of it.
         note: Option<String>,
