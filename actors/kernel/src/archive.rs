@@ -12,21 +12,21 @@ use serde_bytes::ByteBuf;
 
 use super::{Entity, EntityKind, LoadedJournal};
 
-/// Deaths in one journal after which older ones are not looked into any more: each costs an encoded
-/// state.
+/// At most this many deaths in one journal are looked into: each costs an encoded state.
 const DEATHS_MAX: usize = 8;
 
 /// Positions of archived records that a snapshot names: at most 90 KB.
 const POSITIONS_MAX: usize = 10_000;
 
-/// Records as an archive has them.
+/// Packs records for an archive.
 pub fn pack(records: &[Record]) -> Result<Bytes, CodecError> {
     let list: Vec<&serde_bytes::Bytes> =
         records.iter().map(|record| serde_bytes::Bytes::new(&record.bytes)).collect();
     codec::encode(&list).map(Bytes::from)
 }
 
-/// Where the store has records; nothing of more than [`POSITIONS_MAX`], whose snapshot would not fit.
+/// The positions of these records in the store; empty for more than [`POSITIONS_MAX`], whose
+/// snapshot would not fit.
 pub fn positions(records: &[Record]) -> Vec<Position> {
     let few = if records.len() > POSITIONS_MAX { &[] } else { records };
     few.iter().map(|record| record.position).collect()

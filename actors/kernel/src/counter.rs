@@ -1,10 +1,10 @@
 //! The counter: a small kind of entities for tests, beside the session.
 //!
-//! It adds numbers, at once or when a timer fires, and says each new total in an event. It has inputs,
-//! own events, timers, snapshots and deletion, so what the kernel promises of every kind is tested with
-//! it on every backend.
+//! It adds numbers, at once or when a timer fires, and records each new total in an event. It has
+//! inputs, own events, timers, snapshots and deletion, so it tests on every backend what the kernel
+//! promises of every kind.
 //!
-//! Invariant: each accepted input counts once, and the total that an event says is the sum so far.
+//! Invariant: each accepted input counts once, and the total in an event is the sum so far.
 
 use std::{collections::BTreeMap, convert::Infallible, future::Future, pin::Pin};
 
@@ -60,11 +60,11 @@ pub struct Counted {
     pub total: u64,
 }
 
-/// What a counter's events add up to.
+/// The state of a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterState {
     key: String,
-    /// The sum of what was accepted.
+    /// The sum of the accepted inputs.
     pub total: u64,
     /// The total in the last event.
     pub said: u64,
@@ -88,7 +88,7 @@ pub struct CounterRunner {
 }
 
 impl CounterInput {
-    /// This, for the counter of this key.
+    /// An input for the counter of this key.
     pub fn to(
         &self,
         key: &str,

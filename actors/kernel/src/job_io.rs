@@ -1,4 +1,4 @@
-//! What happens to the job machine, what it has done, and what it has to know of the world.
+//! Inputs and outputs of the job machine, and what it asks about the world.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
-/// What the machine has to know of the world to judge a state.
+/// What the machine asks about the world to judge a state.
 pub trait Liveness {
     /// Whether this process is held dead.
     fn is_dead(&self, process: ProcessId) -> bool;
@@ -89,7 +89,7 @@ pub enum JobOut {
     },
     /// Find out whether it has happened; answer `Probed`.
     Probe(Box<Job>),
-    /// Stop its run; it still answers `Ended`.
+    /// Abort its run; it still answers `Ended`.
     Abort(JobId),
     /// Store this in the session's inbox, until it is there; answer `Sent`.
     Send(Box<Job>, ToolEnd),

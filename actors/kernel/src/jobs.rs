@@ -14,7 +14,7 @@
 //! gets the job next decides by its effect class.
 //!
 //! Invariants
-//! - JOB-1 no run without a stored `started` of this very run, but of class `safe`.
+//! - JOB-1 only class `safe` runs without a stored `started` of this very run.
 //! - JOB-2 a job has at most one run at a time in one process.
 //! - JOB-3 no result leaves before a terminal state is stored, but of a `safe` run without a state, and
 //!   no acknowledgement before that result is; but one that is too old and has no state is acknowledged

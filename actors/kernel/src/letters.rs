@@ -9,8 +9,8 @@ use clawnode_cluster::{BucketError, Storage, StoreError};
 use clawnode_proto::{Digest, EntityId, Position, Timestamp, codec, subject::LETTER_KEYS as KEYS};
 use serde::{Deserialize, Serialize};
 
-/// Dead letters that are kept; what comes beyond stays in its inbox until some are dropped, so that
-/// a broken sender cannot fill the bucket.
+/// Dead letters that are kept. Others stay in their inboxes until some are dropped, so that a
+/// broken sender cannot fill the bucket.
 pub const LETTERS_MAX: usize = 1_000;
 
 /// One of them.
@@ -46,7 +46,7 @@ pub async fn keep(
         let detail = format!("{kept} are kept; drop some with `clawnode parked drop`");
         return Err(StoreError::Full { store: "dead letters", detail });
     }
-    // Followed by whose it is, so that no two entities share a blob.
+    // Followed by the id of its entity, so that no two entities share a blob.
     let mut blob = BytesMut::with_capacity(content.len() + 16);
     blob.put_slice(content);
     blob.put_u128(entity.as_u128());

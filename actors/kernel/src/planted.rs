@@ -9,7 +9,7 @@ pub enum KernelBug {
     None,
     /// The store answers before what it stored would survive a power cut.
     AcknowledgeBeforeSync,
-    /// The store appends whatever the expected position is.
+    /// The store ignores the expected position of an append.
     NoFencing,
     /// The store forgets an input when it is delivered.
     ForgetOnDelivery,
@@ -39,13 +39,13 @@ pub enum KernelBug {
     RebaseOnConflict,
     /// A claim keeps the epoch that it finds.
     ClaimWithoutEpochBump,
-    /// Writes on where another activation stopped, without a claim.
+    /// Appends after another activation's events, without a claim.
     WriteWithoutClaim,
     /// The state that a new snapshot loads from is removed with those before it.
     DiscardNewestState,
-    /// What ran before a crash is made again, whatever the journal says.
+    /// A call that ran before a crash is made again, whatever the journal says.
     RecallAfterOutcome,
-    /// What a hook decided takes effect, and the journal does not say so.
+    /// A hook's decision takes effect, and the journal does not record it.
     HookUnjournaled,
     /// A tool is run before its `started` is stored.
     RunBeforeStarted,
@@ -59,31 +59,31 @@ pub enum KernelBug {
     ReleasesWhileRunning,
     /// An append is acted upon though another process has claimed after it.
     ActsFenced,
-    /// A dispatcher hands on what came last first.
+    /// A dispatcher hands on the latest input first.
     HandsOnBackwards,
     /// A decision about another action counts, if it is about the same call.
     ApprovalOfAnything,
     /// A decision that comes too late counts.
     ApprovalTooLate,
-    /// What comes too late to join a turn is forgotten.
+    /// A message that comes too late to join a turn is forgotten.
     LateSteersDropped,
-    /// What was given back or found is folded before anybody has claimed it.
+    /// An entity that was given back or found is folded before it is claimed.
     FoldsFirst,
     /// A tool with a probe is run again unprobed when its runner died.
     ProbesNothing,
     /// No job is too old to be begun.
     OldJobsRun,
-    /// What a dead process had begun is said not to have happened.
+    /// A call that a dead process had begun is reported as not happened.
     DeniesWhatBegan,
     /// The jobs of a turn that has ended are not closed.
     ClosesNothing,
-    /// The timers of turns are not set again by who takes an entity over.
+    /// A new owner does not set the timers of turns again.
     TimersNotSetAgain,
     /// A small input passes a larger one that does not fit.
     SmallOvertakes,
-    /// A job that may have been given away before is given without looking for it.
+    /// A job that may have been given away before is given without a check.
     GivesBlindly,
-    /// An input is known again for a minute only, and not behind thirty others.
+    /// An input is remembered for a minute only, and not after thirty others.
     ShortMemory,
     /// A counter that waits for a timer forgets inputs meanwhile.
     CounterForgets,
@@ -101,7 +101,7 @@ pub struct InFolds(());
 // === impl KernelBug ===
 
 impl KernelBug {
-    /// Has the folds of this thread have this bug.
+    /// Plants this bug in the folds of this thread.
     pub fn in_folds(self) -> InFolds {
         IN_FOLDS.set(self);
         InFolds(())

@@ -39,7 +39,7 @@ pub struct Lacks(Arc<Mutex<BTreeMap<MissingCapability, Instant>>>);
 // === impl Lacks ===
 
 impl Lacks {
-    /// What is lacking now, in words, at most [`LACKS_TOLD`].
+    /// What is missing now, in words, at most [`LACKS_TOLD`].
     pub fn told(&self) -> BTreeSet<String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, found| found.elapsed() < LACKS_FOR);
@@ -58,7 +58,7 @@ impl Lacks {
     }
 }
 
-/// Asks the processes that know what is needed, the partition's first one first.
+/// Asks the processes that know what is needed, the partition's first worker first.
 pub(super) async fn forward(
     context: &WorkerContext,
     entity: EntityId,
@@ -88,7 +88,7 @@ pub(super) async fn forward(
     PartitionInput::Forwarded(entity, if orphan { Forwarded::Orphan } else { Forwarded::NotNow })
 }
 
-/// Tells the process that is first to serve an entity which was given up here; best effort.
+/// Notifies the process that is first to serve an entity which was given up here; best effort.
 pub(super) async fn ring_next(context: &WorkerContext, entity: EntityId, input: InputId) {
     let partition = entity.partition(context.storage.partitions);
     let next = context.peers.peek(|peers| by_rank(peers, context.process, partition, |_| true));
@@ -125,7 +125,7 @@ fn fits(one: &Heartbeat, own: &Version, needs: &MissingCapability) -> bool {
         MissingCapability::Event(kind) => one.knows.contains(kind),
         MissingCapability::Input(version) => one.speaks.newest >= *version,
         MissingCapability::Kind(kind) => one.serves(*kind),
-        // Who wrote it, or a build that followed.
+        // The build that wrote it, or a later one.
         MissingCapability::Newer(_) => version_of(one).is_some_and(|theirs| theirs > *own),
     }
 }
@@ -250,7 +250,7 @@ mod tests {
             version.clone_into(&mut one.version);
         }
         let newer = MissingCapability::Newer("tool_asked".to_owned());
-        assert_eq!(ask(&members, &newer), [3].into(), "only who may have written it");
+        assert_eq!(ask(&members, &newer), [3].into(), "only a process that may have written it");
         members.alive[2].cordoned = true;
         members.alive[3].draining = true;
         assert_eq!(ask(&members, &event), [].into());

@@ -1,4 +1,4 @@
-//! What a dispatcher has read and asked on its behalf, by tasks of its own.
+//! Reads and questions for a dispatcher, by tasks of its own.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::{
 
 /// How long one question to an owner may take.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
-/// Requests to an owner that is held alive before it counts as silent once: with the machine's two,
-/// as long as silence takes to make it dead.
+/// Requests to an owner that is held alive before it counts as silent once: with the two of the
+/// machine, they take as long as silence takes to make it dead.
 const ASKS_OF_THE_LIVING: u32 = 10;
 
 pub(super) async fn read_inbox(
@@ -43,7 +43,7 @@ pub(super) async fn read_inbox(
     }
 }
 
-/// What something in an inbox is to this process.
+/// Decodes an inbox entry, as far as this process can.
 pub(super) fn arrived(context: &WorkerContext, entity: EntityId, waiting: WaitingInput) -> Arrived {
     let WaitingInput { position, bytes } = waiting;
     if bytes.len() > INPUT_STORED_BYTES {
@@ -103,7 +103,7 @@ pub(super) async fn read_tail(context: &WorkerContext, entity: EntityId) -> Part
                 });
                 PartitionInput::Tail(entity, last)
             }
-            // Unreadable for everybody: the activation says so and names the event.
+            // No node can read it: the activation says so and names the event.
             Err(_) => PartitionInput::Tail(entity, None),
         },
         Err(failure) => {

@@ -21,8 +21,8 @@ use crate::letters;
 
 /// Requests of other processes that are answered at the same time.
 const REQUESTS_MAX: usize = 256;
-/// Of these, how many may wait for something to happen: those that look at logs must not keep a
-/// process from saying that it lives.
+/// How many of these may wait for something to happen: requests that follow logs must not keep a
+/// process from answering whether it lives.
 const POLLS_MAX: usize = REQUESTS_MAX / 2;
 /// How long each of the others waits at most.
 const POLL_BRIEFLY: Duration = Duration::from_millis(100);
@@ -52,8 +52,8 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     /// record, and how much that it stops still runs: as soon as that is nothing, or after `wait`.
     /// `None` if the store does not say.
     async fn latch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)>;
-    /// What a job that runs here has said after a line; waits for it, if there is nothing yet.
-    /// `None` if it does not run here.
+    /// The output after a line of a job that runs here; waits for it, if there is none yet. `None`
+    /// if the job does not run here.
     async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart>;
     /// Removes jobs from the archive; `None` if that is not possible here, or not now.
     async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView>;
@@ -196,7 +196,8 @@ async fn drop_letter(context: &WorkerContext, letter: &str) -> Option<NodeReply>
     }
 }
 
-/// The word of an entity's dispatcher; `None` if there is none now, or none in time.
+/// The answer of an entity's dispatcher; `None` if there is no dispatcher now, or no answer in
+/// time.
 async fn of_dispatcher(
     dispatcher: Option<DispatcherHandle>,
     ask: impl FnOnce(&DispatcherHandle, oneshot::Sender<NodeReply>),
@@ -216,7 +217,7 @@ mod tests {
         let long = Duration::from_secs(10);
         let waiting: Vec<_> = (0..POLLS_MAX).map(|_| patience(&polls, long)).collect();
         assert!(waiting.iter().all(|(place, wait)| place.is_some() && *wait == long));
-        // Everybody beyond that is answered soon, and takes no place for long.
+        // Requests beyond that are answered soon, and take no place for long.
         let (place, wait) = patience(&polls, long);
         assert!(place.is_none() && wait == POLL_BRIEFLY);
         assert!(POLLS_MAX < REQUESTS_MAX && wait < ANSWER_WITHIN);

@@ -160,11 +160,11 @@ impl Entities {
             loop {
                 match self.fallen(id).await {
                     Err(EntityError::InService(_) | EntityError::NotFound(_)) => return Ok(()),
-                    // A newer node took the order for one that it serves, which is nothing to do.
+                    // A newer node serves the entity: it took the order, and had nothing to do.
                     Ok(now) if now.out == OutOfService::TooNew && now.core.has(input.id) => {
                         return Err(EntityError::InService(now.name()));
                     }
-                    // Another damage than the one it was about is not looked for.
+                    // It does not check whether the damage is still the same.
                     Ok(_) | Err(EntityError::Store(StoreError::Unavailable { .. })) => {
                         tokio::time::sleep(LOOK_AGAIN).await;
                     }
@@ -235,7 +235,8 @@ impl Entities {
         }
     }
 
-    /// Those out of service among the `limit` entities after `after`, and where to go on.
+    /// Those out of service among the `limit` entities after `after`, and where the next page
+    /// begins.
     async fn fallen_after(
         &self,
         after: Option<EntityId>,
@@ -258,7 +259,7 @@ impl Entities {
         let OutOfServiceEntity { id, out, reason, core, .. } = fallen;
         let (mut key, mut kind) = (core.key.clone(), core.kind);
         if key.is_none() {
-            // What waits may still tell it; orders have no key.
+            // A waiting input may still name it; orders have no key.
             let waiting = self.waiting(*id).await.unwrap_or_default();
             let told = waiting.into_iter().find(|one| !one.key.is_empty());
             kind = kind.or(told.as_ref().map(|one| one.kind));

@@ -16,7 +16,7 @@ use super::{
 use crate::KernelBug;
 
 impl<K: EntityKind> Machine<K> {
-    /// Parks whole what came in for an entity that is out of service, or does what was ordered.
+    /// Parks the inputs of an entity that is out of service whole, or obeys an order.
     pub(super) fn park(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let Some(Service::Quarantined { reason }) = self.core().map(|core| core.service.clone())
         else {
@@ -55,7 +55,7 @@ impl<K: EntityKind> Machine<K> {
         Err(ActivationEnd::Quarantined(reason))
     }
 
-    /// Where in the queue such an order is that is not in the journal yet.
+    /// The place in the queue of such an order that is not in the journal yet.
     fn ordered(&self, order: Order) -> Option<usize> {
         let core = self.core()?;
         self.queue.iter().position(|one| one.order == Some(order) && !core.has(one.id))
@@ -63,8 +63,8 @@ impl<K: EntityKind> Machine<K> {
 
     // === a journal that cannot be used ===
 
-    /// The store cannot read the journal. Nothing may follow what is damaged, but a tombstone may
-    /// replace it.
+    /// The store cannot read the journal. Nothing may follow damaged records, but a tombstone may
+    /// replace them.
     pub(super) fn unreadable(
         &mut self,
         detail: String,
@@ -84,7 +84,7 @@ impl<K: EntityKind> Machine<K> {
         if self.ordered(Order::Bury).is_some() {
             return self.delete_unfolded(now);
         }
-        // What it was activated for may come after its journal.
+        // The order that it was activated for may come after its journal.
         if self.held.is_empty() { Ok(()) } else { self.give_up_damaged() }
     }
 
@@ -112,7 +112,8 @@ impl<K: EntityKind> Machine<K> {
         self.begin_erasing(now, Vec::new())
     }
 
-    /// An entity out of service is deleted from its kernel headers alone; what waits goes with it.
+    /// An entity out of service is deleted from its kernel headers alone; waiting inputs go with
+    /// it.
     fn delete_unfolded(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let open = !matches!(self.body, ActivationPhase::Damaged { open: false, .. });
         if !self.claimed && open {

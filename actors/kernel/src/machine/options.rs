@@ -16,7 +16,7 @@ pub struct MachineOptions {
     /// once the journal is as large as its last state: fewer costs writes, more costs reads at
     /// activation.
     pub snapshot_every: u64,
-    /// Kinds of events that this process is not to know, so that a test has an older version.
+    /// Kinds of events that this process does not know, so that a test has an older version.
     #[cfg(feature = "test-util")]
     pub hides: &'static [&'static str],
     /// Protocol bugs for the simulator to find; none in production.
@@ -47,8 +47,8 @@ impl MachineOptions {
         K::Event::knows(kind)
     }
 
-    /// The first kind of events in the journal whose bodies this process is not to read, so that a test
-    /// has an older version: `hides` names it as `KIND/body`.
+    /// The first kind of events in the journal whose bodies this process does not read, so that a
+    /// test has an older version: `hides` names it as `KIND/body`.
     #[cfg(feature = "test-util")]
     pub(super) fn unread<K: EntityKind>(&self, loaded: &crate::LoadedJournal) -> Option<String> {
         let bodies: Vec<&str> =

@@ -25,7 +25,7 @@ const READ_MOST: Duration = Duration::from_secs(2);
 pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
 /// How long the inputs of an entity that made room stay away: others have their turn meanwhile.
 const GIVES_WAY_FOR: Duration = Duration::from_secs(30);
-/// How long an input that rang and then was not found stays away.
+/// How long an input stays away that was delivered and then not found.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// One partition at one process.
@@ -41,7 +41,8 @@ pub struct Partition {
     pub(super) draining: bool,
     /// Entities that this process cannot serve, and why.
     pub(super) foreign: BTreeMap<EntityId, MissingCapability>,
-    /// Those that no living process can serve, and since when, until they are activated once more.
+    /// Those that no living process can serve, with the time when that was found, until they are
+    /// activated once more.
     pub(super) orphans: BTreeMap<EntityId, Timestamp>,
     pub(super) out: Vec<PartitionOutput>,
     /// A bug for the simulator to find.
@@ -78,7 +79,7 @@ impl Partition {
         self.slots.len()
     }
 
-    /// At most `most` of its entities, and what is done with each, in a word.
+    /// At most `most` of its entities, and the phase of each in a word.
     pub fn look(&self, most: usize) -> Vec<(EntityId, &'static str)> {
         self.slots.iter().take(most).map(|(entity, slot)| (*entity, slot.phase.name())).collect()
     }
@@ -96,7 +97,8 @@ impl Partition {
                 }
             }
             PartitionInput::Inbox(entity, after, waiting) => {
-                // Of a read that was given up: what is before it may not have been read since.
+                // The answer of a read that was given up: earlier inputs may not have been read
+                // since.
                 if self.reads(entity, after) {
                     self.inbox(entity, waiting);
                 }
@@ -229,7 +231,7 @@ impl Partition {
                 }
                 Arrived::Foreign { input, needs, .. } => {
                     slot.open.insert(position, input);
-                    // It keeps its place: nothing behind it is taken before it.
+                    // It keeps its place: nothing after it is taken before it.
                     self.foreign.insert(entity, needs);
                     break;
                 }
@@ -291,7 +293,8 @@ impl Partition {
         if slot.phase != EntityPhase::Admitting {
             return;
         }
-        // Who released it has no claim on it any more, and may have claimed it again since.
+        // A process that released it has no claim on it any more, and may have claimed it again
+        // since.
         slot.last = last.filter(|last| !last.released).map(|last| last.process);
         #[cfg(feature = "test-util")]
         let asks = self.planted != crate::KernelBug::NeverAsks;
@@ -316,7 +319,7 @@ impl Partition {
             return self.give_back(entity, Duration::ZERO);
         }
         let Some(slot) = self.slots.get_mut(&entity) else { return };
-        // Nothing is activated that no input was read of.
+        // An entity is activated only after one of its inputs was read.
         let Some(kind) = slot.kind else { return self.leave_empty(entity) };
         slot.phase = EntityPhase::Active;
         let activation = slot.activated(self.orphans.remove(&entity).is_some());
@@ -349,13 +352,13 @@ impl Partition {
         for (ask, _) in std::mem::take(&mut slot.asks) {
             self.out.push(PartitionOutput::AnswerNotMine(ask));
         }
-        // What the actor had in hand is read again from the start.
+        // Inputs that the actor had in hand are read again from the start.
         slot.buffered.clear();
         slot.seen = Position(0);
         let first = slot.open.first_key_value().map(|(_, input)| *input);
         let unfinished = !slot.open.is_empty() || slot.rung || slot.reading;
         slot.open.clear();
-        // A read that is under way would leave out what is read again.
+        // A read that is under way would leave out inputs that are read again.
         (slot.reading, slot.rung) = (false, false);
         slot.recovers();
         match why {
@@ -435,7 +438,7 @@ impl Partition {
                 EntityPhase::Active if slot.rung && !slot.reading => again.push(*entity),
                 EntityPhase::Active if progress => {
                     if let Some(unseen) = slot.unseen() {
-                        // Never further: what is before it may not have been read either.
+                        // Never further: earlier inputs may not have been read either.
                         slot.seen = slot.seen.min(Position(unseen.0.saturating_sub(1)));
                         again.push(*entity);
                     }
@@ -546,7 +549,7 @@ mod tests {
         assert_eq!(partition.handle(NOW, scan()), [], "it is in hand");
     }
 
-    /// A read was under way when another one failed: its answer leaves out what is before it.
+    /// A read was under way when another one failed: its answer leaves out earlier inputs.
     #[test]
     fn a_late_answer_does_not_let_what_came_later_go_first() {
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
@@ -592,8 +595,7 @@ mod tests {
         }
     }
 
-    /// What an actor has under way when its process is drained is not given up because its inbox
-    /// cannot be read meanwhile.
+    /// A drain does not give up an active entity because its inbox cannot be read meanwhile.
     #[test]
     fn a_failed_read_gives_up_nobody_who_is_active_while_draining() {
         let mut partition = active();
@@ -606,11 +608,11 @@ mod tests {
         assert!(out.contains(&PartitionOutput::Drained), "{out:?}");
     }
 
-    /// What lost its delivery is not passed by, when what was stored after it is looked for again.
+    /// An input whose delivery was lost is not skipped when later inputs are looked for again.
     #[test]
     fn a_look_for_what_was_not_read_begins_where_reading_ended() {
         let mut partition = active();
-        // Nothing was heard of the second input.
+        // The second input was not delivered.
         let read = PartitionOutput::ReadInbox(entity(), Position(1));
         assert_eq!(deliver(&mut partition, 3, false), [read]);
         partition.handle(Timestamp(60_000), PartitionInput::Tick);
@@ -634,7 +636,7 @@ mod tests {
             panic!("{out:?}")
         };
         assert_eq!(*previous_owner, PreviousOwner::Of(None));
-        // Who owned it until it died is named.
+        // The owner until its death is named.
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
         partition.handle(NOW, PartitionInput::Dead(BTreeSet::from([owner])));
         deliver(&mut partition, 1, false);

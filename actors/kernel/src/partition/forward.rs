@@ -12,11 +12,12 @@ use super::{
 };
 use crate::MissingCapability;
 
-/// Entities of one partition that are known to be another's; beyond it a journal is read once more.
+/// Entities of one partition that are known to be for other processes; beyond it a journal is read
+/// once more.
 const FOREIGN_MAX: usize = 4_096;
-/// How long it counts that no living process can serve an entity: its inputs come again before.
+/// How long it counts that no living process can serve an entity: its inputs come again sooner.
 pub(super) const ORPHAN_FOR: Duration = Duration::from_secs(20);
-/// How long an input stays away whose entity another process was rung for: by then it has it.
+/// How long an input stays away after another process was notified of it: by then that one has it.
 const RUNG_AGAIN: Duration = Duration::from_secs(2);
 /// How long an input stays away that no living process can serve. After that time it reaches a node
 /// that has come.
@@ -29,11 +30,11 @@ impl Partition {
             self.foreign.pop_first();
         }
         self.foreign.insert(entity, needs);
-        // What waits for it is read again, and forwarded.
+        // Waiting inputs are read again, and forwarded.
         self.gone(now, entity, Gone::Idle);
     }
 
-    /// Forwards what waits, one input after the other: the other reads the rest by itself.
+    /// Forwards the first waiting input: the other process reads the rest by itself.
     pub(super) fn forward(&mut self, entity: EntityId) {
         if self.stands_back() {
             return self.give_back(entity, Duration::ZERO);

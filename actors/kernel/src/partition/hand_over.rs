@@ -1,4 +1,5 @@
-//! Standing back, answering those who ask for an entity, and giving entities back: cordon and drain.
+//! Cordon and drain: taking no more entities, answering others that ask for one, and giving
+//! entities back.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ impl Partition {
             Some(slot) if slot.phase == EntityPhase::Active => {
                 slot.asker = asker.map(|process| (process, input)).or(slot.asker);
                 if slot.open.values().any(|one| *one == input) {
-                    // Only the first that waits is asked about: more may have come behind it,
+                    // Only the first waiting input is asked about: others may have come after it,
                     // which are delivered to the asker alone.
                     self.out.push(PartitionOutput::AskActor(ask, entity, input));
                     return self.ring(entity);
@@ -39,7 +40,7 @@ impl Partition {
                     self.out.push(PartitionOutput::AnswerHeld(ask));
                     return self.ring(entity);
                 }
-                // The question is a doorbell too: what is asked for is read before it is answered.
+                // The question is also a signal: the input is read before the answer.
                 let asks = if slot.reading { &mut slot.late_asks } else { &mut slot.asks };
                 asks.push((ask, input));
                 self.ring(entity);
@@ -100,7 +101,7 @@ impl Partition {
 }
 
 impl EntitySlot {
-    /// Whom to tell that the entity was given up while `first` waits.
+    /// The process to notify that the entity was given up while `first` waits.
     pub(super) fn rings_for(
         &self,
         entity: EntityId,
@@ -109,8 +110,8 @@ impl EntitySlot {
         match (self.asker, first) {
             // That process was answered `held`, so its own delivery comes again much later.
             (Some((process, input)), _) => Some(PartitionOutput::Ring(process, entity, input)),
-            // It was given up before a process asked. What a scan found has no delivery to give
-            // back, so only the next scan elsewhere would find it.
+            // It was given up before a process asked. An input that a scan found has no delivery to
+            // give back, so only the next scan elsewhere would find it.
             (None, Some(input)) => Some(PartitionOutput::RingNext(entity, input)),
             (None, None) => None,
         }

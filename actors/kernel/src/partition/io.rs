@@ -13,9 +13,9 @@ use crate::{
 /// The result of forwarding an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarded {
-    /// The other's actor has it.
+    /// The actor of the other process has it.
     Held,
-    /// It is done with.
+    /// It is complete.
     Completed,
     /// The other looks after it from now on.
     Rung,
@@ -25,11 +25,11 @@ pub enum Forwarded {
     Orphan,
 }
 
-/// What the driver calls an acknowledgement handle.
+/// The driver's name for an acknowledgement handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HandleId(pub u64);
 
-/// What the driver calls a question from another process.
+/// The driver's name for a question from another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskId(pub u64);
 
@@ -48,7 +48,7 @@ pub enum Gone {
     Idle,
     /// It was fenced: try again after a wait.
     Lost,
-    /// It panicked, or ran into a defect: try again after a wait, and hold it against it.
+    /// It panicked, or ran into a defect: try again after a wait; it counts against the entity.
     Died,
     /// It only waited, and made room; its inputs come again after a while.
     GaveWay,
@@ -65,7 +65,7 @@ pub enum Arrived {
     /// An input that this process cannot serve.
     Foreign {
         input: InputId,
-        /// What a process must know that can serve it.
+        /// What a process must know to serve it.
         needs: MissingCapability,
         /// The whole of it.
         bytes: Bytes,
@@ -90,7 +90,7 @@ pub enum PartitionInput {
         handle: HandleId,
         /// Whether a process may have had it before.
         redelivered: bool,
-        /// What was delivered, if nothing else that waits for the entity is before it.
+        /// The delivered input, if no other input of the entity waits before it.
         foremost: Option<Arrived>,
     },
     /// Entities with waiting inputs, found by a scan.
@@ -109,7 +109,7 @@ pub enum PartitionInput {
     Completed(EntityId, InputId),
     /// The entity's actor is gone.
     Gone(EntityId, Gone),
-    /// Another process, if it says which, asks for an input of an entity.
+    /// Another process, named if known, asks for an input of an entity.
     Asked(AskId, EntityId, InputId, Option<ProcessId>),
     /// Another process wants the entity to be served here, because an input of it waits.
     Rung(AskId, EntityId, InputId),
@@ -159,11 +159,11 @@ pub enum PartitionOutput {
     Forward(EntityId, InputId, MissingCapability),
     /// Acknowledge.
     Ack(HandleId),
-    /// Say that we are at it.
+    /// Extend its time: it is being worked on.
     Progress(HandleId),
     /// Give back for later.
     Nak(HandleId, Duration),
-    /// Nothing will be answered to this handle.
+    /// Drop this handle unanswered.
     Forget(HandleId),
     /// Everything is handed over.
     Drained,

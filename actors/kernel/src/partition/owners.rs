@@ -31,7 +31,7 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         let EntityPhase::Asking { tries, .. } = &mut slot.phase else { return };
         match says {
-            // It has the input and its own deliveries; ours comes again should that change.
+            // It has the input and its own deliveries; if that changes, ours comes again.
             OwnerSays::Held => self.forget(entity),
             OwnerSays::Completed => {
                 *tries = 0;

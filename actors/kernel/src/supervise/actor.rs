@@ -85,7 +85,7 @@ impl Actor for SupervisorActor {
 
 pub(super) type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A loop in actor's clothing, so that it has a place in the tree.
+/// An actor that runs a loop, so that the loop has a place in the tree.
 pub(super) struct TaskActor;
 
 impl Actor for TaskActor {

@@ -41,7 +41,7 @@ impl fmt::Debug for SupervisorMessage {
     }
 }
 
-/// What a child looks like from outside.
+/// A child as others see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildView {
     pub name: String,
@@ -99,7 +99,7 @@ impl Supervisor {
         }
     }
 
-    /// What all children look like now, in name order.
+    /// All children as others see them now, in name order.
     pub async fn children(&self) -> Vec<ChildView> {
         let (reply, answer) = tokio::sync::oneshot::channel();
         if self.0.cast(SupervisorMessage::View(reply)).is_err() {

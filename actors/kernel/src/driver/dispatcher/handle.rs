@@ -26,7 +26,7 @@ pub struct DispatcherHandle(pub(super) ActorRef<DispatcherMessage>);
 pub struct DispatcherView {
     /// Entities active or about to be.
     pub entities: usize,
-    /// The first of them, and what is done with each, in a word.
+    /// The first of them, and the phase of each in a word.
     pub named: Vec<(EntityId, &'static str)>,
 }
 
@@ -153,7 +153,7 @@ impl DispatcherHandle {
         }
     }
 
-    /// Gives running calls up; `drain` goes on from there.
+    /// Gives running calls up; `drain` continues from there.
     pub fn give_up(&self) {
         self.tell(DispatcherMessage::GiveUp);
     }

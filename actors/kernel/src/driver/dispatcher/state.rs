@@ -25,7 +25,7 @@ const ENTITY_TICKS: u32 = 5;
 /// Entities that are asked at a tick to make room for others, and the share of all that is: not all
 /// at once, for each may write that it is given up.
 const MAKE_ROOM: (usize, usize) = (64, 4);
-/// How long what a drained dispatcher still says may take.
+/// How long the last messages of a drained dispatcher may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(super) struct DispatcherState {
@@ -47,7 +47,7 @@ pub(super) struct DispatcherState {
     pub(super) tasks: JoinSet<()>,
 }
 
-/// The places that it has taken; gives them back when it ends, however.
+/// The places that it has taken; they are given back when it ends, for any reason.
 pub(super) struct Taken(pub(super) Arc<WorkerContext>, pub(super) usize);
 
 impl Taken {
@@ -90,7 +90,7 @@ impl DispatcherState {
         }
     }
 
-    /// Has work done beside the actor, which ends with it if it panics.
+    /// Runs work beside the actor; if the work panics, the actor ends.
     fn spawn(
         &mut self,
         myself: &ActorRef<DispatcherMessage>,
@@ -137,7 +137,7 @@ impl DispatcherState {
         }
     }
 
-    /// Has some of those that do nothing leave memory, if there is no room for others.
+    /// Asks some idle entities to leave memory, if there is no room for others.
     pub(super) fn make_room(&self) {
         if self.context.places.left() > 0 || self.entities.is_empty() {
             return;
@@ -270,7 +270,7 @@ impl DispatcherState {
     }
 }
 
-/// What was given back, and who was rung, must be on its way before the process may end.
+/// Inputs that were given back, and notifications, must be sent before the process may end.
 async fn last_words(mut tasks: JoinSet<()>, drained: Vec<oneshot::Sender<()>>) {
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(LAST_WORDS, all).await.is_err() {
