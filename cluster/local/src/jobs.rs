@@ -32,7 +32,7 @@ use super::{
 /// The name of this store in errors.
 pub(super) const STORE: &str = "local jobs";
 
-/// How soon jobs are looked at again none of which says until when it may be begun.
+/// How soon jobs are looked at again if none of them says until when it may begin.
 const LOOK_AGAIN: Duration = Duration::from_hours(1);
 
 /// Jobs in the log.
@@ -108,7 +108,7 @@ impl JobConsumer for LocalJobConsumer {
         let shared = &self.client.0;
         loop {
             if shared.index().is_none() {
-                // Others may wait at this bell, and they must hear it too.
+                // Others may wait for this notification, and they must hear it too.
                 self.bell.notify_one();
                 return Err(shared.closed(STORE));
             }
@@ -129,7 +129,7 @@ impl JobConsumer for LocalJobConsumer {
             let handle = Arc::new(LocalJobHandle { client, job, position });
             let bytes = match read(shared, job, position, item.loc) {
                 Ok(bytes) => bytes,
-                // In hand until its time is over: then it is tried again.
+                // It stays in hand until its time is over: then it is tried again.
                 Err(failure) if failure.is_transient() => return Err(failure),
                 Err(failure) => {
                     error!(%job, %failure, "a waiting job is damaged; it is removed");
@@ -145,7 +145,7 @@ impl JobConsumer for LocalJobConsumer {
         // There is no other process.
     }
 
-    /// Nothing is ever on its way.
+    /// There is never a request on its way.
     async fn rest(&mut self) {}
 }
 
@@ -187,7 +187,7 @@ impl DirectoryClient {
             let Some(&(first, ..)) = oldest.first() else { return };
             let (mut removed, mut fresh_until) = (false, now.plus(LOOK_AGAIN));
             for (position, id, loc) in oldest {
-                // What cannot be read is found, and told, by who takes it.
+                // A job that cannot be read is reported by the runner that takes it.
                 let Ok(bytes) = read(shared, id, position, loc) else { continue };
                 let Ok(job) = Job::from_bytes(&bytes) else { continue };
                 let Some(until) = job.not_after else { continue };
@@ -240,7 +240,7 @@ fn read(
     }
 }
 
-/// A job where records and errors have an entity: by the same bits.
+/// The id of a job where records and errors have an entity: the same bits.
 pub(super) fn as_entity(job: JobId) -> EntityId {
     EntityId::from_u128(job.as_u128())
 }

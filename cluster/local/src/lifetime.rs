@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 
 use super::{directory::boot_id, shared::OpenDirectory};
 
-/// What a time was said to be, and by which boot and uptime of the machine.
+/// A time of the clock, with the boot and uptime of the machine at that time.
 const FILE: &str = "clock";
 /// 2026-01-01 in milliseconds: a clock before it has not been set yet, and will jump to be right.
 const NOT_BEFORE: u64 = 1_767_225_600_000;
@@ -58,7 +58,7 @@ impl Lifetime {
         Self { base: clock.now().0, opened: Instant::now() }
     }
 
-    /// Now, never after the clock's.
+    /// The present time, never later than the clock's.
     pub(super) fn now(&self, clock: &dyn Clock) -> u64 {
         let now = clock.now().0;
         if self.base < NOT_BEFORE {
@@ -76,7 +76,7 @@ impl OpenDirectory {
     }
 }
 
-/// What the time must be by a note of this boot.
+/// The present time by a note of this boot.
 fn parse(note: &str, boot: &str, uptime: Duration) -> Option<u64> {
     let mut words = note.split_whitespace();
     let is_this_boot = words.next()? == boot;
@@ -85,7 +85,8 @@ fn parse(note: &str, boot: &str, uptime: Duration) -> Option<u64> {
     is_this_boot.then(|| base.saturating_add(passed))
 }
 
-/// How long the machine is up, with the time that it was suspended; unknown if it is not Linux.
+/// How long the machine is up, including the time that it was suspended; unknown if it is not
+/// Linux.
 fn uptime() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;

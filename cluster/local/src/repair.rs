@@ -15,7 +15,7 @@ use super::{
     record::{HEADER, Header, RecordKind},
 };
 
-/// What a repair found and did.
+/// The findings and actions of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RepairReport {
     /// Segments that were looked at.
@@ -68,7 +68,7 @@ impl RepairReport {
     }
 }
 
-/// Whether findings are acted upon.
+/// Whether a repair changes the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Inspect,
@@ -142,7 +142,7 @@ fn fix_segment(
         let span = keep(disk, reader, at, next)?;
         warn!(file = %span.file.display(), offset = at, bytes = span.len, "moved damage to a file");
         if next == reader.len || next - at < HEADER as u64 {
-            // A stretch too short to hold even a header is no record's: it can only be the end.
+            // A stretch that is too short for a header is no record: it can only be the end.
             reader.file.truncate(at)?;
             reader.len = at;
         } else {

@@ -42,7 +42,7 @@ impl WriteReply {
     }
 }
 
-/// Answers an asker that may have given up.
+/// Answers a caller that may have given up.
 pub(super) fn answer<T>(to: oneshot::Sender<T>, with: T) {
     if to.send(with).is_err() {
         tracing::trace!("the asker gave up");

@@ -41,7 +41,7 @@ impl Timers for LocalTimers {
     }
 
     async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError> {
-        // All timers are looked at.
+        // This reads all timers.
         blocking(&self.0.0, STORE, move |shared| pending(shared, partition)).await
     }
 

@@ -21,7 +21,7 @@ const LEFT: &[(&str, usize)] = &[
     ("heirs", 0),
     ("is told", 73),
     ("nobody", 147),
-    ("of what", 83),
+    ("of what", 81),
     ("somebody", 40),
     ("stands", 67),
     ("was told", 23),
