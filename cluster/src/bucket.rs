@@ -12,10 +12,10 @@ use futures_util::Stream;
 
 use crate::StoreError;
 
-/// A value and where the store has it.
+/// A value and its position in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketEntry {
-    /// What to expect when changing it.
+    /// The expected position for the next change.
     pub position: Position,
     pub value: Bytes,
 }

@@ -42,7 +42,7 @@ impl BusMessage {
     }
 }
 
-/// What a subscription yields.
+/// An item of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusEvent {
     Message(BusMessage),
@@ -71,12 +71,12 @@ pub enum RequestError {
     Bus(#[from] StoreError),
 }
 
-/// What a bus knows of the connection that it hangs on.
+/// The connection of a bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BusConnection {
-    /// The server at its other end, as it calls itself; empty for a bus within the process.
+    /// The server at its other end, by its own name; empty for a bus within the process.
     pub server: String,
-    /// How many times that connection broke, was made again, or was said to end.
+    /// How many times that connection broke, was made again, or was announced to end.
     pub breaks: u64,
 }
 
@@ -102,10 +102,10 @@ pub trait Bus: Send + Sync + std::fmt::Debug {
         timeout: Duration,
     ) -> Result<Bytes, RequestError>;
 
-    /// The connection that it hangs on now.
+    /// The present connection.
     fn attached(&self) -> BusConnection;
 
-    /// Processes of which a server says that their connection has ended, if servers tell.
+    /// Processes whose connection has ended according to a server, if servers report that.
     fn partings(&self) -> Option<broadcast::Receiver<ProcessId>>;
 }
 

@@ -21,12 +21,12 @@ use tracing::debug;
 
 use crate::{Clock, Storage};
 
-/// Events that wait to be told.
+/// Events that wait to be sent.
 const WAITING_MAX: usize = 1_024;
 /// How long a batch gathers after the one before it: few messages at many events a second.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// Tells what happens here. Cheap to clone, never waits.
+/// Sends events of this process. Cheap to clone, never waits.
 #[derive(Clone, Debug)]
 pub struct Feed {
     process: ProcessId,
@@ -47,24 +47,24 @@ impl Feed {
         Self { process, node, clock, events, waiting, dropped: Arc::default() }
     }
 
-    /// Who tells: the process, and what people call it.
+    /// The sender: the process, and the name of its node.
     pub const fn teller(&self) -> (ProcessId, &NodeName) {
         (self.process, &self.node)
     }
 
-    /// When it is, by the teller's clock.
+    /// The present time, by the clock of this process.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Tells what happened, soon.
+    /// Sends an event, soon.
     pub fn tell(&self, what: EventBody) {
         if self.events.try_send(self.event(what)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Tells what happened now: for a process that is about to end.
+    /// Sends an event now: for a process that is about to end.
     pub async fn tell_now(&self, storage: &Storage, what: EventBody) {
         self.publish(storage, vec![self.event(what)]).await;
     }

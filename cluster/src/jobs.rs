@@ -27,11 +27,11 @@ pub const JOB_RANK_MAX: u8 = 9;
 #[derive(Clone)]
 pub struct JobDelivery {
     pub job_id: JobId,
-    /// The encoded [`Job`]; decoding is the receiver's affair, so that bad bytes lose nothing.
+    /// The encoded [`Job`]; the receiver decodes it, so that bad bytes lose nothing.
     pub bytes: Bytes,
-    /// Whether it was delivered before, to anybody, as far as the store knows.
+    /// Whether it was delivered before, to any process, as far as the store knows.
     pub redelivered: bool,
-    /// What to answer to.
+    /// The handle for the answer.
     pub handle: Arc<dyn AckHandle>,
 }
 
@@ -44,8 +44,9 @@ impl fmt::Debug for JobDelivery {
     }
 }
 
-/// Takes jobs of one capability, one with each call of `next`; between calls it takes none, so that
-/// who is busy keeps nothing from who is idle. Dropping it gives back what was on its way.
+/// Takes jobs of one capability, one with each call of `next`. Between calls it takes none, so that
+/// a busy process keeps no job from an idle one. Dropping it gives back jobs that were on their
+/// way.
 #[async_trait]
 pub trait JobConsumer: Send {
     /// Asks for one job and waits for it. An error is transient unless it says otherwise.
@@ -70,21 +71,21 @@ pub trait JobConsumer: Send {
 /// Jobs that wait, in a queue for each capability.
 #[async_trait]
 pub trait Jobs: Send + Sync + fmt::Debug {
-    /// Stores a job durably, unless it waits already. Who hears nothing of it puts it again.
+    /// Stores a job durably, unless it waits already. A caller without an answer puts it again.
     async fn put(&self, job: &Job) -> Result<(), StoreError>;
 
-    /// Whether a job waits, delivered or not: what was put before this was asked, and is not
+    /// Whether a job waits, delivered or not: a job that was put before this call, and is not
     /// acknowledged, does.
     async fn waits(&self, job: &Job) -> Result<bool, StoreError>;
 
-    /// Begins to take jobs of this capability; who does so should have it. Asks for nothing yet.
+    /// Begins to take jobs of this capability, which the caller should have. Asks for no job yet.
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError>;
 
     /// How many jobs of this capability wait, delivered or not; for people.
     async fn pending(&self, capability: &Capability) -> Result<u64, StoreError>;
 
-    /// All jobs that wait, delivered or not, as they were encoded; reads each of them. For who moves
-    /// them elsewhere, and tests: no role on the bus of a cluster with logins may.
+    /// All jobs that wait, delivered or not, as they were encoded; reads each of them. For moving
+    /// them elsewhere, and for tests: no role on the bus of a cluster with logins may.
     async fn list(&self) -> Result<Vec<Bytes>, StoreError>;
 }
 

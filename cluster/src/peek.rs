@@ -9,12 +9,12 @@ use tokio::sync::watch;
 
 /// Looks at the value of a watch channel.
 pub trait Peek<T> {
-    /// What `look` makes of the value. The channel is locked meanwhile, so `look` looks at no
-    /// channel itself, and is quick.
+    /// Applies `look` to the value. The channel is locked meanwhile, so `look` reads no channel
+    /// itself, and is quick.
     fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> R;
 }
 
-/// Looks at the value of a watch channel, which is no news from then on.
+/// Looks at the value of a watch channel, and marks it as seen.
 pub trait PeekSeen<T> {
     /// As [`Peek::peek`]; `changed` waits for the value after this one.
     fn peek_seen<R>(&mut self, look: impl FnOnce(&T) -> R) -> R;

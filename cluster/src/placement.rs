@@ -10,7 +10,7 @@ use clawnode_proto::{Partition, ProcessId};
 
 use crate::inbox::RANK_MAX;
 
-/// A worker that takes work, as its heartbeat tells.
+/// A worker that takes work, as its heartbeat says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     pub process: ProcessId,
@@ -18,11 +18,11 @@ pub struct Seat {
     pub shed: u8,
 }
 
-/// What one process does with each partition.
+/// The share of one process in each partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement(Vec<PartitionShare>);
 
-/// What one process does with one partition.
+/// The share of one process in one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PartitionShare {
     /// The rank at which it pulls, if it pulls.
@@ -34,17 +34,17 @@ struct PartitionShare {
 // === impl Placement ===
 
 impl Placement {
-    /// What `me` does among these workers.
+    /// The share of `me` among these workers.
     pub fn of(partitions: u16, me: ProcessId, seats: &[Seat]) -> Self {
         Self((0..partitions).map(|partition| standing(Partition(partition), me, seats)).collect())
     }
 
-    /// Of a process that has everything to itself.
+    /// The share of a process that has no others.
     pub fn alone(partitions: u16) -> Self {
         Self(vec![PartitionShare { pulls_at: Some(0), first: true }; usize::from(partitions)])
     }
 
-    /// Of a process that takes nothing.
+    /// The share of a process that takes nothing.
     pub fn nowhere(partitions: u16) -> Self {
         Self(vec![PartitionShare { pulls_at: None, first: false }; usize::from(partitions)])
     }
@@ -62,7 +62,7 @@ impl Placement {
 }
 
 /// The rank of `me` among `live` for a partition: 0 serves it first. A process that is not among
-/// them ranks behind all.
+/// them ranks after all.
 pub fn rank(partition: Partition, me: ProcessId, live: &[ProcessId]) -> usize {
     let mine = (score(partition, me), me);
     live.iter()
@@ -77,7 +77,7 @@ pub fn serving(partition: Partition, seats: &[Seat]) -> Vec<(u8, ProcessId)> {
         seats.iter().map(|seat| (score(partition, seat.process), seat)).collect();
     order.sort_unstable_by_key(|(score, seat)| std::cmp::Reverse((*score, seat.process)));
     let least = seats.iter().map(|seat| seat.shed).min().unwrap_or_default();
-    // Only those who pull can be first; among equals the one who would be without shedding.
+    // Only processes that pull can be first; among equals, the one that is first without shedding.
     let pulling = order.iter().zip(0..=RANK_MAX).map(|((_, seat), rank)| {
         ((rank + (seat.shed - least).min(RANK_MAX)).min(RANK_MAX), seat.process)
     });
@@ -117,7 +117,7 @@ mod tests {
             .collect()
     }
 
-    /// What all of them do, in the order of `seats`.
+    /// The shares of all, in the order of `seats`.
     fn all(seats: &[Seat]) -> Vec<Placement> {
         seats.iter().map(|seat| Placement::of(PARTITIONS, seat.process, seats)).collect()
     }

@@ -1,4 +1,4 @@
-//! What waits for one subscriber of a bus.
+//! The queue of one subscriber of a bus.
 
 use std::{
     collections::VecDeque,
@@ -8,8 +8,8 @@ use std::{
 
 use crate::{BusEvent, BusMessage, bus::SUBSCRIPTION_CAPACITY};
 
-/// At most [`SUBSCRIPTION_CAPACITY`] messages and one `Lagged`. Takes no room while nothing waits:
-/// there is one for each turn that is followed.
+/// At most [`SUBSCRIPTION_CAPACITY`] messages and one `Lagged`. An empty queue takes no room: there
+/// is one for each turn that is followed.
 #[derive(Debug, Default)]
 pub struct Queue(Mutex<QueuedMessages>);
 
@@ -37,7 +37,7 @@ impl Queue {
         wake(waiting);
     }
 
-    /// Nothing comes any more.
+    /// No more events come.
     pub fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;

@@ -15,19 +15,19 @@ use crate::{inbox::RANK_MAX, placement::Seat};
 
 /// From which pressure on it goes down by one, two and three ranks, in thousandths.
 const THRESHOLDS: [u16; RANK_MAX as usize] = [850, 920, 970];
-/// How far below its threshold the pressure must be to come forward again.
+/// How far below its threshold the pressure must be to go up again.
 const SLACK: u16 = 150;
 /// Looks in a row that must find it over the next threshold.
 const UP_AFTER: u32 = 3;
 /// Looks in a row that must find it well below.
 const DOWN_AFTER: u32 = 10;
 
-/// How long one process must stand back behind others before partitions move because of it. Longer
-/// than those of one host need to stand back one after the other: a rank in three looks, and a
+/// How long a process must be lowered before partitions move because of it. This is longer than the
+/// processes of one host need to go down one after the other: three looks for a rank, and a
 /// heartbeat until it is heard.
 const SETTLES_AFTER: Duration = Duration::from_secs(5);
 
-/// How much of what it has a process uses, in thousandths.
+/// How busy a process is, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Of its host's processor time, used by any process.
@@ -46,30 +46,30 @@ pub struct Shedding {
     under: u32,
 }
 
-/// By how many ranks processes stand back behind the least busy one, once that has lasted.
+/// By how many ranks processes are below the least busy one, once that has lasted.
 #[derive(Clone, Debug, Default)]
 pub struct ShedDepth(BTreeMap<ProcessId, StableDepth>);
 
 #[derive(Clone, Copy, Debug)]
 struct StableDepth {
-    /// What partitions are placed by.
+    /// The depth that placement uses.
     shed: u8,
-    /// Since when it is another.
+    /// Since when the real depth differs.
     differs: Option<Instant>,
 }
 
 // === impl ShedDepth ===
 
 impl ShedDepth {
-    /// Takes the seats as heartbeats have them; those to place by, and when to look again, if
-    /// something may have lasted by then.
+    /// Takes the seats as heartbeats have them. Returns those to place by, and when to look again,
+    /// if a depth may have lasted by then.
     pub fn look(&mut self, now: Instant, seats: &[Seat]) -> (Vec<Seat>, Option<Instant>) {
         self.0.retain(|process, _| seats.iter().any(|seat| seat.process == *process));
         let least = seats.iter().map(|seat| seat.shed).min().unwrap_or_default();
         let mut again: Option<Instant> = None;
         let mut settle = |seat: &Seat| {
             let shed = seat.shed - least;
-            // A newcomer moves partitions as it is.
+            // A newcomer's depth counts at once.
             let known = self.0.entry(seat.process).or_insert(StableDepth { shed, differs: None });
             if known.shed == shed {
                 known.differs = None;
@@ -105,7 +105,7 @@ impl Pressure {
 // === impl Shedding ===
 
 impl Shedding {
-    /// Takes one look, about one a second; returns by how many ranks to stand back now.
+    /// Takes one look, about one a second; returns by how many ranks to be lowered now.
     pub fn look(&mut self, pressure: Pressure) -> u8 {
         let (at, pressure) = (usize::from(self.shed), pressure.most());
         let is_over = THRESHOLDS.get(at).is_some_and(|next| pressure >= *next);
@@ -172,7 +172,7 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         assert_eq!(settle(&mut settling, at(0), [0, 0, 0]), [0, 0, 0]);
         assert_eq!(settle(&mut settling, at(1_000), [1, 0, 0]), [0, 0, 0]);
-        // How far it is behind may change meanwhile.
+        // The depth may change meanwhile.
         assert_eq!(settle(&mut settling, at(4_000), [2, 0, 0]), [0, 0, 0]);
         let seats = [Seat { process: ProcessId::from_u128(1), shed: 2 }];
         let others = [2, 3].map(|it| Seat { process: ProcessId::from_u128(it), shed: 0 });

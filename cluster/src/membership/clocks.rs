@@ -1,4 +1,4 @@
-//! What time it is, as most processes of a cluster have it.
+//! The time of day, as most processes of a cluster have it.
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +47,7 @@ impl ClusterClock {
         Self { machine, began: Instant::now(), clocks: Mutex::default() }
     }
 
-    /// What the machine's clock says: this is what a process tells of itself.
+    /// The machine's clock, which a process sends in its heartbeats.
     pub fn machine(&self) -> Timestamp {
         self.machine.now()
     }
@@ -58,8 +58,8 @@ impl ClusterClock {
         self.locked().heard.insert(process, milliseconds(said).saturating_sub(steady));
     }
 
-    /// Finds what most of the processes that are `alive` agree on. To be called only while heartbeats
-    /// arrive in time.
+    /// Finds the time that most of the processes that are `alive` agree on. Call it only while
+    /// heartbeats arrive in time.
     pub fn agree(&self, alive: impl Fn(ProcessId) -> bool) {
         let mut clocks = self.locked();
         clocks.heard.retain(|process, _| alive(*process));
@@ -259,7 +259,7 @@ mod tests {
             process.hears(&[0, 0]);
             assert_eq!(process.ahead(), 0, "and as it has heard itself");
         }
-        // No two of three agree: the last time on which they did goes on.
+        // No two of three agree: the last time on which they did continues.
         process.hears(&[0, DAY]);
         process.passes(50).await;
         assert_eq!(process.ahead(), 50);

@@ -1,10 +1,10 @@
-//! Doubt about one process: what is known of its silence. Pure: time is an argument.
+//! Doubt about one process: the signs of its silence. Pure: time is an argument.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a request to a process came to.
+/// The result of a request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probed {
     Answered,
@@ -14,7 +14,7 @@ pub(super) enum Probed {
     Unknown,
 }
 
-/// What is known of the silence of a process.
+/// The signs that a process is silent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doubt {
     /// The first time without a listener.

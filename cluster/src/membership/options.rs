@@ -5,8 +5,8 @@ use std::time::Duration;
 /// How processes watch each other. All processes of a cluster should have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembershipOptions {
-    /// How often a process says that it is alive (1 s). More often costs messages, of each process
-    /// to each other; less often delays what others know of its load and standing.
+    /// How often a process sends a heartbeat (1 s). More often costs messages, of each process to
+    /// each other; less often delays what others know of its load and state.
     pub heartbeat: Duration,
     /// Silence after which a process is held dead (6 s), at least three heartbeats. Shorter takes
     /// over sooner from a frozen process, and robs one that is only slow.
@@ -31,10 +31,10 @@ pub struct MembershipOptions {
 // === impl MembershipOptions ===
 
 impl MembershipOptions {
-    /// How many processes each one asks: a kill is noticed unless all who ask died with it.
+    /// How many processes each one asks: a kill is noticed unless all that ask died with it.
     pub const PROBED: usize = 3;
 
-    /// Silence of one's own echo that makes one's ears doubtful.
+    /// Silence of its own echo that makes a process doubt its hearing.
     pub(super) fn echo_gap(&self) -> Duration {
         self.dead_after / 2
     }

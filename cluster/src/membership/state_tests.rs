@@ -55,7 +55,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// This process on server `a`, with these others on theirs, each of whom answered once.
+    /// This process on server `a`, with these others on theirs; each has answered once.
     fn new(others: &[(u128, &str)]) -> Self {
         let now = Instant::now();
         let mut state = MembershipState::new(id(ME), MembershipOptions::default(), now);
@@ -121,7 +121,7 @@ fn whoever_was_never_heard_is_dead_once_silence_would_have_killed_it() {
     }
     assert!(holds_dead(&it, 7));
     assert!(!holds_dead(&it, 2) && !holds_dead(&it, ME), "they speak");
-    // What it did not hear during a gap, or over a connection that broke, says nothing.
+    // Silence during a gap, or over a connection that broke, proves nothing.
     it.state.attached(it.now, BusConnection { server: "a".to_owned(), breaks: 1 });
     assert!(!holds_dead(&it, 7));
     for _ in 0..10 {
@@ -199,7 +199,7 @@ fn hearsay_kills_nobody_who_answers() {
     it.state.probed(it.now, id(2), Probed::Answered);
     it.no_listener(2, 1);
     assert!(!it.is_dead(2));
-    // Of this process itself nothing is believed.
+    // Hearsay about this process itself does not count.
     it.state.hearsay(it.now, &Hearsay::Gone { process: id(ME) });
     it.no_listener(ME, 3);
     assert!(!it.is_dead(ME));
@@ -267,7 +267,7 @@ fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
     other.pass(1_000);
     other.state.hear(other.now, heartbeat(9, "a"));
     assert!(other.state.tells().is_empty(), "it is no newcomer any more");
-    // One that joins speaks without a role before it listens.
+    // A joining process sends a heartbeat without a role before it listens.
     let joining = Heartbeat { roles: Vec::new(), ..heartbeat(8, "a") };
     assert!(other.state.hear(other.now, joining.clone()));
     assert!(!other.state.hear(other.now, joining));
@@ -320,7 +320,7 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
     it.pass(120_000);
     it.state.hear(it.now, heartbeat(10, "a"));
     assert!(it.state.tells().is_empty(), "what is long ago is left to silence");
-    // Of ten that hear of a newcomer, the three after it tell.
+    // Of ten that hear of a newcomer, the three after it inform it.
     let tellers = (1..=10).filter(|me| {
         let mut state = MembershipState::new(id(*me), MembershipOptions::default(), it.now);
         for process in (1..=10).chain([50]) {
@@ -344,15 +344,15 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
         new.state.hearsay(new.now, &Hearsay::Dead { process: id(process) });
     }
     assert_eq!(new.state.asks(new.now).len(), 64);
-    // A process that speaks after all is not in doubt any more.
+    // A process that is heard after all is not in doubt any more.
     for _ in 0..2 {
         new.state.probed(new.now, id(1_000), Probed::NoListener);
         new.state.hear(new.now, heartbeat(1_000, "a"));
         new.pass(300);
     }
     assert!(!new.is_dead(1_000));
-    // Nor does the word of others count about a process that this one hears, or need to be told once
-    // it has listened for long.
+    // Nor does hearsay count about a process that this one hears, nor is it needed once it has
+    // listened for long.
     let mut old = Scene::new(&[(2, "b")]);
     old.state.hearsay(old.now, &Hearsay::Dead { process: id(2) });
     old.no_listener(2, 8);
