@@ -12,7 +12,7 @@ use super::api::Api;
 /// The answer to one delivery.
 pub(super) struct Ack {
     pub(super) api: Api,
-    /// What errors call its store.
+    /// The name of its store in errors.
     pub(super) store: &'static str,
     pub(super) message: jetstream::Message,
 }
@@ -52,7 +52,7 @@ impl AckHandle for Ack {
     }
 
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
-        // A delay, be it none, waits for the server's next look at what is pending.
+        // A delay, even of zero, waits until the server next looks at pending messages.
         self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay))).await
     }
 }

@@ -1,5 +1,5 @@
-//! One request, one publish, and what their failures mean: the only file that reads the server's
-//! error codes.
+//! One request, one publish, and the meaning of their failures: the only file that reads the
+//! server's error codes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -68,7 +68,7 @@ pub(super) enum RequestFailure {
     Answer(ApiError),
     /// It was not sent, because it can't be.
     Rejected(String),
-    /// The substrate was closed.
+    /// The storage backend was closed.
     Closed,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct ApiError {
     description: String,
 }
 
-/// Any `JetStream` answer: an error, or what was asked for.
+/// Any `JetStream` answer: an error, or the requested data.
 #[derive(Deserialize)]
 struct Envelope {
     error: Option<ApiError>,
@@ -159,8 +159,8 @@ impl Api {
         }
     }
 
-    /// Waits until the server has taken what was sent before: it answers in order. A flush waits
-    /// for the socket alone.
+    /// Waits until the server has taken all earlier messages: it answers in order. A flush only
+    /// waits for the socket.
     pub(super) async fn round_trip(&self, within: Duration) -> Result<(), RequestFailure> {
         // A new inbox has no listener, and the server says so at once.
         let request = Request::new().timeout(Some(within));
@@ -222,9 +222,9 @@ fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, RequestFailure> {
     }
 }
 
-/// Asks again and again until one of the questions has an answer or the first has waited for its
-/// whole time. For what may be answered late and more than once: a read is one of then, and what is
-/// created with the same settings is created once.
+/// Sends a question repeatedly until one copy has an answer, or the first has waited for its whole
+/// time. Only for questions that may be answered late and more than once: a read is valid then, and
+/// creating a thing twice with the same settings creates it once.
 pub(super) async fn until_answered<A: Future>(ask: impl Fn() -> A) -> A::Output {
     let mut asked = FuturesUnordered::from_iter([ask()]);
     loop {
@@ -320,7 +320,7 @@ impl RequestFailure {
         }
     }
 
-    /// What the handles say of it.
+    /// The error of a store handle.
     pub(super) fn of_store(self, store: &'static str) -> StoreError {
         match self {
             Self::Unknown(detail) | Self::Unheard(detail) => {

@@ -1,7 +1,7 @@
 //! Blobs: content in pieces under its digest, in a stream with one message for each piece.
 //!
 //! A piece's subject and bytes follow from the content, so storing it again changes nothing. The
-//! description is stored last: a blob without it is not there. What is read is checked against the
+//! description is stored last: a blob without it does not exist. Reads are checked against the
 //! digest.
 
 use async_trait::async_trait;
@@ -39,7 +39,7 @@ pub(super) struct NatsBlobs {
     reader: StreamReader,
 }
 
-/// What is stored of a blob beside its pieces.
+/// The description of a blob, beside its pieces.
 #[derive(Debug, Serialize, Deserialize)]
 struct Description {
     bytes: usize,

@@ -1,9 +1,9 @@
 //! The bucket: a stream with one message for each key.
 //!
-//! A removed key leaves a marker for a while, so that watchers see it. A marker is *absent* to
-//! everybody; only its sequence is in the way of a `put` that expects nothing, which therefore tries
-//! again on top of the marker. Messages are published with their
-//! time to live as it is: the client's own key-value store forgets it on top of a marker.
+//! A removed key leaves a marker for a while, so that watchers see it. All readers take a marker as
+//! *absent*. But a `put` that expects no value fails at its sequence, and tries again on top of the
+//! marker. Messages are published with their time to live here: the client's own key-value store
+//! forgets it on top of a marker.
 
 use std::{pin::Pin, time::Duration};
 

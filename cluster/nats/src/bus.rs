@@ -139,7 +139,7 @@ impl Stream for Reading {
     }
 }
 
-/// Moves messages to a queue that tells its reader what it has no room for.
+/// Moves messages to a queue that reports to its reader when it has no room.
 async fn forward(mut subscriber: Subscriber, queue: Arc<Queue>, stop: CancellationToken) {
     while let Some(Some(message)) = stop.run_until_cancelled(subscriber.next()).await {
         queue.push(bus_message(message));

@@ -1,4 +1,4 @@
-//! From options to a substrate, with errors that say what to do.
+//! From options to a storage backend, with errors that say what to do.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,9 +34,9 @@ use super::{
 /// The oldest server with all that this needs: message schedules into sourced streams with durable
 /// consumers, and prioritized pulls; and the one that all of it was tried on.
 const OLDEST_SERVER: [u64; 3] = [2, 15, 1];
-/// Most of what a server calls its version that is shown.
+/// The longest part of a server's version that is shown.
 const VERSION_SHOWN: usize = 40;
-/// How long giving birth may take in all; three servers need a few seconds for 256 consumers.
+/// How long creating a cluster may take in all; three servers need a few seconds for 256 consumers.
 const BIRTH_TIMEOUT: Duration = Duration::from_mins(2);
 /// How many times a connection is tried that ends without a word.
 const CONNECT_TRIES: u32 = 3;
@@ -169,7 +169,7 @@ pub(super) async fn client(
             async move { signals.take(event) }
         });
     let urls = options.shown_urls();
-    // A task of its own, because what a server says before the login can make the client panic.
+    // A task of its own, because a server's message before the login can make the client panic.
     let servers = options.urls.clone();
     let mut connecting = AbortOnDrop(tokio::spawn(tries(how, servers)));
     match tokio::time::timeout(options.connect_timeout, &mut connecting.0).await {
@@ -212,8 +212,8 @@ async fn tries(
     how.connect(servers).await
 }
 
-/// Why the login was refused, as far as the credential itself tells. Only the server knows: this
-/// host's clock may be wrong.
+/// Why the login was refused, as far as the credential shows. Only the server knows: this host's
+/// clock may be wrong.
 fn refused_login(options: &NatsOptions, detail: String) -> ConnectError {
     let now = SystemClock.now().0 / 1_000;
     match credential(options) {

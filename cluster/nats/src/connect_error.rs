@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use super::{options::NatsOptions, topology::FORMAT};
 
-/// Why there is no substrate.
+/// Why there is no storage backend.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// An option that can't be.
@@ -29,7 +29,7 @@ pub enum ConnectError {
     )]
     Unborn {
         urls: String,
-        /// What subjects would begin with.
+        /// The first part of subjects.
         prefix: String,
         /// What is missing.
         detail: String,
@@ -73,15 +73,15 @@ pub enum ConnectError {
          number can't change: configure {born}, or another prefix for a new cluster"
     )]
     Partitions {
-        /// What is so.
+        /// The number of the cluster.
         born: u16,
-        /// What is configured.
+        /// The configured number.
         configured: u16,
     },
     /// The cluster was born by a newer program.
     #[error("the cluster has format {found}, but this build knows {FORMAT}; use a newer build")]
     Format {
-        /// What is so.
+        /// The format of the cluster.
         found: u32,
     },
     /// Three replicas can't be placed.
@@ -105,12 +105,12 @@ pub enum ConnectError {
         waited: Duration,
         detail: String,
     },
-    /// NATS is there but does not do what is needed.
+    /// NATS is there, but a request to it failed.
     #[error("NATS at `{urls}` failed: {detail}; try again, and read its log if that fails too")]
     Failed { urls: String, detail: String },
 }
 
-/// What to do about servers that cannot be reached.
+/// A hint about servers that cannot be reached.
 fn way_in(urls: &str, detail: &str) -> &'static str {
     if detail.contains("UnknownIssuer") {
         "this node has not joined that cluster: join it (`--join TOKEN`), or name who signs its \

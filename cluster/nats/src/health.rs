@@ -1,4 +1,4 @@
-//! How the substrate on NATS is doing.
+//! The health of the storage backend on NATS.
 
 use std::time::Duration;
 
@@ -29,14 +29,14 @@ const EXPIRY_NEAR: Duration = Duration::from_hours(14 * 24);
 /// Bytes that a message may have for the largest input to fit: the user's message in its envelope.
 const PAYLOAD_NEEDED: usize = MESSAGE_BYTES * 2;
 
-/// The health of the connection and of what it leads to.
+/// The health of the connection and of its servers.
 #[derive(Debug)]
 pub(super) struct NatsHealth {
     api: Api,
     seen: ConnectReport,
 }
 
-/// What was seen when connecting.
+/// Facts from the time of connecting.
 #[derive(Debug)]
 pub(super) struct ConnectReport {
     pub(super) urls: String,
@@ -49,7 +49,7 @@ pub(super) struct ConnectReport {
     pub(super) expires: Option<u64>,
 }
 
-/// What a server says of a stream.
+/// A server's report about a stream.
 #[derive(Debug, Deserialize)]
 struct StreamInfo {
     config: StreamConfig,
@@ -240,9 +240,9 @@ impl Health for NatsHealth {
             return;
         }
         self.api.closing.cancel();
-        // A connection that ends while more arrives is reset, and a server that cannot write to one
-        // lets go of it with all that it has not read yet: a farewell, say. So it must have
-        // answered first; a flush waits for our socket alone.
+        // If a connection ends while more arrives, it is reset. A server that cannot write to it
+        // drops all that it has not read yet, for example the last message of this process. So wait
+        // for an answer first; a flush only waits for our socket.
         let taken = self.api.round_trip(LAST_WORDS);
         match tokio::time::timeout(LAST_WORDS, taken).await {
             Ok(Ok(())) => {}

@@ -37,7 +37,7 @@ pub(super) struct NatsInbox {
     partitions: u16,
     ack_wait: Duration,
     reader: StreamReader,
-    /// Listened for when the first partition is pulled; who never pulls need not.
+    /// Subscribed when the first partition is pulled; a process that never pulls does not need it.
     forgotten: OnceCell<Arc<Forgotten>>,
 }
 
@@ -54,7 +54,7 @@ impl NatsInbox {
         Self { api, prefix, partitions, ack_wait, reader, forgotten: OnceCell::new() }
     }
 
-    /// What tells of pulls that the server forgot.
+    /// The source of news about pulls that the server forgot.
     async fn forgotten(&self) -> Result<&Arc<Forgotten>, RequestFailure> {
         self.forgotten
             .get_or_try_init(|| async {

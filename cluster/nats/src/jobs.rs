@@ -154,8 +154,8 @@ impl Jobs for NatsJobs {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         let until = Instant::now() + ELECTION_PATIENCE;
         loop {
-            // The stream's leader refuses this whatever it has, and says what it has: who may put
-            // jobs may ask it that.
+            // The stream's leader always refuses this, and its answer says whether the job waits:
+            // any user that may put jobs may ask it so.
             let asked = self.api.publish(subject.clone(), expecting(NEVER), Bytes::new()).await;
             match asked {
                 Ok(position) => {
@@ -257,9 +257,9 @@ impl PullInbox {
         }
     }
 
-    /// Stops listening, by which the server forgets a pull that waits, and gives back what came. The
-    /// client does not wait for the server to know: what is on its way in that moment is delivered
-    /// again once its time is over.
+    /// Stops listening, so that the server forgets a waiting pull, and gives back jobs that came.
+    /// The client does not wait for the server to know: a job on its way at that moment is
+    /// delivered again once its time is over.
     async fn leave(mut self, api: &Api) {
         self.drain().await;
         while let Some(message) = self.messages.next().await {
@@ -353,7 +353,7 @@ impl NatsJobConsumer {
         })
     }
 
-    /// Takes back what is asked for, in the background.
+    /// Withdraws the request, in the background.
     fn leave(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if let Some(place) = self.place.take() {

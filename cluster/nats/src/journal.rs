@@ -1,9 +1,9 @@
 //! The journal: one stream, one literal subject for each entity.
 //!
 //! An append carries the expected last sequence of its subject and no message id. A position is a
-//! stream sequence. What is under the subject and is no record ([`super::foreign`]) is not read, and
-//! an append that finds only such behind what it expects is made behind that: the fence is about
-//! records.
+//! stream sequence. Messages under the subject that are not records ([`super::foreign`]) are not
+//! read. An append that finds only such messages after its expected position is made after them:
+//! the fence is about records.
 
 use async_nats::{
     HeaderMap, HeaderValue,
@@ -27,9 +27,10 @@ use super::{
 /// The name of this store in errors.
 const STORE: &str = "journal";
 
-/// Appends that are made again behind what is no record, before the journal is said to be busy.
+/// How often an append is made again after messages that are not records, before the journal counts
+/// as busy.
 const FOREIGN_TRIES: u32 = 16;
-/// A publish that replaces what its subject had before.
+/// A publish that replaces all earlier messages of its subject.
 pub(super) const ROLLUP_SUBJECT: &str = "sub";
 
 /// The journal on `JetStream`.

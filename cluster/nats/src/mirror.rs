@@ -43,7 +43,7 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How soon it is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What was brought back of one stream.
+/// The result for one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredStream {
     pub stream: String,
@@ -54,7 +54,7 @@ pub struct RestoredStream {
     pub left_out: u64,
 }
 
-/// What a stream says of itself.
+/// A stream's own report.
 #[derive(Debug, Default, Deserialize)]
 struct MirrorState {
     #[serde(default)]
@@ -63,7 +63,7 @@ struct MirrorState {
     last_seq: u64,
 }
 
-/// The streams that have mirrors: what sessions are made of.
+/// The streams that have mirrors: those that sessions consist of.
 fn mirrored(prefix: &Prefix, replicas: u8) -> [StreamSpec; 2] {
     let (_, _, [journal, _, blobs]) = topology::streams(prefix, replicas);
     [journal, blobs]
@@ -84,8 +84,8 @@ pub async fn mirror(
     Ok(made)
 }
 
-/// Brings back from the mirrors what was there, but for what was stored in the last `without`. No node
-/// may run.
+/// Restores the streams from their mirrors, except for messages of the last `without`. No node may
+/// run.
 pub async fn restore(
     options: &NatsOptions,
     without: Duration,
@@ -142,7 +142,7 @@ async fn bring_back(
 ) -> Result<RestoredStream, RequestFailure> {
     let mirror = config(api, &kept(name)).await?;
     let keep = mirror["max_age"].as_u64().filter(|age| *age > 0).map(Duration::from_nanos);
-    // A mirror of nothing: what was there stays, whatever becomes of the stream.
+    // A mirror of nothing: its messages stay, whatever happens to the stream.
     let mut alone = plain(&kept(name), &mirror);
     for field in ["deny_delete", "deny_purge", "max_age"] {
         alone[field] = mirror[field].clone();
@@ -173,7 +173,7 @@ async fn bring_back(
             }
         })?;
     }
-    // The mirror is made again as well: it has to begin with what is there now.
+    // The mirror is made again as well: it has to begin with the present messages.
     ask(api, "DELETE", &kept(name), &json!({})).await?;
     make(api, name, keep).await?;
     let records = state(api, name).await?.messages;
@@ -181,8 +181,8 @@ async fn bring_back(
     Ok(RestoredStream { stream: name.to_owned(), records, left_out })
 }
 
-/// Takes out of the journals what replaced everything, what was stored in the last `without`, and, as
-/// the server had done, what snapshots replaced.
+/// Removes from the journals messages that replaced everything, those of the last `without`, and,
+/// as the server had done, those that snapshots replaced.
 async fn trim_journals(
     api: &Api,
     reader: &StreamReader,
@@ -211,7 +211,7 @@ async fn trim_journals(
     Ok(left_out)
 }
 
-/// Leaves of each part of a blob what was stored first: only one content can be under its digest.
+/// Keeps the first message of each part of a blob: only one content can be under its digest.
 async fn trim_blobs(api: &Api, reader: &StreamReader, filter: &str) -> Result<u64, RequestFailure> {
     let (mut first, mut left_out, mut from) = (BTreeMap::new(), 0, 1);
     while let Some(message) = reader.next(filter, from).await? {
@@ -244,7 +244,7 @@ async fn until_copied(api: &Api, name: &str) -> Result<(), RequestFailure> {
     }
 }
 
-/// A stream of this name that is stored as `like` is, and nothing besides.
+/// A stream of this name with the storage of `like`, and no other settings.
 fn plain(name: &str, like: &Value) -> Value {
     json!({
         "name": name,

@@ -1,4 +1,4 @@
-//! What servers tell their system account: whose connection has ended.
+//! Reports of servers to their system account: whose connection has ended.
 
 use async_nats::Client;
 use clawnode_proto::ProcessId;
@@ -13,7 +13,7 @@ pub(super) const DISCONNECTS: &str = "$SYS.ACCOUNT.*.DISCONNECT";
 /// The server's reason when it ends itself: then its clients live, and connect to another one.
 const SHUTDOWN: &str = "Server Shutdown";
 
-/// What of the event matters here.
+/// The part of the event that matters here.
 #[derive(Deserialize)]
 struct Disconnect {
     client: Who,

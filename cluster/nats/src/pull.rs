@@ -35,7 +35,7 @@ use super::{
     topology::PULL_GROUP,
 };
 
-/// What errors call the inbox.
+/// The name of the inbox in errors.
 pub(super) const STORE: &str = "inbox";
 /// Marks an input before which nothing of its entity waited when it was stored.
 pub(super) const FOREMOST: &str = "Clawnode-Foremost";
@@ -52,7 +52,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSES_MAX: u32 = 40;
 /// Changes of rank whose answers may be under way at once; each takes a round trip.
 const RETIRING_MAX: usize = 4;
-/// What the server says is left of a pull that is over.
+/// The header in which the server says how much of an ended pull is left.
 const PENDING_MESSAGES: &str = "Nats-Pending-Messages";
 
 /// The stream of deliveries of one partition.
@@ -63,7 +63,7 @@ pub(super) struct Pull {
     ranked: Option<Ranked>,
     /// Pulls of worse ranks that wait out their time, one of a rank.
     outdated: Vec<Ranked>,
-    /// The answers to pulls that were given up, until what was under way has come.
+    /// The answers to pulls that were given up, until messages on their way have come.
     retiring: Vec<Subscriber>,
     forgotten: watch::Receiver<u64>,
     pause: Option<Instant>,
@@ -78,7 +78,7 @@ struct Ranked {
     waits: PendingPulls,
 }
 
-/// What waits at the server, as far as we know. Pure: no clock, no I/O.
+/// The pulls that wait at the server, as far as we know. Pure: no clock, no I/O.
 #[derive(Debug, Default)]
 struct PendingPulls {
     waiting: VecDeque<PendingPull>,
@@ -184,7 +184,7 @@ impl Pull {
         }
     }
 
-    /// Forgets what must be over by now.
+    /// Forgets pulls that must be over by now.
     fn expire(&mut self, now: Instant) {
         for ranked in self.ranked.iter_mut().chain(&mut self.outdated) {
             ranked.waits.expire(now);
@@ -202,7 +202,7 @@ impl Pull {
             message = retired(retiring), if !retiring.is_empty() => {
                 Some(message.map_or(PullWake::Time, PullWake::Retired))
             }
-            // Before what is new: their number is bounded, and their time runs.
+            // Before new messages: their number is bounded, and their time runs.
             (message, at) = any(outdated), if !outdated.is_empty() => {
                 message.map(|message| PullWake::Outdated(message, at))
             }
@@ -365,7 +365,7 @@ async fn retired(retiring: &mut Vec<Subscriber>) -> Option<Message> {
 }
 
 impl Drop for Pull {
-    /// Stops pulling, and gives back at once what was delivered but not taken.
+    /// Stops pulling, and gives back at once messages that were delivered but not taken.
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let context = self.api.context.clone();
@@ -426,7 +426,7 @@ impl PendingPulls {
         self.credit = self.credit.saturating_sub(left);
     }
 
-    /// Forgets what waits at the server, because the server did.
+    /// Forgets all waiting pulls, because the server did.
     fn forget(&mut self) {
         self.waiting.clear();
         self.credit = 0;

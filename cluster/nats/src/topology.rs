@@ -31,7 +31,7 @@ pub(super) const TAKERS: &str = "takers";
 /// How soon a client that comes too late for an offer learns it.
 const OFFER_HEARTBEAT: Duration = Duration::from_millis(500);
 /// The consumer that moves due timers to the inbox. A durable one, because an automatic one forgets
-/// where it was when its stream restarts, and then skips what came due in between.
+/// its place when its stream restarts, and then skips timers that came due in between.
 pub(super) const DUE_CONSUMER: &str = "inbox";
 
 /// The names of the streams.
@@ -105,7 +105,7 @@ pub(super) fn birth(prefix: &Prefix, replicas: u8) -> StreamSpec {
     )
 }
 
-/// The stream of the credentials that wait for their nodes. What is delivered is gone.
+/// The stream of the credentials that wait for their nodes. A delivered one is gone.
 pub(super) fn offers(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
         StreamNames::new(prefix).offers,
@@ -121,9 +121,8 @@ pub(super) fn offers(prefix: &Prefix, replicas: u8) -> StreamSpec {
     )
 }
 
-/// The consumer of one offer. It sends the offer, once, to one of those who wait for it as
-/// [`TAKERS`], and tells who comes later that it has done so: a user with a join token need not,
-/// and may not, ask for anything.
+/// The consumer of one offer. It sends the offer, once, to one of the [`TAKERS`], and informs later
+/// ones that it has done so. So a user with a join token need not, and may not, ask for anything.
 pub(super) fn offer_consumer(prefix: &Prefix, user: &str, ttl: Duration) -> ConsumerSpec {
     ConsumerSpec {
         stream: StreamNames::new(prefix).offers,

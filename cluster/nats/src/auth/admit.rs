@@ -27,26 +27,26 @@ use crate::{
 
 /// Waits for servers that elect, at most, before an offer fails.
 const TRIES: u32 = 5;
-/// How long an offer may take to come, or the word that it is gone: servers that elect need a while.
+/// How long an offer, or the news that it is gone, may take: servers need a while for an election.
 const OFFER_WITHIN: Duration = Duration::from_secs(10);
-/// How many offers the server says that it sent, in its word that there is no more.
+/// The header that says how many offers the server has sent, in its message that there are no more.
 const SENT: &str = "Nats-Last-Consumer";
 
 /// Why there is no credential.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmitError {
-    /// The servers are out of reach, or do not let it in.
+    /// The servers are out of reach, or refuse the login.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// Another node used the token, or it took too long.
     #[error("the join token was used already, or has expired")]
     Used,
-    /// What was offered is not of this user.
+    /// The offered credential is of another user.
     #[error("the credential that the cluster offers is not usable")]
     Credential(#[from] CredentialError),
 }
 
-/// What came to one who waits for an offer.
+/// The result of a wait for an offer.
 enum OfferWait {
     Offer(Credential),
     /// The server sent it before.
@@ -139,7 +139,8 @@ fn heard(message: &Message, token: &JoinToken) -> OfferWait {
     }
     let jwt = String::from_utf8_lossy(&message.payload).into_owned();
     match Credential::new(jwt, token.admission.seed().to_owned()) {
-        // Others may have the server write here; the operator said what it offers.
+        // Other users may make the server write here; the operator's token says which credential to
+        // expect.
         Ok(found) if token.offer.as_ref().is_none_or(|offer| *offer == found.digest()) => {
             OfferWait::Offer(found)
         }

@@ -26,10 +26,10 @@ pub struct Pushed {
     pub servers: BTreeSet<String>,
 }
 
-/// Why the servers were not told.
+/// Why the accounts did not reach the servers.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// The keys do not do it.
+    /// The keys cannot sign the account.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
     /// They are out of reach.
@@ -39,7 +39,7 @@ pub enum PushError {
     #[error("server `{server}` refused the account: {detail}")]
     Refused {
         server: String,
-        /// Its words.
+        /// Its error.
         detail: String,
     },
     /// No server answered.

@@ -26,10 +26,10 @@ use crate::{
     topology::{DUE_CONSUMER, StreamNames, TAKERS},
 };
 
-/// What the server puts in a user's public key for.
+/// The template that the server replaces by a user's public key.
 const SUBJECT: &str = "{{subject()}}";
 
-/// What a credential is for.
+/// The role of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BusRole {
@@ -39,13 +39,13 @@ pub enum BusRole {
     Gateway,
     /// A node that does both.
     Node,
-    /// Gives birth to the cluster, and offers nodes their credentials.
+    /// Creates the cluster, and offers nodes their credentials.
     Admin,
     /// A node that has a join token and nothing else yet.
     Admission,
 }
 
-/// What a role may do.
+/// The rights of a role.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoleGrants {
     pub(super) publish: Vec<String>,
@@ -101,7 +101,7 @@ impl fmt::Display for BusRole {
 // === impl RoleGrants ===
 
 impl RoleGrants {
-    /// What `role` may do in the cluster of this prefix.
+    /// The rights of `role` in the cluster of this prefix.
     pub(super) fn of(role: BusRole, prefix: &Prefix) -> Self {
         let names = StreamNames::new(prefix);
         let mut it = Self::default();
@@ -142,7 +142,8 @@ impl RoleGrants {
         self.publish.push(format!("$JS.API.{operation}.{what}"));
     }
 
-    /// What every node needs: to see that the cluster is as it must be, and who is there.
+    /// The rights of every node: to check that the cluster is as it must be, and to see the other
+    /// nodes.
     fn any_node(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.publish("$JS.API.INFO".to_owned());
         for stream in names.all().iter().chain([&names.birth]) {
@@ -152,8 +153,8 @@ impl RoleGrants {
         for stream in [&names.journal, &names.bucket, &names.blobs, &names.birth] {
             self.api("STREAM.MSG.GET", stream);
         }
-        // Watching agents, kill switches, and what is approved of MCP servers: a consumer of the watcher's
-        // own, of their keys only.
+        // Watching agents, kill switches, and approved descriptions of MCP servers: a consumer of
+        // the watcher's own, of these keys only.
         for keys in [AGENT_KEYS, LATCH_KEYS, MCP_KEYS] {
             let watched = prefix.bucket(&format!("{keys}>"));
             self.api("CONSUMER.CREATE", &format!("{}.*.{watched}", names.bucket));
@@ -168,8 +169,9 @@ impl RoleGrants {
             self.subscribe.push(subject);
         }
         self.publish(prefix.events());
-        // Who asks is answered, and only there: a permission to answer wherever a request says (NATS'
-        // response permission) lets a user that sends itself requests publish anywhere.
+        // A request is answered only at the sender's inbox. A permission to answer wherever a
+        // request says (NATS' response permission) lets a user that sends itself requests publish
+        // anywhere.
         self.publish(format!("{INBOX}.>"));
     }
 
@@ -194,9 +196,9 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{JOB_KEYS}*")));
         // Entities that may have killed their process.
         self.publish(prefix.bucket(&format!("{PROBATION_KEYS}*")));
-        // What model calls used, as the first worker counts it.
+        // The usage of model calls, as the first worker counts it.
         self.publish(prefix.bucket(&format!("{USAGE_KEYS}>")));
-        // What is kept of jobs for people.
+        // The archived jobs, for people.
         self.publish(prefix.bucket(&format!("{ARCHIVE_KEYS}*")));
         // Calls that wait for a person are shown to people.
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
@@ -204,7 +206,7 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
         // The key of an SSH host, written by the first node that connects to it.
         self.publish(prefix.bucket(&format!("{SSH_KEYS}*")));
-        // What plugins keep: the keys of a store, and their values.
+        // The stores of plugins: the keys of each, and their values.
         self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*")));
         self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*.*")));
         // The result of a job goes to its session, and a timer ends the wait for it.
@@ -223,13 +225,13 @@ impl RoleGrants {
     fn gateway(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.any_node(prefix, names);
         self.publish(prefix.inputs());
-        // What waits for a session out of service is shown to people. A gateway reads journals, which
-        // have all of that sooner or later.
+        // The inputs that wait for a session out of service are shown to people. A gateway reads
+        // journals, which have all of them sooner or later.
         self.api("STREAM.MSG.GET", &names.inbox);
         self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
         self.publish(prefix.bucket(&format!("{LATCH_KEYS}>")));
-        // What a person approves of it.
+        // The descriptions that a person approves.
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
         self.api("CONSUMER.LIST", &names.inbox);
         for subject in [prefix.all_frames(), prefix.events()] {
@@ -243,7 +245,7 @@ impl RoleGrants {
             self.api("STREAM.INFO", stream);
             self.api("STREAM.CREATE", stream);
         }
-        // What older builds made otherwise.
+        // Streams that older builds made with other settings.
         for stream in [&names.bucket, &names.jobs] {
             self.api("STREAM.UPDATE", stream);
         }
@@ -261,8 +263,8 @@ impl RoleGrants {
         self.publish(offers);
     }
 
-    /// The same for this user alone, where a signing key's template cannot say it: servers leave out
-    /// what is put together to name a group as well.
+    /// The same for this user alone, where a signing key's template cannot express it: servers
+    /// leave out composed names of groups.
     pub(super) fn of_user(role: BusRole, prefix: &Prefix, user: &str) -> Self {
         let named = |all: Vec<String>| all.iter().map(|it| it.replace(SUBJECT, user)).collect();
         let Self { publish, subscribe } = Self::of(role, prefix);
