@@ -19,12 +19,12 @@ use super::{
     bucket::NatsBucket,
     bus::NatsBus,
     connect_error::{ConnectError, failed, not_ready},
+    disconnects,
     health::{ConnectReport, NatsHealth},
     inbox::NatsInbox,
     jobs::NatsJobs,
     journal::NatsJournal,
     options::{Login, NatsOptions},
-    parting,
     signals::ConnectionSignals,
     stream::StreamReader,
     timers::NatsTimers,
@@ -97,7 +97,9 @@ pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
         };
         // Its own comings and goings mean nothing here. Boxed, because a node has it rarely.
         let sys = Box::pin(self::client(&sys, ConnectionSignals::new(None))).await?;
-        parting::watch(sys, partings, closing.clone()).await.map_err(|it| failed(options, it))?;
+        disconnects::watch(sys, partings, closing.clone())
+            .await
+            .map_err(|it| failed(options, it))?;
     }
     let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
     Ok(Api { client, context, signals, closing, timeout: options.request_timeout })

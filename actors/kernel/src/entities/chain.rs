@@ -11,7 +11,7 @@ use clawnode_proto::{
     Digest, EntityId, Kind, Position, Sealed, Seq, Tail, event::decode_record, kernel::SNAPSHOT,
 };
 
-use super::{Entities, EntityError, known::Fold};
+use super::{Entities, EntityError, known_kinds::Fold};
 use crate::{
     FoldError, LoadedJournal, Violation,
     archive::{self, snapshot_of},

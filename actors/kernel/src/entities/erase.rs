@@ -10,7 +10,7 @@ use clawnode_proto::{
 use super::{
     Entities, EntityError,
     chain::{ARCHIVES_MAX, archive_of},
-    known::KnownKind,
+    known_kinds::KnownKind,
 };
 use crate::{archive::snapshot_of, core::snapshot_blob};
 

@@ -343,7 +343,7 @@ impl Authority {
     /// operators make one for `cluster.sys_credentials` with tools of their own.
     #[cfg(feature = "test-util")]
     pub fn listener(&self, now: u64, ttl: u64) -> Result<Credential, AuthorityError> {
-        self.system_user("listener", None, Some(crate::parting::DISCONNECTS), now, ttl)
+        self.system_user("listener", None, Some(crate::disconnects::DISCONNECTS), now, ttl)
     }
 
     fn system_user(
