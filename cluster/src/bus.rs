@@ -37,7 +37,8 @@ impl BusMessage {
     /// Where to answer: an inbox, or nowhere. The sender names the subject. It must not get a
     /// message written where only a process with more rights may write.
     pub fn answer_to(&self) -> Option<&str> {
-        let is_inbox = |it: &&str| it.strip_prefix(INBOX).is_some_and(|it| it.starts_with('.'));
+        let is_inbox =
+            |subject: &&str| subject.strip_prefix(INBOX).is_some_and(|rest| rest.starts_with('.'));
         self.reply.as_deref().filter(is_inbox)
     }
 }

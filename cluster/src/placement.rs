@@ -129,7 +129,7 @@ mod tests {
         ) {
             let live: Vec<_> = ids.into_iter().map(ProcessId::from_u128).collect();
             let partition = Partition(partition);
-            let mut ranks: Vec<_> = live.iter().map(|it| rank(partition, *it, &live)).collect();
+            let mut ranks: Vec<_> = live.iter().map(|process| rank(partition, *process, &live)).collect();
             let first = ranks.iter().position(|rank| *rank == 0).unwrap();
             ranks.sort_unstable();
             prop_assert_eq!(ranks, (0..live.len()).collect::<Vec<_>>());
@@ -147,15 +147,15 @@ mod tests {
             let seats = seats(&of.into_iter().collect::<Vec<_>>());
             let placed = all(&seats);
             for partition in (0..PARTITIONS).map(Partition) {
-                let firsts = placed.iter().filter(|it| it.firsts().any(|one| one == partition));
+                let firsts = placed.iter().filter(|placement| placement.firsts().any(|one| one == partition));
                 prop_assert_eq!(firsts.count(), 1);
                 let pulling: Vec<_> =
-                    placed.iter().filter_map(|it| it.pulls_at(partition)).collect();
+                    placed.iter().filter_map(|placement| placement.pulls_at(partition)).collect();
                 prop_assert_eq!(pulling.len(), seats.len().min(4));
                 prop_assert!(pulling.iter().all(|rank| *rank <= RANK_MAX));
-                let first = placed.iter().find(|it| it.firsts().any(|one| one == partition));
+                let first = placed.iter().find(|placement| placement.firsts().any(|one| one == partition));
                 prop_assert_eq!(
-                    first.and_then(|it| it.pulls_at(partition)), pulling.iter().min().copied()
+                    first.and_then(|placement| placement.pulls_at(partition)), pulling.iter().min().copied()
                 );
             }
         }

@@ -136,16 +136,16 @@ mod tests {
 
     #[test]
     fn it_stands_back_rank_by_rank_and_comes_forward_slowly() {
-        let mut it = Shedding::default();
-        assert_eq!(looks(&mut it, UP_AFTER - 1, 1_000), 0, "a moment is no pressure");
-        assert_eq!(looks(&mut it, 1, 1_000), 1);
-        assert_eq!(looks(&mut it, 2 * UP_AFTER, 1_000), 3);
-        assert_eq!(looks(&mut it, 100, 1_000), 3, "there is no fourth");
-        assert_eq!(looks(&mut it, 100, 830), 3, "below, but not well below");
-        assert_eq!(looks(&mut it, DOWN_AFTER - 1, 0), 3);
-        assert_eq!(looks(&mut it, 1, 0), 2);
-        assert_eq!(looks(&mut it, 2 * DOWN_AFTER, 0), 0);
-        assert_eq!(looks(&mut it, 100, 0), 0);
+        let mut shedding = Shedding::default();
+        assert_eq!(looks(&mut shedding, UP_AFTER - 1, 1_000), 0, "a moment is no pressure");
+        assert_eq!(looks(&mut shedding, 1, 1_000), 1);
+        assert_eq!(looks(&mut shedding, 2 * UP_AFTER, 1_000), 3);
+        assert_eq!(looks(&mut shedding, 100, 1_000), 3, "there is no fourth");
+        assert_eq!(looks(&mut shedding, 100, 830), 3, "below, but not well below");
+        assert_eq!(looks(&mut shedding, DOWN_AFTER - 1, 0), 3);
+        assert_eq!(looks(&mut shedding, 1, 0), 2);
+        assert_eq!(looks(&mut shedding, 2 * DOWN_AFTER, 0), 0);
+        assert_eq!(looks(&mut shedding, 100, 0), 0);
     }
 
     fn settle(settling: &mut ShedDepth, at: Instant, of: [u8; 3]) -> Vec<u8> {
@@ -175,7 +175,7 @@ mod tests {
         // The depth may change meanwhile.
         assert_eq!(settle(&mut settling, at(4_000), [2, 0, 0]), [0, 0, 0]);
         let seats = [Seat { process: ProcessId::from_u128(1), shed: 2 }];
-        let others = [2, 3].map(|it| Seat { process: ProcessId::from_u128(it), shed: 0 });
+        let others = [2, 3].map(|process| Seat { process: ProcessId::from_u128(process), shed: 0 });
         let all: Vec<Seat> = seats.into_iter().chain(others).collect();
         assert_eq!(settling.look(at(5_000), &all).1, Some(at(6_000)), "no new heartbeat is needed");
         assert_eq!(settle(&mut settling, at(6_000), [2, 0, 0]), [2, 0, 0]);
@@ -192,8 +192,12 @@ mod tests {
             Pressure { memory: 1_000, ..Pressure::default() },
             Pressure { turns: 1_000, ..Pressure::default() },
         ] {
-            let mut it = Shedding::default();
-            assert_eq!((0..UP_AFTER).map(|_| it.look(pressure)).last(), Some(1), "{pressure:?}");
+            let mut shedding = Shedding::default();
+            assert_eq!(
+                (0..UP_AFTER).map(|_| shedding.look(pressure)).last(),
+                Some(1),
+                "{pressure:?}"
+            );
         }
     }
 

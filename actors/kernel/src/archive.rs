@@ -71,7 +71,8 @@ pub fn leftovers<K: EntityKind>(id: EntityId, loaded: &LoadedJournal) -> Vec<Dig
             let records = loaded.records.get(..at).unwrap_or_default();
             found.extend(pack(records).ok().map(|archive| Digest::of(&archive)));
             let state = folded.as_ref().and_then(|entity| entity.snapshot().ok());
-            found.extend(state.filter(|it| it.len() > INLINE_BYTES).map(|it| Digest::of(&it)));
+            let large = state.filter(|state| state.len() > INLINE_BYTES);
+            found.extend(large.map(|state| Digest::of(&state)));
         }
         let events = loaded.records.get(at).and_then(|record| decode_record(&record.bytes).ok());
         folded = folded.zip(events).and_then(|(mut entity, events)| {

@@ -53,13 +53,13 @@ pub(super) trait Booked: EntityKind + Sized {
     fn note(own: &mut Self::Own, head: &Head, event: Self::Event) -> Checked;
 
     /// Whether the end of a turn was published.
-    fn is_published(own: &Self::Own, turn: TurnId) -> bool;
+    fn is_told(own: &Self::Own, turn: TurnId) -> bool;
 
     /// What was in a damaged journal is not held against it any more.
     fn forget(own: &mut Self::Own);
 
     /// It was out of service when it was deleted, so nothing more is published.
-    fn ended_by_deletion(own: &mut Self::Own);
+    fn told_by_deletion(own: &mut Self::Own);
 
     /// An input of a journal that was damaged comes again.
     fn again(own: &mut Self::Own, input: InputId);
@@ -223,7 +223,7 @@ impl<K: Booked> Book<K> {
         !K::doomed(state)
             && K::advance(state).is_empty()
             && K::decide(state).iter().all(|effect| match K::class(effect) {
-                EffectKind::Emit(turn) => K::is_published(&self.own, turn),
+                EffectKind::Emit(turn) => K::is_told(&self.own, turn),
                 // Their results come as inputs, which wake it.
                 EffectKind::Publish => true,
                 EffectKind::Call | EffectKind::Run => false,
@@ -316,7 +316,7 @@ impl<K: Booked> Book<K> {
             K::forget(&mut self.own);
         }
         if std::mem::take(&mut self.damaged) || self.is_quarantined() {
-            K::ended_by_deletion(&mut self.own);
+            K::told_by_deletion(&mut self.own);
         }
     }
 

@@ -78,13 +78,13 @@ impl Booked for Counter {
         Ok(())
     }
 
-    fn is_published(_: &CounterHistory, _: TurnId) -> bool {
+    fn is_told(_: &CounterHistory, _: TurnId) -> bool {
         true
     }
 
     fn forget(_: &mut CounterHistory) {}
 
-    fn ended_by_deletion(_: &mut CounterHistory) {}
+    fn told_by_deletion(_: &mut CounterHistory) {}
 
     fn again(_: &mut CounterHistory, _: InputId) {}
 

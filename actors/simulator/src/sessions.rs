@@ -76,7 +76,7 @@ impl Booked for Session {
         Ok(())
     }
 
-    fn is_published(own: &SessionHistory, turn: TurnId) -> bool {
+    fn is_told(own: &SessionHistory, turn: TurnId) -> bool {
         own.turns.get(&turn).is_some_and(|turn| turn.emitted)
     }
 
@@ -85,7 +85,7 @@ impl Booked for Session {
         own.tools = ToolBook::default();
     }
 
-    fn ended_by_deletion(own: &mut SessionHistory) {
+    fn told_by_deletion(own: &mut SessionHistory) {
         own.turns.values_mut().for_each(|turn| turn.emitted = true);
     }
 

@@ -159,7 +159,7 @@ impl Agents {
 
     /// Tools that the agent's configuration names and that are not known here.
     pub fn missing_tools(&self, name: &AgentName) -> Vec<String> {
-        read(&self.entries).get(name).map(|it| it.options.missing.clone()).unwrap_or_default()
+        read(&self.entries).get(name).map(|entry| entry.options.missing.clone()).unwrap_or_default()
     }
 
     /// What the agents' calls ask for permission.

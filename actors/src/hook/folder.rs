@@ -117,8 +117,10 @@ pub fn find(folder: &Path) -> Vec<HookFile> {
         };
         let mut count = 0;
         for path in paths {
-            let marks_of =
-                path.extension().filter(|it| *it == MARKS).map(|_| path.with_extension(""));
+            let marks_of = path
+                .extension()
+                .filter(|extension| *extension == MARKS)
+                .map(|_| path.with_extension(""));
             let hook = match marks_of {
                 Some(of) if of.exists() => continue,
                 Some(of) => Err(Refusal::NoHook(of)),
@@ -276,7 +278,7 @@ fn startable(path: &Path) -> Result<(), Refusal> {
 }
 
 fn is_program(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 fn marks(path: &Path) -> Result<Marks, Refusal> {
@@ -294,10 +296,12 @@ fn marks(path: &Path) -> Result<Marks, Refusal> {
     let marks: Marks =
         toml::from_str(&text).map_err(|error| refused(error.message().to_owned()))?;
     let most = HOOK_TIMEOUT_MAX.as_millis();
-    if marks.timeout_ms.is_some_and(|it| it == 0 || u128::from(it) > most) {
+    if marks.timeout_ms.is_some_and(|ms| ms == 0 || u128::from(ms) > most) {
         return Err(refused(format!("`timeout_ms` is 1 to {most}")));
     }
-    if marks.tools.len() > HOOKS_PER_POINT || marks.tools.iter().any(|it| it.len() > RULE_CHARS) {
+    if marks.tools.len() > HOOKS_PER_POINT
+        || marks.tools.iter().any(|pattern| pattern.len() > RULE_CHARS)
+    {
         let most = format!("{HOOKS_PER_POINT} patterns of {RULE_CHARS} bytes");
         return Err(refused(format!("`tools` has at most {most}")));
     }
@@ -334,14 +338,14 @@ mod tests {
         fs::write(&marks, "required = true\ntimeout_ms = 9\nmodifies = true\ntools = [\"x_*\"]\n")
             .unwrap();
         let found: Vec<HookSpec> =
-            find(dir.path()).into_iter().map(|it| it.hook.unwrap().spec).collect();
-        let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+            find(dir.path()).into_iter().map(|found| found.hook.unwrap().spec).collect();
+        let names: Vec<&str> = found.iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(names, ["10-a.sh", "20-b"]);
         let (first, second) = (&found[0], &found[1]);
         assert!(first.required && first.modifies && !second.required && !second.modifies);
         assert_eq!((first.timeout_ms, second.timeout_ms), (9, 5_000));
         let fits = |pattern: &str, text: &str| {
-            pattern.strip_suffix('*').is_some_and(|it| text.starts_with(it))
+            pattern.strip_suffix('*').is_some_and(|prefix| text.starts_with(prefix))
         };
         assert!(first.concerns(&"x_y".parse().unwrap(), fits));
         assert!(!first.concerns(&"y".parse().unwrap(), fits));
@@ -363,7 +367,8 @@ mod tests {
         ] {
             fs::write(&path, text).unwrap();
             let refused = refusals(dir.path());
-            let expected = missing.map(|it| Refusal::NoInterpreter(it.to_owned()).to_string());
+            let expected =
+                missing.map(|program| Refusal::NoInterpreter(program.to_owned()).to_string());
             assert_eq!(refused, Vec::from_iter(expected), "{text}");
         }
     }

@@ -73,7 +73,7 @@ impl Hooks {
     /// These. Without a keeper a hook's process group is killed, and what left it is not found.
     pub fn new(programs: Vec<Program>, keeper: Option<HookKeeper>) -> Self {
         let key = |it: &Program| (it.spec.point, it.spec.name.clone());
-        let programs = programs.into_iter().map(|it| (key(&it), it)).collect();
+        let programs = programs.into_iter().map(|program| (key(&program), program)).collect();
         let (room, health) = (Semaphore::new(AT_ONCE), OnceLock::new());
         Self(Arc::new(Inner { programs, keeper, room, health }))
     }
@@ -103,7 +103,7 @@ impl Hooks {
     /// The hooks of an agent, by point and name.
     pub fn of_agent(&self, agent: &AgentName) -> Vec<HookSpec> {
         let of = |it: &&Program| it.agents.is_empty() || it.agents.contains(agent);
-        self.0.programs.values().filter(of).map(|it| it.spec.clone()).collect()
+        self.0.programs.values().filter(of).map(|program| program.spec.clone()).collect()
     }
 
     pub(super) fn keeper(&self) -> Option<&HookKeeper> {

@@ -54,7 +54,7 @@ impl Folder {
     }
 
     async fn judge(&self, words: &mut Words) -> HookTrail {
-        let specs: Vec<HookSpec> = self.1.iter().map(|it| it.spec.clone()).collect();
+        let specs: Vec<HookSpec> = self.1.iter().map(|program| program.spec.clone()).collect();
         let hooks = Hooks::new(self.1.clone(), None);
         let about = About { point: specs[0].point, ..about() };
         judge(&hooks, &about, &specs, words).await

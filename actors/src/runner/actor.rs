@@ -89,7 +89,7 @@ impl RunnerTask {
                 }
                 _ = progress.tick() => self.progress(),
                 Ok(()) = available.changed(), if give_up.is_none() => {
-                    let capabilities = available.peek_seen(|it| it.capabilities.clone());
+                    let capabilities = available.peek_seen(|available| available.capabilities.clone());
                     self.take_jobs(&capabilities);
                 }
                 () = drain.cancelled(), if give_up.is_none() => {

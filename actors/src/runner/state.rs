@@ -62,7 +62,7 @@ impl fmt::Debug for RunnerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunnerContext")
             .field("process", &self.process)
-            .field("capabilities", &self.available.peek(|it| it.capabilities.clone()))
+            .field("capabilities", &self.available.peek(|available| available.capabilities.clone()))
             .field("options", &self.options)
             .finish_non_exhaustive()
     }

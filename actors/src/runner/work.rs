@@ -146,7 +146,8 @@ impl RunnerWork {
 
     pub(super) async fn probe(self, job: Box<Job>) {
         let toolbox = self.available.peek(|available| available.toolbox.clone());
-        let decided = job.action.map_or(Ok(()), |it| toolbox.is_decided(job.action(None), it));
+        let decided =
+            job.action.map_or(Ok(()), |action| toolbox.is_decided(job.action(None), action));
         let probe = match (decided, json::read_object(&job.arguments)) {
             (Ok(()), Some(arguments)) => {
                 toolbox.probe(run_of(&job, arguments, RunSink::default())).await

@@ -667,7 +667,7 @@ mod tests {
         );
         match again.await {
             Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content })
-                if content.inline().is_some_and(|it| it.contains("token at a: enough")) => {}
+                if content.inline().is_some_and(|text| text.contains("token at a: enough")) => {}
             other => return Err(format!("LATCH-1: {other:?}")),
         }
         if *executor.2.lock().unwrap() != before {

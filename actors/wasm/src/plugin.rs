@@ -48,12 +48,14 @@ impl Plugin {
         let component = engine.component(wasm)?;
         let mut linker = engine.linker::<CallState>();
         let wrong = |error: &wasmtime::Error| LoadError::World(said(error));
-        types::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
+        types::add_to_linker::<_, HasSelf<_>>(&mut linker, |host| host).map_err(|e| wrong(&e))?;
         if grants.http {
-            http::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
+            http::add_to_linker::<_, HasSelf<_>>(&mut linker, |host| host)
+                .map_err(|e| wrong(&e))?;
         }
         if grants.store {
-            store::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
+            store::add_to_linker::<_, HasSelf<_>>(&mut linker, |host| host)
+                .map_err(|e| wrong(&e))?;
         }
         for (name, _) in component.component_type().imports(engine.wasmtime()) {
             match name.split_once('@').map_or(name, |(interface, _version)| interface) {
@@ -104,7 +106,7 @@ impl Plugin {
 
 impl fmt::Debug for Plugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tools: Vec<&str> = self.tools.iter().map(|it| it.name.as_str()).collect();
+        let tools: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
         f.debug_struct("Plugin").field("tools", &tools).finish_non_exhaustive()
     }
 }

@@ -195,8 +195,9 @@ pub(super) fn prepare(dir: &Path) -> Result<(), OpenError> {
     created.map_err(OpenError::io("create", dir))?;
     // The directory's own name also if it was there: the process that made it may have died.
     for path in dir.ancestors().take(made.max(1)) {
-        let parent =
-            path.parent().map(|it| if it.as_os_str().is_empty() { Path::new(".") } else { it });
+        let parent = path
+            .parent()
+            .map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let Some(parent) = parent else { break };
         match RealDisk.sync_dir(parent) {
             // A parent that this process may not read belongs to others, and nothing was made in

@@ -96,7 +96,7 @@ fn overdue(
         let mut places: Vec<TimerPlace> = Vec::new();
         for (entity, id) in due {
             let value = index.get(&keys::timer(entity, id))?;
-            places.extend(value.and_then(|it| Some((entity, id, decode_timed(&it)?))));
+            places.extend(value.and_then(|value| Some((entity, id, decode_timed(&value)?))));
         }
         Ok(places)
     })?;

@@ -227,9 +227,9 @@ impl Midwife<'_> {
         let partitions = self.options.partitions.unwrap_or(PARTITIONS_NATS);
         Ok(BirthRecord {
             format: FORMAT,
-            partitions: known.as_ref().map_or(partitions, |it| it.partitions),
+            partitions: known.as_ref().map_or(partitions, |known| known.partitions),
             cluster: Some(
-                known.map_or_else(|| ulid::Ulid::generate().to_string(), |it| it.cluster),
+                known.map_or_else(|| ulid::Ulid::generate().to_string(), |known| known.cluster),
             ),
             complete: false,
             streams: STREAMS,
@@ -351,7 +351,7 @@ impl Midwife<'_> {
             .await
     }
 
-    /// Checks the streams of the first build; whoever opens a partition checks its consumer.
+    /// Checks the streams of the first build; the worker that pulls a partition checks its consumer.
     async fn check_all(&self, born: &BirthFacts) -> Result<(), ConnectError> {
         let (timers, due, others) = topology::streams(&self.options.prefix, born.replicas);
         for spec in std::iter::once(&timers).chain(&others) {

@@ -99,7 +99,7 @@ pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
         let sys = Box::pin(self::client(&sys, ConnectionSignals::new(None))).await?;
         disconnects::watch(sys, partings, closing.clone())
             .await
-            .map_err(|it| failed(options, it))?;
+            .map_err(|failure| failed(options, failure))?;
     }
     let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
     Ok(Api { client, context, signals, closing, timeout: options.request_timeout })
@@ -161,7 +161,7 @@ pub(super) async fn client(
         how = how.add_root_certificates(ca.clone()).require_tls(true);
     }
     let how = how
-        .name(options.process.map_or_else(|| "clawnode".to_owned(), |it| it.to_string()))
+        .name(options.process.map_or_else(|| "clawnode".to_owned(), |process| process.to_string()))
         .connection_timeout(options.connect_timeout)
         .request_timeout(Some(options.request_timeout))
         .ping_interval(PING_INTERVAL)
@@ -277,7 +277,7 @@ async fn assemble(
         journal: names.journal.clone(),
         streams: names.all(),
         cluster,
-        expires: credential.and_then(|it| it.expires()),
+        expires: credential.and_then(|credential| credential.expires()),
     };
     Ok(Storage {
         journal: Arc::new(NatsJournal::new(

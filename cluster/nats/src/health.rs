@@ -112,15 +112,15 @@ impl NatsHealth {
 
 impl StreamInfo {
     fn view(self, named: StoreView) -> StoreView {
-        let followers = self.cluster.as_ref().map_or(&[][..], |it| &it.replicas);
-        let behind = followers.iter().filter(|it| !it.current || it.offline).count();
+        let followers = self.cluster.as_ref().map_or(&[][..], |cluster| &cluster.replicas);
+        let behind = followers.iter().filter(|replica| !replica.current || replica.offline).count();
         StoreView {
             replicas: self.config.num_replicas,
             behind: u8::try_from(behind).unwrap_or(u8::MAX),
-            lag: followers.iter().map(|it| it.lag).max().unwrap_or_default(),
+            lag: followers.iter().map(|replica| replica.lag).max().unwrap_or_default(),
             records: self.state.messages,
             bytes: self.state.bytes,
-            leader: self.cluster.and_then(|it| it.leader),
+            leader: self.cluster.and_then(|cluster| cluster.leader),
             ..named
         }
     }
@@ -218,7 +218,7 @@ impl Health for NatsHealth {
         let began = Instant::now();
         let stores = join_all(self.seen.streams.iter().map(|name| self.store(name))).await;
         let took = began.elapsed();
-        let silent = || stores.iter().all(|it| it.problem.is_some()).then_some(took);
+        let silent = || stores.iter().all(|store| store.problem.is_some()).then_some(took);
         let silent = self.api.signals.down_for().or_else(silent);
         let mut servers = server.connect_urls.clone();
         if servers.is_empty() {
@@ -230,7 +230,7 @@ impl Health for NatsHealth {
             cluster: server.cluster.clone(),
             servers,
             answers_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            silent_ms: silent.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+            silent_ms: silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
             stores,
         })
     }

@@ -163,7 +163,7 @@ impl Inbox for NatsInbox {
         let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
         Ok(messages
             .into_iter()
-            .filter(|it| !is_foreign(Some(&it.headers), &it.payload))
+            .filter(|message| !is_foreign(Some(&message.headers), &message.payload))
             .map(|message| WaitingInput {
                 position: Position(message.sequence),
                 bytes: message.payload,

@@ -197,7 +197,8 @@ impl Jobs for NatsJobs {
 
     async fn pending(&self, capability: &Capability) -> Result<u64, StoreError> {
         let filter = self.prefix.jobs_of(capability);
-        let subjects = self.reader.subjects(&filter).await.map_err(|it| it.of_store(STORE))?;
+        let subjects =
+            self.reader.subjects(&filter).await.map_err(|failure| failure.of_store(STORE))?;
         Ok(subjects.values().sum())
     }
 

@@ -56,7 +56,7 @@ impl NatsJournal {
         expected: Position,
     ) -> Result<Option<Position>, RequestFailure> {
         let behind = self.reader.all(subject, expected).await?;
-        if !behind.iter().all(|it| self.is_foreign(it)) {
+        if !behind.iter().all(|message| self.is_foreign(message)) {
             return Ok(None);
         }
         Ok(behind.last().map(|last| Position(last.sequence)))
@@ -115,7 +115,7 @@ impl Journal for NatsJournal {
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
         let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
-        Ok(messages.into_iter().filter(|it| !self.is_foreign(it)).map(record).collect())
+        Ok(messages.into_iter().filter(|message| !self.is_foreign(message)).map(record).collect())
     }
 
     async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {

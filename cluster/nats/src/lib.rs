@@ -4,8 +4,8 @@
 //!
 //! - The journal fences with an expected last sequence on the **one literal subject** of an entity;
 //!   a fence on a wildcard lets two writers through on replicated streams.
-//! All reads go to the stream's leader (`STREAM.MSG.GET`); direct gets are off, because they are
-//! stale. Even a leader's read may be stale, so no code decides on a read alone.
+//! - All reads go to the stream's leader (`STREAM.MSG.GET`); direct gets are off, because they are
+//!   stale. Even a leader's read may be stale, so no code decides on a read alone.
 //! - "No responders" and `StreamNotFound` mean that a leader is being elected. Streams are created
 //!   at birth ([`connect()`]) and never again.
 //! - The client knows only *that* a publish was not answered, never that it was not stored.

@@ -78,7 +78,8 @@ pub async fn mirror(
     let api = reach(options).await?;
     let mut made = Vec::new();
     for spec in mirrored(&options.prefix, 1) {
-        let name = make(&api, &spec.name, keep).await.map_err(|it| failed(options, it))?;
+        let name =
+            make(&api, &spec.name, keep).await.map_err(|failure| failed(options, failure))?;
         made.push(name);
     }
     Ok(made)
@@ -163,7 +164,7 @@ async fn bring_back(
         trim_blobs(api, &reader, &prefix.blobs()).await?
     };
     // Itself again.
-    let replicas = mirror["num_replicas"].as_u64().and_then(|it| u8::try_from(it).ok());
+    let replicas = mirror["num_replicas"].as_u64().and_then(|replicas| u8::try_from(replicas).ok());
     let mut specs = mirrored(prefix, replicas.unwrap_or(1)).into_iter();
     if let Some(spec) = specs.find(|spec| spec.name == name) {
         spec.remake(api).await.map_err(|error| match error {

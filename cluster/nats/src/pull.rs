@@ -289,7 +289,7 @@ impl Consumer for Pull {
                         self.take_status(status, &message)?;
                         continue;
                     }
-                    self.ranked.iter_mut().for_each(|it| it.waits.answered());
+                    self.ranked.iter_mut().for_each(|ranked| ranked.waits.answered());
                     message
                 }
                 Some(PullWake::Outdated(message, at)) => {
@@ -303,7 +303,7 @@ impl Consumer for Pull {
                 }
                 Some(PullWake::Retired(message)) => message,
                 Some(PullWake::Forgotten) => {
-                    self.ranked.iter_mut().for_each(|it| it.waits.forget());
+                    self.ranked.iter_mut().for_each(|ranked| ranked.waits.forget());
                     self.pause = None;
                     continue;
                 }
@@ -323,7 +323,9 @@ impl Consumer for Pull {
         let known = self.outdated.iter().position(|ranked| ranked.rank == rank);
         let next = match known {
             Some(at) => self.outdated.remove(at),
-            None => Ranked::listen(&self.api, rank).await.map_err(|it| it.of_store(STORE))?,
+            None => {
+                Ranked::listen(&self.api, rank).await.map_err(|failure| failure.of_store(STORE))?
+            }
         };
         self.outdated.extend(self.ranked.replace(next));
         let sent = match self.pause {
@@ -357,7 +359,7 @@ async fn retired(retiring: &mut Vec<Subscriber>) -> Option<Message> {
         let oldest = retiring.first_mut()?;
         match oldest.next().await {
             // The server's words about pulls that are given up mean nothing now.
-            Some(message) if message.status.is_some_and(|it| it != StatusCode::OK) => {}
+            Some(message) if message.status.is_some_and(|status| status != StatusCode::OK) => {}
             Some(message) => return Some(message),
             None => drop(retiring.remove(0)),
         }

@@ -122,7 +122,7 @@ impl StreamSpec {
     pub(super) async fn has(&self, api: &Api, subject: &str) -> Result<bool, RequestFailure> {
         let config = self.describe(api).await?;
         let subjects = config["subjects"].as_array();
-        Ok(subjects.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(subject))))
+        Ok(subjects.is_some_and(|all| all.iter().any(|other| other.as_str() == Some(subject))))
     }
 
     /// Changes an existing stream to be as described here; settings that the table leaves open stay

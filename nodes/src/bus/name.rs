@@ -134,7 +134,8 @@ async fn claim(storage: &Storage, name: &NodeName, me: ProcessId) -> Result<Name
         return Ok(NameClaim::Taken(holder));
     }
     let subject = storage.prefix.name(name);
-    let mut asked = storage.bus.subscribe(subject.clone()).await.map_err(|it| silent(&it))?;
+    let mut asked =
+        storage.bus.subscribe(subject.clone()).await.map_err(|failure| silent(&failure))?;
     // Of two that do this, one at least hears the other: its question comes after both listen.
     let question = storage.bus.request(subject, Bytes::from(me.to_string()), TOGETHER);
     tokio::pin!(question);

@@ -167,7 +167,7 @@ fn values(rule: &RuleOptions) -> Vec<(&'static str, Value)> {
     let arguments = (!arguments.is_empty()).then(|| Value::from_iter(arguments));
     [
         ("tool", tool.as_deref().map(Value::from)),
-        ("risk", risk.map(|it| it.as_str().into())),
+        ("risk", risk.map(|risk| risk.as_str().into())),
         ("arguments", arguments),
         ("exact", exact.then(|| true.into())),
         ("verdict", Some(verdict.as_str().into())),

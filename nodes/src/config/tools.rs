@@ -106,8 +106,8 @@ impl Default for LoopGuardOptions {
 }
 
 impl From<LoopGuardOptions> for LoopGuard {
-    fn from(it: LoopGuardOptions) -> Self {
-        Self { warn: it.warn, refuse: it.refuse, end: it.end }
+    fn from(options: LoopGuardOptions) -> Self {
+        Self { warn: options.warn, refuse: options.refuse, end: options.end }
     }
 }
 

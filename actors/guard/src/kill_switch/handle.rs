@@ -314,7 +314,7 @@ mod tests {
     /// scope that it heard of.
     fn forbids(heard: &[Option<(usize, bool)>], lost: bool, work: &StoppableWork) -> bool {
         let on = heard.iter().enumerate().filter(|(_, it)| it.is_some_and(|(_, on)| on));
-        lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|it| work.is_of(&it))
+        lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|scope| work.is_of(&scope))
     }
 
     fn obeys(planted: SwitchBug, steps: &[Happens]) -> Result<(), String> {

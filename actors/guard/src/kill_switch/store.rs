@@ -152,14 +152,14 @@ mod tests {
         let refused =
             clear(&here, bucket.as_ref(), SwitchId::from_u128(2), by(), Timestamp(2)).await;
         assert!(matches!(refused, Err(SwitchError::NotOn(_))), "{refused:?}");
-        there.view().wait_for(|it| it.all().is_some()).await.unwrap();
+        there.view().wait_for(|view| view.all().is_some()).await.unwrap();
         clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.unwrap();
-        there.view().wait_for(|it| it.all().is_none()).await.unwrap();
+        there.view().wait_for(|view| view.all().is_none()).await.unwrap();
 
         // Another one of the same scope is not the one that was shown.
         let (position, _) = set(&here, bucket.as_ref(), latch(3)).await.unwrap();
         assert!(clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.is_err());
-        there.view().wait_for(|it| it.all().is_some()).await.unwrap();
+        there.view().wait_for(|view| view.all().is_some()).await.unwrap();
         let late = SwitchGate::default();
         read(&late, bucket.as_ref()).await.unwrap();
         assert_eq!(late.latches().all().unwrap().id, SwitchId::from_u128(3));
@@ -191,10 +191,14 @@ mod tests {
             assert_eq!(on.len(), 1, "{key}: {on:?}");
             assert_eq!(on[0].scope.to_string(), scope, "{key}");
             assert!(on[0].why.contains(key), "{on:?}");
-            there.view().wait_for(|it| it.on().any(|it| it.id == on[0].id)).await.unwrap();
+            there
+                .view()
+                .wait_for(|view| view.on().any(|switch| switch.id == on[0].id))
+                .await
+                .unwrap();
             clear(&fresh, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await.unwrap();
             assert_eq!(fresh.latches().on().count(), 0, "{key}");
-            there.view().wait_for(|it| it.on().count() == 0).await.unwrap();
+            there.view().wait_for(|view| view.on().count() == 0).await.unwrap();
             let again = SwitchGate::default();
             read(&again, bucket.as_ref()).await.unwrap();
             assert_eq!(again.latches().on().count(), 0, "{key}");
@@ -221,7 +225,7 @@ mod tests {
         let (bucket, lost_after) = (Arc::clone(&storage.bucket), Duration::from_millis(100));
         let asking = tokio::spawn(contact(switch_gate.clone(), Arc::clone(&bucket), lost_after));
         switch_gate.touch(true);
-        switch_gate.view().wait_for(|it| !it.is_out_of_touch()).await.unwrap();
+        switch_gate.view().wait_for(|view| !view.is_out_of_touch()).await.unwrap();
         storage.health.close().await;
         switch_gate.view().wait_for(SwitchView::is_out_of_touch).await.unwrap();
         asking.abort();

@@ -297,8 +297,8 @@ mod tests {
         for verdict in [Verdict::Deny, Verdict::Ask] {
             for pattern in ["secret/*", "./secret/*", "secret//*", "secret/./*"] {
                 for path in paths {
-                    let it = json!(path);
-                    assert_eq!(said(verdict, pattern, &it), verdict, "{pattern} {path}");
+                    let text = json!(path);
+                    assert_eq!(said(verdict, pattern, &text), verdict, "{pattern} {path}");
                 }
             }
             for pattern in ["http://host.example/secret/*", "HTTP://HOST.example.:80/secret/*"] {

@@ -88,7 +88,8 @@ impl From<&str> for SpelledPattern {
         let mut all = vec![Pattern::from(pattern)];
         // What a `*` matches cannot be gone back over.
         if !leads_up(pattern) {
-            let others = [place(pattern), path(pattern)].into_iter().filter(|it| it != pattern);
+            let others =
+                [place(pattern), path(pattern)].into_iter().filter(|other| other != pattern);
             all.extend(others.map(|text| Pattern::from(text.as_str())));
         }
         Self(all)
@@ -158,7 +159,7 @@ fn url(text: &str) -> Option<Url> {
         // A host of dots alone stays what it is.
         let name = if undotted.is_empty() { name } else { undotted };
         let host =
-            Host::parse(name).map_or_else(|_| name.to_ascii_lowercase(), |it| it.to_string());
+            Host::parse(name).map_or_else(|_| name.to_ascii_lowercase(), |host| host.to_string());
         url.set_host(Some(&host)).ok()?;
     }
     if DEFAULT_PORTS

@@ -72,7 +72,7 @@ impl<K: EntityKind> Machine<K> {
         }
         if core.service == Service::Deleted {
             // The process that deleted it may have died before this was removed.
-            let superseded = snapshot_of(&loaded.records).and_then(|it| it.superseded);
+            let superseded = snapshot_of(&loaded.records).and_then(|snapshot| snapshot.superseded);
             self.scrub = superseded.filter(|blobs| !blobs.is_empty());
         }
         let quarantined = matches!(core.service, Service::Quarantined { .. });

@@ -54,8 +54,9 @@ impl MachineOptions {
         let bodies: Vec<&str> =
             self.hides.iter().filter_map(|hidden| hidden.strip_suffix("/body")).collect();
         let records = loaded.records.iter().filter(|_| !bodies.is_empty());
-        let events =
-            records.filter_map(|it| clawnode_proto::event::decode_record(&it.bytes).ok()).flatten();
+        let events = records
+            .filter_map(|record| clawnode_proto::event::decode_record(&record.bytes).ok())
+            .flatten();
         let mut kinds = events.map(|sealed| sealed.head.kind);
         kinds.find(|kind| K::Event::knows(kind) && bodies.contains(&kind.as_str()))
     }

@@ -188,7 +188,7 @@ impl<K: EntityKind> Machine<K> {
                 let is_own = |it: &&Record| {
                     of_read_back(flight.first, std::slice::from_ref(*it)) != AppendVerdict::Fenced
                 };
-                let own = first.filter(is_own).map(|it| AppendVerdict::Stored(it.position));
+                let own = first.filter(is_own).map(|record| AppendVerdict::Stored(record.position));
                 Ok(Some(own.unwrap_or(verdict)))
             }
             KernelBug::RebaseOnConflict if verdict == AppendVerdict::Fenced => {

@@ -254,7 +254,7 @@ impl Inner {
         self.put(&job, &mut run, &shared).await;
         let mut live = self.live();
         // Another run of the job may have begun.
-        if live.get(&job.id).is_some_and(|it| Arc::ptr_eq(it, &shared)) {
+        if live.get(&job.id).is_some_and(|sink| Arc::ptr_eq(sink, &shared)) {
             live.remove(&job.id);
         }
     }

@@ -75,7 +75,9 @@ fn help(spec: &ToolSpec, usable: &Usable, fault: &str) -> String {
         spec.name,
         shape(&usable.schema)
     );
-    if let Some(example) = example(&usable.schema).filter(|it| usable.validator.is_valid(it)) {
+    if let Some(example) =
+        example(&usable.schema).filter(|example| usable.validator.is_valid(example))
+    {
         append(&mut text, format_args!("\nFor example: {example}"));
     }
     text

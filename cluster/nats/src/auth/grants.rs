@@ -104,34 +104,34 @@ impl RoleGrants {
     /// The rights of `role` in the cluster of this prefix.
     pub(super) fn of(role: BusRole, prefix: &Prefix) -> Self {
         let names = StreamNames::new(prefix);
-        let mut it = Self::default();
+        let mut grants = Self::default();
         if role != BusRole::Admission {
             // Answers come here; to measure a round trip, send a request to this inbox without a
             // listener.
             let inbox = format!("{INBOX}.{SUBJECT}.>");
-            it.publish.push(inbox.clone());
-            it.subscribe.push(inbox);
+            grants.publish.push(inbox.clone());
+            grants.subscribe.push(inbox);
         }
         match role {
-            BusRole::Worker => it.worker(prefix, &names),
-            BusRole::Gateway => it.gateway(prefix, &names),
+            BusRole::Worker => grants.worker(prefix, &names),
+            BusRole::Gateway => grants.gateway(prefix, &names),
             BusRole::Node => {
-                it.worker(prefix, &names);
-                it.gateway(prefix, &names);
+                grants.worker(prefix, &names);
+                grants.gateway(prefix, &names);
             }
-            BusRole::Admin => it.admin(prefix, &names),
+            BusRole::Admin => grants.admin(prefix, &names),
             // It waits for its own offer, of which the server sends one. It may say nothing, not even
             // ask: the server would write its answers wherever a question says. And it may not listen
             // to answers, which are for the node that has the same user by now.
             BusRole::Admission => {
-                it.subscribe.push(format!("{} {TAKERS}", prefix.joining(SUBJECT)));
+                grants.subscribe.push(format!("{} {TAKERS}", prefix.joining(SUBJECT)));
             }
         }
-        it.publish.sort_unstable();
-        it.publish.dedup();
-        it.subscribe.sort_unstable();
-        it.subscribe.dedup();
-        it
+        grants.publish.sort_unstable();
+        grants.publish.dedup();
+        grants.subscribe.sort_unstable();
+        grants.subscribe.dedup();
+        grants
     }
 
     fn publish(&mut self, subject: String) {
@@ -266,7 +266,8 @@ impl RoleGrants {
     /// The same for this user alone, where a signing key's template cannot express it: servers
     /// leave out composed names of groups.
     pub(super) fn of_user(role: BusRole, prefix: &Prefix, user: &str) -> Self {
-        let named = |all: Vec<String>| all.iter().map(|it| it.replace(SUBJECT, user)).collect();
+        let named =
+            |all: Vec<String>| all.iter().map(|subject| subject.replace(SUBJECT, user)).collect();
         let Self { publish, subscribe } = Self::of(role, prefix);
         Self { publish: named(publish), subscribe: named(subscribe) }
     }
@@ -325,10 +326,10 @@ mod tests {
     fn grant_1_no_role_has_a_wildcard_over_more_than_it_uses() {
         let prefix = Prefix::default();
         for role in BusRole::ALL {
-            let it = RoleGrants::of(role, &prefix);
+            let grants = RoleGrants::of(role, &prefix);
             let inboxes = format!("{INBOX}.>");
-            let publish = it.publish.iter().filter(|subject| **subject != inboxes);
-            for subject in publish.chain(&it.subscribe) {
+            let publish = grants.publish.iter().filter(|subject| **subject != inboxes);
+            for subject in publish.chain(&grants.subscribe) {
                 let first: Vec<&str> = subject.split('.').take(3).collect();
                 assert!(!first[..2].iter().any(|token| ["*", ">"].contains(token)), "{subject}");
                 assert!(!subject.starts_with("$SYS"), "{role}: {subject}");
@@ -354,8 +355,8 @@ mod tests {
         let host_keys = prefix.bucket(&format!("{SSH_KEYS}*"));
         assert!(worker.publish.contains(&host_keys) && !gateway.publish.contains(&host_keys));
         let kept = prefix.bucket(STORE_KEYS);
-        assert_eq!(worker.publish.iter().filter(|it| it.starts_with(&kept)).count(), 2);
-        assert!(!gateway.publish.iter().any(|it| it.starts_with(&kept)));
+        assert_eq!(worker.publish.iter().filter(|subject| subject.starts_with(&kept)).count(), 2);
+        assert!(!gateway.publish.iter().any(|subject| subject.starts_with(&kept)));
         for it in [gateway, worker] {
             assert!(!it.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
             assert!(!it.publish.iter().any(|subject| subject.contains("MSG.DELETE")));

@@ -150,7 +150,8 @@ impl Actor for DispatcherActor {
             }
         };
         let Some(entity) = state.cells.remove(&cell.get_id()) else { return Ok(()) };
-        if state.entities.get(&entity).is_some_and(|it| it.cell().get_id() == cell.get_id()) {
+        if state.entities.get(&entity).is_some_and(|handle| handle.cell().get_id() == cell.get_id())
+        {
             state.entities.remove(&entity);
             // It did not report its end: it died.
             let cause = cause.unwrap_or_else(|| "stopped without a word".to_owned());
