@@ -1,4 +1,4 @@
-//! What is told of the work: log lines on standard error or in a file, and traces over OTLP under the
+//! Reports about the work: log lines on standard error or in a file, and traces over OTLP under the
 //! standard `OTEL_*` variables (feature `otel`). Content of conversations is in neither.
 //!
 //! One trace follows a turn through gateway, bus and owner by its W3C `traceparent`:

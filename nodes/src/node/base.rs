@@ -1,4 +1,5 @@
-//! What the parts of a node share: who it is, what it stands on, and whom it hears.
+//! The state that the parts of a node share: its identity, its storage, and the members that it
+//! hears.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub struct NodeBase {
     pub storage: Storage,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
-    /// The cluster as it sees it; nobody else in one process.
+    /// The cluster as it sees it; no other process in a single one.
     pub members: watch::Receiver<Members>,
     /// What operators have stopped.
     pub switch_gate: SwitchGate,

@@ -7,11 +7,11 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 1),
-    ("are told", 20),
+    ("are told", 13),
     ("buried", 0),
     ("bury", 2),
-    ("came of", 21),
-    ("comes of", 4),
+    ("came of", 19),
+    ("comes of", 0),
     ("door", 0),
     ("doors", 0),
     ("funeral", 0),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 0),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 73),
-    ("nobody", 147),
-    ("of what", 78),
-    ("somebody", 40),
-    ("stands", 67),
-    ("was told", 23),
-    ("whoever", 66),
+    ("is told", 51),
+    ("nobody", 74),
+    ("of what", 57),
+    ("somebody", 15),
+    ("stands", 27),
+    ("was told", 11),
+    ("whoever", 38),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.

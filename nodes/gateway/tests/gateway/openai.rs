@@ -73,7 +73,7 @@ async fn models_are_agents() {
         json!({"object": "list", "data": [model("clan"), model("default")]})
     );
     assert_eq!(get("/v1/models/default").await, model("default"));
-    let missing = get("/v1/models/nobody").await;
+    let missing = get("/v1/models/absent").await;
     assert_eq!(missing["error"]["code"], "model_not_found");
     gateway.stop().await;
 }
@@ -230,7 +230,7 @@ async fn refusals_have_the_exact_shape() {
             "code": "unsupported",
         }})
     );
-    for model in ["nobody", "no such model"] {
+    for model in ["absent", "no such model"] {
         body = ask("hello");
         body["model"] = json!(model);
         let (status, answer) = complete(&gateway, &body).await;
@@ -361,7 +361,7 @@ async fn gate_4_a_lost_client_of_a_stream_cancels_nothing() {
     let mut response = answered.await.unwrap().unwrap();
     assert!(response.chunk().await.unwrap().is_some());
     drop(response);
-    // Whoever asks again meanwhile joins it.
+    // A client that asks again meanwhile joins it.
     let again = gateway.post("/v1/chat/completions").json(&body).send();
     let again = tokio::spawn(again);
     gateway.node.followed_by(2).await;

@@ -194,7 +194,7 @@ async fn gate_4_a_lost_client_cancels_nothing_and_resumes_without_gap_or_repeat(
     let id = gateway.node.sent.peek(|sent| sent[0].session.entity().to_string());
     again.call(3, "sessions.resume", json!({"session": id})).await;
     assert_eq!(text(&again.stream().await), "one two three");
-    again.call(4, "sessions.resume", json!({"session": "default:test:bot:nobody"})).await;
+    again.call(4, "sessions.resume", json!({"session": "default:test:bot:absent"})).await;
     let frames = again.stream().await;
     assert_eq!(frames[0]["data"]["code"], "not_found");
     let other = json!({"session": id, "cursor": seen["cursor"], "turn": TurnId::from_u128(7)});
@@ -296,7 +296,7 @@ async fn a_stop_lets_streams_end_and_begins_nothing() {
     busy.send(2, "bob", "hello").await;
     let refused = busy.stream().await;
     assert_eq!(refused[0]["data"]["code"], "unavailable");
-    assert!(gateway.connect_with(&[]).await.is_err(), "nobody new is let in");
+    assert!(gateway.connect_with(&[]).await.is_err(), "no new client is let in");
     gateway.node.text(turn, "the end");
     gateway.node.done(turn);
     assert_eq!(text(&busy.stream().await), "the end");
