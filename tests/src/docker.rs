@@ -111,7 +111,7 @@ impl Engine {
         self.path("socket")
     }
 
-    /// `kill -9` of the daemon alone; its containers go on.
+    /// `kill -9` of the daemon alone; its containers keep running.
     pub async fn kill(&mut self) -> Result<(), ProcessError> {
         self.daemon.kill().await.map_err(ProcessError::io("kill dockerd"))
     }
@@ -165,7 +165,7 @@ impl Engine {
         self.docker(&["import", &archive.to_string_lossy(), "python:test"]).await.map(drop)
     }
 
-    /// The names of all containers, whatever their state.
+    /// The names of all containers, in any state.
     pub async fn containers(&self) -> Result<Vec<String>, ProcessError> {
         let listed = self.docker(&["ps", "-a", "--format", "{{.Names}}"]).await?;
         Ok(listed.split_whitespace().map(str::to_owned).collect())

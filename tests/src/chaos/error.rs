@@ -4,7 +4,7 @@ use std::io;
 
 use crate::{nats::HarnessError, process::ProcessError};
 
-/// The run itself could not go on. What it *finds* is a [`Violation`](super::Violation).
+/// The run itself could not continue. What it *finds* is a [`Violation`](super::Violation).
 #[derive(Debug, thiserror::Error)]
 pub enum ChaosError {
     /// The operating system said no.

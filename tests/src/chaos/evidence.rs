@@ -62,11 +62,11 @@ pub struct Fault {
     pub wall: Timestamp,
     /// What, for people.
     pub what: String,
-    /// Whom it keeps waiting.
+    /// The turns that it keeps waiting.
     pub hits: Hits,
 }
 
-/// Whom a fault keeps waiting.
+/// The turns that a fault keeps waiting.
 #[derive(Clone, Debug)]
 pub enum Hits {
     /// Turns that these processes own.
@@ -108,7 +108,7 @@ impl Evidence {
 /// A claim by which a session was taken from a process that had not given it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Takeover {
-    /// From whom.
+    /// The previous owner.
     pub from: ProcessId,
     /// Whether a turn was under way, which went on elsewhere.
     pub in_mid_turn: bool,

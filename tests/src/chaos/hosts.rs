@@ -244,7 +244,8 @@ fn pids(space: &str) -> Vec<i32> {
     listed.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// When a process started, in ticks since the machine did: tells it from a later one of its number.
+/// When a process started, in ticks since the boot: tells it apart from a later one with its
+/// number.
 fn started(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;

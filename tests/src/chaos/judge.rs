@@ -42,7 +42,7 @@ pub struct Verdict {
     pub remade_inflight_calls: usize,
     /// Claims since the first fault by which a session was taken over.
     pub takeovers: usize,
-    /// Those of them by which an owner lost it in mid-turn to whom nothing was done.
+    /// Those by which an owner without a fault lost a session in mid-turn.
     pub robberies: usize,
     /// What the errands came to; what is wrong with them is among the violations.
     pub account: Account,

@@ -126,7 +126,7 @@ mod tests {
             evidence.faults = vec![fault(ms, hits)];
             assert!(resumes(&evidence).is_empty());
         }
-        // Before its first token it was in no journal; its wait tells with whom it was.
+        // Before its first token it was in no journal; its wait shows which process it was with.
         evidence.faults = vec![fault(20, Hits::Owners(Vec::new()))];
         assert_eq!(resumes(&evidence), [Duration::from_millis(2_480)]);
         // The second fault falls into the silence of the first, and is the one that it waits for.

@@ -39,7 +39,7 @@ const FAKETIME: [&str; 2] = [
 ];
 /// Stages that are cleared while the next one plays.
 const CLOSING_MAX: usize = 4;
-/// How long clients may still wait once a scenario could not go on.
+/// How long clients may still wait once a scenario could not continue.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
 /// Milliseconds by which events are early whose writer's clock jumped by an hour.
 const HALF_AN_HOUR: u64 = 30 * 60 * 1_000;
@@ -190,7 +190,7 @@ impl Played {
         };
         match closed {
             Ok(evidence) => fill(&mut score, scenario, &evidence),
-            Err(error) => score.violations.push(format!("it could not go on: {error}")),
+            Err(error) => score.violations.push(format!("it could not continue: {error}")),
         }
         drop(disk);
         score.seconds = began.elapsed().as_secs();
@@ -273,8 +273,8 @@ async fn on_stage(
     drop(play);
     let mut patience = PATIENCE;
     if let Err(error) = played {
-        // What was seen so far is judged all the same.
-        evidence.complaints.push(format!("it could not go on: {error}"));
+        // The evidence so far is judged all the same.
+        evidence.complaints.push(format!("it could not continue: {error}"));
         patience = AFTER_FAILURE;
     }
     ((evidence.transcripts, evidence.followed), evidence.errands) =

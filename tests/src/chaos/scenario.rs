@@ -80,7 +80,7 @@ scenarios! {
     BusRestart = "nats-restart", Any, 2, 20;
     /// The leader of the journals' stream, one of three servers, is killed.
     LeaderKill = "nats-leader-kill", Any, 1, 15;
-    /// An owner is stopped until others took over, then goes on.
+    /// An owner is stopped until others have taken over, then continues.
     Freeze = "freeze-owner", Any, 1, 10;
     /// A worker is cut off from the bus, both ways, until others took over; then healed.
     WorkerPartition = "worker-partition", Network, 1, 10;
@@ -158,8 +158,8 @@ impl Scenario {
         }
     }
 
-    /// The milliseconds within which half of the turns, and all but one of a hundred, are to go
-    /// on; and whether a living owner may lose its session in mid-turn.
+    /// The milliseconds within which half of the turns, and all but one of a hundred, must
+    /// continue; and whether a living owner may lose its session in mid-turn.
     pub(super) const fn targets(self) -> (Option<u64>, Option<u64>, bool) {
         match self {
             Self::WorkerKill | Self::RandomKills => (Some(1_000), Some(3_000), true),

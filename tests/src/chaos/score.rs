@@ -65,8 +65,8 @@ pub struct Score {
     pub seconds: u64,
     /// All that must not be, with the evidence.
     pub violations: Vec<String>,
-    /// What was slower, or cost more, than it is meant to: told, and no violation, because it also
-    /// depends on the machine.
+    /// Figures that were slower, or cost more, than intended: reported, and no violation, because
+    /// they also depend on the machine.
     #[serde(default)]
     pub missed: Vec<String>,
     /// Why it was not run.
@@ -127,7 +127,7 @@ impl Score {
         shown
     }
 
-    /// In one line, and a line for each violation.
+    /// The score in one line, and a line for each violation.
     pub fn told(&self) -> String {
         let name = format!("{} on {}", self.scenario, self.hosts);
         let mut text = match &self.left_out {

@@ -347,7 +347,7 @@ impl Play<'_> {
         self.load.settled(at).await?;
         self.load.round().await?;
         self.kill(Role::Worker).await?;
-        // Told to end, it lets go of the server first.
+        // On SIGTERM, it detaches from the server first.
         tracer.signal(Signal::TERM)?;
         tracer.exit(PATIENCE).await.map(drop)
     }

@@ -135,7 +135,7 @@ pub async fn progress_keeps_a_delivery_in_hand(ground: &dyn Ground) -> Result {
         if name == "held" { held = Some(delivery) } else { clock = Some(delivery) }
     }
     let held = held.ok_or("held")?;
-    // The other input is left alone: its redeliveries tell that the wait has passed, thrice.
+    // The other input is left alone: its redeliveries show that the wait has passed, three times.
     for _ in 0..3 {
         let redelivered = async {
             loop {

@@ -39,7 +39,7 @@ pub async fn a_job_waits_once(ground: &dyn Ground) -> Result {
     let (first, second) = (job("exec", 1)?, job("exec", 2)?);
     ground.jobs.put(&first).await?;
     ground.jobs.put(&first).await?;
-    // Whatever is put under its id: what is there stays.
+    // Other bytes under the same id do not replace it.
     ground.jobs.put(&Job { arguments: "{\"other\":1}".to_owned(), ..first.clone() }).await?;
     same("it waits once", ground.jobs.pending(&first.capability).await?, 1)?;
     let mut consumer = consume(&ground, "exec").await?;
@@ -134,7 +134,7 @@ pub async fn progress_keeps_a_job_in_hand(ground: &dyn Ground) -> Result {
     let held = next(&mut one).await?;
     ground.jobs.put(&job("exec", 2)?).await?;
     let mut clock = next(&mut two).await?;
-    // The other job is left alone: its redeliveries tell that the wait has passed, thrice.
+    // The other job is left alone: its redeliveries show that the wait has passed, three times.
     for _ in 0..3 {
         let redelivered = async {
             loop {

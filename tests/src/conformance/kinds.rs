@@ -111,7 +111,7 @@ pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
         .await?;
     tell(&storage, key, "again", CounterInput::Add { by: 7 }).await?;
     counts(&storage, key, 7).await?;
-    // What was accepted before the deletion is known again.
+    // An input that was accepted before the deletion is remembered.
     tell(&storage, key, "add-30", CounterInput::Add { by: 30 }).await?;
     tell(&storage, key, "last", CounterInput::Add { by: 1 }).await?;
     counts(&storage, key, 8).await?;

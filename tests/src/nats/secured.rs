@@ -86,7 +86,7 @@ impl Server {
         let child = Command::new(binary)
             .args(["-c", "nats.conf"])
             .current_dir(&self.folder)
-            // What its configuration leaves out: the page that tells when it serves.
+            // Missing in its configuration: the page that shows when it serves.
             .args(["--http_port", &(self.port + ABOVE[2]).to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

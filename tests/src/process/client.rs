@@ -385,7 +385,8 @@ impl Turn {
                     let outcome = serde_json::from_value(frame.data["outcome"].clone());
                     return match outcome {
                         Ok(TurnOutcome::Completed { .. }) => Ok(std::mem::take(&mut self.text)),
-                        // Without an outcome the node let go of us, for example because it stops.
+                        // Without an outcome the node has given this client up, for example because
+                        // it stops.
                         Err(_) => Err(ProcessError::Lost(format!("{:?}", frame.data))),
                         Ok(other) => Err(ProcessError::Broken(format!("the turn ends {other:?}"))),
                     };

@@ -1,4 +1,4 @@
-//! The judge: what must hold whatever was killed, seen from outside.
+//! The judge: what must hold after any kill, seen from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
