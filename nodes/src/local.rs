@@ -37,9 +37,7 @@ pub struct Secret(SecretString);
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use `{}`: {detail}", path.display())]
 pub struct LocalFileError {
-    /// Which file.
     pub path: PathBuf,
-    /// Why.
     pub detail: String,
 }
 

@@ -30,15 +30,11 @@ pub enum TelemetryError {
     Filter {
         /// What was asked for.
         filter: String,
-        /// What is wrong with it.
         source: tracing_subscriber::filter::ParseError,
     },
     /// The exporter that the `OTEL_*` variables ask for.
     #[error("cannot export traces as the `OTEL_*` variables say: {detail}")]
-    Exporter {
-        /// Why.
-        detail: String,
-    },
+    Exporter { detail: String },
 }
 
 /// Where log lines go.

@@ -96,9 +96,7 @@ pub enum ServeError {
     /// An entry of an allow-list that could never match.
     #[error("`{entry}` in `{list}` is not {expected}")]
     AllowList {
-        /// Which list.
         list: &'static str,
-        /// The entry.
         entry: String,
         /// What it should be.
         expected: &'static str,
@@ -113,12 +111,7 @@ pub enum ServeError {
     },
     /// Certificate or key cannot be used.
     #[error("cannot use `{path}` for TLS: {problem}")]
-    Tls {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Tls { path: PathBuf, problem: String },
 }
 
 // === impl GatewayOptions ===

@@ -12,9 +12,7 @@ use tokio::sync::watch;
 /// What the parts of a node share. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NodeBase {
-    /// Its process id.
     pub process: ProcessId,
-    /// What it does.
     pub roles: Vec<NodeRole>,
     /// Its storage backend.
     pub storage: Storage,

@@ -25,7 +25,6 @@ const ABOUT: &str = "# Hooks that were here when a node started. `doctor` and th
 /// A file in the folder of hooks, and whether it may be asked.
 #[derive(Debug)]
 pub struct HookStatus {
-    /// What it is.
     pub entry: HookFile,
     /// Why it may not, for people.
     pub refused: Option<String>,

@@ -45,7 +45,6 @@ const EVENTS: u32 = 100;
 /// What a node knows of itself and the others.
 #[derive(Clone)]
 pub struct NodeInfo {
-    /// Its process id.
     pub process: ProcessId,
     /// What it says of itself now.
     pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
@@ -57,7 +56,6 @@ pub struct NodeInfo {
     pub resident: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// What happened lately.
     pub events: EventLog,
-    /// What it runs.
     pub roots: Roots,
 }
 

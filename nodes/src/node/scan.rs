@@ -32,7 +32,6 @@ const AT_ONCE: usize = 16;
 pub struct PartitionFollower {
     /// Where the inboxes are.
     pub storage: Storage,
-    /// Who it is.
     pub me: ProcessId,
     /// Whom it tells.
     pub worker: Worker,

@@ -110,7 +110,6 @@ pub(super) enum Armed {
 /// What dies of a poison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dies {
-    /// The process.
     Process,
     /// The actor that folds it: it panics.
     Actor,
