@@ -105,8 +105,8 @@ pub async fn load(bucket: &dyn Bucket) -> Result<Pins, StoreError> {
     Ok(Pins(Arc::new(all)))
 }
 
-/// Follows what is approved, on whichever node. Ends only when the bucket is closed; to be started
-/// again.
+/// Follows the approved descriptions, on any node. Ends only when the bucket is closed; to be
+/// started again.
 pub async fn follow(bucket: Arc<dyn Bucket>, tell: watch::Sender<Pins>) {
     let mut changes = match bucket.watch(MCP_KEYS).await {
         Ok(changes) => changes,
@@ -174,7 +174,7 @@ fn after(known: Option<&McpPins>, heard: HeardTools<'_>) -> McpPins {
             (spec.class, spec.risk, spec.timeout_ms) = (now.class, now.risk, now.timeout_ms);
             spec.time.clone_from(&now.time);
             if mcp_digest(spec) == mcp_digest(now) {
-                // What tells whether it has happened is the operator's to say, too.
+                // The operator also decides which probe it has.
                 spec.pin = now.pin;
             }
         }

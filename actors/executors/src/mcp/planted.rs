@@ -5,6 +5,6 @@
 pub enum McpBug {
     #[default]
     None,
-    /// A tool is run whatever the server says of it now.
+    /// A tool is run even if the server describes it differently now.
     Unpinned,
 }

@@ -38,7 +38,8 @@ pub(super) fn outcome(result: &CallToolResult) -> ToolOutcome {
     }
 }
 
-/// What a tool that is a probe answers ([`Probe::told`]), as structured content or as its only text.
+/// The answer of a tool that is a probe ([`Probe::told`]), as structured content or as its only
+/// text.
 pub(super) fn probe(result: &CallToolResult) -> Probe {
     if result.is_error == Some(true) {
         let said = outcome(result);

@@ -165,7 +165,8 @@ impl McpCaller {
             };
             // Not by the client's own method: that keeps answers for as long as the server says.
             let asked = self.ask(ClientRequest::ListToolsRequest(request)).await;
-            let ServerResult::ListToolsResult(page) = asked.map_err(|it| self.failed(&it))? else {
+            let ServerResult::ListToolsResult(page) = asked.map_err(|error| self.failed(&error))?
+            else {
                 let what = "it answered `tools/list` with a different kind of result".to_owned();
                 return Err(SessionError::Refused(what));
             };

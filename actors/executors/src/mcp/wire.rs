@@ -80,7 +80,7 @@ pub(super) enum MessageAction {
 pub(super) struct MessageJudge {
     noise: u32,
     unasked: Unasked,
-    /// Told when the server's list of tools has changed.
+    /// Notified when the server's list of tools has changed.
     relist: Arc<Notify>,
 }
 

@@ -37,7 +37,7 @@ pub enum ParsePluginCapabilityError {
 }
 
 impl PluginCapability {
-    /// Whether who has this has `other` too.
+    /// Whether this capability includes `other`.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             // A pattern is covered by itself only: it matches hosts without end.

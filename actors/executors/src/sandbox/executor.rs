@@ -33,7 +33,7 @@ use super::{
 };
 use crate::workspace::DIRECTORY_MODE;
 
-/// How long code that has told its value may take to end by itself, before it is ended.
+/// How long code that has returned its value may take to end by itself, before it is ended.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The exit code of a probe by which it says that the command has not happened.
@@ -101,7 +101,8 @@ impl Commands {
         root: Option<PathBuf>,
     ) -> Self {
         let recipes = recipes(options, place);
-        let recipes = recipes.into_iter().map(|it| (it.spec.name.clone(), it)).collect();
+        let recipes =
+            recipes.into_iter().map(|recipe| (recipe.spec.name.clone(), recipe)).collect();
         let reaches_out = match place {
             SandboxPlace::Docker => options.docker.network == Network::Bridge,
             SandboxPlace::Process => options.process.isolation == Isolation::None,
@@ -142,7 +143,8 @@ impl Commands {
     /// Asks a tool's probe whether an earlier run has happened.
     async fn ask_probe(&self, run: ToolRun) -> Result<Probe, ToolOutcome> {
         let recipe = self.recipes.get(&run.tool);
-        let Some((recipe, command)) = recipe.and_then(|it| Some((it, it.probe(&run)?))) else {
+        let Some((recipe, command)) = recipe.and_then(|recipe| Some((recipe, recipe.probe(&run)?)))
+        else {
             let why = format!("`{}` has no probe here", run.tool);
             return Err(ToolOutcome::failed(ToolFailure::Unavailable, why));
         };

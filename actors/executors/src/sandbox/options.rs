@@ -138,7 +138,7 @@ impl SandboxOptions {
     /// Refuses the first thing that is well-formed and wrong.
     pub fn check(&self) -> Result<(), SandboxOptionsError> {
         let fail = |key: &[&str], what: String, hint: &str| {
-            let key = ["sandbox"].iter().chain(key).map(|&it| it.to_owned()).collect();
+            let key = ["sandbox"].iter().chain(key).map(|&part| part.to_owned()).collect();
             Err(SandboxOptionsError { key, what, hint: hint.to_owned() })
         };
         let most = self.max_timeout.0;
@@ -164,8 +164,8 @@ impl SandboxOptions {
             ];
             let plain = path.is_absolute()
                 && path.components().count() == path.iter().count()
-                && !path.iter().any(|it| it == "..");
-            if !plain || whole.iter().any(|it| path == std::path::Path::new(it)) {
+                && !path.iter().any(|part| part == "..");
+            if !plain || whole.iter().any(|root| path == std::path::Path::new(root)) {
                 let what = format!("`{}` cannot be shown to commands", path.display());
                 let hint =
                     "name folders of programs and data, such as `/usr` or `/opt/tool`, whole";
@@ -191,16 +191,16 @@ mod optional {
 
     #[expect(clippy::ref_option, reason = "serde asks for it")]
     pub(super) fn serialize<S: Serializer>(
-        it: &Option<Duration>,
+        timeout: &Option<Duration>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        it.map(MaxTimeout).serialize(to)
+        timeout.map(MaxTimeout).serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<MaxTimeout>::deserialize(from)?.map(|it| it.0))
+        Ok(Option::<MaxTimeout>::deserialize(from)?.map(|timeout| timeout.0))
     }
 }
 

@@ -93,7 +93,7 @@ impl Capture {
         text
     }
 
-    /// Both streams as text, and what is to be known about it.
+    /// Both streams as text, and notes about them.
     fn tell(&self) -> (String, Vec<String>) {
         let mut notes = Vec::new();
         let least = self.stderr.bytes.len().min(STDERR_BYTES);
@@ -111,7 +111,7 @@ impl Capture {
 // === impl KeptOutput ===
 
 impl KeptOutput {
-    /// As text of at most `most` bytes, with what is to be known about it.
+    /// The stream as text of at most `most` bytes; adds its notes.
     fn tell(&self, name: &str, most: usize, notes: &mut Vec<String>) -> String {
         // A character that the limit cuts in two is no sign of bytes that are no text.
         let whole = match std::str::from_utf8(&self.bytes) {

@@ -38,7 +38,7 @@ pub(super) struct Recipe {
     pub(super) image: Option<Image>,
     timeouts: Timeouts,
     how: How,
-    /// The command that tells whether an earlier run of a call has happened, of class `check`.
+    /// The command that finds out whether an earlier run of a call has happened, of class `check`.
     probe: Option<Vec<String>>,
 }
 
@@ -241,8 +241,8 @@ impl Recipe {
         Ok(Command { argv, stdin, idempotency_key, timeout, sink: run.sink })
     }
 
-    /// The command that tells whether an earlier run of a call has happened: its arguments are those
-    /// of the call, and so is its key. `None` if there is none.
+    /// The command that finds out whether an earlier run of a call has happened: it has the
+    /// arguments and the key of the call. `None` if there is none.
     pub(super) fn probe(&self, run: &ToolRun) -> Option<Result<Command, ToolOutcome>> {
         let items = self.probe.as_ref()?;
         let make = || {
@@ -259,7 +259,7 @@ impl Recipe {
         let Some(seconds) = seconds else { return Ok(self.timeouts.usual) };
         let most = self.timeouts.most;
         let wanted = Duration::try_from_secs_f64(seconds).ok();
-        wanted.filter(|it| !it.is_zero() && *it <= most).ok_or_else(|| {
+        wanted.filter(|timeout| !timeout.is_zero() && *timeout <= most).ok_or_else(|| {
             invalid(format!("`timeout_s` must be more than 0 and at most {}", most.as_secs_f64()))
         })
     }
@@ -356,7 +356,7 @@ fn placeholders(key: &'static str, items: &[String], input: &Value) -> Result<()
             return Err((key, what, "name a property of `input_schema`"));
         }
         let required = input.get("required").and_then(Value::as_array);
-        if !required.is_some_and(|all| all.iter().any(|it| it == named)) {
+        if !required.is_some_and(|all| all.iter().any(|name| name == named)) {
             let what = format!("the schema does not require `{named}`, which the command needs");
             return Err((key, what, "add it to `required`, or read it from standard input"));
         }
@@ -521,7 +521,7 @@ mod tests {
 
     fn command(tool: &str, arguments: Value) -> Result<Command, String> {
         let recipes = recipes(&options(), SandboxPlace::Docker);
-        let recipe = recipes.iter().find(|it| it.spec.name.as_str() == tool).unwrap();
+        let recipe = recipes.iter().find(|recipe| recipe.spec.name.as_str() == tool).unwrap();
         let text = |outcome: ToolOutcome| outcome.content.inline().unwrap().to_owned();
         recipe.command(run(tool, arguments)).map_err(text)
     }
@@ -530,7 +530,7 @@ mod tests {
     fn they_may_be_offered_and_are_where_they_run() {
         let mut options = options();
         let names = |options: &SandboxOptions, place| -> Vec<String> {
-            recipes(options, place).iter().map(|it| it.spec.name.to_string()).collect()
+            recipes(options, place).iter().map(|recipe| recipe.spec.name.to_string()).collect()
         };
         for recipe in recipes(&options, SandboxPlace::Docker) {
             schema::check(&recipe.spec).unwrap();

@@ -23,7 +23,7 @@ const IMAGE_BYTES: usize = 255;
 pub(super) const ARTIFACTS: &str = "/artifacts";
 /// The environment variable that names it.
 pub(super) const ARTIFACTS_VARIABLE: &str = "CLAWNODE_ARTIFACTS";
-/// What tells a command which call it is for: the same for each run of one call.
+/// The variable that identifies the call for a command: the same for each run of one call.
 pub const IDEMPOTENCY_KEY: &str = "CLAWNODE_IDEMPOTENCY_KEY";
 /// What describes its walls to what becomes a command, which takes it away.
 pub(super) const WALLS: &str = "CLAWNODE_WALLS";
@@ -32,14 +32,14 @@ pub(super) const RUN: &str = "CLAWNODE_RUN";
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// What holds for a sandbox, whatever runs in it.
+/// The limits of a sandbox, for any command in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SandboxPolicy {
     /// What it sees as its file system; a sandbox without an image sees parts of the host's.
     pub image: Option<Image>,
     /// What it may use.
     pub limits: SandboxLimits,
-    /// Whom it may reach.
+    /// The networks that it may reach.
     pub network: Network,
     /// The files of the agent that it works for, at `/workspace`.
     pub workspace: Option<AgentFiles>,
@@ -61,14 +61,14 @@ pub struct Command {
     pub sink: RunSink,
 }
 
-/// Whom a sandbox may reach.
+/// The networks that a sandbox may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     /// No host, not even this one.
     #[default]
     None,
-    /// Whatever a network of the engine's own reaches: the Internet, and the host's addresses. It
+    /// All that a network of the engine's own reaches: the Internet, and the host's addresses. It
     /// does not go through `[egress]`.
     Bridge,
 }
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_command_is_what_a_program_can_be_given() {
-        let argv = |items: &[&str]| Argv::new(items.iter().map(|&it| it.to_owned()).collect());
+        let argv = |items: &[&str]| Argv::new(items.iter().map(|&item| item.to_owned()).collect());
         assert_eq!(argv(&["a", "", "-x"]).unwrap().items(), ["a", "", "-x"]);
         assert_eq!(argv(&[]), Err(SpecError::NoCommand));
         assert_eq!(argv(&["", "a"]), Err(SpecError::NoCommand));

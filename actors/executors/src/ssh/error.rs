@@ -27,7 +27,7 @@ pub enum SshError {
         /// How long was waited.
         after: Duration,
     },
-    /// The private key cannot be used. What is in it is never told.
+    /// The private key cannot be used. The error never contains any of it.
     #[error("the key file `{}` cannot be used: {why}", path.display())]
     Key {
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum SshError {
     )]
     NotLetIn {
         name: SshHostName,
-        /// As whom.
+        /// The user of the login.
         user: String,
     },
     /// What is known of the host cannot be read or written now.

@@ -17,7 +17,7 @@ pub struct SshHostOptions {
     /// Where its server listens (22).
     #[serde(default = "port")]
     pub port: u16,
-    /// As whom commands are run there.
+    /// The user that runs commands there.
     pub user: String,
     /// The file with the private key that logs in: Ed25519 or ECDSA, without a passphrase, readable
     /// by its owner alone.

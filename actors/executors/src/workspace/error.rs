@@ -37,7 +37,7 @@ pub enum WorkspaceError {
     /// It cannot be shown.
     #[error("`{path}` is not text ({bytes} bytes)")]
     Binary { path: String, bytes: u64 },
-    /// What to look for cannot be understood.
+    /// The search pattern is not valid.
     #[error("the pattern cannot be used: {0}")]
     Pattern(String),
     /// There is no such part of it.

@@ -192,7 +192,7 @@ impl ExpressionReader {
         }
     }
 
-    /// The power of ten after `e`, if a number goes on with one.
+    /// The power of ten after `e`, if the number has one.
     fn exponent(&mut self) -> Result<i32, CalculateError> {
         let begin = self.at;
         if !matches!(self.text.get(self.at), Some('e' | 'E')) {

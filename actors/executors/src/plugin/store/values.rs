@@ -78,10 +78,11 @@ impl PluginStores {
     pub async fn get(&self, store: &str, key: &str) -> Result<Option<StoredValue>, StoreFailure> {
         let place = self.place(store, key)?;
         let found = self.bucket.get(&place.value).await?;
-        Ok(found.map(|it| StoredValue { value: it.value, revision: it.position.0 }))
+        Ok(found.map(|entry| StoredValue { value: entry.value, revision: entry.position.0 }))
     }
 
-    /// Sets a key, whatever it is, or if it is at `expected` (0: it has no value). Its revision now.
+    /// Sets a key, at any revision or only at `expected` (0: it has no value). Returns its new
+    /// revision.
     pub async fn put(
         &self,
         store: &str,
@@ -116,7 +117,7 @@ impl PluginStores {
         Err(StoreFailure::Busy)
     }
 
-    /// Removes a key, whatever it is, or if it is at `expected`.
+    /// Removes a key, at any revision or only at `expected`.
     pub async fn delete(
         &self,
         store: &str,
@@ -158,7 +159,7 @@ impl PluginStores {
             return Ok(Position(expected));
         }
         let found = self.bucket.get(&place.value).await?;
-        Ok(found.map_or(Position(0), |it| it.position))
+        Ok(found.map_or(Position(0), |entry| entry.position))
     }
 
     /// The keys, and where they are.
@@ -225,7 +226,7 @@ impl PluginStores {
 // === impl StoreFailure ===
 
 impl StoreFailure {
-    /// All of it, for people.
+    /// The whole failure, for people.
     pub fn told(&self) -> String {
         ErrorChain(self).to_string()
     }

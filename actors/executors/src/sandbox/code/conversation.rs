@@ -31,7 +31,7 @@ const LINES_MAX: u32 = 1_000;
 const HEARD_MAX: usize = 64 << 20;
 /// Bytes of the last output that go into an error.
 const TAIL_BYTES: usize = 2_000;
-/// Bytes of the error that a program tells.
+/// Bytes of the error that a program reports.
 const ERROR_BYTES: usize = 8_000;
 /// How long calls that were running when their program ended may take to end; only a moment if an
 /// operator waits for all of it to be dead.
@@ -343,7 +343,7 @@ impl CallCounts {
         self.by_tool.values().map(|(_, open)| open).sum()
     }
 
-    /// What was done in the world before it ended.
+    /// The calls that the program made before it ended.
     fn tell(&self, text: &mut String) {
         if self.by_tool.is_empty() {
             return;
@@ -396,7 +396,8 @@ mod tests {
     fn conversation(longest: Duration) -> (ProgramSession, dialogue::Wires) {
         let basics: Arc<dyn Executor> = Arc::new(Basics::new(Arc::new(SystemClock)));
         let toolbox = Toolbox::new([basics]).unwrap();
-        let tools = toolbox.specs().map(|it| (it.name.clone(), it.digest().unwrap())).collect();
+        let tools =
+            toolbox.specs().map(|spec| (spec.name.clone(), spec.digest().unwrap())).collect();
         let callbacks = Callbacks { tools, policy: Policy::default(), at_once: 8 };
         let back = CallBack::new(toolbox, [].into(), Some(callbacks));
         let caller = Caller { call: CallId::from_u128(1), agent: "main".parse().unwrap() };

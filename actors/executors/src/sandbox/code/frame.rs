@@ -99,7 +99,10 @@ mod tests {
         let mut lines = Lines::default();
         lines.push(&vec![b'x'; FRAME_BYTES - 1]);
         lines.push(b"\n");
-        assert_eq!(lines.next().map(|line| line.map(|it| it.len())), Ok(Some(FRAME_BYTES - 1)));
+        assert_eq!(
+            lines.next().map(|line| line.map(|bytes| bytes.len())),
+            Ok(Some(FRAME_BYTES - 1))
+        );
     }
 
     #[test]

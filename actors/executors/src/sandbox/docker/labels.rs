@@ -36,7 +36,7 @@ pub(super) struct FoundContainer {
 // === impl ContainerOwner ===
 
 impl ContainerOwner {
-    /// A process of the cluster that `cluster` tells from all others, in whatever words.
+    /// A process of the cluster that the text `cluster` identifies.
     pub fn new(cluster: &str, process: ProcessId) -> Self {
         let mut digest = Digest::of(cluster.as_bytes()).to_string();
         digest.truncate(digest.floor_char_boundary(16));

@@ -34,8 +34,8 @@ pub struct DockerOptions {
     pub pids: NonZeroU32,
     /// What `/tmp` of one container can hold (`64MiB`); it counts as its memory.
     pub tmp: Memory,
-    /// Whom containers reach: `none`, or `bridge`, which is the Internet and the host's addresses,
-    /// past `[egress]`.
+    /// The network of containers: `none`, or `bridge`, which reaches the Internet and the host's
+    /// addresses, past `[egress]`.
     pub network: Network,
     /// How long a command may take unless its call says otherwise (30 s).
     #[serde(with = "duration")]

@@ -128,13 +128,13 @@ impl ContainerPool {
             .values()
             .flat_map(|kind| kind.ready.iter().map(|container| &container.key))
             .collect();
-        let doomed = found.into_iter().filter(|it| {
-            if is_mine(it) {
-                return !self.busy.contains_key(&it.key) && !ready.contains(&it.key);
+        let doomed = found.into_iter().filter(|container| {
+            if is_mine(container) {
+                return !self.busy.contains_key(&container.key) && !ready.contains(&container.key);
             }
-            is_dead(it) || it.job.as_ref().is_some_and(|job| jobs.contains(job))
+            is_dead(container) || container.job.as_ref().is_some_and(|job| jobs.contains(job))
         });
-        let doomed: Vec<String> = doomed.map(|it| it.id).collect();
+        let doomed: Vec<String> = doomed.map(|container| container.id).collect();
         self.doomed.extend(doomed);
     }
 

@@ -31,13 +31,13 @@ use crate::sandbox::{
     spec::{Command, Image, SandboxPolicy},
 };
 
-/// How long a container that was ended may go on telling what was said in it.
+/// How long the output of an ended container may still come.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long what a command has made may take to be handed out.
 const COLLECT_WAIT: Duration = Duration::from_secs(10);
 /// What an archive has beside the files in it (1 MiB): more than as many as are kept need.
 const TAR_BYTES: usize = 1 << 20;
-/// How often a container that stood ready may turn out not to run.
+/// How often a ready container may turn out not to run.
 const STALE: usize = 4;
 
 /// What a container says.
@@ -290,7 +290,7 @@ impl Inner {
             }
             ears.open().await;
         };
-        // What is not told by then never will be.
+        // Output that has not come by then never will.
         drop(timeout(LAST_WORDS, last_words).await);
     }
 }

@@ -71,9 +71,10 @@ impl Docker {
             inner.remove_done().await;
             match inner.engine.list(&inner.owner).await {
                 Ok(found) => {
-                    let own =
-                        found.into_iter().filter(|it| it.process == Some(inner.owner.process()));
-                    let own: Vec<String> = own.map(|it| it.id).collect();
+                    let own = found
+                        .into_iter()
+                        .filter(|container| container.process == Some(inner.owner.process()));
+                    let own: Vec<String> = own.map(|container| container.id).collect();
                     inner.remove(own).await;
                 }
                 Err(error) => debug!(%error, "the Docker engine ended before its containers"),
@@ -105,8 +106,8 @@ impl Inner {
         let before = known.doomed().len();
         known.judge(
             found,
-            |it| it.process == Some(me),
-            |it| it.process.is_none_or(|process| (self.is_dead)(process)),
+            |container| container.process == Some(me),
+            |container| container.process.is_none_or(|process| (self.is_dead)(process)),
         );
         let count = known.doomed().len() - before;
         if count > 0 {

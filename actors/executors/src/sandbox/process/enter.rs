@@ -123,7 +123,7 @@ fn begin(program: &OsStr, args: &[OsString]) -> Failed {
     };
     let found = format!("/proc/self/fd/{}", own.as_raw_fd());
     let mut args = args.to_vec();
-    if let Some(place) = args.iter_mut().find(|it| *it == ITSELF) {
+    if let Some(place) = args.iter_mut().find(|arg| *arg == ITSELF) {
         *place = found.into();
     }
     if let Err(error) = hide(&mut args) {

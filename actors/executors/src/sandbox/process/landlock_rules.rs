@@ -69,7 +69,7 @@ impl Strength {
 
     /// What is missing of it, for people; empty where nothing is.
     pub(super) fn lacks(of: Option<Self>) -> String {
-        let lacks = STEPS.iter().filter(|(abi, _)| of.is_none_or(|it| it.0 < *abi));
+        let lacks = STEPS.iter().filter(|(abi, _)| of.is_none_or(|strength| strength.0 < *abi));
         let lacks: Vec<String> = lacks.map(|(abi, what)| format!("{what} (ABI {abi})")).collect();
         lacks.join(", ")
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn paths(paths: &[PathBuf]) -> Vec<&str> {
-        paths.iter().filter_map(|it| it.to_str()).collect()
+        paths.iter().filter_map(|path| path.to_str()).collect()
     }
 
     #[test]

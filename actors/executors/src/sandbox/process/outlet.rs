@@ -49,8 +49,8 @@ pub(super) struct Outlet {
 /// Whether a sandbox that sees these paths has what it takes.
 pub(super) fn is_possible(shown: &[PathBuf]) -> bool {
     let (path, programs) = PROGRAMS;
-    shown.iter().any(|it| it == Path::new(path))
-        && programs.iter().all(|it| Path::new(it).is_file())
+    shown.iter().any(|other| other == Path::new(path))
+        && programs.iter().all(|program| Path::new(program).is_file())
 }
 
 /// What runs a command so that its files are handed out; the command follows.
@@ -63,7 +63,7 @@ pub(super) fn sweep() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let ours = name.to_str().and_then(|it| it.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+        let ours = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
         let is_ours = ours.is_some_and(|id| id.parse::<ulid::Ulid>().is_ok());
         let age = entry.metadata().ok().and_then(|about| about.modified().ok()?.elapsed().ok());
         if is_ours
@@ -101,7 +101,7 @@ impl Outlet {
         let most = ARTIFACTS_BYTES + TAR_BYTES;
         let mut tar = Vec::new();
         let read = self.file.rewind().and_then(|()| {
-            // One byte more tells whether there are more.
+            // One more byte shows whether there are more.
             self.file.by_ref().take(most as u64 + 1).read_to_end(&mut tar)
         });
         if let Err(error) = read {
