@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{RunSink, ToolRun, Toolbox, append::append, schema};
 
-/// Calls at a time of one run, whatever its agent may have at once.
+/// Calls of one run at a time, even if its agent may have more.
 const AT_ONCE: u32 = 8;
 
 /// What one running call may call.

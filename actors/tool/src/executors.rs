@@ -36,7 +36,7 @@ const TOOL_COMES: Duration = Duration::from_secs(3);
 /// What a process can run now.
 #[derive(Clone, Debug, Default)]
 pub struct Available {
-    /// All its tools, also those of executors that are not well: a run tells what is wrong.
+    /// All its tools, also those of executors that do not work: a run then reports what is wrong.
     pub toolbox: Toolbox,
     /// What others may ask of it: what its executors need, as far as they are well.
     pub capabilities: BTreeSet<Capability>,

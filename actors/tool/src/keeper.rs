@@ -78,7 +78,7 @@ pub async fn keep(node: i32, hidden: OsString, program: OsString, args: Vec<OsSt
 struct Keeper {
     /// The program; also the group that it leads.
     program: Pid,
-    /// Told once the node is gone.
+    /// Notified once the node is gone.
     node_gone: Arc<Notify>,
     ended: tokio::signal::unix::Signal,
     asked: tokio::signal::unix::Signal,
@@ -109,7 +109,7 @@ impl Keeper {
         if !hidden.is_empty()
             && let Err(error) = hide(Path::new(hidden))
         {
-            // It runs all the same: not every host lets it be done. `doctor` tells.
+            // It runs nevertheless: not every host allows this. `doctor` reports it.
             let line = format!("{NOT_HIDDEN}: {error}\n");
             drop(io::Write::write_all(&mut io::stderr(), line.as_bytes()));
         }
@@ -161,7 +161,7 @@ impl Keeper {
         }
     }
 
-    /// Kills whatever is left, those that they start meanwhile included.
+    /// Kills all that is left, including those that they start meanwhile.
     async fn end_all(&mut self) {
         let until = Instant::now() + HARD;
         loop {

@@ -270,7 +270,7 @@ impl Tool {
         let (name, call, limit) = (run.tool.clone(), run.call, run.limit.clone());
         // What an executor needs beside is not a matter of the call.
         let longest = run.timeout + self.margin();
-        // The guard tells what the executor has started elsewhere when this future is dropped.
+        // When this future is dropped, the guard cancels what the executor has started elsewhere.
         let asked = cancelled.child_token();
         let _guard = asked.clone().drop_guard();
         let mut work =
@@ -711,7 +711,7 @@ mod tests {
                 let end = running.await.unwrap();
                 let is_uncertain = matches!(end, ToolEnd::Uncertain { .. });
                 assert_eq!(is_uncertain, uncertain, "{class:?} {scope}: {end:?}");
-                // What is refused has not run, whatever its class.
+                // A refused call has not run, of any class.
                 let end = toolbox.end(run("endless"), CancellationToken::new()).await;
                 assert!(matches!(end, ToolEnd::Known { .. }), "{class:?} {scope}: {end:?}");
             }

@@ -31,7 +31,7 @@ pub struct PathError {
     why: &'static str,
 }
 
-/// Why a call of a tool on files can never run, whatever is in the workspace: its path leads out of
+/// Why a call of a tool on files can never run: its path leads out of the workspace, whatever is in
 /// it. Known before a person is asked about the call.
 pub fn refusal(spec: &ToolSpec, arguments: &Map<String, Value>) -> Option<String> {
     let is_ours =

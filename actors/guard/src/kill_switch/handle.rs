@@ -48,7 +48,7 @@ struct PermitsOut {
     why: Option<WorkStopped>,
 }
 
-/// The right to do a piece of work; dropping it says that it has ended.
+/// The right to do a piece of work; dropping it means that the work has ended.
 #[derive(Debug)]
 pub struct WorkPermit {
     id: u64,
@@ -163,7 +163,8 @@ impl SwitchGate {
         }
     }
 
-    /// Cancels what the view stops (LATCH-2), and tells the view; how much that is.
+    /// Cancels the work that the view stops (LATCH-2), and publishes the view; returns how much
+    /// that was.
     fn judge(&self, board: &mut Board) -> usize {
         let Board { latches, passes, .. } = board;
         let mut stopped = 0;
@@ -373,7 +374,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-        /// LATCH-1, LATCH-2, LATCH-3: whatever a node hears, and however late.
+        /// LATCH-1, LATCH-2, LATCH-3: whatever a node hears, in any order.
         #[test]
         fn nothing_runs_that_the_nodes_own_view_forbids(
             steps in proptest::collection::vec(happens(), 0..80)

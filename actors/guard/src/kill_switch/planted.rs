@@ -5,7 +5,7 @@
 pub enum SwitchBug {
     #[default]
     None,
-    /// Whatever runs tools does not ask for its pass.
+    /// Executors of tools do not ask for a permit.
     ToolsUnasked,
     /// What runs already is not cancelled.
     NothingCancelled,

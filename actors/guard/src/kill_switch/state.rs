@@ -121,7 +121,7 @@ impl SwitchView {
         self.strange.keys().cloned().collect()
     }
 
-    /// Whatever it knew of this scope is forgotten first.
+    /// Forgets first what it knew of this scope.
     #[cfg(feature = "test-util")]
     pub(super) fn forget(&mut self, scope: &SwitchScope) {
         self.records.remove(scope);

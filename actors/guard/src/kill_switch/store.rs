@@ -21,10 +21,10 @@ pub enum SwitchError {
     #[error("there are records of {LATCHES_MAX} scopes already, no more are kept")]
     Full,
     /// It was cleared meanwhile, or never was.
-    #[error("latch `{0}` is not on")]
+    #[error("kill switch `{0}` is not on")]
     NotOn(SwitchId),
     /// Others change it all the time.
-    #[error("latch `{0}` is changed by others at the same time")]
+    #[error("kill switch `{0}` is being changed by another operator")]
     Busy(SwitchId),
     /// The store failed; whether the change was stored is not known.
     #[error(transparent)]
@@ -181,7 +181,7 @@ mod tests {
         for (key, scope) in
             [("latch.all", "all"), ("latch.tool.clock", "tool:clock"), ("latch.zz", "all")]
         {
-            // Whatever was there: the record of a stop, or none.
+            // The present record: of a stop, or none.
             let entry = bucket.get(key).await.unwrap();
             let expected = entry.map_or(Position(0), |entry| entry.position);
             bucket.put(key, expected, words.clone(), None).await.unwrap();

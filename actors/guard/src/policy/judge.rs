@@ -1,4 +1,4 @@
-//! What a policy says of a call.
+//! The decision of a policy about a call.
 
 use clawnode_proto::{
     ToolName,
@@ -15,7 +15,7 @@ use super::{
 /// Matches any value in an exact rule.
 const ANYTHING: &str = "*";
 
-/// What a policy says of a call.
+/// The decision of a policy about a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement<'a> {
     /// What follows.
@@ -34,7 +34,7 @@ pub struct PolicyCall<'a> {
     pub arguments: &'a Map<String, Value>,
 }
 
-/// What `policy` says of a call of this tool with these arguments.
+/// The decision of `policy` about a call of this tool with these arguments.
 pub fn judge<'a>(
     policy: &'a Policy,
     spec: &ToolSpec,
@@ -257,7 +257,8 @@ mod tests {
         assert_eq!(verdict(none, &write, json!({ "path": "a" })), Verdict::Ask);
     }
 
-    /// What a rule with this pattern of one argument says of a value of it; `Ask` if nothing.
+    /// The decision of a rule with this pattern of one argument about a value; `Ask` if it does not
+    /// fit.
     fn said(on_fit: Verdict, pattern: &str, value: &Value) -> Verdict {
         let read = spec("file_read", Risk::Write);
         let arguments = [("it".to_owned(), pattern.to_owned())].into();

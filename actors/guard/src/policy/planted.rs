@@ -6,7 +6,7 @@
 pub enum PolicyBug {
     #[default]
     None,
-    /// Whatever was decided on, this runs.
+    /// A call runs even if another action was decided on.
     NotCompared,
     /// What running code calls is not held against the policy.
     CodeUnjudged,

@@ -71,7 +71,7 @@ pub struct ArchiveContext {
     pub storage: Storage,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,
-    /// Who is there.
+    /// The members of the cluster.
     pub peers: watch::Receiver<Members>,
     /// How it works.
     pub options: ArchiveOptions,

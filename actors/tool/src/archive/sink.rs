@@ -147,7 +147,7 @@ impl SharedSink {
         self.tell(|told| told.run = run);
     }
 
-    /// Nothing more is said.
+    /// No more output comes.
     pub(super) fn end(&self) {
         let last = {
             let mut lines = self.lines();

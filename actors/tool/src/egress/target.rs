@@ -1,4 +1,4 @@
-//! Where a URL leads, as far as the URL itself tells.
+//! Where a URL leads, judged by the URL alone.
 
 use std::net::IpAddr;
 
