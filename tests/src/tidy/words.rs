@@ -20,7 +20,7 @@ const LEFT: &[(&str, usize)] = &[
     ("heir", 0),
     ("heirs", 0),
     ("is told", 51),
-    ("nobody", 74),
+    ("nobody", 79),
     ("of what", 57),
     ("somebody", 15),
     ("stands", 27),

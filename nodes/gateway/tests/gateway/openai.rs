@@ -73,7 +73,7 @@ async fn models_are_agents() {
         json!({"object": "list", "data": [model("clan"), model("default")]})
     );
     assert_eq!(get("/v1/models/default").await, model("default"));
-    let missing = get("/v1/models/absent").await;
+    let missing = get("/v1/models/nobody").await;
     assert_eq!(missing["error"]["code"], "model_not_found");
     gateway.stop().await;
 }
@@ -230,7 +230,7 @@ async fn refusals_have_the_exact_shape() {
             "code": "unsupported",
         }})
     );
-    for model in ["absent", "no such model"] {
+    for model in ["nobody", "no such model"] {
         body = ask("hello");
         body["model"] = json!(model);
         let (status, answer) = complete(&gateway, &body).await;
