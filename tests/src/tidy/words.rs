@@ -24,7 +24,7 @@ const LEFT: &[(&str, usize)] = &[
     ("of what", 57),
     ("somebody", 15),
     ("stands", 27),
-    ("was told", 11),
+    ("was told", 12),
     ("whoever", 38),
 ];
 
