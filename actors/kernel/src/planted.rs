@@ -67,7 +67,7 @@ pub enum KernelBug {
     ApprovalTooLate,
     /// A message that comes too late to join a turn is forgotten.
     LateSteersDropped,
-    /// An entity that was given back or found is folded before it is claimed.
+    /// What was given back or found is folded before anybody has claimed it.
     FoldsFirst,
     /// A tool with a probe is run again unprobed when its runner died.
     ProbesNothing,

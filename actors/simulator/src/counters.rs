@@ -122,8 +122,7 @@ impl Ledger {
                 };
             }
             if book.own.total != sum {
-                let text =
-                    format!("`{id}` says {}, and its inputs add up to {sum}", book.own.total);
+                let text = format!("`{id}` says {}, and was told {sum}", book.own.total);
                 return Err(JudgeViolation::new("SUM-1", text));
             }
         }

@@ -35,7 +35,7 @@ pub(super) enum AnyMachine {
     Counter(Box<Machine<Counter>>),
 }
 
-/// The message of a machine of any kind.
+/// What a machine of any kind is told.
 #[derive(Debug)]
 pub(super) enum MachineMessage {
     Deliver(Vec<Input>),

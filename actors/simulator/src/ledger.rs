@@ -26,7 +26,7 @@ const DEATHS: u32 = CLAIMS_WITHOUT_PROGRESS - CLAIMS_BEFORE_PROBATION;
 pub(super) struct Ledger {
     pub(super) books: BTreeMap<EntityId, Book<Session>>,
     pub(super) counters: BTreeMap<EntityId, Book<Counter>>,
-    /// How often a process died with an entity in hand: that many deaths count against it.
+    /// How often somebody died with an entity in hand: that many deaths are held against it.
     pub(super) struck: BTreeMap<EntityId, u32>,
     /// The session that kills its actor, if one does.
     pub(super) poisoned: Option<EntityId>,
@@ -101,7 +101,7 @@ impl Ledger {
         self.any(entity).damage();
     }
 
-    /// The store answered a sender that its input is stored.
+    /// A sender was told that its input is stored.
     pub(super) fn accepted(&mut self, input: Input) {
         self.accepted.insert(input.id, input);
     }

@@ -463,7 +463,7 @@ impl Sim {
         &mut self,
         to: ProcessId,
         entity: EntityId,
-        (activation, previous_owner): (Activation, PreviousOwner),
+        (activation, heir): (Activation, PreviousOwner),
         any: impl FnOnce(Machine<K>) -> AnyMachine,
     ) -> Result<(), JudgeViolation> {
         let now = self.now(to);
@@ -472,7 +472,7 @@ impl Sim {
         let counter = process.number();
         let incarnation = Incarnation { process: to, counter };
         let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
-        let machine = any(machine.after(previous_owner));
+        let machine = any(machine.after(heir));
         let actor =
             Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);

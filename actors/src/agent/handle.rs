@@ -146,7 +146,7 @@ impl AgentHandle {
 }
 
 impl Permit {
-    /// A right that is not counted: for replays and the simulator.
+    /// A right that nobody counts: for replays and the simulator.
     pub fn free() -> Arc<Self> {
         Arc::new(Self(None))
     }

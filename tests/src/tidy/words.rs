@@ -19,12 +19,12 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 0),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 51),
-    ("nobody", 79),
+    ("is told", 52),
+    ("nobody", 80),
     ("of what", 57),
-    ("somebody", 15),
+    ("somebody", 16),
     ("stands", 27),
-    ("was told", 12),
+    ("was told", 14),
     ("whoever", 38),
 ];
 

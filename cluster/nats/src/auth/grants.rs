@@ -231,7 +231,7 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
         self.publish(prefix.bucket(&format!("{LATCH_KEYS}>")));
-        // The descriptions that a person approves.
+        // What a person approves of it.
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
         self.api("CONSUMER.LIST", &names.inbox);
         for subject in [prefix.all_frames(), prefix.events()] {
