@@ -95,11 +95,9 @@ pub enum Bound {
 /// One thing that a load needs.
 #[derive(Clone, Debug)]
 pub struct Need {
-    /// What.
     pub what: &'static str,
     /// How much of it.
     pub amount: f64,
-    /// In what.
     pub unit: &'static str,
     /// What one host gives, or what there is.
     pub one: f64,
@@ -143,8 +141,8 @@ pub fn needs(load: Load, costs: &Costs, given: &Given) -> Vec<Need> {
     }
 }
 
-/// Which limit comes first: of what there is one of, whatever is exceeded most; else whatever
-/// asks for most hosts.
+/// The limit that comes first: if a limit of a thing that exists once is exceeded, the one that is
+/// exceeded most; otherwise the one that needs most hosts.
 pub fn first_limit(needs: &[Need]) -> Option<&Need> {
     let most = |bound: Bound| {
         let of = needs.iter().filter(move |need| need.bound == bound);
@@ -323,7 +321,10 @@ fn at_one_bus(workers: f64, costs: &Costs, given: &Given) -> Vec<Need> {
             unit: "/s",
             one: given.cores * MICROS * costs.frame_messages / costs.bus_frame_us,
             bound: Bound::One,
-            formula: format!("{} partitions once a second, by whoever is first", given.partitions),
+            formula: format!(
+                "{} partitions once a second, by the first worker of each",
+                given.partitions
+            ),
         },
         Need {
             what: "pull requests",

@@ -31,7 +31,7 @@ pub struct Load {
     pub ends_with: String,
 }
 
-/// How it went.
+/// The result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// From sending to `done`, of each turn.

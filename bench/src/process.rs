@@ -36,16 +36,12 @@ pub enum Storage {
     /// In its data directory.
     Embedded,
     /// On a NATS server.
-    Nats {
-        /// Its address.
-        url: String,
-    },
+    Nats { url: String },
 }
 
 /// How a node is started.
 #[derive(Debug)]
 pub struct NodeSetup<'a> {
-    /// The binary.
     pub binary: &'a Path,
     /// Its data directory; also its home.
     pub dir: &'a Path,
@@ -194,7 +190,6 @@ impl Node {
         Ok(Self { process, addr, ready_after })
     }
 
-    /// Its process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }

@@ -9,13 +9,13 @@ use crate::StoreError;
 /// Content under its digest.
 #[async_trait]
 pub trait Blobs: Send + Sync + std::fmt::Debug {
-    /// Stores content durably and says its digest; storing it again is harmless.
+    /// Stores content durably and returns its digest; storing it again is harmless.
     async fn put(&self, content: Bytes) -> Result<Digest, StoreError>;
 
     /// The content, checked against its digest.
     async fn get(&self, digest: Digest) -> Result<Option<Bytes>, StoreError>;
 
-    /// Removes content; removing what is not there is harmless.
+    /// Removes content; removing absent content is harmless.
     async fn delete(&self, digest: Digest) -> Result<(), StoreError>;
 
     /// All digests there are.

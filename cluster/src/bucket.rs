@@ -12,19 +12,17 @@ use futures_util::Stream;
 
 use crate::StoreError;
 
-/// A value and where the store has it.
+/// A value and its position in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketEntry {
-    /// What to expect when changing it.
+    /// The expected position for the next change.
     pub position: Position,
-    /// The value.
     pub value: Bytes,
 }
 
 /// A change that a watcher sees: the latest state of a key, not each step to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketChange {
-    /// Which key.
     pub key: String,
     /// Its value now, or `None` if it is gone.
     pub entry: Option<BucketEntry>,
@@ -33,12 +31,9 @@ pub struct BucketChange {
 /// Why a value was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {
-    /// The key was changed by somebody else in the meantime.
+    /// Another writer changed the key in the meantime.
     #[error("`{key}` was changed by another writer")]
-    Conflict {
-        /// Which key.
-        key: String,
-    },
+    Conflict { key: String },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

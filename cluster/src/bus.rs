@@ -13,41 +13,39 @@ use tokio::sync::broadcast;
 
 use crate::StoreError;
 
-/// Messages that wait for one slow subscriber before it is told that it lagged.
+/// Messages that wait for one slow subscriber before it gets `Lagged`.
 pub const SUBSCRIPTION_CAPACITY: usize = 1_024;
 
-/// What the subjects begin with on which somebody waits for answers. A user of NATS has those below
-/// its public key, and nobody else may listen there.
+/// The first part of the subjects on which requests wait for answers. A user of NATS has those
+/// below its public key, and no other user may listen there.
 pub const INBOX: &str = "_INBOX";
 
 /// A message as a subscriber gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusMessage {
-    /// Where it was sent.
     pub subject: String,
     /// Where an answer is expected.
     pub reply: Option<String>,
     /// The trace it belongs to.
     pub traceparent: Option<Traceparent>,
-    /// What it says.
     pub payload: Bytes,
 }
 
 // === impl BusMessage ===
 
 impl BusMessage {
-    /// Where to answer: an inbox, or nowhere. Whoever asks names the subject, and must not have it
-    /// written to by somebody who may do more.
+    /// Where to answer: an inbox, or nowhere. The sender names the subject. It must not get a
+    /// message written where only a process with more rights may write.
     pub fn answer_to(&self) -> Option<&str> {
-        let is_inbox = |it: &&str| it.strip_prefix(INBOX).is_some_and(|it| it.starts_with('.'));
+        let is_inbox =
+            |subject: &&str| subject.strip_prefix(INBOX).is_some_and(|rest| rest.starts_with('.'));
         self.reply.as_deref().filter(is_inbox)
     }
 }
 
-/// What a subscription yields.
+/// An item of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusEvent {
-    /// A message.
     Message(BusMessage),
     /// Messages were dropped, because this subscriber was too slow.
     Lagged,
@@ -59,16 +57,12 @@ pub type Subscription = Pin<Box<dyn Stream<Item = BusEvent> + Send>>;
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// Nobody listens on the subject.
+    /// No process listens on the subject.
     #[error("`{subject}` has no listener")]
-    NoResponders {
-        /// Where it was sent.
-        subject: String,
-    },
-    /// Somebody may have it, but did not answer in time.
+    NoResponders { subject: String },
+    /// A process may have it, but did not answer in time.
     #[error("no answer on `{subject}` within {timeout:?}")]
     Timeout {
-        /// Where it was sent.
         subject: String,
         /// How long was waited.
         timeout: Duration,
@@ -78,19 +72,19 @@ pub enum RequestError {
     Bus(#[from] StoreError),
 }
 
-/// What a bus knows of the connection that it hangs on.
+/// The connection of a bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BusConnection {
-    /// The server at its other end, as it calls itself; empty for a bus within the process.
+    /// The server at its other end, by its own name; empty for a bus within the process.
     pub server: String,
-    /// How many times that connection broke, was made again, or was said to end.
+    /// How many times that connection broke, was made again, or was announced to end.
     pub breaks: u64,
 }
 
 /// Publish, subscribe, request.
 #[async_trait]
 pub trait Bus: Send + Sync + std::fmt::Debug {
-    /// Sends to whoever listens now.
+    /// Sends to the present listeners.
     async fn publish(
         &self,
         subject: String,
@@ -109,10 +103,10 @@ pub trait Bus: Send + Sync + std::fmt::Debug {
         timeout: Duration,
     ) -> Result<Bytes, RequestError>;
 
-    /// The connection that it hangs on now.
+    /// The present connection.
     fn attached(&self) -> BusConnection;
 
-    /// Processes of which a server says that their connection has ended, if servers tell.
+    /// Processes whose connection has ended according to a server, if servers report that.
     fn partings(&self) -> Option<broadcast::Receiver<ProcessId>>;
 }
 

@@ -1,4 +1,4 @@
-//! Time and chance as values, so that tests own them.
+//! Time and chance as values, so that tests control them.
 
 use std::{fmt, time::Duration};
 

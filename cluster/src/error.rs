@@ -2,7 +2,7 @@
 
 use clawnode_proto::{EntityId, ErrorCode, Position};
 
-/// A store's failure. What may be tried again is told apart from what may not.
+/// A store's failure. The variants say which failures may be tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Out of reach now; the same call may work later. The call may or may not have taken effect.
@@ -10,43 +10,20 @@ pub enum StoreError {
     Unavailable {
         /// Which store, for people: `journal of <url>`.
         store: &'static str,
-        /// What was seen.
         detail: String,
     },
     /// No room; nothing was written.
     #[error("{store} is full: {detail}")]
-    Full {
-        /// Which store.
-        store: &'static str,
-        /// Which limit.
-        detail: String,
-    },
+    Full { store: &'static str, detail: String },
     /// One entity's data is damaged; others are not.
     #[error("stored data of `{entity}` is damaged at position {position}: {detail}")]
-    Corrupt {
-        /// Whose.
-        entity: EntityId,
-        /// Where.
-        position: Position,
-        /// What was found.
-        detail: String,
-    },
+    Corrupt { entity: EntityId, position: Position, detail: String },
     /// The request itself is not allowed or over a limit; trying again cannot help.
     #[error("{store} refused: {detail}")]
-    Refused {
-        /// Which store.
-        store: &'static str,
-        /// Why.
-        detail: String,
-    },
+    Refused { store: &'static str, detail: String },
     /// The store was closed, because the process stops or its disk failed.
     #[error("{store} is closed: {detail}")]
-    Closed {
-        /// Which store.
-        store: &'static str,
-        /// Why.
-        detail: String,
-    },
+    Closed { store: &'static str, detail: String },
 }
 
 impl StoreError {

@@ -1,6 +1,6 @@
-//! The feed: what happens here, told on the bus to those who watch the cluster.
+//! The event feed: sends what happens here over the bus, to those who watch the cluster.
 //!
-//! Best effort: nobody waits for it, and what does not fit is counted instead of told.
+//! Best effort: senders do not wait, and events that do not fit are counted and dropped.
 
 use std::sync::{
     Arc,
@@ -21,12 +21,12 @@ use tracing::debug;
 
 use crate::{Clock, Storage};
 
-/// Events that wait to be told.
+/// Events that wait to be sent.
 const WAITING_MAX: usize = 1_024;
 /// How long a batch gathers after the one before it: few messages at many events a second.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// Tells what happens here. Cheap to clone, never waits.
+/// Sends events of this process. Cheap to clone, never waits.
 #[derive(Clone, Debug)]
 pub struct Feed {
     process: ProcessId,
@@ -40,31 +40,31 @@ pub struct Feed {
 // === impl Feed ===
 
 impl Feed {
-    /// The feed of this process; [`run`](Self::run) sends what it is told.
+    /// The feed of this process; [`run`](Self::run) sends what it is given.
     pub fn new(process: ProcessId, node: NodeName, clock: Arc<dyn Clock>) -> Self {
         let (events, waiting) = mpsc::channel(WAITING_MAX);
         let waiting = Arc::new(Mutex::new(waiting));
         Self { process, node, clock, events, waiting, dropped: Arc::default() }
     }
 
-    /// Who tells: the process, and what people call it.
+    /// The sender: the process, and the name of its node.
     pub const fn teller(&self) -> (ProcessId, &NodeName) {
         (self.process, &self.node)
     }
 
-    /// When it is, by the teller's clock.
+    /// The present time, by the clock of this process.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Tells what happened, soon.
+    /// Sends an event, soon.
     pub fn tell(&self, what: EventBody) {
         if self.events.try_send(self.event(what)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Tells what happened now: for a process that is about to end.
+    /// Sends an event now: for a process that is about to end.
     pub async fn tell_now(&self, storage: &Storage, what: EventBody) {
         self.publish(storage, vec![self.event(what)]).await;
     }
@@ -74,7 +74,7 @@ impl Feed {
         ClusterEvent { at: self.clock.now(), node, process, what }
     }
 
-    /// Sends what is told, for as long as the process lives.
+    /// Sends events for as long as the process lives.
     pub async fn run(self, storage: Storage) {
         let mut waiting = self.waiting.lock().await;
         loop {

@@ -1,4 +1,4 @@
-//! The inbox trait: what is not finished, per entity, delivered at least once per partition.
+//! The inbox trait: unfinished inputs of each entity, delivered at least once per partition.
 //!
 //! Contract: `put` answers after the input is durably stored. A delivery that is neither
 //! acknowledged nor kept alive by `progress` for `limits::ACK_WAIT` is delivered again. An
@@ -15,30 +15,29 @@ use crate::StoreError;
 /// The highest rank, counted from 0, that pulls a partition.
 pub const RANK_MAX: u8 = 3;
 
-/// An input as it waits.
+/// A waiting input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingInput {
     /// Where the store has it; orders the inputs of one entity.
     pub position: Position,
-    /// The encoded [`Input`]; decoding is the receiver's affair, so that bad bytes lose nothing.
+    /// The encoded [`Input`]; the receiver decodes it, so that bad bytes lose nothing.
     pub bytes: Bytes,
 }
 
-/// One delivery: a doorbell, with what rang it.
+/// One delivery: a signal, with the input that caused it.
 #[derive(Clone)]
 pub struct Delivery {
-    /// For whom.
     pub entity: EntityId,
     /// Where the store has the input.
     pub position: Position,
-    /// Whether it was delivered before, to anybody, as far as the store knows.
+    /// Whether it was delivered before, to any process, as far as the store knows.
     pub redelivered: bool,
     /// Whether the store knows that no other input of the entity that waits is before this one:
     /// reading the inbox would show nothing else first.
     pub foremost: bool,
     /// The encoded input.
     pub bytes: Bytes,
-    /// What to answer to.
+    /// The handle for the answer.
     pub handle: Arc<dyn AckHandle>,
 }
 
@@ -56,11 +55,11 @@ impl fmt::Debug for Delivery {
 /// The answer to one delivery. All are best effort; the next delivery repairs what is lost.
 #[async_trait]
 pub trait AckHandle: Send + Sync {
-    /// The input is done with: remove it.
+    /// The input is complete: remove it.
     async fn ack(&self) -> Result<(), StoreError>;
-    /// Still at it: do not deliver again for another `ACK_WAIT`.
+    /// Still working on it: do not deliver it again for another `ACK_WAIT`.
     async fn progress(&self) -> Result<(), StoreError>;
-    /// Not for me: deliver again after `delay`.
+    /// Give it back: deliver it again after `delay`.
     async fn nak(&self, delay: Duration) -> Result<(), StoreError>;
 }
 
@@ -71,28 +70,28 @@ pub trait Consumer: Send {
     /// May be dropped before it is ready: no delivery is lost.
     async fn next(&mut self) -> Result<Delivery, StoreError>;
 
-    /// Pulls at this rank from now on, without a moment in between in which it does not pull. What
-    /// was on its way when the rank got worse may come only with its redelivery: look for it.
+    /// Pulls at this rank from now on, without a gap. A delivery that was on its way when the rank
+    /// got worse may come only with its redelivery: look for it.
     async fn set_rank(&mut self, rank: u8) -> Result<(), StoreError>;
 }
 
 /// How many inputs one partition has, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Nobody has taken them yet.
+    /// Not yet delivered.
     pub waiting: u64,
-    /// Somebody has them and has not finished.
+    /// Delivered and not finished.
     pub in_hand: u64,
 }
 
-/// What waits for entities.
+/// The waiting inputs of entities.
 #[async_trait]
 pub trait Inbox: Send + Sync + std::fmt::Debug {
     /// Stores an input durably. Storing the same input again is harmless: the fold de-duplicates.
     async fn put(&self, input: &Input) -> Result<Position, StoreError>;
 
-    /// The same, if fewer than `room` (at least 1) inputs of its entity wait, else `None`. Several
-    /// who put at the same time may go beyond `room`, by less than they are.
+    /// The same, if fewer than `room` (at least 1) inputs of its entity wait, else `None`.
+    /// Concurrent callers may go beyond `room`, by fewer than they are.
     async fn put_if_room(
         &self,
         input: &Input,

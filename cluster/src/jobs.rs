@@ -26,13 +26,12 @@ pub const JOB_RANK_MAX: u8 = 9;
 /// One delivery of a job.
 #[derive(Clone)]
 pub struct JobDelivery {
-    /// Which job.
     pub job_id: JobId,
-    /// The encoded [`Job`]; decoding is the receiver's affair, so that bad bytes lose nothing.
+    /// The encoded [`Job`]; the receiver decodes it, so that bad bytes lose nothing.
     pub bytes: Bytes,
-    /// Whether it was delivered before, to anybody, as far as the store knows.
+    /// Whether it was delivered before, to any process, as far as the store knows.
     pub redelivered: bool,
-    /// What to answer to.
+    /// The handle for the answer.
     pub handle: Arc<dyn AckHandle>,
 }
 
@@ -45,16 +44,17 @@ impl fmt::Debug for JobDelivery {
     }
 }
 
-/// Takes jobs of one capability, one with each call of `next`; between calls it takes none, so that
-/// who is busy keeps nothing from who is idle. Dropping it gives back what was on its way.
+/// Takes jobs of one capability, one with each call of `next`. Between calls it takes none, so that
+/// a busy process keeps no job from an idle one. Dropping it gives back jobs that were on their
+/// way.
 #[async_trait]
 pub trait JobConsumer: Send {
     /// Asks for one job and waits for it. An error is transient unless it says otherwise.
     ///
-    /// May be dropped before it is ready: no job is lost. But what was asked for may still come, and
-    /// is then held for the next call: who does not mean to call again soon calls [`rest`](Self::rest).
-    /// A job whose bytes are damaged is told once, as [`StoreError::Corrupt`], and waits no more:
-    /// whoever needs it puts it again.
+    /// A caller may drop it before it is ready: no job is lost. But the job that was asked for may
+    /// still come, and is then held for the next call. A caller that will not call again soon calls
+    /// [`rest`](Self::rest). A job whose bytes are damaged is reported once, as
+    /// [`StoreError::Corrupt`], and waits no more: its owner puts it again if it needs it.
     async fn next(&mut self) -> Result<JobDelivery, StoreError>;
 
     /// How many other consumers should be given a job before this one (at most [`JOB_RANK_MAX`]): of
@@ -63,29 +63,29 @@ pub trait JobConsumer: Send {
     /// has all jobs.
     fn set_rank(&mut self, rank: u8);
 
-    /// Takes back what a dropped `next` asked for, and gives back what came of it. The next call of
-    /// `next` asks again.
+    /// Withdraws the request of a dropped `next`, and returns to the queue what it brought. The
+    /// next call of `next` asks again.
     async fn rest(&mut self);
 }
 
 /// Jobs that wait, in a queue for each capability.
 #[async_trait]
 pub trait Jobs: Send + Sync + fmt::Debug {
-    /// Stores a job durably, unless it waits already. Who hears nothing of it puts it again.
+    /// Stores a job durably, unless it waits already. A caller without an answer puts it again.
     async fn put(&self, job: &Job) -> Result<(), StoreError>;
 
-    /// Whether a job waits, delivered or not: what was put before this was asked, and is not
+    /// Whether a job waits, delivered or not: a job that was put before this call, and is not
     /// acknowledged, does.
     async fn waits(&self, job: &Job) -> Result<bool, StoreError>;
 
-    /// Begins to take jobs of this capability; who does so should have it. Asks for nothing yet.
+    /// Begins to take jobs of this capability, which the caller should have. Asks for no job yet.
     async fn consume(&self, capability: &Capability) -> Result<Box<dyn JobConsumer>, StoreError>;
 
     /// How many jobs of this capability wait, delivered or not; for people.
     async fn pending(&self, capability: &Capability) -> Result<u64, StoreError>;
 
-    /// All jobs that wait, delivered or not, as they were encoded; reads each of them. For who moves
-    /// them elsewhere, and tests: no role on the bus of a cluster with logins may.
+    /// All jobs that wait, delivered or not, as they were encoded; reads each of them. For moving
+    /// them elsewhere, and for tests: no role on the bus of a cluster with logins may.
     async fn list(&self) -> Result<Vec<Bytes>, StoreError>;
 }
 

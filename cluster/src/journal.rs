@@ -15,9 +15,9 @@ use crate::StoreError;
 /// One stored append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Where the store has it.
+    /// Its position in the store.
     pub position: Position,
-    /// What was appended (see `clawnode_proto::event::decode_record`).
+    /// The appended bytes (see `clawnode_proto::event::decode_record`).
     pub bytes: Bytes,
 }
 
@@ -42,12 +42,12 @@ pub struct FeedPage {
     pub upto: Position,
 }
 
-/// What the store said to one try at an append; only [`crate::outcome`] interprets it.
+/// The store's answer to one try at an append; only [`crate::outcome`] interprets it.
 #[derive(Debug)]
 pub enum AppendAnswer {
     /// Stored at this position, durably.
     Stored(Position),
-    /// The last record is not at `expected`, or so the store believes.
+    /// The last record is not at `expected`, as far as the store knows.
     Refused,
     /// No answer, or one that proves nothing.
     Unknown(StoreError),
@@ -81,7 +81,7 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
     /// `after` says that there are no more for now; one without records may end behind it.
     async fn follow(&self, after: Position, limit: usize) -> Result<FeedPage, StoreError>;
 
-    /// A position behind which [`follow`](Self::follow) has every record that is stored from now on.
+    /// A position after which [`follow`](Self::follow) has every record that is stored from now on.
     async fn end(&self) -> Result<Position, StoreError>;
 
     /// At most `limit` entities that have a journal, after `after`, each once, in an order of the
@@ -92,14 +92,13 @@ pub trait Journal: Send + Sync + std::fmt::Debug {
         limit: usize,
     ) -> Result<Vec<EntityId>, StoreError>;
 
-    /// Has the store let go of the bytes of what was removed, soon: replaced records, acknowledged
-    /// inputs. For what is deleted for good; a store that keeps none of it has nothing to do.
+    /// Asks the store to free the bytes of removed data soon: replaced records, acknowledged
+    /// inputs. This is for permanent deletion; a store that keeps no removed data does nothing.
     async fn scrub(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// How many entities have a journal, for people; a store that can tells it without reading
-    /// them all.
+    /// How many entities have a journal, for people; some stores know it without reading them all.
     async fn count(&self) -> Result<u64, StoreError> {
         Ok(self.entities(None, usize::MAX).await?.len() as u64)
     }

@@ -5,8 +5,9 @@
 //! one process), `clawnode-nats` (`JetStream`) and `clawnode-sim` (a seeded world for tests). All pass
 //! one conformance suite (`tests/tests/conformance*.rs`). Only the program and tests name them.
 //!
-//! On these traits stand [`membership`] (who is alive), [`placement`] (who serves what), [`outcome`]
-//! (what an append with a lost answer came to), [`shed`] (when to refuse work) and [`feed`].
+//! These modules use the traits: [`membership`] (who is alive), [`placement`] (who serves what),
+//! [`outcome`] (the result of an append with a lost answer), [`shed`] (when to leave work to others)
+//! and [`feed`].
 #![forbid(unsafe_code)]
 
 pub mod blobs;

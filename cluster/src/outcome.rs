@@ -1,9 +1,9 @@
 //! What the answer to an append means: the one interpreter.
 //!
-//! Conclusive are only an acknowledgement, the own event read back, and a foreign event directly
-//! after the expected position (also one whose record replaced all before it). Everything else,
-//! *absent* above all, proves nothing, because the answer may be lost, the read stale and the
-//! record still under way: the same bytes are sent again with the same expectation.
+//! Only these are conclusive: an acknowledgement, the own event read back, and a foreign event
+//! directly after the expected position (also one whose record replaced all before it). Everything
+//! else, *absent* above all, proves nothing: the answer may be lost, the read stale, and the record
+//! still under way. Then the same bytes are sent again with the same expectation.
 
 use clawnode_proto::{EventId, Position, event::decode_record};
 
@@ -14,7 +14,7 @@ use crate::{AppendAnswer, Record};
 pub enum AppendVerdict {
     /// It is in the journal, here. Fold it.
     Stored(Position),
-    /// Somebody else owns the entity now.
+    /// Another process owns the entity now.
     Fenced,
     /// Read the records after the expected position, and ask [`of_read_back`].
     ReadBack,
@@ -24,7 +24,7 @@ pub enum AppendVerdict {
     Defect(String),
 }
 
-/// What one answer means by itself.
+/// The meaning of one answer by itself.
 pub fn of_answer(answer: &AppendAnswer) -> AppendVerdict {
     match answer {
         AppendAnswer::Stored(position) => AppendVerdict::Stored(*position),
@@ -34,17 +34,18 @@ pub fn of_answer(answer: &AppendAnswer) -> AppendVerdict {
     }
 }
 
-/// What the records after the expected position say of an append that was refused; `own` is the
-/// id of its first event.
+/// What the records after the expected position show about a refused append; `own` is the id of its
+/// first event.
 pub fn of_read_back(own: EventId, after_expected: &[Record]) -> AppendVerdict {
     let Some(first) = after_expected.first() else {
-        // Refused, but nothing there: this read is older than the one that refused us.
+        // Refused, but nothing there: this read is older than the refusal.
         return AppendVerdict::Resend;
     };
     match decode_record(&first.bytes) {
         Ok(events) if events.first().is_some_and(|event| event.head.eid == own) => {
             match after_expected.get(1) {
-                // Ours, and somebody built upon it: the new owner acts on our event.
+                // It is ours, and another process has appended after it: the new owner acts on our
+                // event.
                 Some(_) => AppendVerdict::Fenced,
                 None => AppendVerdict::Stored(first.position),
             }

@@ -1,29 +1,28 @@
 //! Who should own what: rendezvous hashing of partitions over processes.
 //!
 //! After Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates" (1998): each
-//! process scores each partition, the highest score is rank 0. When a process comes or goes, only
-//! its own partitions move. A process that is busier than others stands back by up to [`RANK_MAX`]
-//! ranks, and then two may pull at the same rank, which is harmless. Placement is about speed and load; safety
-//! is the journal's.
+//! process scores each partition, and the highest score is rank 0. When a process comes or goes,
+//! only its own partitions move. A process that is busier than others lowers its rank by up to
+//! [`RANK_MAX`]. Two processes may then pull at the same rank, which is harmless. Placement serves
+//! speed and load only; the journal keeps it safe.
 
 use clawnode_proto::{Partition, ProcessId};
 
 use crate::inbox::RANK_MAX;
 
-/// A worker that takes work, as its heartbeat tells.
+/// A worker that takes work, as its heartbeat says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Who.
     pub process: ProcessId,
-    /// By how many ranks it stands back.
+    /// By how many ranks it lowers itself.
     pub shed: u8,
 }
 
-/// What one process does with each partition.
+/// The share of one process in each partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement(Vec<PartitionShare>);
 
-/// What one process does with one partition.
+/// The share of one process in one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PartitionShare {
     /// The rank at which it pulls, if it pulls.
@@ -35,17 +34,17 @@ struct PartitionShare {
 // === impl Placement ===
 
 impl Placement {
-    /// What `me` does among these workers.
+    /// The share of `me` among these workers.
     pub fn of(partitions: u16, me: ProcessId, seats: &[Seat]) -> Self {
         Self((0..partitions).map(|partition| standing(Partition(partition), me, seats)).collect())
     }
 
-    /// Of a process that has everything to itself.
+    /// The share of a process that has no others.
     pub fn alone(partitions: u16) -> Self {
         Self(vec![PartitionShare { pulls_at: Some(0), first: true }; usize::from(partitions)])
     }
 
-    /// Of a process that takes nothing.
+    /// The share of a process that takes nothing.
     pub fn nowhere(partitions: u16) -> Self {
         Self(vec![PartitionShare { pulls_at: None, first: false }; usize::from(partitions)])
     }
@@ -63,7 +62,7 @@ impl Placement {
 }
 
 /// The rank of `me` among `live` for a partition: 0 serves it first. A process that is not among
-/// them ranks behind all.
+/// them ranks after all.
 pub fn rank(partition: Partition, me: ProcessId, live: &[ProcessId]) -> usize {
     let mine = (score(partition, me), me);
     live.iter()
@@ -78,7 +77,7 @@ pub fn serving(partition: Partition, seats: &[Seat]) -> Vec<(u8, ProcessId)> {
         seats.iter().map(|seat| (score(partition, seat.process), seat)).collect();
     order.sort_unstable_by_key(|(score, seat)| std::cmp::Reverse((*score, seat.process)));
     let least = seats.iter().map(|seat| seat.shed).min().unwrap_or_default();
-    // Only those who pull can be first; among equals the one who would be without shedding.
+    // Only processes that pull can be first; among equals, the one that is first without shedding.
     let pulling = order.iter().zip(0..=RANK_MAX).map(|((_, seat), rank)| {
         ((rank + (seat.shed - least).min(RANK_MAX)).min(RANK_MAX), seat.process)
     });
@@ -118,7 +117,7 @@ mod tests {
             .collect()
     }
 
-    /// What all of them do, in the order of `seats`.
+    /// The shares of all, in the order of `seats`.
     fn all(seats: &[Seat]) -> Vec<Placement> {
         seats.iter().map(|seat| Placement::of(PARTITIONS, seat.process, seats)).collect()
     }
@@ -130,7 +129,7 @@ mod tests {
         ) {
             let live: Vec<_> = ids.into_iter().map(ProcessId::from_u128).collect();
             let partition = Partition(partition);
-            let mut ranks: Vec<_> = live.iter().map(|it| rank(partition, *it, &live)).collect();
+            let mut ranks: Vec<_> = live.iter().map(|process| rank(partition, *process, &live)).collect();
             let first = ranks.iter().position(|rank| *rank == 0).unwrap();
             ranks.sort_unstable();
             prop_assert_eq!(ranks, (0..live.len()).collect::<Vec<_>>());
@@ -148,15 +147,15 @@ mod tests {
             let seats = seats(&of.into_iter().collect::<Vec<_>>());
             let placed = all(&seats);
             for partition in (0..PARTITIONS).map(Partition) {
-                let firsts = placed.iter().filter(|it| it.firsts().any(|one| one == partition));
+                let firsts = placed.iter().filter(|placement| placement.firsts().any(|one| one == partition));
                 prop_assert_eq!(firsts.count(), 1);
                 let pulling: Vec<_> =
-                    placed.iter().filter_map(|it| it.pulls_at(partition)).collect();
+                    placed.iter().filter_map(|placement| placement.pulls_at(partition)).collect();
                 prop_assert_eq!(pulling.len(), seats.len().min(4));
                 prop_assert!(pulling.iter().all(|rank| *rank <= RANK_MAX));
-                let first = placed.iter().find(|it| it.firsts().any(|one| one == partition));
+                let first = placed.iter().find(|placement| placement.firsts().any(|one| one == partition));
                 prop_assert_eq!(
-                    first.and_then(|it| it.pulls_at(partition)), pulling.iter().min().copied()
+                    first.and_then(|placement| placement.pulls_at(partition)), pulling.iter().min().copied()
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! What waits for one subscriber of a bus.
+//! The queue of one subscriber of a bus.
 
 use std::{
     collections::VecDeque,
@@ -8,8 +8,8 @@ use std::{
 
 use crate::{BusEvent, BusMessage, bus::SUBSCRIPTION_CAPACITY};
 
-/// At most [`SUBSCRIPTION_CAPACITY`] messages and one `Lagged`. Takes no room while nothing waits:
-/// there is one for each turn that is followed.
+/// At most [`SUBSCRIPTION_CAPACITY`] messages and one `Lagged`. An empty queue takes no room: there
+/// is one for each turn that is followed.
 #[derive(Debug, Default)]
 pub struct Queue(Mutex<QueuedMessages>);
 
@@ -31,13 +31,13 @@ impl Queue {
         if waiting.events.len() < SUBSCRIPTION_CAPACITY {
             waiting.events.push_back(BusEvent::Message(message));
         } else if waiting.events.back() != Some(&BusEvent::Lagged) {
-            // What is dropped from here on is told at this place, once.
+            // All messages dropped from here on are reported at this place, by one event.
             waiting.events.push_back(BusEvent::Lagged);
         }
         wake(waiting);
     }
 
-    /// Nothing comes any more.
+    /// No more events come.
     pub fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;

@@ -1,10 +1,10 @@
-//! When a busy process stands back, so that others serve what it would. Pure.
+//! When a busy process lowers its ranks, so that others serve its partitions. Pure.
 //!
-//! It stands back rank by rank, after a few looks that all found it over a threshold, and comes
-//! forward again only after more of them found it well below: placement that swings costs more
-//! than a node that is a little too busy. Everybody sees the ranks in the heartbeat, and where all
-//! stand back nobody does: placement counts from the least, and only what has lasted ([`ShedDepth`]):
-//! processes of one busy host stand back one after the other, and then all alike.
+//! It goes down rank by rank, after a few looks that all found it over a threshold. It comes back
+//! only after more looks that found it well below: placement that swings costs more than a node
+//! that is a little too busy. The heartbeat carries the ranks. If all processes are lowered, the
+//! effect is none: placement counts from the least, and only depth that has lasted ([`ShedDepth`]).
+//! Processes of one busy host are lowered one after the other, and then all alike.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,32 +13,32 @@ use tokio::time::Instant;
 
 use crate::{inbox::RANK_MAX, placement::Seat};
 
-/// From which pressure on it stands back by one, two and three ranks, in thousandths.
+/// From which pressure on it goes down by one, two and three ranks, in thousandths.
 const THRESHOLDS: [u16; RANK_MAX as usize] = [850, 920, 970];
-/// How far below its threshold the pressure must be to come forward again.
+/// How far below its threshold the pressure must be to go up again.
 const SLACK: u16 = 150;
 /// Looks in a row that must find it over the next threshold.
 const UP_AFTER: u32 = 3;
 /// Looks in a row that must find it well below.
 const DOWN_AFTER: u32 = 10;
 
-/// How long one process must stand back behind others before partitions move because of it. Longer
-/// than those of one host need to stand back one after the other: a rank in three looks, and a
+/// How long a process must be lowered before partitions move because of it. This is longer than the
+/// processes of one host need to go down one after the other: three looks for a rank, and a
 /// heartbeat until it is heard.
 const SETTLES_AFTER: Duration = Duration::from_secs(5);
 
-/// How much of what it has a process uses, in thousandths.
+/// How busy a process is, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Of its host's processor time, whoever uses it.
+    /// Of its host's processor time, used by any process.
     pub cpu: u16,
-    /// Of its host's memory, whoever uses it.
+    /// Of its host's memory, used by any process.
     pub memory: u16,
     /// Of the turns that its agents may run at once.
     pub turns: u16,
 }
 
-/// By how many ranks a process stands back, and what may change that.
+/// By how many ranks a process is lowered, and what may change that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shedding {
     shed: u8,
@@ -46,30 +46,30 @@ pub struct Shedding {
     under: u32,
 }
 
-/// By how many ranks processes stand back behind the least busy one, once that has lasted.
+/// By how many ranks processes are below the least busy one, once that has lasted.
 #[derive(Clone, Debug, Default)]
 pub struct ShedDepth(BTreeMap<ProcessId, StableDepth>);
 
 #[derive(Clone, Copy, Debug)]
 struct StableDepth {
-    /// What partitions are placed by.
+    /// The depth that placement uses.
     shed: u8,
-    /// Since when it is another.
+    /// Since when the real depth differs.
     differs: Option<Instant>,
 }
 
 // === impl ShedDepth ===
 
 impl ShedDepth {
-    /// Takes the seats as heartbeats have them; those to place by, and when to look again, if
-    /// something may have lasted by then.
+    /// Takes the seats as heartbeats have them. Returns those to place by, and when to look again,
+    /// if a depth may have lasted by then.
     pub fn look(&mut self, now: Instant, seats: &[Seat]) -> (Vec<Seat>, Option<Instant>) {
         self.0.retain(|process, _| seats.iter().any(|seat| seat.process == *process));
         let least = seats.iter().map(|seat| seat.shed).min().unwrap_or_default();
         let mut again: Option<Instant> = None;
         let mut settle = |seat: &Seat| {
             let shed = seat.shed - least;
-            // A newcomer moves partitions as it is.
+            // A newcomer's depth counts at once.
             let known = self.0.entry(seat.process).or_insert(StableDepth { shed, differs: None });
             if known.shed == shed {
                 known.differs = None;
@@ -105,7 +105,7 @@ impl Pressure {
 // === impl Shedding ===
 
 impl Shedding {
-    /// Takes one look, about one a second; returns by how many ranks to stand back now.
+    /// Takes one look, about one a second; returns by how many ranks to be lowered now.
     pub fn look(&mut self, pressure: Pressure) -> u8 {
         let (at, pressure) = (usize::from(self.shed), pressure.most());
         let is_over = THRESHOLDS.get(at).is_some_and(|next| pressure >= *next);
@@ -136,16 +136,16 @@ mod tests {
 
     #[test]
     fn it_stands_back_rank_by_rank_and_comes_forward_slowly() {
-        let mut it = Shedding::default();
-        assert_eq!(looks(&mut it, UP_AFTER - 1, 1_000), 0, "a moment is no pressure");
-        assert_eq!(looks(&mut it, 1, 1_000), 1);
-        assert_eq!(looks(&mut it, 2 * UP_AFTER, 1_000), 3);
-        assert_eq!(looks(&mut it, 100, 1_000), 3, "there is no fourth");
-        assert_eq!(looks(&mut it, 100, 830), 3, "below, but not well below");
-        assert_eq!(looks(&mut it, DOWN_AFTER - 1, 0), 3);
-        assert_eq!(looks(&mut it, 1, 0), 2);
-        assert_eq!(looks(&mut it, 2 * DOWN_AFTER, 0), 0);
-        assert_eq!(looks(&mut it, 100, 0), 0);
+        let mut shedding = Shedding::default();
+        assert_eq!(looks(&mut shedding, UP_AFTER - 1, 1_000), 0, "a moment is no pressure");
+        assert_eq!(looks(&mut shedding, 1, 1_000), 1);
+        assert_eq!(looks(&mut shedding, 2 * UP_AFTER, 1_000), 3);
+        assert_eq!(looks(&mut shedding, 100, 1_000), 3, "there is no fourth");
+        assert_eq!(looks(&mut shedding, 100, 830), 3, "below, but not well below");
+        assert_eq!(looks(&mut shedding, DOWN_AFTER - 1, 0), 3);
+        assert_eq!(looks(&mut shedding, 1, 0), 2);
+        assert_eq!(looks(&mut shedding, 2 * DOWN_AFTER, 0), 0);
+        assert_eq!(looks(&mut shedding, 100, 0), 0);
     }
 
     fn settle(settling: &mut ShedDepth, at: Instant, of: [u8; 3]) -> Vec<u8> {
@@ -172,12 +172,12 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         assert_eq!(settle(&mut settling, at(0), [0, 0, 0]), [0, 0, 0]);
         assert_eq!(settle(&mut settling, at(1_000), [1, 0, 0]), [0, 0, 0]);
-        // How far it is behind may change meanwhile.
+        // The depth may change meanwhile.
         assert_eq!(settle(&mut settling, at(4_000), [2, 0, 0]), [0, 0, 0]);
         let seats = [Seat { process: ProcessId::from_u128(1), shed: 2 }];
-        let others = [2, 3].map(|it| Seat { process: ProcessId::from_u128(it), shed: 0 });
+        let others = [2, 3].map(|process| Seat { process: ProcessId::from_u128(process), shed: 0 });
         let all: Vec<Seat> = seats.into_iter().chain(others).collect();
-        assert_eq!(settling.look(at(5_000), &all).1, Some(at(6_000)), "nobody need speak again");
+        assert_eq!(settling.look(at(5_000), &all).1, Some(at(6_000)), "no new heartbeat is needed");
         assert_eq!(settle(&mut settling, at(6_000), [2, 0, 0]), [2, 0, 0]);
         assert_eq!(settle(&mut settling, at(7_000), [0, 0, 0]), [2, 0, 0]);
         assert_eq!(settle(&mut settling, at(11_000), [2, 0, 0]), [2, 0, 0], "it was a moment");
@@ -192,8 +192,12 @@ mod tests {
             Pressure { memory: 1_000, ..Pressure::default() },
             Pressure { turns: 1_000, ..Pressure::default() },
         ] {
-            let mut it = Shedding::default();
-            assert_eq!((0..UP_AFTER).map(|_| it.look(pressure)).last(), Some(1), "{pressure:?}");
+            let mut shedding = Shedding::default();
+            assert_eq!(
+                (0..UP_AFTER).map(|_| shedding.look(pressure)).last(),
+                Some(1),
+                "{pressure:?}"
+            );
         }
     }
 

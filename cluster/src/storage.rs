@@ -1,4 +1,4 @@
-//! A substrate: the seven traits together, and how it is doing.
+//! A storage backend: the seven traits together, and its health.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use clawnode_proto::{Partition, overview::BusView, subject::Prefix};
 
 use crate::{Blobs, Bucket, Bus, Inbox, Jobs, Journal, Timers};
 
-/// Everything that an entity, a gateway or a worker stands on.
+/// All the storage that an entity, a gateway or a worker uses.
 #[derive(Clone, Debug)]
 pub struct Storage {
-    /// What has happened.
+    /// Journals: what has happened.
     pub journal: Arc<dyn Journal>,
-    /// What is not finished.
+    /// Inboxes: unfinished inputs.
     pub inbox: Arc<dyn Inbox>,
-    /// What any process with the capability may do.
+    /// Job queues: calls for any process with the capability.
     pub jobs: Arc<dyn Jobs>,
-    /// What is said in passing.
+    /// Messages that are not stored.
     pub bus: Arc<dyn Bus>,
     /// Small shared values.
     pub bucket: Arc<dyn Bucket>,
-    /// What comes later.
+    /// Inputs for later.
     pub timers: Arc<dyn Timers>,
-    /// What is large.
+    /// Large content.
     pub blobs: Arc<dyn Blobs>,
-    /// How it is doing.
+    /// The state of the backend.
     pub health: Arc<dyn Health>,
-    /// What its subjects begin with.
+    /// The first part of its subjects.
     pub prefix: Prefix,
-    /// How many partitions it was born with.
+    /// The number of its partitions, fixed at its birth.
     pub partitions: u16,
     /// Whether other processes may share it.
     pub shared: bool,
@@ -41,39 +41,38 @@ impl Storage {
     }
 }
 
-/// Something a person should know, by a stable name.
+/// A condition that a person should know, with a stable name.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Warning {
     /// For scripts: `bus.replicas`.
     pub name: String,
-    /// What is so, and what it means.
+    /// The condition, and what it means.
     pub message: String,
-    /// What to do.
     pub hint: String,
 }
 
-/// Why a substrate is lost for good to this process; another process may have it.
+/// Why a backend is lost for good to this process; another process may have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It does not let this node in any more.
+    /// It refuses this node from now on.
     Refused(String),
     /// The connection is beyond repair.
     Broken(String),
 }
 
-/// How a substrate is doing.
+/// The health of a storage backend.
 #[async_trait]
 pub trait Health: Send + Sync + std::fmt::Debug {
-    /// What it is, for people: `local /path`, `nats nats://host:4222`.
+    /// Its kind and address, for people: `local /path`, `nats nats://host:4222`.
     fn describe(&self) -> String;
 
     /// Whether it can take new input now; the reason if not.
     async fn ready(&self) -> Result<(), String>;
 
-    /// What a person should know, durability above all.
+    /// Conditions that a person should know, durability above all.
     async fn warnings(&self) -> Vec<Warning>;
 
-    /// How the servers behind it are doing; `None` where there are none.
+    /// The state of its servers; `None` if there are none.
     async fn bus(&self) -> Option<BusView> {
         None
     }
@@ -88,6 +87,6 @@ pub trait Health: Send + Sync + std::fmt::Debug {
         std::future::pending().await
     }
 
-    /// Stores what is under way and lets go; safe to call twice.
+    /// Stores what is under way and closes; safe to call twice.
     async fn close(&self);
 }

@@ -12,23 +12,22 @@ use crate::StoreError;
 /// An input for later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
-    /// Which timer of the entity named in `input`.
+    /// The id of the timer, for the entity named in `input`.
     pub id: TimerId,
-    /// When.
     pub due: Timestamp,
-    /// What then arrives.
+    /// The input that arrives.
     pub input: Input,
 }
 
-/// Timers of a partition that one call of [`Timers::restore_overdue`] looks at.
+/// Timers of a partition that one call of [`Timers::restore_overdue`] checks.
 pub const OVERDUE_LOOKS: usize = 256;
 
-/// What a look for overdue timers found.
+/// The result of a look for overdue timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overdue {
     /// How many were stored again.
     pub restored: usize,
-    /// After which timer to go on; absent once all were looked at.
+    /// The timer after which to continue; absent once all were checked.
     pub next: Option<Position>,
 }
 
@@ -44,10 +43,10 @@ pub trait Timers: Send + Sync + std::fmt::Debug {
     /// Timers of the partition that are stored and not fired, for sweeps and people.
     async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError>;
 
-    /// Stores again the timers of the partition that were due before `before` and have not fired, so that
-    /// a backend which lost track of them fires them. It looks at those after `after`, at most
-    /// [`OVERDUE_LOOKS`] of them where each costs a request. A timer that is set again, cancelled or fired
-    /// meanwhile stays so.
+    /// Stores again the timers of the partition that were due before `before` and have not fired,
+    /// so that a backend which lost track of them fires them. It checks those after `after`, at
+    /// most [`OVERDUE_LOOKS`] of them if each costs a request. A timer that is set again, cancelled
+    /// or fired meanwhile stays so.
     async fn restore_overdue(
         &self,
         partition: Partition,

@@ -63,7 +63,7 @@ impl Failure {
         self
     }
 
-    /// Whoever read our output has gone: nothing to say, and nothing wrong.
+    /// The reader of our output has gone: nothing to say, and nothing wrong.
     pub(crate) fn output_closed() -> Self {
         Self::new(Exit::Ok, "output_closed", "standard output is closed")
     }

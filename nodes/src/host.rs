@@ -12,15 +12,16 @@ const FILES_BESIDE_CONNECTIONS: u64 = 2_048;
 /// The first descriptor that is no standard stream.
 const FIRST_DESCRIPTOR: i32 = 3;
 
-/// Lets nobody but the owner read what this process and its programs write, and lets it open as
-/// many files as it may. What this process has inherited (from a shell, a supervisor, a CI harness) goes
-/// no further: programs that it starts get their standard streams alone, as Rust marks only what it
-/// opens itself. All of that belongs to the whole process: call this before any thread runs.
+/// Lets only the owner read files that this process and its programs write, and raises its limit of
+/// open files. Descriptors that this process has inherited (from a shell, a supervisor, a CI
+/// harness) go no further: programs that it starts get only their standard streams, as Rust marks
+/// only files that it opens itself. All of that belongs to the whole process: call this before any
+/// thread runs.
 pub fn prepare() {
     close_fds::set_fds_cloexec(FIRST_DESCRIPTOR, &[]);
     umask(Mode::RWXG | Mode::RWXO);
     let limit = getrlimit(Resource::Nofile);
-    // A limit that cannot be raised is told by `doctor`, and by the node at its start.
+    // `doctor`, and the node at its start, report a limit that cannot be raised.
     let _raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 

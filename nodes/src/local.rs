@@ -26,7 +26,7 @@ const TOKEN_BYTES: usize = 32;
 /// Longest token that is read; more is not a token but a wrong file.
 const TOKEN_MOST: usize = 4_096;
 
-/// What stands in a secret's place wherever it would be shown.
+/// The text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// A text that is never shown; only [`Secret::expose`] gives it.
@@ -37,9 +37,7 @@ pub struct Secret(SecretString);
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use `{}`: {detail}", path.display())]
 pub struct LocalFileError {
-    /// Which file.
     pub path: PathBuf,
-    /// Why.
     pub detail: String,
 }
 

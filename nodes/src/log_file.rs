@@ -25,7 +25,8 @@ pub struct LogFile {
 
 #[derive(Debug)]
 enum LogFileState {
-    /// The node has not made its data directory yet; it makes it durable, so that nobody else may.
+    /// The node has not made its data directory yet; only the node may, because it makes it
+    /// durable.
     Early(Vec<u8>),
     Open {
         file: File,

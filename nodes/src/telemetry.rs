@@ -1,4 +1,4 @@
-//! What is told of the work: log lines on standard error or in a file, and traces over OTLP under the
+//! Reports about the work: log lines on standard error or in a file, and traces over OTLP under the
 //! standard `OTEL_*` variables (feature `otel`). Content of conversations is in neither.
 //!
 //! One trace follows a turn through gateway, bus and owner by its W3C `traceparent`:
@@ -30,15 +30,11 @@ pub enum TelemetryError {
     Filter {
         /// What was asked for.
         filter: String,
-        /// What is wrong with it.
         source: tracing_subscriber::filter::ParseError,
     },
     /// The exporter that the `OTEL_*` variables ask for.
     #[error("cannot export traces as the `OTEL_*` variables say: {detail}")]
-    Exporter {
-        /// Why.
-        detail: String,
-    },
+    Exporter { detail: String },
 }
 
 /// Where log lines go.

@@ -206,7 +206,7 @@ fn threads() -> Vec<String> {
     tasks.filter_map(describe).take(THREADS_MOST).collect()
 }
 
-/// Writes to standard error, unless nobody reads it: a full pipe may be why the runtime hangs.
+/// Writes to standard error, unless it is not read: a full pipe may be why the runtime hangs.
 fn say(text: &str) {
     let stderr = rustix::stdio::stderr();
     let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -214,7 +214,7 @@ fn say(text: &str) {
     let is_writable = poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready == 1)
         && fds[0].revents().contains(PollFlags::OUT);
     if is_writable {
-        // There is nobody left to tell of an error.
+        // An error here cannot be reported.
         let _written = rustix::io::write(stderr, text.as_bytes());
     }
 }

@@ -29,7 +29,7 @@ pub enum CodecError {
         /// What the decoder said.
         source: rmp_serde::decode::Error,
     },
-    /// The bytes are this type and something more: half of what was written was not read.
+    /// The bytes are this type and something more: a part of them was not read.
     #[error("`{what}` ends {rest} bytes before its {len} bytes do")]
     Trailing {
         /// The Rust type.

@@ -152,8 +152,8 @@ impl Tail {
 
     /// The tail after `event`, if `event` follows this one: dense, chained, in epoch (I1, I2).
     ///
-    /// The kind named `claim` may raise the epoch; a snapshot's replacement of what came before is
-    /// the reader's affair (see [`crate::kernel::Snapshot`]).
+    /// The kind named `claim` may raise the epoch; the reader handles a snapshot's replacement of
+    /// earlier events (see [`crate::kernel::Snapshot`]).
     pub fn follow(&self, event: &Sealed) -> Result<Self, RecordError> {
         let head = &event.head;
         if head.n != self.n.next() {

@@ -80,7 +80,7 @@ const fn is_false(flag: &bool) -> bool {
 pub enum HookFault {
     /// The node that asks has no such hook.
     Missing,
-    /// Its file is not one that may be run: somebody else can write it, or it is not executable.
+    /// Its file is not one that may be run: another user can write it, or it is not executable.
     Unsafe,
     /// It could not be started.
     NotStarted,

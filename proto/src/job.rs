@@ -97,14 +97,14 @@ pub enum JobState {
         /// How.
         outcome: ToolOutcome,
     },
-    /// A run may or may not have happened, and nobody may try again by itself.
+    /// A run may or may not have happened, and only a person may try again.
     Uncertain {
         /// What is known.
         detail: String,
     },
-    /// Nobody may begin it any more.
+    /// No runner may begin it any more.
     Revoked,
-    /// Its turn has ended, and nobody waits for it: acknowledge only.
+    /// Its turn has ended, and its session does not wait for it: acknowledge only.
     Closed,
 }
 

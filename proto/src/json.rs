@@ -1,4 +1,4 @@
-//! JSON that means one thing to whoever reads it.
+//! JSON that means the same to every reader.
 //!
 //! Of two fields with one name some readers take the first, others the last: a person would be
 //! shown one and another would be done. Such text is refused wherever something is decided by it.

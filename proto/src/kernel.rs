@@ -21,7 +21,7 @@ pub const QUARANTINED: &str = "quarantined";
 pub const PARKED: &str = "parked";
 /// The wire name of the event that puts such an entity back in service.
 pub const RESTORED: &str = "restored";
-/// The wire name of the event that stands for all before it.
+/// The wire name of the event that replaces all before it.
 pub const SNAPSHOT: &str = "snapshot";
 /// The wire name of the last event of all.
 pub const DELETED: &str = "deleted";
@@ -89,7 +89,7 @@ pub struct Emitted {
     pub turn: crate::id::TurnId,
 }
 
-/// Stands for all events up to `tail`: the fold's state, whole or in a blob.
+/// Replaces all events up to `tail`: the fold's state, whole or in a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snapshot {

@@ -1,8 +1,8 @@
-//! MCP servers: what of their tools is approved, and how the API shows it.
+//! MCP servers: the approved descriptions of their tools, and how the API shows them.
 //!
-//! A server says of itself what its tools do, and may say something else tomorrow. What a model is
-//! told of a tool, and what calls of it are held against, is what was **approved** ([`McpPins`], one
-//! value of the bucket for each server); what the server says now stands beside it.
+//! A server describes its own tools, and may describe them differently tomorrow. A model sees the
+//! **approved** description of a tool, and calls are compared with it ([`McpPins`], one value of
+//! the bucket for each server). The API shows the server's present description beside it.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ pub fn mcp_digest(spec: &ToolSpec) -> Digest {
 }
 
 impl McpPins {
-    /// How a tool stands, by the server's own name for it; `None` if nobody knows it.
+    /// The state of a tool, by the server's own name for it; `None` if it is unknown.
     pub fn state(&self, tool: &str) -> Option<McpToolState> {
         match (self.approved.get(tool), self.listed.get(tool)) {
             (Some(approved), Some(listed)) if mcp_digest(approved) == mcp_digest(listed) => {
@@ -67,8 +67,9 @@ impl McpPins {
         }
     }
 
-    /// Tools that may be offered, by the server's own names. What stands under another server's
-    /// name, or asks for something else to be run, was not written by this program: it is none.
+    /// Tools that may be offered, by the server's own names. A tool under another server's name, or
+    /// one that asks for something else to be run, was not written by this program and does not
+    /// count.
     pub fn offered(
         &self,
         server: &McpServerName,

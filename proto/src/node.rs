@@ -39,7 +39,7 @@ pub struct Heartbeat {
     pub entities: u64,
     /// The digest of what its configuration means for agents; nodes should agree.
     pub config: Digest,
-    /// Whether it was told to take no more entities; it keeps those that it has.
+    /// Whether it is cordoned: it takes no more entities, and keeps those that it has.
     #[serde(default)]
     pub cordoned: bool,
     /// The versions of the envelope that it reads and writes.
@@ -51,7 +51,7 @@ pub struct Heartbeat {
     /// How busy it is.
     #[serde(default)]
     pub load: Load,
-    /// By how many ranks it stands back from what it would serve, because it is busy.
+    /// By how many ranks it is lowered, because it is busy.
     #[serde(default)]
     pub shed: u8,
     /// Partitions that it serves first, by its own view of the cluster.
@@ -81,12 +81,12 @@ pub struct Heartbeat {
     /// time that most processes agree on counts for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
-    /// How its configuration file stands beside what it works with.
+    /// How its configuration file differs from the one in use.
     #[serde(default, skip_serializing_if = "FileState::is_current")]
     pub file: FileState,
 }
 
-/// How a node's configuration file stands beside what the node works with.
+/// How a node's configuration file differs from the one that the node uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileState {
@@ -113,18 +113,18 @@ impl Heartbeat {
     }
 }
 
-/// What a process tells all others about one that does not answer, on `cn.hb.<process>.gone`.
-/// Nobody takes its word alone: each asks the suspect itself.
+/// What a process sends to all others about one that does not answer, on `cn.hb.<process>.gone`. No
+/// process relies on it alone: each asks the suspect itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Hearsay {
-    /// Nobody listened when it was asked.
+    /// There was no listener when it was asked.
     Suspected {
         /// Who.
         process: ProcessId,
     },
-    /// Nobody listened twice, while the server that it was connected to was seen to live.
+    /// There was no listener twice, while the server that it was connected to was seen to live.
     Gone {
         /// Who.
         process: ProcessId,
@@ -307,10 +307,10 @@ pub enum NodeReply {
         /// Bounded: see [`crate::tree`].
         tree: ProcessTree,
     },
-    /// To `KillSwitch`: what the record says holds here. If it is on, nothing that it stops begins any
-    /// more, and what ran was told to stop.
+    /// To `KillSwitch`: the record holds here. If it is on, no work that it stops begins any more,
+    /// and running work was cancelled.
     Latched {
-        /// Where the record stands.
+        /// The position of the record.
         position: Position,
         /// How much of it still runs.
         running: u32,

@@ -89,7 +89,8 @@ impl TurnOutcome {
         }
     }
 
-    /// What a person is told of a turn that ended without a proper reply, and was not cancelled.
+    /// The error that a person sees of a turn that ended without a proper reply, and was not
+    /// cancelled.
     pub fn error(&self) -> Option<ErrorBody> {
         match self {
             Self::Failed { failure } => {

@@ -1,7 +1,7 @@
-//! Characters that a reader does not see, or that change what they see of others.
+//! Characters that a reader does not see, or that change how others look.
 //!
-//! Whoever decides by reading (a session's name, the arguments of a call that waits for a person)
-//! must not be shown one thing and decide about another.
+//! A person who decides by reading (a session's name, the arguments of a call that waits for a
+//! person) must not be shown one thing and decide about another.
 
 use icu_properties::{
     CodePointMapData, CodePointSetData,

@@ -111,16 +111,16 @@ impl Engine {
         self.path("socket")
     }
 
-    /// `kill -9` of the daemon alone; its containers go on.
+    /// `kill -9` of the daemon alone; its containers keep running.
     pub async fn kill(&mut self) -> Result<(), ProcessError> {
         self.daemon.kill().await.map_err(ProcessError::io("kill dockerd"))
     }
 
-    /// Starts it again on what the last one left, as after a crash of the machine: nothing of what it
-    /// ran is running.
+    /// Starts it again on the data of the last one, as after a crash of the machine: none of its
+    /// processes is running.
     pub async fn start_again(&mut self) -> Result<(), ProcessError> {
         self.kill_containers();
-        // It does not start while somebody has the process ids of the last one, zombies included.
+        // It does not start while a process has the process ids of the last one, zombies included.
         for name in ["pid", "exec/containerd/containerd.pid"] {
             std::fs::remove_file(self.path(name)).map_err(ProcessError::io("remove a pid file"))?;
         }
@@ -154,7 +154,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the image `python:test` of what `cargo xtest` has prepared.
+    /// Makes the image `python:test` from files that `cargo xtest` has prepared.
     pub async fn import_python(&self) -> Result<(), ProcessError> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
         let archive = root.join(".tools/python3-image.tar");
@@ -165,7 +165,7 @@ impl Engine {
         self.docker(&["import", &archive.to_string_lossy(), "python:test"]).await.map(drop)
     }
 
-    /// The names of all containers, whatever their state.
+    /// The names of all containers, in any state.
     pub async fn containers(&self) -> Result<Vec<String>, ProcessError> {
         let listed = self.docker(&["ps", "-a", "--format", "{{.Names}}"]).await?;
         Ok(listed.split_whitespace().map(str::to_owned).collect())
@@ -225,7 +225,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if let Some(id) = self.daemon.id() {
-            // It ends its containers, and lets go of what it has mounted.
+            // It ends its containers, and unmounts what it has mounted.
             let id = id.to_string();
             let end = format!("kill -TERM {id} && timeout 30 tail --pid={id} -f /dev/null");
             drop(std::process::Command::new("sh").args(["-c", &end]).status());

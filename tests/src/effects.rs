@@ -1,6 +1,6 @@
-//! An independent count of effects: each is written down and synced before it is answered. Who asks
-//! for `/KEY` or `/NAME/KEY` is told whether that effect has happened; who posts to `/NAME` is known
-//! by that name while its effect is under way.
+//! An independent count of effects: each is written down and synced before it is answered. A `GET`
+//! of `/KEY` or `/NAME/KEY` answers whether that effect has happened. A client that posts to
+//! `/NAME` is known by that name while its effect is under way.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ pub struct EffectCounter {
     log: PathBuf,
     /// Whether effects are not answered now.
     held: watch::Sender<bool>,
-    /// Whether nobody is told what has happened.
+    /// Whether all questions about effects are refused.
     blind: watch::Sender<bool>,
     at_once: Arc<AtOnce>,
     under_way: Arc<UnderWay>,
@@ -88,7 +88,6 @@ impl EffectCounter {
         Ok(Self { addr, log, held, blind, at_once, under_way, serving })
     }
 
-    /// Where.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
@@ -98,7 +97,7 @@ impl EffectCounter {
         self.held.send_replace(on);
     }
 
-    /// From now on nobody is told what has happened, until this is over.
+    /// From now on questions about effects are refused, until this is over.
     pub fn blind(&self, on: bool) {
         self.blind.send_replace(on);
     }

@@ -22,7 +22,6 @@ pub struct Recording {
     pub about: String,
     /// What was known of it.
     pub facts: Facts,
-    /// Whose it is.
     pub entity: EntityId,
     /// Its records, oldest first, in hexadecimal.
     pub records: Vec<String>,
@@ -30,13 +29,12 @@ pub struct Recording {
     pub blobs: BTreeMap<String, String>,
 }
 
-/// What must be found again, whoever reads it.
+/// What every reader must find again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
     /// Its state, as `sessions list` has it.
     pub state: String,
-    /// Its turns.
     pub turns: u64,
     /// Its events, archived ones included.
     pub events: u64,

@@ -1,4 +1,4 @@
-//! Whatever comes from outside is refused or understood, and never panics.
+//! Input from outside is refused or understood, and never panics.
 //!
 //! Method: each decoder is fed mutated samples of what it really reads. The short runs are part
 //! of every test run; the minute-long ones are `_soak`.

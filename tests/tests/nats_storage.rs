@@ -112,7 +112,7 @@ async fn settled(ground: &Storage, expected: Position, text: &'static str) -> Re
         loop {
             match ground.journal.append(entity(), expected, write(text)).await {
                 AppendAnswer::Stored(position) => return Ok(position),
-                // An earlier try was stored, if what stands there is ours.
+                // An earlier try was stored, if the record there is ours.
                 AppendAnswer::Refused => match ground.journal.read(entity(), expected).await {
                     Ok(records) => match records.first() {
                         Some(record) if record.bytes == text => return Ok(record.position),
@@ -652,7 +652,7 @@ async fn a_cluster_of_an_older_build_gets_its_stream_for_jobs() -> Result {
 
     let ground = connect(options(&server)).await?;
     ground.jobs.put(&job(1)?).await?;
-    // Nothing is lost or changed on the way, and nobody may replace everything any more.
+    // Nothing is lost or changed on the way, and no message may replace everything any more.
     assert_eq!(ground.health.cluster().as_deref(), Some("01OLD"));
     let kept = ground.bucket.get("agent.kept").await?.map(|entry| entry.value);
     assert_eq!(kept.as_deref(), Some(&b"kept"[..]));

@@ -101,7 +101,7 @@ fn hooked(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     })
 }
 
-/// HOOK-1: what a hook decided and nobody wrote down is found, and the seed is green without.
+/// HOOK-1: a decision of a hook that was not written down is found, and the seed is green without.
 #[test]
 fn hook_1_finds_what_takes_effect_unjournaled() {
     for seed in 0..100 {
@@ -330,7 +330,7 @@ planted! {
     finds_old_jobs_run: OldJobsRun in 1000 by ["JOB-5"];
     finds_closes_nothing_soak: ClosesNothing in 1000 by ["JOB-7", "E1"];
     finds_timers_not_set_again_soak: TimersNotSetAgain in 4000 by ["E1"];
-    finds_heir_ignored: HeirIgnored in 4000 by ["OWN-1"];
+    finds_previous_owner_ignored: PreviousOwnerIgnored in 4000 by ["OWN-1"];
     finds_never_asks: NeverAsks in 1000 by ["OWN-1"];
     finds_releases_while_running: ReleasesWhileRunning in 1000 by ["OWN-1"];
     finds_acts_fenced: ActsFenced in 4000 by ["F1"];

@@ -12,21 +12,21 @@ use serde_bytes::ByteBuf;
 
 use super::{Entity, EntityKind, LoadedJournal};
 
-/// Deaths in one journal after which older ones are not looked into any more: each costs an encoded
-/// state.
+/// At most this many deaths in one journal are looked into: each costs an encoded state.
 const DEATHS_MAX: usize = 8;
 
 /// Positions of archived records that a snapshot names: at most 90 KB.
 const POSITIONS_MAX: usize = 10_000;
 
-/// Records as an archive has them.
+/// Packs records for an archive.
 pub fn pack(records: &[Record]) -> Result<Bytes, CodecError> {
     let list: Vec<&serde_bytes::Bytes> =
         records.iter().map(|record| serde_bytes::Bytes::new(&record.bytes)).collect();
     codec::encode(&list).map(Bytes::from)
 }
 
-/// Where the store has records; nothing of more than [`POSITIONS_MAX`], whose snapshot would not fit.
+/// The positions of these records in the store; empty for more than [`POSITIONS_MAX`], whose
+/// snapshot would not fit.
 pub fn positions(records: &[Record]) -> Vec<Position> {
     let few = if records.len() > POSITIONS_MAX { &[] } else { records };
     few.iter().map(|record| record.position).collect()
@@ -51,13 +51,13 @@ pub fn snapshot_of(records: &[Record]) -> Option<Snapshot> {
     }
 }
 
-/// The blobs of snapshots that were begun and never stored: those of owners that died, or were
-/// fenced, with the archive and the state stored and the record that names them not. Such an owner
-/// appended nothing more, so a claim follows; what it stored is made of the records before that
-/// claim, and has the digest that they give.
+/// The blobs of snapshots that an owner began and never stored, because it died or was fenced. It
+/// had stored the archive and the state, but not the record that names them. Such an owner appended
+/// nothing more, so a claim follows. Its blobs are made of the records before that claim, and have
+/// the digest that those give.
 ///
-/// Whoever removes them must have claimed the entity: the record that names them can then never be
-/// stored.
+/// The caller that removes them must have claimed the entity: then the record that names them can
+/// never be stored.
 pub fn leftovers<K: EntityKind>(id: EntityId, loaded: &LoadedJournal) -> Vec<Digest> {
     let deaths = deaths(&loaded.records);
     let (Some(first), Some(last)) = (loaded.records.first(), deaths.last()) else {
@@ -71,7 +71,8 @@ pub fn leftovers<K: EntityKind>(id: EntityId, loaded: &LoadedJournal) -> Vec<Dig
             let records = loaded.records.get(..at).unwrap_or_default();
             found.extend(pack(records).ok().map(|archive| Digest::of(&archive)));
             let state = folded.as_ref().and_then(|entity| entity.snapshot().ok());
-            found.extend(state.filter(|it| it.len() > INLINE_BYTES).map(|it| Digest::of(&it)));
+            let large = state.filter(|state| state.len() > INLINE_BYTES);
+            found.extend(large.map(|state| Digest::of(&state)));
         }
         let events = loaded.records.get(at).and_then(|record| decode_record(&record.bytes).ok());
         folded = folded.zip(events).and_then(|(mut entity, events)| {

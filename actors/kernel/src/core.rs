@@ -29,14 +29,11 @@ use crate::KernelBug;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Service {
-    /// It is.
+    /// In service.
     #[default]
     Active,
-    /// It is not, until a person decides.
-    Quarantined {
-        /// Why.
-        reason: String,
-    },
+    /// Out of service until a person decides.
+    Quarantined { reason: String },
     /// It was deleted; a further input gives birth to it again, empty.
     Deleted,
 }
@@ -50,9 +47,9 @@ pub struct Core {
     pub kind: Option<Kind>,
     /// The last event.
     pub tail: Tail,
-    /// Who wrote the last event.
+    /// The writer of the last event.
     pub incarnation: Option<Incarnation>,
-    /// Whether the last owner gave the entity up of its own will.
+    /// Whether the last owner released the entity.
     pub released: bool,
     /// Whether it is in service.
     pub service: Service,
@@ -63,7 +60,7 @@ pub struct Core {
     /// Inputs put aside whole since the entity was quarantined, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Input>,
-    /// Accepted inputs, oldest first, as far as `memory` goes.
+    /// Accepted inputs, oldest first, as many as `memory` says.
     accepted: VecDeque<Remembered>,
     #[serde(skip)]
     known: BTreeSet<InputId>,
@@ -81,19 +78,19 @@ pub struct SnapshotBody<'a> {
     pub core: Core,
     #[serde(with = "serde_bytes", borrow)]
     pub kind: Cow<'a, [u8]>,
-    /// The required kinds that are folded in the state: who does not know one of them would lose
-    /// what it left there.
+    /// The required kinds that are folded in the state: a build that does not know one of them
+    /// would lose its part of the state.
     #[serde(default)]
     pub needs: Vec<String>,
 }
 
-/// What every version of a snapshot says.
+/// The part that every version of a snapshot has.
 #[derive(Deserialize)]
 struct SnapshotTail {
     tail: Tail,
 }
 
-/// A journal as it was read, before anything is made of it.
+/// A journal as it was read, unfolded.
 #[derive(Clone, Debug, Default)]
 pub struct LoadedJournal {
     /// All records, oldest first.
@@ -141,8 +138,8 @@ impl Core {
         self.fold(id, sealed, tail, kernel.as_ref())
     }
 
-    /// The tail after this event, if it is sound. Asked before its body is decoded: a sound body that
-    /// does not decode is no damage.
+    /// The tail after this event, if it is sound. Called before its body is decoded: a sound body
+    /// that does not decode is no damage.
     pub(super) fn follow(&self, id: EntityId, sealed: &Sealed) -> Result<Tail, FoldError> {
         let head = &sealed.head;
         let damaged = |source| FoldError::Record { entity: id, at: self.tail.n, source };
@@ -228,7 +225,7 @@ impl Core {
         }
     }
 
-    /// How long inputs are known again. Of a journal that is read without its kind, this may be longer
+    /// How long inputs are remembered. If a journal is read without its kind, this may be longer
     /// than the kind needs.
     pub(super) fn memory(&self) -> InputMemory {
         #[cfg(feature = "test-util")]
@@ -238,22 +235,23 @@ impl Core {
         self.memory
     }
 
-    /// The same, as a snapshot kept it: what is not kept is made again.
+    /// The same core after it was loaded from a snapshot: indexes that a snapshot leaves out are
+    /// built again.
     pub(super) fn revived(self, memory: InputMemory) -> Self {
         let known = self.accepted.iter().map(|one| one.input).collect();
         Self { known, memory, ..self }
     }
 
-    /// What the journal says without its kind: for admission, quarantine and deletion. A required
-    /// event that is neither the kernel's nor one that `knows` knows is refused: who cannot fold
-    /// the entity does not claim it.
+    /// The journal's state without its kind: for admission, quarantine and deletion. Refuses a
+    /// required event that is neither the kernel's nor one that `knows` knows: a build that cannot
+    /// fold the entity does not claim it.
     pub fn of(
         id: EntityId,
         loaded: &LoadedJournal,
         knows: &dyn Fn(&str) -> bool,
     ) -> Result<Self, FoldError> {
         let mut core = Self::default();
-        // Told only of a journal that is sound: damage may look like a kind that nobody knows.
+        // Reported only of a journal that is sound: damage may look like an unknown kind.
         let mut unknown = None;
         for_each(id, loaded, |sealed, snapshot| {
             if let Some(body) = snapshot {
@@ -271,8 +269,9 @@ impl Core {
         unknown.map_or(Ok(core), Err)
     }
 
-    /// As much of it as a damaged journal still tells: enough to write behind it, and to delete it.
-    /// Nothing of a kind is folded, and what does not follow is taken for what it says.
+    /// As much of it as a damaged journal still has: enough to append after it, and to delete it.
+    /// No event of a kind is folded, and an event that does not follow the one before it is taken
+    /// as it is.
     pub fn salvaged(id: EntityId, loaded: &LoadedJournal) -> Self {
         let mut core = Self::default();
         let readable = loaded.records.iter().filter_map(|record| decode_record(&record.bytes).ok());
@@ -347,7 +346,7 @@ fn snapshot_body<'a>(
     blob: Option<&'a Bytes>,
 ) -> Result<SnapshotBody<'a>, FoldError> {
     let missing = |text: &str| FoldError::violation(id, sealed, Violation(text.to_owned()));
-    // It is the first event, so its own word is all there is of the one before it.
+    // It is the first event, so only it can say what the one before it was.
     let Ok(SnapshotTail { tail }) = codec::decode(&sealed.body) else {
         return Err(missing("a snapshot that is none"));
     };

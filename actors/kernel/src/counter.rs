@@ -1,10 +1,10 @@
 //! The counter: a small kind of entities for tests, beside the session.
 //!
-//! It adds numbers, at once or when a timer fires, and says each new total in an event. It has inputs,
-//! own events, timers, snapshots and deletion, so what the kernel promises of every kind is tested with
-//! it on every backend.
+//! It adds numbers, at once or when a timer fires, and records each new total in an event. It has
+//! inputs, own events, timers, snapshots and deletion, so it tests on every backend what the kernel
+//! promises of every kind.
 //!
-//! Invariant: each accepted input counts once, and the total that an event says is the sum so far.
+//! Invariant: each accepted input counts once, and the total in an event is the sum so far.
 
 use std::{collections::BTreeMap, convert::Infallible, future::Future, pin::Pin};
 
@@ -32,29 +32,16 @@ const AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Counter;
 
-/// What a counter is told.
+/// An input of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum CounterInput {
     /// Adds a number.
-    Add {
-        /// Which.
-        by: u64,
-    },
+    Add { by: u64 },
     /// Adds a number later.
-    Later {
-        /// By which timer.
-        timer: TimerId,
-        /// When.
-        due: Timestamp,
-        /// Which number.
-        by: u64,
-    },
+    Later { timer: TimerId, due: Timestamp, by: u64 },
     /// A timer has fired.
-    Fired {
-        /// Which.
-        timer: TimerId,
-    },
+    Fired { timer: TimerId },
     /// Deletes the counter.
     Forget,
 }
@@ -70,17 +57,16 @@ grammar! {
 /// The total has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// The total.
     pub total: u64,
 }
 
-/// What a counter's events add up to.
+/// The state of a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterState {
     key: String,
-    /// The sum of what was accepted.
+    /// The sum of the accepted inputs.
     pub total: u64,
-    /// The total that the last event says.
+    /// The total in the last event.
     pub said: u64,
     /// What is added later.
     pub later: BTreeMap<String, Later>,
@@ -90,23 +76,19 @@ pub struct CounterState {
 /// A number that is added later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Later {
-    /// By which timer.
     pub timer: TimerId,
-    /// When.
     pub due: Timestamp,
-    /// Which number.
     pub by: u64,
 }
 
 /// How a counter's timers are set.
 #[derive(Clone, Debug)]
 pub struct CounterRunner {
-    /// Where.
     pub storage: Storage,
 }
 
 impl CounterInput {
-    /// This, for the counter of this key.
+    /// An input for the counter of this key.
     pub fn to(
         &self,
         key: &str,

@@ -13,7 +13,6 @@ use super::{
 /// An entity of kind `K`, folded.
 #[derive(Clone, Debug)]
 pub struct Entity<K: EntityKind> {
-    /// Its id.
     pub id: EntityId,
     /// The kernel's part.
     pub core: Core,
@@ -26,7 +25,7 @@ pub struct Entity<K: EntityKind> {
 // === impl Entity ===
 
 impl<K: EntityKind> Entity<K> {
-    /// An entity that nothing has happened to yet.
+    /// An entity without any events.
     pub fn unborn(id: EntityId) -> Self {
         let core = Core::default().revived(K::MEMORY);
         Self { id, core, state: K::State::default(), folded: 0 }
@@ -82,7 +81,7 @@ impl<K: EntityKind> Entity<K> {
         self.core.fold(self.id, sealed, tail, kernel.as_ref())?;
         let folded = match &kernel {
             Some(KernelEvent::Born(born)) => K::born(&mut self.state, &born.key),
-            // An order that came when there was nothing to do about it.
+            // An order that came when it was not needed.
             Some(KernelEvent::Accepted(accepted)) if accepted.input.order.is_some() => Ok(()),
             Some(KernelEvent::Accepted(accepted)) => {
                 let taken = K::accept(&mut self.state, &sealed.head, &accepted.input);
@@ -93,7 +92,8 @@ impl<K: EntityKind> Entity<K> {
             }
             Some(KernelEvent::Restored(_)) => {
                 for input in &parked {
-                    // What its kind cannot take may be why it was parked: it must not be so again.
+                    // The input may have been parked because its kind cannot take it: it must not
+                    // be parked again.
                     if let Err(refused) = K::accept(&mut self.state, &sealed.head, input) {
                         understood::<K>(self.id, sealed, input)?;
                         tracing::debug!(entity = %self.id, input = %input.id, %refused,
@@ -165,7 +165,7 @@ fn is_of<K: EntityKind>(entity: EntityId, kind: Option<Kind>) -> Result<(), Fold
     }
 }
 
-/// The kind's part of a snapshot. Of what was deleted nothing is left, whatever its kind was.
+/// The kind's part of a snapshot. A deleted entity of any kind has nothing left.
 fn state<K: EntityKind>(core: &Core, encoded: &[u8]) -> Result<K::State, CodecError> {
     match core.service {
         Service::Deleted => Ok(K::State::default()),

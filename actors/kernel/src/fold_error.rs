@@ -11,72 +11,33 @@ pub enum FoldError {
     /// Not a valid continuation (I1, I2).
     #[error("journal of `{entity}` is damaged at event `{at}`")]
     Record {
-        /// Whose.
         entity: EntityId,
         /// The number of the last sound event.
         at: clawnode_proto::Seq,
-        /// What is wrong.
         source: RecordError,
     },
     /// An event's body, or the state that a snapshot keeps, is sound by its hash and does not decode: a
     /// newer build wrote it.
     #[error("event `{n}` (`{kind}`) of `{entity}` was written by a newer version")]
-    Body {
-        /// Whose.
-        entity: EntityId,
-        /// Which.
-        n: clawnode_proto::Seq,
-        /// Its kind.
-        kind: String,
-        /// What is wrong.
-        source: CodecError,
-    },
+    Body { entity: EntityId, n: clawnode_proto::Seq, kind: String, source: CodecError },
     /// A required kind that this build does not know.
     #[error("event `{n}` of `{entity}` has the kind `{kind}`, which this build does not know")]
-    Unknown {
-        /// Whose.
-        entity: EntityId,
-        /// Which.
-        n: clawnode_proto::Seq,
-        /// Its kind.
-        kind: String,
-    },
+    Unknown { entity: EntityId, n: clawnode_proto::Seq, kind: String },
     /// An input was accepted that only a newer build understands.
     #[error("event `{n}` of `{entity}` has an input of a newer version")]
-    Input {
-        /// Whose.
-        entity: EntityId,
-        /// Which event.
-        n: clawnode_proto::Seq,
-        /// Its kind.
-        kind: String,
-    },
+    Input { entity: EntityId, n: clawnode_proto::Seq, kind: String },
     /// The journal is of another kind of entities.
     #[error("`{entity}` is of the kind `{kind}`")]
-    Kind {
-        /// Whose.
-        entity: EntityId,
-        /// Its kind.
-        kind: Kind,
-    },
+    Kind { entity: EntityId, kind: Kind },
     /// An event that contradicts what came before it.
     #[error("event `{n}` (`{kind}`) of `{entity}` contradicts the events before it")]
-    Violation {
-        /// Whose.
-        entity: EntityId,
-        /// Which.
-        n: clawnode_proto::Seq,
-        /// Its kind.
-        kind: String,
-        /// What is wrong.
-        source: Violation,
-    },
+    Violation { entity: EntityId, n: clawnode_proto::Seq, kind: String, source: Violation },
 }
 
 // === impl FoldError ===
 
 impl FoldError {
-    /// What a process must know that can fold the journal. Absent if nobody can: it is damaged.
+    /// What a process must know to fold the journal. Absent if none can: it is damaged.
     pub fn needs(&self) -> Option<MissingCapability> {
         match self {
             Self::Unknown { kind, .. } => Some(MissingCapability::Event(kind.clone())),

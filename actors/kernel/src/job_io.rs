@@ -1,4 +1,4 @@
-//! What happens to the job machine, what it has done, and what it has to know of the world.
+//! Inputs and outputs of the job machine, and what it asks about the world.
 
 use std::time::Duration;
 
@@ -10,31 +10,31 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
-/// What the machine has to know of the world to judge a state.
+/// What the machine asks about the world to judge a state.
 pub trait Liveness {
     /// Whether this process is held dead.
     fn is_dead(&self, process: ProcessId) -> bool;
 }
 
-/// What happened.
+/// An input of the job machine.
 #[derive(Debug)]
 pub enum JobIn {
     /// A job was delivered. The driver holds its handle; a handle for the same job replaces it.
     Delivered(Box<Job>),
     /// The state key, as asked by [`JobOut::Read`].
     Read(JobId, Option<(Position, JobState)>),
-    /// The state key could not be read, or nobody knows whether it was set.
+    /// The state key could not be read, or it is unknown whether it was set.
     Unknown(JobId),
     /// The state key was set, as asked by [`JobOut::Set`].
     Stored(JobId, Position),
-    /// Somebody else has changed the state key.
+    /// Another process has changed the state key.
     Conflict(JobId),
     /// The time that [`JobOut::Watch`] asked for is over.
     Lasts(JobId),
     /// A run has ended, as asked by [`JobOut::Run`].
     Ended(JobId, ToolOutcome),
-    /// A probe has told whether the job had happened, as asked by [`JobOut::Probe`]: how it ended,
-    /// or that it did not happen, or that nobody can tell.
+    /// The result of the probe that [`JobOut::Probe`] asked for: how the job ended, that it did not
+    /// happen, or that it cannot be known.
     Probed(JobId, Probe),
     /// The result is in the session's inbox, as asked by [`JobOut::Send`].
     Sent(JobId),
@@ -45,11 +45,11 @@ pub enum JobIn {
 /// What a probe has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// It happened; this came of it.
+    /// It happened, with this outcome.
     Happened(ToolOutcome),
     /// It did not happen.
     Absent,
-    /// Nobody can tell; what is known.
+    /// It cannot be known; what is known about it.
     Unclear(String),
 }
 
@@ -68,37 +68,28 @@ impl Probe {
     }
 }
 
-/// What to do.
+/// An output of the job machine: work for its driver.
 #[derive(Debug, PartialEq)]
 pub enum JobOut {
     /// Read the state key, after a wait.
     Read {
-        /// Of which job.
         job: JobId,
         /// How long to wait before.
         wait: Duration,
     },
     /// Set the state key if it is at `expected` (0: absent).
-    Set {
-        /// Of which job.
-        job: JobId,
-        /// The fence.
-        expected: Position,
-        /// To what.
-        state: JobState,
-    },
+    Set { job: JobId, expected: Position, state: JobState },
     /// Run it, once; answer `Ended`.
     Run(Box<Job>),
     /// Answer `Lasts` after this time.
     Watch {
-        /// Which job.
         job: JobId,
         /// How long it may run unwritten.
         after: Duration,
     },
     /// Find out whether it has happened; answer `Probed`.
     Probe(Box<Job>),
-    /// Stop its run; it still answers `Ended`.
+    /// Abort its run; it still answers `Ended`.
     Abort(JobId),
     /// Store this in the session's inbox, until it is there; answer `Sent`.
     Send(Box<Job>, ToolEnd),
@@ -106,7 +97,6 @@ pub enum JobOut {
     Acknowledge(JobId),
     /// Not now: give its delivery back for this long.
     GiveBack {
-        /// Which job.
         job: JobId,
         /// For how long.
         delay: Duration,

@@ -5,16 +5,16 @@
 //! truth, and it changes by compare-and-set alone. A run begins only after its `started` is stored,
 //! and its result leaves only after its `done` is.
 //!
-//! A job of class `safe` changes nothing, and nobody needs to know how often it ran. So if its state
-//! key says nothing, it runs at once, and its result is the first that is stored of it. Only a run
-//! that lasts is written down: whoever waits for it can see then who runs it, and stop it.
+//! A job of class `safe` changes nothing, so it does not matter how often it ran. If its state key
+//! says nothing, it runs at once, and the first result that is stored counts. Only a run that lasts
+//! is written down: then the session that waits for it can see who runs it, and stop it.
 //!
 //! Supervised by: the node. Messages come from: the queue of each capability, the state keys, and
-//! the runs. On crash: what ran here is `started` by a process that is gone, and whoever is
-//! delivered the job next decides by its effect class.
+//! the runs. On crash: what ran here is `started` by a process that is gone, and the runner that
+//! gets the job next decides by its effect class.
 //!
 //! Invariants
-//! - JOB-1 no run without a stored `started` of this very run, but of class `safe`.
+//! - JOB-1 only class `safe` runs without a stored `started` of this very run.
 //! - JOB-2 a job has at most one run at a time in one process.
 //! - JOB-3 no result leaves before a terminal state is stored, but of a `safe` run without a state, and
 //!   no acknowledgement before that result is; but one that is too old and has no state is acknowledged
@@ -160,8 +160,8 @@ impl JobMachine {
             self.slots.insert(id, JobInHand { job, phase, tries: 0, cancelled: false });
             return self.again(id, Duration::ZERO);
         }
-        // Nearly always nobody has begun it; the fence tells when somebody has, and only then is it
-        // read who.
+        // Nearly always no process has begun it. The fence fails if one has, and only then a read
+        // finds out which.
         let (expected, state) = (Position(0), self.started(now, 1));
         let phase = JobPhase::Setting { expected, state, then: AfterStore::Run };
         self.slots.insert(id, JobInHand { job, phase, tries: 0, cancelled: false });
@@ -207,7 +207,7 @@ impl JobMachine {
         }
         let Some(slot) = self.slots.get_mut(&id) else { return Vec::new() };
         if slot.job.is_too_old(now) {
-            // Nobody began it, or its state was closed and is forgotten (JOB-5).
+            // No process began it, or its state was closed and is forgotten (JOB-5).
             self.slots.remove(&id);
             return vec![JobOut::Acknowledge(id)];
         }
@@ -245,7 +245,8 @@ impl JobMachine {
                 slot.phase = JobPhase::Running { at };
                 Vec::new()
             }
-            // Somebody else runs it as well, which does no harm, or nobody waits for it any more.
+            // Another process runs it as well, which does no harm, or its session does not wait any
+            // more.
             Some((_, found)) => {
                 slot.phase = JobPhase::Unwritten;
                 let over = matches!(found, JobState::Revoked | JobState::Closed);
@@ -254,7 +255,7 @@ impl JobMachine {
         }
     }
 
-    /// Decides what a state that somebody else has set means.
+    /// Decides what a state means that another process has set.
     fn judge(
         &mut self,
         now: Timestamp,
@@ -478,7 +479,7 @@ fn cancelled_before() -> ToolOutcome {
     ToolOutcome::failed(ToolFailure::Cancelled, "it was cancelled before it began")
 }
 
-/// What is said of a job that nobody may begin any more.
+/// The outcome of a job that no process may begin any more.
 fn too_old() -> ToolOutcome {
     ToolOutcome::failed(ToolFailure::Unavailable, "no node could begin it in time")
 }
@@ -532,13 +533,13 @@ mod tests {
 
     /// A machine that runs the job, whose `started` is at position 1.
     fn running(class: EffectClass) -> JobMachine {
-        let (mut machine, nobody) = (JobMachine::new(ME, 0), Dead(Vec::new()));
+        let (mut machine, none_dead) = (JobMachine::new(ME, 0), Dead(Vec::new()));
         let job = job(class);
         let id = job.id;
-        let set = machine.handle(NOW, JobIn::Delivered(job.clone()), &nobody);
+        let set = machine.handle(NOW, JobIn::Delivered(job.clone()), &none_dead);
         let state = started(ME, 1);
         assert_eq!(set, [JobOut::Set { job: id, expected: Position(0), state }]);
-        let run = machine.handle(NOW, JobIn::Stored(id, Position(1)), &nobody);
+        let run = machine.handle(NOW, JobIn::Stored(id, Position(1)), &none_dead);
         assert_eq!(run, [JobOut::Run(job)]);
         machine
     }
@@ -553,30 +554,31 @@ mod tests {
 
     #[test]
     fn job_3_a_result_leaves_once_it_is_stored_and_is_acknowledged_once_it_is_there() {
-        let (mut machine, nobody) = (running(EffectClass::Once), Dead(Vec::new()));
+        let (mut machine, none_dead) = (running(EffectClass::Once), Dead(Vec::new()));
         let id = JobId::from_u128(7);
-        let set = machine.handle(NOW, JobIn::Ended(id, done()), &nobody);
+        let set = machine.handle(NOW, JobIn::Ended(id, done()), &none_dead);
         let state = JobState::Done { outcome: done() };
         let expected = Position(1);
         assert_eq!(set, [JobOut::Set { job: id, expected, state: state.clone() }]);
-        // Nobody knows whether it is; it is, as a read shows.
-        let read = machine.handle(NOW, JobIn::Unknown(id), &nobody);
+        // Whether it is stored is unknown; it is, as a read shows.
+        let read = machine.handle(NOW, JobIn::Unknown(id), &none_dead);
         assert!(matches!(read[..], [JobOut::Read { .. }]), "{read:?}");
-        let same = machine.handle(NOW, JobIn::Read(id, Some((expected, started(ME, 1)))), &nobody);
+        let same =
+            machine.handle(NOW, JobIn::Read(id, Some((expected, started(ME, 1)))), &none_dead);
         assert_eq!(same, [JobOut::Set { job: id, expected, state: state.clone() }], "an old read");
-        let send = machine.handle(NOW, JobIn::Read(id, Some((Position(2), state))), &nobody);
+        let send = machine.handle(NOW, JobIn::Read(id, Some((Position(2), state))), &none_dead);
         let end = ToolEnd::Known { outcome: done() };
         assert_eq!(send, [JobOut::Send(job(EffectClass::Once), end)]);
-        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &nobody), [JobOut::Acknowledge(id)]);
+        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &none_dead), [JobOut::Acknowledge(id)]);
     }
 
     /// A machine that runs the job, which is `safe`, without a state.
     fn unwritten() -> JobMachine {
-        let (mut machine, nobody) = (JobMachine::new(ME, 0), Dead(Vec::new()));
+        let (mut machine, none_dead) = (JobMachine::new(ME, 0), Dead(Vec::new()));
         let (id, job) = (JobId::from_u128(7), job(EffectClass::Safe));
-        let read = machine.handle(NOW, JobIn::Delivered(job.clone()), &nobody);
+        let read = machine.handle(NOW, JobIn::Delivered(job.clone()), &none_dead);
         assert_eq!(read, [JobOut::Read { job: id, wait: Duration::ZERO }]);
-        let run = machine.handle(NOW, JobIn::Read(id, None), &nobody);
+        let run = machine.handle(NOW, JobIn::Read(id, None), &none_dead);
         assert_eq!(run, [JobOut::Run(job), JobOut::Watch { job: id, after: LASTS }]);
         machine
     }
@@ -587,47 +589,47 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_and_takes_no_time_is_not_written_down() {
-        let (mut machine, nobody) = (unwritten(), Dead(Vec::new()));
+        let (mut machine, none_dead) = (unwritten(), Dead(Vec::new()));
         let id = JobId::from_u128(7);
         assert_eq!(machine.running(), 1);
-        assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &nobody), sends(done()));
-        assert_eq!(machine.handle(NOW, JobIn::Lasts(id), &nobody), []);
-        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &nobody), [JobOut::Acknowledge(id)]);
-        assert_eq!(machine.handle(NOW, JobIn::Lasts(id), &nobody), []);
+        assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &none_dead), sends(done()));
+        assert_eq!(machine.handle(NOW, JobIn::Lasts(id), &none_dead), []);
+        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &none_dead), [JobOut::Acknowledge(id)]);
+        assert_eq!(machine.handle(NOW, JobIn::Lasts(id), &none_dead), []);
     }
 
     #[test]
     fn what_changes_nothing_and_lasts_is_written_down() {
-        let (mut machine, nobody) = (unwritten(), Dead(Vec::new()));
+        let (mut machine, none_dead) = (unwritten(), Dead(Vec::new()));
         let (id, state) = (JobId::from_u128(7), started(ME, 1));
-        let set = machine.handle(NOW, JobIn::Lasts(id), &nobody);
+        let set = machine.handle(NOW, JobIn::Lasts(id), &none_dead);
         assert_eq!(set, [JobOut::Set { job: id, expected: Position(0), state: state.clone() }]);
-        // Nobody knows whether it is; it is, as a read shows.
-        let read = machine.handle(NOW, JobIn::Unknown(id), &nobody);
+        // Whether it is stored is unknown; it is, as a read shows.
+        let read = machine.handle(NOW, JobIn::Unknown(id), &none_dead);
         assert!(matches!(read[..], [JobOut::Read { .. }]), "{read:?}");
         let found = JobIn::Read(id, Some((Position(1), state)));
-        assert_eq!(machine.handle(NOW, found, &nobody), []);
-        let set = machine.handle(NOW, JobIn::Ended(id, done()), &nobody);
+        assert_eq!(machine.handle(NOW, found, &none_dead), []);
+        let set = machine.handle(NOW, JobIn::Ended(id, done()), &none_dead);
         let state = JobState::Done { outcome: done() };
         assert_eq!(set, [JobOut::Set { job: id, expected: Position(1), state }]);
     }
 
     #[test]
     fn what_ends_while_it_is_written_down_does_not_wait() {
-        let (mut machine, nobody) = (unwritten(), Dead(Vec::new()));
+        let (mut machine, none_dead) = (unwritten(), Dead(Vec::new()));
         let id = JobId::from_u128(7);
-        machine.handle(NOW, JobIn::Lasts(id), &nobody);
-        assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &nobody), sends(done()));
+        machine.handle(NOW, JobIn::Lasts(id), &none_dead);
+        assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &none_dead), sends(done()));
         for late in [JobIn::Stored(id, Position(1)), JobIn::Conflict(id), JobIn::Unknown(id)] {
-            assert_eq!(machine.handle(NOW, late, &nobody), []);
+            assert_eq!(machine.handle(NOW, late, &none_dead), []);
         }
-        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &nobody), [JobOut::Acknowledge(id)]);
+        assert_eq!(machine.handle(NOW, JobIn::Sent(id), &none_dead), [JobOut::Acknowledge(id)]);
     }
 
-    /// Nobody waits for it any more, or another process runs it as well.
+    /// The session does not wait for it any more, or another process runs it as well.
     #[test]
-    fn what_somebody_else_wrote_of_a_run_that_lasts_decides_whether_it_goes_on() {
-        let (id, nobody) = (JobId::from_u128(7), Dead(Vec::new()));
+    fn what_another_process_wrote_of_a_run_that_lasts_decides_whether_it_goes_on() {
+        let (id, none_dead) = (JobId::from_u128(7), Dead(Vec::new()));
         for (state, stops) in [
             (JobState::Closed, true),
             (JobState::Revoked, true),
@@ -635,26 +637,26 @@ mod tests {
             (JobState::Done { outcome: ToolOutcome::done("theirs") }, false),
         ] {
             let mut machine = unwritten();
-            machine.handle(NOW, JobIn::Lasts(id), &nobody);
-            let read = machine.handle(NOW, JobIn::Conflict(id), &nobody);
+            machine.handle(NOW, JobIn::Lasts(id), &none_dead);
+            let read = machine.handle(NOW, JobIn::Conflict(id), &none_dead);
             assert_eq!(read, [JobOut::Read { job: id, wait: Duration::ZERO }]);
             let found = JobIn::Read(id, Some((Position(4), state.clone())));
-            let stop = machine.handle(NOW, found, &nobody);
+            let stop = machine.handle(NOW, found, &none_dead);
             assert_eq!(stop == [JobOut::Abort(id)], stops, "{state:?}: {stop:?}");
-            assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &nobody), sends(done()));
+            assert_eq!(machine.handle(NOW, JobIn::Ended(id, done()), &none_dead), sends(done()));
         }
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_begun_although_it_changes_nothing() {
-        let (id, nobody) = (JobId::from_u128(7), Dead(Vec::new()));
+    fn a_job_without_a_waiting_session_is_not_begun_although_it_changes_nothing() {
+        let (id, none_dead) = (JobId::from_u128(7), Dead(Vec::new()));
         let found = |state, cancel: bool| {
             let mut machine = JobMachine::new(ME, 0);
-            machine.handle(NOW, JobIn::Delivered(job(EffectClass::Safe)), &nobody);
+            machine.handle(NOW, JobIn::Delivered(job(EffectClass::Safe)), &none_dead);
             if cancel {
-                machine.handle(NOW, JobIn::Cancel(id), &nobody);
+                machine.handle(NOW, JobIn::Cancel(id), &none_dead);
             }
-            machine.handle(NOW, JobIn::Read(id, state), &nobody)
+            machine.handle(NOW, JobIn::Read(id, state), &none_dead)
         };
         let at = |state| Some((Position(4), state));
         assert_eq!(found(at(JobState::Closed), false), [JobOut::Acknowledge(id)]);
@@ -743,8 +745,8 @@ mod tests {
         assert!(matches!(out[..], [JobOut::Set { state: JobState::Done { .. }, .. }]), "{out:?}");
     }
 
-    /// What a probe finds decides: what happened is told, what did not is run unless it was called
-    /// off, and of what nobody can tell nobody says more.
+    /// The finding of a probe decides. If the job happened, its outcome is sent. If it did not, it
+    /// runs, unless it was cancelled. If that cannot be known, it ends as uncertain.
     #[test]
     fn a_probe_decides_what_becomes_of_a_dead_runners_job() {
         let (id, dead) = (JobId::from_u128(7), Dead(vec![OTHER]));

@@ -9,7 +9,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// An event that contradicts the state it meets; the journal is refused, the event named.
+/// An event that contradicts the state before it; the journal is refused, and the event named.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Violation(pub String);
@@ -24,14 +24,14 @@ pub enum EffectKind {
     Call,
     /// May be run again at will, until its outcome is journaled.
     Run,
-    /// Idempotent by key; what comes of it comes as an input.
+    /// Idempotent by key; its result comes as an input.
     Publish,
-    /// Idempotent by key; once confirmed, `Emitted` for this turn rides in the next append.
+    /// Idempotent by key; once confirmed, the next append carries `Emitted` for this turn.
     Emit(TurnId),
 }
 
-/// How long inputs are known again, so that one which comes twice is taken once: at least this many of
-/// them, and all of this age by the time of events.
+/// How long inputs are remembered, so that one which comes twice is taken once: at least this many
+/// of them, and all up to this age by the time of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputMemory {
     /// How many at least.
@@ -41,7 +41,7 @@ pub struct InputMemory {
 }
 
 impl InputMemory {
-    /// What most kinds need: clients repeat a request for days, and few are made.
+    /// Enough for most kinds: clients repeat a request for days, and send few.
     pub const DAYS: Self = Self { least: DEDUP_MIN, age: DEDUP_AGE };
 }
 
@@ -53,11 +53,11 @@ impl InputMemory {
 pub trait EntityKind: Debug + Send + Sync + 'static {
     /// Its name in ids and births.
     const KIND: Kind;
-    /// How long its inputs are known again. A kind that hears much needs less: each id is kept in memory
-    /// and in every snapshot.
+    /// How long its inputs are remembered. A kind with many inputs needs less: each id is kept in
+    /// memory and in every snapshot.
     const MEMORY: InputMemory = InputMemory::DAYS;
-    /// Whether its events say what somebody was shown, so that a [`replay`](Self::replay) of a journal
-    /// has something to compare.
+    /// Whether its events record what people were shown, so that a [`replay`](Self::replay) of a
+    /// journal has something to compare.
     const IS_REPLAYED: bool = false;
     /// What its events add up to.
     type State: Clone + Debug + Default + Send + Serialize + DeserializeOwned;
@@ -80,9 +80,9 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn fold(state: &mut Self::State, head: &Head, event: &Self::Event) -> Result<(), Violation>;
     /// Takes an input that was journaled.
     fn accept(state: &mut Self::State, head: &Head, input: &Input) -> Result<(), Violation>;
-    /// Takes note that a turn's post-turn effects are confirmed.
+    /// A turn's effects after its end are confirmed.
     fn emitted(state: &mut Self::State, turn: TurnId);
-    /// Forgets all that is personal.
+    /// Forgets all personal data.
     fn deleted(state: &mut Self::State);
     /// Gives back room that only work under way needs: the entity is at rest.
     fn slim(_state: &mut Self::State) {}
@@ -116,20 +116,20 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     /// What running an effect takes that needs no grant; nothing, unless `decide` named it. `again`:
     /// an earlier activation may have begun it.
     fn prepare(state: &Self::State, effect: &Self::Effect, again: bool) -> Option<Self::Job>;
-    /// What it is to the journal that a call may not be made.
+    /// The events for a call that may not be made.
     fn refuse(
         state: &Self::State,
         effect: &Self::Effect,
         outcome: Self::Outcome,
     ) -> Vec<Self::Event>;
-    /// What a call's outcome is to the journal.
+    /// The events for a call's outcome.
     fn conclude(
         state: &Self::State,
         effect: &Self::Effect,
         outcome: Self::Outcome,
     ) -> Vec<Self::Event>;
 
-    // === for those who look at its journals from outside ===
+    // === for readers of its journals ===
 
     /// What an input says, for people, as far as this build can read it.
     fn view(_input: &Input) -> Value {
@@ -143,8 +143,8 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
     fn blobs_of_event(_event: &Self::Event) -> Vec<Digest> {
         Vec::new()
     }
-    /// Compares what an event says that somebody was shown with what the state before the event gives.
-    /// Absent if the event says nothing of the sort.
+    /// Compares what an event says that people were shown with what the state before the event
+    /// gives. Absent if the event records nothing of the sort.
     fn replay(_state: &Self::State, _event: &Self::Event) -> Option<Result<(), Violation>> {
         None
     }

@@ -1,5 +1,5 @@
-//! Dead letters: what came in for an entity and nobody can read as an input, kept whole until a
-//! person drops it.
+//! Dead letters: messages for an entity that no node can read as an input, kept whole until a
+//! person drops them.
 //!
 //! The bytes are a blob, and what is known of them is a value in the bucket. Both are written
 //! before the inbox forgets the bytes, and writing them again is harmless.
@@ -9,27 +9,24 @@ use clawnode_cluster::{BucketError, Storage, StoreError};
 use clawnode_proto::{Digest, EntityId, Position, Timestamp, codec, subject::LETTER_KEYS as KEYS};
 use serde::{Deserialize, Serialize};
 
-/// Dead letters that are kept; what comes beyond stays in its inbox until some are dropped, so that
-/// a broken sender cannot fill the bucket.
+/// Dead letters that are kept. Others stay in their inboxes until some are dropped, so that a
+/// broken sender cannot fill the bucket.
 pub const LETTERS_MAX: usize = 1_000;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// For whom.
     pub entity: EntityId,
     /// The blob that holds it, followed by its entity's id.
     pub digest: Digest,
-    /// Its bytes.
     pub bytes: u64,
-    /// Why nobody can read it.
+    /// Why it cannot be read.
     pub reason: String,
-    /// When it was put aside, by the clock of whoever did.
+    /// When it was put aside, by the clock of the process that did so.
     pub at: Timestamp,
 }
 
 impl DeadLetter {
-    /// What people call it.
     pub fn name(&self) -> String {
         format!("{}.{}", self.entity, self.digest)
     }
@@ -49,7 +46,7 @@ pub async fn keep(
         let detail = format!("{kept} are kept; drop some with `clawnode parked drop`");
         return Err(StoreError::Full { store: "dead letters", detail });
     }
-    // Followed by whose it is, so that no two entities share a blob.
+    // Followed by the id of its entity, so that no two entities share a blob.
     let mut blob = BytesMut::with_capacity(content.len() + 16);
     blob.put_slice(content);
     blob.put_u128(entity.as_u128());

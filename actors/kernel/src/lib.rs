@@ -35,13 +35,13 @@ pub mod kind;
 pub mod letters;
 pub mod load;
 pub mod machine;
-mod needs;
+mod missing_capability;
 #[cfg(feature = "test-util")]
 pub mod newer;
 pub mod partition;
 #[cfg(feature = "test-util")]
 mod planted;
-mod slim;
+mod shrink;
 pub mod supervise;
 #[cfg(feature = "test-util")]
 pub mod written;
@@ -55,7 +55,7 @@ pub use machine::{
     Activation, ActivationEnd, Machine, MachineInput, MachineOptions, MachineOutput, Now,
     OwnerSays, PreviousOwner,
 };
-pub use needs::MissingCapability;
+pub use missing_capability::MissingCapability;
 #[cfg(feature = "test-util")]
 pub use planted::KernelBug;
-pub use slim::ShrinkToFit;
+pub use shrink::ShrinkToFit;

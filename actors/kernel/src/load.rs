@@ -8,8 +8,8 @@ use clawnode_proto::{EntityId, Position};
 
 use super::{LoadedJournal, core::snapshot_blob};
 
-/// Reads of a journal whose state is not there, before that is believed: an owner removes a state as
-/// soon as the next snapshot is stored, and a read may be older than that.
+/// How often a journal is read whose state is missing, before that is believed. An owner removes a
+/// state as soon as the next snapshot is stored, and a read may be older than that.
 const TRIES: u32 = 5;
 /// The first wait between two of them; doubles.
 const WAIT: Duration = Duration::from_millis(50);
@@ -31,7 +31,7 @@ pub async fn journal(storage: &Storage, id: EntityId) -> Result<LoadedJournal, S
     }
 }
 
-/// A damaged blob is none: the fold names what misses it.
+/// A damaged blob counts as missing: the fold names what needs it.
 pub fn readable(blob: Result<Option<Bytes>, StoreError>) -> Result<Option<Bytes>, StoreError> {
     match blob {
         Err(StoreError::Refused { .. }) => Ok(None),

@@ -1,4 +1,4 @@
-//! For tests: what a newer build would write.
+//! For tests: events of a newer build.
 
 use bytes::Bytes;
 use clawnode_proto::{
@@ -41,7 +41,8 @@ impl Grammar for Future {
     }
 }
 
-/// The record with which the last writer of `entity` adds this event; `None` before the first claim.
+/// The record with which the last writer of `entity` adds this event; `None` before the first
+/// claim.
 pub fn record(entity: EntityId, core: &Core, event: &impl Grammar) -> Option<Bytes> {
     let (tail, incarnation, n) = (core.tail, core.incarnation?, core.tail.n.next());
     let head = Head {

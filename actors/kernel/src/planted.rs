@@ -5,22 +5,21 @@ use std::cell::Cell;
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KernelBug {
-    /// None.
     #[default]
     None,
     /// The store answers before what it stored would survive a power cut.
     AcknowledgeBeforeSync,
-    /// The store appends whatever the expected position is.
+    /// The store ignores the expected position of an append.
     NoFencing,
     /// The store forgets an input when it is delivered.
     ForgetOnDelivery,
     /// An input is acknowledged when it is handed to its actor.
     AckBeforeJournal,
-    /// An input that a read does not show is taken to be acknowledged by somebody else.
+    /// An input that a read does not show is taken to be acknowledged by another process.
     AckWhenAbsent,
     /// The input that was journaled last is acknowledged while there is work left.
     AckAnchorEarly,
-    /// Inputs are acknowledged before a turn's end is told.
+    /// Inputs are acknowledged before a turn's end is sent.
     AckBeforeEmit,
     /// Inputs are acknowledged while a deletion is due.
     AckBeforeTombstone,
@@ -40,33 +39,33 @@ pub enum KernelBug {
     RebaseOnConflict,
     /// A claim keeps the epoch that it finds.
     ClaimWithoutEpochBump,
-    /// Writes on where another activation stopped, without a claim.
+    /// Appends after another activation's events, without a claim.
     WriteWithoutClaim,
     /// The state that a new snapshot loads from is removed with those before it.
     DiscardNewestState,
-    /// What ran before a crash is made again, whatever the journal says.
+    /// A call that ran before a crash is made again, whatever the journal says.
     RecallAfterOutcome,
-    /// What a hook decided takes effect, and the journal does not say so.
+    /// A hook's decision takes effect, and the journal does not record it.
     HookUnjournaled,
     /// A tool is run before its `started` is stored.
     RunBeforeStarted,
     /// A tool that may run once is run again when its runner died.
     RunOnceAgain,
-    /// Whoever claimed since admission is not asked.
-    HeirIgnored,
+    /// A process that claimed since admission is not asked.
+    PreviousOwnerIgnored,
     /// An owner that lives is never asked.
     NeverAsks,
     /// A drain gives up entities whose calls run.
     ReleasesWhileRunning,
-    /// An append is acted upon though somebody else has claimed behind it.
+    /// An append is acted upon though another process has claimed after it.
     ActsFenced,
-    /// A dispatcher hands on what came last first.
+    /// A dispatcher hands on the latest input first.
     HandsOnBackwards,
     /// A decision about another action counts, if it is about the same call.
     ApprovalOfAnything,
     /// A decision that comes too late counts.
     ApprovalTooLate,
-    /// What comes too late to join a turn is forgotten.
+    /// A message that comes too late to join a turn is forgotten.
     LateSteersDropped,
     /// What was given back or found is folded before anybody has claimed it.
     FoldsFirst,
@@ -74,19 +73,19 @@ pub enum KernelBug {
     ProbesNothing,
     /// No job is too old to be begun.
     OldJobsRun,
-    /// What a dead process had begun is said not to have happened.
+    /// A call that a dead process had begun is reported as not happened.
     DeniesWhatBegan,
     /// The jobs of a turn that has ended are not closed.
     ClosesNothing,
-    /// The timers of turns are not set again by who takes an entity over.
+    /// A new owner does not set the timers of turns again.
     TimersNotSetAgain,
     /// A small input passes a larger one that does not fit.
     SmallOvertakes,
-    /// A job that may have been given away before is given without looking for it.
+    /// A job that may have been given away before is given without a check.
     GivesBlindly,
-    /// An input is known again for a minute only, and not behind thirty others.
+    /// An input is remembered for a minute only, and not after thirty others.
     ShortMemory,
-    /// A counter that waits for a timer forgets what it is told meanwhile.
+    /// A counter that waits for a timer forgets inputs meanwhile.
     CounterForgets,
 }
 
@@ -94,15 +93,15 @@ thread_local! {
     static IN_FOLDS: Cell<KernelBug> = const { Cell::new(KernelBug::None) };
 }
 
-/// While it lives, the folds of this thread have a bug: they take nothing but events, so nobody
-/// can tell them.
+/// While it lives, the folds of this thread have a bug. Folds take only events, so no argument can
+/// carry it.
 #[derive(Debug)]
 pub struct InFolds(());
 
 // === impl KernelBug ===
 
 impl KernelBug {
-    /// Has the folds of this thread have this bug.
+    /// Plants this bug in the folds of this thread.
     pub fn in_folds(self) -> InFolds {
         IN_FOLDS.set(self);
         InFolds(())

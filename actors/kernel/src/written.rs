@@ -13,9 +13,7 @@ use clawnode_proto::{
 /// A journal of one owner.
 #[derive(Debug)]
 pub struct Written {
-    /// Where it is.
     pub storage: Storage,
-    /// Whose it is.
     pub id: EntityId,
     /// The entity's kind.
     pub kind: Kind,
@@ -29,7 +27,7 @@ pub struct Written {
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 impl Written {
-    /// An entity that is born at this time, and has heard nothing yet.
+    /// An entity born at this time, without inputs.
     pub async fn born(storage: &Storage, kind: Kind, key: &str, at: u64) -> Result<Self> {
         let mut written = Self {
             storage: storage.clone(),

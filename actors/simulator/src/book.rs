@@ -52,13 +52,13 @@ pub(super) trait Booked: EntityKind + Sized {
     /// Counts what may happen only once.
     fn note(own: &mut Self::Own, head: &Head, event: Self::Event) -> Checked;
 
-    /// Whether the end of a turn was told.
+    /// Whether the end of a turn was published.
     fn is_told(own: &Self::Own, turn: TurnId) -> bool;
 
     /// What was in a damaged journal is not held against it any more.
     fn forget(own: &mut Self::Own);
 
-    /// It was out of service when it was deleted, so nothing more is told.
+    /// It was out of service when it was deleted, so nothing more is published.
     fn told_by_deletion(own: &mut Self::Own);
 
     /// An input of a journal that was damaged comes again.
@@ -264,7 +264,7 @@ impl<K: Booked> Book<K> {
         let folded = Entity::<K>::of(id, loaded).map_err(|error| of_fold(&error))?;
         let deleted = folded.core.service == Service::Deleted;
         if deleted {
-            self.buried(&folded.core);
+            self.deleted(&folded.core);
         } else if self.damaged {
             // Written from a memory that is older than the damage.
             self.damaged = false;
@@ -303,8 +303,8 @@ impl<K: Booked> Book<K> {
         Ok(())
     }
 
-    /// What waited is gone with it, and what was not told is told by the deletion.
-    fn buried(&mut self, core: &Core) {
+    /// What waited is gone with it. The deletion stands in for ends that were not published.
+    fn deleted(&mut self, core: &Core) {
         self.deletions += 1;
         for input in self.waiting.keys().filter(|input| core.has(**input)) {
             self.journaled.entry(*input).or_insert(None);

@@ -346,7 +346,7 @@ impl Sim {
         if dead && self.world.lives(process) {
             self.judge.wrongs(process);
         }
-        // Nobody comes back from the dead, whatever is said.
+        // A dead process does not come back, whatever is declared.
         if dead || !self.world.lives(process) {
             self.dead.insert(process);
         } else {

@@ -84,7 +84,7 @@ impl Sim {
         let process = self.processes.get_mut(&to);
         let fenced = process.and_then(|it| it.actor(entity, counter)).is_some_and(|it| it.fenced);
         if fenced {
-            let text = format!("`{key:?}` of `{entity}` starts, and somebody else has it by now");
+            let text = format!("`{key:?}` of `{entity}` starts, and another process has it by now");
             return Err(JudgeViolation::new("F1", text));
         }
         match job {

@@ -20,7 +20,7 @@ use super::{
     process::{PendingOp, PlannedNote},
 };
 
-/// How long a job hangs that nobody calls off: longer than anybody waits for it.
+/// How long a job hangs unless it is cancelled: longer than any session waits for it.
 const HANGS: u64 = 30 * 60 * 1_000;
 
 /// How soon a store that failed is asked again, in milliseconds.
@@ -47,7 +47,7 @@ struct SimJobRun {
     job: Box<Job>,
     /// It still has to happen.
     due: bool,
-    /// It was told to stop.
+    /// It was aborted.
     aborted: bool,
 }
 
@@ -342,7 +342,7 @@ impl Sim {
         self.job_step(to, JobIn::Ended(job, ToolOutcome::done("did")))
     }
 
-    /// Says of all jobs in hand that somebody is at them.
+    /// Reports progress on all jobs in hand.
     pub(super) fn job_progress(&mut self, to: ProcessId) {
         let Some(process) = self.processes.get(&to) else { return };
         let tokens: Vec<JobToken> = process.jobs.tokens.values().copied().collect();

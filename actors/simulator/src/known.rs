@@ -29,7 +29,7 @@ pub(super) struct KnownTurn {
     pub(super) begun: Option<Timestamp>,
     /// Steps of its plan that were begun.
     pub(super) planned: u32,
-    /// Its last call measured its own time, by a clock that nobody sets.
+    /// Its last call measured its own time, by a clock that is never set.
     pub(super) late_call: bool,
 }
 

@@ -11,10 +11,10 @@
 //! C7 a recorded call is never made again; D1 an input is journaled once; E1 every accepted input
 //! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
 //! HOOK-1 nothing that a hook decided takes effect unjournaled; HOOK-2 what is sent and run is what
-//! was judged;
+//! a hook has judged;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
-//! G1 no call starts after a drain gave calls up; F1 who has read that somebody else has the entity
-//! starts nothing; OUT-1 nothing is out of service but what kills its actor, is damaged, or was in
+//! G1 no call starts after a drain gave calls up; F1 a process that has read that another has the
+//! entity starts nothing; OUT-1 nothing is out of service but what kills its actor, is damaged, or was in
 //! hand at three deaths; R1 no acknowledgement handle is leaked; X1 no activation ends
 //! in a defect. I7 is true by construction: no event carries a frame.
 //!

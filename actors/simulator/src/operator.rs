@@ -43,7 +43,8 @@ impl Sim {
         }
     }
 
-    /// Whoever is out of service, what is to be done about it, and what that is about.
+    /// The entities that are out of service, what to do about each, and the state that this is
+    /// about.
     fn orders(&self) -> Vec<(EntityId, Order, Digest)> {
         let mut entities: Vec<EntityId> =
             self.clients.iter().map(|client| client.input.entity).collect();

@@ -22,7 +22,7 @@ use super::{
     process::{Do, PendingOp, PlannedNote, Replaced},
 };
 
-/// Records of a journal that kills whoever folds it, at least.
+/// Records of a journal that kills the process that folds it, at least.
 const POISONED_AT: usize = 3;
 /// The first and the longest wait before a read that failed is tried again, in milliseconds.
 const READ_AGAIN: (u64, u64) = (50, 5_000);
@@ -68,7 +68,7 @@ impl Sim {
         self.perform_all::<K>(at, outs)
     }
 
-    /// Whether the journal as it is kills whoever folds it.
+    /// Whether the journal as it is kills the process that folds it.
     fn kills_in_the_fold(&self, entity: EntityId) -> bool {
         self.plan.poison == Some(Poison::Fold)
             && self.poisoned == Some(entity)
@@ -299,7 +299,7 @@ impl Sim {
         self.tell(ActivationPlace { process: to, entity, counter }, input)
     }
 
-    /// How a snapshot or a burial goes on; what its machine is told once it has ended.
+    /// Continues a snapshot or a deletion; once it has ended, gives the message for its machine.
     fn archiving(
         &mut self,
         to: ProcessId,
@@ -348,7 +348,7 @@ impl Sim {
         Ok(Some(MachineMessage::Archived { archive, state, superseded, positions }))
     }
 
-    /// Whether an activation reads that somebody has written behind it.
+    /// Whether an activation reads that another process has appended after it.
     fn sees_others(
         &mut self,
         (to, entity, counter): (ProcessId, EntityId, u64),

@@ -25,7 +25,7 @@ pub(super) struct Pause {
 // === impl Pause ===
 
 impl Pause {
-    /// Some days in the middle of what is busy for so long.
+    /// A pause of some days in the middle of a run that is busy for so long.
     pub(super) fn of(rng: &mut ChaCha8Rng, busy: u64) -> Self {
         Self {
             from: rng.random_range(busy / 4..busy * 3 / 4),

@@ -52,14 +52,14 @@ impl Sim {
                 decide(approval.digest, Decision::Approve),
             ],
             8 => vec![decide(other, Decision::Approve)],
-            // Nobody, or too late.
+            // No decision, or too late.
             _ => Vec::new(),
         };
         for (number, said) in says.iter().enumerate() {
             self.hears_of(&session, &format!("says-{call}-{number}"), said);
         }
         if chance == 9 {
-            // Somebody who thought about it for too long.
+            // A person who thought about it for too long.
             let late = self.plan.approval_wait + self.world.rng.random_range(0..LATE);
             let approves = decide(approval.digest, Decision::Approve);
             self.hears_after(&session, &format!("says-{call}-late"), &approves, late);
@@ -92,7 +92,7 @@ impl Sim {
         (entity, counter, key): (EntityId, u64, Effect),
         it: &TimeJob,
     ) {
-        // Set when that is confirmed: it is lost with whoever dies before.
+        // Set when that is confirmed: it is lost if the process dies before.
         self.runs(to, entity, counter, key, None);
         let most = if self.world.chance(0.2) { SET_LATE } else { 200 };
         let after = self.world.rng.random_range(1..most);

@@ -94,7 +94,7 @@ impl SeedPlan {
         self.scale.is_some() || self.inputs > 20
     }
 
-    /// Whether somebody looks after what is out of service.
+    /// Whether an operator handles entities that are out of service.
     pub(super) const fn is_operated(&self) -> bool {
         self.damage || self.operator.is_some()
     }
@@ -184,7 +184,7 @@ impl SeedPlan {
             self.poison = Some(Poison::Fold);
         }
         if rng.random_bool(0.015) {
-            // Somebody who talks a lot, and comes back to it.
+            // A user who talks a lot, and comes back to it.
             self.sessions = 1;
             self.inputs = rng.random_range(40..70);
             self.busy = rng.random_range(200_000..400_000);
@@ -197,7 +197,7 @@ impl SeedPlan {
         self.patient = rng.random_bool(0.4);
         if rng.random_bool(0.15) {
             self.hangs = rng.random_range(0.1..0.5);
-            // Time ends them, and event time stands still until the slowest clock is there.
+            // They end by time, and event time does not move until the slowest clock is there.
             self.skew = self.skew.min(20_000);
             self.weights.skew = 0;
         }

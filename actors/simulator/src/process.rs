@@ -57,7 +57,7 @@ pub(super) enum PlannedNote {
     JobLasts(JobId),
     /// A job has run.
     JobEnds(JobId, u64),
-    /// Somebody has looked whether a job happened.
+    /// A probe has looked whether a job happened.
     Probes(Box<Job>),
     /// A job whose time is over is looked at.
     Settles(EntityId, u64, Effect, Box<SettleJob>),
@@ -67,7 +67,7 @@ pub(super) enum PlannedNote {
     SendAgain(Box<Job>, ToolEnd),
     /// A timer is set.
     SetsTimer(EntityId, u64, Effect, Box<(SessionKey, TimerId, Timestamp)>),
-    /// An emission was told; the jobs of its turn are closed.
+    /// An emission was published; the jobs of its turn are closed.
     Closes(Box<TurnEnding>),
     /// Another process asks.
     Asked { by: ProcessId, number: u64, entity: EntityId, input: InputId },
@@ -75,7 +75,7 @@ pub(super) enum PlannedNote {
     Rung(EntityId, InputId),
     /// The answer to a question.
     Says(u64, OwnerSays),
-    /// Nobody answered in time.
+    /// No answer came in time.
     Silent(u64),
     /// Another process has claimed an entity.
     Fenced(EntityId, Epoch),
@@ -153,7 +153,7 @@ pub(super) struct Actor {
     pub(super) machine: AnyMachine,
     /// It has ended, and its dispatcher will hear of it.
     pub(super) stopped: bool,
-    /// It has read that somebody else has the entity.
+    /// It has read that another process has the entity.
     pub(super) fenced: bool,
     /// Effects of a session that run.
     pub(super) running: BTreeMap<Effect, Option<Attempt>>,
@@ -182,7 +182,7 @@ pub(super) struct SimProcess {
     pub(super) suspects: VecDeque<(EntityId, u64)>,
     /// The jobs that it has in hand.
     pub(super) jobs: JobHands,
-    /// Scans its partitions while somebody is held dead, until this tick.
+    /// Scans its partitions while a process is held dead, until this tick.
     pub(super) scans_until: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Questions between processes: who asks an owner, what it says, and who is told that it lost one.
+//! Questions between processes: who asks an owner, what it answers, and who learns that it lost an
+//! entity.
 
 use clawnode_kernel::{OwnerSays, partition};
 use clawnode_proto::{EntityId, ProcessId, event::decode_record};
@@ -44,7 +45,7 @@ impl Sim {
         )
     }
 
-    /// A claimer may tell whoever it took the entity from.
+    /// A claimer may notify the process that it took the entity from.
     pub(super) fn warn_the_fenced(&mut self, change: &StoreChange) {
         let StoreChange::Appended { entity, record, .. } = change else { return };
         let Ok(events) = decode_record(&record.bytes) else { return };

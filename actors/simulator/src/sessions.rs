@@ -107,7 +107,8 @@ impl Booked for Session {
                 let turn = TurnId::from(input);
                 let joined = || book.entity.state.turn(turn).is_some_and(|it| it.outcome.is_some());
                 let ended = book.own.turns.get(&turn).is_some_and(|turn| turn.outcome.is_some());
-                // What joined a turn that was deleted since is told by the deletion alone.
+                // If a message joined a turn that was deleted since, the deletion alone reports its
+                // end.
                 let over = ended || joined() || book.deletions > 0;
                 (!over).then(|| format!("`{turn}` has no end"))
             }

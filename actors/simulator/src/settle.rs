@@ -23,7 +23,7 @@ use super::{
     process::{PendingOp, PlannedNote},
 };
 
-/// How soon a job that somebody runs is looked at again, in milliseconds.
+/// How soon a job that a process runs is looked at again, in milliseconds.
 const SETTLES: u64 = 2_000;
 
 /// The end of a turn that is being told, and its jobs that are not closed yet.
@@ -93,7 +93,8 @@ impl Sim {
         Ok(())
     }
 
-    /// A turn's end is told: its jobs are closed, one after the other, before that is confirmed.
+    /// A turn's end is published: its jobs are closed, one after the other, before that is
+    /// confirmed.
     pub(super) fn closes(
         &mut self,
         to: ProcessId,

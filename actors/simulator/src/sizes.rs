@@ -19,7 +19,7 @@ pub(super) enum Sizes {
 // === impl Sizes ===
 
 impl Sizes {
-    /// What somebody says: its first word is like no other.
+    /// A user's message: its first word is like no other.
     pub(super) fn message(self, number: usize, rng: &mut ChaCha8Rng) -> UserMessage {
         let text = format!("#{number} ");
         let long = match self {

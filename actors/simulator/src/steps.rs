@@ -211,7 +211,7 @@ impl Sim {
                 let outcome = Outcome::Tool(end, HookTrail::default());
                 self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
             }
-            // Somebody was faster, or nobody knows: it is looked at again.
+            // Another process was faster, or it is unknown: it is looked at again.
             Some(PendingOp::Settle(entity, counter, key, it, _)) => {
                 self.world.later(to, AGAIN, PlannedNote::Settles(entity, counter, key, it));
                 Ok(())
@@ -334,8 +334,8 @@ impl Sim {
                 let text = format!("input {position} of `{entity}` is put aside");
                 return Err(JudgeViolation::new("X1", text));
             }
-            PartitionOutput::Activate(entity, kind, activation, heir) => {
-                return self.activates(to, entity, kind, (activation, heir));
+            PartitionOutput::Activate(entity, kind, activation, previous_owner) => {
+                return self.activates(to, entity, kind, (activation, previous_owner));
             }
             PartitionOutput::Deliver(entity, inputs) => {
                 self.deliver(to, partition, entity, inputs);
@@ -350,7 +350,7 @@ impl Sim {
             }
             PartitionOutput::AnswerHeld(ask) => self.says(to, ask, OwnerSays::Held),
             PartitionOutput::AnswerNotMine(ask) => self.says(to, ask, OwnerSays::NotMine),
-            // Best effort: nobody waits for the answer to a ring.
+            // Best effort: no process waits for the answer to a ring.
             PartitionOutput::AnswerRung(_) => {}
             PartitionOutput::Ring(process, entity, input) => {
                 self.world.send(process, PlannedNote::Rung(entity, input));
@@ -365,7 +365,7 @@ impl Sim {
             // All processes of this world are of one version.
             PartitionOutput::Forward(entity, ..) => {
                 let came =
-                    partition::PartitionInput::Forwarded(entity, partition::Forwarded::Nobody);
+                    partition::PartitionInput::Forwarded(entity, partition::Forwarded::NotNow);
                 self.mail_dispatcher(to, partition, came);
             }
             PartitionOutput::Ack(handle) => {
@@ -472,7 +472,7 @@ impl Sim {
         let counter = process.number();
         let incarnation = Incarnation { process: to, counter };
         let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
-        let machine = any(machine.heir(heir));
+        let machine = any(machine.after(heir));
         let actor =
             Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);

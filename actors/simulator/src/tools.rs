@@ -64,7 +64,7 @@ impl ToolBook {
             return Err(JudgeViolation::new("I3", format!("tool call `{call}` is begun twice")));
         }
         if tool.waits {
-            let text = format!("tool call `{call}` is begun, and nobody approved of it");
+            let text = format!("tool call `{call}` is begun without an approval");
             return Err(JudgeViolation::new("APR-1", text));
         }
         tool.asked = true;
@@ -81,16 +81,14 @@ impl ToolBook {
         Ok(())
     }
 
-    /// It runs, beside the session's owner or somebody who was that once.
+    /// It runs, beside the session's owner or a process that was its owner once.
     pub(super) fn runs(&self, call: CallId, owns: bool) -> Result<(), JudgeViolation> {
         match self.0.get(&call) {
             Some(KnownTool { asked: true, ended, .. }) if !(*ended && owns) => Ok(()),
             Some(KnownTool { asked: true, .. }) => {
                 Err(JudgeViolation::new("C9", format!("tool call `{call}` runs after its outcome")))
             }
-            _ => {
-                Err(JudgeViolation::new("I8", format!("tool call `{call}` runs, and nobody asked")))
-            }
+            _ => Err(JudgeViolation::new("I8", format!("tool call `{call}` runs unasked"))),
         }
     }
 }

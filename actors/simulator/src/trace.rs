@@ -1,4 +1,4 @@
-//! The trace: what happened last, for whoever reads a failure.
+//! The trace: the last steps, for people who read a failure.
 
 use std::collections::VecDeque;
 

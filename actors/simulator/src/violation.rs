@@ -6,9 +6,7 @@ use clawnode_proto::event::RecordError;
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JudgeViolation {
-    /// Which.
     pub name: &'static str,
-    /// What was found.
     pub detail: String,
 }
 

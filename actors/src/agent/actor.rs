@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::agent::{AdmitPort, AgentOptions, Grant};
 
-    /// What a port was told.
+    /// A message that a port received.
     #[derive(Debug)]
     enum Told {
         Granted(Box<Grant>),
@@ -63,7 +63,7 @@ mod tests {
         Stopped,
     }
 
-    /// Where it is told, and whether its turn has begun.
+    /// Where its messages go, and whether its turn has begun.
     struct TestPort(mpsc::Sender<Told>, bool);
 
     impl AdmitPort for TestPort {
@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    /// A port that loses what it is told.
+    /// A port that loses its messages.
     struct Deaf;
 
     impl AdmitPort for Deaf {
@@ -148,7 +148,7 @@ mod tests {
         assert!(matches!(fourth.recv().await, Some(Told::Deferred)));
         let view = agent.view().await.unwrap();
         assert_eq!((view.running, view.waiting), (1, 3), "AGT-1");
-        // Whoever is gone by then is passed over.
+        // A caller that is gone by then is skipped.
         drop(third);
         drop(grant);
         let Some(Told::Granted(next)) = second.recv().await else { panic!("not granted") };

@@ -26,7 +26,8 @@ pub struct Grant {
     pub permit: Arc<Permit>,
 }
 
-/// Where the answer to an admission goes. Dropped ungranted, whoever asked has to ask again.
+/// Where the answer to an admission goes. If it is dropped without a grant, the caller has to ask
+/// again.
 pub trait AdmitPort: Send + 'static {
     /// The call may start.
     fn granted(self: Box<Self>, grant: Grant);
@@ -50,7 +51,7 @@ pub struct AgentHandle {
     pub(super) places: Arc<Mutex<Places>>,
 }
 
-/// What an agent is told.
+/// The messages of an agent's actor.
 pub(super) enum AgentMessage {
     /// A call wants to start and found no place.
     Admit(Box<dyn AdmitPort>),
@@ -62,7 +63,7 @@ pub(super) enum AgentMessage {
     Pause(bool),
     /// What operators have stopped has changed.
     KillSwitch,
-    /// Somebody looks.
+    /// A request for the view.
     View(oneshot::Sender<AgentView>),
 }
 
@@ -98,7 +99,7 @@ impl AgentHandle {
         lock(&self.places)
     }
 
-    /// Takes a place, if one is free and nobody waits for it.
+    /// Takes a place, if one is free and no caller waits for it.
     pub fn place(&self) -> Option<Grant> {
         let mut places = self.places();
         (places.has_room() && places.waiting == 0).then(|| places.grant(self))

@@ -15,7 +15,7 @@ use clawnode_proto::{
 /// How an agent answers; resolved from the configuration, soul file included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentOptions {
-    /// Its name.
+    /// The part of session ids before the first `:`.
     pub name: AgentName,
     /// Which model answers.
     pub model: ModelRef,

@@ -71,7 +71,7 @@ impl Agents {
         Ok(agents)
     }
 
-    /// Takes a new configuration: known agents are told, new ones started, missing ones stopped.
+    /// Takes a new configuration: updates known agents, starts new ones, stops missing ones.
     pub async fn reload(&self, options: Vec<AgentOptions>) -> Result<(), SpawnErr> {
         let names: Vec<AgentName> = options.iter().map(|one| one.name.clone()).collect();
         let mut new = Vec::new();
@@ -126,7 +126,7 @@ impl Agents {
                 let handle =
                     AgentHandle::spawn(options.clone(), paused, switch_gate, parent).await?;
                 if let Some(entry) = write(&entries).get_mut(&name) {
-                    // What changed while it started was told to nobody.
+                    // Changes while it started did not reach it.
                     if entry.options != options {
                         handle.reload(entry.options.clone());
                     }
@@ -159,7 +159,7 @@ impl Agents {
 
     /// Tools that the agent's configuration names and that are not known here.
     pub fn missing_tools(&self, name: &AgentName) -> Vec<String> {
-        read(&self.entries).get(name).map(|it| it.options.missing.clone()).unwrap_or_default()
+        read(&self.entries).get(name).map(|entry| entry.options.missing.clone()).unwrap_or_default()
     }
 
     /// What the agents' calls ask for permission.
@@ -183,7 +183,7 @@ impl Agents {
         views
     }
 
-    /// The digest of what the agents' configuration means; nodes of a cluster should agree.
+    /// The digest of the agents' configuration; nodes of a cluster should agree on it.
     pub fn digest(&self) -> Digest {
         let profiles: Vec<_> =
             read(&self.entries).values().map(|entry| entry.options.profile()).collect();

@@ -20,13 +20,10 @@ const VERSION: u32 = 1;
 /// Whose call it is.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// When.
     pub point: HookPoint,
-    /// Of which session.
     pub session: SessionKey,
     /// On behalf of which agent.
     pub agent: AgentName,
-    /// Of which turn.
     pub turn: TurnId,
     /// The call: the same whenever it is asked about again.
     pub call: CallId,

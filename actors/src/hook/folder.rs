@@ -31,7 +31,7 @@ const MARKS_BYTES: u64 = 16 << 10;
 const MARKS: &str = "toml";
 /// Anybody but the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Whoever may write a folder takes away from it only what is theirs.
+/// In a folder with this bit, a user may only remove their own files.
 const STICKY: u32 = 0o1000;
 /// Links on the way to one file that are followed, as by the kernel.
 const LINKS_MAX: usize = 40;
@@ -62,7 +62,7 @@ pub enum Refusal {
     /// A folder, a socket, or the like.
     #[error("it is not a file")]
     NotAFile,
-    /// Nobody could run it.
+    /// No user could run it.
     #[error("it is not executable; run `chmod u+x`, or move it elsewhere if it is not a hook")]
     NotExecutable,
     /// Its owner is neither root nor who runs the node.
@@ -81,12 +81,7 @@ pub enum Refusal {
     Name(ParseIdError),
     /// Its marks do not read.
     #[error("its marks, `{path}`: {detail}")]
-    Marks {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        detail: String,
-    },
+    Marks { path: PathBuf, detail: String },
     /// There are marks, but no hook.
     #[error("these marks belong to a hook that does not exist; remove them, or add `{0}`")]
     NoHook(PathBuf),
@@ -122,8 +117,10 @@ pub fn find(folder: &Path) -> Vec<HookFile> {
         };
         let mut count = 0;
         for path in paths {
-            let marks_of =
-                path.extension().filter(|it| *it == MARKS).map(|_| path.with_extension(""));
+            let marks_of = path
+                .extension()
+                .filter(|extension| *extension == MARKS)
+                .map(|_| path.with_extension(""));
             let hook = match marks_of {
                 Some(of) if of.exists() => continue,
                 Some(of) => Err(Refusal::NoHook(of)),
@@ -137,7 +134,7 @@ pub fn find(folder: &Path) -> Vec<HookFile> {
     entries
 }
 
-/// Whether nobody but the node's own user, and root, decides what is run.
+/// Whether only the node's own user, and root, decide what is run.
 pub fn is_safe(path: &Path) -> Result<(), Refusal> {
     let about = fs::metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
     if !about.is_file() {
@@ -171,8 +168,8 @@ fn owned(about: &fs::Metadata) -> Result<(), Refusal> {
     }
 }
 
-/// Judges every folder and every link that a path leads through, from the root on: nobody else can
-/// make it lead elsewhere. In a folder such as `/tmp` others can add names, but take none away.
+/// Judges every folder and every link that a path leads through, from the root on: no other user
+/// can make it lead elsewhere. In a folder such as `/tmp` others can add names, but take none away.
 fn on_the_way(path: &Path) -> Result<(), Refusal> {
     let unreadable = |error: io::Error| Refusal::Unreadable(error.to_string());
     let path = std::path::absolute(path).map_err(unreadable)?;
@@ -210,7 +207,7 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     path.components().filter(named).map(|part| part.as_os_str().to_owned())
 }
 
-/// Nobody else can take anything away from this folder.
+/// Checks that no other user can remove anything from this folder.
 fn folder(path: &Path) -> Result<(), Refusal> {
     let about =
         fs::symlink_metadata(path).map_err(|error| Refusal::Unreadable(error.to_string()))?;
@@ -281,7 +278,7 @@ fn startable(path: &Path) -> Result<(), Refusal> {
 }
 
 fn is_program(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 fn marks(path: &Path) -> Result<Marks, Refusal> {
@@ -299,10 +296,12 @@ fn marks(path: &Path) -> Result<Marks, Refusal> {
     let marks: Marks =
         toml::from_str(&text).map_err(|error| refused(error.message().to_owned()))?;
     let most = HOOK_TIMEOUT_MAX.as_millis();
-    if marks.timeout_ms.is_some_and(|it| it == 0 || u128::from(it) > most) {
+    if marks.timeout_ms.is_some_and(|ms| ms == 0 || u128::from(ms) > most) {
         return Err(refused(format!("`timeout_ms` is 1 to {most}")));
     }
-    if marks.tools.len() > HOOKS_PER_POINT || marks.tools.iter().any(|it| it.len() > RULE_CHARS) {
+    if marks.tools.len() > HOOKS_PER_POINT
+        || marks.tools.iter().any(|pattern| pattern.len() > RULE_CHARS)
+    {
         let most = format!("{HOOKS_PER_POINT} patterns of {RULE_CHARS} bytes");
         return Err(refused(format!("`tools` has at most {most}")));
     }
@@ -339,14 +338,14 @@ mod tests {
         fs::write(&marks, "required = true\ntimeout_ms = 9\nmodifies = true\ntools = [\"x_*\"]\n")
             .unwrap();
         let found: Vec<HookSpec> =
-            find(dir.path()).into_iter().map(|it| it.hook.unwrap().spec).collect();
-        let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+            find(dir.path()).into_iter().map(|found| found.hook.unwrap().spec).collect();
+        let names: Vec<&str> = found.iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(names, ["10-a.sh", "20-b"]);
         let (first, second) = (&found[0], &found[1]);
         assert!(first.required && first.modifies && !second.required && !second.modifies);
         assert_eq!((first.timeout_ms, second.timeout_ms), (9, 5_000));
         let fits = |pattern: &str, text: &str| {
-            pattern.strip_suffix('*').is_some_and(|it| text.starts_with(it))
+            pattern.strip_suffix('*').is_some_and(|prefix| text.starts_with(prefix))
         };
         assert!(first.concerns(&"x_y".parse().unwrap(), fits));
         assert!(!first.concerns(&"y".parse().unwrap(), fits));
@@ -368,7 +367,8 @@ mod tests {
         ] {
             fs::write(&path, text).unwrap();
             let refused = refusals(dir.path());
-            let expected = missing.map(|it| Refusal::NoInterpreter(it.to_owned()).to_string());
+            let expected =
+                missing.map(|program| Refusal::NoInterpreter(program.to_owned()).to_string());
             assert_eq!(refused, Vec::from_iter(expected), "{text}");
         }
     }
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Whoever may write a folder above can put another one in place of all that is below it.
+    /// A user that may write a folder above can replace all that is below it.
     #[test]
     fn a_hook_is_as_safe_as_every_folder_that_leads_to_it() {
         let root = tempfile::tempdir().unwrap();

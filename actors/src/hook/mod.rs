@@ -13,12 +13,12 @@
 //! - `chain`: several hooks of one point: in the order of their names; neighbours that only judge
 //!   are asked together.
 //!
-//! Fates: a hook that gives no answer (it hangs, dies, writes no sense or too much, is not here)
-//! blocks if it is marked `required`, and is passed over with a warning if it is not. The warning
-//! names it, never what it was shown or what it wrote.
+//! Fates: a hook may give no answer: it hangs, dies, is missing, or writes nonsense or too much.
+//! Then it blocks if it is marked `required`, and is skipped with a warning if it is not. The
+//! warning names it, never what it was shown or what it wrote.
 //!
 //! Supervised by: the effect of the session that asks. On crash: its keeper ends the program, and
-//! whoever owns the session next asks again, with the same idempotency key: at least once.
+//! the session's next owner asks again, with the same idempotency key: at least once.
 
 mod answer;
 mod chain;

@@ -46,9 +46,7 @@ pub struct Program {
 /// that makes it that.
 #[derive(Clone, Debug)]
 pub struct HookKeeper {
-    /// The binary.
     pub binary: PathBuf,
-    /// Its command.
     pub command: OsString,
 }
 
@@ -75,12 +73,12 @@ impl Hooks {
     /// These. Without a keeper a hook's process group is killed, and what left it is not found.
     pub fn new(programs: Vec<Program>, keeper: Option<HookKeeper>) -> Self {
         let key = |it: &Program| (it.spec.point, it.spec.name.clone());
-        let programs = programs.into_iter().map(|it| (key(&it), it)).collect();
+        let programs = programs.into_iter().map(|program| (key(&program), program)).collect();
         let (room, health) = (Semaphore::new(AT_ONCE), OnceLock::new());
         Self(Arc::new(Inner { programs, keeper, room, health }))
     }
 
-    /// From now on `providers` is told how each fares when it is asked.
+    /// From now on the registry reports to `providers` how each hook fares when it is asked.
     pub fn report_to(&self, providers: &Providers) {
         for (point, name) in self.0.programs.keys() {
             providers.awaits(ProviderKind::Execution, &provider(*point, name));
@@ -105,7 +103,7 @@ impl Hooks {
     /// The hooks of an agent, by point and name.
     pub fn of_agent(&self, agent: &AgentName) -> Vec<HookSpec> {
         let of = |it: &&Program| it.agents.is_empty() || it.agents.contains(agent);
-        self.0.programs.values().filter(of).map(|it| it.spec.clone()).collect()
+        self.0.programs.values().filter(of).map(|program| program.spec.clone()).collect()
     }
 
     pub(super) fn keeper(&self) -> Option<&HookKeeper> {

@@ -54,7 +54,7 @@ impl Folder {
     }
 
     async fn judge(&self, words: &mut Words) -> HookTrail {
-        let specs: Vec<HookSpec> = self.1.iter().map(|it| it.spec.clone()).collect();
+        let specs: Vec<HookSpec> = self.1.iter().map(|program| program.spec.clone()).collect();
         let hooks = Hooks::new(self.1.clone(), None);
         let about = About { point: specs[0].point, ..about() };
         judge(&hooks, &about, &specs, words).await
@@ -197,7 +197,7 @@ async fn written(path: &Path) -> String {
     }
 }
 
-/// What a hook has started goes with it when nobody waits for it any more.
+/// The processes that a hook has started end with it when no caller waits for it any more.
 #[tokio::test]
 async fn a_hook_is_ended_with_its_group() {
     let dir = tempfile::tempdir().unwrap();

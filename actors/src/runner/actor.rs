@@ -58,7 +58,8 @@ impl RunnerTask {
         }
     }
 
-    /// Runs until it was told to `drain` and has nothing in hand; `drained` is cancelled however it ends.
+    /// Runs until `drain` is cancelled and it has nothing in hand; cancels `drained` however it
+    /// ends.
     pub(super) async fn run(
         mut self,
         mut inbound: mpsc::Receiver<RunnerMessage>,
@@ -88,7 +89,7 @@ impl RunnerTask {
                 }
                 _ = progress.tick() => self.progress(),
                 Ok(()) = available.changed(), if give_up.is_none() => {
-                    let capabilities = available.peek_seen(|it| it.capabilities.clone());
+                    let capabilities = available.peek_seen(|available| available.capabilities.clone());
                     self.take_jobs(&capabilities);
                 }
                 () = drain.cancelled(), if give_up.is_none() => {
@@ -193,7 +194,7 @@ impl RunnerTask {
         }
     }
 
-    /// Says of all jobs in hand that somebody is at them.
+    /// Reports progress on all jobs in hand.
     fn progress(&mut self) {
         let handles: Vec<_> = self.hands.values().map(|hand| Arc::clone(&hand.handle)).collect();
         self.tasks.spawn(async move {
@@ -209,7 +210,7 @@ impl RunnerTask {
 impl Drop for RunnerTask {
     /// A runner that breaks, and that starts again, must not wait for redelivery of what it had.
     fn drop(&mut self) {
-        // Their runs end with it, before anybody is delivered them.
+        // Their runs end with it, before they are delivered to another runner.
         self.tasks.abort_all();
         let handles: Vec<_> = self.hands.drain().map(|(_, hand)| hand.handle).collect();
         if let (false, Ok(runtime)) = (handles.is_empty(), tokio::runtime::Handle::try_current()) {

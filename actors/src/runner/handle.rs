@@ -14,7 +14,7 @@ use super::{
     state::{RunnerContext, RunnerMessage},
 };
 
-/// What may happen to a runner before it takes notice; whoever has more to tell waits.
+/// What may happen to a runner before it takes notice; a sender of more waits.
 const NOTES_MAX: usize = 1_024;
 
 /// Runs of one runner, in bits: no process begins as many.
@@ -32,8 +32,8 @@ pub struct JobRunner {
 // === impl JobRunner ===
 
 impl JobRunner {
-    /// A runner and its handle. The future runs until it is drained; it is started again by
-    /// calling this anew.
+    /// A runner and its handle. The future runs until it is drained; to start it again, call this
+    /// again.
     pub fn new(context: RunnerContext) -> (Self, impl Future<Output = ()> + Send) {
         let (notes, inbound) = mpsc::channel(NOTES_MAX);
         let (drain, drained) = (CancellationToken::new(), CancellationToken::new());

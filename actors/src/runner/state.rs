@@ -38,9 +38,7 @@ impl Default for RunnerOptions {
 /// What a runner needs.
 #[derive(Clone)]
 pub struct RunnerContext {
-    /// This process.
     pub process: ProcessId,
-    /// All storage.
     pub storage: Storage,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,
@@ -64,7 +62,7 @@ impl fmt::Debug for RunnerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunnerContext")
             .field("process", &self.process)
-            .field("capabilities", &self.available.peek(|it| it.capabilities.clone()))
+            .field("capabilities", &self.available.peek(|available| available.capabilities.clone()))
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -97,7 +95,7 @@ pub(super) struct Peers<'a> {
 
 impl Liveness for Peers<'_> {
     fn is_dead(&self, process: ProcessId) -> bool {
-        // Nobody else can be alive on ground that is not shared.
+        // If the storage is not shared, no other process can be alive.
         !self.shared || self.members.holds_dead(process)
     }
 }

@@ -52,7 +52,7 @@ impl CapabilitySlots {
     }
 }
 
-/// Takes jobs, one for each place; ends when nobody hears of them any more.
+/// Takes jobs, one for each place; ends when the runner is gone.
 pub(super) async fn take(
     jobs: Arc<dyn Jobs>,
     places: CapabilitySlots,
@@ -86,7 +86,7 @@ async fn take_from(
         let place = match Arc::clone(&places.free).try_acquire_owned() {
             Ok(place) => place,
             Err(_full) => {
-                // What was asked for is for whoever has room.
+                // Leave a requested job to a runner that has room.
                 consumer.rest().await;
                 let Ok(place) = Arc::clone(&places.free).acquire_owned().await else {
                     return Ok(());

@@ -49,7 +49,7 @@ impl RunnerWork {
     }
 
     async fn tell(&self, input: JobIn) {
-        // Nobody hears it only when the runner is gone, and all its jobs with it.
+        // The receiver is gone only if the runner is, and all its jobs with it.
         if self.notes.send(RunnerMessage::In(input)).await.is_err() {
             tracing::debug!("a job runner stopped before its work");
         }
@@ -133,7 +133,7 @@ impl RunnerWork {
         recording.end(&end);
         let input = match end {
             ToolEnd::Known { outcome } => JobIn::Ended(job.id, outcome),
-            // Nobody can tell, as after a probe that found nothing out.
+            // It is unknown, as after a probe that found nothing out.
             ToolEnd::Uncertain { detail } => JobIn::Probed(job.id, Probe::Unclear(detail)),
         };
         self.tell(input).await;
@@ -146,7 +146,8 @@ impl RunnerWork {
 
     pub(super) async fn probe(self, job: Box<Job>) {
         let toolbox = self.available.peek(|available| available.toolbox.clone());
-        let decided = job.action.map_or(Ok(()), |it| toolbox.is_decided(job.action(None), it));
+        let decided =
+            job.action.map_or(Ok(()), |action| toolbox.is_decided(job.action(None), action));
         let probe = match (decided, json::read_object(&job.arguments)) {
             (Ok(()), Some(arguments)) => {
                 toolbox.probe(run_of(&job, arguments, RunSink::default())).await

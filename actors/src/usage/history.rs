@@ -73,8 +73,7 @@ pub(super) async fn read(
 
 /// The records that a snapshot at `at` replaced, where the store had them; nothing, if they are not kept.
 ///
-/// If nobody knows where the store had them, they count as new where everything is: as if they had been
-/// stored with the snapshot.
+/// If that is unknown, all of them count as new: as if they had been stored with the snapshot.
 async fn archived(
     storage: &Storage,
     snapshot: &Snapshot,

@@ -2,10 +2,10 @@
 //!
 //! A projection of the feed of journals ([`clawnode_cluster::Journal::follow`]): one worker, the first
 //! of partition 0, follows it and keeps a value for each day in the bucket, with the position up to
-//! which it counts. Nothing waits for it and nothing is decided by it. Journals stay the truth.
+//! which it counts. Nothing waits for it and no decision depends on it. Journals stay the truth.
 //!
-//! Messages come from: nobody; it looks for new records every second. On crash: what was not saved is
-//! followed again, at most five seconds of it.
+//! Messages come from: no sender; it looks for new records every second. On crash: what was not
+//! saved is followed again, at most five seconds of it.
 //!
 //! It is a loop without a mailbox, so there is no handle: `actor` has the loop, `state` the count.
 //!

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::session::played::{PlayedActivation, key};
 
-/// One journal, at the positions that its machine was told.
+/// One journal, with the positions that its machine got.
 #[derive(Debug, Default)]
 struct Tape(Mutex<Vec<Record>>);
 
@@ -321,7 +321,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// USE-1, with snapshots that replace what nobody has followed.
+    /// USE-1, with snapshots that replace records that were not followed yet.
     #[test]
     fn every_call_is_counted_once(
         steps in prop::collection::vec(step(), 1..40),

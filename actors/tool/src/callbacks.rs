@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{RunSink, ToolRun, Toolbox, append::append, schema};
 
-/// Calls at a time of one run, whatever its agent may have at once.
+/// Calls of one run at a time, even if its agent may have more.
 const AT_ONCE: u32 = 8;
 
 /// What one running call may call.
@@ -68,13 +68,13 @@ impl CallBack {
 
     /// The tools that may be called here, if the arguments are allowed as well.
     pub fn offered(&self) -> Vec<&ToolName> {
-        let tools = self.callbacks.iter().flat_map(|it| it.tools.keys());
+        let tools = self.callbacks.iter().flat_map(|callbacks| callbacks.tools.keys());
         tools.filter(|name| self.find(name.as_str()).is_ok()).collect()
     }
 
     /// Calls at a time.
     pub fn at_once(&self) -> usize {
-        let wanted = self.callbacks.as_ref().map_or(AT_ONCE, |it| it.at_once);
+        let wanted = self.callbacks.as_ref().map_or(AT_ONCE, |callbacks| callbacks.at_once);
         usize::try_from(wanted.clamp(1, AT_ONCE)).unwrap_or(1)
     }
 
@@ -146,14 +146,14 @@ impl CallBack {
         if name == EXECUTE_CODE {
             return Err(refused(format!("code cannot call `{EXECUTE_CODE}`")));
         }
-        let tools = self.callbacks.as_ref().map(|it| &it.tools);
+        let tools = self.callbacks.as_ref().map(|callbacks| &callbacks.tools);
         let known = name.parse::<ToolName>().ok().and_then(|name| tools?.get(&name).copied());
         let Some(digest) = known else {
             return Err(refused(format!("the agent has no tool `{shown}`")));
         };
         let tool = name.parse().ok().and_then(|name| self.toolbox.find(&name));
         let here = tool.map(crate::Tool::spec).filter(|spec| {
-            spec.capability.as_ref().is_none_or(|it| self.capabilities.contains(it))
+            spec.capability.as_ref().is_none_or(|capability| self.capabilities.contains(capability))
         });
         let Some(spec) = here else {
             let why = format!(

@@ -31,7 +31,7 @@ pub trait Executor: Send + Sync + fmt::Debug {
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome;
 
     /// The same for an executor that has more to say than an outcome: one whose calls may call
-    /// other tools while they run, or may be lost without anybody knowing what came of them.
+    /// other tools while they run, or may be lost with an unknown result.
     async fn end(&self, run: ToolRun, _back: CallBack, cancelled: CancellationToken) -> ToolEnd {
         ToolEnd::Known { outcome: self.execute(run, cancelled).await }
     }
@@ -61,11 +61,9 @@ pub trait Executor: Send + Sync + fmt::Debug {
 /// One run of a tool call.
 #[derive(Clone, PartialEq)]
 pub struct ToolRun {
-    /// Which call.
     pub call: CallId,
     /// On behalf of which agent: its files, its hosts.
     pub agent: AgentName,
-    /// Which tool.
     pub tool: ToolName,
     /// Its arguments; they fit the tool's schema.
     pub arguments: Map<String, Value>,

@@ -36,7 +36,7 @@ const TOOL_COMES: Duration = Duration::from_secs(3);
 /// What a process can run now.
 #[derive(Clone, Debug, Default)]
 pub struct Available {
-    /// All its tools, also those of executors that are not well: a run tells what is wrong.
+    /// All its tools, also those of executors that do not work: a run then reports what is wrong.
     pub toolbox: Toolbox,
     /// What others may ask of it: what its executors need, as far as they are well.
     pub capabilities: BTreeSet<Capability>,
@@ -53,7 +53,7 @@ impl Available {
         cancelled: &CancellationToken,
     ) -> Self {
         let mut waits = available.clone();
-        let comes = waits.wait_for(|it| it.toolbox.find(tool).is_some());
+        let comes = waits.wait_for(|available| available.toolbox.find(tool).is_some());
         tokio::select! {
             // Without it, the run says that the tool is not here.
             _ = tokio::time::timeout(TOOL_COMES, comes) => {}
@@ -189,7 +189,7 @@ impl Executors {
             Ok(toolbox) => toolbox.behind(&self.switch_gate).told(&self.providers),
             Err(error) => {
                 warn!(%error, "the tools stay as they were");
-                self.available.peek(|it| it.toolbox.clone())
+                self.available.peek(|available| available.toolbox.clone())
             }
         };
         self.available.send_if_modified(|now| {
@@ -198,7 +198,7 @@ impl Executors {
             if !gone.is_empty() {
                 let told = |look: &ExecutorProbe| {
                     let why = look.health.as_ref().err()?;
-                    look.needed.iter().find(|it| gone.contains(it))?;
+                    look.needed.iter().find(|capability| gone.contains(capability))?;
                     let names: Vec<&str> = look.needed.iter().map(Capability::as_str).collect();
                     Some(format!("{}: {why}", names.join(", ")))
                 };
@@ -292,7 +292,7 @@ mod tests {
         let list: Vec<Arc<dyn Executor>> = vec![engine.clone()];
         let executors = Executors::open(list, switch_gate.clone()).await.unwrap();
         let mut available = executors.available();
-        assert!(available.peek_seen(|it| it.capabilities.is_empty()));
+        assert!(available.peek_seen(|available| available.capabilities.is_empty()));
         let keeping = tokio::spawn(executors.keep());
         for gone in [false, true, false] {
             engine.set(gone);
@@ -321,7 +321,7 @@ mod tests {
             sink: crate::RunSink::default(),
             limit: None,
         };
-        let toolbox = available.peek(|it| it.toolbox.clone());
+        let toolbox = available.peek(|available| available.toolbox.clone());
         let outcome = toolbox.execute(run, CancellationToken::new()).await;
         assert_eq!(outcome.failure, Some(ToolFailure::Refused), "LATCH-1");
         keeping.abort();
@@ -355,7 +355,7 @@ mod tests {
         let engine: Arc<dyn Executor> = Arc::new(Engine::default());
         let toolbox = Toolbox::new([engine]).unwrap();
         let (with, ()) = tokio::join!(Available::having(&available, &name, &never), async {
-            tell.send_modify(|it| it.toolbox = toolbox);
+            tell.send_modify(|available| available.toolbox = toolbox);
         });
         assert!(with.toolbox.find(&name).is_some() && begun.elapsed() == Duration::ZERO);
     }

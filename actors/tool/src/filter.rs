@@ -1,5 +1,5 @@
-//! A filter of system calls (seccomp), for what runs for agents: it lasts for a process, what it
-//! becomes and what it starts.
+//! A filter of system calls (seccomp), for programs that run for agents: it lasts for a process,
+//! across exec and for its children.
 //!
 //! It names what is refused, and lets the rest through: programs differ too much for a list of what
 //! they may call. Refused are parts of the kernel that namespaces do not divide (keyrings, sockets of

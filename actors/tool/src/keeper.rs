@@ -1,10 +1,10 @@
 //! The keeper: the process between a node and the program of an MCP server.
 //!
 //! It starts the program with its own standard streams, and outlives it for as long as it takes to
-//! end everything that the program has started: as the reaper of its descendants it finds also
-//! those that left their group and their parent. It does so when the program ends, when it is told
-//! to (SIGTERM; SIGQUIT, if nothing is to be asked first), and when the node is gone, however it went:
-//! a node that is killed has no say in it. It needs no privileges, and knows nothing but its command line and the program's environment.
+//! end everything that the program has started. As the reaper of its descendants it also finds
+//! those that left their group and their parent. It does so when the program ends, on SIGTERM (on
+//! SIGQUIT without asking first), and when the node is gone, even if it was killed. It needs no
+//! privileges, and knows only its command line and the program's environment.
 //!
 //! The program inherits the filter of system calls (keyrings and the like are refused, and it gains no
 //! privileges by others, such as `sudo`), and goes before the node when the host's memory ends.
@@ -78,7 +78,7 @@ pub async fn keep(node: i32, hidden: OsString, program: OsString, args: Vec<OsSt
 struct Keeper {
     /// The program; also the group that it leads.
     program: Pid,
-    /// Told once the node is gone.
+    /// Notified once the node is gone.
     node_gone: Arc<Notify>,
     ended: tokio::signal::unix::Signal,
     asked: tokio::signal::unix::Signal,
@@ -109,7 +109,7 @@ impl Keeper {
         if !hidden.is_empty()
             && let Err(error) = hide(Path::new(hidden))
         {
-            // It runs all the same: not every host lets it be done. `doctor` tells.
+            // It runs nevertheless: not every host allows this. `doctor` reports it.
             let line = format!("{NOT_HIDDEN}: {error}\n");
             drop(io::Write::write_all(&mut io::stderr(), line.as_bytes()));
         }
@@ -161,7 +161,7 @@ impl Keeper {
         }
     }
 
-    /// Kills whatever is left, those that they start meanwhile included.
+    /// Kills all that is left, including those that they start meanwhile.
     async fn end_all(&mut self) {
         let until = Instant::now() + HARD;
         loop {

@@ -1,7 +1,7 @@
-//! How what runs tools, and who serves models, has fared in this process lately.
+//! How executors and model providers have fared in this process lately.
 //!
-//! Bounds: [`PROVIDER_RUNS`] pieces of work of each of at most [`TRACKED`] providers are remembered,
-//! and [`PROVIDERS_TOLD`] providers are told of.
+//! Bounds: it remembers [`PROVIDER_RUNS`] pieces of work for each of at most [`TRACKED`] providers,
+//! and reports [`PROVIDERS_TOLD`] providers.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -146,8 +146,8 @@ impl ProviderWork {
         });
     }
 
-    /// A tool has run. An error that the tool reports is none of what ran it; what was refused or
-    /// called off says nothing.
+    /// A tool has run. An error that the tool reports is not a failure of its executor; a call that
+    /// was refused or cancelled says nothing.
     pub(super) fn ran(self, end: &ToolEnd) {
         let ToolEnd::Known { outcome } = end else { return };
         match outcome.failure {

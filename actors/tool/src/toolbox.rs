@@ -36,8 +36,8 @@ use crate::{
     providers::{Providers, name_of},
 };
 
-/// Bytes of output that an executor may hand on (1 MiB): more is cut, and the cut is told. What
-/// fits into a journal is a smaller matter, which the caller settles with the blob store.
+/// Bytes of output that an executor may hand on (1 MiB): more is cut, with a note. The caller moves
+/// what does not fit into a journal to the blob store.
 pub const OUTPUT_BYTES: usize = 1 << 20;
 /// How long an executor that was asked to stop may take to clean up.
 const GRACE: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ pub struct Toolbox {
 /// Executors that do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolboxError {
-    /// Which of two would be run is nobody's guess.
+    /// It is unclear which of the two would run.
     #[error("two tools are called `{0}`")]
     Duplicate(ToolName),
 }
@@ -115,7 +115,7 @@ impl Toolbox {
         Self { tools: Arc::new(tools.collect()), ..self.clone() }
     }
 
-    /// The same, whose runs are told of there.
+    /// The same, and its runs are reported to `providers`.
     #[must_use]
     pub fn told(&self, providers: &Providers) -> Self {
         let tools = self.tools.iter().map(|(name, tool)| {
@@ -172,7 +172,7 @@ impl Toolbox {
         outcome_of(self.end(run, cancelled).await)
     }
 
-    /// The same, which says so where nobody knows what an interrupted run has done.
+    /// The same, with an uncertain end if it is unknown what an interrupted run has done.
     pub async fn end(&self, run: ToolRun, cancelled: CancellationToken) -> ToolEnd {
         let Some(tool) = self.find(&run.tool) else {
             let why = format!("no executor here has a tool `{}`", run.tool);
@@ -200,8 +200,8 @@ impl Toolbox {
         }
     }
 
-    /// Whether what running code calls is held against the policy: always, but for tests that look
-    /// whether somebody notices.
+    /// Whether the policy judges calls from running code: always, except in tests that check that
+    /// this is noticed.
     #[cfg_attr(not(feature = "test-util"), expect(clippy::unused_self, reason = "nothing planted"))]
     pub(super) fn obeys_policy(&self) -> bool {
         #[cfg(feature = "test-util")]
@@ -223,7 +223,6 @@ impl Toolbox {
 // === impl Tool ===
 
 impl Tool {
-    /// What it is.
     pub const fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -238,8 +237,8 @@ impl Tool {
         outcome_of(self.end(run, CallBack::default(), cancelled).await)
     }
 
-    /// The same, which says so where nobody knows what an interrupted run has done, for a run that
-    /// may call other tools meanwhile.
+    /// The same, with an uncertain end if it is unknown what an interrupted run has done, for a run
+    /// that may call other tools meanwhile.
     async fn end(&self, run: ToolRun, back: CallBack, cancelled: CancellationToken) -> ToolEnd {
         let known = |outcome| ToolEnd::Known { outcome };
         let pass = tokio::select! {
@@ -271,7 +270,7 @@ impl Tool {
         let (name, call, limit) = (run.tool.clone(), run.call, run.limit.clone());
         // What an executor needs beside is not a matter of the call.
         let longest = run.timeout + self.margin();
-        // The guard tells what the executor has started elsewhere when this future is dropped.
+        // When this future is dropped, the guard cancels what the executor has started elsewhere.
         let asked = cancelled.child_token();
         let _guard = asked.clone().drop_guard();
         let mut work =
@@ -353,8 +352,8 @@ impl RunStop {
         }
     }
 
-    /// What is known of a run that was stopped and ended so. An operator stops whatever runs, so
-    /// nobody has judged whether this tool may be stopped half-way.
+    /// What is known of a run that was stopped and ended so. An operator stops any run, so it is
+    /// unknown whether this tool may be stopped half-way.
     fn end(&self, class: EffectClass, outcome: ToolOutcome) -> ToolEnd {
         let outcome = self.settle(outcome);
         let unknown =
@@ -379,8 +378,8 @@ impl RunStop {
         ToolOutcome::failed(self.failure(), why)
     }
 
-    /// What an outcome means that came after the executor was asked to stop. One that says how the
-    /// call ended stands; "cancelled" only repeats what it was asked.
+    /// What an outcome means that came after the executor was asked to stop. An outcome that says
+    /// how the call ended counts; "cancelled" only repeats the request.
     fn settle(&self, outcome: ToolOutcome) -> ToolOutcome {
         match outcome.failure {
             Some(ToolFailure::Cancelled) if outcome.content.bytes() == 0 => self.outcome(),
@@ -392,7 +391,7 @@ impl RunStop {
     }
 }
 
-/// What a caller is told that knows no uncertain ends.
+/// The outcome for a caller that does not take uncertain ends.
 fn outcome_of(end: ToolEnd) -> ToolOutcome {
     match end {
         ToolEnd::Known { outcome } => outcome,
@@ -668,7 +667,7 @@ mod tests {
         );
         match again.await {
             Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content })
-                if content.inline().is_some_and(|it| it.contains("token at a: enough")) => {}
+                if content.inline().is_some_and(|text| text.contains("token at a: enough")) => {}
             other => return Err(format!("LATCH-1: {other:?}")),
         }
         if *executor.2.lock().unwrap() != before {
@@ -712,7 +711,7 @@ mod tests {
                 let end = running.await.unwrap();
                 let is_uncertain = matches!(end, ToolEnd::Uncertain { .. });
                 assert_eq!(is_uncertain, uncertain, "{class:?} {scope}: {end:?}");
-                // What is refused has not run, whatever its class.
+                // A refused call has not run, of any class.
                 let end = toolbox.end(run("endless"), CancellationToken::new()).await;
                 assert!(matches!(end, ToolEnd::Known { .. }), "{class:?} {scope}: {end:?}");
             }

@@ -28,15 +28,15 @@ pub const CAPABILITY: &str = "workspace";
 pub struct PathError {
     /// As it was given, at most 200 characters of it.
     path: String,
-    /// What is wrong with it.
     why: &'static str,
 }
 
-/// Why a call of a tool on files can never run, whatever is in the workspace: its path leads out of
+/// Why a call of a tool on files can never run: its path leads out of the workspace, whatever is in
 /// it. Known before a person is asked about the call.
 pub fn refusal(spec: &ToolSpec, arguments: &Map<String, Value>) -> Option<String> {
-    let is_ours = spec.capability.as_ref().is_some_and(|it| it.as_str() == CAPABILITY)
-        && [FILE_READ, FILE_WRITE, FILE_LIST, FILE_SEARCH].contains(&spec.name.as_str());
+    let is_ours =
+        spec.capability.as_ref().is_some_and(|capability| capability.as_str() == CAPABILITY)
+            && [FILE_READ, FILE_WRITE, FILE_LIST, FILE_SEARCH].contains(&spec.name.as_str());
     let path = arguments.get("path").filter(|_| is_ours)?.as_str()?;
     WorkspacePath::parse(path).err().map(|error| error.to_string())
 }
@@ -83,7 +83,6 @@ impl WorkspacePath {
         }
     }
 
-    /// As it was given.
     pub fn given(&self) -> &str {
         &self.given
     }

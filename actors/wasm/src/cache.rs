@@ -42,7 +42,7 @@ pub struct Cache {
 #[derive(Debug)]
 pub(crate) struct CacheEntry(String);
 
-/// Bytes that a cache has written, and nobody else.
+/// Bytes that are proven to be written by a cache.
 struct Authentic(Vec<u8>);
 
 // === impl Cache ===

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::limits::{COMPONENT_BYTES, HOST_CALLS, TOOLS};
 
-/// Characters of what the engine says.
+/// Characters of the engine's message.
 const SAID_CHARS: usize = 500;
 
 /// Why a plugin cannot be used.
@@ -25,7 +25,6 @@ pub enum LoadError {
     /// It wants what it was not given.
     #[error("it imports `{import}`, for which it needs a capability `{needs}` in its manifest")]
     Ungranted {
-        /// What it imports.
         import: String,
         /// What would give it.
         needs: &'static str,

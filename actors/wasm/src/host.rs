@@ -15,8 +15,8 @@ use crate::{
 
 /// The host of one call.
 pub trait PluginHostCalls: Send {
-    /// Makes a request for the plugin; it may block, but not when [`Self::is_stopped`]. Errors are
-    /// told to the plugin.
+    /// Makes a request for the plugin; it may block, but not when [`Self::is_stopped`]. The plugin
+    /// gets errors as text.
     fn fetch(&mut self, request: http::Request) -> Result<http::Response, String>;
 
     /// Reads and changes what the plugin keeps; it may block, but not when [`Self::is_stopped`]. A
@@ -32,9 +32,7 @@ pub trait PluginHostCalls: Send {
 /// What a plugin asks of one of its stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreAsk {
-    /// Which store.
     pub store: String,
-    /// What of it.
     pub what: StoreCall,
 }
 
@@ -51,7 +49,7 @@ pub enum StoreCall {
     Keys,
 }
 
-/// What comes of it.
+/// The result of a request.
 #[derive(Clone, Debug)]
 pub enum StoreAnswer {
     /// What is there.
@@ -60,7 +58,6 @@ pub enum StoreAnswer {
     Put(u64),
     /// It is gone.
     Deleted,
-    /// All of them.
     Keys(Vec<String>),
 }
 

@@ -4,10 +4,9 @@
 #[cfg(feature = "test-util")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WasmBug {
-    /// None.
     #[default]
     None,
-    /// Nobody looks at the clock.
+    /// The deadline is not checked.
     NoDeadline,
     /// Memory and tables grow as they like, within the room that is set aside.
     NoLimiter,

@@ -36,8 +36,8 @@ pub struct Plugin {
     tools: Vec<ToolSpec>,
 }
 
-/// The host of a plugin that is only asked what it has: there is nothing to be had.
-struct Nobody;
+/// The host of a plugin that is only asked for its tools: it grants nothing.
+struct NoHost;
 
 // === impl Plugin ===
 
@@ -48,12 +48,14 @@ impl Plugin {
         let component = engine.component(wasm)?;
         let mut linker = engine.linker::<CallState>();
         let wrong = |error: &wasmtime::Error| LoadError::World(said(error));
-        types::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
+        types::add_to_linker::<_, HasSelf<_>>(&mut linker, |host| host).map_err(|e| wrong(&e))?;
         if grants.http {
-            http::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
+            http::add_to_linker::<_, HasSelf<_>>(&mut linker, |host| host)
+                .map_err(|e| wrong(&e))?;
         }
         if grants.store {
-            store::add_to_linker::<_, HasSelf<_>>(&mut linker, |it| it).map_err(|e| wrong(&e))?;
+            store::add_to_linker::<_, HasSelf<_>>(&mut linker, |host| host)
+                .map_err(|e| wrong(&e))?;
         }
         for (name, _) in component.component_type().imports(engine.wasmtime()) {
             match name.split_once('@').map_or(name, |(interface, _version)| interface) {
@@ -73,7 +75,7 @@ impl Plugin {
         }
         let pre = linker.instantiate_pre(&component).and_then(ToolPre::new);
         let pre = pre.map_err(|error| wrong(&error))?;
-        let described = with_instance(engine, &pre, Box::new(Nobody), DESCRIBE, |tool, store| {
+        let described = with_instance(engine, &pre, Box::new(NoHost), DESCRIBE, |tool, store| {
             tool.call_describe(store)
         });
         let tools = described.map_err(LoadError::Trial)?;
@@ -104,14 +106,14 @@ impl Plugin {
 
 impl fmt::Debug for Plugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tools: Vec<&str> = self.tools.iter().map(|it| it.name.as_str()).collect();
+        let tools: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
         f.debug_struct("Plugin").field("tools", &tools).finish_non_exhaustive()
     }
 }
 
-// === impl Nobody ===
+// === impl NoHost ===
 
-impl PluginHostCalls for Nobody {
+impl PluginHostCalls for NoHost {
     fn fetch(&mut self, _: http::Request) -> Result<http::Response, String> {
         Err("there is no network while a plugin says what it has".to_owned())
     }

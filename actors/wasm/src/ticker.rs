@@ -1,4 +1,4 @@
-//! The engine's sense of time: a thread that counts while somebody is called, and sleeps otherwise.
+//! The engine's sense of time: a thread that counts while a call runs, and sleeps otherwise.
 
 use std::{
     io,

@@ -1,10 +1,10 @@
-//! `sandbox::docker`: a short command in a container that stands ready, beside one for which a
-//! container is made, started, waited for and removed; and as an isolated process.
+//! `sandbox::docker`: a short command in a ready container, beside one for which a container is
+//! made, started, waited for and removed; and as an isolated process.
 //!
 //! An engine of the bench's own, with busybox; rounds alternate. Warm is `run_command` through the
-//! toolbox, as a job runs it, once a container stands ready; cold is the plainest client of the
-//! engine with the same limits (create, attach, start, read, wait, remove), without this program.
-//! Takes root. Run with `cargo run --release -p clawnode-bench --bin containers`.
+//! toolbox, as a job runs it, once a container is ready; cold is the plainest client of the engine
+//! with the same limits (create, attach, start, read, wait, remove), without this program. Takes
+//! root. Run with `cargo run --release -p clawnode-bench --bin containers`.
 
 use std::{
     collections::HashMap,
@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 const TARGET: f64 = 0.35;
 /// The longest that one command may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks at what stands ready.
+/// Between two looks for ready containers.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Compares commands in containers that stand ready with others.

@@ -1,11 +1,11 @@
 //! `cluster::hand_over`: from an owner's `released` to the next owner's `claim`, by the events' own
-//! times (one machine, one clock), when a worker is told to stop in the middle of turns.
+//! times (one machine, one clock), when a worker is stopped in the middle of turns.
 //!
-//! Each session has a call under way and a message that waits behind it. Then another worker
-//! comes, and the one that has them all is told to stop: its calls end, and the sessions go on at
-//! the other. Run
-//! with `CLAWNODE_BIN=target/release/clawnode cargo run --release -p clawnode-bench --bin handover`.
-#![expect(clippy::print_stderr, reason = "what is slow is told while the bench runs")]
+//! Each session has a call under way and a message that waits behind it. Then another worker comes,
+//! and the bench stops the one that has all sessions: its calls end, and the sessions continue at
+//! the other. Run with `CLAWNODE_BIN=target/release/clawnode cargo run --release -p clawnode-bench
+//! --bin handover`.
+#![expect(clippy::print_stderr, reason = "slow hand-overs are printed while the bench runs")]
 
 use std::{path::PathBuf, time::Duration};
 
@@ -29,17 +29,17 @@ const PIECE_MS: u64 = 100;
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Measures how long a session belongs to nobody when its worker is told to stop.
+/// Measures how long a session has no owner when its worker is stopped
 #[derive(Debug, Parser)]
 struct Args {
-    /// Workers that are told to stop, one after the other
+    /// Workers that are stopped, one after the other
     #[arg(long, default_value_t = 8)]
     rounds: usize,
     /// Sessions of one round
     #[arg(long, default_value_t = 16)]
     sessions: usize,
-    /// Pieces of a reply, each a tenth of a second: calls end at different times, and with the
-    /// fewest that outlast the start of a worker some end as soon as it is told to stop
+    /// Pieces of a reply, each a tenth of a second: calls end at different times. With few pieces,
+    /// some calls end as soon as their worker must stop
     #[arg(long, default_value_t = 26)]
     pieces: u32,
     /// Keep the log of all nodes here, in detail, and name the sessions that waited too long
@@ -73,7 +73,8 @@ async fn main() -> Result<(), Error> {
             turns.push(client.send(&second).await.map_err(other)?);
             sent.push(first);
         }
-        // Only now, so that all of them are with the one that leaves: of two, the busier stands back.
+        // Only now, so that the worker that leaves has all of them: of two, the busier lowers its
+        // rank.
         let new = Node::start(&home, Start::role("worker")).await.map_err(other)?;
         known(&client, &new).await?;
         let leaving = tokio::spawn(old.stop());
@@ -100,7 +101,7 @@ async fn main() -> Result<(), Error> {
     }
 }
 
-/// How long the session belonged to nobody, if it changed hands with a message waiting.
+/// How long the session had no owner, if it changed hands with a message waiting.
 async fn wait(client: &Client, message: &Message) -> Result<Option<Duration>, Error> {
     let journal: Vec<EventView> = client.journal(&message.session()).await.map_err(other)?;
     let released = journal.iter().position(|event| event.kind == "released");

@@ -1,9 +1,9 @@
-//! `kill_switch::acknowledged` and `kill_switch::dead`: from an operator's `panic` at a gateway until each node
-//! of three has stopped giving permits and told what runs to stop, and until nothing of it runs any
-//! more.
+//! `kill_switch::acknowledged` and `kill_switch::dead`: from an operator's `panic` at a gateway
+//! until each node of three has stopped giving permits and has cancelled its work, and until none
+//! of it runs any more.
 //!
 //! In each run both workers have model calls under way, which would go on for minutes. The record
-//! is stored before any node is told, so that is in the figure. Run with
+//! is stored before any node is notified, so that is in the figure. Run with
 //! `CLAWNODE_BIN=target/release/clawnode cargo run --release -p clawnode-bench --bin latch`.
 
 use std::time::Duration;

@@ -71,7 +71,7 @@ async fn bench(args: &Args) -> Result<(), Error> {
 
     let first = list(&node, "limit=100").await?;
     table.add(Row::new(name("first")).figure("ms", first.as_secs_f64() * 1e3));
-    // Whoever asks for an agent first has every session folded, 5,000 a page.
+    // The first query for an agent has every session folded, 5,000 a page.
     let mut after = String::new();
     let began = Instant::now();
     loop {

@@ -28,7 +28,7 @@ const LOADS: [(&str, Load); 4] = [
 ];
 /// The workers of the last.
 const WORKERS: u128 = 100;
-/// Turns of the sessions by which a turn is told from its session.
+/// Turns of a session by which the cost of a turn is separated from that of its session.
 const TURNS_OF_ONE: usize = 10;
 
 /// Measures what one of each costs, and says what very many need.

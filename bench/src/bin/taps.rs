@@ -1,5 +1,5 @@
-//! `gateway::taps/readers=N`: how late a token is for whoever sent the message, beside N clients that
-//! follow the same turn over two gateways and read nothing, and without them.
+//! `gateway::taps/readers=N`: how late a token is for the sender of the message, beside N clients
+//! that follow the same turn over two gateways and read nothing, and without them.
 //!
 //! Two gateways and a worker on one NATS server; the model says a word every few milliseconds and
 //! writes down when. Turns with and without taps alternate. Run with
@@ -24,7 +24,7 @@ const DELAY_MS: u64 = 10;
 /// What may be held of each tap, beside what waits: twice that in all, and its connection.
 const TAP_BYTES: u64 = 2 * UNREAD + (64 << 10);
 
-/// Measures what readers that do not read cost whoever sent the message.
+/// Measures what readers that do not read cost the sender of the message
 #[derive(Debug, Parser)]
 struct Args {
     /// Clients that follow the turn and do not read

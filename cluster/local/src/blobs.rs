@@ -13,10 +13,10 @@ use super::{
 };
 
 const STORE: &str = "local blobs";
-/// What an unfinished file's name ends with.
+/// The end of an unfinished file's name.
 const UNFINISHED: &str = ".tmp";
 
-/// Files named by what is in them.
+/// Files named by the digest of their content.
 #[derive(Clone, Debug)]
 pub(super) struct LocalBlobs {
     client: Arc<DirectoryClient>,
@@ -56,12 +56,12 @@ impl LocalBlobs {
 
     fn store(&self, digest: Digest, content: &[u8]) -> std::io::Result<()> {
         let path = self.path(digest);
-        // A file under its final name is whole, unless it was damaged since; but whoever named it
-        // may not have made the name durable yet.
+        // A file under its final name is whole, unless it was damaged later. But the writer that
+        // renamed it may not have made the name durable yet.
         if read_whole(&*self.disk, &path)?.is_some_and(|found| found == content) {
             return self.disk.sync_dir(&self.dir);
         }
-        // Two writers of one content must not share an unfinished file, whenever they began.
+        // Two writers of one content must not share an unfinished file, at any time.
         let writer: u64 = rand::random();
         let unfinished = self.dir.join(format!("{digest}.{writer:016x}{UNFINISHED}"));
         let file = self.disk.create(&unfinished)?;

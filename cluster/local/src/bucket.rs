@@ -68,7 +68,8 @@ impl Bucket for LocalBucket {
         if is_small(places.iter().map(|(_, _, loc)| *loc)) {
             return entries(shared, places);
         }
-        // Places may be cleaned away while the read waits for its thread, so it looks again there.
+        // The cleaner may move a value while the read waits for its thread, so it looks again
+        // there.
         let prefix = prefix.to_owned();
         let read = move |shared: &OpenDirectory| {
             entries(shared, shared.look(STORE, |index| self::places(shared, index, &prefix))?)
@@ -81,8 +82,8 @@ impl Bucket for LocalBucket {
         prefix: &str,
     ) -> Result<Pin<Box<dyn Stream<Item = BucketChange> + Send>>, StoreError> {
         let shared = &self.0.0;
-        // The engine cannot change a value while the index is looked at, so nothing falls between
-        // what is present and what comes.
+        // The engine cannot change a value while the index is looked at, so no change is missed
+        // between the present values and the first event.
         let guard = shared.index();
         let Some(index) = guard.as_ref() else { return Err(shared.closed(STORE)) };
         let places = places(shared, index, prefix)

@@ -1,4 +1,4 @@
-//! The bus in one process: exact subjects by hash, wildcards by one pass over those there are.
+//! The bus in one process: exact subjects by hash, wildcards by one pass over all of them.
 
 use std::{
     collections::HashMap,
@@ -46,12 +46,12 @@ struct BusListener {
 // === impl LocalBus ===
 
 impl LocalBus {
-    /// A bus that nobody listens on.
+    /// A bus without listeners.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends all subscriptions; everything after is refused.
+    /// Ends all subscriptions; all later calls are refused.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
         let exact = self.0.exact.read().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +68,7 @@ impl LocalBus {
         Ok(())
     }
 
-    /// Hands a message to all who listen, and says how many that are.
+    /// Hands a message to all listeners, and returns their number.
     fn deliver(&self, message: BusMessage) -> usize {
         let mut listeners = 0;
         {
@@ -141,7 +141,7 @@ impl Bus for LocalBus {
         }
         match tokio::time::timeout(timeout, answers.next()).await {
             Ok(Some(BusEvent::Message(answer))) => Ok(answer.payload),
-            // One answer cannot lag; an end is a closed bus.
+            // One answer cannot lag; the end of the stream means a closed bus.
             Ok(_) => {
                 self.open()?;
                 Err(RequestError::Timeout { subject, timeout })

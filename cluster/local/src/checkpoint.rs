@@ -1,8 +1,8 @@
 //! Cleaning: live records of the oldest segment are written again at the end of the log, then the
 //! segment goes (LOC-3).
 //!
-//! Always oldest first: what removes a record (an acknowledgement, a rollup) stands behind it in
-//! the log, so it may go with its segment and nothing that it removed comes back.
+//! The oldest segment goes first: what removes a record (an acknowledgement, a rollup) comes after
+//! it in the log. So a record may go with its segment, and nothing that it removed comes back.
 
 use std::sync::{Arc, PoisonError};
 
@@ -20,7 +20,7 @@ use super::{
 
 /// Bytes that are copied between two groups of operations (1 MiB), so that these never wait long.
 const STEP_BYTES: usize = 1 << 20;
-/// Records that are looked at between two groups of operations.
+/// Records that are checked between two groups of operations.
 const STEP_RECORDS: usize = 2_048;
 
 /// A cleaning under way.
@@ -28,13 +28,13 @@ const STEP_RECORDS: usize = 2_048;
 pub(super) struct Cleaning {
     /// The last segment to clean.
     last: u32,
-    /// The one being cleaned, and how far.
+    /// The segment being cleaned, and how far.
     victim: Option<(Reader, u64)>,
-    /// Who asked for it.
+    /// The callers that asked for it.
     replies: Vec<oneshot::Sender<Result<(), StoreError>>>,
 }
 
-/// How one step went.
+/// The result of one step.
 enum CheckpointStep {
     More,
     Done,
@@ -42,8 +42,8 @@ enum CheckpointStep {
 }
 
 impl Cleaning {
-    /// What to clean: all closed segments if half of the log is dead, else those at the beginning
-    /// in which nothing is alive.
+    /// Which segments to clean: all closed ones if half of the log is dead, else those at the
+    /// beginning that have nothing alive.
     pub(super) fn plan(log: &SegmentLog, everything: bool) -> Option<Self> {
         let active = log.active();
         let closed = || log.segments.iter().filter(|(id, _)| **id != active);
@@ -119,7 +119,7 @@ impl WriteEngine {
         };
         let Some((mut reader, at)) = victim else { return Ok(CheckpointStep::Done) };
         if self.log.wants_rotation() {
-            // Nobody else does it where nothing but this is written.
+            // If cleaning alone writes to the log, only this rotates it.
             match self.rotate() {
                 Ok(()) => {}
                 Err(WriteError::Clean(error)) => {
@@ -171,7 +171,7 @@ impl WriteEngine {
         Ok(Some((reader, SEGMENT_HEADER)))
     }
 
-    /// Stages copies of live records from `at` on; says how far it came, or what is in the way.
+    /// Stages copies of live records from `at` on; says how far it came, or what stopped it.
     fn copy(
         &mut self,
         reader: &mut Reader,
@@ -244,7 +244,7 @@ impl WriteEngine {
     }
 }
 
-/// A record as its copy says it. The timer of a fired one is long gone, and may have been set
+/// A record as its copy has it. If its timer has fired, that is long gone, and may have been set
 /// again since: only the input is copied.
 fn copied<'a>(header: &Header, body: &'a [u8]) -> (Header, &'a [u8]) {
     if header.kind != RecordKind::Fired {
@@ -252,7 +252,7 @@ fn copied<'a>(header: &Header, body: &'a [u8]) -> (Header, &'a [u8]) {
     }
     let whole = header.fits(body);
     let input = split_timer(body).map_or(body, |(_, input)| input);
-    // A damaged input stays one.
+    // A damaged input stays damaged.
     let crc = crc32fast::hash(input);
     let body_crc = if whole { crc } else { !crc };
     let body_len = u32::try_from(input.len()).unwrap_or(header.body_len);

@@ -22,14 +22,14 @@ use super::{
     timers,
 };
 
-/// Timers and expiries that ride in one group at most; the rest are due in the next.
+/// Timers and expiries in one group at most; the rest are due in the next.
 const DUE_AT_ONCE: usize = 256;
 /// Journals whose last record is remembered (about 1 MiB); then it begins again.
 const TAILS_MOST: usize = 16_384;
-/// How long what is due waits after the disk refused it, in milliseconds.
+/// How long due timers wait after the disk refused them, in milliseconds.
 const DUE_RETRY_MS: u64 = 1_000;
 
-/// One group, as far as it is put together.
+/// One group that is being put together.
 #[derive(Debug, Default)]
 struct CommitGroup {
     staged: Staged,
@@ -40,14 +40,14 @@ struct CommitGroup {
     healed: Vec<EntityId>,
     /// The last record of each journal that the group extends.
     tails: HashMap<EntityId, Position>,
-    /// Inputs to be handed out before the group is written.
+    /// Inputs to deliver before the group is written.
     puts: HashMap<Position, Bytes>,
-    /// Inputs that were.
+    /// Inputs that were delivered so.
     early: Vec<Position>,
 }
 
 impl WriteEngine {
-    /// Commits everything that waits, and what is due.
+    /// Commits all waiting operations, and due timers.
     pub(super) fn commit(
         &mut self,
         ops: Vec<Queued>,
@@ -62,7 +62,7 @@ impl WriteEngine {
         if self.log.wants_rotation() {
             match self.rotate() {
                 Ok(()) => self.maybe_clean(),
-                // The segment grows on meanwhile.
+                // The segment keeps growing meanwhile.
                 Err(WriteError::Clean(error)) => warn!(%error, "cannot begin a new log segment"),
                 Err(WriteError::Fatal(source)) => {
                     return Err(Fatal::Disk { action: "begin a segment of", source });
@@ -79,7 +79,7 @@ impl WriteEngine {
         let is_alone = came == 1 && !self.crowd.is_there();
         if is_alone && self.hand_out(&mut group) {
             let followed = self.shared.queue.follow(Instant::now() + FOLLOWS);
-            // What follows from the input is of the same writer.
+            // The operations that follow from the input are of the same writer.
             came = followed.ops.len().max(came);
             self.prepare(&mut group, followed.ops, &followed.acks, None)?;
             acks.extend(followed.acks);
@@ -110,7 +110,8 @@ impl WriteEngine {
 
     /// Delivers the inputs of a group before it is written; says whether there are any.
     ///
-    /// What their actors do with them comes behind them in the log: it is durable only if they are.
+    /// The records of their actors come after them in the log: those are durable only if the inputs
+    /// are.
     fn hand_out(&self, group: &mut CommitGroup) -> bool {
         if group.puts.is_empty() {
             return false;
@@ -150,7 +151,7 @@ impl WriteEngine {
         if let Some(now) = due {
             self.fire(index, group, now)?;
         }
-        // First, because a job may be put again by who knows that it was acknowledged.
+        // First, because a caller that knows of the acknowledgement may put the job again.
         for &(entity, target) in acks {
             self.stage(index, group, RecordKind::Ack, entity, target, &[])?;
         }
@@ -160,7 +161,7 @@ impl WriteEngine {
         Ok(())
     }
 
-    /// Refuses new work for want of room, if there is none.
+    /// Refuses new work if there is no room for it.
     fn check_room(&mut self, store: &'static str) -> Result<(), StoreError> {
         if self.has_room() {
             return Ok(());
@@ -212,9 +213,9 @@ impl WriteEngine {
                 }
                 let key_len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_be_bytes();
                 let parts: [&[u8]; 4] = [&expires.to_be_bytes(), &key_len, key.as_bytes(), &value];
-                let nobody = EntityId::from_u128(0);
+                let no_entity = EntityId::from_u128(0);
                 let kind = RecordKind::BucketPut;
-                let at = self.stage(index, group, kind, nobody, Position(0), &parts)?;
+                let at = self.stage(index, group, kind, no_entity, Position(0), &parts)?;
                 group.values.insert(key, BucketEntry { position: at, value });
                 group.replies.push(WriteReply::Value(reply, at));
             }
@@ -274,7 +275,7 @@ impl WriteEngine {
         // Only a log segment beyond 4 GiB cannot be counted in.
         let (header, loc) = staged.map_err(|source| Fatal::Disk { action: "extend", source })?;
         self.next_position += 1;
-        // Journals and inputs are understood by their header alone.
+        // The header alone is enough for journals and inputs.
         let body = match kind {
             RecordKind::Append | RecordKind::Rollup | RecordKind::Put | RecordKind::Ack => None,
             _ => Some(parts.concat()),
@@ -319,9 +320,9 @@ impl WriteEngine {
         key: &str,
     ) -> Result<Position, Fatal> {
         group.values.remove(key);
-        let nobody = EntityId::from_u128(0);
+        let no_entity = EntityId::from_u128(0);
         let parts: [&[u8]; 1] = [key.as_bytes()];
-        self.stage(index, group, RecordKind::BucketDelete, nobody, Position(0), &parts)
+        self.stage(index, group, RecordKind::BucketDelete, no_entity, Position(0), &parts)
     }
 
     /// Where a value is, 0 if it is absent or has expired.
@@ -357,7 +358,7 @@ impl WriteEngine {
         index.each(keys::EXPIRIES, Bound::Unbounded, &mut |key, _| {
             let Some((at, key)) = keys::split_expiry(key) else { return true };
             if at > lifetime || expired.len() == DUE_AT_ONCE {
-                // By the clock, which may be ahead of it.
+                // By the clock, which may be ahead of the lifetime.
                 soon(at.max(lifetime).saturating_add(now.saturating_sub(lifetime)));
                 return false;
             }
@@ -386,7 +387,7 @@ impl WriteEngine {
             return Ok(());
         };
         let read = match self.shared.read(entity, position, loc) {
-            // Tried again with the next that is due, or at the next start.
+            // Tried again with the next due timer, or at the next start.
             Err(StoreError::Unavailable { .. }) => {
                 group.staged.next_due = Some(due + DUE_RETRY_MS);
                 return Ok(());
@@ -404,7 +405,7 @@ impl WriteEngine {
         Ok(())
     }
 
-    /// The group was not written: nothing of it has happened.
+    /// The group was not written: none of it has happened.
     fn refuse(&mut self, group: CommitGroup, error: &std::io::Error) {
         warn!(%error, "the disk refused a write to the log; it was taken back");
         let mut deliveries = self.shared.deliveries();
@@ -421,7 +422,7 @@ impl WriteEngine {
         }
     }
 
-    /// The group is durable: answers, and makes the answers visible before anybody can look.
+    /// The group is durable: answers, and makes the changes visible before a reader can look.
     fn publish(&mut self, group: CommitGroup) -> Result<(), Fatal> {
         let CommitGroup { mut staged, replies, mut values, healed, tails, early, .. } = group;
         if self.tails.len() >= TAILS_MOST {
@@ -455,7 +456,7 @@ impl WriteEngine {
         self.write_index()
     }
 
-    /// Brings the waiting inputs up to date; says where something can be delivered.
+    /// Updates the waiting inputs; says which partitions can deliver something.
     pub(super) fn take_inputs(&self, changes: Vec<InputChange>) -> Vec<Partition> {
         let mut rings = Vec::new();
         let mut deliveries = self.shared.deliveries();
@@ -464,7 +465,7 @@ impl WriteEngine {
                 InputChange::Added { entity, position, loc } => {
                     rings.push(deliveries.add(entity, position, loc, false));
                 }
-                // The one who acknowledged has removed it already; a replayed one has not.
+                // A holder that acknowledged it has removed it already; a replayed one has not.
                 InputChange::Removed { position } => drop(deliveries.remove(position)),
                 InputChange::Moved { position, loc } => deliveries.relocate(position, loc),
             }
@@ -472,7 +473,7 @@ impl WriteEngine {
         rings
     }
 
-    /// Brings the waiting jobs up to date.
+    /// Updates the waiting jobs.
     pub(super) fn take_jobs(&self, changes: Vec<JobChange>) {
         if changes.is_empty() {
             return;
@@ -490,7 +491,7 @@ impl WriteEngine {
         }
     }
 
-    /// Begins a cleaning, if there is something to gain or somebody asks.
+    /// Begins a cleaning if it would free space or if a handle asked for one.
     pub(super) fn maybe_clean(&mut self) {
         if self.cleaning.is_none() {
             self.cleaning = Cleaning::plan(&self.log, !self.checkpoints.is_empty());

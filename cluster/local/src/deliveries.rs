@@ -15,7 +15,7 @@ use super::{
     index::Loc,
 };
 
-/// Jobs that are looked at together for whether they are too old.
+/// Jobs whose age is checked together.
 const OLD_AT_ONCE: usize = 64;
 
 /// All waiting inputs; lanes are partitions.
@@ -32,9 +32,9 @@ pub(super) struct Deliveries {
 #[derive(Debug, Default)]
 pub(super) struct LocalJobQueue {
     pub(super) hands: InFlightItems<Capability, JobId>,
-    /// One of each capability that somebody ever took jobs of: something can be delivered.
+    /// A notifier for each capability that a runner has taken jobs of: a job can be delivered.
     bells: BTreeMap<Capability, Arc<Notify>>,
-    /// The oldest job that is known not to be too old, and until when it is not.
+    /// The oldest job that is known to be young enough, and until when it is.
     fresh: Option<(Position, Timestamp)>,
 }
 
@@ -70,7 +70,7 @@ impl Deliveries {
         }
     }
 
-    /// A new input; says whose partition has something to deliver.
+    /// Adds an input; says which partition has something to deliver, if any.
     pub(super) fn add(
         &mut self,
         entity: EntityId,
@@ -84,7 +84,7 @@ impl Deliveries {
         partition
     }
 
-    /// Its bytes are elsewhere now.
+    /// Its bytes were moved.
     pub(super) fn relocate(&mut self, position: Position, loc: Loc) {
         self.hands.relocate(position, loc);
     }
@@ -97,7 +97,7 @@ impl Deliveries {
         Some(item)
     }
 
-    /// Hands out the first input of the partition; says whether no other of its entity is before it.
+    /// Delivers the first input of the partition; says whether no other of its entity is before it.
     pub(super) fn pop(
         &mut self,
         partition: Partition,
@@ -119,7 +119,7 @@ impl Deliveries {
         self.hands.put_off(position, until, always)
     }
 
-    /// Never again in this process.
+    /// It is not delivered again by this process.
     pub(super) fn set_damaged(&mut self, position: Position) {
         self.hands.set_damaged(position);
     }
@@ -192,7 +192,7 @@ impl LocalJobQueue {
         }
     }
 
-    /// Makes deliverable what was in hand for too long.
+    /// Makes jobs deliverable whose time in hand is over.
     pub(super) fn expire(&mut self, now: Instant) {
         for capability in self.hands.expire(now) {
             self.ring_if_ready(&capability);
@@ -216,7 +216,7 @@ impl LocalJobQueue {
         self.fresh = Some((position, until));
     }
 
-    /// Wakes all who wait: the store is closed.
+    /// Wakes all waiting runners: the store is closed.
     pub(super) fn ring_all(&self) {
         for bell in self.bells.values() {
             bell.notify_waiters();

@@ -1,4 +1,4 @@
-//! What a data directory says of itself: its format, and whether its index may be trusted.
+//! The state files of a data directory: its format, and whether its index may be trusted.
 
 use std::{
     fs::{self, DirBuilder, Permissions},
@@ -20,7 +20,7 @@ use super::{
 /// The format of data directories that this program writes. 2: the log may hold jobs, which an
 /// older program would take for damage.
 const FORMAT: u32 = 2;
-/// What a data directory is, in its file `format`.
+/// The content of the file `format`.
 #[derive(Debug, Serialize, Deserialize)]
 struct DirectoryFormat {
     #[serde(rename = "format")]
@@ -54,7 +54,7 @@ pub(super) fn format_of(
     };
     if let Some((mut format, id)) = read(disk, dir)? {
         if format.version < FORMAT {
-            // Only what may stand in the log has changed.
+            // Only the allowed content of the log has changed.
             format.version = FORMAT;
             write(&format)?;
         }
@@ -67,7 +67,7 @@ pub(super) fn format_of(
     Ok((format.partitions, id.0))
 }
 
-/// The partitions and the id of a directory; `None` if it is none.
+/// The partitions and the id of a directory; `None` if it is not a data directory.
 pub(super) fn read_format(disk: &dyn Disk, dir: &Path) -> Result<Option<(u16, u128)>, OpenError> {
     Ok(read(disk, dir)?.map(|(format, id)| (format.partitions.max(1), id)))
 }
@@ -97,20 +97,20 @@ impl IndexState {
         Self { state: dir.join("index.state"), index: dir.join("index") }
     }
 
-    /// An index is whole if it was let go in order, or if its process died but the machine did
-    /// not: sled's writes are in order, but not synced.
+    /// An index is whole if it was closed in order, or if its process died but the machine did not:
+    /// sled's writes are in order, but not synced.
     pub(super) fn is_trusted(&self) -> bool {
         let state = read_whole(&RealDisk, &self.state).ok().flatten().unwrap_or_default();
         state == b"clean" || (!state.is_empty() && state == open_mark())
     }
 
-    /// From here on the index is as good as this machine's uptime.
+    /// From here on the index is valid only until the machine restarts.
     pub(super) fn set_open(&self) -> Result<(), OpenError> {
         write_whole(&RealDisk, &self.state, &open_mark())
             .map_err(OpenError::io("write", &self.state))
     }
 
-    /// The index was closed: it is synced, and good for ever.
+    /// The index was closed: it is synced, and stays valid.
     pub(super) fn set_clean(&self) {
         let synced =
             sync_tree(&self.index).and_then(|()| write_whole(&RealDisk, &self.state, b"clean"));
@@ -126,7 +126,7 @@ impl IndexState {
         }
     }
 
-    /// Puts an index aside that cannot be used; the one before goes.
+    /// Puts an index aside that cannot be used; an older one put aside is removed.
     pub(super) fn set_aside(&self) -> Result<(), OpenError> {
         let aside = self.index.with_extension("old");
         if aside.exists() {
@@ -138,8 +138,9 @@ impl IndexState {
         Ok(())
     }
 
-    /// Gives up what can be built again, because the disk has no room: first the index that was put
-    /// aside, and then, if that is not enough, the one in use. Says whether there is room now.
+    /// Frees space on a full disk by removing indexes, which can be built again: first the index
+    /// that was put aside, and then, if that is not enough, the one in use. Says whether there is
+    /// room now.
     pub(super) fn make_room(&self, has_room: impl Fn() -> bool) -> Result<bool, OpenError> {
         let remove = |path: &Path| match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -162,7 +163,7 @@ impl IndexState {
     }
 }
 
-/// What the state says while a process of this boot of the machine has the index.
+/// The content of the state while a process of this boot of the machine has the index.
 fn open_mark() -> Vec<u8> {
     // Without one, only a clean close is trusted.
     boot_id().map(|boot| format!("open {boot}").into_bytes()).unwrap_or_default()
@@ -194,11 +195,13 @@ pub(super) fn prepare(dir: &Path) -> Result<(), OpenError> {
     created.map_err(OpenError::io("create", dir))?;
     // The directory's own name also if it was there: the process that made it may have died.
     for path in dir.ancestors().take(made.max(1)) {
-        let parent =
-            path.parent().map(|it| if it.as_os_str().is_empty() { Path::new(".") } else { it });
+        let parent = path
+            .parent()
+            .map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let Some(parent) = parent else { break };
         match RealDisk.sync_dir(parent) {
-            // A parent that we may not read is not ours, and we have made nothing in it.
+            // A parent that this process may not read belongs to others, and nothing was made in
+            // it.
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
                 return Err(OpenError::unsynced(parent)(error));
             }
@@ -210,11 +213,12 @@ pub(super) fn prepare(dir: &Path) -> Result<(), OpenError> {
 }
 
 /// Keeps the group and others out of a data directory that exists: journals, blobs and keys are in
-/// it. A directory of another owner stays as it is; what is made in it is private by the umask.
+/// it. A directory of another owner stays as it is; files that are made in it are private by the
+/// umask.
 pub fn keep_private(dir: &Path) {
     let Ok(about) = fs::metadata(dir) else { return };
     let mode = about.permissions().mode();
-    // The six lowest bits are what the group and others may do.
+    // The six lowest bits are the rights of the group and others.
     if mode.trailing_zeros() >= 6 {
         return;
     }

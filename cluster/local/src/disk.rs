@@ -1,4 +1,4 @@
-//! The disk as the log needs it; in tests a twin takes its place that can lose power.
+//! The disk as the log needs it; tests replace it with one that can lose power.
 
 use std::{
     fmt,
@@ -11,13 +11,13 @@ use std::{
 
 /// Files and directories whose changes are durable only once they are synced.
 pub(super) trait Disk: Send + Sync + fmt::Debug {
-    /// Makes an empty file, also over one that is there.
+    /// Makes an empty file, and replaces one of that name.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// Opens a file that is there.
+    /// Opens a file that exists.
     fn open(&self, path: &Path, writable: bool) -> io::Result<Arc<dyn DiskFile>>;
-    /// The names in a directory; none if it is not there.
+    /// The names in a directory; empty if it does not exist.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Gives a file another name, over one that is there.
+    /// Renames a file, and replaces one of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -37,13 +37,13 @@ pub(super) trait DiskFile: Send + Sync + fmt::Debug {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
     /// How long it is.
     fn len(&self) -> io::Result<u64>;
-    /// Cuts it.
+    /// Shortens it to `len` bytes.
     fn truncate(&self, len: u64) -> io::Result<()>;
     /// Makes its bytes durable (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
 }
 
-/// The machine's own.
+/// The disk of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RealDisk;
 
@@ -66,7 +66,7 @@ impl Disk for RealDisk {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // A name that is not UTF-8 is none of ours.
+            // A name that is not UTF-8 is not a file of ours.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -126,7 +126,7 @@ pub(super) fn write_whole(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::R
     disk.sync_dir(&dir)
 }
 
-/// Reads a whole file, or `None` if it is not there.
+/// Reads a whole file, or `None` if it does not exist.
 pub(super) fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<u8>>> {
     let file = match disk.open(path, false) {
         Ok(file) => file,

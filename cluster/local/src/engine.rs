@@ -25,31 +25,32 @@ use super::{
     staged::Staged,
 };
 
-/// The clock is looked at this often while something is to come due, because it may be set.
+/// How often it looks at the clock while something is to come due, because the clock may be set.
 const CLOCK_LOOK: Duration = Duration::from_secs(1);
-/// How long a free-space reading is believed.
+/// How long a free-space reading is valid.
 const ROOM_FOR: Duration = Duration::from_secs(1);
-/// The free space is looked at this often while nothing happens, so that `ready` and the warnings
-/// tell of a full disk before a message is refused. Less wakes an idle process for nothing.
+/// How often it looks at the free space while nothing happens, so that `ready` and the warnings
+/// report a full disk before a message is refused. Less wakes an idle process for nothing.
 const ROOM_LOOK: Duration = Duration::from_secs(5);
 /// How many written bytes (16 MiB) make a free-space reading old.
 const ROOM_BYTES: u64 = 16 << 20;
 
-/// How long operations are gathered before the next group, where several came with the last ones:
-/// a sync costs processor time, and those who write at the same time can share it. The idea is
-/// `commit_delay` of `PostgreSQL`; who writes alone never waits.
+/// How long operations are gathered before the next group, if several came with the last ones: a
+/// sync costs processor time, and writers at the same time can share it. The idea is `commit_delay`
+/// of `PostgreSQL`; a single writer never waits.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// How long an input that comes alone waits for what its actor appends, so that one sync does for
+/// How long an input that comes alone waits for the records of its actor, so that one sync does for
 /// both.
 pub(super) const FOLLOWS: Duration = Duration::from_micros(300);
 
-/// How long a deletion waits for what it had still to acknowledge.
+/// How long a deletion waits for acknowledgements that are still to come.
 const SCRUB_LINGER: Duration = Duration::from_secs(1);
-/// The shortest time between two cleanings for deletions, to which a second is added for each MiB
-/// that is copied: what is deleted leaves the disk within that time.
+/// The shortest time between two cleanings for deletions; a second is added for each MiB that is
+/// copied. Deleted data leaves the disk within that time.
 const SCRUB_REST: Duration = Duration::from_mins(10);
-/// When what was deleted before this process began leaves the disk: a crash forgets who asked.
+/// When data that was deleted before this process began leaves the disk: a crash forgets the
+/// request.
 const SCRUB_FIRST: Duration = Duration::from_hours(1);
 
 /// The state of the one writer.
@@ -72,13 +73,13 @@ pub(super) struct WriteEngine {
     /// The last record of journals that were extended lately: a look into the index costs more.
     pub(super) tails: HashMap<EntityId, Position>,
     pub(super) crowd: Crowd,
-    /// Written and answered, but not synced: only ever with a planted bug.
+    /// Written and answered, but not synced: only with a planted bug.
     pub(super) owes_sync: bool,
     pub(super) answer_before_sync: bool,
     pub(super) lock: Option<DirLock>,
 }
 
-/// What is known of the free space.
+/// The last reading of the free space.
 #[derive(Debug)]
 pub(super) struct FreeSpace {
     pub(super) read: Option<(Instant, u64)>,
@@ -86,11 +87,11 @@ pub(super) struct FreeSpace {
     pub(super) written: u64,
 }
 
-/// When the log is cleaned of what was deleted.
+/// When the log is cleaned of deleted records.
 #[derive(Debug)]
 pub(super) struct Scrub {
     due: Option<Instant>,
-    /// Not before.
+    /// No cleaning begins before this.
     rested: Instant,
 }
 
@@ -115,7 +116,7 @@ impl WriteEngine {
 
     fn live(mut self) {
         let shared = Arc::clone(&self.shared);
-        // A panic must not leave askers waiting for ever.
+        // A panic must not leave callers waiting for ever.
         let ended = catch_unwind(AssertUnwindSafe(|| self.run()));
         let why = match ended {
             Ok(Ok(())) => None,
@@ -153,12 +154,13 @@ impl WriteEngine {
             }
             self.scrub_if_due();
             self.clean_a_little()?;
-            // Nobody may be sending: whether we are ready must not depend on it.
+            // Check this here too: without a sender no other code does, and readiness must not
+            // depend on senders.
             self.has_room();
         }
     }
 
-    /// When to wake without being asked.
+    /// When to wake without an operation.
     fn sleep_until(&mut self) -> Option<Instant> {
         let now = Instant::now();
         if self.cleaning.is_some() || !self.checkpoints.is_empty() {
@@ -177,7 +179,7 @@ impl WriteEngine {
         armed.into_iter().chain(jobs).chain(due).chain(owed).chain(look).min()
     }
 
-    /// Begins a checkpoint for what was deleted, if it is time.
+    /// Begins a checkpoint for deletions, if it is time.
     fn scrub_if_due(&mut self) {
         let now = Instant::now();
         if self.scrub.due.is_none_or(|due| due > now) || self.cleaning.is_some() {
@@ -186,7 +188,7 @@ impl WriteEngine {
         let alive: i64 = self.log.segments.values().map(|segment| segment.live).sum();
         self.scrub.begun(now, u64::try_from(alive).unwrap_or(0));
         if self.log.has_dead() {
-            // Nobody waits for it.
+            // The receiver is dropped: no caller waits for this cleaning.
             let (reply, _) = oneshot::channel();
             self.checkpoints.push(reply);
         }
@@ -211,7 +213,7 @@ impl WriteEngine {
         let free = if let Some((_, free)) = fresh {
             free
         } else {
-            // A disk that does not say how full it is may be written until it refuses.
+            // A disk that does not report its free space may be written until it refuses.
             let free = self.log.free_bytes().unwrap_or(u64::MAX);
             self.room = FreeSpace { read: Some((now, free)), written };
             free
@@ -242,7 +244,7 @@ impl WriteEngine {
     }
 
     /// Writes late changes to the index, once there are many. Readers hold the same shared lock
-    /// meanwhile: only this thread changes what is late.
+    /// meanwhile: only this thread changes the late ones.
     pub(super) fn write_index(&mut self) -> Result<(), Fatal> {
         let guard = self.shared.index();
         match guard.as_ref() {
@@ -272,7 +274,7 @@ impl WriteEngine {
         }
     }
 
-    /// A close on request: everything is synced; the index is made to last.
+    /// A close on request: everything is synced; the index is kept for the next start.
     fn finish(&mut self) -> Result<(), Fatal> {
         if self.owes_sync {
             self.log.sync().map_err(|source| Fatal::Disk { action: "sync", source })?;
@@ -297,7 +299,7 @@ impl WriteEngine {
         let shared = self.shared;
         let queue: &OpQueue = &shared.queue;
         queue.end(why.as_deref().unwrap_or("the process stops"));
-        // First no handle can answer any more, then the failure is told.
+        // Close every handle first, then report the failure.
         drop(shared.index.write().unwrap_or_else(PoisonError::into_inner).take());
         shared.watchers.close();
         shared.bus.close();
@@ -321,13 +323,13 @@ impl Scrub {
         Self { due: Some(now + SCRUB_FIRST), rested: now }
     }
 
-    /// Somebody deleted something.
+    /// Records were deleted: plans a cleaning.
     fn ask(&mut self, now: Instant) {
         let soon = self.rested.max(now + SCRUB_LINGER);
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
-    /// A cleaning begins that copies so many bytes.
+    /// A cleaning begins that copies this many bytes.
     fn begun(&mut self, now: Instant, alive: u64) {
         *self = Self { due: None, rested: now + SCRUB_REST + Duration::from_secs(alive >> 20) };
     }
@@ -336,7 +338,7 @@ impl Scrub {
 // === impl Crowd ===
 
 impl Crowd {
-    /// Operations that came together; none tells nothing.
+    /// Operations that came together; 0 is ignored.
     pub(super) fn saw(&mut self, operations: usize) {
         if operations > 0 {
             let now = u32::try_from(operations).unwrap_or(u32::MAX).min(1_024) * 16;

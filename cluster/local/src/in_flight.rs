@@ -1,7 +1,7 @@
-//! What waits in lanes (partitions, capabilities): who has it in hand, and until when.
+//! Items that wait in lanes (partitions, capabilities), with the end of each one's time in hand.
 //!
-//! In memory, because it is as large as what is unfinished, not as what exists; made again from the
-//! index at open, when everything counts as delivered before.
+//! They are in memory, because they are as many as there is unfinished work. When a directory is
+//! opened, they are built again from the index, and count as delivered before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,19 +12,18 @@ use clawnode_proto::Position;
 
 use super::index::Loc;
 
-/// One thing that waits.
+/// One waiting item.
 #[derive(Clone, Debug)]
 pub(super) struct Item<L, T> {
-    /// Whose it is.
     pub(super) of: T,
     pub(super) lane: L,
     pub(super) loc: Loc,
-    /// Whether anybody ever had it.
+    /// Whether it was ever delivered.
     pub(super) seen: bool,
     state: ItemState,
 }
 
-/// Something that is handed out.
+/// An item that is delivered.
 #[derive(Clone, Debug)]
 pub(super) struct Popped<L, T> {
     pub(super) position: Position,
@@ -37,13 +36,13 @@ pub(super) struct Popped<L, T> {
 enum ItemState {
     /// Can be delivered.
     Ready,
-    /// In somebody's hand, or put back, until then.
+    /// Delivered or put back; due again at this time.
     Until(Instant),
     /// Its bytes are damaged; not delivered again by this process.
     Damaged,
 }
 
-/// All that waits, in lanes `L`.
+/// All waiting items, in lanes `L`.
 #[derive(Debug)]
 pub(super) struct InFlightItems<L, T> {
     items: BTreeMap<Position, Item<L, T>>,
@@ -65,27 +64,27 @@ impl<L, T> Default for InFlightItems<L, T> {
 }
 
 impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
-    /// Something new.
+    /// Adds an item.
     pub(super) fn add(&mut self, lane: L, of: T, position: Position, loc: Loc, seen: bool) {
         let item = Item { of, lane: lane.clone(), loc, seen, state: ItemState::Ready };
         self.items.insert(position, item);
         self.set_ready(lane, position);
     }
 
-    /// Its bytes are elsewhere now.
+    /// Its bytes were moved.
     pub(super) fn relocate(&mut self, position: Position, loc: Loc) {
         if let Some(item) = self.items.get_mut(&position) {
             item.loc = loc;
         }
     }
 
-    /// Removes something; `None` if it is gone already.
+    /// Removes an item; `None` if it is gone already.
     pub(super) fn remove(&mut self, position: Position) -> Option<Item<L, T>> {
         self.unset(position);
         self.items.remove(&position)
     }
 
-    /// Hands out the first of the lane.
+    /// Delivers the first item of the lane.
     pub(super) fn pop(
         &mut self,
         lane: &L,
@@ -105,7 +104,7 @@ impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
         self.ready.contains_key(lane)
     }
 
-    /// Puts off the next delivery of something, if it is in a hand (or `always`).
+    /// Puts off the next delivery of an item, if it is in hand (or `always`).
     pub(super) fn put_off(&mut self, position: Position, until: Instant, always: bool) -> bool {
         match self.items.get(&position).map(|item| item.state) {
             Some(ItemState::Until(_)) => self.set_until(position, until),
@@ -114,7 +113,7 @@ impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
         }
     }
 
-    /// Never again in this process.
+    /// It is not delivered again by this process.
     pub(super) fn set_damaged(&mut self, position: Position) {
         self.unset(position);
         if let Some(item) = self.items.get_mut(&position) {
@@ -122,7 +121,7 @@ impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
         }
     }
 
-    /// Makes deliverable what was in hand for too long; says in which lanes.
+    /// Makes items deliverable whose time in hand is over; says in which lanes.
     pub(super) fn expire(&mut self, now: Instant) -> BTreeSet<L> {
         let mut lanes = BTreeSet::new();
         while let Some(&(at, position)) = self.deadlines.first()
@@ -139,16 +138,16 @@ impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
         lanes
     }
 
-    /// When to call [`Self::expire`] next. An earlier answer that is still to come stands, so that
+    /// When to call [`Self::expire`] next. It keeps an earlier call that is already planned, so that
     /// the engine is not woken for every delivery.
     pub(super) fn arm(&mut self, now: Instant) -> Option<Instant> {
         let first = self.deadlines.first().map(|(at, _)| *at);
-        let standing = self.armed.filter(|at| *at > now);
-        self.armed = first.into_iter().chain(standing).min();
+        let planned = self.armed.filter(|at| *at > now);
+        self.armed = first.into_iter().chain(planned).min();
         self.armed
     }
 
-    /// All that waits, in order.
+    /// All waiting items, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Position, &Item<L, T>)> {
         self.items.iter().map(|(position, item)| (*position, item))
     }
@@ -173,7 +172,7 @@ impl<L: Ord + Clone, T: Clone> InFlightItems<L, T> {
         wake
     }
 
-    /// Takes it out of where its state has put it.
+    /// Takes it out of the set of its state.
     fn unset(&mut self, position: Position) {
         let Some(item) = self.items.get(&position) else { return };
         match item.state {

@@ -1,7 +1,8 @@
 //! The inbox handle.
 //!
-//! An acknowledgement returns when it is queued, not when it is durable: it rides in the next
-//! group. If the process dies before, the input is delivered again, which its fold makes harmless.
+//! An acknowledgement returns when it is queued, not when it is durable: it is written with the
+//! next group. If the process dies before, the input is delivered again, which its fold makes
+//! harmless.
 
 use std::{
     sync::Arc,
@@ -23,9 +24,9 @@ use super::{
     work::{blocking, is_small},
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 pub(super) const STORE: &str = "local inbox";
-/// Bytes of one encoded input: a message and what is around it.
+/// Bytes of one encoded input: a message and its envelope.
 pub(super) const INPUT_BYTES: usize = limits::MESSAGE_BYTES + (64 << 10);
 
 /// Inboxes in the log.
@@ -60,13 +61,14 @@ impl Inbox for LocalInbox {
         entity: EntityId,
         after: Position,
     ) -> Result<Vec<WaitingInput>, StoreError> {
-        // Not refused with a damaged journal: what is to be done about that comes through here.
+        // A damaged journal does not refuse it: orders about the damage come through here.
         let shared = &self.0.0;
         let places = shared.look(STORE, |_| Ok(shared.deliveries().of(entity, after)))?;
         if is_small(places.iter().map(|(_, loc)| *loc)) {
             return read_all(shared, entity, places);
         }
-        // Places may be cleaned away while the read waits for its thread, so it looks again there.
+        // The cleaner may move records while the read waits for its thread, so it looks again
+        // there.
         let read = move |shared: &OpenDirectory| {
             let places = shared.look(STORE, |_| Ok(shared.deliveries().of(entity, after)))?;
             read_all(shared, entity, places)
@@ -87,7 +89,7 @@ impl Inbox for LocalInbox {
         partition: Partition,
         _rank: u8,
     ) -> Result<Box<dyn Consumer>, StoreError> {
-        // Ranks order processes; here is one.
+        // Ranks order processes; here there is only one.
         if partition.0 >= self.0.0.partitions {
             let detail = format!("partition {partition} of {}", self.0.0.partitions);
             return Err(StoreError::Refused { store: STORE, detail });
@@ -103,7 +105,7 @@ impl Consumer for LocalConsumer {
         let bell = &shared.bells[usize::from(self.partition.0)];
         loop {
             if shared.index().is_none() {
-                // Others may wait at this bell, and they must hear it too.
+                // Others may wait for this notification, and they must hear it too.
                 bell.notify_one();
                 return Err(shared.closed(STORE));
             }
@@ -124,7 +126,7 @@ impl Consumer for LocalConsumer {
             }
             let bytes = match input_at(shared, item.of, position, item.loc) {
                 Ok(bytes) => bytes,
-                // In hand until its time is over: then it is tried again.
+                // It stays in hand until its time is over: then it is tried again.
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) => {
                     shared.deliveries().set_damaged(position);
@@ -138,7 +140,7 @@ impl Consumer for LocalConsumer {
         }
     }
 
-    /// Ranks order processes; here is one.
+    /// Ranks order processes; here there is only one.
     async fn set_rank(&mut self, _rank: u8) -> Result<(), StoreError> {
         Ok(())
     }
@@ -203,7 +205,7 @@ fn read_all(
         match input_at(shared, entity, position, loc) {
             Ok(bytes) => waiting.push(WaitingInput { position, bytes }),
             Err(failure) if failure.is_transient() => return Err(failure),
-            // Told where it was found; its entity is refused by its journal.
+            // Reported where it was found; its journal refuses its entity.
             Err(_) => {}
         }
     }

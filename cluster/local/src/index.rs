@@ -1,8 +1,10 @@
-//! The index: where the log has what. Rebuildable from the log, never the only copy of anything.
+//! The index: the places of records in the log. It can be built again from the log, and is never
+//! the only copy of anything.
 //!
-//! One key space, told apart by a first byte, so that one atomic batch changes all of it. sled's
-//! `flush` does not reach the disk on Linux, and sled may panic on a damaged file: every call is
-//! guarded, and [`super::open()`] trusts the folder only if the machine has not restarted since.
+//! There is one key space; the first byte of a key is its kind, so that one atomic batch changes
+//! all of it. sled's `flush` does not reach the disk on Linux, and sled may panic on a damaged
+//! file: every call is guarded, and [`super::open()`] trusts the folder only if the machine has not
+//! restarted since.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +32,7 @@ pub(super) struct Loc {
 #[error("index failed: {0}")]
 pub(super) struct IndexError(String);
 
-/// Up to where the log is in the index.
+/// How much of the log is in the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) segment: u32,
@@ -39,20 +41,20 @@ pub(super) struct Applied {
     pub(super) position: u64,
 }
 
-/// Ordered bytes under bytes.
+/// An ordered map of bytes to bytes.
 pub(super) enum Index {
-    /// On disk, and what is on its way there.
+    /// On disk, with changes that are still to be written.
     Sled(sled::Db, Changes),
-    /// For readers that must not write, and where the disk has no room for it.
+    /// For readers that must not write, and for a full disk.
     Memory(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
 /// A key and its value.
 pub(super) type IndexPair = (Vec<u8>, Vec<u8>);
 
-/// Changes that wait to be written at most. sled rolls its buffer twice and wakes seven threads
-/// for each batch, so a batch for each commit costs more than the commit. More saves work and
-/// makes the single write longer; what waits is read from here, and a start after a crash takes it
+/// Changes that wait to be written at most. sled rolls its buffer twice and wakes seven threads for
+/// each batch, so a batch for each commit costs more than the commit. More saves work and makes the
+/// single write longer. Waiting changes are read from here, and a start after a crash takes them
 /// from the log again.
 const LATE_MOST: usize = 256;
 
@@ -76,7 +78,7 @@ impl Index {
         let config = sled::Config::new()
             .path(dir)
             .cache_capacity(cache)
-            // The log is synced, the index need not be; it is flushed when it is let go.
+            // The log is synced, the index need not be; it is flushed when it is closed.
             .flush_every_ms(None)
             .segment_size(256 << 10);
         guarded(|| config.open()).map(|db| Self::Sled(db, Changes::new()))
@@ -97,7 +99,7 @@ impl Index {
         }
     }
 
-    /// Visits what begins with `prefix`, from `from` on, until `visit` says stop (`false`).
+    /// Visits the keys that begin with `prefix`, from `from` on, until `visit` returns `false`.
     pub(super) fn each(
         &self,
         prefix: &[u8],
@@ -133,7 +135,7 @@ impl Index {
         }
     }
 
-    /// Makes all changes or none, and writes what is late if that is much.
+    /// Makes all changes or none, and writes late changes if there are many.
     pub(super) fn commit(&mut self, changes: Changes) -> Result<(), IndexError> {
         self.accept(changes);
         if self.is_late() { self.write() } else { Ok(()) }
@@ -154,13 +156,13 @@ impl Index {
         }
     }
 
-    /// Whether so much waits to be written that it is time.
+    /// Whether there are enough late changes to write them.
     pub(super) fn is_late(&self) -> bool {
         matches!(self, Self::Sled(_, late) if late.len() >= LATE_MOST)
     }
 
-    /// Writes what is late, in one atomic batch: with it goes the mark of how far the log is in
-    /// here. Readers find the same before, meanwhile and after: what is late counts until
+    /// Writes late changes, in one atomic batch, with the mark of how much of the log is in here.
+    /// Readers find the same before, meanwhile and after: late changes count until
     /// [`Self::forget_late`].
     pub(super) fn write_late(&self) -> Result<(), IndexError> {
         let Self::Sled(db, late) = self else { return Ok(()) };
@@ -174,7 +176,7 @@ impl Index {
         guarded(|| db.apply_batch(batch))
     }
 
-    /// What was late is written.
+    /// Late changes are written.
     pub(super) fn forget_late(&mut self) {
         if let Self::Sled(_, late) = self {
             late.clear();
@@ -203,7 +205,7 @@ impl Index {
     }
 }
 
-/// [`Index::each`] over what is written and what is late; the late word counts.
+/// [`Index::each`] over written and late changes; a late change wins.
 fn each_of_both(
     db: &sled::Db,
     late: &Changes,
@@ -239,7 +241,7 @@ fn each_of_both(
     Ok(())
 }
 
-/// [`Index::last`] of what is written and what is late; the late word counts.
+/// [`Index::last`] over written and late changes; a late change wins.
 fn last_of_both(db: &sled::Db, late: &Changes, prefix: &[u8]) -> sled::Result<Option<IndexPair>> {
     let mut written = None;
     for pair in db.scan_prefix(prefix).rev() {
@@ -302,7 +304,7 @@ impl Applied {
     }
 }
 
-/// A waiting input: whose it is and where.
+/// A waiting input: its entity and its place.
 pub(super) fn encode_waiting(entity: EntityId, loc: Loc) -> Vec<u8> {
     let mut out = entity.as_u128().to_be_bytes().to_vec();
     out.extend(loc.encode());
@@ -313,7 +315,7 @@ pub(super) fn decode_waiting(bytes: &[u8]) -> Option<(EntityId, Loc)> {
     Some((EntityId::from_u128(u128_at(bytes, 0)?), Loc::decode(bytes.get(16..)?)?))
 }
 
-/// A waiting job: where, which, and of which capability.
+/// A waiting job: its place, its id and its capability.
 pub(super) fn encode_job(loc: Loc, job: JobId, capability: &Capability) -> Vec<u8> {
     let mut out = job.as_u128().to_be_bytes().to_vec();
     out.extend(loc.encode());
@@ -455,7 +457,7 @@ mod tests {
         seen
     }
 
-    /// Whatever was written when, reading is as if all of it were in one place.
+    /// Reading gives the same, whether changes are late or written.
     #[test]
     fn what_is_late_reads_like_what_is_written() {
         let dir = tempfile::tempdir().unwrap();

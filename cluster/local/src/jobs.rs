@@ -1,11 +1,11 @@
 //! The jobs handle.
 //!
 //! Jobs wait in the log beside inputs, and are taken and answered like them: an acknowledgement
-//! returns when it is queued, and rides in the next group. Acknowledgements come before all else in
-//! their group, so that a job that is put again after one finds its place free.
+//! returns when it is queued, and is written with the next group. In its group, acknowledgements
+//! come first. So a job that is put again after one finds its place free.
 //!
-//! A job that is too old to be begun is removed when somebody puts or counts jobs: then the queue
-//! does not grow by what nobody can do.
+//! When a caller puts or counts jobs, the store removes those that are too old to begin. So the
+//! queue does not grow with jobs that no runner may take.
 
 use std::{
     sync::Arc,
@@ -29,10 +29,10 @@ use super::{
     work::{blocking, is_small},
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 pub(super) const STORE: &str = "local jobs";
 
-/// How soon jobs are looked at again none of which says until when it may be begun.
+/// How soon jobs are looked at again if none of them says until when it may begin.
 const LOOK_AGAIN: Duration = Duration::from_hours(1);
 
 /// Jobs in the log.
@@ -108,7 +108,7 @@ impl JobConsumer for LocalJobConsumer {
         let shared = &self.client.0;
         loop {
             if shared.index().is_none() {
-                // Others may wait at this bell, and they must hear it too.
+                // Others may wait for this notification, and they must hear it too.
                 self.bell.notify_one();
                 return Err(shared.closed(STORE));
             }
@@ -129,7 +129,7 @@ impl JobConsumer for LocalJobConsumer {
             let handle = Arc::new(LocalJobHandle { client, job, position });
             let bytes = match read(shared, job, position, item.loc) {
                 Ok(bytes) => bytes,
-                // In hand until its time is over: then it is tried again.
+                // It stays in hand until its time is over: then it is tried again.
                 Err(failure) if failure.is_transient() => return Err(failure),
                 Err(failure) => {
                     error!(%job, %failure, "a waiting job is damaged; it is removed");
@@ -145,7 +145,7 @@ impl JobConsumer for LocalJobConsumer {
         // There is no other process.
     }
 
-    /// Nothing is ever on its way.
+    /// There is never a request on its way.
     async fn rest(&mut self) {}
 }
 
@@ -178,8 +178,8 @@ impl OpenDirectory {
 }
 
 impl DirectoryClient {
-    /// Removes the oldest jobs, as long as they are too old to be begun: nobody may ever take them.
-    /// Jobs of builds that gave them no age stay.
+    /// Removes the oldest jobs that are too old to begin: no runner may take them. Jobs of older
+    /// builds, which gave them no age, stay.
     fn forget_old_jobs(&self) {
         let (shared, now) = (&self.0, self.0.clock.now());
         loop {
@@ -187,7 +187,7 @@ impl DirectoryClient {
             let Some(&(first, ..)) = oldest.first() else { return };
             let (mut removed, mut fresh_until) = (false, now.plus(LOOK_AGAIN));
             for (position, id, loc) in oldest {
-                // What cannot be read is found, and told, by who takes it.
+                // A job that cannot be read is reported by the runner that takes it.
                 let Ok(bytes) = read(shared, id, position, loc) else { continue };
                 let Ok(job) = Job::from_bytes(&bytes) else { continue };
                 let Some(until) = job.not_after else { continue };
@@ -217,7 +217,7 @@ impl LocalJobHandle {
     }
 }
 
-/// The bytes of the job in the record at `loc`. Damage to it refuses nobody's journal.
+/// The bytes of the job in the record at `loc`. Damage to it does not make any journal unreadable.
 fn read(
     shared: &OpenDirectory,
     job: JobId,
@@ -240,7 +240,7 @@ fn read(
     }
 }
 
-/// A job where records and errors have an entity: by the same bits.
+/// The id of a job where records and errors have an entity: the same bits.
 pub(super) fn as_entity(job: JobId) -> EntityId {
     EntityId::from_u128(job.as_u128())
 }

@@ -41,7 +41,7 @@ impl Journal for LocalJournal {
             });
         }
         let shared = &self.0.0;
-        // A rollup replaces what is damaged; anything else would build upon it.
+        // A rollup replaces damaged records; any other append would build upon them.
         if !write.rollup
             && let Err(error) = shared.sound(entity)
         {
@@ -148,8 +148,8 @@ fn places_of(
     Ok(places)
 }
 
-/// A record of the feed; nothing, if a snapshot has replaced it since its place was looked up, or if it
-/// is damaged, which is reported where its journal is read.
+/// A record of the feed. Absent if a snapshot has replaced it since its place was looked up, or if
+/// it is damaged, which is reported where its journal is read.
 fn read_one(shared: &OpenDirectory, place: FeedPlace) -> Result<Option<Bytes>, StoreError> {
     let FeedPlace { entity, position, mut loc } = place;
     loop {

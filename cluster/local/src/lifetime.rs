@@ -1,11 +1,11 @@
 //! The time by which bucket values expire: the clock's, but never faster than time passes.
 //!
-//! A value with a lifetime guards something for that long: a finished job against a second run. If
-//! the clock jumps a week ahead, values must not expire for that. So the time here is the lesser of
-//! the clock and what the clock said when the directory was opened, plus the time that has passed
-//! since. Over a restart on the same boot of the machine the machine's uptime says how much passed;
-//! after a reboot nobody knows, and the clock is believed. A value may live longer than it should,
-//! never shorter.
+//! A value with a lifetime guards something for that long, for example a finished job against a
+//! second run. If the clock jumps a week ahead, values must not expire early. So the time here is
+//! the lesser of two: the clock, and the clock's time when the directory was opened plus the time
+//! since then. After a restart on the same boot of the machine, its uptime says how much time has
+//! passed. After a reboot that is unknown, and the store trusts the clock. A value may live longer
+//! than it should, never shorter.
 
 use std::{
     path::Path,
@@ -17,11 +17,11 @@ use tracing::{debug, warn};
 
 use super::{directory::boot_id, shared::OpenDirectory};
 
-/// What a time was said to be, and by which boot and uptime of the machine.
+/// A time of the clock, with the boot and uptime of the machine at that time.
 const FILE: &str = "clock";
 /// 2026-01-01 in milliseconds: a clock before it has not been set yet, and will jump to be right.
 const NOT_BEFORE: u64 = 1_767_225_600_000;
-/// A clock that is so far ahead (1 min) is told of.
+/// The store logs a warning if the clock is this far ahead (1 min).
 const AHEAD: u64 = 60_000;
 
 /// The time of one open directory.
@@ -58,7 +58,7 @@ impl Lifetime {
         Self { base: clock.now().0, opened: Instant::now() }
     }
 
-    /// Now, never after the clock's.
+    /// The present time, never later than the clock's.
     pub(super) fn now(&self, clock: &dyn Clock) -> u64 {
         let now = clock.now().0;
         if self.base < NOT_BEFORE {
@@ -76,7 +76,7 @@ impl OpenDirectory {
     }
 }
 
-/// What the time must be by a note of this boot.
+/// The present time by a note of this boot.
 fn parse(note: &str, boot: &str, uptime: Duration) -> Option<u64> {
     let mut words = note.split_whitespace();
     let is_this_boot = words.next()? == boot;
@@ -85,7 +85,8 @@ fn parse(note: &str, boot: &str, uptime: Duration) -> Option<u64> {
     is_this_boot.then(|| base.saturating_add(passed))
 }
 
-/// How long the machine is up, with the time that it was suspended; unknown if it is not Linux.
+/// How long the machine is up, including the time that it was suspended; unknown if it is not
+/// Linux.
 fn uptime() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;

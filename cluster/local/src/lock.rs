@@ -12,9 +12,9 @@ use super::{OpenError, shared::OpenDirectory};
 
 /// The file whose lock says that a directory is in use.
 const FILE: &str = "lock";
-/// How long a lock is tried for: that of a killed process goes only when it has been reaped.
+/// How long to try for a lock: that of a killed process goes only when it has been reaped.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is tried.
+/// How often to try.
 const EVERY: Duration = Duration::from_millis(25);
 
 /// The right to a directory; gone when dropped.
@@ -41,7 +41,7 @@ impl DirLock {
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(holder.as_bytes()));
         match written {
-            // Then others are told "another process"; the lock holds without it.
+            // Others then see "another process"; the lock holds without its id.
             Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
                 return Err(OpenError::io("write", &path)(error));
             }
@@ -50,12 +50,12 @@ impl DirLock {
         Ok(Self { _file: file })
     }
 
-    /// Keeps processes that write away while this one reads; changes nothing.
+    /// Keeps writing processes away while this one reads; changes nothing.
     pub(super) fn shared(dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = dir.join(FILE);
         let mut file = match File::open(&path) {
             Ok(file) => file,
-            // Never opened by a node, or a copy without its lock: nobody can hold it.
+            // A node never opened it, or it is a copy without its lock: no process can hold it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(OpenError::io("open", &path)(error)),
         };

@@ -19,17 +19,17 @@ use super::{
 
 /// Bytes at the head of a segment file.
 pub(super) const SEGMENT_HEADER: u64 = 40;
-/// What a segment file begins with.
+/// The first bytes of a segment file.
 const SEGMENT_MAGIC: [u8; 8] = *b"CLAWSEG1";
 /// A buffer is given back when it has grown beyond this (1 MiB) for one large group.
 const BUFFER_KEPT: usize = 1 << 20;
 
-/// The open files of all segments, shared with readers. A file that is removed stays readable for
-/// whoever holds it.
+/// The open files of all segments, shared with readers. A reader that holds a removed file can
+/// still read it.
 #[derive(Debug, Default)]
 pub(super) struct SegmentFiles(RwLock<HashMap<u32, Arc<dyn DiskFile>>>);
 
-/// What a segment says at its head.
+/// The head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHead {
     pub(super) id: u32,
@@ -39,29 +39,29 @@ pub(super) struct SegmentHead {
     pub(super) first_position: u64,
 }
 
-/// One segment, as far as the writer cares.
+/// One segment, as the writer sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) len: u64,
-    /// Bytes that still matter; an estimate that decides only when to clean up.
+    /// Bytes that still matter; an estimate that only decides when to clean up.
     pub(super) live: i64,
 }
 
 /// Why a group was not written.
 #[derive(Debug)]
 pub(super) enum WriteError {
-    /// It left no trace; later ones may work.
+    /// It left no trace; later writes may work.
     Clean(io::Error),
-    /// Nobody knows what is on the disk now.
+    /// The content of the disk is unknown now.
     Fatal(io::Error),
 }
 
 /// Why a record cannot be read.
 #[derive(Debug)]
 pub(super) enum ReadError {
-    /// Not now; it may be as good as ever.
+    /// Not now; the record may be sound.
     Disk(io::Error),
-    /// It is not what was written.
+    /// It differs from what was written.
     Damaged(String),
 }
 
@@ -116,7 +116,7 @@ impl SegmentLog {
         self.active
     }
 
-    /// Where the next group will begin.
+    /// The offset at which the next group will begin.
     pub(super) fn end(&self) -> u64 {
         self.segments.get(&self.active).map_or(SEGMENT_HEADER, |segment| segment.len)
     }
@@ -129,7 +129,7 @@ impl SegmentLog {
         self.end() > SEGMENT_HEADER
     }
 
-    /// Whether anything in it does not matter any more.
+    /// Whether it has bytes that do not matter any more.
     pub(super) fn has_dead(&self) -> bool {
         self.segments.values().any(|segment| {
             let live = u64::try_from(segment.live).unwrap_or(0);
@@ -209,7 +209,7 @@ impl SegmentLog {
         }
     }
 
-    /// Makes everything durable that was written. After an error the log cannot be used any more.
+    /// Makes all written bytes durable. After an error the log cannot be used any more.
     ///
     /// Linux keeps pages readable that it failed to write, and takes them for clean: the next
     /// process would read them as if they were on the disk. So they are cut off, if that works; if
@@ -274,7 +274,7 @@ pub(super) fn create_segment(
     let file = match written {
         Ok(file) => file,
         Err(error) => {
-            // What was begun is made again by the next try, or at the next start.
+            // An unfinished file is made again by the next try, or at the next start.
             return Err(WriteError::Clean(error));
         }
     };

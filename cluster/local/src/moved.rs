@@ -1,5 +1,5 @@
-//! A data directory whose sessions were moved elsewhere says so, so that no node goes on with a
-//! second copy of them.
+//! A data directory whose sessions were moved elsewhere has a mark, so that no node continues with
+//! a second copy of them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::{
     lock::DirLock,
 };
 
-/// The file that says it.
+/// The file with the mark.
 const FILE: &str = "moved.json";
 
 /// Where the sessions of a directory went.
@@ -24,17 +24,17 @@ pub struct Moved {
     pub complete: bool,
 }
 
-/// What `dir` says of where its sessions went; `None` if they are here.
+/// The mark in `dir`; `None` if its sessions are here.
 pub fn moved(dir: &Path) -> Result<Option<Moved>, OpenError> {
     let path = file(dir);
     let text = read_whole(&RealDisk, &path).map_err(OpenError::io("read", &path))?;
-    // One that cannot be read was written all the same.
+    // A mark that cannot be read was written all the same.
     let unreadable =
         |error: serde_json::Error| Moved { to: format!("? ({error})"), complete: false };
     Ok(text.map(|text| serde_json::from_slice(&text).unwrap_or_else(unreadable)))
 }
 
-/// Says durably in `dir`, which is open for reading, where its sessions go. From then on no node
+/// Records durably in `dir`, which is open for reading, where its sessions go. From then on no node
 /// starts on it.
 pub fn set_moved(dir: &Path, moved: &Moved) -> Result<(), OpenError> {
     let path = file(dir);
@@ -47,7 +47,7 @@ pub fn set_moved(dir: &Path, moved: &Moved) -> Result<(), OpenError> {
 /// Lets nodes start on `dir` again; says where its sessions went.
 pub fn take_back(dir: &Path) -> Result<Option<Moved>, OpenError> {
     let Some(was) = moved(dir)? else { return Ok(None) };
-    // Whoever moves them right now has it.
+    // A process that is moving entities holds this lock.
     let _lock = DirLock::exclusive(dir)?;
     let path = file(dir);
     std::fs::remove_file(&path).map_err(OpenError::io("remove", &path))?;
@@ -55,7 +55,7 @@ pub fn take_back(dir: &Path) -> Result<Option<Moved>, OpenError> {
     Ok(Some(was))
 }
 
-/// What tells `dir` from all other data directories.
+/// The id of the data directory `dir`.
 pub fn identity(dir: &Path) -> Result<u128, OpenError> {
     let found = read_format(&RealDisk, dir)?.ok_or_else(|| OpenError::NotADataDirectory {
         dir: dir.to_owned(),

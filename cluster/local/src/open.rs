@@ -37,7 +37,7 @@ use super::{
     watch::Watchers,
 };
 
-/// Longer than anybody reads: what is open for reading delivers nothing again.
+/// Longer than any reader needs: a directory that is open for reading delivers nothing again.
 const NO_ACK_WAIT: Duration = Duration::from_hours(24 * 365);
 
 /// Opens a data directory, or makes one, for this process alone.
@@ -54,7 +54,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Storage, LocalControl)
         disk.create_dir(dir).map_err(OpenError::io("create", dir))?;
     }
     let (partitions, store) = format_of(&*disk, dir, options.partitions, &*options.clock)?;
-    // A process that died may have left names unsynced that the log is going to build upon.
+    // A process that died may have left names unsynced that the log will build upon.
     for dir in [dir, &blob_dir] {
         disk.sync_dir(dir).map_err(OpenError::unsynced(dir))?;
     }
@@ -94,7 +94,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Storage, LocalControl)
         answer_before_sync: is_planted(&options),
         lock: Some(lock),
     };
-    // Before anybody asks whether it is ready.
+    // Before the first question whether it is ready.
     engine.has_room();
     engine.spawn().map_err(OpenError::io("start the thread of", &log_dir))?;
     Ok(storage(shared, disk, blob_dir, options.prefix, partitions))
@@ -102,7 +102,7 @@ pub fn open(dir: &Path, options: LocalOptions) -> Result<(Storage, LocalControl)
 
 /// Opens the data directory of a node that does not run, for reading; changes nothing in it.
 ///
-/// The handles' reads work; whatever would change something answers `Closed`, and consumers wait
+/// The handles' reads work; calls that would change something answer `Closed`, and consumers wait
 /// for ever. A node cannot start while this is open.
 pub fn open_read_only(dir: &Path) -> Result<(Storage, LocalControl), OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -152,7 +152,7 @@ fn is_planted(options: &LocalOptions) -> bool {
     }
 }
 
-/// What waits, as it is kept in memory.
+/// The waiting items in memory.
 type WaitingItems = (Deliveries, LocalJobQueue);
 
 /// What is kept in memory: the waiting inputs and jobs, and when something is due next.

@@ -1,19 +1,19 @@
-//! What a local substrate is opened with, and why it does not open.
+//! The options of a local storage backend, and why it does not open.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use clawnode_cluster::Clock;
 use clawnode_proto::{limits, subject::Prefix};
 
-/// How a local substrate behaves.
+/// How a local storage backend behaves.
 #[derive(Clone, Debug)]
 pub struct LocalOptions {
-    /// What subjects begin with.
+    /// The first part of subjects.
     pub prefix: Prefix,
     /// The time of day, for timers and the life of bucket values.
     pub clock: Arc<dyn Clock>,
-    /// Partitions of a directory that is made new (16); an existing one keeps what it was born
-    /// with. More lets more dispatchers run side by side.
+    /// Partitions of a new directory (16); an existing one keeps its number. More lets more
+    /// dispatchers run side by side.
     pub partitions: u16,
     /// How long a delivery may stay unanswered (30 s). Less delivers again sooner after a hang,
     /// and more often for nothing.
@@ -30,12 +30,12 @@ pub struct LocalOptions {
     /// A disk that can lose power, instead of the machine's.
     #[cfg(feature = "test-util")]
     pub disk: Option<Arc<super::PowerCutDisk>>,
-    /// A bug to have, so that a test can show that it would find it.
+    /// A bug to plant, so that a test can show that it would find it.
     #[cfg(feature = "test-util")]
     pub planted: Option<LocalBug>,
 }
 
-/// A bug on purpose.
+/// A planted bug.
 #[cfg(feature = "test-util")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalBug {
@@ -71,9 +71,8 @@ pub enum OpenError {
         .dir.display()
     )]
     Held {
-        /// Which directory.
         dir: PathBuf,
-        /// Who: `process 4711`.
+        /// The holder: `process 4711`.
         holder: String,
     },
     /// Its sessions were moved elsewhere.
@@ -83,9 +82,7 @@ pub enum OpenError {
         if *complete { "were moved" } else { "are being moved" }
     )]
     Moved {
-        /// Which directory.
         dir: PathBuf,
-        /// Where to.
         to: String,
         /// Whether all of them are there.
         complete: bool,
@@ -97,36 +94,27 @@ pub enum OpenError {
         .dir.display()
     )]
     TooNew {
-        /// Which directory.
         dir: PathBuf,
         /// The format it has.
         found: u32,
         /// The newest format known here.
         supported: u32,
     },
-    /// There is nothing to read.
+    /// It is not a data directory.
     #[error("`{}` is not a data directory: {detail}", .dir.display())]
     NotADataDirectory {
-        /// Which directory.
         dir: PathBuf,
         /// What is missing or wrong.
         detail: String,
     },
-    /// The log is damaged where it must not be: no record after this place can be trusted.
+    /// The log is damaged at a place after which no record can be trusted.
     #[error(
         "log `{}` is damaged at offset {offset}: {detail}; \
          keep a copy of the directory, then run `clawnode journal repair`",
         .file.display()
     )]
-    Damaged {
-        /// Which segment.
-        file: PathBuf,
-        /// Where in it.
-        offset: u64,
-        /// What was found.
-        detail: String,
-    },
-    /// What the last process wrote could not be made durable, so nothing of it may be served.
+    Damaged { file: PathBuf, offset: u64, detail: String },
+    /// The bytes of the last process could not be made durable, so none of them may be served.
     #[error(
         "cannot make `{}` durable: {source}; the store serves nothing that is not on the disk; \
          check the disk and the kernel's log, then start again",
@@ -135,37 +123,25 @@ pub enum OpenError {
     Unsynced {
         /// Which segment or directory.
         path: PathBuf,
-        /// What the disk said.
+        /// The error of the disk.
         source: io::Error,
     },
     /// The index failed twice, the second time when it was new.
     #[error("index `{}` cannot be built: {detail}; delete that folder and try again", .dir.display())]
-    Index {
-        /// Where it is.
-        dir: PathBuf,
-        /// What was said.
-        detail: String,
-    },
-    /// The file system said no.
+    Index { dir: PathBuf, detail: String },
+    /// The file system refused.
     #[error("cannot {action} `{}`: {source}", .path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl OpenError {
-    /// For `map_err`: what could not be synced.
+    /// For `map_err`: the path that could not be synced.
     pub(super) fn unsynced(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Unsynced { path, source }
     }
 
-    /// For `map_err`: what was tried on which path.
+    /// For `map_err`: the failed action and its path.
     pub(super) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,

@@ -1,11 +1,11 @@
-//! A disk that can lose power, for tests: it keeps what was synced apart from what was not.
+//! A disk that can lose power, for tests: it keeps synced bytes apart from others.
 //!
 //! After [`PowerCutDisk::cut_power`] each file has its synced bytes and any part of the rest, torn
 //! at sectors; each directory has its synced names and any part of the later changes. Handles from
 //! before the cut are dead.
 //!
-//! A failed sync does what it does on Linux: any part of the dirty sectors reaches the disk, all of
-//! them become clean, and the page cache keeps what was written. No later sync writes them again.
+//! A failed sync does the same as on Linux: any part of the dirty sectors reaches the disk, all of
+//! them become clean, and the page cache keeps the written bytes. No later sync writes them again.
 //! The length of a file is metadata: it stays to be written.
 
 use std::{
@@ -20,14 +20,14 @@ use rand_chacha::ChaCha8Rng;
 
 use super::disk::{Disk, DiskFile};
 
-/// The least that a disk writes as a whole.
+/// The smallest piece that a disk writes as a whole.
 const SECTOR: usize = 512;
 
 /// A disk in memory.
 #[derive(Clone, Debug, Default)]
 pub struct PowerCutDisk {
     state: Arc<Mutex<DiskState>>,
-    /// The life of the process that uses it; absent for whoever holds the plug.
+    /// The life of the process that uses it; absent for the test that cuts the power.
     life: Option<u64>,
     held: Arc<Held>,
 }
@@ -50,7 +50,7 @@ struct Hold {
 struct DiskState {
     /// Names as the running system sees them.
     names: BTreeMap<PathBuf, usize>,
-    /// Names as a cut would leave them at least.
+    /// The names that a cut would leave at least.
     synced_names: BTreeMap<PathBuf, usize>,
     files: Vec<File>,
     dirs: BTreeSet<PathBuf>,
@@ -64,16 +64,16 @@ struct DiskState {
     next_sync_fails: bool,
     /// Decides which sectors reach the disk when a sync fails.
     chance: Option<ChaCha8Rng>,
-    /// Changes until a fault, and what chance then does.
+    /// Changes until a fault, the fault, and the chance that it uses.
     fault_in: Option<(u64, DiskFault, ChaCha8Rng)>,
 }
 
 /// What happens to a disk, or to the process that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
-    /// The power goes: the process ends, and what is not on the disk is lost.
+    /// The power fails: the process ends, and bytes that are not on the disk are lost.
     PowerCut,
-    /// The process is killed: what it wrote stays in the page cache, and is not synced.
+    /// The process is killed: its bytes stay in the page cache, and are not synced.
     Kill,
     /// The next sync of a file fails, once.
     FailedSync,
@@ -81,9 +81,9 @@ pub enum DiskFault {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// As the page cache has it.
+    /// The content in the page cache.
     live: Vec<u8>,
-    /// As the disk has it.
+    /// The content on the disk.
     stored: Vec<u8>,
     /// Sectors that the next sync writes.
     dirty: BTreeSet<usize>,
@@ -104,7 +104,7 @@ impl PowerCutDisk {
         Self::default()
     }
 
-    /// The power goes and comes back; chance decides what of the rest was written.
+    /// The power fails and comes back; chance decides which of the rest was written.
     pub fn cut_power(&self, rng: &mut impl Rng) {
         self.lock().lose_power(rng);
     }
@@ -114,7 +114,7 @@ impl PowerCutDisk {
         self.lock().fault_in = Some((changes, fault, ChaCha8Rng::seed_from_u64(seed)));
     }
 
-    /// The process is killed; what it wrote stays readable for the next.
+    /// The process is killed; its bytes stay readable for the next.
     pub fn kill(&self) {
         self.lock().lives += 1;
     }
@@ -156,7 +156,7 @@ impl PowerCutDisk {
         waited.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
     }
 
-    /// The files there are, with what the running system sees in them.
+    /// The files, with the content that the running system sees.
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let state = self.lock();
         let content = |file: &usize| state.files.get(*file).map(|file| file.live.clone());
@@ -167,8 +167,8 @@ impl PowerCutDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk as a process sees it that starts now: with the power, the process is gone, and
-    /// nothing that a thread of it still does reaches the disk.
+    /// The disk for a process that starts now: when the power fails, the process is gone, and
+    /// nothing that one of its threads still does reaches the disk.
     pub(super) fn in_this_life(&self) -> Self {
         let life = self.lock().lives;
         Self { life: Some(life), ..self.clone() }
@@ -347,7 +347,7 @@ impl File {
     fn fail_sync(&mut self, rng: &mut impl Rng) {
         for sector in std::mem::take(&mut self.dirty) {
             if rng.random_bool(0.5) {
-                // Where the disk's file is shorter, blocks are written and the length is not.
+                // If the disk's file is shorter, blocks are written and the length is not.
                 let end = ((sector + 1) * SECTOR).min(self.live.len());
                 self.stored.resize(self.stored.len().max(end), 0);
                 self.store(sector);
@@ -398,7 +398,7 @@ impl DiskFile for PowerCutHandle {
         self.with(|state, file| {
             let from = usize::try_from(offset).map_err(io::Error::other)?;
             let len = state.files[file].live.len();
-            // What is written over itself takes no room.
+            // Overwritten bytes take no room.
             let room = usize::try_from(state.free.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
             let end = len.max(from).saturating_add(room);
             let to = from.saturating_add(bytes.len()).min(end);
@@ -412,7 +412,7 @@ impl DiskFile for PowerCutHandle {
             }
             file.live[from..to].copy_from_slice(&bytes[..fits]);
             file.touch(from, to);
-            // The power goes while these bytes are on their way.
+            // The power fails while these bytes are on their way.
             state.change()?;
             if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         })

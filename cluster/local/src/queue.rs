@@ -10,13 +10,13 @@ use clawnode_cluster::{AppendAnswer, BucketError, StoreError, Write};
 use clawnode_proto::{Capability, EntityId, JobId, Position, TimerId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Bytes of operations that wait for the disk at once, in KiB (16 MiB); what is beyond waits at
-/// its handle. The largest operation is far below it.
+/// Bytes of operations that wait for the disk at once, in KiB (16 MiB); others wait at their
+/// handles. The largest operation is far below it.
 const QUEUE_KIB: u32 = 16 << 10;
-/// Acknowledgements that wait for a group to ride in before they make one of their own.
+/// Acknowledgements that wait for a group to join before they make one of their own.
 const ACKS_MOST: usize = 512;
-/// How long an acknowledgement waits for a group to ride in. Nobody waits for it, and a sync of
-/// its own would delay the next operation that somebody does wait for.
+/// How long an acknowledgement waits for a group to join. No caller waits for it, and a sync of its
+/// own would delay the next operation that has a waiting caller.
 const ACK_LINGER: Duration = Duration::from_millis(20);
 
 /// Operations on their way to the engine.
@@ -35,7 +35,7 @@ struct QueueState {
     poked: bool,
     scrub: bool,
     closing: bool,
-    /// Nothing is taken any more, and why.
+    /// The queue is closed, and why.
     gone: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Queued {
     _room: OwnedSemaphorePermit,
 }
 
-/// What the engine is asked to do.
+/// An operation for the engine.
 #[derive(Debug)]
 pub(super) enum EngineOp {
     Append {
@@ -95,7 +95,7 @@ pub(super) enum EngineOp {
     },
 }
 
-/// What the engine finds to do.
+/// The work that the engine takes.
 #[derive(Debug, Default)]
 pub(super) struct EngineWork {
     pub(super) ops: Vec<Queued>,
@@ -131,7 +131,8 @@ impl OpQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands an operation of about `bytes` over, waiting for room; an error says why not.
+    /// Hands over an operation of about `bytes`, waiting for room; an error says why the queue is
+    /// closed.
     pub(super) async fn push(&self, op: EngineOp, bytes: usize) -> Result<(), String> {
         let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).saturating_add(1).min(QUEUE_KIB);
         let room = match Arc::clone(&self.room).acquire_many_owned(kib).await {
@@ -144,7 +145,7 @@ impl OpQueue {
         }
         state.ops.push(Queued { op, _room: room });
         let is_first = state.ops.len() == 1;
-        // Whoever wakes wants the lock at once.
+        // The thread that wakes needs the lock at once.
         drop(state);
         if is_first {
             self.bell.notify_one();
@@ -152,8 +153,8 @@ impl OpQueue {
         Ok(())
     }
 
-    /// Hands an acknowledgement over; it rides in the next group. There are never more than there
-    /// are waiting inputs and jobs.
+    /// Hands over an acknowledgement; it is written with the next group. There are never more than
+    /// there are waiting inputs and jobs.
     pub(super) fn push_ack(&self, entity: EntityId, position: Position) -> Result<(), String> {
         let mut state = self.lock();
         if let Some(why) = &state.gone {
@@ -172,13 +173,13 @@ impl OpQueue {
         Ok(())
     }
 
-    /// Makes the engine look at the deadlines again.
+    /// Makes the engine check the deadlines again.
     pub(super) fn poke(&self) {
         self.lock().poked = true;
         self.bell.notify_one();
     }
 
-    /// Has the engine clean up soon.
+    /// Makes the engine clean up soon.
     pub(super) fn scrub(&self) -> Result<(), String> {
         let mut state = self.lock();
         if let Some(why) = &state.gone {
@@ -195,7 +196,7 @@ impl OpQueue {
         self.bell.notify_one();
     }
 
-    /// Takes nothing more; what waits is dropped, and its askers see that.
+    /// Closes the queue; waiting operations are dropped, and their callers see that.
     pub(super) fn end(&self, why: &str) {
         let mut state = self.lock();
         state.gone.get_or_insert_with(|| why.to_owned());

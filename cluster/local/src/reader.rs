@@ -1,4 +1,4 @@
-//! What a log says after whatever happened to it: where it ends, and what its records mean.
+//! Reads a log after a crash: where it ends, and what its records mean.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -33,7 +33,7 @@ pub(super) struct Reader {
 /// Where the records of a segment end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentEnd {
-    /// After the last record that counts.
+    /// The end of the last record that counts.
     pub(super) at: u64,
     /// The highest position up to there.
     pub(super) position: u64,
@@ -41,7 +41,7 @@ pub(super) struct SegmentEnd {
     pub(super) group: u64,
 }
 
-/// Something between records that is none.
+/// Bytes between records that are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DamagedBytes {
     /// Where it begins.
@@ -57,7 +57,7 @@ pub(super) enum ReplayError {
     Index(IndexError),
 }
 
-/// An entity that a record was damaged of.
+/// An entity with a damaged record.
 #[derive(Clone, Debug)]
 pub(super) struct Damage {
     pub(super) entity: EntityId,
@@ -101,7 +101,7 @@ impl Reader {
         Ok(&self.bytes(at + HEADER as u64, len)?[..len])
     }
 
-    /// The first readable record after `bad` that `wanted` likes: where it and its group begin.
+    /// The first readable record after `bad` that `wanted` accepts: where it and its group begin.
     pub(super) fn resync(
         &mut self,
         bad: u64,
@@ -126,7 +126,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Goes over all headers: where they end, and what is bad.
+    /// Goes over all headers: where they end, and which bytes are bad.
     pub(super) fn walk(&mut self) -> io::Result<(SegmentEnd, Option<DamagedBytes>)> {
         let mut end = SegmentEnd { at: SEGMENT_HEADER, position: 0, group: SEGMENT_HEADER };
         while end.at < self.len {
@@ -143,7 +143,7 @@ impl Reader {
         Ok((end, None))
     }
 
-    /// Where a segment that was closed ends: at its end, or it is damaged.
+    /// The end of a closed segment: the end of its file, or it is damaged.
     pub(super) fn closed_end(&mut self) -> Result<SegmentEnd, OpenError> {
         match self.walk().map_err(OpenError::io("read", &self.path))? {
             (end, None) => Ok(end),
@@ -151,13 +151,13 @@ impl Reader {
         }
     }
 
-    /// Where the last segment ends: before what a crash left half-written. `synced` is the offset
-    /// up to which the index knows it to have been synced.
+    /// The end of the last segment: before anything that a crash left half-written. `synced` is the
+    /// offset up to which the index knows it to have been synced.
     pub(super) fn open_end(&mut self, synced: u64) -> Result<SegmentEnd, OpenError> {
         let (mut end, bad) = self.walk().map_err(OpenError::io("read", &self.path))?;
         if let Some(bad) = bad {
-            // The bytes are there, and were synced: this is damage. A file that is shorter than
-            // what was synced has lost its end, which is all that can be said of it.
+            // The bytes are there, and were synced: this is damage. A file that is shorter than its
+            // synced length has lost its end, and no more is known.
             let was_synced = bad.at < synced && synced <= self.len;
             if bad.next.is_some() || was_synced {
                 return Err(self.damaged(bad.at));
@@ -188,12 +188,12 @@ impl Reader {
         Ok(end)
     }
 
-    /// Makes the last segment durable up to `end`, and cuts what follows.
+    /// Makes the last segment durable up to `end`, and cuts off the rest.
     ///
-    /// A process that died may have left its last group unsynced, or with a failed sync behind it;
-    /// after that Linux takes the pages for clean, and a sync alone would not write them. So the
-    /// group is written over itself, with the segment's head if no group before it proves that the
-    /// head is on the disk. What precedes the last group was synced before that group was written.
+    /// A process that died may have left its last group unsynced, or after a failed sync. Linux
+    /// takes its pages for clean then, and a sync alone would not write them. So the group is
+    /// written over itself, with the segment's head if no group before it proves that the head is
+    /// on the disk. Everything before the last group was synced before that group was written.
     pub(super) fn settle(&mut self, end: SegmentEnd) -> Result<(), OpenError> {
         let tried = self.write_again(end).and_then(|()| self.file.sync());
         tried.map_err(OpenError::unsynced(&self.path))
@@ -207,7 +207,7 @@ impl Reader {
         let file = Arc::clone(&self.file);
         let mut at = if end.group <= SEGMENT_HEADER { 0 } else { end.group };
         while at < end.at {
-            // What is cached may reach beyond the end.
+            // The cached bytes may reach beyond the end.
             let left = usize::try_from(end.at - at).map_err(io::Error::other)?;
             let bytes = self.bytes(at, CHUNK)?;
             let bytes = &bytes[..bytes.len().min(left)];
@@ -224,7 +224,7 @@ impl Reader {
 }
 
 /// Puts the records of `reader` from `from` to `end` into the index. Of `damages`, in the order of
-/// the log, those stay that nothing later replaced or removed.
+/// the log, it keeps those that no later record replaced or removed.
 pub(super) fn replay(
     reader: &mut Reader,
     from: u64,
@@ -255,7 +255,7 @@ pub(super) fn replay(
             _ => {}
         }
         if whole.is_none() && header.kind == RecordKind::JobPut {
-            // It refuses nobody: whoever needs the job puts it again.
+            // This fails no request: the owner that needs the job puts it again.
             let job = JobId::from_u128(header.entity.as_u128());
             warn!(%job, segment, offset = at, "a job's stored bytes are damaged");
         } else if whole.is_none() {

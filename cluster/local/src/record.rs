@@ -1,10 +1,10 @@
 //! The log's record: a header with its own checksum, and a body with another.
 //!
-//! A header says for itself which entity it belongs to and how long it is, so that a damaged body
-//! costs one entity, not the log. Its checksum covers where it stands (segment, offset): bytes of
-//! another place, or of a message that quotes a log, are no record. `batch_back` says how far back
-//! its group commit began: since a group is written only after the one before it is synced, a
-//! readable record of a *later* group proves that what precedes it was durable.
+//! A header itself names its entity and its length, so a damaged body costs one entity, not the
+//! log. Its checksum covers its place (segment, offset): bytes from another place, or from a
+//! message that quotes a log, are no record. `batch_back` says how far back its group commit began.
+//! A group is written only after the one before it is synced, so a readable record of a *later*
+//! group proves that what precedes it was durable.
 
 use clawnode_proto::{Capability, EntityId, Position, TimerId};
 
@@ -15,10 +15,10 @@ use super::{
 
 /// Bytes of a header.
 pub(super) const HEADER: usize = 56;
-/// What every record begins with.
+/// The first bytes of every record.
 pub(super) const MAGIC: [u8; 4] = *b"CLR1";
 /// The largest body (64 MiB): far above every limit at the handles, it only bounds what a reader
-/// believes.
+/// accepts.
 pub(super) const BODY_MAX: u32 = 64 << 20;
 
 /// What a record does. Numbers are on disk: never reuse one.
@@ -72,10 +72,10 @@ impl RecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: RecordKind,
-    /// Whose; zero for bucket records, the job's own bits for a job.
+    /// Its entity; zero for bucket records, the job's own bits for a job.
     pub(super) entity: EntityId,
     pub(super) position: Position,
-    /// What an `Ack` removes; zero otherwise.
+    /// The position that an `Ack` removes; zero otherwise.
     pub(super) target: Position,
     /// Bytes between the beginning of its group and this record.
     pub(super) batch_back: u32,
@@ -123,12 +123,12 @@ impl Header {
         HEADER as u64 + u64::from(self.body_len)
     }
 
-    /// Where its body is, given where it stands.
+    /// Where its body is, given the place of its header.
     pub(super) fn loc(&self, segment: u32, offset: u32) -> Loc {
         Loc { segment, offset, len: self.body_len }
     }
 
-    /// Whether `body` is what was written.
+    /// Whether `body` matches the checksum.
     pub(super) fn fits(&self, body: &[u8]) -> bool {
         self.kind != RecordKind::Hole && crc32fast::hash(body) == self.body_crc
     }
@@ -142,12 +142,12 @@ fn header_crc(bytes: &[u8; HEADER], segment: u32, offset: u64) -> u32 {
     hasher.finalize()
 }
 
-/// The timer that a `Fired`, `TimerSet` or `TimerCancel` body names, and what follows.
+/// The timer that a `Fired`, `TimerSet` or `TimerCancel` body names, and the rest of the body.
 pub(super) fn split_timer(body: &[u8]) -> Option<(TimerId, &[u8])> {
     Some((TimerId::from_u128(u128_at(body, 0)?), body.get(16..)?))
 }
 
-/// When a `TimerSet` body says, and the input.
+/// The due time of a `TimerSet` body, and the input.
 pub(super) fn split_due(rest: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64_at(rest, 0)?, rest.get(8..)?))
 }
@@ -205,7 +205,8 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
             prop_assert_eq!(Header::decode(&bytes, 1, 0), None);
-            // Bodies are checked by their checksum first, but must not be trusted with a panic.
+            // The checksum of a body is checked first, but a bad body must not cause a panic
+            // either.
             prop_assert!(split_timer(&bytes).is_some() == (bytes.len() >= 16));
             if let Some((capability, job)) = split_job(&bytes) {
                 prop_assert_eq!(1 + capability.as_str().len() + job.len(), bytes.len());

@@ -1,4 +1,4 @@
-//! From a directory to a log with its index: which index to trust, where the log ends.
+//! Opens a log with its index: which index to trust, where the log ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,8 +20,8 @@ use super::{
     reader::{Damage, Reader, ReplayError, replay},
 };
 
-/// Free bytes (16 MiB) below which the index is kept in memory: sled fails for good where a write
-/// does, and what is stored can still be read.
+/// Free bytes (16 MiB) below which the index is kept in memory: after a failed write sled fails for
+/// good, and stored data can still be read.
 const INDEX_ROOM: u64 = 16 << 20;
 
 /// A log with its index, ready to be used.
@@ -34,7 +34,7 @@ pub(super) struct Recovered {
     pub(super) damages: Vec<Damage>,
 }
 
-/// Recovers with the index there is, or with a new one if that is not to be used.
+/// Recovers with the existing index, or with a new one if that must not be used.
 pub(super) fn recover_with_index(
     disk: &dyn Disk,
     log_dir: &Path,
@@ -42,7 +42,7 @@ pub(super) fn recover_with_index(
     state: &IndexState,
     options: &LocalOptions,
 ) -> Result<Recovered, OpenError> {
-    // A disk that does not say how full it is may be written until it refuses.
+    // A disk that does not report its free space may be written until it refuses.
     let is_full = || disk.free_bytes(log_dir).is_ok_and(|free| free < INDEX_ROOM);
     if !state.make_room(|| !is_full())? {
         warn!("the disk is full: the index is kept in memory, and messages are refused");
@@ -95,7 +95,7 @@ pub(super) fn recover_with_index(
     })
 }
 
-/// Finds the log's end, cuts what is torn, makes the rest durable, and only then (LOC-2) brings
+/// Finds the log's end, cuts off torn bytes, makes the rest durable, and only then (LOC-2) brings
 /// the index up to it.
 pub(super) fn recover(
     disk: &dyn Disk,
@@ -159,7 +159,7 @@ pub(super) fn recover(
     for reader in &readers {
         let known = index.get(&keys::live(reader.segment)).map_err(ReplayError::Index)?;
         let known = known.and_then(|bytes| Some(i64::from_be_bytes(bytes.try_into().ok()?)));
-        // Without a figure, what the index had before this replay counts as alive.
+        // Without an estimate, all that the index had before this replay counts as alive.
         let before = match applied {
             Some(applied) if reader.segment <= applied.segment => {
                 i64::try_from(reader.len).unwrap_or(i64::MAX)
@@ -169,14 +169,14 @@ pub(super) fn recover(
         let live = known.unwrap_or(before) + changes.get(&reader.segment).copied().unwrap_or(0);
         segments.insert(reader.segment, Segment { len: reader.len, live });
     }
-    // Only now: what was removed or replaced later refuses nobody.
+    // Only now: damage to a record that was later removed or replaced does not matter.
     for Damage { entity, position, detail } in &damages {
         warn!(%entity, %position, detail, "a stored record is damaged; its entity is refused");
     }
     Ok(Recovered { index, files, segments, next_position: highest + 1, damages })
 }
 
-/// Opens all segments; says the highest position that they prove to have been given.
+/// Opens all segments; says the highest position that they prove to be used.
 fn open_segments(
     disk: &dyn Disk,
     log_dir: &Path,
@@ -206,7 +206,7 @@ fn open_segments(
                 readers.push(reader);
             }
             Some(_) => return Err(damaged(0, "it belongs to another data directory")),
-            // Begun in a crash: nothing was ever written to it.
+            // Created in a crash: nothing was ever written to it.
             None if at + 1 == ids.len() && reader.len <= SEGMENT_HEADER => {
                 if writable {
                     disk.remove(&path).map_err(OpenError::io("remove", &path))?;

@@ -15,7 +15,7 @@ use super::{
     record::{HEADER, Header, RecordKind},
 };
 
-/// What a repair found and did.
+/// The findings and actions of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RepairReport {
     /// Segments that were looked at.
@@ -25,9 +25,10 @@ pub struct RepairReport {
     /// Readable records whose body is damaged: their entities are refused until they are restored
     /// or deleted.
     pub damaged_entities: Vec<EntityId>,
-    /// The same of jobs: if they still wait, they are lost to whoever does not put them again.
+    /// Damaged jobs. One that still waits is lost unless its owner puts it again.
     pub damaged_jobs: Vec<JobId>,
-    /// Stretches that were closed off. Whose records were in them, `clawnode journal verify` tells.
+    /// Damaged stretches that were closed off. `clawnode journal verify` finds whose records were
+    /// in them.
     pub spans: Vec<DamagedSpan>,
 }
 
@@ -67,7 +68,7 @@ impl RepairReport {
     }
 }
 
-/// Whether findings are acted upon.
+/// Whether a repair changes the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Inspect,
@@ -141,7 +142,7 @@ fn fix_segment(
         let span = keep(disk, reader, at, next)?;
         warn!(file = %span.file.display(), offset = at, bytes = span.len, "moved damage to a file");
         if next == reader.len || next - at < HEADER as u64 {
-            // A stretch too short to hold even a header is no record's: it can only be the end.
+            // A stretch that is too short for a header is no record: it can only be the end.
             reader.file.truncate(at)?;
             reader.len = at;
         } else {

@@ -4,7 +4,7 @@ use clawnode_cluster::{AppendAnswer, BucketError, StoreError};
 use clawnode_proto::Position;
 use tokio::sync::oneshot;
 
-/// Who is told that a record is stored.
+/// Where to report that a record is stored.
 #[derive(Debug)]
 pub(super) enum WriteReply {
     Append(oneshot::Sender<AppendAnswer>, Position),
@@ -23,7 +23,7 @@ impl WriteReply {
         }
     }
 
-    /// `early`: inputs that somebody has seen, and may still write down.
+    /// `early`: inputs that an owner has seen, and may still record.
     pub(super) fn refused(self, error: &std::io::Error, early: &[Position]) {
         let is_early = matches!(&self, Self::Position(_, at, _) if early.contains(at));
         let refusal = |store: &'static str| {
@@ -42,7 +42,7 @@ impl WriteReply {
     }
 }
 
-/// Answers an asker that may have given up.
+/// Answers a caller that may have given up.
 pub(super) fn answer<T>(to: oneshot::Sender<T>, with: T) {
     if to.send(with).is_err() {
         tracing::trace!("the asker gave up");

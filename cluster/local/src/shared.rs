@@ -1,4 +1,4 @@
-//! What the handles and the engine share, and what readers read.
+//! The state that the handles and the engine share, and its reads.
 
 use std::{
     collections::HashMap,
@@ -29,16 +29,16 @@ use super::{
     watch::Watchers,
 };
 
-/// Everything there is of one open directory.
+/// Everything of one open directory.
 #[derive(Debug)]
 pub(super) struct OpenDirectory {
     pub(super) dir: PathBuf,
     pub(super) partitions: u16,
     pub(super) ack_wait: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    /// What values expire by.
+    /// The time by which values expire.
     pub(super) lifetime: Lifetime,
-    /// `None` once it is let go. The engine holds it for writing from the moment it answers until
+    /// `None` once it is closed. The engine holds it for writing from the moment it answers until
     /// the answer is visible.
     pub(super) index: RwLock<Option<Index>>,
     pub(super) files: Arc<SegmentFiles>,
@@ -52,13 +52,13 @@ pub(super) struct OpenDirectory {
     pub(super) bus: LocalBus,
     /// Why the store ended, if it did not end on request.
     pub(super) fatal: watch::Sender<Option<String>>,
-    /// Whether everything is let go.
+    /// Whether everything is closed.
     pub(super) done: watch::Sender<bool>,
     /// Whether new input is refused for want of room.
     pub(super) low: AtomicBool,
     /// The free bytes below which it is.
     pub(super) head_room: u64,
-    /// What keeps nodes away while this is open for reading.
+    /// The lock that keeps nodes away while this is open for reading.
     pub(super) reader_lock: Mutex<Option<DirLock>>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct OpenDirectory {
 #[derive(Debug)]
 pub(super) struct DirectoryClient(pub(super) Arc<OpenDirectory>);
 
-/// What a node needs beyond the handles.
+/// The control of a store for its node, besides the handles.
 #[derive(Clone, Debug)]
 pub struct LocalControl(pub(super) Arc<DirectoryClient>);
 
@@ -119,7 +119,7 @@ impl OpenDirectory {
         }
     }
 
-    /// The body of an entity's record; damage is remembered.
+    /// The body of an entity's record; remembers damage.
     pub(super) fn read(
         &self,
         entity: EntityId,
@@ -145,7 +145,7 @@ impl OpenDirectory {
         }
     }
 
-    /// An entity's past is replaced: what was damaged of it is gone, also if it was an input.
+    /// An entity's past is replaced: its damage is gone, also that of its inputs.
     pub(super) fn heal(&self, entity: EntityId) {
         let Some(damage) = self.damaged().remove(&entity) else { return };
         if self.deliveries().remove(damage.position).is_some()
@@ -162,10 +162,10 @@ impl OpenDirectory {
         }
     }
 
-    /// Waits until everything is let go.
+    /// Waits until everything is closed.
     async fn ended(&self) {
         let mut done = self.done.subscribe();
-        // An error means that the sender is gone, which it is not before we are.
+        // An error means that the sender is gone, but it lives as long as this value.
         if done.wait_for(|done| *done).await.is_err() {
             tracing::debug!("the store ended before it was closed");
         }
@@ -208,9 +208,9 @@ impl Drop for DirectoryClient {
 }
 
 impl LocalControl {
-    /// Waits until the store has failed for good, and says why. The process should then exit: what
-    /// was answered is safe, and the next start finds it. Never resolves for a store that is
-    /// closed on request.
+    /// Waits until the store has failed for good, and says why. The process should then exit:
+    /// everything that was answered is safe, and the next start finds it. Never resolves for a
+    /// store that is closed on request.
     pub async fn fatal(&self) -> String {
         let mut fatal = self.0.0.fatal.subscribe();
         loop {
@@ -223,7 +223,7 @@ impl LocalControl {
         }
     }
 
-    /// Copies what is live out of all segments but the last and removes them.
+    /// Copies live records out of all segments but the last, and removes those segments.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         self.0.0.ask("local log", EngineOp::Checkpoint { reply }, 0, answer).await?

@@ -1,6 +1,6 @@
-//! What a group of records does to the index, worked out before it is written.
+//! The effect of a group of records on the index, worked out before it is written.
 //!
-//! The same function serves a commit and a replay: what a record means is said once.
+//! A commit and a replay use the same function, so the meaning of a record is defined once.
 
 use std::{collections::HashMap, ops::Bound};
 
@@ -15,11 +15,11 @@ use super::{
     record::{HEADER, Header, RecordKind, split_bucket, split_due, split_job, split_timer},
 };
 
-/// Changes that are not in the index yet; reads see through them.
+/// Changes that are not in the index yet; reads see them.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
     changes: Changes,
-    /// Bytes that came to life or died, by segment.
+    /// Bytes that became live or dead, by segment.
     pub(super) live: HashMap<u32, i64>,
     /// Changes to the waiting inputs, in order.
     pub(super) inputs: Vec<InputChange>,
@@ -27,11 +27,11 @@ pub(super) struct Staged {
     pub(super) jobs: Vec<JobChange>,
     /// Keys of the bucket that changed.
     pub(super) values: Vec<String>,
-    /// The earliest moment at which something set here is due.
+    /// The earliest due moment of anything set here.
     pub(super) next_due: Option<u64>,
 }
 
-/// What happened to the waiting inputs.
+/// A change to the waiting inputs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InputChange {
     Added { entity: EntityId, position: Position, loc: Loc },
@@ -39,7 +39,7 @@ pub(super) enum InputChange {
     Moved { position: Position, loc: Loc },
 }
 
-/// What happened to the waiting jobs.
+/// A change to the waiting jobs.
 #[derive(Clone, Debug)]
 pub(super) enum JobChange {
     Added { job: JobId, capability: Capability, position: Position, loc: Loc },
@@ -76,7 +76,7 @@ impl Staged {
             .take_while(|(key, _)| key.starts_with(&prefix))
             .filter(|(_, value)| value.is_some())
             .last();
-        // A staged record is above all in the index, and a rollup brings one.
+        // A staged record is higher than all in the index, and a rollup brings one.
         let key = match staged {
             Some((key, _)) => Some(key.clone()),
             None => index.last(&prefix)?.map(|(key, _)| key),
@@ -103,7 +103,8 @@ impl Staged {
         Ok(self.get(index, &keys::timer(entity, timer))?.as_deref().and_then(decode_timed))
     }
 
-    /// Takes in a record; `body` is `None` if it is damaged. `false`: it means nothing without.
+    /// Applies a record; `body` is `None` if it is damaged. `false`: without its body it means
+    /// nothing.
     pub(super) fn apply(
         &mut self,
         index: &Index,
@@ -244,7 +245,7 @@ impl Staged {
             value.as_ref().map(|value| (key.clone(), Loc::decode(value)))
         }));
         for (key, loc) in found {
-            // Seen in the index and staged: it counts once, by what is staged.
+            // In the index and staged: it counts once, as staged.
             if self.changes.get(&key) == Some(&None) {
                 continue;
             }
@@ -298,7 +299,7 @@ impl Staged {
         Ok(self.get(index, &keys::job(position))?.as_deref().and_then(decode_job))
     }
 
-    /// Where a job waits, if it does, and whether that is so only once this is stored.
+    /// The place of a waiting job, and whether it only counts once this is stored.
     pub(super) fn place_of_job(
         &self,
         index: &Index,
@@ -318,7 +319,7 @@ impl Staged {
         loc: Loc,
     ) -> Result<bool, IndexError> {
         let position = header.position;
-        // A copy is the same job, whatever became of its bytes.
+        // A copy is the same job, even if its bytes are damaged.
         let (job, capability) = if let Some((old, job, capability)) = self.job(index, position)? {
             self.died(old);
             self.jobs.push(JobChange::Moved { position, loc });

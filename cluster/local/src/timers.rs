@@ -16,7 +16,7 @@ use super::{
     work::blocking,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 pub(super) const STORE: &str = "local timers";
 
 /// Timers in the log.
@@ -41,7 +41,7 @@ impl Timers for LocalTimers {
     }
 
     async fn pending(&self, partition: Partition) -> Result<Vec<Timer>, StoreError> {
-        // All timers are looked at.
+        // This reads all timers.
         blocking(&self.0.0, STORE, move |shared| pending(shared, partition)).await
     }
 
@@ -96,7 +96,7 @@ fn overdue(
         let mut places: Vec<TimerPlace> = Vec::new();
         for (entity, id) in due {
             let value = index.get(&keys::timer(entity, id))?;
-            places.extend(value.and_then(|it| Some((entity, id, decode_timed(&it)?))));
+            places.extend(value.and_then(|value| Some((entity, id, decode_timed(&value)?))));
         }
         Ok(places)
     })?;

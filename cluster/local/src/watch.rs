@@ -33,7 +33,7 @@ struct WatchState {
 pub struct Watch(Arc<LocalWatcher>);
 
 impl Watchers {
-    /// Watches what begins with `prefix`; `present` comes first.
+    /// Watches the keys that begin with `prefix`; `present` comes first.
     pub fn add(&self, prefix: String, present: Vec<(String, BucketEntry)>) -> Watch {
         let changes = present.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
         let state = Mutex::new(WatchState { changes, ..WatchState::default() });
@@ -46,7 +46,7 @@ impl Watchers {
         self.all().is_empty()
     }
 
-    /// Tells everybody whom it concerns.
+    /// Informs all watchers of the key.
     pub fn tell(&self, key: &str, entry: Option<&BucketEntry>) {
         self.each(|watcher, state| {
             if key.starts_with(&watcher.prefix) {

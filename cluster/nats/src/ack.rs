@@ -12,7 +12,7 @@ use super::api::Api;
 /// The answer to one delivery.
 pub(super) struct Ack {
     pub(super) api: Api,
-    /// What errors call its store.
+    /// The name of its store in errors.
     pub(super) store: &'static str,
     pub(super) message: jetstream::Message,
 }
@@ -29,7 +29,7 @@ impl Ack {
     }
 }
 
-/// Takes what nobody of us wrote off its stream, in the background, and counts it.
+/// Takes a message that clawnode did not write off its stream, in the background, and counts it.
 pub(super) fn discard(api: &Api, message: jetstream::Message) {
     let sequence = message.info().map(|info| info.stream_sequence).unwrap_or_default();
     api.signals.met_foreign(&message.subject, sequence);
@@ -52,7 +52,7 @@ impl AckHandle for Ack {
     }
 
     async fn nak(&self, delay: Duration) -> Result<(), StoreError> {
-        // A delay, be it none, waits for the server's next look at what is pending.
+        // A delay, even of zero, waits until the server next looks at pending messages.
         self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay))).await
     }
 }

@@ -1,5 +1,5 @@
-//! One request, one publish, and what their failures mean: the only file that reads the server's
-//! error codes.
+//! One request, one publish, and the meaning of their failures: the only file that reads the
+//! server's error codes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ const WRONG_LAST_SEQUENCE: u64 = 10_071;
 const BUSY: u64 = 10_164;
 /// Tries while another write is under way; together they take about a second.
 const BUSY_TRIES: u32 = 24;
-/// Tries while nobody takes what is written; together they take about a second.
+/// Tries while no server takes what is written; together they take about a second.
 const UNHEARD_TRIES: u32 = 24;
 /// No message under this subject or sequence.
 const NO_MESSAGE: u64 = 10_037;
@@ -42,10 +42,9 @@ const FULL: [u64; 3] = [10_047, 10_023, 10_122];
 /// The stream could not store; its description says why.
 const STORE_FAILED: u64 = 10_077;
 
-/// How long a read waits for its answer before it is asked once more. A stream without a leader
-/// answers nothing, not even that nobody is there, because all servers listen to such requests: one
-/// that was sent before the election is lost, and its timeout would come seconds after the new
-/// leader.
+/// How long a read waits for its answer before it is sent again. A stream without a leader does not
+/// answer, not even "no responders", because all servers listen to such requests. A request sent
+/// before the election is lost, and its timeout would end seconds after the new leader is there.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
 /// The connection, and how long to wait on it. Cheap to clone.
@@ -63,13 +62,13 @@ pub(super) struct Api {
 pub(super) enum RequestFailure {
     /// Nothing is known; it may or may not have taken effect.
     Unknown(String),
-    /// Nobody listened, so it has not taken effect.
+    /// No server listened, so it has not taken effect.
     Unheard(String),
     /// The server answered with an error.
     Answer(ApiError),
     /// It was not sent, because it can't be.
     Rejected(String),
-    /// The substrate was closed.
+    /// The storage backend was closed.
     Closed,
 }
 
@@ -83,7 +82,7 @@ pub(super) struct ApiError {
     description: String,
 }
 
-/// Any `JetStream` answer: an error, or what was asked for.
+/// Any `JetStream` answer: an error, or the requested data.
 #[derive(Deserialize)]
 struct Envelope {
     error: Option<ApiError>,
@@ -111,9 +110,9 @@ impl Api {
 
     /// Publishes into a stream and waits until it is stored there.
     ///
-    /// Nobody listens for a stream's subjects while it has no leader, nor, just after it was
-    /// created, at a server that has not heard of it yet. What nobody heard was not stored, so it
-    /// is sent again for about a second.
+    /// No server listens for a stream's subjects while the stream has no leader. Just after its
+    /// creation, a server may not know of it yet. Such a message was not stored, so it is sent
+    /// again for about a second.
     pub(super) async fn publish(
         &self,
         subject: String,
@@ -160,10 +159,10 @@ impl Api {
         }
     }
 
-    /// Waits until the server has taken what was sent before: it answers in order. A flush waits
-    /// for the socket alone.
+    /// Waits until the server has taken all earlier messages: it answers in order. A flush only
+    /// waits for the socket.
     pub(super) async fn round_trip(&self, within: Duration) -> Result<(), RequestFailure> {
-        // Nobody listens on a new inbox, and the server says so at once.
+        // A new inbox has no listener, and the server says so at once.
         let request = Request::new().timeout(Some(within));
         match self.client.send_request(self.client.new_inbox(), request).await {
             Ok(_) => Ok(()),
@@ -223,9 +222,9 @@ fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, RequestFailure> {
     }
 }
 
-/// Asks again and again until one of the questions has an answer or the first has waited for its
-/// whole time. For what may be answered late and more than once: a read is one of then, and what is
-/// created with the same settings is created once.
+/// Sends a question repeatedly until one copy has an answer, or the first has waited for its whole
+/// time. Only for questions that may be answered late and more than once: a read is valid then, and
+/// creating a thing twice with the same settings creates it once.
 pub(super) async fn until_answered<A: Future>(ask: impl Fn() -> A) -> A::Output {
     let mut asked = FuturesUnordered::from_iter([ask()]);
     loop {
@@ -321,7 +320,7 @@ impl RequestFailure {
         }
     }
 
-    /// What the handles say of it.
+    /// The error of a store handle.
     pub(super) fn of_store(self, store: &'static str) -> StoreError {
         match self {
             Self::Unknown(detail) | Self::Unheard(detail) => {

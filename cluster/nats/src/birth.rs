@@ -1,9 +1,9 @@
-//! How a cluster comes into being on NATS, and how it is found again.
+//! How a cluster is created on NATS, and how it is found again.
 //!
-//! The record of the birth is written first, by compare-and-set, so that of several nodes that
-//! start together one decides how many partitions there are. All of them then create the same
-//! streams, which is harmless. Once the record says `complete`, nothing is created any more, but for
-//! what later builds bring: the record says up to which of them that is done.
+//! The record of the birth is written first, by compare-and-set. So of several nodes that start
+//! together, one decides the number of partitions. All of them then create the same streams, which
+//! is harmless. Once the record says `complete`, nothing is created any more, except streams of
+//! later builds: the record says up to which of them that is done.
 
 use std::{future::Future, time::Duration};
 
@@ -25,15 +25,15 @@ use super::{
     topology::{self, FORMAT},
 };
 
-/// The streams that this build needs: 0, those of the first; 1, jobs as well; 2, births apart from
-/// the bucket, in which nobody may replace everything.
+/// The version of the set of streams. 0: those of the first build; 1: jobs as well; 2: births are
+/// apart from the bucket, and no message can replace all of either.
 const STREAMS: u32 = 2;
 /// Which of them brought jobs.
 const WITH_JOBS: u32 = 1;
 /// Consumers that are created at the same time; more only queue at the server.
 const CREATED_AT_ONCE: usize = 16;
 
-/// What a connection must know of the cluster's birth.
+/// The facts of the cluster's birth that a connection needs.
 #[derive(Clone, Debug)]
 pub(super) struct BirthFacts {
     pub(super) replicas: u8,
@@ -57,13 +57,13 @@ struct BirthRecord {
     streams: u32,
 }
 
-/// What one try failed with: tried again if time may help.
+/// Why one try failed; it is tried again if waiting may help.
 enum BirthFailure {
     Failure(RequestFailure),
     Topology(TopologyError),
 }
 
-/// Who gives birth, and until when it tries again while servers start or elect.
+/// The node that creates the cluster, and until when it tries again while servers start or elect.
 struct Midwife<'a> {
     api: &'a Api,
     options: &'a NatsOptions,
@@ -116,7 +116,7 @@ pub(super) async fn be_born(api: &Api, options: &NatsOptions) -> Result<BirthFac
         info!(prefix = %options.prefix, ?born, "creating the streams of a cluster");
         midwife.create_all(&born).await?;
     }
-    // With logins nodes may not, and are told to create nothing.
+    // With logins, nodes may not create streams, and are configured not to try.
     if may_create {
         midwife.update(&topology::jobs(&options.prefix, born.replicas)).await;
     }
@@ -163,8 +163,8 @@ impl Midwife<'_> {
             .await
     }
 
-    /// Creates the bucket. One that an older build made has the record of the birth in it, and lets
-    /// anybody who may write to it replace everything: that is changed first.
+    /// Creates the bucket. A bucket of an older build has the record of the birth in it, and any
+    /// user that may write to it can replace everything: that is changed first.
     async fn create_bucket(&self, bucket: &StreamSpec) -> Result<(), ConnectError> {
         let birth = self.options.prefix.birth();
         if self.existing(bucket).await?.is_some() {
@@ -182,7 +182,7 @@ impl Midwife<'_> {
         self.create(bucket).await
     }
 
-    /// Whether the record of the birth has a stream of its own, which this user may look at.
+    /// Whether the record of the birth has a stream of its own that this user may read.
     async fn is_apart(&self, birth: &StreamSpec) -> Result<bool, ConnectError> {
         match self.existing(birth).await {
             Ok(found) => Ok(found.is_some()),
@@ -192,8 +192,8 @@ impl Midwife<'_> {
         }
     }
 
-    /// The record of the birth, and where it is; made if there is none: as it was in the bucket, where
-    /// older builds wrote it, as the operator knows it, or anew.
+    /// The record of the birth, and where it is. If there is none, it is made: from the bucket,
+    /// where older builds wrote it, from what the operator knows, or as a new birth.
     async fn record(
         &self,
         reader: &StreamReader,
@@ -214,7 +214,7 @@ impl Midwife<'_> {
         self.found(reader).await?.ok_or_else(vanished)
     }
 
-    /// A record of a birth where there is none. Where sessions are, that is not the first one.
+    /// Makes a birth record if there is none. If there are sessions, the cluster was born before.
     async fn fresh(&self) -> Result<BirthRecord, ConnectError> {
         let (_, _, [journal, ..]) = topology::streams(&self.options.prefix, 1);
         let known = match &self.options.known {
@@ -227,9 +227,9 @@ impl Midwife<'_> {
         let partitions = self.options.partitions.unwrap_or(PARTITIONS_NATS);
         Ok(BirthRecord {
             format: FORMAT,
-            partitions: known.as_ref().map_or(partitions, |it| it.partitions),
+            partitions: known.as_ref().map_or(partitions, |known| known.partitions),
             cluster: Some(
-                known.map_or_else(|| ulid::Ulid::generate().to_string(), |it| it.cluster),
+                known.map_or_else(|| ulid::Ulid::generate().to_string(), |known| known.cluster),
             ),
             complete: false,
             streams: STREAMS,
@@ -287,8 +287,8 @@ impl Midwife<'_> {
         })
     }
 
-    /// Gives a stream of an older build the settings that it lacks. Without them the cluster works, so
-    /// who may not is only told.
+    /// Gives a stream of an older build the settings that it lacks. Without them the cluster works,
+    /// so a user that may not change it only gets a warning.
     async fn update(&self, spec: &StreamSpec) {
         match spec.update(self.api).await {
             Ok(false) => {}
@@ -351,7 +351,7 @@ impl Midwife<'_> {
             .await
     }
 
-    /// Checks the streams of the first build; each partition's consumer is checked by who opens it.
+    /// Checks the streams of the first build; the worker that pulls a partition checks its consumer.
     async fn check_all(&self, born: &BirthFacts) -> Result<(), ConnectError> {
         let (timers, due, others) = topology::streams(&self.options.prefix, born.replicas);
         for spec in std::iter::once(&timers).chain(&others) {

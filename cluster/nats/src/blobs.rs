@@ -1,7 +1,7 @@
 //! Blobs: content in pieces under its digest, in a stream with one message for each piece.
 //!
 //! A piece's subject and bytes follow from the content, so storing it again changes nothing. The
-//! description is stored last: a blob without it is not there. What is read is checked against the
+//! description is stored last: a blob without it does not exist. Reads are checked against the
 //! digest.
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use super::{
     stream::StreamReader,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "blobs";
 /// Bytes of one piece: well below the server's default limit of 1 MiB for a message.
 const PIECE_BYTES: usize = 512 << 10;
@@ -26,7 +26,7 @@ const PIECE_BYTES: usize = 512 << 10;
 const BLOB_BYTES: usize = 64 << 20;
 /// Pieces that travel at the same time.
 const AT_ONCE: usize = 4;
-/// Tries to store a blob while somebody removes it.
+/// Tries to store a blob that another process is removing.
 const TRIES: usize = 3;
 /// The description's part of the subject; pieces have numbers.
 const DESCRIPTION: &str = "d";
@@ -39,7 +39,7 @@ pub(super) struct NatsBlobs {
     reader: StreamReader,
 }
 
-/// What is stored of a blob beside its pieces.
+/// The description of a blob, beside its pieces.
 #[derive(Debug, Serialize, Deserialize)]
 struct Description {
     bytes: usize,

@@ -1,9 +1,9 @@
 //! The bucket: a stream with one message for each key.
 //!
-//! A removed key leaves a marker for a while, so that watchers see it. A marker is *absent* to
-//! everybody; only its sequence is in the way of a `put` that expects nothing, which therefore tries
-//! again on top of the marker. Messages are published with their
-//! time to live as it is: the client's own key-value store forgets it on top of a marker.
+//! A removed key leaves a marker for a while, so that watchers see it. All readers take a marker as
+//! *absent*. But a `put` that expects no value fails at its sequence, and tries again on top of the
+//! marker. Messages are published with their time to live here: the client's own key-value store
+//! forgets it on top of a marker.
 
 use std::{pin::Pin, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
     watch,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "bucket";
 /// The header of a removed key's marker.
 const REMOVED: &str = "Clawnode-Removed";
@@ -63,7 +63,7 @@ impl NatsBucket {
         self.api.publish_when_free(&self.prefix.bucket(key), headers, value).await
     }
 
-    /// Counts a value that nobody of us wrote.
+    /// Counts a value that clawnode did not write.
     pub(super) fn look_at(&self, headers: &HeaderMap, value: &[u8], subject: &str, at: u64) {
         if is_foreign(Some(headers), value) {
             self.api.signals.met_foreign(subject, at);
@@ -107,7 +107,7 @@ impl Bucket for NatsBucket {
         check_key(key)?;
         let last = self.reader.last(&self.prefix.bucket(key)).await.map_err(store_error)?;
         let last = last.filter(|message| !is_marker(message));
-        // Whoever reads the value decides what is safe: that there is none, or that nobody knows.
+        // The reader of the value decides which is safe: "there is none" or "unknown".
         if let Some(last) = &last {
             self.look_at(&last.headers, &last.payload, &last.subject, last.sequence);
         }

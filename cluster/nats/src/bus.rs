@@ -1,7 +1,8 @@
 //! The bus: core NATS on the one connection.
 //!
-//! A publish only waits for room in the client's queue, which is flushed by itself, so many frames
-//! travel in one packet. A subscriber that is too slow loses messages and is told.
+//! A publish waits only for room in the client's queue, which is flushed in the background, so many
+//! frames travel in one packet. A subscriber that is too slow loses messages and gets a `Lagged`
+//! event.
 
 use std::{
     pin::Pin,
@@ -23,7 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::api::{Api, RequestFailure};
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "bus";
 /// Where a trace's context travels.
 const TRACEPARENT: &str = "traceparent";
@@ -138,7 +139,7 @@ impl Stream for Reading {
     }
 }
 
-/// Moves messages to a queue that tells its reader what it has no room for.
+/// Moves messages to a queue that reports to its reader when it has no room.
 async fn forward(mut subscriber: Subscriber, queue: Arc<Queue>, stop: CancellationToken) {
     while let Some(Some(message)) = stop.run_until_cancelled(subscriber.next()).await {
         queue.push(bus_message(message));

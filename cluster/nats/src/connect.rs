@@ -1,4 +1,4 @@
-//! From options to a substrate, with errors that say what to do.
+//! From options to a storage backend, with errors that say what to do.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,12 +19,12 @@ use super::{
     bucket::NatsBucket,
     bus::NatsBus,
     connect_error::{ConnectError, failed, not_ready},
+    disconnects,
     health::{ConnectReport, NatsHealth},
     inbox::NatsInbox,
     jobs::NatsJobs,
     journal::NatsJournal,
     options::{Login, NatsOptions},
-    parting,
     signals::ConnectionSignals,
     stream::StreamReader,
     timers::NatsTimers,
@@ -34,9 +34,9 @@ use super::{
 /// The oldest server with all that this needs: message schedules into sourced streams with durable
 /// consumers, and prioritized pulls; and the one that all of it was tried on.
 const OLDEST_SERVER: [u64; 3] = [2, 15, 1];
-/// Most of what a server calls its version that is shown.
+/// The longest part of a server's version that is shown.
 const VERSION_SHOWN: usize = 40;
-/// How long giving birth may take in all; three servers need a few seconds for 256 consumers.
+/// How long creating a cluster may take in all; three servers need a few seconds for 256 consumers.
 const BIRTH_TIMEOUT: Duration = Duration::from_mins(2);
 /// How many times a connection is tried that ends without a word.
 const CONNECT_TRIES: u32 = 3;
@@ -49,9 +49,9 @@ const PARTINGS_KEPT: usize = 256;
 /// The longest wait between two tries to reconnect.
 const RECONNECT_MOST: Duration = Duration::from_secs(2);
 
-/// Opens the substrate at these servers, and gives birth to the cluster if there is none. Fails
-/// after `connect_timeout` if nobody answers, and after `ready_timeout` if who answers is not ready;
-/// once it returned, it reconnects for ever.
+/// Connects to these servers, and creates the cluster if there is none. Fails after
+/// `connect_timeout` if no server answers, and after `ready_timeout` if the servers are not ready.
+/// Once it has returned, the connection reconnects for ever.
 pub async fn connect(options: NatsOptions) -> Result<Storage, ConnectError> {
     check(&options)?;
     let api = reach(&options).await?;
@@ -97,13 +97,15 @@ pub(super) async fn reach(options: &NatsOptions) -> Result<Api, ConnectError> {
         };
         // Its own comings and goings mean nothing here. Boxed, because a node has it rarely.
         let sys = Box::pin(self::client(&sys, ConnectionSignals::new(None))).await?;
-        parting::watch(sys, partings, closing.clone()).await.map_err(|it| failed(options, it))?;
+        disconnects::watch(sys, partings, closing.clone())
+            .await
+            .map_err(|failure| failed(options, failure))?;
     }
     let context = ContextBuilder::new().timeout(options.request_timeout).build(client.clone());
     Ok(Api { client, context, signals, closing, timeout: options.request_timeout })
 }
 
-/// A task that ends with whoever waits for it.
+/// A task that ends when its owner is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -159,7 +161,7 @@ pub(super) async fn client(
         how = how.add_root_certificates(ca.clone()).require_tls(true);
     }
     let how = how
-        .name(options.process.map_or_else(|| "clawnode".to_owned(), |it| it.to_string()))
+        .name(options.process.map_or_else(|| "clawnode".to_owned(), |process| process.to_string()))
         .connection_timeout(options.connect_timeout)
         .request_timeout(Some(options.request_timeout))
         .ping_interval(PING_INTERVAL)
@@ -169,7 +171,7 @@ pub(super) async fn client(
             async move { signals.take(event) }
         });
     let urls = options.shown_urls();
-    // A task of its own, because what a server says before the login can make the client panic.
+    // A task of its own, because a server's message before the login can make the client panic.
     let servers = options.urls.clone();
     let mut connecting = AbortOnDrop(tokio::spawn(tries(how, servers)));
     match tokio::time::timeout(options.connect_timeout, &mut connecting.0).await {
@@ -212,8 +214,8 @@ async fn tries(
     how.connect(servers).await
 }
 
-/// Why the login was refused, as far as the credential itself tells. Only the server knows: this
-/// host's clock may be wrong.
+/// Why the login was refused, as far as the credential shows. Only the server knows: this host's
+/// clock may be wrong.
 fn refused_login(options: &NatsOptions, detail: String) -> ConnectError {
     let now = SystemClock.now().0 / 1_000;
     match credential(options) {
@@ -275,7 +277,7 @@ async fn assemble(
         journal: names.journal.clone(),
         streams: names.all(),
         cluster,
-        expires: credential.and_then(|it| it.expires()),
+        expires: credential.and_then(|credential| credential.expires()),
     };
     Ok(Storage {
         journal: Arc::new(NatsJournal::new(

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use super::{options::NatsOptions, topology::FORMAT};
 
-/// Why there is no substrate.
+/// Why there is no storage backend.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// An option that can't be.
@@ -12,38 +12,24 @@ pub enum ConnectError {
     Options(String),
     /// The credentials file can't be used.
     #[error("cannot read NATS credentials from `{path}`: {source}")]
-    Credentials {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Credentials { path: PathBuf, source: std::io::Error },
     /// The credentials file holds none.
     #[error("`{path}` is not a NATS credentials file: {detail}")]
-    NoCredentials {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        detail: String,
-    },
+    NoCredentials { path: PathBuf, detail: String },
     /// Its time is over.
     #[error(
         "the credential `{name}` for this cluster has expired; ask its operator for another \
          (`clawnode cluster join-token`), and join again"
     )]
-    Expired {
-        /// What people call it.
-        name: String,
-    },
+    Expired { name: String },
     /// There is no cluster.
     #[error(
         "`{urls}` has no cluster with prefix `{prefix}` yet: {detail}; its operator creates it \
          with `clawnode cluster join-token`"
     )]
     Unborn {
-        /// Where.
         urls: String,
-        /// What subjects would begin with.
+        /// The first part of subjects.
         prefix: String,
         /// What is missing.
         detail: String,
@@ -54,114 +40,77 @@ pub enum ConnectError {
          needs, and this user may not create them; its operator brings it up to date with \
          `clawnode cluster push`"
     )]
-    Outdated {
-        /// Where.
-        urls: String,
-    },
+    Outdated { urls: String },
     /// Another cluster is there.
     #[error(
         "the cluster at `{urls}` is `{found}`, but this node belongs to `{expected}`; correct the \
          servers or the prefix, or, if it is to change clusters, give it another data directory"
     )]
     OtherCluster {
-        /// Where.
         urls: String,
         /// The one that is there.
         found: String,
         /// The one that was expected.
         expected: String,
     },
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("cannot reach NATS at `{urls}`: {detail}; {}", way_in(urls, detail))]
-    Unreachable {
-        /// Where.
-        urls: String,
-        /// What was seen.
-        detail: String,
-    },
+    Unreachable { urls: String, detail: String },
     /// It does not let us in.
     #[error("NATS at `{urls}` refused the login: {detail}; check the credentials file and the URL")]
-    Login {
-        /// Where.
-        urls: String,
-        /// What was seen.
-        detail: String,
-    },
+    Login { urls: String, detail: String },
     /// It is too old.
     #[error("NATS at `{urls}` is version `{found}`, but 2.15.1 or newer is needed; upgrade it")]
-    TooOld {
-        /// Where.
-        urls: String,
-        /// Its version.
-        found: String,
-    },
+    TooOld { urls: String, found: String },
     /// It keeps nothing.
     #[error(
         "NATS at `{urls}` has JetStream off: {detail}; start it with `-js`, or put `jetstream {{ store_dir: \"...\" }}` in its configuration and enable it for the account"
     )]
-    NoJetStream {
-        /// Where.
-        urls: String,
-        /// What was seen.
-        detail: String,
-    },
+    NoJetStream { urls: String, detail: String },
     /// The cluster was born with another number of partitions.
     #[error(
         "the cluster was created with {born} partitions, but {configured} are configured; the \
          number can't change: configure {born}, or another prefix for a new cluster"
     )]
     Partitions {
-        /// What is so.
+        /// The number of the cluster.
         born: u16,
-        /// What is configured.
+        /// The configured number.
         configured: u16,
     },
     /// The cluster was born by a newer program.
     #[error("the cluster has format {found}, but this build knows {FORMAT}; use a newer build")]
     Format {
-        /// What is so.
+        /// The format of the cluster.
         found: u32,
     },
     /// Three replicas can't be placed.
     #[error(
         "cannot store on three servers: {detail}; start three servers with JetStream, or configure one replica"
     )]
-    Replicas {
-        /// What was seen.
-        detail: String,
-    },
+    Replicas { detail: String },
     /// A stream or consumer is not as it must be.
     #[error(
         "{detail}; correct it with the `nats` tool, or configure another prefix for a new cluster"
     )]
-    Topology {
-        /// Which, and how.
-        detail: String,
-    },
+    Topology { detail: String },
     /// It is there, and still starts or elects.
     #[error(
         "NATS at `{urls}` is not ready after {waited:?}: {detail}; check that all its servers run \
          and reach each other"
     )]
     NotReady {
-        /// Where.
         urls: String,
         /// For how long it was waited for.
         waited: Duration,
-        /// What was seen.
         detail: String,
     },
-    /// NATS is there but does not do what is needed.
+    /// NATS is there, but a request to it failed.
     #[error("NATS at `{urls}` failed: {detail}; try again, and read its log if that fails too")]
-    Failed {
-        /// Where.
-        urls: String,
-        /// What was seen.
-        detail: String,
-    },
+    Failed { urls: String, detail: String },
 }
 
-/// What to do about servers that cannot be reached.
+/// A hint about servers that cannot be reached.
 fn way_in(urls: &str, detail: &str) -> &'static str {
     if detail.contains("UnknownIssuer") {
         "this node has not joined that cluster: join it (`--join TOKEN`), or name who signs its \

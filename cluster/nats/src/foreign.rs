@@ -1,13 +1,14 @@
-//! Messages in our streams that nobody of us wrote.
+//! Messages in our streams that clawnode did not write.
 //!
-//! The server answers a question, and acknowledges what it stored, wherever whoever asks has said:
-//! it does not look whether that user may publish there (nats-server 2.15). So who may ask it
-//! anything at all can have it put its own words under any subject: an inbox, a journal, a key of
-//! the bucket. It cannot choose the words. They are JSON of a known form, or nothing; nothing that
-//! we store in journals, inboxes and job queues is that, and the bucket's values carry a mark.
+//! The server answers a request, and acknowledges what it stored, at the subject that the sender
+//! names. It does not check whether that user may publish there (nats-server 2.15). So a user that
+//! may send any request can make the server write under any subject: an inbox, a journal, a key of
+//! the bucket. The user cannot choose the words: they are JSON of a known form, or empty. Nothing
+//! that clawnode stores in journals, inboxes and job queues looks like that, and the bucket's
+//! values carry a mark.
 //!
-//! FOREIGN-1: what somebody had the server write is never taken for a record, and never stands in
-//! the way of one.
+//! FOREIGN-1: a message that the server was made to write is never taken for a record, and never
+//! blocks one.
 
 use async_nats::HeaderMap;
 
@@ -16,7 +17,7 @@ pub(super) const OURS: &str = "Clawnode";
 /// How the server's words begin: answers, acknowledgements, acknowledgements of acknowledgements.
 const WORDS: [&[u8]; 4] = [b"{\"type\":\"io.nats.", b"{\"stream\":", b"{\"error\":", b"+"];
 
-/// Whether somebody had the server write this.
+/// Whether a user made the server write this.
 pub(super) fn is_foreign(headers: Option<&HeaderMap>, payload: &[u8]) -> bool {
     if headers.is_some_and(|all| all.get(OURS).is_some()) {
         return false;

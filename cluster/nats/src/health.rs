@@ -1,4 +1,4 @@
-//! How the substrate on NATS is doing.
+//! The health of the storage backend on NATS.
 
 use std::time::Duration;
 
@@ -29,20 +29,19 @@ const EXPIRY_NEAR: Duration = Duration::from_hours(14 * 24);
 /// Bytes that a message may have for the largest input to fit: the user's message in its envelope.
 const PAYLOAD_NEEDED: usize = MESSAGE_BYTES * 2;
 
-/// The health of the connection and of what it leads to.
+/// The health of the connection and of its servers.
 #[derive(Debug)]
 pub(super) struct NatsHealth {
     api: Api,
     seen: ConnectReport,
 }
 
-/// What was seen when connecting.
+/// Facts from the time of connecting.
 #[derive(Debug)]
 pub(super) struct ConnectReport {
     pub(super) urls: String,
     pub(super) replicas: u8,
     pub(super) journal: String,
-    /// All streams.
     pub(super) streams: Vec<String>,
     /// The cluster's id; none if it was born before there were ids.
     pub(super) cluster: Option<String>,
@@ -50,7 +49,7 @@ pub(super) struct ConnectReport {
     pub(super) expires: Option<u64>,
 }
 
-/// What a server says of a stream.
+/// A server's report about a stream.
 #[derive(Debug, Deserialize)]
 struct StreamInfo {
     config: StreamConfig,
@@ -113,15 +112,15 @@ impl NatsHealth {
 
 impl StreamInfo {
     fn view(self, named: StoreView) -> StoreView {
-        let followers = self.cluster.as_ref().map_or(&[][..], |it| &it.replicas);
-        let behind = followers.iter().filter(|it| !it.current || it.offline).count();
+        let followers = self.cluster.as_ref().map_or(&[][..], |cluster| &cluster.replicas);
+        let behind = followers.iter().filter(|replica| !replica.current || replica.offline).count();
         StoreView {
             replicas: self.config.num_replicas,
             behind: u8::try_from(behind).unwrap_or(u8::MAX),
-            lag: followers.iter().map(|it| it.lag).max().unwrap_or_default(),
+            lag: followers.iter().map(|replica| replica.lag).max().unwrap_or_default(),
             records: self.state.messages,
             bytes: self.state.bytes,
-            leader: self.cluster.and_then(|it| it.leader),
+            leader: self.cluster.and_then(|cluster| cluster.leader),
             ..named
         }
     }
@@ -219,7 +218,7 @@ impl Health for NatsHealth {
         let began = Instant::now();
         let stores = join_all(self.seen.streams.iter().map(|name| self.store(name))).await;
         let took = began.elapsed();
-        let silent = || stores.iter().all(|it| it.problem.is_some()).then_some(took);
+        let silent = || stores.iter().all(|store| store.problem.is_some()).then_some(took);
         let silent = self.api.signals.down_for().or_else(silent);
         let mut servers = server.connect_urls.clone();
         if servers.is_empty() {
@@ -231,7 +230,7 @@ impl Health for NatsHealth {
             cluster: server.cluster.clone(),
             servers,
             answers_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            silent_ms: silent.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+            silent_ms: silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
             stores,
         })
     }
@@ -241,9 +240,9 @@ impl Health for NatsHealth {
             return;
         }
         self.api.closing.cancel();
-        // A connection that ends while more arrives is reset, and a server that cannot write to one
-        // lets go of it with all that it has not read yet: a farewell, say. So it must have
-        // answered first; a flush waits for our socket alone.
+        // If a connection ends while more arrives, it is reset. A server that cannot write to it
+        // drops all that it has not read yet, for example the last message of this process. So wait
+        // for an answer first; a flush only waits for our socket.
         let taken = self.api.round_trip(LAST_WORDS);
         match tokio::time::timeout(LAST_WORDS, taken).await {
             Ok(Ok(())) => {}

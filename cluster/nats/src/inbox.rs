@@ -37,7 +37,7 @@ pub(super) struct NatsInbox {
     partitions: u16,
     ack_wait: Duration,
     reader: StreamReader,
-    /// Listened for when the first partition is pulled; who never pulls need not.
+    /// Subscribed when the first partition is pulled; a process that never pulls does not need it.
     forgotten: OnceCell<Arc<Forgotten>>,
 }
 
@@ -54,7 +54,7 @@ impl NatsInbox {
         Self { api, prefix, partitions, ack_wait, reader, forgotten: OnceCell::new() }
     }
 
-    /// What tells of pulls that the server forgot.
+    /// The source of news about pulls that the server forgot.
     async fn forgotten(&self) -> Result<&Arc<Forgotten>, RequestFailure> {
         self.forgotten
             .get_or_try_init(|| async {
@@ -113,8 +113,8 @@ impl NatsInbox {
         self.prefix.input(entity.partition(self.partitions), entity)
     }
 
-    /// Checks the partition's consumer, and makes it again if somebody removed it: what waits is in
-    /// the stream, so nothing is lost with it.
+    /// Checks the partition's consumer, and makes it again if it was removed. Waiting messages are
+    /// in the stream, so nothing is lost with the consumer.
     async fn ensure_consumer(&self, partition: Partition) -> Result<(), StoreError> {
         let spec = topology::partition_consumer(&self.prefix, partition, self.ack_wait);
         let checked = match spec.check(&self.api).await {
@@ -163,7 +163,7 @@ impl Inbox for NatsInbox {
         let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
         Ok(messages
             .into_iter()
-            .filter(|it| !is_foreign(Some(&it.headers), &it.payload))
+            .filter(|message| !is_foreign(Some(&message.headers), &message.payload))
             .map(|message| WaitingInput {
                 position: Position(message.sequence),
                 bytes: message.payload,

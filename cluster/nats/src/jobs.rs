@@ -1,9 +1,9 @@
-//! Jobs: one work-queue stream, one consumer for each capability that anybody takes jobs of.
+//! Jobs: one work-queue stream, and one consumer for each capability that has runners.
 //!
-//! A job is published to its own literal subject, and only if nothing is there: so it waits once.
-//! Whoever takes jobs pulls one at a time, and only while it waits for one. A pull that the server
-//! forgot (it was restarted, or the consumer has another leader) is sent again when that is told;
-//! if the word of it is lost too, once its time is over.
+//! A job is published to its own literal subject, and only if nothing is there: so it waits once. A
+//! runner pulls one job at a time, and only while it waits for one. If the server forgot a pull (it
+//! was restarted, or the consumer has another leader), the server's advisory has it sent again. If
+//! the advisory is lost too, it is sent again when its time is over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,14 +39,14 @@ use super::{
     topology::{self, PULL_GROUP},
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "jobs";
 /// How long something is tried again that has no leader: an election takes up to 8 s.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(12);
 /// No stream gets as long; servers read it as a signed number.
 const NEVER: Position = Position(u64::MAX >> 1);
-/// How long a job stays with a runner that sends no progress. Runners send it every second.
-/// Shorter than for inputs, which are looked for when somebody dies: of a job, only the queue tells
+/// How long a job stays with a runner that sends no progress. Runners send it every second. Shorter
+/// than for inputs: workers look for inputs when a process dies, but only the queue gives a job to
 /// the next runner.
 const ACK_WAIT: Duration = Duration::from_secs(4);
 /// How long a pull waits at the server.
@@ -57,7 +57,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
 /// Pauses in a row after which the consumer is made again, if it is gone (1 s).
 const PAUSES_GONE: u32 = 4;
-/// Pauses in a row after which the caller is told (10 s; an election takes up to 8 s).
+/// Pauses in a row before the caller gets an error (10 s; an election takes up to 8 s).
 const PAUSES_MAX: u32 = 40;
 
 /// Jobs on `JetStream`.
@@ -154,8 +154,8 @@ impl Jobs for NatsJobs {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         let until = Instant::now() + ELECTION_PATIENCE;
         loop {
-            // The stream's leader refuses this whatever it has, and says what it has: who may put
-            // jobs may ask it that.
+            // The stream's leader always refuses this, and its answer says whether the job waits:
+            // any user that may put jobs may ask it so.
             let asked = self.api.publish(subject.clone(), expecting(NEVER), Bytes::new()).await;
             match asked {
                 Ok(position) => {
@@ -197,7 +197,8 @@ impl Jobs for NatsJobs {
 
     async fn pending(&self, capability: &Capability) -> Result<u64, StoreError> {
         let filter = self.prefix.jobs_of(capability);
-        let subjects = self.reader.subjects(&filter).await.map_err(|it| it.of_store(STORE))?;
+        let subjects =
+            self.reader.subjects(&filter).await.map_err(|failure| failure.of_store(STORE))?;
         Ok(subjects.values().sum())
     }
 
@@ -257,9 +258,9 @@ impl PullInbox {
         }
     }
 
-    /// Stops listening, by which the server forgets a pull that waits, and gives back what came. The
-    /// client does not wait for the server to know: what is on its way in that moment is delivered
-    /// again once its time is over.
+    /// Stops listening, so that the server forgets a waiting pull, and gives back jobs that came.
+    /// The client does not wait for the server to know: a job on its way at that moment is
+    /// delivered again once its time is over.
     async fn leave(mut self, api: &Api) {
         self.drain().await;
         while let Some(message) = self.messages.next().await {
@@ -283,7 +284,7 @@ impl NatsJobConsumer {
             return Ok(());
         }
         self.pause = None;
-        // While disconnected there is nobody to ask; the reconnect is signalled.
+        // No server can be asked while disconnected; the reconnect is signalled.
         match self.api.check_open() {
             Err(RequestFailure::Closed) => return Err(RequestFailure::Closed),
             Err(_) => return Ok(()),
@@ -336,7 +337,7 @@ impl NatsJobConsumer {
         debug!(subject = %self.subject, %status, description, "a pull for jobs was ended");
         self.pause = Some(Instant::now() + PAUSE);
         self.pauses += 1;
-        // Nobody answers for a consumer without a leader, and none for one that is gone.
+        // A consumer without a leader does not answer, nor does one that is gone.
         if self.pauses.is_multiple_of(PAUSES_GONE) {
             match self.spec.create(&self.api).await {
                 Err(TopologyError::Failed { failure, .. }) if failure.is_transient() => {}
@@ -353,7 +354,7 @@ impl NatsJobConsumer {
         })
     }
 
-    /// Takes back what is asked for, in the background.
+    /// Withdraws the request, in the background.
     fn leave(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if let Some(place) = self.place.take() {
@@ -373,7 +374,7 @@ impl NatsJobConsumer {
             return None;
         }
         let Some(job_id) = job_of(&message.subject) else {
-            // It stays, and a person can see it; nobody could ever take it.
+            // It stays where a person can see it; no runner could ever take it.
             warn!(subject = %message.subject, "a job's subject names no job");
             return None;
         };

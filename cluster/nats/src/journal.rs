@@ -1,9 +1,9 @@
 //! The journal: one stream, one literal subject for each entity.
 //!
 //! An append carries the expected last sequence of its subject and no message id. A position is a
-//! stream sequence. What is under the subject and is no record ([`super::foreign`]) is not read, and
-//! an append that finds only such behind what it expects is made behind that: the fence is about
-//! records.
+//! stream sequence. Messages under the subject that are not records ([`super::foreign`]) are not
+//! read. An append that finds only such messages after its expected position is made after them:
+//! the fence is about records.
 
 use async_nats::{
     HeaderMap, HeaderValue,
@@ -24,12 +24,13 @@ use super::{
     stream::StreamReader,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "journal";
 
-/// Appends that are made again behind what is no record, before the journal is said to be busy.
+/// How often an append is made again after messages that are not records, before the journal counts
+/// as busy.
 const FOREIGN_TRIES: u32 = 16;
-/// A publish that replaces what its subject had before.
+/// A publish that replaces all earlier messages of its subject.
 pub(super) const ROLLUP_SUBJECT: &str = "sub";
 
 /// The journal on `JetStream`.
@@ -55,7 +56,7 @@ impl NatsJournal {
         expected: Position,
     ) -> Result<Option<Position>, RequestFailure> {
         let behind = self.reader.all(subject, expected).await?;
-        if !behind.iter().all(|it| self.is_foreign(it)) {
+        if !behind.iter().all(|message| self.is_foreign(message)) {
             return Ok(None);
         }
         Ok(behind.last().map(|last| Position(last.sequence)))
@@ -114,7 +115,7 @@ impl Journal for NatsJournal {
 
     async fn read(&self, entity: EntityId, after: Position) -> Result<Vec<Record>, StoreError> {
         let messages = self.reader.all(&self.subject(entity), after).await.map_err(store_error)?;
-        Ok(messages.into_iter().filter(|it| !self.is_foreign(it)).map(record).collect())
+        Ok(messages.into_iter().filter(|message| !self.is_foreign(message)).map(record).collect())
     }
 
     async fn tail(&self, entity: EntityId) -> Result<Option<Record>, StoreError> {

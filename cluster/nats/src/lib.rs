@@ -5,7 +5,7 @@
 //! - The journal fences with an expected last sequence on the **one literal subject** of an entity;
 //!   a fence on a wildcard lets two writers through on replicated streams.
 //! - All reads go to the stream's leader (`STREAM.MSG.GET`); direct gets are off, because they are
-//!   stale. Even a leader's read may be stale, so nobody decides on a read alone.
+//!   stale. Even a leader's read may be stale, so no code decides on a read alone.
 //! - "No responders" and `StreamNotFound` mean that a leader is being elected. Streams are created
 //!   at birth ([`connect()`]) and never again.
 //! - The client knows only *that* a publish was not answered, never that it was not stored.
@@ -13,8 +13,8 @@
 //! | file | what |
 //! |---|---|
 //! | `options` | what a person may choose |
-//! | `connect` | from options to a substrate, with errors that say what to do |
-//! | `birth` | how a cluster comes into being, and is found again |
+//! | `connect` | from options to a storage backend, with errors that say what to do |
+//! | `birth` | how a cluster is created, and found again |
 //! | `topology` | every stream and consumer, in one table |
 //! | `spec` | one of them: made, checked, brought up to date |
 //! | `mirror` | a mirror that keeps every record, and the way back from it |
@@ -23,7 +23,7 @@
 //! | `stream` | reads from a stream's leader |
 //! | `signals` | what the connection and the servers tell by themselves |
 //! | `ack` | the answer to a delivery |
-//! | `foreign` | what is in a stream and was written by nobody of us |
+//! | `foreign` | what is in a stream and clawnode did not write |
 //! | `journal` `inbox` `pull` `jobs` `bus` `bucket` `watch` `timers` `blobs` `health` | the handles |
 //!
 //! Not here: retries of an append (`clawnode_cluster::outcome` and its callers), timers' sweeps (the kernel).
@@ -38,6 +38,7 @@ mod bucket;
 mod bus;
 mod connect;
 mod connect_error;
+mod disconnects;
 mod foreign;
 mod health;
 mod inbox;
@@ -45,7 +46,6 @@ mod jobs;
 mod journal;
 mod mirror;
 mod options;
-mod parting;
 mod pull;
 mod rfc3339;
 mod signals;

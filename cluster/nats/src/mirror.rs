@@ -1,14 +1,15 @@
 //! A mirror that keeps every record, and the way back from it.
 //!
-//! One worker's credential can empty the journals: a snapshot replaces what it sums up by a message
-//! that the server lets replace everything as well (`topology`). A mirror is another stream to which
-//! the server itself copies each message; nobody publishes to it, what is removed from the journals
-//! stays there, and no credential of a node says anything about it. Large content is mirrored too.
+//! One worker's credential can empty the journals: a snapshot replaces the records that it sums up,
+//! by a message that the server lets replace everything as well (`topology`). A mirror is another
+//! stream to which the server itself copies each message. No client publishes to it, records
+//! removed from the journals stay there, and no credential of a node has rights on it. Large
+//! content is mirrored too.
 //!
-//! To restore, the server copies back: the stream is made again as a mirror of its mirror, so that each
-//! record has the position that it had, which fences and snapshots go by. Then what was never to be
-//! (a message that replaced everything) is taken out, what snapshots had replaced as well, and the
-//! stream is itself again. Nothing is removed from the mirror before all of that is done.
+//! To restore, the server copies back: the stream is made again as a mirror of its mirror. So each
+//! record keeps its position, which fences and snapshots rely on. Then unwanted messages (those
+//! that replaced everything) are removed, and so are the records that snapshots had replaced; then
+//! the stream is itself again. Nothing is removed from the mirror before all of that is done.
 
 use std::{
     collections::BTreeMap,
@@ -42,18 +43,18 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How soon it is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What was brought back of one stream.
+/// The result for one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredStream {
-    /// Its name.
     pub stream: String,
     /// The records that it has now.
     pub records: u64,
-    /// Messages that were left out: those that had replaced everything, and what nobody of us wrote.
+    /// Messages that were left out: those that had replaced everything, and those that clawnode did
+    /// not write.
     pub left_out: u64,
 }
 
-/// What a stream says of itself.
+/// A stream's own report.
 #[derive(Debug, Default, Deserialize)]
 struct MirrorState {
     #[serde(default)]
@@ -62,7 +63,7 @@ struct MirrorState {
     last_seq: u64,
 }
 
-/// The streams that have mirrors: what sessions are made of.
+/// The streams that have mirrors: those that sessions consist of.
 fn mirrored(prefix: &Prefix, replicas: u8) -> [StreamSpec; 2] {
     let (_, _, [journal, _, blobs]) = topology::streams(prefix, replicas);
     [journal, blobs]
@@ -77,14 +78,15 @@ pub async fn mirror(
     let api = reach(options).await?;
     let mut made = Vec::new();
     for spec in mirrored(&options.prefix, 1) {
-        let name = make(&api, &spec.name, keep).await.map_err(|it| failed(options, it))?;
+        let name =
+            make(&api, &spec.name, keep).await.map_err(|failure| failed(options, failure))?;
         made.push(name);
     }
     Ok(made)
 }
 
-/// Brings back from the mirrors what was there, but for what was stored in the last `without`. No node
-/// may run.
+/// Restores the streams from their mirrors, except for messages of the last `without`. No node may
+/// run.
 pub async fn restore(
     options: &NatsOptions,
     without: Duration,
@@ -141,7 +143,7 @@ async fn bring_back(
 ) -> Result<RestoredStream, RequestFailure> {
     let mirror = config(api, &kept(name)).await?;
     let keep = mirror["max_age"].as_u64().filter(|age| *age > 0).map(Duration::from_nanos);
-    // A mirror of nothing: what was there stays, whatever becomes of the stream.
+    // A mirror of nothing: its messages stay, whatever happens to the stream.
     let mut alone = plain(&kept(name), &mirror);
     for field in ["deny_delete", "deny_purge", "max_age"] {
         alone[field] = mirror[field].clone();
@@ -162,7 +164,7 @@ async fn bring_back(
         trim_blobs(api, &reader, &prefix.blobs()).await?
     };
     // Itself again.
-    let replicas = mirror["num_replicas"].as_u64().and_then(|it| u8::try_from(it).ok());
+    let replicas = mirror["num_replicas"].as_u64().and_then(|replicas| u8::try_from(replicas).ok());
     let mut specs = mirrored(prefix, replicas.unwrap_or(1)).into_iter();
     if let Some(spec) = specs.find(|spec| spec.name == name) {
         spec.remake(api).await.map_err(|error| match error {
@@ -172,7 +174,7 @@ async fn bring_back(
             }
         })?;
     }
-    // The mirror is made again as well: it has to begin with what is there now.
+    // The mirror is made again as well: it has to begin with the present messages.
     ask(api, "DELETE", &kept(name), &json!({})).await?;
     make(api, name, keep).await?;
     let records = state(api, name).await?.messages;
@@ -180,8 +182,8 @@ async fn bring_back(
     Ok(RestoredStream { stream: name.to_owned(), records, left_out })
 }
 
-/// Takes out of the journals what replaced everything, what was stored in the last `without`, and, as
-/// the server had done, what snapshots replaced.
+/// Removes from the journals messages that replaced everything, those of the last `without`, and,
+/// as the server had done, those that snapshots replaced.
 async fn trim_journals(
     api: &Api,
     reader: &StreamReader,
@@ -210,7 +212,7 @@ async fn trim_journals(
     Ok(left_out)
 }
 
-/// Leaves of each part of a blob what was stored first: only one content can be under its digest.
+/// Keeps the first message of each part of a blob: only one content can be under its digest.
 async fn trim_blobs(api: &Api, reader: &StreamReader, filter: &str) -> Result<u64, RequestFailure> {
     let (mut first, mut left_out, mut from) = (BTreeMap::new(), 0, 1);
     while let Some(message) = reader.next(filter, from).await? {
@@ -243,7 +245,7 @@ async fn until_copied(api: &Api, name: &str) -> Result<(), RequestFailure> {
     }
 }
 
-/// A stream of this name that is stored as `like` is, and nothing besides.
+/// A stream of this name with the storage of `like`, and no other settings.
 fn plain(name: &str, like: &Value) -> Value {
     json!({
         "name": name,

@@ -1,4 +1,4 @@
-//! What a person may choose about a cluster on NATS.
+//! The options of a cluster on NATS.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::Credential;
 
-/// How to reach NATS, and what is stored there.
+/// How to reach NATS, and how it stores.
 #[derive(Clone)]
 pub struct NatsOptions {
     /// Servers, as `nats://host:port`, `tls://host:port` or `host:port`. One is enough: the others
     /// of its cluster are learnt from it. More than one helps when the first is down at start. The
     /// first that says `user:password@` or `token@` logs in to all.
     pub urls: Vec<String>,
-    /// A `.creds` file with the user's JWT and seed. `None`: as the URL says, or nobody.
+    /// A `.creds` file with the user's JWT and seed. `None`: the user in the URL, or no user.
     pub credentials: Option<PathBuf>,
-    /// A `.creds` file of the servers' system account. `None`: servers tell nothing of the
-    /// connections of others, which are found to be gone by asking.
+    /// A `.creds` file of the servers' system account. `None`: servers do not report lost
+    /// connections, and processes find them by asking.
     pub sys_credentials: Option<PathBuf>,
-    /// Who connects: the connection's name, by which others know whose it was when it ends.
+    /// The name of the connection: by it others know which process it was when it ends.
     pub process: Option<ProcessId>,
     /// A credential at hand; it goes before `credentials`.
     pub credential: Option<Credential>,
-    /// Certificates, PEM, of who may sign the servers' certificates. With it TLS is required, and
-    /// only these are trusted; `None`: TLS if the server asks for it, signed by anybody whom this
-    /// machine trusts.
+    /// Certificates, PEM, of those that may sign the servers' certificates. With it TLS is
+    /// required, and only these are trusted. `None`: TLS if the server asks for it, signed by any
+    /// authority that this machine trusts.
     pub ca: Option<PathBuf>,
-    /// Whether the cluster may come into being here.
+    /// Whether the cluster may be created here.
     pub birth: Birth,
-    /// The cluster that must be there, as its birth named it; `None`: any.
+    /// The name of the cluster that must be there; `None`: any.
     pub cluster: Option<String>,
-    /// What the record of the birth says, where that is gone and the cluster is not; `None`: nobody
-    /// knows, and another cluster is born.
+    /// The content of the birth record, in case the record is gone and the cluster is not. `None`:
+    /// unknown, and a new cluster is created.
     pub known: Option<KnownCluster>,
-    /// What all subjects and streams begin with; clusters with different prefixes share one NATS
+    /// The first part of all subjects and streams; clusters with different prefixes share one NATS
     /// account without meeting.
     pub prefix: Prefix,
-    /// Into how many partitions entities are spread; fixed when the cluster is born. `None`: as it
-    /// was born, or `limits::PARTITIONS_NATS` if this gives birth to it. More spread entities over
-    /// more workers, and cost a consumer each.
+    /// The number of partitions, over which entities are spread; fixed when the cluster is created.
+    /// `None`: the number of the cluster, or `limits::PARTITIONS_NATS` if it is created here. More
+    /// spread entities over more workers, and cost a consumer each.
     pub partitions: Option<u16>,
     /// On how many servers each record is stored before it is acknowledged.
     pub replicas: Replicas,
@@ -51,8 +51,8 @@ pub struct NatsOptions {
     /// How long servers that were reached may start `JetStream` and elect. Servers that were just
     /// started may need it, and so may those that have lost a quorum for a moment.
     pub ready_timeout: Duration,
-    /// How long one request or publish waits for its answer. Shorter tells callers sooner, and
-    /// makes more appends whose fate must be found out.
+    /// How long one request or publish waits for its answer. Shorter informs callers sooner, and
+    /// makes more appends whose result must be found out.
     pub request_timeout: Duration,
 }
 
@@ -68,7 +68,6 @@ pub(super) enum Login {
 /// How a cluster was born, as its operator wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownCluster {
-    /// Its id.
     pub cluster: String,
     /// Into how many partitions its entities are spread.
     pub partitions: u16,
@@ -77,10 +76,11 @@ pub struct KnownCluster {
 /// On how many servers each record is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replicas {
-    /// As it was born; at birth three if the server is part of a cluster, else one.
+    /// The number of the cluster; at its creation three if the server is part of a cluster, else
+    /// one.
     #[default]
     Auto,
-    /// One server: what it loses is lost.
+    /// One server: if it loses data, the data is lost.
     One,
     /// Three servers: one may be lost.
     Three,
@@ -94,7 +94,7 @@ pub enum Birth {
     IfMissing,
     /// Never: this user may not.
     Never,
-    /// What is missing is created, also of a cluster that was born long ago.
+    /// Missing streams are created, also in an older cluster.
     Mend,
 }
 
@@ -133,7 +133,7 @@ impl NatsOptions {
         })
     }
 
-    /// The servers, without what is secret in their URLs.
+    /// The servers, without the secrets in their URLs.
     pub(super) fn shown_urls(&self) -> String {
         self.urls.iter().map(|url| shown(url)).collect::<Vec<_>>().join(", ")
     }
@@ -154,7 +154,7 @@ impl fmt::Debug for NatsOptions {
     }
 }
 
-/// A text with its `%40` and the like decoded; what is no such code stays.
+/// A text with its `%40` and the like decoded; other `%` stay.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

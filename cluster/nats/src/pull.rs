@@ -1,15 +1,16 @@
 //! Pulling one partition: two overlapping pulls at its consumer.
 //!
-//! While one pull is answered or expires, the other waits at the server, so a message never finds
-//! nobody of this rank waiting and goes to a higher one. What waits costs nothing between messages
-//! but one small request each [`EXPIRES`] / 2: a pull that the server forgot is sent again when
+//! While one pull is answered or expires, the other waits at the server. So this rank always has a
+//! pull waiting, and a message does not go to a higher one. Between messages this costs one small
+//! request each [`EXPIRES`] / 2: a pull that the server forgot is sent again when
 //! [`super::signals`] says so.
 //!
-//! A change of rank sends new pulls, with answers of their own. Old ones of a worse rank may wait out
-//! their time: they get only what nobody better wants. Old ones of a better rank are given up once
-//! the new ones are sent; what comes of them is taken like the rest, but the client stops listening
-//! without waiting for the server, so what is on its way in that moment can be lost until it is
-//! delivered again: whoever moved must look at what waits.
+//! A change of rank sends new pulls, with answers of their own. Old pulls of a worse rank may wait
+//! out their time: they get only messages that no better rank takes. Old pulls of a better rank are
+//! given up once the new ones are sent. Messages that they still bring are taken like the rest, but
+//! the client stops listening without waiting for the server. So a message on its way at that
+//! moment can be lost until it is delivered again: the caller that changed the rank must look at
+//! what waits.
 //!
 //! Credit is how many messages the server may still send us; it bounds what is buffered here.
 
@@ -34,7 +35,7 @@ use super::{
     topology::PULL_GROUP,
 };
 
-/// What errors call the inbox.
+/// The name of the inbox in errors.
 pub(super) const STORE: &str = "inbox";
 /// Marks an input before which nothing of its entity waited when it was stored.
 pub(super) const FOREMOST: &str = "Clawnode-Foremost";
@@ -47,11 +48,11 @@ const EXPIRES: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 /// How long to leave a consumer alone that has no leader or refuses.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Pauses in a row after which the caller is told (10 s; an election takes up to 8 s).
+/// Pauses in a row before the caller gets an error (10 s; an election takes up to 8 s).
 const PAUSES_MAX: u32 = 40;
 /// Changes of rank whose answers may be under way at once; each takes a round trip.
 const RETIRING_MAX: usize = 4;
-/// What the server says is left of a pull that is over.
+/// The header in which the server says how much of an ended pull is left.
 const PENDING_MESSAGES: &str = "Nats-Pending-Messages";
 
 /// The stream of deliveries of one partition.
@@ -62,7 +63,7 @@ pub(super) struct Pull {
     ranked: Option<Ranked>,
     /// Pulls of worse ranks that wait out their time, one of a rank.
     outdated: Vec<Ranked>,
-    /// The answers to pulls that were given up, until what was under way has come.
+    /// The answers to pulls that were given up, until messages on their way have come.
     retiring: Vec<Subscriber>,
     forgotten: watch::Receiver<u64>,
     pause: Option<Instant>,
@@ -77,7 +78,7 @@ struct Ranked {
     waits: PendingPulls,
 }
 
-/// What waits at the server, as far as we know. Pure: no clock, no I/O.
+/// The pulls that wait at the server, as far as we know. Pure: no clock, no I/O.
 #[derive(Debug, Default)]
 struct PendingPulls {
     waiting: VecDeque<PendingPull>,
@@ -183,7 +184,7 @@ impl Pull {
         }
     }
 
-    /// Forgets what must be over by now.
+    /// Forgets pulls that must be over by now.
     fn expire(&mut self, now: Instant) {
         for ranked in self.ranked.iter_mut().chain(&mut self.outdated) {
             ranked.waits.expire(now);
@@ -201,7 +202,7 @@ impl Pull {
             message = retired(retiring), if !retiring.is_empty() => {
                 Some(message.map_or(PullWake::Time, PullWake::Retired))
             }
-            // Before what is new: their number is bounded, and their time runs.
+            // Before new messages: their number is bounded, and their time runs.
             (message, at) = any(outdated), if !outdated.is_empty() => {
                 message.map(|message| PullWake::Outdated(message, at))
             }
@@ -251,7 +252,7 @@ impl Pull {
             return None;
         }
         let Some(entity) = entity_of(&message.subject) else {
-            // It stays, and a person can see it; nobody could ever take it.
+            // It stays where a person can see it; no worker could ever take it.
             warn!(subject = %message.subject, "an input's subject names no entity");
             return None;
         };
@@ -277,7 +278,7 @@ impl Consumer for Pull {
             let is_paused = self.pause.is_some_and(|until| until > Instant::now());
             if !is_paused {
                 self.pause = None;
-                // While disconnected there is nobody to ask; the reconnect is signalled.
+                // No server can be asked while disconnected; the reconnect is signalled.
                 if self.api.check_open().is_ok() {
                     self.refill().await.map_err(|failure| failure.of_store(STORE))?;
                 }
@@ -288,7 +289,7 @@ impl Consumer for Pull {
                         self.take_status(status, &message)?;
                         continue;
                     }
-                    self.ranked.iter_mut().for_each(|it| it.waits.answered());
+                    self.ranked.iter_mut().for_each(|ranked| ranked.waits.answered());
                     message
                 }
                 Some(PullWake::Outdated(message, at)) => {
@@ -302,7 +303,7 @@ impl Consumer for Pull {
                 }
                 Some(PullWake::Retired(message)) => message,
                 Some(PullWake::Forgotten) => {
-                    self.ranked.iter_mut().for_each(|it| it.waits.forget());
+                    self.ranked.iter_mut().for_each(|ranked| ranked.waits.forget());
                     self.pause = None;
                     continue;
                 }
@@ -322,7 +323,9 @@ impl Consumer for Pull {
         let known = self.outdated.iter().position(|ranked| ranked.rank == rank);
         let next = match known {
             Some(at) => self.outdated.remove(at),
-            None => Ranked::listen(&self.api, rank).await.map_err(|it| it.of_store(STORE))?,
+            None => {
+                Ranked::listen(&self.api, rank).await.map_err(|failure| failure.of_store(STORE))?
+            }
         };
         self.outdated.extend(self.ranked.replace(next));
         let sent = match self.pause {
@@ -356,7 +359,7 @@ async fn retired(retiring: &mut Vec<Subscriber>) -> Option<Message> {
         let oldest = retiring.first_mut()?;
         match oldest.next().await {
             // The server's words about pulls that are given up mean nothing now.
-            Some(message) if message.status.is_some_and(|it| it != StatusCode::OK) => {}
+            Some(message) if message.status.is_some_and(|status| status != StatusCode::OK) => {}
             Some(message) => return Some(message),
             None => drop(retiring.remove(0)),
         }
@@ -364,7 +367,7 @@ async fn retired(retiring: &mut Vec<Subscriber>) -> Option<Message> {
 }
 
 impl Drop for Pull {
-    /// Stops pulling, and gives back at once what was delivered but not taken.
+    /// Stops pulling, and gives back at once messages that were delivered but not taken.
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let context = self.api.context.clone();
@@ -425,7 +428,7 @@ impl PendingPulls {
         self.credit = self.credit.saturating_sub(left);
     }
 
-    /// Forgets what waits at the server, because the server did.
+    /// Forgets all waiting pulls, because the server did.
     fn forget(&mut self) {
         self.waiting.clear();
         self.credit = 0;

@@ -1,7 +1,7 @@
-//! What the connection and the servers tell by themselves.
+//! Events of the connection and the servers.
 //!
-//! A pull is forgotten by the server when the connection breaks and when its consumer gets another
-//! leader. Both are events, so idle partitions need no heartbeats.
+//! The server forgets a pull when the connection breaks and when its consumer gets another leader.
+//! Both are events, so idle partitions need no heartbeats.
 
 use std::{
     collections::VecDeque,
@@ -27,7 +27,7 @@ use tracing::{debug, info, warn};
 
 /// Refused subjects that are remembered; older ones fall out.
 const DENIED_KEPT: usize = 64;
-/// Messages of nobody of us that are told from new ones; older ones are counted again.
+/// Foreign messages that are remembered, so as to count each once; older ones are counted again.
 const FOREIGN_KEPT: usize = 256;
 
 /// Refusals in a row, without a connection in between, that end the hope for one: a server that
@@ -37,17 +37,18 @@ const REFUSALS: u32 = 5;
 /// How often the client is seen to be alive.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Where the servers tell that a consumer of this stream has another leader; `*` for any of them.
+/// The subject on which servers announce another leader of a consumer of this stream; `*` for any
+/// of them.
 pub(super) fn elections(stream: &str, consumer: &str) -> String {
     format!("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED.{stream}.{consumer}")
 }
 
-/// What the connection tells.
+/// The events of the connection.
 #[derive(Debug)]
 pub(super) struct ConnectionSignals {
     connected: watch::Sender<u64>,
     breaks: AtomicU64,
-    /// Messages in our streams that nobody of us wrote.
+    /// Messages in our streams that clawnode did not write.
     foreign: Mutex<ForeignMessages>,
     denied: Mutex<VecDeque<String>>,
     partings: Option<broadcast::Sender<ProcessId>>,
@@ -58,11 +59,11 @@ pub(super) struct ConnectionSignals {
     closed: CancellationToken,
 }
 
-/// What was met in our streams and is none of ours.
+/// Messages in our streams that are not ours.
 #[derive(Debug, Default)]
 struct ForeignMessages {
     met: u64,
-    /// The last ones, by subject and sequence: what stays is read again and again.
+    /// The last ones, by subject and sequence: those that stay are read again and again.
     known: VecDeque<(String, u64)>,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Forgotten(Vec<watch::Sender<u64>>);
 // === impl ConnectionSignals ===
 
 impl ConnectionSignals {
-    /// What a connection tells; with the partings of others, if servers tell us of them.
+    /// The events of a connection, with lost connections of others if servers report them.
     pub(super) fn new(partings: Option<broadcast::Sender<ProcessId>>) -> Arc<Self> {
         Arc::new(Self {
             connected: watch::Sender::new(0),
@@ -102,8 +103,8 @@ impl ConnectionSignals {
         self.breaks.load(Ordering::Relaxed)
     }
 
-    /// Counts a message that nobody of us wrote, once. Said ever less often: whoever causes one may
-    /// cause many.
+    /// Counts a message that clawnode did not write, once. Logs it ever less often: a sender of one
+    /// may send many.
     pub(super) fn met_foreign(&self, subject: &str, sequence: u64) {
         let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         if foreign.known.iter().any(|(at, known)| *known == sequence && at == subject) {
@@ -133,12 +134,12 @@ impl ConnectionSignals {
         connected
     }
 
-    /// Processes whose connections end, if servers tell.
+    /// Processes whose connections end, if servers report that.
     pub(super) fn partings(&self) -> Option<broadcast::Receiver<ProcessId>> {
         self.partings.as_ref().map(broadcast::Sender::subscribe)
     }
 
-    /// Takes what the client tells.
+    /// Takes an event of the client.
     pub(super) fn take(&self, event: Event) {
         let ends = matches!(event, Event::Disconnected | Event::LameDuckMode | Event::Closed);
         match &event {
@@ -166,7 +167,7 @@ impl ConnectionSignals {
                     denied.push_back(subject.to_owned());
                 }
             }
-            // Asked for: somebody lets the connection go.
+            // This process closes the connection on purpose.
             event @ (Event::Draining | Event::Closed) => {
                 debug!(%event, "NATS connection");
                 if matches!(event, Event::Closed) {
@@ -186,8 +187,8 @@ impl ConnectionSignals {
         }
     }
 
-    /// Waits until there is no hope for a connection: the servers refuse this user for good, or
-    /// nobody serves the connection any more.
+    /// Waits until a connection is impossible: the servers refuse this user for good, or the
+    /// client's connection task has ended.
     pub(super) async fn lost(&self, urls: &str) -> Lost {
         let mut refused = self.refused.subscribe();
         tokio::select! {
@@ -201,13 +202,13 @@ impl ConnectionSignals {
         }
     }
 
-    /// Waits until the connection was closed, which somebody asked for.
+    /// Waits until this process has closed the connection on purpose.
     pub(super) async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// Sees to it that the client's own task lives: a server that says what the client does not
-    /// expect can end it (async-nats 0.51 panics at an empty `-ERR`), and nothing tells of that.
+    /// Watches the client's own task: an unexpected message of a server can end it (async-nats 0.51
+    /// panics at an empty `-ERR`), without any event.
     pub(super) fn look_after(self: &Arc<Self>, client: Client, closing: CancellationToken) {
         let signals = Arc::clone(self);
         tokio::spawn(closing.run_until_cancelled_owned(async move {
@@ -230,7 +231,7 @@ impl ConnectionSignals {
     }
 }
 
-/// Whether a try to connect was refused because of who tried.
+/// Whether a try to connect was refused because of the user.
 fn is_refusal(text: &str) -> bool {
     [ConnectErrorKind::AuthorizationViolation, ConnectErrorKind::Authentication]
         .iter()

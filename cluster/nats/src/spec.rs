@@ -24,7 +24,7 @@ pub(super) struct ConsumerSpec {
     pub(super) by_filter: bool,
 }
 
-/// What exists is not what it must be.
+/// An existing stream or consumer differs from the table.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TopologyError {
     /// It was changed, or made by something else.
@@ -34,9 +34,8 @@ pub(super) enum TopologyError {
         what: String,
         /// The setting.
         field: String,
-        /// What it must be.
+        /// The value in the table.
         expected: Value,
-        /// What it is.
         found: Value,
     },
     /// The server failed.
@@ -44,7 +43,6 @@ pub(super) enum TopologyError {
     Failed {
         /// The stream or consumer.
         what: String,
-        /// How.
         failure: RequestFailure,
     },
 }
@@ -124,10 +122,11 @@ impl StreamSpec {
     pub(super) async fn has(&self, api: &Api, subject: &str) -> Result<bool, RequestFailure> {
         let config = self.describe(api).await?;
         let subjects = config["subjects"].as_array();
-        Ok(subjects.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(subject))))
+        Ok(subjects.is_some_and(|all| all.iter().any(|other| other.as_str() == Some(subject))))
     }
 
-    /// Makes an existing stream be as described here; what the table leaves open stays as it is.
+    /// Changes an existing stream to be as described here; settings that the table leaves open stay
+    /// as they are.
     pub(super) async fn remake(&self, api: &Api) -> Result<(), TopologyError> {
         let failed = |failure| TopologyError::Failed { what: self.name.clone(), failure };
         let mut config = self.describe(api).await.map_err(failed)?;
@@ -213,11 +212,11 @@ impl ConsumerSpec {
     }
 }
 
-/// Compares what the table says; what it leaves open is a person's choice.
+/// Compares the settings of the table; those that it leaves open are a person's choice.
 fn compare(what: &str, expected: &Value, found: &Value) -> Result<(), TopologyError> {
     let Some(expected) = expected.as_object() else { return Ok(()) };
     for (field, expected) in expected {
-        // The server leaves out what is false.
+        // The server leaves out settings that are false.
         let found = found.get(field).unwrap_or(&Value::Bool(false));
         if !covers(expected, found) {
             return Err(TopologyError::Different {

@@ -26,7 +26,7 @@ pub(super) struct StreamReader {
 /// Messages of a page that are asked for at the same time.
 const PAGE_AT_ONCE: usize = 32;
 
-/// What the server counts of a stream.
+/// A server's counts for a stream.
 #[derive(Deserialize)]
 struct StreamCounts {
     #[serde(default)]
@@ -161,7 +161,7 @@ impl StreamReader {
         Ok(self.counts().await?.last_seq)
     }
 
-    /// What the server counts.
+    /// A server's counts.
     async fn counts(&self) -> Result<StreamCounts, RequestFailure> {
         #[derive(Deserialize)]
         struct Info {
@@ -193,8 +193,8 @@ impl StreamReader {
         let mut rest =
             stream::iter(from + 1..=end).map(|at| self.at_if_any(at)).buffered(PAGE_AT_ONCE);
         let (mut bytes, mut page) = (first.payload.len(), vec![first]);
-        // Sequences are given in order, so one below a message without a message of its own never has
-        // one again. What is behind the last that was found is asked for again.
+        // Sequences are given in order, so one below a message without a message of its own never
+        // has one again. The read continues after the last message that was found.
         while let Some(message) = rest.next().await {
             let Some(message) = message? else { continue };
             bytes += message.payload.len();
@@ -222,7 +222,7 @@ impl StreamReader {
         found(until_answered(|| self.stream.raw_message_builder().sequence(sequence).send()).await)
     }
 
-    /// What each consumer of this stream has left, by its name: not delivered, and delivered
+    /// The backlog of each consumer of this stream, by its name: not delivered, and delivered
     /// without an acknowledgement.
     pub(super) async fn backlogs(&self) -> Result<BTreeMap<String, (u64, u64)>, RequestFailure> {
         #[derive(Deserialize)]

@@ -21,9 +21,9 @@ use super::{
     stream::StreamReader,
 };
 
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "timers";
-/// When the timer is due, in milliseconds since 1970: what [`NATS_SCHEDULE`] says, readable.
+/// When the timer is due, in milliseconds since 1970: the time of [`NATS_SCHEDULE`], readable.
 const DUE: &str = "Clawnode-Due";
 /// How long a due timer's input stays in its own stream, for the inbox to take it from: long enough
 /// for an outage of all servers but one.

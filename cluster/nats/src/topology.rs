@@ -1,8 +1,8 @@
 //! Every stream and consumer, in one table.
 //!
-//! Created when the cluster is born, checked whenever somebody connects, never created again: a
-//! stream that "is not found" later has no leader at the moment, or somebody deleted it, and a new
-//! empty one would hide that.
+//! Streams are created when the cluster is born, checked at every connect, and never created again.
+//! A stream that "is not found" later has no leader at the moment, or was deleted; a new empty one
+//! would hide that.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ pub(super) const PULL_GROUP: &str = "owners";
 const MAX_WAITING: i64 = 512;
 /// Consumers besides those of the table: backups, people with the `nats` tool, watchers.
 const SPARE_CONSUMERS: i64 = 1_024;
-/// How long a consumer of jobs is kept that nobody pulls at: capabilities come and go with tools,
-/// and consumers are bounded.
+/// How long an unused consumer of jobs is kept: capabilities come and go with tools, and consumers
+/// are bounded.
 const UNUSED_CAPABILITY: Duration = Duration::from_hours(7 * 24);
-/// Whoever takes an offer waits for it as one of these: the server sends it to one of them.
+/// The takers of an offer wait as this group: the server sends it to one of them.
 pub(super) const TAKERS: &str = "takers";
-/// How soon who comes too late for an offer is told.
+/// How soon a client that comes too late for an offer learns it.
 const OFFER_HEARTBEAT: Duration = Duration::from_millis(500);
 /// The consumer that moves due timers to the inbox. A durable one, because an automatic one forgets
-/// where it was when its stream restarts, and then skips what came due in between.
+/// its place when its stream restarts, and then skips timers that came due in between.
 pub(super) const DUE_CONSUMER: &str = "inbox";
 
 /// The names of the streams.
@@ -70,8 +70,8 @@ impl StreamNames {
     }
 }
 
-/// The bucket's stream. Nobody may replace all of it with one message (`allow_rollup_hdrs`), so the
-/// server may leave no markers of what expired either: those are such messages.
+/// The bucket's stream. No message may replace all of it (`allow_rollup_hdrs`). So the server may
+/// not leave markers of expired values either: those are such messages.
 pub(super) fn bucket(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
         StreamNames::new(prefix).bucket,
@@ -88,8 +88,8 @@ pub(super) fn bucket(prefix: &Prefix, replicas: u8) -> StreamSpec {
     )
 }
 
-/// The stream of the record of the birth, which whoever gives birth writes, and no node with a
-/// credential.
+/// The stream of the birth record. The process that creates the cluster writes it, and no node with
+/// a credential may.
 pub(super) fn birth(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
         StreamNames::new(prefix).birth,
@@ -105,7 +105,7 @@ pub(super) fn birth(prefix: &Prefix, replicas: u8) -> StreamSpec {
     )
 }
 
-/// The stream of the credentials that wait for their nodes. What is delivered is gone.
+/// The stream of the credentials that wait for their nodes. A delivered one is gone.
 pub(super) fn offers(prefix: &Prefix, replicas: u8) -> StreamSpec {
     StreamSpec::new(
         StreamNames::new(prefix).offers,
@@ -121,9 +121,8 @@ pub(super) fn offers(prefix: &Prefix, replicas: u8) -> StreamSpec {
     )
 }
 
-/// The consumer of one offer. It sends the offer, once, to one of those who wait for it as
-/// [`TAKERS`], and tells who comes later that it has done so: a user with a join token need not,
-/// and may not, ask for anything.
+/// The consumer of one offer. It sends the offer, once, to one of the [`TAKERS`], and informs later
+/// ones that it has done so. So a user with a join token need not, and may not, ask for anything.
 pub(super) fn offer_consumer(prefix: &Prefix, user: &str, ttl: Duration) -> ConsumerSpec {
     ConsumerSpec {
         stream: StreamNames::new(prefix).offers,
@@ -154,7 +153,7 @@ pub(super) fn streams(
         names.timers.clone(),
         &prefix.timers(),
         replicas,
-        // Schedules exclude the refusal of what does not fit, so this stream has no limit at all.
+        // Schedules cannot be combined with refusal at a limit, so this stream has no limit at all.
         json!({
             "retention": "limits",
             "discard": "old",
@@ -235,8 +234,8 @@ pub(super) fn jobs(prefix: &Prefix, replicas: u8) -> StreamSpec {
     .brought_later(&["max_age"])
 }
 
-/// The consumer of one capability's jobs. One that nobody pulls at for long goes: what waits is in
-/// the stream, and whoever comes to take it makes it again.
+/// The consumer of one capability's jobs. It goes if it is unused for long: the jobs are in the
+/// stream, and the next runner makes the consumer again.
 pub(super) fn jobs_consumer(
     prefix: &Prefix,
     capability: &Capability,

@@ -1,9 +1,9 @@
-//! Watching the bucket: what is there, then what changes.
+//! Watching the bucket: the present values, then changes.
 //!
-//! An ordered consumer replays the last message of each key and goes on. If it breaks, a new one
-//! replays again; what was already seen is left out, and a key that is missing from a replay is
-//! reported as gone. The server says nothing of a key that expires: its time to live is known, so it
-//! is looked for when that is over.
+//! An ordered consumer replays the last message of each key and continues. If it breaks, a new one
+//! replays again: values that were already seen are left out, and a key that is missing from a
+//! replay is reported as gone. The server does not report a key that expires. But its time to live
+//! is known, so the watcher looks when that is over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +35,7 @@ const CAPACITY: usize = 256;
 /// How soon a key is looked for again that should have expired.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// One watcher: what it has told so far.
+/// One watcher, with the state that it has reported.
 struct KeyWatcher {
     bucket: NatsBucket,
     prefix: String,
@@ -48,14 +48,14 @@ struct KeyWatcher {
 /// A consumer that has just begun.
 struct Replay {
     messages: Ordered,
-    /// Messages until it has told what is there.
+    /// Messages until it has reported the present values.
     left: u64,
 }
 
-/// Nobody listens any more.
+/// No listener is left.
 struct Unwatched;
 
-/// Begins to watch; what is there was asked for when this returns.
+/// Begins to watch; when this returns, the request for the present values is sent.
 pub(super) async fn open(
     bucket: NatsBucket,
     prefix: String,
@@ -96,7 +96,8 @@ impl KeyWatcher {
     async fn replay(&self) -> Result<Replay, RequestFailure> {
         let unknown = |error: String| RequestFailure::Unknown(error);
         let config = OrderedConfig {
-            // A name, so that the request's subject says what is watched, and permissions can tell.
+            // A name, so that the request's subject says which keys are watched, and permissions
+            // can tell.
             name: Some(format!("w{}", ulid::Ulid::generate())),
             filter_subject: self.bucket.filter(&self.prefix),
             deliver_policy: DeliverPolicy::LastPerSubject,
@@ -110,7 +111,7 @@ impl KeyWatcher {
         Ok(Replay { messages, left })
     }
 
-    /// Tells what the consumer says, until it breaks.
+    /// Reports the messages of the consumer, until it breaks.
     async fn follow(&mut self, mut replay: Replay) -> Result<(), Unwatched> {
         let mut missing: BTreeSet<String> = self.known.keys().cloned().collect();
         let mut left = replay.left;
@@ -172,7 +173,8 @@ impl KeyWatcher {
         let headers = message.headers.as_ref().unwrap_or(&none);
         self.bucket.look_at(headers, &message.payload, &message.subject, position.0);
         if let Some(life) = message.headers.as_ref().and_then(time_to_live) {
-            // The server's clock and ours may differ; what is still there then is looked for again.
+            // The server's clock and ours may differ; a value that is still there is looked for
+            // again.
             let age = stored.elapsed().unwrap_or_default();
             self.due.insert((Instant::now() + life.saturating_sub(age), key.clone()));
         }

@@ -6,7 +6,7 @@ use clawnode_proto::{EntityId, Input, InputId, Partition, Position};
 
 use super::STALE_MOST;
 
-/// Names one delivered input to whoever answers for it.
+/// Names one delivered input to the process that answers for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub Position);
 

@@ -173,7 +173,7 @@ impl<D> World<D> {
         }
         let capability = waiting.job.capability.clone();
         let Some(to) = self.next_pull(&capability) else {
-            // Without anybody who asks it waits until somebody does, or goes on.
+            // Without a request for it, the job waits for one, or goes on.
             if self.is_asked_for(&capability) {
                 self.schedule.plan(1_000, WorldEvent::WakeJob(position));
             }

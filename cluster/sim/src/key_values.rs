@@ -21,7 +21,6 @@ use super::{
 /// Something whose time has come, if it is still what it was when that was planned.
 #[derive(Debug)]
 pub(super) enum Expiry {
-    /// A value.
     Value(String, Position),
     /// A timer, and which setting of it.
     Timer(EntityId, TimerId, u64),
@@ -31,14 +30,14 @@ pub(super) enum Expiry {
 #[derive(Debug, Default)]
 pub(super) struct SimKeyValues {
     values: BTreeMap<String, BucketEntry>,
-    /// Changes of values since they were asked for last; only kept if somebody asks.
+    /// Changes of values since the last question; kept only if the test asks.
     changes: Option<Vec<(String, Option<BucketEntry>)>>,
     timers: BTreeMap<(EntityId, TimerId), (u64, Timer)>,
     /// The last position of a value, and the last setting of a timer.
     last: u64,
     /// How many deliveries are asked for, if they are only made when asked for.
     wanted: Option<BTreeMap<Partition, usize>>,
-    /// What could be delivered, and nobody asked.
+    /// Deliverable inputs that no process asked for.
     parked: BTreeMap<Partition, BTreeSet<Position>>,
 }
 

@@ -7,7 +7,8 @@
 //! busy or refuse without a cause, serve stale reads, deliver twice and out of order, accept late
 //! acknowledgements, be out of reach for a while, and lose in a power cut what was not synced.
 //!
-//! [`storage`] stands in front of a world as a [`Storage`](clawnode_cluster::Storage), in the runtime's time.
+//! [`storage`] makes a world usable as a [`Storage`](clawnode_cluster::Storage), in the runtime's
+//! time.
 //!
 //! Not here: what the processes do (see `clawnode_simulator`).
 #![forbid(unsafe_code)]

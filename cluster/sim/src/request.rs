@@ -10,11 +10,11 @@ use clawnode_proto::{
 
 use super::inboxes::Token;
 
-/// Names a request to whoever asked.
+/// Names a request to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestTicket(pub u64);
 
-/// Names one delivered job to whoever answers for it.
+/// Names one delivered job to the process that answers for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobToken(pub Position);
 
@@ -25,9 +25,7 @@ pub enum StoreRequest {
     Append {
         /// Whose journal.
         entity: EntityId,
-        /// The fence.
         expected: Position,
-        /// What.
         write: Write,
     },
     /// The records after a position.
@@ -62,9 +60,7 @@ pub enum StoreRequest {
     PutBlob(Bytes),
     /// Read a blob.
     GetBlob(Digest),
-    /// Remove a blob.
     RemoveBlob(Digest),
-    /// All blobs.
     Blobs,
     /// At most so many entities with a journal, in order, after this one.
     Entities(Option<EntityId>, usize),
@@ -76,13 +72,10 @@ pub enum StoreRequest {
     Value(String),
     /// The values of the bucket whose keys begin so.
     Values(String),
-    /// Set a value.
     SetValue {
         /// Under which key.
         key: String,
-        /// The fence.
         expected: Position,
-        /// What.
         value: Bytes,
         /// Gone after this.
         ttl: Option<Duration>,
@@ -93,14 +86,12 @@ pub enum StoreRequest {
     SetTimer(Timer),
     /// Remove a timer.
     CancelTimer(EntityId, TimerId),
-    /// The timers of a partition.
     Timers(Partition),
 }
 
 /// What a store answers.
 #[derive(Debug)]
 pub enum StoreReply {
-    /// To an append.
     Append(AppendAnswer),
     /// Records, oldest first.
     Records(Vec<Record>),
@@ -124,17 +115,14 @@ pub enum StoreReply {
     Jobs(Vec<Job>),
     /// The blob is stored.
     Stored(Digest),
-    /// A blob.
     Blob(Option<Bytes>),
     /// All blobs.
     Digests(Vec<Digest>),
-    /// A value.
     Value(Option<BucketEntry>),
     /// Values, in key order.
     Values(Vec<(String, BucketEntry)>),
     /// Where a value was set (0: removed); `None` if it was not where it was expected.
     Changed(Option<Position>),
-    /// Timers.
     Timers(Vec<Timer>),
     /// No answer, or one that proves nothing.
     Failed,
@@ -143,7 +131,6 @@ pub enum StoreReply {
 /// A delivery.
 #[derive(Clone, Debug)]
 pub struct Delivered {
-    /// For whom.
     pub entity: EntityId,
     /// Where the store has the input; also what to answer to.
     pub token: Token,
@@ -156,7 +143,6 @@ pub struct Delivered {
 /// A delivery of a job.
 #[derive(Clone, Debug)]
 pub struct JobDelivered {
-    /// What.
     pub job: Box<Job>,
     /// What to answer to.
     pub token: JobToken,
@@ -177,14 +163,12 @@ pub enum Happening<D> {
     Own(D),
 }
 
-/// What changed in the stores, for whoever checks.
+/// What changed in the stores, for checkers.
 #[derive(Clone, Debug)]
 pub enum StoreChange {
     /// A record was stored.
     Appended {
-        /// Whose.
         entity: EntityId,
-        /// What.
         record: Record,
         /// Whether it replaced all before it.
         rollup: bool,

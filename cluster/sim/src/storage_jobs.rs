@@ -1,4 +1,4 @@
-//! The simulated jobs handle: a job is delivered when somebody asks for the next one.
+//! The simulated jobs handle: a job is delivered when a caller asks for the next one.
 
 use std::{sync::Arc, time::Duration};
 

@@ -25,7 +25,7 @@ impl<D> World<D> {
     pub fn power_cut(&mut self) {
         for write in std::mem::take(&mut self.unsynced).into_iter().rev() {
             match write {
-                // Whoever outlives the power cut hears nothing in time.
+                // A process that outlives the power cut gets no answer in time.
                 Unsynced::Pending { from, ticket, .. } => {
                     let failed = Happening::Answer(ticket, StoreReply::Failed);
                     self.schedule.plan(TIMEOUT, WorldEvent::Happen(from, failed));
@@ -51,7 +51,7 @@ impl<D> World<D> {
         if !writes || !self.synced_in_groups || self.bugs.acknowledge_before_sync {
             return Some(request);
         }
-        // Nobody sees it, and nobody is answered, before it is synced.
+        // Before it is synced, it is invisible and unanswered.
         self.unsynced.push(Unsynced::Pending { from, ticket, request: Box::new(request) });
         let soon = rand::Rng::random_range(&mut self.rng, 1..10);
         self.schedule.plan(soon, WorldEvent::Commit);

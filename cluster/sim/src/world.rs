@@ -122,7 +122,7 @@ impl<D> World<D> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Entities of whose inbox somebody was shown the past since this was asked last.
+    /// Entities whose inbox was read stale since the last question.
     pub fn misread(&mut self) -> Vec<EntityId> {
         std::mem::take(&mut self.misread)
     }
@@ -175,7 +175,7 @@ impl<D> World<D> {
         self.jobs.forget(process);
     }
 
-    /// A process stands still; what happens to it waits.
+    /// Freezes a process; what happens to it waits.
     pub fn freeze(&mut self, process: ProcessId) {
         let since = self.now().0;
         if let Some(life @ Life::Runs) = self.processes.get_mut(&process) {

@@ -1,7 +1,7 @@
-//! What stands behind the simulated handles: a world that keeps up with the runtime's time.
+//! The world behind the simulated handles: it keeps up with the runtime's time.
 //!
-//! A task steps the world to the present whenever something of it is due. Whoever asks waits for
-//! the world's answer, whose latest time the world itself sets.
+//! A task steps the world to the present whenever something in it is due. A caller waits for the
+//! world's answer; the world itself sets the latest time for it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -97,7 +97,7 @@ pub(super) struct JobPlace<'a> {
     bell: Arc<Notify>,
 }
 
-/// Steps the world until nobody has it any more.
+/// Steps the world until its last handle is dropped.
 async fn drive(shared: Weak<WorldDriver>, bell: Arc<Notify>) {
     loop {
         let next = {
@@ -151,7 +151,7 @@ impl WorldDriver {
         while let Some((_, happening)) = state.world.step_until(self.clock.now()) {
             match happening {
                 Happening::Answer(ticket, reply) => {
-                    // Whoever asked may be gone.
+                    // The caller may be gone.
                     if let Some(asker) = state.asked.remove(&ticket) {
                         drop(asker.send(reply));
                     }

@@ -1,4 +1,4 @@
-//! What time it is, as most processes of a cluster have it.
+//! The time of day, as most processes of a cluster have it.
 
 use std::{
     collections::BTreeMap,
@@ -11,9 +11,9 @@ use tracing::warn;
 
 use crate::{Clock, SystemClock};
 
-/// Milliseconds by which clocks may differ before people are told and the time of most others counts.
-/// Time servers keep hosts within milliseconds; a heartbeat that waits on a busy host makes its sender
-/// look late.
+/// Milliseconds by which clocks may differ before clawnode warns and uses the time of most other
+/// processes. Time servers keep hosts within milliseconds; a heartbeat that waits on a busy host
+/// makes its sender look late.
 pub const CLOCKS_APART_MS: i64 = 5_000;
 
 /// The machine's clock, while it agrees with those of most processes. While it does not, the time of
@@ -47,7 +47,7 @@ impl ClusterClock {
         Self { machine, began: Instant::now(), clocks: Mutex::default() }
     }
 
-    /// What the machine's clock says: this is what a process tells of itself.
+    /// The machine's clock, which a process sends in its heartbeats.
     pub fn machine(&self) -> Timestamp {
         self.machine.now()
     }
@@ -58,17 +58,17 @@ impl ClusterClock {
         self.locked().heard.insert(process, milliseconds(said).saturating_sub(steady));
     }
 
-    /// Finds what most of the processes that are `alive` agree on. To be called only while heartbeats
-    /// arrive in time.
+    /// Finds the time that most of the processes that are `alive` agree on. Call it only while
+    /// heartbeats arrive in time.
     pub fn agree(&self, alive: impl Fn(ProcessId) -> bool) {
         let mut clocks = self.locked();
         clocks.heard.retain(|process, _| alive(*process));
         clocks.agree();
     }
 
-    /// The processes whose clocks differ from the middle one by [`CLOCKS_APART_MS`] and more, and by
-    /// how many seconds they are ahead of it (less than 0: behind). Of two clocks nobody knows which
-    /// one is wrong: the later one is said to be ahead.
+    /// The processes whose clocks differ from the middle one by at least [`CLOCKS_APART_MS`], with
+    /// how many seconds they are ahead of it (below 0: behind). Of two clocks, either may be wrong:
+    /// the later one is said to be ahead.
     pub fn apart(&self) -> BTreeMap<ProcessId, i64> {
         self.locked().apart()
     }
@@ -110,9 +110,9 @@ impl Default for ClusterClock {
 // === impl Clocks ===
 
 impl Clocks {
-    /// A middle that fewer than half of the processes share is nobody's time, and one process alone proves
-    /// nothing: the last one stays, so that time does not jump. A process that has heard no other believes
-    /// its machine.
+    /// Ignores a middle that fewer than half of the processes share, and a process alone proves
+    /// nothing: then the last middle stays, so that time does not jump. A process that has heard no
+    /// other trusts its machine.
     fn agree(&mut self) {
         let Some(middle) = self.middle_one() else { return };
         let near = self.heard.values().filter(|ms| !is_apart(**ms, middle)).count();
@@ -238,7 +238,7 @@ mod tests {
         process.hand.jump(-DAY);
         assert_eq!(process.ahead(), -DAY, "it has heard no other process");
         process.hears(&[0]);
-        assert_eq!(process.ahead(), -DAY, "of two clocks nobody knows which one is wrong");
+        assert_eq!(process.ahead(), -DAY, "of two clocks either may be wrong");
         process.hears(&[0, 3]);
         assert_eq!(process.ahead(), 0);
         process.passes(700).await;
@@ -259,7 +259,7 @@ mod tests {
             process.hears(&[0, 0]);
             assert_eq!(process.ahead(), 0, "and as it has heard itself");
         }
-        // No two of three agree: the last time on which they did goes on.
+        // No two of three agree: the last time on which they did continues.
         process.hears(&[0, DAY]);
         process.passes(50).await;
         assert_eq!(process.ahead(), 50);
@@ -269,7 +269,7 @@ mod tests {
     async fn a_machine_that_was_suspended_has_the_time_of_the_others() {
         let process = Process::new();
         process.hears(&[0, 0]);
-        // The steady clock stands still meanwhile.
+        // The steady clock does not move meanwhile.
         process.hand.jump(DAY);
         process.hears(&[DAY, 0]);
         process.hears(&[DAY, DAY]);

@@ -1,28 +1,27 @@
-//! Doubt about one process: what is known of its silence. Pure: time is an argument.
+//! Doubt about one process: the signs of its silence. Pure: time is an argument.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a request to a process came to.
+/// The result of a request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probed {
-    /// It answered.
     Answered,
-    /// Nobody listens there.
-    Nobody,
+    /// No process listens there.
+    NoListener,
     /// Neither: it is slow, or the bus is.
     Unknown,
 }
 
-/// What is known of the silence of a process.
+/// The signs that a process is silent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doubt {
-    /// When nobody listened for the first time.
+    /// The first time without a listener.
     first: Option<Instant>,
-    /// Whether nobody listened again, `probe_again` later.
+    /// Whether there was still no listener `probe_again` later.
     pub(super) twice: bool,
-    /// Whether somebody knows that its server lives.
+    /// Whether another process or a server has confirmed that its server lives.
     pub(super) vouched: bool,
     /// When it is asked next.
     pub(super) next: Instant,
@@ -33,13 +32,13 @@ pub(super) struct Doubt {
 // === impl Doubt ===
 
 impl Doubt {
-    /// Somebody doubts it: it is asked now.
+    /// A process is in doubt: it is asked now.
     pub(super) const fn new(now: Instant, vouched: bool) -> Self {
         Self { first: None, twice: false, vouched, next: now, asking: false }
     }
 
-    /// Nobody listened, just now or a while ago.
-    pub(super) fn nobody(&mut self, now: Instant, again: Duration) {
+    /// There was no listener, just now or a while ago.
+    pub(super) fn no_listener(&mut self, now: Instant, again: Duration) {
         self.asking = false;
         self.next = now + again;
         match self.first {

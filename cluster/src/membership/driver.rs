@@ -1,4 +1,4 @@
-//! Membership on the bus: says, listens, asks.
+//! Membership on the bus: sends heartbeats, listens, asks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,47 +20,46 @@ use crate::{BusEvent, RequestError, Storage};
 
 /// How long one request may take; a process that needs longer is slow, not gone.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
-/// The shortest time between two heartbeats, whoever asks for them.
+/// The shortest time between two heartbeats, for any reason.
 const BEAT_LEAST: Duration = Duration::from_millis(50);
 
-/// Says something of this process at once instead of at the next heartbeat. Cheap to clone.
+/// Sends a heartbeat at once instead of at its time. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Announcer(Arc<Notify>);
 
 /// One process's part in the cluster.
 #[derive(Clone)]
 pub struct Membership {
-    /// Where the others are.
+    /// The storage that it shares with the others.
     pub storage: Storage,
-    /// Who it is.
     pub me: ProcessId,
     /// How the processes watch each other.
     pub options: MembershipOptions,
-    /// What time it is, by the heartbeats of all.
+    /// The time of day, by the heartbeats of all.
     pub clock: Arc<ClusterClock>,
-    /// What it says of itself now; the server and the time are added.
+    /// Its heartbeat now; the server and the time are added.
     pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
     /// Where its view of the cluster goes.
     pub view: watch::Sender<Members>,
-    /// Makes it speak at once.
+    /// Makes it send a heartbeat at once.
     pub announcer: Announcer,
 }
 
-/// What it knows and has under way; forgotten when it is started again.
+/// Its knowledge and its requests; forgotten when it is started again.
 struct MembershipRun {
     state: MembershipState,
     /// At most one request for each process.
     asked: JoinSet<(ProcessId, Probed)>,
-    /// When it spoke last.
+    /// The time of its last heartbeat.
     beaten: Option<Instant>,
-    /// When it speaks next, if that is sooner than its time.
+    /// The time of its next heartbeat, if that is sooner than usual.
     due: Option<Instant>,
 }
 
 // === impl Announcer ===
 
 impl Announcer {
-    /// What the process says of itself has changed.
+    /// The heartbeat of the process has changed.
     pub fn announce(&self) {
         self.0.notify_one();
     }
@@ -69,8 +68,7 @@ impl Announcer {
 // === impl Membership ===
 
 impl Membership {
-    /// Says that this process is alive, listens for the others and asks after them, until the bus
-    /// is closed.
+    /// Sends heartbeats, listens for the others and asks after them, until the bus is closed.
     pub async fn run(self) {
         let bus = &self.storage.bus;
         let (heard, said) = tokio::join!(
@@ -116,7 +114,7 @@ impl Membership {
         }
     }
 
-    /// Does what follows from what was heard.
+    /// Acts on what was heard.
     async fn act(&self, life: &mut MembershipRun) {
         let now = Instant::now();
         life.state.attached(now, self.storage.bus.attached());
@@ -132,7 +130,7 @@ impl Membership {
             self.tell(&said).await;
         }
         let members = life.state.members(now, self.clock.apart());
-        // Before that, it may have heard too few to know what most of them agree on.
+        // Before that, it may have heard too few to know the time of most of them.
         if members.heard_all {
             self.clock.agree(|process| life.state.holds_alive(process));
         }
@@ -177,7 +175,7 @@ impl MembershipRun {
         self.due.map_or(wake, |due| due.min(wake))
     }
 
-    /// Somebody wants to hear of this process, or it has something to say.
+    /// A process wants a heartbeat of this one, or it has something to say.
     fn beat_soon(&mut self) {
         let soonest = self.beaten.map_or_else(Instant::now, |at| at + BEAT_LEAST);
         self.due.get_or_insert(soonest);
@@ -187,7 +185,7 @@ impl MembershipRun {
         let BusEvent::Message(message) = event else { return };
         match codec::decode(&message.payload) {
             Ok(heartbeat) => {
-                // Not kept with what it says: a view that only knows a later time is no other one.
+                // Kept apart from the heartbeat: a later time alone is not a new view.
                 let heartbeat: Heartbeat = heartbeat;
                 let (process, said) = (heartbeat.process, heartbeat.time);
                 if self.state.hear(Instant::now(), Heartbeat { time: None, ..heartbeat }) {
@@ -210,7 +208,7 @@ impl MembershipRun {
     }
 }
 
-/// The next process that a server says has parted; never, if servers do not tell.
+/// The next process that a server reports as gone; never, if servers do not report that.
 async fn parted(partings: &mut Option<broadcast::Receiver<ProcessId>>) -> ProcessId {
     loop {
         let Some(receiver) = partings else { return std::future::pending().await };
@@ -227,7 +225,7 @@ async fn ask(storage: Storage, process: ProcessId) -> (ProcessId, Probed) {
     let Ok(request) = codec::encode(&NodeRequest::Ping) else { return (process, Probed::Unknown) };
     let came_to = match storage.bus.request(subject, Bytes::from(request), ASK_WITHIN).await {
         Ok(_) => Probed::Answered,
-        Err(RequestError::NoResponders { .. }) => Probed::Nobody,
+        Err(RequestError::NoResponders { .. }) => Probed::NoListener,
         Err(RequestError::Timeout { .. } | RequestError::Bus(_)) => Probed::Unknown,
     };
     (process, came_to)

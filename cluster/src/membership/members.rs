@@ -19,7 +19,7 @@ pub struct Members {
     /// Whether this process has listened long enough to know the others.
     pub settled: bool,
     /// Whether it has listened, without a gap, for as long as silence takes to make a process dead:
-    /// whoever it has not heard is.
+    /// then each process that it has not heard is dead.
     pub heard_all: bool,
     /// Processes whose clocks are [`CLOCKS_APART_MS`](super::CLOCKS_APART_MS) and more from most
     /// others', and by how many seconds they are ahead. For people.

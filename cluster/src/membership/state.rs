@@ -17,44 +17,44 @@ use crate::BusConnection;
 
 /// How long a dead process is remembered.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
-/// How recent a death must be to tell a newcomer of it. Older deaths are known to all other processes,
-/// which have taken over what the dead process left.
+/// How recent a death must be to inform a newcomer of it. Older deaths are known to all other
+/// processes, which have taken over the work of the dead one.
 const TELL_WITHIN: Duration = Duration::from_mins(2);
-/// How many recent deaths one process tells at once, the latest first.
+/// How many recent deaths one process reports at once, the latest first.
 const TELL_MOST: usize = 32;
 /// The shortest time between two such messages of one process. A newcomer that joins in between hears
 /// of the deaths from two other processes, or waits for `dead_after`.
 const TELL_AGAIN: Duration = Duration::from_millis(250);
-/// How many processes tell a newcomer: those that follow it in the ring of ids.
+/// How many processes inform a newcomer: those that follow it in the ring of ids.
 const TELLERS: usize = 3;
 /// How many processes that were never heard can be in doubt at once. The others are dead after
 /// `dead_after`, by their silence.
 const STRANGERS_MOST: usize = 64;
 
-/// What one process knows of the others.
+/// One process's knowledge of the others.
 #[derive(Debug)]
 pub(super) struct MembershipState {
     me: ProcessId,
     options: MembershipOptions,
     heard: BTreeMap<ProcessId, LivePeer>,
     dead: BTreeMap<ProcessId, Death>,
-    /// When this process last told deaths to a newcomer.
+    /// When this process last reported deaths to a newcomer.
     deaths_told: Option<Instant>,
     doubts: BTreeMap<ProcessId, Doubt>,
-    /// Who is being asked as a matter of course.
+    /// The processes that are being asked routinely.
     asking: BTreeSet<ProcessId>,
     /// When the next few are asked again.
     ask_at: Instant,
-    /// When its own voice was heard first and last.
+    /// When its own heartbeat was heard first and last.
     first_echo: Option<Instant>,
     echo: Instant,
     quiet_until: Instant,
     attached: Option<BusConnection>,
-    /// Until when no process is held dead because none listens there, unless it was heard since.
+    /// Until when a missing listener proves nothing of a process that was not heard since.
     broken_until: Instant,
     /// When its own connection broke last, or it heard again after a gap.
     shaken: Instant,
-    /// What to tell the others.
+    /// Messages for the others.
     tell: Vec<Hearsay>,
 }
 
@@ -62,8 +62,8 @@ pub(super) struct MembershipState {
 #[derive(Clone, Copy, Debug)]
 struct Death {
     at: Instant,
-    /// Whether this process had heard its heartbeats. Only such deaths are told to newcomers, so that no
-    /// death is repeated without end.
+    /// Whether this process had heard its heartbeats. Newcomers hear only of such deaths, so that
+    /// no death is repeated without end.
     witnessed: bool,
 }
 
@@ -99,7 +99,7 @@ impl MembershipState {
         }
     }
 
-    /// Takes what its own connection is now.
+    /// Takes the present state of its own connection.
     pub(super) fn attached(&mut self, now: Instant, attached: BusConnection) {
         if self.attached.as_ref().is_some_and(|known| *known != attached) {
             self.broken_until = now + self.options.quiet;
@@ -108,7 +108,8 @@ impl MembershipState {
         self.attached = Some(attached);
     }
 
-    /// Takes a heartbeat. Returns whether it is a newcomer's: a newcomer needs everybody's heartbeat.
+    /// Takes a heartbeat. Returns whether it is a newcomer's: a newcomer needs the heartbeats of
+    /// all.
     pub(super) fn hear(&mut self, now: Instant, heartbeat: Heartbeat) -> bool {
         let process = heartbeat.process;
         if process == self.me {
@@ -121,13 +122,13 @@ impl MembershipState {
         }
         self.dead.remove(&process);
         if heartbeat.leaving {
-            // It has handed everything over: it is gone, and left nothing to look after.
+            // It has handed everything over: it is gone, and left no work behind.
             self.heard.remove(&process);
             self.doubts.remove(&process);
             return false;
         }
         if self.is_shaken(now) {
-            // It is back as well: that nobody listened there before proves nothing.
+            // It is back as well: a missing listener before that proves nothing.
             self.doubts.remove(&process);
         }
         let known = self.heard.get(&process);
@@ -154,8 +155,8 @@ impl MembershipState {
         after.chain(before).take(TELLERS).any(|(next, _)| *next == self.me)
     }
 
-    /// Tells which processes died lately. A newcomer has not heard them, and could otherwise hold them
-    /// dead only after it has listened for `dead_after`.
+    /// Reports the processes that died lately. A newcomer has not heard them, and could otherwise
+    /// hold them dead only after it has listened for `dead_after`.
     fn tell_deaths(&mut self, now: Instant) {
         if self.deaths_told.is_some_and(|at| now - at < TELL_AGAIN) {
             return;
@@ -210,7 +211,7 @@ impl MembershipState {
         }
     }
 
-    /// Takes what a request came to.
+    /// Takes the result of a request.
     pub(super) fn probed(&mut self, now: Instant, process: ProcessId, came_to: Probed) {
         self.asking.remove(&process);
         let peer = self.heard.get_mut(&process);
@@ -224,11 +225,11 @@ impl MembershipState {
                 }
                 self.doubts.remove(&process);
             }
-            // Whoever listens and is slow is there; silence will tell.
+            // It has a listener and is slow; silence will decide.
             Probed::Unknown => {
                 self.doubts.remove(&process);
             }
-            Probed::Nobody => {
+            Probed::NoListener => {
                 let known = self.doubts.contains_key(&process);
                 if !known && !peer.is_some_and(|peer| peer.answered) {
                     return;
@@ -238,13 +239,13 @@ impl MembershipState {
                 }
                 let again = self.options.probe_again;
                 let doubt = self.doubts.entry(process).or_insert_with(|| Doubt::new(now, false));
-                doubt.nobody(now, again);
+                doubt.no_listener(now, again);
                 self.judge(now);
             }
         }
     }
 
-    /// Who is to be asked now.
+    /// The processes to ask now.
     pub(super) fn asks(&mut self, now: Instant) -> Vec<ProcessId> {
         let mut asks: Vec<ProcessId> = Vec::new();
         for (process, doubt) in &mut self.doubts {
@@ -265,7 +266,7 @@ impl MembershipState {
         asks
     }
 
-    /// The workers that follow this one in the ring of ids; none if it is no worker.
+    /// The workers that follow this one in the ring of ids; none if it is not a worker.
     fn next_in_the_ring(&self) -> impl Iterator<Item = ProcessId> {
         let is_worker = |peer: &LivePeer| peer.heartbeat.roles.contains(&NodeRole::Worker);
         let takes_part = self.heard.get(&self.me).is_some_and(is_worker);
@@ -277,14 +278,14 @@ impl MembershipState {
             .take(MembershipOptions::PROBED)
     }
 
-    /// When there is something to do again, if nothing happens before.
+    /// When it has work again, if nothing happens before.
     pub(super) fn wake(&self, now: Instant) -> Instant {
         let doubts = self.doubts.values().filter(|doubt| !doubt.asking).map(|doubt| doubt.next);
         let settles = self.first_echo.map(|at| at + self.options.settle).filter(|at| *at > now);
         doubts.chain(settles).fold(self.ask_at, Instant::min)
     }
 
-    /// Holds dead whoever is.
+    /// Declares processes dead that are.
     pub(super) fn judge(&mut self, now: Instant) {
         if now - self.echo > self.options.echo_gap() {
             return;
@@ -310,7 +311,7 @@ impl MembershipState {
             let witnessed = self.heard.remove(&process).is_some();
             self.dead.insert(process, Death { at: now, witnessed });
             let doubt = self.doubts.remove(&process);
-            // Who heard it from others need not tell them.
+            // A process that heard it from others need not pass it on.
             if doubt.is_some_and(|doubt| doubt.twice && !doubt.vouched) {
                 self.tell.push(Hearsay::Gone { process });
             }
@@ -318,10 +319,11 @@ impl MembershipState {
         self.dead.retain(|_, death| now - death.at < FORGET_AFTER);
     }
 
-    /// Whether nobody listened twice where a living server would have known of a listener.
+    /// Whether there was no listener twice, where a living server would have known of one.
     fn is_gone(&self, now: Instant, process: ProcessId, peer: &LivePeer) -> bool {
         let Some(doubt) = self.doubts.get(&process) else { return false };
-        // Whoever was heard since has connected again, and what was sent before has arrived by then.
+        // A process that was heard since has connected again, and what was sent before has arrived
+        // by then.
         let is_back = peer.at >= self.shaken + self.options.heartbeat;
         if !doubt.twice || self.is_shaken(now) && !is_back {
             return false;
@@ -331,7 +333,7 @@ impl MembershipState {
         doubt.vouched || self.attached.as_ref().is_some_and(same)
     }
 
-    /// What to tell the others, since this was asked last.
+    /// The messages for the others since the last call.
     pub(super) fn tells(&mut self) -> Vec<Hearsay> {
         std::mem::take(&mut self.tell)
     }
@@ -359,12 +361,12 @@ impl MembershipState {
             && self.first_echo.is_some_and(|at| now >= at + self.options.dead_after)
     }
 
-    /// Whether what broke its own connection or hearing may have hit the others as well.
+    /// Whether the break of its own connection or hearing may have hit the others as well.
     fn is_shaken(&self, now: Instant) -> bool {
         now < self.broken_until || now < self.quiet_until
     }
 
-    /// Whether silence means anything: its own voice comes back.
+    /// Whether silence means anything: its own heartbeats come back.
     pub(super) fn hears(&self, now: Instant) -> bool {
         now - self.echo <= self.options.echo_gap() && now >= self.quiet_until
     }

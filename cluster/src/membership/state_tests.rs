@@ -55,7 +55,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// This process on server `a`, with these others on theirs, each of whom answered once.
+    /// This process on server `a`, with these others on theirs; each has answered once.
     fn new(others: &[(u128, &str)]) -> Self {
         let now = Instant::now();
         let mut state = MembershipState::new(id(ME), MembershipOptions::default(), now);
@@ -73,10 +73,10 @@ impl Scene {
         self.state.hear(self.now, heartbeat(ME, "a"));
     }
 
-    /// Nobody listens at `process`, `times` in a row.
-    fn nobody(&mut self, process: u128, times: u32) {
+    /// No process listens at `process`, `times` in a row.
+    fn no_listener(&mut self, process: u128, times: u32) {
         for _ in 0..times {
-            self.state.probed(self.now, id(process), Probed::Nobody);
+            self.state.probed(self.now, id(process), Probed::NoListener);
             self.pass(300);
         }
     }
@@ -91,7 +91,7 @@ fn silence_kills_only_while_the_own_echo_is_unbroken() {
     let mut it = Scene::new(&[(2, "a")]);
     let start = it.now;
     let at = |seconds| start + Duration::from_secs(seconds);
-    // Deaf to itself as well: nobody is dead.
+    // It does not hear itself either: no process is dead.
     it.state.judge(at(20));
     assert!(!it.is_dead(2));
     // The echo is back, but the gap is too fresh to judge by.
@@ -103,7 +103,7 @@ fn silence_kills_only_while_the_own_echo_is_unbroken() {
     }
     it.state.judge(at(31));
     assert!(it.is_dead(2));
-    // Whoever speaks again lives again.
+    // A process that sends a heartbeat again lives again.
     it.state.hear(at(32), heartbeat(2, "a"));
     assert!(!it.is_dead(2));
     assert_eq!(it.state.members(at(32), BTreeMap::new()).seats().len(), 2);
@@ -121,7 +121,7 @@ fn whoever_was_never_heard_is_dead_once_silence_would_have_killed_it() {
     }
     assert!(holds_dead(&it, 7));
     assert!(!holds_dead(&it, 2) && !holds_dead(&it, ME), "they speak");
-    // What it did not hear during a gap, or over a connection that broke, says nothing.
+    // Silence during a gap, or over a connection that broke, proves nothing.
     it.state.attached(it.now, BusConnection { server: "a".to_owned(), breaks: 1 });
     assert!(!holds_dead(&it, 7));
     for _ in 0..10 {
@@ -142,11 +142,11 @@ fn whoever_was_never_heard_is_dead_once_silence_would_have_killed_it() {
 #[test]
 fn who_hangs_on_the_same_server_and_answers_no_more_is_dead_after_the_second_request() {
     let mut it = Scene::new(&[(2, "a")]);
-    it.nobody(2, 1);
+    it.no_listener(2, 1);
     assert_eq!(it.state.tells(), [Hearsay::Suspected { process: id(2) }]);
     assert_eq!(it.state.asks(it.now), [id(2)], "asked again, once");
     assert!(!it.is_dead(2));
-    it.nobody(2, 1);
+    it.no_listener(2, 1);
     assert!(it.is_dead(2));
     assert_eq!(it.state.tells(), [Hearsay::Gone { process: id(2) }]);
 }
@@ -154,8 +154,8 @@ fn who_hangs_on_the_same_server_and_answers_no_more_is_dead_after_the_second_req
 #[test]
 fn two_answers_at_once_are_one() {
     let mut it = Scene::new(&[(2, "a")]);
-    it.state.probed(it.now, id(2), Probed::Nobody);
-    it.state.probed(it.now, id(2), Probed::Nobody);
+    it.state.probed(it.now, id(2), Probed::NoListener);
+    it.state.probed(it.now, id(2), Probed::NoListener);
     assert!(!it.is_dead(2));
 }
 
@@ -163,9 +163,9 @@ fn two_answers_at_once_are_one() {
 fn an_answer_in_between_clears_of_doubt() {
     for answer in [Probed::Answered, Probed::Unknown] {
         let mut it = Scene::new(&[(2, "a")]);
-        it.nobody(2, 1);
+        it.no_listener(2, 1);
         it.state.probed(it.now, id(2), answer);
-        it.nobody(2, 1);
+        it.no_listener(2, 1);
         assert!(!it.is_dead(2), "{answer:?}");
     }
 }
@@ -174,7 +174,7 @@ fn an_answer_in_between_clears_of_doubt() {
 fn who_never_answered_is_not_doubted() {
     let mut it = Scene::new(&[]);
     it.state.hear(it.now, heartbeat(2, "a"));
-    it.nobody(2, 3);
+    it.no_listener(2, 3);
     assert!(!it.is_dead(2));
     assert!(it.state.tells().is_empty());
 }
@@ -182,8 +182,8 @@ fn who_never_answered_is_not_doubted() {
 #[test]
 fn clients_of_another_server_are_not_held_dead_because_it_may_be_the_server() {
     let mut it = Scene::new(&[(2, "b")]);
-    it.nobody(2, 8);
-    assert!(!it.is_dead(2), "nobody knows whether its server lives");
+    it.no_listener(2, 8);
+    assert!(!it.is_dead(2), "whether its server lives is unknown");
     // A witness on that server does.
     it.state.hearsay(it.now, &Hearsay::Gone { process: id(2) });
     assert!(it.is_dead(2));
@@ -197,11 +197,11 @@ fn hearsay_kills_nobody_who_answers() {
     assert!(!it.is_dead(2));
     assert!(it.state.asks(it.now).contains(&id(2)), "it is asked");
     it.state.probed(it.now, id(2), Probed::Answered);
-    it.nobody(2, 1);
+    it.no_listener(2, 1);
     assert!(!it.is_dead(2));
-    // Of this process itself nothing is believed.
+    // Hearsay about this process itself does not count.
     it.state.hearsay(it.now, &Hearsay::Gone { process: id(ME) });
-    it.nobody(ME, 3);
+    it.no_listener(ME, 3);
     assert!(!it.is_dead(ME));
 }
 
@@ -211,7 +211,7 @@ fn a_servers_word_is_a_reason_to_ask_and_knows_that_the_server_lives() {
     it.state.parted(it.now, id(2));
     assert_eq!(it.state.asks(it.now).iter().filter(|one| **one == id(2)).count(), 1);
     assert!(!it.is_dead(2));
-    it.nobody(2, 2);
+    it.no_listener(2, 2);
     assert!(it.is_dead(2));
 }
 
@@ -219,14 +219,14 @@ fn a_servers_word_is_a_reason_to_ask_and_knows_that_the_server_lives() {
 fn after_a_break_of_its_own_connection_it_holds_nobody_dead_for_a_while() {
     let mut it = Scene::new(&[(2, "a"), (3, "a")]);
     it.state.attached(it.now, BusConnection { breaks: 1, ..on("a") });
-    it.nobody(2, 5);
+    it.no_listener(2, 5);
     assert!(!it.is_dead(2));
     for _ in 0..9 {
         it.pass(1_000);
         it.state.hear(it.now, heartbeat(2, "a"));
         it.state.hear(it.now, heartbeat(3, "a"));
     }
-    it.nobody(3, 2);
+    it.no_listener(3, 2);
     assert!(it.is_dead(3), "by then it judges again");
 }
 
@@ -240,17 +240,17 @@ fn after_a_break_or_a_gap_whoever_was_heard_since_is_judged_by_answers_again() {
             it.state.attached(it.now, BusConnection { breaks: 1, ..on("a") });
         }
         // Both are on their way back.
-        it.nobody(2, 3);
+        it.no_listener(2, 3);
         it.state.hear(it.now, heartbeat(2, "a"));
-        it.nobody(2, 2);
+        it.no_listener(2, 2);
         assert!(!it.is_dead(2), "what was sent before may arrive as late");
         it.pass(1_000);
         it.state.hear(it.now, heartbeat(2, "a"));
-        it.nobody(2, 1);
+        it.no_listener(2, 1);
         assert!(!it.is_dead(2), "what was found before it was heard proves nothing");
-        it.nobody(2, 1);
+        it.no_listener(2, 1);
         assert!(it.is_dead(2), "gap: {is_gap}");
-        it.nobody(3, 4);
+        it.no_listener(3, 4);
         assert!(!it.is_dead(3), "it may still be on its way");
     }
 }
@@ -259,7 +259,7 @@ fn after_a_break_or_a_gap_whoever_was_heard_since_is_judged_by_answers_again() {
 fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
     // The others know that 7 has died.
     let mut other = Scene::new(&[(7, "a")]);
-    other.nobody(7, 2);
+    other.no_listener(7, 2);
     assert!(other.is_dead(7));
     other.state.tells();
     other.state.hear(other.now, heartbeat(9, "a"));
@@ -267,7 +267,7 @@ fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
     other.pass(1_000);
     other.state.hear(other.now, heartbeat(9, "a"));
     assert!(other.state.tells().is_empty(), "it is no newcomer any more");
-    // One that joins speaks without a role before it listens.
+    // A joining process sends a heartbeat without a role before it listens.
     let joining = Heartbeat { roles: Vec::new(), ..heartbeat(8, "a") };
     assert!(other.state.hear(other.now, joining.clone()));
     assert!(!other.state.hear(other.now, joining));
@@ -275,23 +275,23 @@ fn a_newcomer_holds_dead_whom_others_do_and_who_does_not_answer() {
     assert!(other.state.hear(other.now, heartbeat(8, "a")));
     assert_eq!(other.state.tells(), [Hearsay::Dead { process: id(7) }], "it listens now");
     // The newcomer has not heard 7, and asks for itself.
-    for answer in [Probed::Nobody, Probed::Unknown, Probed::Answered] {
+    for answer in [Probed::NoListener, Probed::Unknown, Probed::Answered] {
         let mut it = Scene::new(&[]);
         it.state.hearsay(it.now, &Hearsay::Suspected { process: id(7) });
         it.state.hearsay(it.now, &Hearsay::Gone { process: id(7) });
         assert!(it.state.asks(it.now).is_empty(), "these are about processes that were heard");
         it.state.hearsay(it.now, &Hearsay::Dead { process: id(7) });
         assert_eq!(it.state.asks(it.now), [id(7)]);
-        it.nobody(7, 1);
+        it.no_listener(7, 1);
         assert!(!it.is_dead(7), "once is not enough");
         assert_eq!(it.state.asks(it.now), [id(7)]);
         it.state.probed(it.now, id(7), answer);
-        assert_eq!(it.is_dead(7), answer == Probed::Nobody, "{answer:?}");
-        assert!(it.state.tells().is_empty(), "whoever told it knows");
+        assert_eq!(it.is_dead(7), answer == Probed::NoListener, "{answer:?}");
+        assert!(it.state.tells().is_empty(), "the process that told it knows");
         it.pass(1_000);
         assert!(it.state.asks(it.now).is_empty(), "it is asked no more");
         it.state.hear(it.now, heartbeat(9, "a"));
-        assert!(it.state.tells().is_empty(), "what it was told it does not pass on");
+        assert!(it.state.tells().is_empty(), "it does not pass on hearsay");
         it.state.hear(it.now, heartbeat(7, "a"));
         assert!(!it.is_dead(7), "it is back");
     }
@@ -305,11 +305,11 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
         it.state.probed(it.now, id(process), Probed::Answered);
     }
     for process in 100..200 {
-        it.state.probed(it.now, id(process), Probed::Nobody);
+        it.state.probed(it.now, id(process), Probed::NoListener);
     }
     it.pass(300);
     for process in 100..200 {
-        it.state.probed(it.now, id(process), Probed::Nobody);
+        it.state.probed(it.now, id(process), Probed::NoListener);
     }
     assert!((100..200).all(|process| it.is_dead(process)));
     it.state.tells();
@@ -320,7 +320,7 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
     it.pass(120_000);
     it.state.hear(it.now, heartbeat(10, "a"));
     assert!(it.state.tells().is_empty(), "what is long ago is left to silence");
-    // Of ten that hear of a newcomer, the three after it tell.
+    // Of ten that hear of a newcomer, the three after it inform it.
     let tellers = (1..=10).filter(|me| {
         let mut state = MembershipState::new(id(*me), MembershipOptions::default(), it.now);
         for process in (1..=10).chain([50]) {
@@ -331,31 +331,31 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
             let at = it.now + Duration::from_millis(300 * again);
             state.hear(at, heartbeat(*me, "a"));
             state.attached(at, on("a"));
-            state.probed(at, id(50), Probed::Nobody);
+            state.probed(at, id(50), Probed::NoListener);
         }
         state.tells();
         state.hear(it.now + Duration::from_secs(1), heartbeat(8 << 64 | 5, "a"));
         !state.tells().is_empty()
     });
     assert_eq!(tellers.collect::<Vec<u128>>(), [1, 2, 3], "the ring begins again after the last");
-    // And what a newcomer takes in is bounded, whoever tells it what.
+    // And what a newcomer stores is bounded, whatever it is told.
     let mut new = Scene::new(&[]);
     for process in 1_000..2_000 {
         new.state.hearsay(new.now, &Hearsay::Dead { process: id(process) });
     }
     assert_eq!(new.state.asks(new.now).len(), 64);
-    // A process that speaks after all is not in doubt any more.
+    // A process that is heard after all is not in doubt any more.
     for _ in 0..2 {
-        new.state.probed(new.now, id(1_000), Probed::Nobody);
+        new.state.probed(new.now, id(1_000), Probed::NoListener);
         new.state.hear(new.now, heartbeat(1_000, "a"));
         new.pass(300);
     }
     assert!(!new.is_dead(1_000));
-    // Nor does the word of others count about a process that this one hears, or need to be told once
-    // it has listened for long.
+    // Nor does hearsay count about a process that this one hears, nor is it needed once it has
+    // listened for long.
     let mut old = Scene::new(&[(2, "b")]);
     old.state.hearsay(old.now, &Hearsay::Dead { process: id(2) });
-    old.nobody(2, 8);
+    old.no_listener(2, 8);
     assert!(!old.is_dead(2));
     for _ in 0..7 {
         old.pass(1_000);

@@ -105,7 +105,7 @@ impl Auth {
         Ok(SecretString::from(text))
     }
 
-    /// Uses a ticket up, whatever comes of the WebSocket.
+    /// Uses up a ticket, whatever happens to the WebSocket.
     pub(super) fn redeem(&self, text: &str, now: Instant) -> Result<(), ErrorBody> {
         let hash = self.hash(text);
         let mut tickets = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);

@@ -203,7 +203,10 @@ mod tests {
         let connections = of(16, 3);
         let first = enter(&connections, 1).unwrap();
         let flood: Vec<ConnectionSlot> = (0..5).map(|_| enter(&connections, 2).unwrap()).collect();
-        assert!(!first.evicted().is_cancelled(), "another peer's flood costs nobody else a place");
+        assert!(
+            !first.evicted().is_cancelled(),
+            "another peer's flood costs no other peer a place"
+        );
         let gone: Vec<bool> = flood.iter().map(|it| it.evicted().is_cancelled()).collect();
         assert_eq!(gone, [true, true, true, false, false]);
         assert_eq!(connections.evicted(), 3);

@@ -37,8 +37,8 @@ use super::{
 
 /// The header in which a client says what it saw last.
 const LAST_EVENT_ID: &str = "last-event-id";
-/// How long a client waits before it comes back, in milliseconds: long enough that clients of a
-/// lost gateway do not all come at once, short enough that nobody notices.
+/// How long a client waits before it reconnects, in milliseconds: long enough that clients of a
+/// lost gateway do not all come at once, short enough to go unnoticed.
 const RETRY_MS: std::ops::Range<u32> = 100..600;
 /// After how long without a word a comment keeps proxies from hanging up.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -127,7 +127,7 @@ pub(super) fn respond(gateway: Arc<Gateway>, it: Streamed) -> Response {
             first: true,
             sent: it.sent,
         };
-        // A closed connection has nobody to be told (GATE-4).
+        // A closed connection cannot be informed (GATE-4).
         stream.run(it.following).await.ok();
     };
     tasks.spawn(async move { killed.run_until_cancelled(stream).await }.in_current_span());

@@ -24,7 +24,7 @@ use super::{
 enum Access {
     /// Anybody who may ask at all.
     Open,
-    /// Whoever shows the token.
+    /// Clients that show the token.
     Token,
     /// The token in the upgrade, as a ticket, or as the first message.
     Socket,

@@ -1,7 +1,7 @@
 //! What the gateway counts, in Prometheus' text format.
 //!
-//! Labels are only ever taken from fixed lists (routes, methods, codes, outcomes), so nobody can
-//! make the registry grow from outside.
+//! Labels are only ever taken from fixed lists (routes, methods, codes, outcomes), so clients
+//! cannot make the registry grow.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -40,7 +40,7 @@ pub(super) struct Metrics {
     refusals: Family,
     /// Messages stored.
     accepted: AtomicU64,
-    /// Turns that were followed to their end by whoever began them, by outcome.
+    /// Turns that the client that began them followed to their end, by outcome.
     turns: Family,
     tokens: Family,
     /// Streams told that they lag.

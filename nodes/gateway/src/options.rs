@@ -41,7 +41,7 @@ pub struct GatewayOptions {
     pub unauthenticated: NonZeroUsize,
     /// Turns followed at once on one WebSocket (64), and other requests under way on it (64).
     pub requests_per_socket: NonZeroUsize,
-    /// Frames that wait for one slow WebSocket or stream of events (1,024) before it is told `lagged`.
+    /// Frames that wait for one slow WebSocket or stream of events (1,024) before it gets `lagged`.
     pub queue_frames: NonZeroUsize,
     /// Bytes that wait for it (4 MiB); what comes first counts.
     pub queue_bytes: NonZeroUsize,
@@ -50,7 +50,7 @@ pub struct GatewayOptions {
     pub auth_deadline: Duration,
     /// How long a request may take over its body (30 s).
     pub body_deadline: Duration,
-    /// How long a client may read nothing of what waits for it (30 s); then its connection is
+    /// How long a client with waiting frames may read nothing (30 s); then its connection is
     /// closed. It resumes from its cursor.
     pub write_deadline: Duration,
     /// After how long without a word a WebSocket is pinged (30 s); after three such spans closed.
@@ -96,14 +96,12 @@ pub enum ServeError {
     /// An entry of an allow-list that could never match.
     #[error("`{entry}` in `{list}` is not {expected}")]
     AllowList {
-        /// Which list.
         list: &'static str,
-        /// The entry.
         entry: String,
         /// What it should be.
         expected: &'static str,
     },
-    /// Somebody else is there, or we may not.
+    /// The address is in use, or not permitted.
     #[error("cannot listen on `{listen}`")]
     Bind {
         /// Where it should listen.
@@ -113,12 +111,7 @@ pub enum ServeError {
     },
     /// Certificate or key cannot be used.
     #[error("cannot use `{path}` for TLS: {problem}")]
-    Tls {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Tls { path: PathBuf, problem: String },
 }
 
 // === impl GatewayOptions ===

@@ -1,8 +1,8 @@
-//! Who a request says it is for (`Host`) and where it comes from (`Origin`): pure verdicts.
+//! Which host a request is for (`Host`) and which page it comes from (`Origin`): pure verdicts.
 //!
-//! This is what stands between a web page and a gateway on the same machine. `Host` stops DNS
-//! rebinding: a foreign name that resolves to this machine is still a foreign name. `Origin` stops
-//! pages of other sites, also those of other programs on `localhost`.
+//! They protect a gateway from web pages on the same machine. `Host` stops DNS rebinding: a foreign
+//! name that resolves to this machine is still a foreign name. `Origin` stops pages of other sites,
+//! also those of other programs on `localhost`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -234,7 +234,7 @@ impl AuthorityHost {
         Some(Self::Name(text.to_ascii_lowercase()))
     }
 
-    /// `localhost` and the two addresses it stands for; no other spelling of them.
+    /// `localhost` and its two addresses; no other spelling of them.
     fn is_loopback_name(&self) -> bool {
         match self {
             Self::Name(name) => name == "localhost",

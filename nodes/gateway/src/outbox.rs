@@ -30,7 +30,7 @@ struct OutboxState {
     bytes: usize,
     /// What to say last; nothing is taken after it.
     close: Option<CloseFrame>,
-    /// Nobody writes any more.
+    /// The writer has ended.
     dead: bool,
 }
 
@@ -121,7 +121,7 @@ impl Outbox {
         self.moved.notify_waiters();
     }
 
-    /// Says that nobody writes any more.
+    /// Says that the writer has ended.
     pub(super) fn die(&self) {
         let mut state = self.state();
         state.dead = true;

@@ -1,4 +1,4 @@
-//! What a node is told, and what it says once it serves.
+//! The arguments of a node, and its report once it serves.
 
 use clawnode_cluster::Storage;
 use clawnode_proto::{ProcessId, node::NodeRole};
@@ -7,16 +7,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{config::LoadedConfig, local::Secret};
 
-/// What a node is told.
+/// The arguments of a node.
 #[derive(Debug)]
 pub struct NodeArgs {
     /// Its settings; `reload` reads them again.
     pub loaded: LoadedConfig,
-    /// What it does.
     pub roles: Vec<NodeRole>,
     /// A join token, if the node is to join a cluster.
     pub join: Option<Secret>,
-    /// Told once, when it serves. Dropped unsent if it cannot.
+    /// Notified once, when it serves. Dropped unsent if it cannot.
     pub ready: oneshot::Sender<Ready>,
     /// Cancelled when it is to drain and end.
     pub stop: CancellationToken,
@@ -27,13 +26,12 @@ pub struct NodeArgs {
 pub struct Ready {
     /// Where: `http://127.0.0.1:3100`; empty without a gateway.
     pub url: String,
-    /// Its process id.
     pub process: ProcessId,
     /// The token that it asks for; `None` with `no_auth`.
     pub token: Option<Secret>,
     /// Which model answers by default, and why that one.
     pub model: String,
-    /// What a person is told at the start, line by line.
+    /// The lines that a person sees at the start.
     pub banner: Vec<String>,
 }
 

@@ -49,7 +49,7 @@ impl Wired {
         base.supervisor.adopt_task("worker.jobs", jobs).await.map_err(Failure::from)
     }
 
-    /// Owns sessions, counts what their calls use, and removes those that nobody needs.
+    /// Owns sessions, counts what their calls use, and removes those that are not needed.
     async fn take_sessions(&self) -> Result<Worker, Failure> {
         let (base, config) = (&self.base, &self.loaded.config);
         let options = WorkerOptions { drain_grace: config.node.drain };

@@ -64,9 +64,9 @@ fn authority_params(cluster: &str) -> Result<CertificateParams, StartError> {
 }
 
 fn named(name: &str) -> DistinguishedName {
-    let mut it = DistinguishedName::new();
-    it.push(DnType::CommonName, name);
-    it
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
 }
 
 /// The year in which certificates end.

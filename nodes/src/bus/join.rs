@@ -41,9 +41,7 @@ pub struct Member {
     pub prefix: Prefix,
     /// Who signs the servers' certificates.
     pub ca: PathBuf,
-    /// Who it is.
     pub credential: Credential,
-    /// The cluster.
     pub cluster: String,
 }
 
@@ -166,7 +164,7 @@ fn check_role(role: Option<BusRole>, roles: &[NodeRole], whose: &str) -> Result<
     }
 }
 
-/// A prefix that somebody set must be the token's.
+/// A configured prefix must be the token's.
 fn check_prefix(loaded: &LoadedConfig, token: &JoinToken) -> Result<(), StartError> {
     let set = loaded.origin_of(&["cluster", "prefix"]) != ValueOrigin::Default;
     let configured = &loaded.config.cluster.prefix;

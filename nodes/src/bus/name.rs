@@ -1,10 +1,10 @@
-//! No two live nodes are called alike.
+//! Two live nodes never have the same name.
 //!
-//! Whoever has a name answers under it, so a newcomer knows at once whether somebody has it. Of those
-//! that ask for one in the same moment, the one with the smallest process id gets it. A name that a
-//! person chose is refused when it is taken; the host's name, which several nodes of one host have by
-//! default, gets a number, and the data directory remembers which: a node that starts again on it is
-//! called as before. Names are for people, and nothing is fenced by them.
+//! A node answers under its name, so a newcomer knows at once whether it is taken. If several ask
+//! for a name at the same moment, the one with the smallest process id gets it. A name from the
+//! configuration is refused when it is taken. The host's name, which is the default of all nodes on
+//! a host, gets a number, and the data directory remembers which: a node that starts again on it
+//! keeps its name. Names are for people; nothing is fenced by them.
 
 use std::{
     path::Path,
@@ -43,9 +43,9 @@ struct HeldName {
     asked: Arc<Mutex<Option<Subscription>>>,
 }
 
-/// What came of asking for a name.
+/// The result of asking for a name.
 enum NameClaim {
-    /// Nobody else has it. Who asks for it now is heard here.
+    /// No other node has it. This subscription hears other nodes that ask for it now.
     Free(Subscription),
     /// This process has it, or gets it.
     Taken(String),
@@ -105,7 +105,7 @@ fn remember(dir: &Path, name: &NodeName) {
     }
 }
 
-/// The first of these names that nobody else has.
+/// The first of these names that no other node has.
 async fn first_free(
     storage: &Storage,
     names: Vec<NodeName>,
@@ -128,13 +128,14 @@ fn taken(name: &NodeName, holder: &str) -> StartError {
     )
 }
 
-/// Asks for a name: whether somebody has it, and then whether somebody else asks for it now.
+/// Asks for a name: whether a node has it, and then whether another one asks for it now.
 async fn claim(storage: &Storage, name: &NodeName, me: ProcessId) -> Result<NameClaim, StartError> {
     if let Some(holder) = holder(storage, name).await? {
         return Ok(NameClaim::Taken(holder));
     }
     let subject = storage.prefix.name(name);
-    let mut asked = storage.bus.subscribe(subject.clone()).await.map_err(|it| silent(&it))?;
+    let mut asked =
+        storage.bus.subscribe(subject.clone()).await.map_err(|failure| silent(&failure))?;
     // Of two that do this, one at least hears the other: its question comes after both listen.
     let question = storage.bus.request(subject, Bytes::from(me.to_string()), TOGETHER);
     tokio::pin!(question);
@@ -165,7 +166,7 @@ fn silent(error: &StoreError) -> StartError {
     StartError::unreachable("nats_unreachable", message)
 }
 
-/// A process id, as somebody wrote it.
+/// A process id, as another process wrote it.
 fn named(bytes: &[u8]) -> String {
     let fits = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
     String::from_utf8_lossy(bytes).chars().filter(fits).take(64).collect()
@@ -178,7 +179,7 @@ async fn holder(storage: &Storage, name: &NodeName) -> Result<Option<String>, St
         Ok(answer) => Ok(Some(named(&answer))),
         Err(RequestError::NoResponders { .. }) => Ok(None),
         Err(RequestError::Timeout { .. }) => {
-            // Somebody listens and does not answer: frozen, or its connection is half open.
+            // A process listens and does not answer: it is frozen, or its connection is half open.
             warn!(%name, "a process with this node's name does not answer; taking over the name");
             Ok(None)
         }

@@ -86,17 +86,17 @@ impl Operator {
                 .hint("name another directory with `--dir`; keys are never replaced"));
         }
         let authority = Authority::new(cluster, prefix).map_err(|error| unusable(dir, &error))?;
-        let it = Self { dir: dir.to_owned(), authority, servers };
+        let operator = Self { dir: dir.to_owned(), authority, servers };
         files::directory(dir)?;
         let ca = certificates::authority(cluster)?;
         files::write(&dir.join(CA), &ca.certificate)?;
         files::write(&dir.join(CA_KEY), &ca.key)?;
-        for server in &it.servers {
-            it.write_server(server)?;
+        for server in &operator.servers {
+            operator.write_server(server)?;
         }
         // Last: with it the directory is whole.
-        it.save()?;
-        Ok(it)
+        operator.save()?;
+        Ok(operator)
     }
 
     /// Opens the directory.
@@ -149,7 +149,7 @@ impl Operator {
 
     /// Adds a server, or makes the folder of one again, with another certificate.
     pub fn certify(&mut self, server: &BusServer) -> Result<(), StartError> {
-        self.servers.retain(|it| it.name != server.name);
+        self.servers.retain(|other| other.name != server.name);
         self.servers.push(server.clone());
         self.write_server(server)?;
         self.save()
@@ -217,7 +217,7 @@ impl Operator {
     pub async fn admit(
         &mut self,
         config: &Config,
-        it: &JoinPurpose,
+        purpose: &JoinPurpose,
     ) -> Result<IssuedJoinToken, StartError> {
         let storage = self.cluster(config, Birth::IfMissing).await?;
         let cluster = storage.health.cluster().unwrap_or_default();
@@ -225,17 +225,17 @@ impl Operator {
         let dir = self.dir.clone();
         let unusable = |error: AuthorityError| unusable(&dir, &error);
         let now = now();
-        let ttl = it.credential_ttl.as_secs();
-        let credential = self.authority.issue(it.role, it.name.as_str(), now, ttl);
+        let ttl = purpose.credential_ttl.as_secs();
+        let credential = self.authority.issue(purpose.role, purpose.name.as_str(), now, ttl);
         let credential = credential.map_err(unusable)?;
-        let ttl = it.ttl.as_secs();
+        let ttl = purpose.ttl.as_secs();
         let admission = self.authority.brief(BusRole::Admission, Some(&credential), now, ttl);
         let token = JoinToken {
             urls: self.servers.iter().map(BusServer::url).collect(),
             ca: self.file(CA)?,
             prefix: self.authority.prefix().clone(),
             cluster: cluster.clone(),
-            role: it.role,
+            role: purpose.role,
             admission: admission.map_err(unusable)?,
             offer: Some(credential.digest()),
         };
@@ -245,7 +245,7 @@ impl Operator {
         // Written down before it can be used, so that it can be revoked.
         self.save()?;
         let options = self.cluster_options(config, Birth::Never)?;
-        offer(&options, &credential, it.ttl).await.map_err(|error| {
+        offer(&options, &credential, purpose.ttl).await.map_err(|error| {
             let message = format!("cannot offer the credential: {}", ErrorChain(&error));
             StartError::failed("bus_failed", message).hint("try again")
         })?;

@@ -87,8 +87,8 @@ pub(super) async fn run(args: EventsArgs, context: &CliContext) -> Result<Exit, 
     }
 }
 
-/// How far somebody has read. Each gateway has cursors of its own, so whoever comes to another one
-/// knows what was read by the events themselves.
+/// How far a reader has read. Each gateway has cursors of its own, so a reader that comes to
+/// another one compares the events themselves.
 #[derive(Debug, Default)]
 pub(super) struct FeedCursor {
     /// Whose number it is.
@@ -183,7 +183,7 @@ impl PrintedEvents {
         }
     }
 
-    /// Prints what happened; programs are told all of it.
+    /// Prints events; programs get all of each.
     fn print(&mut self, out: Output, page: &FeedView) -> Result<(), Failure> {
         if page.missed > 0 && !out.json {
             out.talk(&format!("{} missing here", count(page.missed, "event")));

@@ -35,7 +35,7 @@ pub(super) fn find(
     }
 }
 
-/// None of what a `list` shows is meant.
+/// No row that `list` shows is meant.
 pub(super) fn none(what: &str, given: &str, list: &str) -> Failure {
     let what = format!("no {what} has an id that begins with `{given}`");
     Failure::of(ErrorCode::NotFound, what).hint(format!("`clawnode {list}` lists them"))

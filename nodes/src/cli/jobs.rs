@@ -148,7 +148,7 @@ pub(super) enum JobStateArg {
     Done,
     // It did not.
     Failed,
-    // Nobody knows what it has done.
+    // Its effect is unknown.
     Uncertain,
     // What ran it stopped before it had ended.
     Interrupted,
@@ -161,7 +161,7 @@ pub(super) enum JobStateArg {
 pub(super) enum LogStreamArg {
     // What it says.
     Stdout,
-    // What it says of itself, and of what went wrong.
+    // Its own messages, and its errors.
     Stderr,
 }
 

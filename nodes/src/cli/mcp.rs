@@ -121,7 +121,7 @@ fn tools(out: Output, tools: &[McpToolView]) -> String {
     out.table(&head, tools.iter().map(row))
 }
 
-/// All tools, and in full those that somebody should look at.
+/// All tools; those that need a decision in full.
 fn shown(out: Output, view: &McpServerView) -> String {
     let mut parts = Vec::from_iter(down(out, view));
     parts.push(tools(out, &view.tools));
@@ -144,7 +144,7 @@ fn shown(out: Output, view: &McpServerView) -> String {
     parts.join("\n")
 }
 
-/// All that a server says of a tool: whoever approves it is shown it to its end.
+/// A server's full text about a tool, which a person reads before approving it.
 fn words(text: &McpText) -> String {
     format!("  {}\n  {}", exact(&text.description), exact(&text.input_schema))
 }

@@ -67,7 +67,7 @@ pub(super) enum NodeCommand {
 struct Drained {
     #[serde(flatten)]
     node: NodeView,
-    /// Whether it is gone; it goes on draining if nobody waited for that.
+    /// Whether it is gone; otherwise it still drains.
     gone: bool,
 }
 

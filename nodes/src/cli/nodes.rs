@@ -45,8 +45,8 @@ pub(super) fn dead_line(out: Output, dead: &DeadView) -> String {
     out.paint(tone, &format!("{dead} dead{ago}: no heartbeat{replaced}"))
 }
 
-/// Nodes as `nodes` and `status` show them; `old` says who is heard now, and for how many
-/// milliseconds nobody else was.
+/// Nodes as `nodes` and `status` show them; `old` names the only process that is heard now, and for
+/// how many milliseconds no other was.
 pub(super) fn table(out: Output, nodes: &[NodeView], old: Option<(ProcessId, u64)>) -> String {
     let mut head = vec![
         "node",

@@ -255,9 +255,9 @@ pub(super) fn span(millis: u64) -> String {
     }
 }
 
-/// Words that others wrote, without what a terminal would obey or a reader would not see: such
-/// characters become `\u{…}`. Line breaks and tabs stay, and what emoji and some scripts are spelled
-/// with, where it stands after a character of theirs.
+/// Text of others, without characters that a terminal would obey or a reader would not see: those
+/// become `\u{…}`. Line breaks and tabs stay, and so do characters that emoji and some scripts are
+/// spelled with, after a character of theirs.
 pub(super) fn clean(text: &str) -> String {
     clean_after(None, text)
 }
@@ -287,8 +287,8 @@ fn clean_after(mut before: Option<char>, text: &str) -> String {
     out
 }
 
-/// Text that others wrote and somebody names or decides by: in one line, and every character that
-/// is not seen as `\u{…}`.
+/// Text of others that a person names or decides by: in one line, and every invisible character as
+/// `\u{…}`.
 pub(super) fn exact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -424,7 +424,7 @@ mod tests {
             let shown = format!("é{}b", hidden.escape_unicode());
             assert_eq!((clean(&text), exact(&text)), (shown.clone(), shown));
         }
-        // Spelled as they must be, in words; where somebody decides, every sign is told.
+        // Spelled as they must be, in words; before a decision, every sign is shown.
         for word in ["⚠\u{fe0f} careful", "👩\u{200d}💻", "می\u{200c}خواهم", "1\u{fe0f}\u{20e3}"]
         {
             assert_eq!(clean(word), word);

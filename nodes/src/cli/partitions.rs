@@ -25,7 +25,7 @@ pub(super) async fn run(context: &CliContext) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// What a process is called; its id if nobody knows.
+/// The name of a process; its id if the name is unknown.
 fn name(list: &PartitionList, process: ProcessId) -> String {
     list.nodes.get(&process).map_or_else(|| process.to_string(), ToString::to_string)
 }

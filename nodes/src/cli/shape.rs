@@ -245,7 +245,7 @@ pub(super) mod tests {
             assert_eq!(shown(&all[path]).join(" "), expected, "{path}");
         }
         assert_eq!(shown(&all["doctor"]).len(), 15);
-        // Whoever does not start a node is shown nothing of how nodes serve.
+        // The help of a command that starts no node does not say how nodes serve.
         for (path, command) in &all {
             let starts =
                 ["up", "run", "doctor", "config"].contains(&path.split(' ').next().unwrap());

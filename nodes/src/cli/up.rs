@@ -19,7 +19,7 @@ use crate::{
     offline_commands,
 };
 
-/// How long the end of a node may take before the person at its chat is told what it waits for.
+/// How long the end of a node may take before its chat says what it waits for.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Examples of `up`.

@@ -23,31 +23,16 @@ pub enum ClientError {
     },
     /// The node does not answer at its address, or went away.
     #[error("cannot reach the node at `{url}`: {detail}")]
-    Unreachable {
-        /// Its address.
-        url: String,
-        /// What was seen.
-        detail: String,
-    },
+    Unreachable { url: String, detail: String },
     /// The node answered with an error.
     #[error("{}", .0.message)]
     Answered(ErrorBody),
     /// The answer is not one that a node gives.
     #[error("unexpected answer from `{url}`: {detail}")]
-    Protocol {
-        /// Its address.
-        url: String,
-        /// What was seen.
-        detail: String,
-    },
+    Protocol { url: String, detail: String },
     /// A file that leads to the node cannot be used.
     #[error("cannot use `{}`: {detail}", path.display())]
-    Local {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        detail: String,
-    },
+    Local { path: PathBuf, detail: String },
 }
 
 impl From<LocalFileError> for ClientError {

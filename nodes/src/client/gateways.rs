@@ -21,7 +21,7 @@ use super::{ClientError, NodeClient, NodeTarget, rpc::is_loopback};
 
 /// Gateways that are remembered.
 const KNOWN_MAX: usize = 64;
-/// How long a gateway may take to name the others. Nobody waits for it.
+/// How long a gateway may take to name the others. No command waits for it.
 const LEARN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The gateways that a client may use.

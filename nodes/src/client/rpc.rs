@@ -117,7 +117,7 @@ impl NodeClient {
         urls.split(',').map(client).collect()
     }
 
-    /// The same node, over its socket file whenever somebody listens there.
+    /// The same node, over its socket file if it listens there.
     fn with_socket(self, socket: &Path) -> Result<Self, ClientError> {
         let builder = reqwest::Client::builder().timeout(CALL_TIMEOUT).unix_socket(socket);
         let http = builder.no_proxy().tls_certs_only([]).build();
@@ -169,7 +169,6 @@ impl NodeClient {
         Ok(Self { http, upgrade, url, local: None, token, certificate: certificate.cloned() })
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -42,20 +42,13 @@ pub struct ClientSocket {
 pub enum Incoming {
     /// A frame of the stream that request `id` began.
     Frame {
-        /// Of which request.
         id: u64,
-        /// What it says.
         event: TurnEvent,
         /// Its data as it came, for output as JSON.
         data: Value,
     },
     /// The answer to request `id`.
-    Answer {
-        /// Of which request.
-        id: u64,
-        /// What it says.
-        result: Result<Value, ErrorBody>,
-    },
+    Answer { id: u64, result: Result<Value, ErrorBody> },
 }
 
 /// An answer, as it comes.

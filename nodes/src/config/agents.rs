@@ -121,9 +121,9 @@ pub struct AgentSection {
     pub timeouts: TimeoutOptions,
 }
 
-/// `[agents.NAME.timeouts]`: how long turns and steps may take. A tool call has the least of these,
-/// of what its executor gives any call, and of its own timeout. While a person is waited for, time
-/// stands still.
+/// `[agents.NAME.timeouts]`: how long turns and steps may take. The shortest of these, of the
+/// executor's limit and of a tool's own timeout applies to a tool call. The clock stops while a
+/// turn waits for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutOptions {
@@ -205,13 +205,11 @@ pub struct BindingSection {
     /// The server or workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guild: Option<String>,
-    /// The team.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
     /// Our side of the channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// The channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
 }

@@ -6,7 +6,7 @@ use super::tree::{ConfigNode, Value, ValueOrigin};
 
 /// What the variables of this program begin with.
 const PREFIX: &str = "CLAWNODE_";
-/// What stands between a section and a key.
+/// The text between a section and a key.
 const SEPARATOR: &str = "__";
 /// The token, for clients and for the node.
 pub const TOKEN: &str = "CLAWNODE_TOKEN";

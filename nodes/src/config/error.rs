@@ -7,13 +7,11 @@ use super::tree::ValueOrigin;
 /// A configuration that cannot be used; the process ends with exit code 78.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// What is wrong.
     pub what: String,
     /// The key it is about, with dots: `gateway.listen`; empty if it is about a whole file.
     pub key: String,
-    /// Where it stands.
+    /// Where it was set.
     pub origin: ValueOrigin,
-    /// What to do.
     pub hint: String,
 }
 

@@ -1,5 +1,5 @@
-//! JSON as a tree with places. `serde_json` judges the text; the walk here only finds where each
-//! key and value stands, which `serde_json` does not tell.
+//! JSON as a tree with places. `serde_json` judges the text; the walk here only finds the place of
+//! each key and value, which `serde_json` does not give.
 
 use std::collections::{BTreeMap, btree_map};
 

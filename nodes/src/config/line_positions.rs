@@ -1,4 +1,4 @@
-//! Where in a configuration file a value stands.
+//! The line of each value in a configuration file.
 
 use std::{path::Path, sync::Arc};
 

@@ -32,7 +32,6 @@ pub struct Flag {
     pub name: &'static str,
     /// Which setting it is.
     pub path: &'static [&'static str],
-    /// What it says.
     pub value: String,
 }
 

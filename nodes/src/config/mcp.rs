@@ -94,8 +94,8 @@ pub enum McpPin {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpToolOptions {
-    /// What running it twice does: `safe`, `idempotent`, `check` or `once` (`once`). A crash in the
-    /// middle of one that is `once` is told, and the call never made again.
+    /// What running it twice does: `safe`, `idempotent`, `check` or `once` (`once`). If a crash
+    /// interrupts a call that is `once`, it is reported and never made again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<EffectClass>,
     /// How much harm it can do: `READ_ONLY`, `WRITE` or `ADMIN` (`WRITE`).
@@ -136,10 +136,8 @@ const fn restart_most() -> Duration {
 pub(super) struct ServerFault {
     /// Which one, from 0.
     pub(super) server: usize,
-    /// Which of its keys.
     pub(super) key: String,
     pub(super) what: String,
-    /// What to do.
     pub(super) hint: &'static str,
 }
 
@@ -161,30 +159,34 @@ pub(super) fn check(servers: &[McpServerOptions]) -> Option<ServerFault> {
 /// Which key, what is wrong with it, and what to do.
 type McpSettingError = (&'static str, String, &'static str);
 
-fn one(it: &McpServerOptions) -> Option<McpSettingError> {
-    let wrong = match (&it.command, &it.url) {
-        (Some(command), None) => program(it, command),
-        (None, Some(_)) => service(it),
+fn one(server: &McpServerOptions) -> Option<McpSettingError> {
+    let wrong = match (&server.command, &server.url) {
+        (Some(command), None) => program(server, command),
+        (None, Some(_)) => service(server),
         _ => {
-            let what = format!("`{}` must have exactly one of `command` and `url`", it.name);
+            let what = format!("`{}` must have exactly one of `command` and `url`", server.name);
             Some(("name", what, "set `command` to a program, or `url` to an address"))
         }
     };
-    wrong.or_else(|| times(it))
+    wrong.or_else(|| times(server))
 }
 
 /// What is wrong with a server that is a program.
-fn program(it: &McpServerOptions, command: &str) -> Option<McpSettingError> {
+fn program(server: &McpServerOptions, command: &str) -> Option<McpSettingError> {
     let has_nul = |text: &str| text.contains('\0');
-    if command.is_empty() || has_nul(command) || it.args.iter().any(|arg| has_nul(arg)) {
-        let what = format!("`{}` has no command that can run", it.name);
+    if command.is_empty() || has_nul(command) || server.args.iter().any(|arg| has_nul(arg)) {
+        let what = format!("`{}` has no command that can run", server.name);
         return Some(("command", what, "name a program, and its arguments in `args`"));
     }
-    if !(it.headers.is_empty() && it.header_vars.is_empty() && it.header_files.is_empty()) {
-        let what = format!("`{}` is a program, which takes no headers", it.name);
+    if !(server.headers.is_empty()
+        && server.header_vars.is_empty()
+        && server.header_files.is_empty())
+    {
+        let what = format!("`{}` is a program, which takes no headers", server.name);
         return Some(("headers", what, "use `env`, `env_vars` or `env_files`"));
     }
-    let names = names([&mut it.env.keys(), &mut it.env_vars.keys(), &mut it.env_files.keys()]);
+    let names =
+        names([&mut server.env.keys(), &mut server.env_vars.keys(), &mut server.env_files.keys()]);
     if names.windows(2).any(|pair| pair.first() == pair.last()) {
         let what = "a variable is set in two of `env`, `env_vars` and `env_files`".to_owned();
         return Some(("env", what, "set it once"));
@@ -194,7 +196,7 @@ fn program(it: &McpServerOptions, command: &str) -> Option<McpSettingError> {
         let what = format!("`{name}` cannot be the name of a variable");
         return Some(("env", what, "use letters, digits and `_`"));
     }
-    if it.env.values().any(|value| has_nul(value.expose())) {
+    if server.env.values().any(|value| has_nul(value.expose())) {
         let what = "the value of a variable contains a NUL".to_owned();
         return Some(("env", what, "remove it: no program can read it"));
     }
@@ -202,22 +204,26 @@ fn program(it: &McpServerOptions, command: &str) -> Option<McpSettingError> {
 }
 
 /// What is wrong with a server that is a service.
-fn service(it: &McpServerOptions) -> Option<McpSettingError> {
-    let of_program = !(it.args.is_empty()
-        && it.env.is_empty()
-        && it.env_vars.is_empty()
-        && it.env_files.is_empty()
-        && it.cwd.is_none());
+fn service(server: &McpServerOptions) -> Option<McpSettingError> {
+    let of_program = !(server.args.is_empty()
+        && server.env.is_empty()
+        && server.env_vars.is_empty()
+        && server.env_files.is_empty()
+        && server.cwd.is_none());
     if of_program {
-        let what = format!("`{}` is a service, which has no arguments and no environment", it.name);
+        let what =
+            format!("`{}` is a service, which has no arguments and no environment", server.name);
         return Some(("url", what, "use `headers`, `header_vars` or `header_files`"));
     }
-    if !it.url.iter().all(|url| is_http(url.expose())) {
-        let what = format!("the `url` of `{}` is not like `https://host/mcp`", it.name);
+    if !server.url.iter().all(|url| is_http(url.expose())) {
+        let what = format!("the `url` of `{}` is not like `https://host/mcp`", server.name);
         return Some(("url", what, "use `http://` or `https://`, and put secrets in `headers`"));
     }
-    let names =
-        names([&mut it.headers.keys(), &mut it.header_vars.keys(), &mut it.header_files.keys()]);
+    let names = names([
+        &mut server.headers.keys(),
+        &mut server.header_vars.keys(),
+        &mut server.header_files.keys(),
+    ]);
     let is_wrong = |name: &&&String| http::HeaderName::try_from(name.as_str()).is_err();
     if let Some(name) = names.iter().find(is_wrong) {
         let what = format!("`{name}` cannot be the name of a header");
@@ -237,21 +243,21 @@ fn names<'a>(of: [&mut dyn Iterator<Item = &'a String>; 3]) -> Vec<&'a String> {
     names
 }
 
-fn times(it: &McpServerOptions) -> Option<McpSettingError> {
+fn times(server: &McpServerOptions) -> Option<McpSettingError> {
     for (key, time) in [
-        ("start_timeout", it.start_timeout),
-        ("call_timeout", it.call_timeout),
-        ("restart_first", it.restart_first),
+        ("start_timeout", server.start_timeout),
+        ("call_timeout", server.call_timeout),
+        ("restart_first", server.restart_first),
     ] {
         if time.is_zero() {
             return Some((key, "it is zero".to_owned(), "write a duration such as `10s`"));
         }
     }
-    if it.restart_most < it.restart_first {
+    if server.restart_most < server.restart_first {
         let what = "it is less than `restart_first`".to_owned();
         return Some(("restart_most", what, "write the same duration, or a longer one"));
     }
-    for (tool, known) in &it.tools {
+    for (tool, known) in &server.tools {
         let is_check = known.class == Some(EffectClass::Check);
         if is_check && known.probe.is_none() {
             let what = format!("`{tool}` is of class `check`, but has no probe");
@@ -273,6 +279,8 @@ fn times(it: &McpServerOptions) -> Option<McpSettingError> {
 pub(super) fn is_http(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))
-            && url.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
+            && url.authority().is_some_and(|authority| {
+                !authority.host().is_empty() && !authority.as_str().contains('@')
+            })
     })
 }

@@ -35,7 +35,7 @@ pub struct Config {
     pub cluster: ClusterOptions,
     /// `[session]`: how sessions live.
     pub session: SessionOptions,
-    /// `[telemetry]`: what is told of the work.
+    /// `[telemetry]`: what is exported about the work.
     pub telemetry: TelemetryOptions,
     /// `[tools]`: how this node runs tool calls.
     pub tools: ToolsOptions,
@@ -111,9 +111,9 @@ pub struct GatewaySection {
     pub max_connections: u32,
     /// Bytes of one user message, at most 1 MiB.
     pub message_size: ByteSize,
-    /// Bytes that wait for one WebSocket or stream of events whose client does not read (4 MiB, 64 KiB at
-    /// least). Then the client is told `lagged`, and continues from its cursor once it reads again. Less
-    /// spends less memory on slow clients; more rides out longer pauses.
+    /// Bytes that wait for one WebSocket or stream of events whose client does not read (4 MiB, 64
+    /// KiB at least). Then the client gets `lagged`, and continues from its cursor once it reads
+    /// again. Less spends less memory on slow clients; more rides out longer pauses.
     pub max_unread: ByteSize,
 }
 
@@ -157,8 +157,8 @@ pub struct ClusterOptions {
     /// sooner and costs requests.
     #[serde(with = "units::duration")]
     pub probe_every: Duration,
-    /// After how long one that did not answer is asked again, and then held dead (300 ms). Less
-    /// may bury one that only connects again.
+    /// After how long a process that did not answer is asked again, and then held dead (300 ms).
+    /// Less may declare one dead that only connects again.
     #[serde(with = "units::duration")]
     pub probe_again: Duration,
     /// How long a node may be out of touch with the store before it stops its model calls and tools
@@ -199,7 +199,7 @@ pub struct SessionOptions {
     pub keep_stateless: Option<Duration>,
 }
 
-/// `[telemetry]`: what is told of the work. Traces are exported under the standard `OTEL_*`
+/// `[telemetry]`: what is exported about the work. Traces are exported under the standard `OTEL_*`
 /// variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

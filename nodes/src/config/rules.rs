@@ -23,16 +23,11 @@ pub enum RuleError {
     Json(PathBuf),
     /// The file cannot be read or written.
     #[error("cannot use `{}`", file.display())]
-    File {
-        /// Which file.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { file: PathBuf, source: io::Error },
     /// It is not there any more, or a link that leads nowhere.
     #[error("`{}` no longer exists", .0.display())]
     Gone(PathBuf),
-    /// Somebody else's file: the new one would be this user's.
+    /// The file of another user: the new one would be this user's.
     #[error("`{}` belongs to another user or group; add the rule by hand", .0.display())]
     Foreign(PathBuf),
     /// It was changed meanwhile.
@@ -41,7 +36,6 @@ pub enum RuleError {
     /// It cannot be edited.
     #[error("`{}` is not valid TOML: {message}", file.display())]
     Toml {
-        /// Which file.
         file: PathBuf,
         /// What is wrong, without the text around it, which may hold a secret.
         message: String,
@@ -173,7 +167,7 @@ fn values(rule: &RuleOptions) -> Vec<(&'static str, Value)> {
     let arguments = (!arguments.is_empty()).then(|| Value::from_iter(arguments));
     [
         ("tool", tool.as_deref().map(Value::from)),
-        ("risk", risk.map(|it| it.as_str().into())),
+        ("risk", risk.map(|risk| risk.as_str().into())),
         ("arguments", arguments),
         ("exact", exact.then(|| true.into())),
         ("verdict", Some(verdict.as_str().into())),

@@ -62,8 +62,8 @@ pub(super) fn shown_arguments<S: Serializer>(
     serializer.collect_seq(before.zip(arguments).map(|(before, it)| shown_argument(before, it)))
 }
 
-/// One argument, by the one before it: the value of what is named like a secret, an address without
-/// password and query, and nothing that looks like a key.
+/// One argument as it may be shown. The one before it says whether it is a secret; an address loses
+/// its password and query, and a text that looks like a key is hidden.
 fn shown_argument(before: &str, argument: &str) -> String {
     if argument.contains("://") {
         return without_password(argument);

@@ -32,7 +32,7 @@ pub struct ToolsOptions {
     /// of itself. More than what runs it gives any call is not given.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<ToolName, ToolTimeout>,
-    /// `[tools.run_command]`: which commands nobody need be asked about.
+    /// `[tools.run_command]`: which commands need no approval.
     #[serde(skip_serializing_if = "RunCommandOptions::is_usual")]
     pub run_command: RunCommandOptions,
 }
@@ -41,11 +41,11 @@ pub struct ToolsOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunCommandOptions {
-    /// Commands that only look: a call of `run_command` with one of them is `READ_ONLY`, which nobody
-    /// is asked about unless a rule says so. Plain words, such as `git status`; `*` as the last one
-    /// stands for any more that are no options: `git diff *`. What has anything in it that means
-    /// something to a shell is none of these, and neither is what reads standard input. That a
-    /// program only looks whatever its files say is yours to know: `git` runs what a repository's
+    /// Commands that only read: a call of `run_command` with one of them has the risk `READ_ONLY`,
+    /// which needs no approval unless a rule says so. Plain words, such as `git status`; a last `*`
+    /// stands for any further words that are not options: `git diff *`. Commands with characters
+    /// that a shell interprets never match, nor do commands that read standard input. Make sure
+    /// that a program only reads, whatever its files say: `git` runs programs that a repository's
     /// configuration names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read_only: Vec<String>,
@@ -106,8 +106,8 @@ impl Default for LoopGuardOptions {
 }
 
 impl From<LoopGuardOptions> for LoopGuard {
-    fn from(it: LoopGuardOptions) -> Self {
-        Self { warn: it.warn, refuse: it.refuse, end: it.end }
+    fn from(options: LoopGuardOptions) -> Self {
+        Self { warn: options.warn, refuse: options.refuse, end: options.end }
     }
 }
 

@@ -10,9 +10,7 @@ pub enum ValueOrigin {
     Default,
     /// In a file, line and column from 1.
     File {
-        /// Which file.
         file: Arc<Path>,
-        /// Which line.
         line: usize,
         /// Which column, in characters.
         column: usize,
@@ -28,7 +26,6 @@ pub enum ValueOrigin {
 pub struct ConfigNode {
     /// Where the value is.
     pub origin: ValueOrigin,
-    /// What it is.
     pub value: Value,
 }
 
@@ -37,7 +34,6 @@ pub struct ConfigNode {
 pub struct TableEntry {
     /// Where its key is.
     pub key: ValueOrigin,
-    /// Its value.
     pub node: ConfigNode,
 }
 
@@ -52,11 +48,8 @@ pub enum Value {
     Integer(i64),
     /// A number.
     Float(f64),
-    /// Text.
     Text(String),
-    /// A list.
     List(Vec<ConfigNode>),
-    /// A table.
     Table(BTreeMap<String, TableEntry>),
 }
 

@@ -82,7 +82,8 @@ impl Checks<'_> {
         }
     }
 
-    /// A job that is older than `limits::JOB_AGE_MAX` is never begun: nobody may wait for one.
+    /// A job that is older than `limits::JOB_AGE_MAX` is never begun, so no call may wait that
+    /// long.
     fn job_wait(&self) -> Result<(), ConfigError> {
         if self.config.tools.job_wait <= JOB_WAIT_MAX {
             return Ok(());
@@ -431,7 +432,7 @@ mod tests {
         load::{Sources, load},
     };
 
-    /// What a file with this text is told: key, message and hint; or nothing.
+    /// The error for a file with this text: key with message, and hint; or nothing.
     fn verdict(text: &str) -> Option<(String, String)> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");

@@ -1,5 +1,5 @@
-//! The gateway's handle to what is kept of jobs: from the records, the blob store, and whoever runs
-//! a job now.
+//! The gateway's handle to archived jobs: from the records, the blob store, and the process that
+//! runs a job now.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -274,7 +274,7 @@ impl ArchiveDoor {
     /// Answers `jobs.clean`; returns once that is done.
     pub async fn clean(&self, filter: CleanFilter) -> Result<CleanView, ErrorBody> {
         let CleanFilter { older_than_ms, job, session } = filter;
-        // What ended in this very moment is old enough for somebody who does not say how old.
+        // If no age is given, a job that ended at this very moment is old enough.
         let before =
             Timestamp(self.sessions.now().0.saturating_add(1).saturating_sub(older_than_ms));
         let request = NodeRequest::CleanJobs { which: CleanJobs { before, job, session } };

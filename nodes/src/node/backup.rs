@@ -1,14 +1,15 @@
-//! Keeping a data directory as one file, and bringing it back: a tar of what is truth.
+//! Keeping a data directory as one file, and restoring it: a tar of its truth.
 //!
-//! The index and the lock are left out, because they are made again, and so is the token: a copy in an
-//! archive would be a credential that nobody looks after. Older backups have it, and keep it.
+//! The index and the lock are left out, because they are made again, and so is the token: a copy in
+//! an archive would be a forgotten credential. Older backups have it, and keep it.
 //!
-//! A backup holds every conversation: it is its owner's alone (0600), and so is what comes of it.
+//! A backup holds every conversation: only its owner can read it (0600), and the files that are made
+//! from it.
 //!
-//! A file to restore may be anybody's (S-18): of it only plain files and folders below the names
-//! that a backup has are made, each once, in a folder that nobody else uses; anything else refuses
-//! the whole. Nothing is written that the file itself does not hold byte by byte, so it cannot fill
-//! a disk that it would not fill by itself.
+//! A file to restore may come from anyone (S-18). Only plain files and folders below the names that
+//! a backup has are made of it, each once, in a folder that no other process uses; anything else
+//! refuses the whole. Nothing is written that the file itself does not hold byte by byte, so it
+//! cannot fill a disk that it would not fill by itself.
 
 use std::{
     ffi::OsStr,
@@ -166,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// One entry as it stands in the file, whatever a proper writer would refuse.
+    /// One entry with these bytes in the file, even if a proper writer would refuse them.
     fn entry(kind: EntryType, path: &str, link: &str, size: u64, body: &[u8]) -> Vec<u8> {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
@@ -237,7 +238,7 @@ mod tests {
         refused("", &[file("log", "a"), file("log/b", "b")]);
         // Ten gigabytes that are not there; and an end in the middle.
         refused("", &[entry(EntryType::Regular, "blobs/bomb", "", 10 << 30, b"x")]);
-        // A long name in an entry of its own stands for the one in the header.
+        // A long name in an entry of its own replaces the one in the header.
         let long = "../".repeat(60) + "evil";
         let name = entry(EntryType::GNULongName, "x", "", long.len() as u64, long.as_bytes());
         refused("does not belong to a backup", &[name, file("token", "x")]);

@@ -1,4 +1,5 @@
-//! What the parts of a node share: who it is, what it stands on, and whom it hears.
+//! The state that the parts of a node share: its identity, its storage, and the members that it
+//! hears.
 
 use std::sync::Arc;
 
@@ -11,15 +12,13 @@ use tokio::sync::watch;
 /// What the parts of a node share. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NodeBase {
-    /// Its process id.
     pub process: ProcessId,
-    /// What it does.
     pub roles: Vec<NodeRole>,
     /// Its storage backend.
     pub storage: Storage,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
-    /// The cluster as it sees it; nobody else in one process.
+    /// The cluster as it sees it; no other process in a single one.
     pub members: watch::Receiver<Members>,
     /// What operators have stopped.
     pub switch_gate: SwitchGate,

@@ -9,14 +9,14 @@ use clawnode_proto::{ErrorBody, ErrorCode};
 
 use super::backend::{idempotency_key, named};
 
-/// How long a deletion may take before the client is told to look again.
+/// How long a deletion may take before the client gets an answer to ask again.
 const DELETION: Duration = Duration::from_secs(30);
 /// How often a deletion is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Answers `sessions.delete`; returns once its tombstone is stored.
 pub(super) async fn delete(sessions: &Sessions, session: &SessionRef) -> Result<(), ErrorBody> {
-    // One that is out of service takes no message, so the kernel is told.
+    // A session out of service takes no message, so this is an order to the kernel.
     match sessions.bury(session.id).await {
         Ok(()) => return Ok(()),
         Err(SendError::Entity(failure)) if matches!(*failure, EntityError::InService(_)) => {}

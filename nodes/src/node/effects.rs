@@ -1,4 +1,4 @@
-//! For crash tests: tools whose effects somebody else counts.
+//! For crash tests: tools with an external count of their effects.
 //!
 //! `CLAWNODE_TEST_EFFECTS=http://127.0.0.1:PORT` gives the node `effect_safe`, `effect_idempotent`,
 //! `effect_check` and `effect_once`. A run posts its idempotency key there, and ends with what it is

@@ -32,7 +32,7 @@ pub struct EventLog {
     ring: Arc<Mutex<Ring>>,
     /// The number of the last event, for those who wait.
     last: watch::Sender<u64>,
-    /// Nobody waits any more, because the process ends.
+    /// All waits end, because the process ends.
     stopping: CancellationToken,
 }
 
@@ -56,12 +56,12 @@ struct Ring {
 // === impl EventLog ===
 
 impl EventLog {
-    /// The empty log of a process; whoever waits for events stops at `stopping`.
+    /// The empty log of a process; waits for events end at `stopping`.
     pub fn new(process: ProcessId, stopping: CancellationToken) -> Self {
         Self { process, ring: Arc::default(), last: watch::Sender::new(0), stopping }
     }
 
-    /// Hears what is told on the bus, until that is closed.
+    /// Receives events on the bus, until that is closed.
     pub async fn run(self, storage: Storage) {
         let mut heard = match storage.bus.subscribe(storage.prefix.events()).await {
             Ok(heard) => heard,
@@ -85,7 +85,7 @@ impl EventLog {
     fn hear(&self, batch: EventBatch) {
         let last = {
             let mut ring = self.lock();
-            // A number that nobody has is a gap that readers see.
+            // An unused number is a gap that readers see.
             ring.last += batch.dropped;
             for event in batch.events {
                 ring.push(event);
@@ -123,7 +123,7 @@ impl EventLog {
         Ok(FeedView { events, next: Cursor::new(LIST, Pair(self.process, next)), missed, turns })
     }
 
-    /// What a process was called, by what it told or what was told of its death.
+    /// The name of a process, from its own events or from those about its death.
     pub fn name_of(&self, process: ProcessId) -> Option<NodeName> {
         self.lock().rows.iter().rev().find_map(|row| match &row.event {
             ClusterEvent { process: teller, node, .. } if *teller == process => Some(node.clone()),
@@ -136,7 +136,7 @@ impl EventLog {
         })
     }
 
-    /// How long ago a process was told to be dead, by the clocks of who told and of this one.
+    /// How long ago a process was reported dead, by the clocks of the reporter and of this one.
     pub fn dead_for(&self, process: ProcessId) -> Option<Duration> {
         let ring = self.lock();
         let told = ring.rows.iter().rev().find(|row| {

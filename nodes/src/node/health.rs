@@ -18,9 +18,9 @@ use clawnode_proto::{
 
 use super::scheduler::{available, rounded};
 
-/// Capabilities that no node has that are told, and others that do not work.
+/// Capabilities that no node has that are reported, and others that do not work.
 const WARNINGS_TOLD: usize = 8;
-/// Tools that need a capability that are told.
+/// Tools that need a capability that are reported.
 const TOOLS_TOLD: usize = 4;
 
 /// Names of the warnings of this module.
@@ -158,7 +158,7 @@ pub(super) fn warnings(alive: &[Heartbeat], needs: &AgentNeeds) -> Vec<WarningVi
     lacking.into_values().take(WARNINGS_TOLD).chain(bad).collect()
 }
 
-/// What is said of one that does not work; nothing of what `unserved` is for.
+/// The warning about a provider that does not work; none about those that `unserved` is for.
 fn warning(it: &ProviderView) -> Option<WarningView> {
     let (why, node) = (it.error.as_deref().unwrap_or("no reason is known"), &it.node);
     let told = |name: &str, what: String, hint: String| {
@@ -306,7 +306,7 @@ mod tests {
         ];
         let found: Vec<_> = told.iter().map(|it| (it.name.as_str(), it.message.as_str())).collect();
         assert_eq!(found, expected);
-        // A tool that needs it says the same, and more: that is told alone.
+        // A tool that needs it says the same, and more: only that is reported.
         let needs = needs(&[spec("nope__a", Some("mcp.nope"))]);
         let told = warnings(&[worker], &needs);
         let of_it: Vec<_> = told.iter().filter(|it| it.message.contains("no such file")).collect();
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(of_mcp(&alive, &files), Some((ProviderStatus::Healthy, None)));
         let why = Some(STANDING_BY.to_owned());
         assert_eq!(of_mcp(&alive[1..], &files), Some((standby, why)));
-        // While the one that runs it starts, or is down, only that one is told of.
+        // While the node that runs it starts, or is down, only that node is reported.
         assert_eq!(state(&[], "docker", "one").0, standby);
         assert_eq!(warnings(&alive[1..], &[]), []);
         assert_eq!(of_mcp(&alive, &"other".parse().unwrap()), None);

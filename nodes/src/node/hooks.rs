@@ -25,13 +25,12 @@ const ABOUT: &str = "# Hooks that were here when a node started. `doctor` and th
 /// A file in the folder of hooks, and whether it may be asked.
 #[derive(Debug)]
 pub struct HookStatus {
-    /// What it is.
     pub entry: HookFile,
     /// Why it may not, for people.
     pub refused: Option<String>,
 }
 
-/// Where this node looks for hooks; nowhere if nobody knows where its configuration would be.
+/// Where this node looks for hooks; nowhere if the place of its configuration is unknown.
 pub fn folder(loaded: &LoadedConfig) -> Option<PathBuf> {
     if let Some(dir) = &loaded.config.hooks.dir {
         return Some(absolute(dir));
@@ -59,8 +58,8 @@ pub fn seen_file(loaded: &LoadedConfig) -> PathBuf {
     loaded.config.node.data_dir.join(SEEN)
 }
 
-/// The hooks that a node here once began with and that are there no more, as `POINT/NAME`. Somebody
-/// may have taken one away who could not have changed it.
+/// The hooks that a node here once began with and that are missing now, as `POINT/NAME`. A user who
+/// could not change a hook may have removed it.
 pub fn gone(loaded: &LoadedConfig) -> io::Result<Vec<String>> {
     let there = names(loaded);
     Ok(seen(loaded)?.into_iter().filter(|it| !there.contains(it)).collect())
@@ -110,7 +109,7 @@ fn write(loaded: &LoadedConfig, seen: &BTreeSet<String>) -> io::Result<()> {
     files::replace(&seen_file(loaded), &format!("{ABOUT}{lines}"), files::PRIVATE)
 }
 
-/// A hook that guards an agent which is not there guards nobody: its name may be misspelt.
+/// A hook that guards an agent that does not exist has no effect: its name may be misspelt.
 fn stranger(config: &Config, program: &Program) -> Option<String> {
     let is_there = |name: &str| {
         name == DEFAULT_AGENT || config.agents.keys().any(|agent| agent.as_str() == name)

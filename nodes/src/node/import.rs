@@ -2,10 +2,10 @@
 //! chains as they are, and everything that is not finished: inputs, timers, jobs and their states.
 //!
 //! No event names a stream position and no id a partition, so records are copied byte for byte. An
-//! entity's blobs go first, then its journal, then what waits for it: nobody can act on an input
-//! before the journal behind it is whole. Nothing is overwritten: each append is fenced like any
-//! other, and what differs is refused by name. What is there and equal is left alone, so an import
-//! that was cut off is run again.
+//! entity's blobs go first, then its journal, then its waiting inputs: no worker can act on an
+//! input before the journal behind it is whole. Nothing is overwritten: each append is fenced like
+//! any other, and conflicts are refused by name. What is there and equal is left alone, so an
+//! import that was cut off is run again.
 //!
 //! The cluster remembers which directory it takes, and then the directory is marked, before
 //! anything is copied: from there on no node starts on it, and it goes nowhere else.
@@ -95,7 +95,7 @@ async fn begin(import: &Import) -> Result<bool, StartError> {
     if known.is_none() {
         let put = bucket.put(&key, Position(0), Bytes::from_static(b"{}"), None).await;
         match put {
-            // Somebody imports the same directory at the same time, which is harmless.
+            // Another process imports the same directory at the same time, which is harmless.
             Ok(_) | Err(BucketError::Conflict { .. }) => {}
             Err(BucketError::Store(error)) => return Err(unreached(&error)),
         }
@@ -133,7 +133,7 @@ async fn blobs(import: &Import, view: &mut ImportView) -> Result<(), StartError>
         match outcome {
             Ok(_) => view.blobs += 1,
             Err(Trouble::Target(error)) => return Err(unreached(&error)),
-            // Whoever needs it is refused by name.
+            // An entity that needs it is refused by name.
             Err(Trouble::Source(error)) => tracing::warn!(%error, "a blob cannot be read"),
         }
     }
@@ -177,7 +177,7 @@ async fn entities(
     Ok(left)
 }
 
-/// Whoever has a journal, or inputs that no journal has yet.
+/// All entities with a journal, or with inputs that no journal has yet.
 async fn ids(source: &Entities) -> Result<BTreeSet<EntityId>, StoreError> {
     let storage = source.storage();
     let mut all: BTreeSet<EntityId> = source.all().await?.into_iter().collect();
@@ -233,7 +233,7 @@ async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result
     Ok(())
 }
 
-/// What was asked for and nobody has finished. Who did already tells by its state key.
+/// The unfinished jobs. The state key of a finished one says so.
 async fn jobs(
     import: &Import,
     left: &BTreeSet<EntityId>,

@@ -43,7 +43,7 @@ impl Gauges {
         self.seen().0
     }
 
-    /// By how many ranks it stands back.
+    /// By how many ranks it is lowered.
     pub fn shed(&self) -> u8 {
         self.seen().1
     }

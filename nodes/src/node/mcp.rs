@@ -114,7 +114,7 @@ impl McpServers {
         self.servers.iter().map(|server| Arc::new(McpTools::new(server.clone())) as Arc<_>)
     }
 
-    /// What others are told: which servers this node could run.
+    /// The servers that this node could run, for other nodes.
     pub fn hosts(&self) -> BTreeSet<Capability> {
         self.servers.iter().map(|server| Capability::of_mcp_host(server.name())).collect()
     }
@@ -238,8 +238,8 @@ fn unknown(server: &McpServerName) -> ErrorBody {
         .hint("`clawnode mcp list` shows the servers that are configured or were seen")
 }
 
-/// The tools of an agent: `specs`, and those of MCP servers that it chooses and that are approved. A
-/// server that nobody has seen yet, or that has too many tools, stops no node and no agent.
+/// The tools of an agent: `specs`, and those of MCP servers that it chooses and that are approved.
+/// A server that was never seen, or that has too many tools, stops no node and no agent.
 pub fn with_tools(
     mut specs: Vec<ToolSpec>,
     agent: &AgentName,

@@ -1,7 +1,8 @@
-//! What this process sees happen to nodes, told on the feed.
+//! Events about nodes that this process sees, sent on the feed.
 //!
-//! Each process tells of itself. Of one that fell silent, and of what concerns all, the eldest tells
-//! (its process id is the lowest, because ids begin with their time), so that it is told once.
+//! Each process reports its own. If a process fell silent, or an event concerns all, the eldest
+//! process reports it (its process id is the lowest, because ids begin with their time), so that it
+//! is reported once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +44,7 @@ pub async fn run(
             feed.tell(event);
         }
         if members.changed().await.is_err() {
-            // Nobody else is listened to: this process is the whole cluster.
+            // There is no other process: this one is the whole cluster.
             std::future::pending::<()>().await;
         }
     }
@@ -81,12 +82,12 @@ pub fn clocks_apart(view: &Members) -> Vec<WarningView> {
     view.clocks.iter().filter_map(warning).collect()
 }
 
-/// Whether nobody who is alive serves sessions.
+/// Whether no living process serves sessions.
 pub fn is_headless(alive: &[Heartbeat]) -> bool {
     !alive.iter().any(|one| one.roles.contains(&NodeRole::Worker))
 }
 
-/// What is so if nobody serves sessions, and so many messages wait.
+/// The warning that no process serves sessions while this many messages wait.
 pub fn no_worker(waiting: Option<u64>) -> WarningView {
     let waits = match waiting {
         Some(0) => "no message waits".to_owned(),
@@ -125,7 +126,7 @@ impl ReportedEvents {
         let tells = eldest.is_none_or(|eldest| eldest == own.process);
         for process in view.dead.difference(&self.dead) {
             let name = self.names.get(process);
-            // Whoever drained has said itself that it left.
+            // A process that drained has reported itself that it left.
             if tells && !name.is_some_and(|(_, draining)| *draining) {
                 let node = name.map(|(node, _)| node.clone());
                 events.push(EventBody::NodeDead { process: *process, node });

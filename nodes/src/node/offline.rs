@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::{backend::named, kinds, storage::refused, wanted};
 use crate::{config::Config, start_error::StartError};
 
-/// Rows of a list unless somebody says otherwise.
+/// Rows of a list unless a limit is given.
 const PAGE: u32 = 100;
 
 /// A data directory, opened for reading; held shared until it is dropped.
@@ -129,8 +129,9 @@ impl DataDirectory {
         }
     }
 
-    /// Plays recorded turns again without a model and compares what the model would be shown with
-    /// what it was shown; of one session, or of all. Entities of kinds that show nobody anything are left out.
+    /// Replays recorded turns without a model, and compares what the model would be shown with what
+    /// it was shown; of one session, or of all. Entities of kinds that show people nothing are left
+    /// out.
     pub async fn replay(&self, session: Option<&str>) -> Result<ReplayView, ErrorBody> {
         let ids = match session {
             Some(text) => vec![id(text)?],

@@ -1,4 +1,5 @@
-//! Which entities are out of service, as far as somebody looked: `status` must not wait for that.
+//! Which entities are out of service, as far as this process has looked: `status` must not wait for
+//! that.
 
 use std::{
     collections::BTreeSet,
@@ -72,7 +73,7 @@ impl OutOfServiceScan {
         let done = self.0.done.notified();
         if !self.0.looking.swap(true, Ordering::Acquire) {
             let (looking, entities) = (Looking(Arc::clone(&self.0)), entities.clone());
-            // Detached: it ends by itself, and whoever asked may be gone before.
+            // Detached: it ends by itself, and the caller may be gone before.
             drop(tokio::spawn(look(looking, entities)));
         }
         if found.at.is_none() && tokio::time::timeout(FIRST_LOOK, done).await.is_err() {
@@ -104,7 +105,7 @@ async fn look(looking: Looking, entities: Entities) {
 // === impl ScanResult ===
 
 impl ScanResult {
-    /// Whether there are entities that nobody has looked at yet.
+    /// Whether there are entities that were not looked at yet.
     pub const fn is_partial(&self) -> bool {
         self.after.is_some()
     }

@@ -45,19 +45,17 @@ const EVENTS: u32 = 100;
 /// What a node knows of itself and the others.
 #[derive(Clone)]
 pub struct NodeInfo {
-    /// Its process id.
     pub process: ProcessId,
     /// What it says of itself now.
     pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
     /// The default model, and why that one.
     pub model: String,
-    /// The cluster as it sees it; nobody else in one process.
+    /// The cluster as it sees it; no other process in a single one.
     pub members: watch::Receiver<Members>,
     /// Resident entities.
     pub resident: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// What happened lately.
     pub events: EventLog,
-    /// What it runs.
     pub roots: Roots,
 }
 
@@ -226,12 +224,12 @@ impl Overview {
         }
     }
 
-    /// Whether there is nobody to serve what is stored, as far as was listened for long enough.
+    /// Whether no process serves stored messages, as far as this one has listened long enough.
     fn is_headless(&self) -> bool {
         self.node.members.peek(|members| members.settled) && observe::is_headless(&self.alive())
     }
 
-    /// How many inputs nobody has finished, if the store tells in time.
+    /// How many inputs are unfinished, if the store says so in time.
     async fn waiting(&self) -> Option<u64> {
         let asked = tokio::time::timeout(COUNT_WITHIN, self.storage().inbox.depths()).await;
         let depths = asked.ok()?.ok()??;

@@ -1,9 +1,9 @@
-//! Stopping what agents do, for operators: stores the kill switch, tells every node at once, and says how
-//! each took it.
+//! Stopping what agents do, for operators: stores the kill switch, notifies every node at once, and
+//! reports the answer of each.
 //!
 //! The record in the bucket is what holds: a node that does not answer follows it as soon as it
-//! sees it, and one that cannot see it stops by itself ([`clawnode_guard::kill_switch`]). Telling the
-//! nodes only makes them look sooner, and nobody takes the teller's word: each reads the record.
+//! sees it, and one that cannot see it stops by itself ([`clawnode_guard::kill_switch`]). The
+//! notice only makes nodes look sooner, and no node trusts it: each reads the record.
 
 use std::{sync::Arc, time::Duration};
 
@@ -91,7 +91,7 @@ async fn keep(base: &NodeBase, lost_after: Duration) -> Result<(), SpawnErr> {
     let follow = move || kill_switch::follow(followed.clone(), Arc::clone(&bucket));
     supervisor.adopt_task("latch.follow", follow).await?;
     if !storage.shared {
-        // Nobody else can stop anything, and the store is this process's own.
+        // No other process can stop anything, and the store is this process's own.
         return Ok(());
     }
     let (bucket, switch_gate) = (Arc::clone(&storage.bucket), switch_gate.clone());
@@ -326,7 +326,7 @@ impl SwitchRequest<'_> {
         ack.dead_ms = (self.on && running == 0).then(|| self.elapsed());
     }
 
-    /// Where the record stands at a process, and how much of it runs there.
+    /// The position of the record at a process, and how much of it runs there.
     async fn ask(
         self,
         process: ProcessId,

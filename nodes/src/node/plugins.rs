@@ -17,7 +17,7 @@ use crate::config::Config;
 #[cfg(feature = "wasm")]
 const COMPILED: &str = "plugins";
 
-/// What was loaded of what the configuration names. Cheap to clone.
+/// The plugins of the configuration that were loaded. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct NodePlugins {
     #[cfg(feature = "wasm")]
@@ -66,7 +66,7 @@ impl NodePlugins {
         }
     }
 
-    /// `providers` is told which of them can be used.
+    /// Reports to `providers` which of them can be used.
     pub fn report_to(&self, providers: &Providers) {
         for name in &*self.all {
             let absent = self.absent.iter().find(|(plugin, _)| plugin == name);

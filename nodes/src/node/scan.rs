@@ -1,5 +1,5 @@
 //! Following the others: what is pulled here, and who looks after the inputs of processes that
-//! died, so that nobody waits for redelivery.
+//! died, so that no input waits for redelivery.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,8 +19,8 @@ use super::load::Gauges;
 
 /// How often the partitions that this process serves first are scanned after a death.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long partitions are scanned that it came to serve first while nobody died: what was on its
-/// way to who served them before is found.
+/// How long this process scans partitions that it came to serve first without a death: so it finds
+/// inputs that were on their way to the process before it.
 const HANDED_OVER: Duration = Duration::from_secs(3);
 /// Rounds of scans at the same time; what the next would find, a later one finds.
 const SCANS_MAX: usize = 4;
@@ -32,7 +32,6 @@ const AT_ONCE: usize = 16;
 pub struct PartitionFollower {
     /// Where the inboxes are.
     pub storage: Storage,
-    /// Who it is.
     pub me: ProcessId,
     /// Whom it tells.
     pub worker: Worker,
@@ -59,7 +58,7 @@ impl PartitionFollower {
     /// Places the worker among the others whenever they change, tells it who is dead, and scans
     /// what it serves first: at once and for two `ACK_WAIT`s after a death and after its own start.
     pub async fn run(mut self) {
-        // Also at the start: whoever died before it was never heard of here.
+        // Also at the start: processes that died before were never heard here.
         let until = Instant::now() + ACK_WAIT * 2;
         let mut known = FollowedPartitions {
             view: Members::default(),

@@ -22,7 +22,7 @@ use clawnode_tool::LOCAL;
 use super::actions::{of_step, unknown_action};
 use crate::config::agents::DEFAULT_AGENT;
 
-/// Workers whose reasons are told.
+/// Workers whose reasons are shown.
 const WHYS_TOLD: usize = 8;
 /// Work that takes so long has half of the points for being quick, in milliseconds.
 const HALF_QUICK_MS: f64 = 1_000.0;
@@ -144,7 +144,7 @@ fn candidate(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> CandidateView {
 /// Why no node can do some work now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Nowhere {
-    /// Nobody runs sessions.
+    /// No process runs sessions.
     #[error("no worker takes work")]
     NoWorker,
     /// None of the workers has what it needs.
@@ -192,7 +192,7 @@ fn score(node: &Heartbeat, wanted: &BTreeSet<Capability>) -> ScoreView {
     if names.is_empty() {
         names.push(LOCAL.to_owned());
     }
-    // The mean over all that is needed of what is 0 to 1.
+    // The mean of values from 0 to 1, over all that is needed.
     let mean = |share: &dyn Fn(&str) -> f64| {
         let sum: f64 = names.iter().map(|name| share(name)).sum();
         sum / f64::from(u32::try_from(names.len()).unwrap_or(u32::MAX).max(1))

@@ -1,4 +1,4 @@
-//! Whether this process takes work, and whoever may change that: signals, operators, other nodes.
+//! Whether this process takes work, which signals, operators and other nodes may change.
 
 use std::{
     fs::{self, File},
@@ -34,7 +34,7 @@ use crate::{config::NodeOptions, start_error::StartError};
 pub struct NodeStatus {
     draining: AtomicBool,
     cordoned: Arc<AtomicBool>,
-    /// The file that says so to whoever starts next under this node's name.
+    /// The file that says so to the next process under this node's name.
     mark: PathBuf,
     /// The others should hear of a change before the next heartbeat is due.
     changed: Notify,
@@ -85,7 +85,7 @@ impl NodeStatus {
         &self.cordoned
     }
 
-    /// Where whoever runs tool calls here makes himself known.
+    /// Where the job runner of this process registers.
     pub const fn jobs(&self) -> &watch::Sender<Option<JobRunner>> {
         &self.jobs
     }
@@ -106,7 +106,7 @@ impl NodeStatus {
         self.changed.notify_one();
     }
 
-    /// How the configuration file stands beside what this process works with.
+    /// How the configuration file differs from the one that this process uses.
     pub fn file(&self) -> FileState {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

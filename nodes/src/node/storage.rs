@@ -1,4 +1,4 @@
-//! Opening what a node stands on.
+//! Opening the storage of a node.
 
 use std::sync::Arc;
 #[cfg(feature = "nats")]
@@ -25,12 +25,12 @@ use crate::{config::LoadedConfig, local::Secret, start_error::StartError};
 #[cfg(feature = "test-util")]
 const HEAD_ROOM: &str = "CLAWNODE_TEST_HEAD_ROOM";
 
-/// Milliseconds after which NATS delivers again what nobody acknowledged, in tests; the same for all
+/// Milliseconds after which NATS delivers unacknowledged messages again, in tests; the same for all
 /// nodes of a cluster.
 #[cfg(all(feature = "test-util", feature = "nats"))]
 const ACK_WAIT: &str = "CLAWNODE_TEST_ACK_WAIT";
 
-/// What a node stands on.
+/// The storage of a node.
 #[derive(Debug)]
 pub struct NodeStorage {
     /// The handles.

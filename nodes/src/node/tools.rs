@@ -193,7 +193,7 @@ pub async fn open(
 /// Containers on the account of this process; it knows those of the dead of its cluster.
 fn containers(config: &Config, base: &NodeBase) -> Docker {
     let storage = &base.storage;
-    // A cluster without a name is told by what it stands on.
+    // A cluster without a name is identified by its storage.
     let cluster = storage.health.cluster().unwrap_or_else(|| storage.health.describe());
     let owner = ContainerOwner::new(&format!("{} {cluster}", config.cluster.prefix), base.process);
     let (shared, members) = (storage.shared, base.members.clone());

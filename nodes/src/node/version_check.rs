@@ -51,7 +51,6 @@ pub type HeartbeatSource = Arc<dyn Fn() -> Heartbeat + Send + Sync>;
 pub struct HeartbeatParts {
     /// The node's name.
     pub node: NodeName,
-    /// What it does.
     pub roles: Vec<NodeRole>,
     /// What its entities share.
     pub context: Arc<WorkerContext>,

@@ -45,7 +45,7 @@ async fn scene() -> (Home, Node) {
             "ping" => Ok(json!("pong")),
             "approvals.list" => Ok(json!({ "approvals": CALLS.map(call) })),
             "approvals.show" | "approvals.approve" => Ok(json!(call(CALLS[0]))),
-            "jobs.list" if params["agent"] == "nobody" => Ok(json!({ "jobs": [], "more": 0 })),
+            "jobs.list" if params["agent"] == "absent" => Ok(json!({ "jobs": [], "more": 0 })),
             "jobs.list" => {
                 let long = format!("{{\"path\":\"{}\"}}", "a".repeat(100));
                 let jobs = [job('1', "{\"command\":\"make release\"}"), job('2', &long)];
@@ -94,7 +94,7 @@ async fn a_list_of_jobs_says_what_each_was() {
     assert!(table.contains(&format!("{{\"path\":\"{}…", "a".repeat(31))), "cut\n{table}");
     let wide = home.run(&["jobs", "list", "-o", "wide"]).await.out;
     assert!(wide.contains(&"a".repeat(100)), "{wide}");
-    assert_eq!(home.run(&["jobs", "list", "--agent", "nobody"]).await.out, "no job matches\n");
+    assert_eq!(home.run(&["jobs", "list", "--agent", "absent"]).await.out, "no job matches\n");
     for short in ["job_1", "1", "call_1"] {
         let ended = home.run(&["jobs", "show", short]).await;
         assert_eq!(ended.code, 0, "{short}: {}", ended.err);

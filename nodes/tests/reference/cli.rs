@@ -4,7 +4,7 @@ use clap::{Arg, Command};
 
 use super::page;
 
-/// The heading of what many commands take.
+/// The heading of the options that many commands take.
 const SETTINGS: &str = "Settings";
 const INTRO: &str = "\
 `clawnode COMMAND --help` prints the same. [Use the command line in scripts](../guide/command-line.md) explains output

@@ -36,7 +36,7 @@ impl Schema {
         Self { root, types: types.take_definitions(true) }
     }
 
-    /// The type that a schema stands for, without its being optional.
+    /// The type of a schema, without its being optional.
     pub(crate) fn resolved<'a>(&'a self, schema: &'a Value) -> &'a Value {
         if let Some(name) = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next()) {
             return self.resolved(&self.types[name]);

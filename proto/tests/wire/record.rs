@@ -128,8 +128,8 @@ impl Grammar for Later {
     }
 }
 
-/// The head of an event whose kind nobody here knows is readable, and says whether to stand back;
-/// the chain goes on behind it.
+/// The head of an event whose kind this build does not know is readable, and says whether to stand
+/// back; the chain continues after it.
 #[test]
 fn an_unknown_kind_is_chained_and_says_whether_it_may_be_skipped() {
     let claim = &sample::kernel_events()[0];

@@ -75,14 +75,14 @@ async fn interrupted() {
 
 /// Results go to standard output.
 fn say(text: &str) {
-    // Whoever read it has gone: the files have it all.
+    // The reader has gone: the files have all results.
     if writeln!(std::io::stdout(), "{text}").is_err() {
-        tracing::debug!("nobody reads the results");
+        tracing::debug!("no reader for the results");
     }
 }
 
 fn complain(text: &str) {
     if writeln!(std::io::stderr(), "{text}").is_err() {
-        tracing::debug!("nobody reads the errors");
+        tracing::debug!("no reader for the errors");
     }
 }

@@ -10,9 +10,9 @@ use super::{
     judge::{Breach, Violation},
 };
 
-/// How the text begins that a model is given of a call of which nobody knows whether it happened.
+/// The beginning of the text that a model gets if it is unknown whether a call happened.
 const UNCERTAIN: &str = "Nobody knows whether the call of ";
-/// What a call that was done is answered, by the counter and by a command.
+/// The answer of a call that was done, by the counter and by a command.
 const DONE: &str = "done";
 
 /// What all errands came to.
@@ -20,7 +20,7 @@ const DONE: &str = "done";
 pub struct Account {
     /// Calls of tools that were asked for.
     pub calls: usize,
-    /// Calls of class `once` of which nobody knows whether they happened.
+    /// Calls of class `once` of which it is unknown whether they happened.
     pub uncertain: usize,
     /// Calls of other classes that had their effect more than once.
     pub again: usize,
@@ -62,7 +62,7 @@ impl Account {
             }
         }
         for stray in evidence.effects.keys().filter(|key| !known.contains(*key)) {
-            it.blame(Breach::Invariant, format!("an effect of `{stray}`, which nobody asked for"));
+            it.blame(Breach::Invariant, format!("an effect of `{stray}`, which no call asked for"));
         }
         it
     }
@@ -77,7 +77,7 @@ impl Account {
             Some(Ok(())) => self.plans += usize::from(errand.kind == Kind::Plan),
             Some(Err(how)) => self.blame(Breach::Lost, format!("{name} ended badly: {how}")),
             None => {
-                let last = errand.refusals.last().map_or("nobody answered", String::as_str);
+                let last = errand.refusals.last().map_or("no answer", String::as_str);
                 self.blame(Breach::Lost, format!("the end of {name} was never heard: {last}"));
             }
         }
@@ -120,7 +120,7 @@ impl Account {
         known.extend(calls.into_iter().map(|call| call.job));
     }
 
-    /// One call: what its model was told, and what the count says.
+    /// One call: what its model was shown, and what the count says.
     fn call(&mut self, key: &str, call: &Call, (is_error, text): (bool, &str), count: usize) {
         let name = format!("`{key}`: `{}` of `{}`", call.job, call.tool);
         let is_once = call.tool == TOOLS[0] || call.tool == ASKED || call.tool == COMMAND;
@@ -133,7 +133,7 @@ impl Account {
         if call.tool == ASKED {
             self.approvals += usize::from(call.approved);
             if count > 0 && !call.approved {
-                self.blame(Breach::Invariant, format!("{name}: nobody was asked (APR-1)"));
+                self.blame(Breach::Invariant, format!("{name}: no person was asked (APR-1)"));
             }
         }
         if call.uncertain {
@@ -145,14 +145,14 @@ impl Account {
                 self.blame(Breach::Invariant, format!("{name} is uncertain, told as `{text}`"));
             }
         } else if is_error {
-            // A command dies with its container, and its model is told so.
+            // A command dies with its container, and its model learns that.
             if call.tool == COMMAND {
                 self.interrupted += 1;
             } else {
                 self.blame(Breach::Lost, format!("{name} failed: {text}"));
             }
         } else if count == 0 || text.trim_end() != DONE {
-            let what = format!("{name} is told as `{text}`, and happened {count} times");
+            let what = format!("{name} was reported as `{text}`, and happened {count} times");
             self.blame(Breach::Lost, what);
         }
     }
@@ -195,7 +195,7 @@ fn calls(stored: &Stored) -> Result<Vec<Call>, String> {
     }
     match ends.keys().next() {
         None => Ok(calls),
-        Some(call) => Err(format!("call `{call}` has ended, and nobody asked for it")),
+        Some(call) => Err(format!("call `{call}` has ended, and was never asked for")),
     }
 }
 

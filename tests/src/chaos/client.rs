@@ -38,7 +38,6 @@ const BACKOFF: Duration = Duration::from_millis(800);
 /// What all clients of a stage know.
 #[derive(Debug)]
 pub struct Entrance {
-    /// The gateways.
     pub gateways: Vec<String>,
     /// What they ask for.
     pub token: String,
@@ -88,8 +87,8 @@ impl Client {
         Self { entrance, gateway, socket: None, connections: 0, requests: 0, silence: SILENCE }
     }
 
-    /// Sends the message and follows its turn to the end, or until `deadline`; `told` has what was
-    /// seen by then.
+    /// Sends the message and follows its turn to the end, or until `deadline`; `told` keeps all
+    /// that was seen by then.
     pub async fn turn(&mut self, told: &Told<'_>, deadline: Instant) -> bool {
         let mut tries = 0;
         while Instant::now() < deadline {
@@ -193,7 +192,7 @@ impl Client {
     }
 }
 
-/// Where a client writes down what it sees.
+/// A client's notes about the events that it sees.
 #[derive(Debug)]
 pub struct Told<'a> {
     board: &'a super::load::Board,
@@ -220,7 +219,7 @@ fn sight(frame: &Frame) -> Result<Sight, String> {
         "text" => Sight::Text(text()),
         "reset" => Sight::Reset(frame.data["text"].as_str().unwrap_or_default().to_owned()),
         "lagged" => Sight::Lagged,
-        // Without an outcome the gateway let go of the turn, which goes on.
+        // Without an outcome the gateway gave the turn up, which continues.
         "done" => match TurnOutcome::deserialize(&frame.data["outcome"]) {
             Ok(outcome) => Sight::Done(outcome),
             Err(_) => return Err("the gateway let go of the turn".to_owned()),

@@ -31,7 +31,6 @@ pub struct Spec {
     pub name: String,
     /// The network namespace that it runs in.
     pub namespace: Option<String>,
-    /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
@@ -105,7 +104,6 @@ impl Daemon {
         Ok(Self { name, log, child, pid, stdout: BufReader::new(stdout) })
     }
 
-    /// What it is called.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -35,7 +35,6 @@ impl Disk {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -93,7 +92,7 @@ pub fn sweep() {
 }
 
 fn unmount(path: &Path) {
-    // Lazily: whoever still has files open there is being killed.
+    // Lazily: a process that still has files open there is being killed.
     if let Err(error) = run("umount", &["-l", &path.display().to_string()]) {
         tracing::warn!(%error, "a disk was left behind");
     }

@@ -11,7 +11,7 @@ use std::{
 use super::{ChaosError, daemon::tool, wait::eventually};
 use crate::docker::Engine;
 
-/// Whom commands in containers run as: the owner of the files that they may write.
+/// The user of commands in containers: the owner of the files that they may write.
 const NOBODY: u32 = 65_534;
 /// The file with a line for each effect, in the agent's directory.
 const EFFECTS: &str = "effects";
@@ -52,7 +52,7 @@ impl Containers {
         Ok(Self { engine, files })
     }
 
-    /// What the nodes' configuration says of it; commands need nobody's approval.
+    /// The nodes' configuration for it; commands need no approval.
     pub fn settings(&self) -> String {
         format!(
             "[[agents.default.rules]]\ntool = \"run_command\"\nverdict = \"allow\"\n\

@@ -1,6 +1,6 @@
-//! Errands: turns that change something, beside the load of chats. Tools of every class as jobs, calls
-//! that a person approves, plans, and commands in containers. Who counts their effects is nobody to
-//! whom anything is done ([`crate::effects`]); [`account`](super::account) compares.
+//! Errands: turns that change something, beside the load of chats. Tools of every class as jobs,
+//! calls that a person approves, plans, and commands in containers. No fault touches the counter of
+//! their effects ([`crate::effects`]); [`account`](super::account) compares.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -57,7 +57,6 @@ pub enum Kind {
 /// One errand, and what its client knows of it.
 #[derive(Clone, Debug)]
 pub struct Errand {
-    /// Which.
     pub kind: Kind,
     /// The session that it went to.
     pub session: String,
@@ -69,7 +68,7 @@ pub struct Errand {
     pub refusals: Vec<String>,
 }
 
-/// Clients with errands, and the person who approves of what they ask.
+/// Clients with errands, and the person who approves their calls.
 #[derive(Debug)]
 pub struct Errands {
     board: Arc<Board>,

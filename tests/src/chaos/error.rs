@@ -4,17 +4,12 @@ use std::io;
 
 use crate::{nats::HarnessError, process::ProcessError};
 
-/// The run itself could not go on. What it *finds* is a [`Violation`](super::Violation).
+/// The run itself could not continue. What it *finds* is a [`Violation`](super::Violation).
 #[derive(Debug, thiserror::Error)]
 pub enum ChaosError {
     /// The operating system said no.
     #[error("cannot {what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// What it said.
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
     /// Something that a scenario needs is not there.
     #[error("{0}")]
     Missing(String),
@@ -24,7 +19,6 @@ pub enum ChaosError {
     /// A process ended that was to stay.
     #[error("`{name}` ended by itself; its log ends with:\n{log}")]
     Ended {
-        /// Which.
         name: String,
         /// The end of its log.
         log: String,

@@ -57,17 +57,16 @@ pub struct Stored {
 /// Something that was done to the stage.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// When.
     pub at: Instant,
     /// When by the clock that nodes write into events.
     pub wall: Timestamp,
     /// What, for people.
     pub what: String,
-    /// Whom it keeps waiting.
+    /// The turns that it keeps waiting.
     pub hits: Hits,
 }
 
-/// Whom a fault keeps waiting.
+/// The turns that a fault keeps waiting.
 #[derive(Clone, Debug)]
 pub enum Hits {
     /// Turns that these processes own.
@@ -76,8 +75,8 @@ pub enum Hits {
     Clients,
     /// Every turn.
     Everyone,
-    /// Nobody, if all is well.
-    Nobody,
+    /// No turn, if all is well.
+    Nothing,
 }
 
 impl Evidence {
@@ -85,7 +84,7 @@ impl Evidence {
     pub fn is_victim(&self, process: ProcessId) -> bool {
         self.faults.iter().any(|fault| match &fault.hits {
             Hits::Owners(owners) => owners.contains(&process),
-            Hits::Clients | Hits::Everyone | Hits::Nobody => false,
+            Hits::Clients | Hits::Everyone | Hits::Nothing => false,
         })
     }
 
@@ -109,11 +108,10 @@ impl Evidence {
 /// A claim by which a session was taken from a process that had not given it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Takeover {
-    /// From whom.
+    /// The previous owner.
     pub from: ProcessId,
     /// Whether a turn was under way, which went on elsewhere.
     pub in_mid_turn: bool,
-    /// When.
     pub ts: Timestamp,
 }
 

@@ -31,9 +31,7 @@ pub enum HostKind {
 /// One host.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// What it is called.
     pub name: String,
-    /// Its address.
     pub ip: Ipv4Addr,
     /// Its network namespace.
     pub namespace: Option<String>,
@@ -44,9 +42,9 @@ pub struct Host {
 pub enum Cut {
     /// It neither hears nor is heard.
     Both,
-    /// It hears, but nobody hears it.
+    /// It hears others, but is not heard.
     Speech,
-    /// It speaks, but hears nobody.
+    /// It is heard, but hears no other.
     Hearing,
 }
 
@@ -246,7 +244,8 @@ fn pids(space: &str) -> Vec<i32> {
     listed.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// When a process started, in ticks since the machine did: tells it from a later one of its number.
+/// When a process started, in ticks since the boot: tells it apart from a later one with its
+/// number.
 fn started(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;

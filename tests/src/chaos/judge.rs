@@ -28,7 +28,6 @@ pub enum Breach {
 /// Something that must not be, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Of which kind.
     pub breach: Breach,
     /// What exactly.
     pub what: String,
@@ -43,7 +42,7 @@ pub struct Verdict {
     pub remade_inflight_calls: usize,
     /// Claims since the first fault by which a session was taken over.
     pub takeovers: usize,
-    /// Those of them by which an owner lost it in mid-turn to whom nothing was done.
+    /// Those by which an owner without a fault lost a session in mid-turn.
     pub robberies: usize,
     /// What the errands came to; what is wrong with them is among the violations.
     pub account: Account,
@@ -138,7 +137,7 @@ fn heard(verdict: &mut Verdict, one: &Transcript, tokens: u32) {
             verdict.blame(Breach::Lost, what);
         }
         None => {
-            let last = one.refusals.last().map_or("nobody answered", String::as_str);
+            let last = one.refusals.last().map_or("no answer", String::as_str);
             verdict.blame(Breach::Lost, format!("{name} was never accepted: {last}"));
         }
     }
@@ -222,7 +221,7 @@ fn transcript(
     }
     let wanted: Vec<&str> = sent.iter().map(|one| one.content.as_str()).collect();
     if let Some(stranger) = said.iter().find(|content| !wanted.contains(content)) {
-        let what = format!("`{key}`: nobody sent `{stranger}`");
+        let what = format!("`{key}`: no client sent `{stranger}`");
         verdict.blame(Breach::Invariant, what);
     }
     let ordered: Vec<&str> =
@@ -308,7 +307,7 @@ fn recorded_call(
 ) {
     let name = format!("`{session}`: call `{call}`");
     if !asked.contains_key(format!("{call}.{attempt}").as_str()) {
-        verdict.blame(Breach::Invariant, format!("{name} has an outcome that nobody gave"));
+        verdict.blame(Breach::Invariant, format!("{name} has an outcome that no model gave"));
     }
     if asked.contains_key(format!("{call}.{}", attempt + 1).as_str()) {
         verdict.blame(Breach::Repeated, format!("{name} was recorded, and asked for again"));
@@ -499,7 +498,7 @@ mod tests {
             let again = stored(it).history.turns[1].clone();
             stored(it).history.turns.push(again);
         }),
-        ("a message that nobody sent", Breach::Invariant, "nobody sent", |it| {
+        ("a message that no client sent", Breach::Invariant, "no client sent", |it| {
             let mut stranger = view(9);
             stranger.messages[0].content = Text::from("m9".to_owned());
             stored(it).history.turns.push(stranger);
@@ -548,7 +547,7 @@ mod tests {
             let again = call_event(3, "model_done", 1, 2);
             stored(it).events.push(again);
         }),
-        ("an outcome that nobody gave", Breach::Invariant, "nobody gave", |it| {
+        ("an outcome that no model gave", Breach::Invariant, "no model gave", |it| {
             it.asked.retain(|one| one != &asked(2, 2));
         }),
         ("a call that no journal has begun", Breach::Invariant, "I8", |it| {

@@ -12,7 +12,7 @@ use super::{
     hosts::Host,
 };
 
-/// How long a node that was told to stop may take: its grace for running calls (30 s), and more.
+/// How long a node may take to stop: its grace for running calls (30 s), and more.
 const STOPS_IN: Duration = Duration::from_secs(45);
 
 /// What a node does.
@@ -29,9 +29,7 @@ pub enum Role {
 /// A place for a node, and the node that is there now.
 #[derive(Debug)]
 pub struct Slot {
-    /// What it is called.
     pub name: String,
-    /// What it does.
     pub role: Role,
     /// Where it runs.
     pub host: Host,
@@ -39,7 +37,6 @@ pub struct Slot {
     pub port: u16,
     /// Its folder.
     pub home: PathBuf,
-    /// The program.
     pub program: PathBuf,
     /// Its environment.
     pub vars: Vec<(String, String)>,

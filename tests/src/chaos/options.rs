@@ -38,7 +38,7 @@ pub enum Profile {
     Long,
 }
 
-/// What to do.
+/// The options of the command.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How much.
@@ -59,7 +59,7 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Where runs accumulate.
     pub ledger: Option<PathBuf>,
-    /// Whether logs of what went well stay as well.
+    /// Whether to keep the logs of successful scenarios too.
     pub keep: bool,
 }
 
@@ -79,7 +79,6 @@ pub enum Parsed {
 // === impl Profile ===
 
 impl Profile {
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Short => "short",

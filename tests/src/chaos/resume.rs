@@ -9,7 +9,7 @@ use super::{
     transcript::{Seen, Sight, Transcript},
 };
 
-/// The longest that the first token takes if nobody is lost; who waits longer was with the lost.
+/// The longest that the first token takes if no process is lost; a turn that waits longer was hit.
 const TAKES_AT_MOST: Duration = Duration::from_secs(2);
 
 /// For each turn that a fault hit, the time from the fault until the reply went on: the end of the
@@ -69,7 +69,7 @@ fn is_hit(evidence: &Evidence, fault: &Fault, one: &Transcript) -> bool {
             moved || waited()
         }
         Hits::Everyone => true,
-        Hits::Nobody => false,
+        Hits::Nothing => false,
     }
 }
 
@@ -119,14 +119,14 @@ mod tests {
         assert_eq!(resumes(&evidence), [Duration::from_millis(2_400)]);
         evidence.faults = vec![fault(100, Hits::Clients)];
         assert_eq!(resumes(&evidence), [Duration::from_millis(2_400)]);
-        // It was over by then, or the fault hit nobody, or only owners that it never had.
+        // It was over by then, or the fault hit nothing, or only owners that it never had.
         for (ms, hits) in
-            [(2_700, Hits::Everyone), (100, Hits::Nobody), (100, Hits::Owners(Vec::new()))]
+            [(2_700, Hits::Everyone), (100, Hits::Nothing), (100, Hits::Owners(Vec::new()))]
         {
             evidence.faults = vec![fault(ms, hits)];
             assert!(resumes(&evidence).is_empty());
         }
-        // Before its first token it was in no journal; its wait tells with whom it was.
+        // Before its first token it was in no journal; its wait shows which process it was with.
         evidence.faults = vec![fault(20, Hits::Owners(Vec::new()))];
         assert_eq!(resumes(&evidence), [Duration::from_millis(2_480)]);
         // The second fault falls into the silence of the first, and is the one that it waits for.

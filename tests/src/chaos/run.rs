@@ -39,7 +39,7 @@ const FAKETIME: [&str; 2] = [
 ];
 /// Stages that are cleared while the next one plays.
 const CLOSING_MAX: usize = 4;
-/// How long clients may still wait once a scenario could not go on.
+/// How long clients may still wait once a scenario could not continue.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
 /// Milliseconds by which events are early whose writer's clock jumped by an hour.
 const HALF_AN_HOUR: u64 = 30 * 60 * 1_000;
@@ -181,7 +181,7 @@ struct Played {
 // === impl Played ===
 
 impl Played {
-    /// Waits until nobody has anything left to do, stops everything, and judges.
+    /// Waits until all work is done, stops everything, and judges.
     async fn judged(self) -> Score {
         let Self { scenario, mut score, dir, rest, disk, began, keep } = self;
         let closed = match rest {
@@ -190,7 +190,7 @@ impl Played {
         };
         match closed {
             Ok(evidence) => fill(&mut score, scenario, &evidence),
-            Err(error) => score.violations.push(format!("it could not go on: {error}")),
+            Err(error) => score.violations.push(format!("it could not continue: {error}")),
         }
         drop(disk);
         score.seconds = began.elapsed().as_secs();
@@ -273,8 +273,8 @@ async fn on_stage(
     drop(play);
     let mut patience = PATIENCE;
     if let Err(error) = played {
-        // What was seen so far is judged all the same.
-        evidence.complaints.push(format!("it could not go on: {error}"));
+        // The evidence so far is judged all the same.
+        evidence.complaints.push(format!("it could not continue: {error}"));
         patience = AFTER_FAILURE;
     }
     ((evidence.transcripts, evidence.followed), evidence.errands) =
@@ -343,7 +343,7 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
         score.violations.push("no fault hit a run of a tool: this run proves nothing".to_owned());
     }
     if scenario.must_fence() && evidence.fenced == 0 {
-        score.violations.push("nobody was fenced: this run proves nothing".to_owned());
+        score.violations.push("no owner was fenced: this run proves nothing".to_owned());
     }
 }
 

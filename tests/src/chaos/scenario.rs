@@ -1,4 +1,4 @@
-//! The scenarios: what each is called, what it stands on, and how often it does its worst.
+//! The scenarios: their names, what each runs on, and how often it injects its fault.
 
 use std::path::Path;
 
@@ -21,7 +21,6 @@ macro_rules! scenarios {
             /// All of them, in the order in which they run.
             pub const ALL: &'static [Self] = &[$( Self::$variant, )*];
 
-            /// Its name.
             pub const fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $name, )* }
             }
@@ -81,7 +80,7 @@ scenarios! {
     BusRestart = "nats-restart", Any, 2, 20;
     /// The leader of the journals' stream, one of three servers, is killed.
     LeaderKill = "nats-leader-kill", Any, 1, 15;
-    /// An owner is stopped until others took over, then goes on.
+    /// An owner is stopped until others have taken over, then continues.
     Freeze = "freeze-owner", Any, 1, 10;
     /// A worker is cut off from the bus, both ways, until others took over; then healed.
     WorkerPartition = "worker-partition", Network, 1, 10;
@@ -95,7 +94,7 @@ scenarios! {
     GatewayMute = "gateway-mute", Network, 1, 10;
     /// A gateway is heard by the bus, but hears nothing.
     GatewayDeaf = "gateway-deaf", Network, 1, 10;
-    /// A worker's host vanishes: the bus keeps connections that nobody closes.
+    /// A worker's host vanishes: the bus keeps connections that are never closed.
     HalfOpen = "half-open", Network, 1, 10;
     /// Every node is stopped and started in turn, under load.
     RollingRestart = "rolling-restart", Any, 1, 10;
@@ -159,8 +158,8 @@ impl Scenario {
         }
     }
 
-    /// The milliseconds within which half of the turns, and all but one of a hundred, are to go
-    /// on; and whether a living owner may lose its session in mid-turn.
+    /// The milliseconds within which half of the turns, and all but one of a hundred, must
+    /// continue; and whether a living owner may lose its session in mid-turn.
     pub(super) const fn targets(self) -> (Option<u64>, Option<u64>, bool) {
         match self {
             Self::WorkerKill | Self::RandomKills => (Some(1_000), Some(3_000), true),
@@ -178,7 +177,7 @@ impl Scenario {
         matches!(self, Self::Freeze | Self::WorkerPartition | Self::WorkerMute | Self::WorkerDeaf)
     }
 
-    /// What it stands on; `disk` is a small one of its own, if it needs one.
+    /// What it runs on; `disk` is a small one of its own, if it needs one.
     pub fn shape(self, kind: HostKind, disk: &Path) -> Shape {
         let mut shape = Shape {
             kind,

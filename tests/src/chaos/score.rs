@@ -7,10 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Violations of one scenario that are printed.
 const SHOWN_MAX: usize = 20;
 
-/// What came of one scenario.
+/// The result of one scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
-    /// Which.
     pub scenario: String,
     /// `loopback` or `namespaces`.
     pub hosts: String,
@@ -39,7 +38,7 @@ pub struct Score {
     /// Calls of tools: jobs beside the chats, steps of plans, and what a person approved.
     #[serde(default)]
     pub tool_calls: usize,
-    /// Those of class `once` of which nobody knows whether they happened.
+    /// Those of class `once` of which it is unknown whether they happened.
     #[serde(default)]
     pub uncertain: usize,
     /// Those of other classes that had their effect more than once.
@@ -66,8 +65,8 @@ pub struct Score {
     pub seconds: u64,
     /// All that must not be, with the evidence.
     pub violations: Vec<String>,
-    /// What was slower, or cost more, than it is meant to: told, and no violation, because it also
-    /// depends on the machine.
+    /// Figures that were slower, or cost more, than intended: reported, and no violation, because
+    /// they also depend on the machine.
     #[serde(default)]
     pub missed: Vec<String>,
     /// Why it was not run.
@@ -128,7 +127,7 @@ impl Score {
         shown
     }
 
-    /// In one line, and a line for each violation.
+    /// The score in one line, and a line for each violation.
     pub fn told(&self) -> String {
         let name = format!("{} on {}", self.scenario, self.hosts);
         let mut text = match &self.left_out {

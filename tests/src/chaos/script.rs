@@ -38,11 +38,8 @@ const DEATHS_MAX: usize = 40;
 /// A scenario in progress.
 #[derive(Debug)]
 pub(super) struct Play<'a> {
-    /// Its stage.
     pub stage: &'a mut Stage,
-    /// Its load.
     pub load: &'a Load,
-    /// Its errands.
     pub errands: &'a Errands,
     /// What its schedule follows from.
     pub random: ChaCha8Rng,
@@ -149,7 +146,7 @@ impl Play<'_> {
         self.stage.nodes[place].start().await
     }
 
-    /// Kills a worker while it runs a tool's job, whoever has the job's session.
+    /// Kills a worker while it runs a tool's job, whichever process has the job's session.
     async fn runner_kill(&mut self) -> Result<(), ChaosError> {
         let number = self.random.random_range(0..1_000_usize);
         let stage = &self.stage;
@@ -171,14 +168,14 @@ impl Play<'_> {
         self.errands.round().await?;
         let missing = || ChaosError::Missing("this stage has no containers".to_owned());
         if is_engine {
-            let at = self.fault(what, Hits::Nobody);
+            let at = self.fault(what, Hits::Nothing);
             self.stage.containers.as_mut().ok_or_else(missing)?.kill().await?;
             self.calm().await;
             self.stage.containers.as_mut().ok_or_else(missing)?.restart().await?;
             self.load.settled(at).await?;
         } else {
             let killed = self.stage.containers.as_ref().ok_or_else(missing)?.kill_all().await?;
-            self.fault(format!("{what} ({killed})"), Hits::Nobody);
+            self.fault(format!("{what} ({killed})"), Hits::Nothing);
         }
         self.errands.round().await
     }
@@ -350,7 +347,7 @@ impl Play<'_> {
         self.load.settled(at).await?;
         self.load.round().await?;
         self.kill(Role::Worker).await?;
-        // Told to end, it lets go of the server first.
+        // On SIGTERM, it detaches from the server first.
         tracer.signal(Signal::TERM)?;
         tracer.exit(PATIENCE).await.map(drop)
     }
@@ -421,7 +418,7 @@ impl Play<'_> {
             pass(Duration::from_millis(100)).await;
         }
         task.abort();
-        // Its client was told, and its session is out of service, with all that was sent to it.
+        // Its client got an error, and its session is out of service, with all that was sent to it.
         let heard = task.await.unwrap_or_default();
         let outcome = heard.first().and_then(Transcript::outcome);
         let state = self.stage.gateway().await?.history(&session).await.map(|it| it.state);
@@ -442,7 +439,7 @@ impl Play<'_> {
         let place = self.owner().await?;
         let clock = self.stage.dir.join(clock_of(&self.stage.nodes[place].name));
         for jump in ["+3600", "-86400"] {
-            self.fault(format!("a clock jumps to {jump} s"), Hits::Nobody);
+            self.fault(format!("a clock jumps to {jump} s"), Hits::Nothing);
             fs::write(&clock, jump).map_err(ChaosError::io("set a clock"))?;
             self.warned_of_clock().await?;
             self.load.round().await?;

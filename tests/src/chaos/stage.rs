@@ -47,16 +47,14 @@ const INBOX_EMPTIES_IN: Duration = Duration::from_secs(100);
 /// What an owner's log says when it finds itself fenced.
 const FENCED: &str = "entity is owned elsewhere now";
 
-/// What a scenario stands on.
+/// What a scenario runs on.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// What hosts are made of.
     pub kind: HostKind,
     /// NATS servers; none for one node alone on its own disk.
     pub servers: usize,
-    /// Gateways.
     pub gateways: usize,
-    /// Workers.
     pub workers: usize,
     /// Pieces of each reply.
     pub tokens: u32,
@@ -322,7 +320,7 @@ impl Stage {
         Ok(evidence)
     }
 
-    /// Waits until nobody has anything left to do.
+    /// Waits until all work is done.
     async fn inbox_empties(&mut self) {
         let Some(bus) = &self.bus else { return };
         let empty = eventually("an empty inbox", INBOX_EMPTIES_IN, async || {
@@ -356,7 +354,7 @@ impl Stage {
         for key in sessions.into_iter().chain(evidence.excused.clone()) {
             let history = match client.history(&key).await {
                 Ok(history) => history,
-                // Nothing came of it; the judge knows whether anything should have.
+                // It has no history; the judge knows whether it should have one.
                 Err(error) if error.refusal().is_some() => continue,
                 Err(error) => return Err(error.into()),
             };

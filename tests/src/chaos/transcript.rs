@@ -8,7 +8,6 @@ use tokio::time::Instant;
 pub struct Transcript {
     /// Whose session.
     pub peer: String,
-    /// What was said.
     pub content: String,
     /// Makes sending again harmless.
     pub key: String,
@@ -27,17 +26,15 @@ pub struct Transcript {
 /// Something that was seen.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When.
     pub at: Instant,
     /// On which of the client's connections.
     pub connection: u32,
     /// Its place in the turn.
     pub cursor: Option<FrameKey>,
-    /// What.
     pub sight: Sight,
 }
 
-/// What was seen.
+/// An event that a client saw.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sight {
     /// The message is taken, or its turn is followed.

@@ -40,7 +40,7 @@ pub async fn a_stale_change_is_refused(ground: &dyn Ground) -> Result {
     conflict(bucket.put("key", first, bytes("x"), None).await)?;
     conflict(bucket.delete("key", first).await)?;
     let entry = bucket.get("key").await?.ok_or("a value")?;
-    same("what stands", (entry.position, entry.value), (second, bytes("two")))?;
+    same("the present value", (entry.position, entry.value), (second, bytes("two")))?;
     bucket.delete("key", second).await?;
     conflict(bucket.put("key", second, bytes("x"), None).await)
 }
@@ -68,7 +68,7 @@ pub async fn one_of_many_setters_wins(ground: &dyn Ground) -> Result {
         same("winners", winners.len(), 1)?;
         let (position, value) = winners.remove(0);
         let entry = bucket.get("key").await?.ok_or("a value")?;
-        same("what stands", (entry.position, entry.value), (position, value))?;
+        same("the present value", (entry.position, entry.value), (position, value))?;
         expected = position;
     }
     Ok(())
@@ -86,7 +86,7 @@ pub async fn a_list_is_ordered_and_by_prefix(ground: &dyn Ground) -> Result {
     let (a, c) = (bytes("agent.a"), bytes("agent.c"));
     same("by prefix", found, vec![("agent.a", &a), ("agent.c", &c)])?;
     same("all", bucket.list("").await?.len(), 3)?;
-    same("none", bucket.list("nobody.").await?, Vec::new())
+    same("none", bucket.list("absent.").await?, Vec::new())
 }
 
 pub async fn a_value_with_a_ttl_goes(ground: &dyn Ground) -> Result {

@@ -1,4 +1,4 @@
-//! The bus: said in passing, to whoever listens.
+//! The bus: messages to the present listeners, not stored.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ pub async fn a_request_is_answered(ground: &dyn Ground) -> Result {
 
 pub async fn a_request_without_listeners_fails(ground: &dyn Ground) -> Result {
     let ground = ground.fresh().await?;
-    let subject = format!("{}.rpc.nobody", ground.prefix);
+    let subject = format!("{}.rpc.unheard", ground.prefix);
     match ask(&*ground.bus, &subject, "x", Duration::from_secs(20)).await {
         Err(RequestError::NoResponders { subject: named }) => same("its subject", named, subject),
         other => Err(format!("expected no responders, found {other:?}").into()),
@@ -124,7 +124,7 @@ pub async fn who_stopped_listening_is_not_asked(ground: &dyn Ground) -> Result {
     let subject = format!("{}.rpc.gone", ground.prefix);
     let listener = ground.bus.subscribe(subject.clone()).await?;
     drop(listener);
-    // A server may hear of it a moment later; in the end nobody listens.
+    // A server may hear of it a moment later; in the end there is no listener.
     let unheard = async {
         loop {
             let asked = ask(&*ground.bus, &subject, "x", Duration::from_millis(50)).await;
@@ -133,9 +133,9 @@ pub async fn who_stopped_listening_is_not_asked(ground: &dyn Ground) -> Result {
             }
         }
     };
-    soon("nobody listens", unheard).await?;
+    soon("no listener is left", unheard).await?;
     holds(
-        "publishing to nobody is fine",
+        "publishing without listeners is fine",
         ground.bus.publish(subject, None, Bytes::new()).await.is_ok(),
     )
 }

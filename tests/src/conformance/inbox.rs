@@ -18,7 +18,7 @@ pub async fn a_put_is_delivered(ground: &dyn Ground) -> Result {
     let partition = partition_of(&ground, "one");
     let mut consumer = ground.inbox.consume(partition, 0).await?;
     let inbox = ground.inbox.clone();
-    // The consumer waits already: nobody may have to poll.
+    // The consumer waits already: no polling is needed.
     let waiting = tokio::spawn(async move { next(&mut consumer).await });
     let put = input("one", "hello")?;
     let position = inbox.put(&put).await?;
@@ -51,8 +51,8 @@ pub async fn a_read_shows_what_waits_in_order(ground: &dyn Ground) -> Result {
         2,
     )?;
     same("how many wait", ground.inbox.pending(entity("one")).await?, 5)?;
-    same("nobody's", ground.inbox.pending(entity("nobody")).await?, 0)?;
-    same("nobody's", ground.inbox.read(entity("nobody"), NONE).await?, Vec::new())
+    same("of an unknown entity", ground.inbox.pending(entity("absent")).await?, 0)?;
+    same("of an unknown entity", ground.inbox.read(entity("absent"), NONE).await?, Vec::new())
 }
 
 pub async fn a_delivery_is_foremost_only_if_nothing_waits_before_it(ground: &dyn Ground) -> Result {
@@ -135,7 +135,7 @@ pub async fn progress_keeps_a_delivery_in_hand(ground: &dyn Ground) -> Result {
         if name == "held" { held = Some(delivery) } else { clock = Some(delivery) }
     }
     let held = held.ok_or("held")?;
-    // The other input is left alone: its redeliveries tell that the wait has passed, thrice.
+    // The other input is left alone: its redeliveries show that the wait has passed, three times.
     for _ in 0..3 {
         let redelivered = async {
             loop {

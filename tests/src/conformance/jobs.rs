@@ -19,7 +19,7 @@ pub async fn a_put_job_is_delivered(ground: &dyn Ground) -> Result {
     let ground = ground.fresh().await?;
     let mut consumer = consume(&ground, "exec").await?;
     let jobs = ground.jobs.clone();
-    // The consumer waits already: nobody may have to poll.
+    // The consumer waits already: no polling is needed.
     let waiting = tokio::spawn(async move { next(&mut consumer).await });
     let put = job("exec", 1)?;
     jobs.put(&put).await?;
@@ -39,7 +39,7 @@ pub async fn a_job_waits_once(ground: &dyn Ground) -> Result {
     let (first, second) = (job("exec", 1)?, job("exec", 2)?);
     ground.jobs.put(&first).await?;
     ground.jobs.put(&first).await?;
-    // Whatever is put under its id: what is there stays.
+    // Other bytes under the same id do not replace it.
     ground.jobs.put(&Job { arguments: "{\"other\":1}".to_owned(), ..first.clone() }).await?;
     same("it waits once", ground.jobs.pending(&first.capability).await?, 1)?;
     let mut consumer = consume(&ground, "exec").await?;
@@ -134,7 +134,7 @@ pub async fn progress_keeps_a_job_in_hand(ground: &dyn Ground) -> Result {
     let held = next(&mut one).await?;
     ground.jobs.put(&job("exec", 2)?).await?;
     let mut clock = next(&mut two).await?;
-    // The other job is left alone: its redeliveries tell that the wait has passed, thrice.
+    // The other job is left alone: its redeliveries show that the wait has passed, three times.
     for _ in 0..3 {
         let redelivered = async {
             loop {
@@ -206,7 +206,7 @@ pub async fn capabilities_do_not_mix(ground: &dyn Ground) -> Result {
         same("its jobs", found, expected.into())?;
         nothing_waits(&ground, name).await?;
     }
-    same("of a capability that nobody has", ground.jobs.pending(&capability("x")?).await?, 0)
+    same("of an unused capability", ground.jobs.pending(&capability("x")?).await?, 0)
 }
 
 pub async fn jobs_wait_for_who_can_do_them(ground: &dyn Ground) -> Result {
@@ -270,7 +270,7 @@ pub async fn who_is_busy_keeps_nothing_from_others(ground: &dyn Ground) -> Resul
     let all = async {
         for _ in 1..JOBS {
             let delivery = idle.next().await?;
-            holds("nobody else had it", !delivery.redelivered)?;
+            holds("no other consumer had it", !delivery.redelivered)?;
             delivery.handle.ack().await?;
             held.handle.progress().await?;
         }

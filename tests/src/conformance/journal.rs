@@ -73,7 +73,7 @@ pub async fn one_of_many_appenders_wins(ground: &dyn Ground) -> Result {
         same("winners", winners.len(), 1)?;
         let (position, bytes) = winners.remove(0);
         let tail = journal.tail(one).await?.ok_or("a tail")?;
-        same("the winner stands at the end", (tail.position, tail.bytes), (position, bytes))?;
+        same("the winner is at the end", (tail.position, tail.bytes), (position, bytes))?;
         expected = position;
     }
     same("records", journal.read(one, NONE).await?.len(), 5)

@@ -111,7 +111,7 @@ pub async fn a_second_kind_is_served(ground: &dyn Ground) -> Result {
         .await?;
     tell(&storage, key, "again", CounterInput::Add { by: 7 }).await?;
     counts(&storage, key, 7).await?;
-    // What was accepted before the deletion is known again.
+    // An input that was accepted before the deletion is remembered.
     tell(&storage, key, "add-30", CounterInput::Add { by: 30 }).await?;
     tell(&storage, key, "last", CounterInput::Add { by: 1 }).await?;
     counts(&storage, key, 8).await?;
@@ -155,7 +155,7 @@ pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(ground: &dyn Grou
     let (older, newer) = (ProcessId::from_u128(1), ProcessId::from_u128(2));
     let without = Process::start(&storage, 1, &[Kind::SESSION], true).await?;
     tell(&storage, key, "one", CounterInput::Add { by: 1 }).await?;
-    eventually("somebody misses the kind", || async {
+    eventually("a process misses the kind", || async {
         Ok(without.lacks.told().iter().any(|lack| lack.contains("counter")))
     })
     .await?;
@@ -181,7 +181,7 @@ pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(ground: &dyn Grou
     Ok(())
 }
 
-/// A counter with the total 5, and a session of the same time, which nobody serves.
+/// A counter with the total 5, and a session of the same time; no process serves them.
 async fn beside_each_other(storage: &Storage, key: &str) -> Result<(Written, Written)> {
     let session = Written::born(storage, Kind::SESSION, "default:cli:local:ada", 100).await?;
     let mut counter = Written::born(storage, Counter::KIND, key, 100).await?;
@@ -210,7 +210,7 @@ pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result 
     same("verified", rows, expected)?;
     let events = all.journal(id, Seq(2), 10).await?;
     let bodies: Vec<_> = events.iter().map(|event| event.body.clone()).collect();
-    same("what it was told", bodies[0]["body"].clone(), json!({ "type": "add", "by": 5 }))?;
+    same("its input", bodies[0]["body"].clone(), json!({ "type": "add", "by": 5 }))?;
     same("what it said", bodies[1].clone(), json!({ "total": 5 }))?;
     same("a replay shows nothing", all.replay(id).await, None)?;
     same("a session is replayed", all.replay(session.id).await, Some((0, None)))?;
@@ -230,7 +230,7 @@ pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result 
         same("its code", body.code, ErrorCode::NotFound)?;
         holds(&body.message, body.message.contains("of the kind `counter`, not a session"))?;
     }
-    same("nothing was told", storage.inbox.pending(id).await?, 0)?;
+    same("no input was stored", storage.inbox.pending(id).await?, 0)?;
 
     // A build that does not know the kind checks hashes and the kernel's own events, and says so.
     let older = entities(&storage, KnownKinds::default().with::<Session>());

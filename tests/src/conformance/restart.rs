@@ -1,4 +1,4 @@
-//! What is stored outlives who stored it. Grounds that cannot restart pass.
+//! Stored data outlives the process that stored it. Backends that cannot restart pass.
 
 use std::collections::BTreeSet;
 

@@ -156,7 +156,7 @@ pub async fn a_list_has_what_is_wanted(ground: &dyn Ground) -> Result {
     same("the second of an agent", peers(&second), vec!["ada"])
 }
 
-/// What was shown page by page: nothing twice, and all of what was there `throughout`.
+/// The entries of all pages: nothing twice, and all that was there `throughout`.
 fn shown_once(shown: &[String], throughout: &BTreeSet<String>) -> Result {
     let once: BTreeSet<String> = shown.iter().cloned().collect();
     same("nothing is shown twice", once.len(), shown.len())?;
@@ -254,7 +254,7 @@ pub async fn pages_have_each_approval_once(ground: &dyn Ground) -> Result {
     holds("there were pages", shown.len() > 6)
 }
 
-/// A clock that stands still.
+/// A clock that does not move.
 #[derive(Debug)]
 struct At(u64);
 
@@ -293,9 +293,9 @@ pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground)
     same("too early", sweep.round(&at(5_999), keep, |_| true).await?, 0)?;
     holds("it went through all of them", sweep.is_through())?;
     same("of another process", sweep.round(&at(9_000), keep, |id| id != old.id).await?, 0)?;
-    same("nothing was told", waiting(&storage, &all).await?, vec![0, 0, 1, 0])?;
+    same("no input was stored", waiting(&storage, &all).await?, vec![0, 0, 1, 0])?;
     same("the old one", sweep.round(&at(9_000), keep, |_| true).await?, 1)?;
-    same("it was told alone", waiting(&storage, &all).await?, vec![1, 0, 1, 0])?;
+    same("it alone got an input", waiting(&storage, &all).await?, vec![1, 0, 1, 0])?;
     same("once", sweep.round(&at(9_000), keep, |_| true).await?, 0)?;
     same("and nothing more", waiting(&storage, &all).await?, vec![1, 0, 1, 0])?;
     same("the young one, later", Sweep::default().round(&at(10_000), keep, |_| true).await?, 1)

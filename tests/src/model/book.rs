@@ -39,7 +39,6 @@ pub struct Call {
     pub last_user: String,
     /// What tools answered in the last message.
     pub results: Vec<String>,
-    /// The body.
     pub body: Bytes,
     /// Whether the whole answer, with the wire's proper end, was handed to the connection.
     pub full: bool,

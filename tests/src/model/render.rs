@@ -9,7 +9,7 @@ use super::{
     script::{Reply, Step, ToolCall},
 };
 
-/// Stands for a time of as many digits.
+/// A placeholder for a time of as many digits.
 pub(super) const NO_TIME: &str = "0000000000000000000";
 
 /// What the body does next.

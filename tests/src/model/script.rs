@@ -48,7 +48,6 @@ pub struct DefaultReply {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Act {
-    /// A reply.
     Reply(Reply),
     /// An HTTP error in the wire's own shape.
     Status(Status),
@@ -61,7 +60,6 @@ pub enum Act {
         /// The `Content-Type`; an event stream if it is left out.
         #[serde(default = "event_stream")]
         content_type: String,
-        /// The body.
         body: String,
     },
 }
@@ -74,7 +72,6 @@ fn event_stream() -> String {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Status {
-    /// The status.
     pub status: u16,
     /// The provider's message.
     pub message: String,
@@ -110,28 +107,18 @@ pub struct Reply {
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Step {
     /// One piece of text.
-    Text {
-        /// The piece.
-        text: String,
-    },
+    Text { text: String },
     /// One piece of text, its event written a byte at a time, also within characters.
-    Split {
-        /// The piece.
-        text: String,
-    },
+    Split { text: String },
     /// A piece of thinking, which is no part of the reply.
     Thinking {
         /// The thought.
         text: String,
     },
     /// A piece of a refusal (on Anthropic's wire it is a stop reason, and this is text).
-    Refusal {
-        /// The piece.
-        text: String,
-    },
+    Refusal { text: String },
     /// Tool calls.
     Tools {
-        /// The calls.
         calls: Vec<ToolCall>,
         /// Whether the pieces of their arguments come in turns. Anthropic's do not.
         #[serde(default)]
@@ -163,7 +150,6 @@ pub enum Step {
     Error {
         /// The vendor's word for its kind.
         kind: String,
-        /// The message.
         message: String,
     },
     /// An event that is no JSON.
@@ -173,10 +159,7 @@ pub enum Step {
     /// Bytes that are no text.
     Garble,
     /// Exactly this, between events.
-    Raw {
-        /// The text.
-        text: String,
-    },
+    Raw { text: String },
 }
 
 /// A tool call.

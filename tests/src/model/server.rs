@@ -431,7 +431,7 @@ fn play(content_type: &str, playing: Playing) -> Response {
 }
 
 /// The same bytes with the time in them, in nanoseconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "whoever measures compares it with the same clock")]
+#[expect(clippy::disallowed_methods, reason = "a measuring test compares it with the same clock")]
 fn timed(mut bytes: Vec<u8>) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = format!("{:0width$}", now.as_nanos(), width = NO_TIME.len());

@@ -107,7 +107,7 @@ impl NatsCluster {
         .await
     }
 
-    /// Waits until all running servers agree that somebody leads them all, and know each other.
+    /// Waits until all running servers agree on a leader and know each other.
     pub async fn settled(&self) -> Result<(), HarnessError> {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -13,7 +13,6 @@ pub enum HarnessError {
     /// The machine refused something.
     #[error("{what}")]
     Io {
-        /// What was tried.
         what: String,
         /// Why not.
         source: std::io::Error,
@@ -29,7 +28,6 @@ pub enum HarnessError {
     /// A state was not reached in time.
     #[error("{what} was not reached within {seconds} s; last seen: {last}")]
     Patience {
-        /// The state.
         what: String,
         /// The patience.
         seconds: u64,

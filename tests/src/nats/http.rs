@@ -6,7 +6,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Reads a page that is JSON; whatever goes wrong is told as text.
+/// Reads a page that is JSON; an error is text.
 pub(super) async fn page(port: u16, path: &str) -> Result<Value, String> {
     let mut stream =
         TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;

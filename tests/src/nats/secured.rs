@@ -36,7 +36,7 @@ struct Server {
 }
 
 impl SecuredNats {
-    /// A port for clients that nobody uses now, nor those above it.
+    /// A port for clients that is not in use, nor are those above it.
     pub fn free_port() -> Result<u16, HarnessError> {
         for _ in 0..PORT_TRIES {
             let port = rand::rng().random_range(PORTS);
@@ -86,7 +86,7 @@ impl Server {
         let child = Command::new(binary)
             .args(["-c", "nats.conf"])
             .current_dir(&self.folder)
-            // What its configuration leaves out: the page that tells when it serves.
+            // Missing in its configuration: the page that shows when it serves.
             .args(["--http_port", &(self.port + ABOVE[2]).to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -19,7 +19,7 @@ use super::{HarnessError, http};
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// How often a state is looked at that has no event.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Tries to start on free ports, which somebody may take in between.
+/// Tries to start on free ports, which another process may take in between.
 pub(super) const TRIES: usize = 5;
 /// Where free ports are looked for.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
@@ -149,7 +149,7 @@ impl NatsServer {
         self.serving().await
     }
 
-    /// Stops it from running without ending it: connections stay and nobody answers.
+    /// Stops it from running without ending it: connections stay and get no answer.
     pub fn freeze(&self) -> Result<(), HarnessError> {
         self.signal(Signal::STOP)?;
         // The signal is only sent by now; each thread stops on its own way out of the kernel.
@@ -242,7 +242,7 @@ impl Drop for NatsServer {
 // === impl Ports ===
 
 impl Ports {
-    /// Ports that nobody uses now, below those that the system gives to outgoing connections.
+    /// Ports that are not in use, below those that the system gives to outgoing connections.
     pub(super) fn free() -> Result<Self, HarnessError> {
         // All at the same time, so that they differ.
         let (client, monitor, route) = (listener()?, listener()?, listener()?);
@@ -250,7 +250,7 @@ impl Ports {
     }
 }
 
-/// A port that nobody uses now, below those that the system gives to outgoing connections.
+/// A port that is not in use, below those that the system gives to outgoing connections.
 pub fn free_port() -> Result<u16, HarnessError> {
     port(&listener()?)
 }

@@ -37,7 +37,6 @@ pub struct Message {
     pub account: String,
     /// Who sends it.
     pub peer: String,
-    /// What is said.
     pub content: String,
     /// Makes sending again harmless.
     pub key: String,
@@ -49,9 +48,7 @@ pub struct Message {
 #[derive(Debug)]
 pub struct Turn {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
-    /// Its session.
     pub session: String,
-    /// Its id.
     pub turn: String,
     /// What it has said so far.
     pub text: String,
@@ -59,7 +56,7 @@ pub struct Turn {
     pub cursor: Option<String>,
     /// How often its text began again.
     pub resets: u32,
-    /// How often it was told that it reads too slowly.
+    /// How often the server said that it reads too slowly.
     pub lags: u32,
 }
 
@@ -75,9 +72,7 @@ pub struct Events {
 /// One frame.
 #[derive(Debug, Deserialize)]
 pub struct Frame {
-    /// Its kind.
     pub event: String,
-    /// What it says.
     #[serde(default)]
     pub data: Value,
     /// Where to resume from after it.
@@ -150,7 +145,6 @@ impl Client {
         &self.token
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -391,7 +385,8 @@ impl Turn {
                     let outcome = serde_json::from_value(frame.data["outcome"].clone());
                     return match outcome {
                         Ok(TurnOutcome::Completed { .. }) => Ok(std::mem::take(&mut self.text)),
-                        // Without an outcome the node let go of us, for example because it stops.
+                        // Without an outcome the node has given this client up, for example because
+                        // it stops.
                         Err(_) => Err(ProcessError::Lost(format!("{:?}", frame.data))),
                         Ok(other) => Err(ProcessError::Broken(format!("the turn ends {other:?}"))),
                     };

@@ -16,16 +16,10 @@ pub enum ProcessError {
     NoBinary(PathBuf),
     /// The operating system said no.
     #[error("cannot {what}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// What it said.
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
     /// A node ended before it served.
     #[error("the node ended with {status} before it was ready; its log ends with:\n{log}")]
     NotReady {
-        /// How it ended.
         status: String,
         /// The end of its log.
         log: String,

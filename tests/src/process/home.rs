@@ -29,7 +29,6 @@ pub enum Ground {
     Local,
     /// A NATS server, with a prefix of the test's own.
     Nats {
-        /// Its address.
         url: String,
         /// What subjects begin with.
         prefix: String,
@@ -166,7 +165,7 @@ impl Home {
 }
 
 impl Drop for Home {
-    #[expect(clippy::print_stderr, reason = "shown of tests that fail, by whoever runs them")]
+    #[expect(clippy::print_stderr, reason = "the test runner shows it for tests that fail")]
     fn drop(&mut self) {
         let log = std::fs::read(self.log()).unwrap_or_default();
         let from = log.len().saturating_sub(LOG_SHOWN);

@@ -1,4 +1,4 @@
-//! The judge: what must hold whatever was killed, seen from outside.
+//! The judge: what must hold after any kill, seen from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,7 +111,7 @@ async fn calls(
             return broken(format!("call `{call}` took {attempt} attempts after {kills} kills"));
         }
         if !asked.contains_key(format!("{call}.{attempt}").as_str()) {
-            return broken(format!("call `{call}` has an outcome that nobody gave"));
+            return broken(format!("call `{call}` has an outcome that no model gave"));
         }
         let again = format!("{call}.{}", attempt + 1);
         if asked.contains_key(again.as_str()) || begun.contains(&again) {

@@ -1,10 +1,10 @@
 //! Real `clawnode` processes: started, spoken to, killed and started again on the same data.
 //!
-//! The binary is named by the environment variable `CLAWNODE_BIN`, or lies beside the test
-//! executables, where `cargo build -p clawnode --features test-util` puts it. A [`Home`] is a data
-//! directory with an environment of its own; a [`Node`] runs on it, alone or on a NATS server
-//! ([`Ground`]), and is killed when it is dropped. [`judge()`] is what every crash test ends with: it
-//! compares transcripts, journals and the model server's log.
+//! The environment variable `CLAWNODE_BIN` names the binary, or it is beside the test executables,
+//! where `cargo build -p clawnode --features test-util` puts it. A [`Home`] is a data directory
+//! with an environment of its own. A [`Node`] runs on it, alone or on a NATS server ([`Ground`]),
+//! and is killed when it is dropped. Every crash test ends with [`judge()`]: it compares
+//! transcripts, journals and the model server's log.
 
 mod client;
 mod error;

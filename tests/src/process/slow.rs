@@ -23,19 +23,19 @@ const RECEIVE_BYTES: u32 = 4 << 10;
 /// system then takes in megabytes before the writer notices, or sends a window five times a second.
 const SEGMENT_BYTES: u32 = 1_000;
 
-/// A socket that nobody reads.
+/// A socket that is not read.
 #[derive(Debug)]
 pub struct Slow {
     socket: WebSocketStream<TcpStream>,
     turns: usize,
 }
 
-/// What it was told in the end.
+/// What it received in the end.
 #[derive(Debug, Default)]
 pub struct Told {
     /// Each turn's text, in the order of the messages.
     pub texts: Vec<String>,
-    /// How often it was told that it reads too slowly.
+    /// How often the server said that it reads too slowly.
     pub lags: u32,
 }
 

@@ -94,7 +94,7 @@ impl Terminal {
         let screen = Arc::clone(&shown);
         std::thread::spawn(move || {
             let mut bytes = vec![0; READ_BYTES];
-            // It ends with an error once nobody has the other side.
+            // It ends with an error once the other side is closed.
             while let Ok(length @ 1..) = from.read(&mut bytes) {
                 let mut shown = screen.lock().unwrap_or_else(PoisonError::into_inner);
                 let bytes = bytes.get(..length).unwrap_or_default();
@@ -143,7 +143,7 @@ impl Terminal {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).written.clone()
     }
 
-    /// Waits until this is so of what the window shows.
+    /// Waits until the window shows this.
     pub async fn until(
         &mut self,
         what: &str,

@@ -3,7 +3,7 @@
 use super::scene::{Change, Scene, Step};
 
 const TOOLS: &str = "examples/tools/README.md";
-/// What the demo is told to call on both hosts; a person approves what asks for one.
+/// The calls that the demo makes on both hosts; a person approves those that need it.
 const TALK: &str = r#"
 # Names of networks are the machine's; here they are the scene's.
 mount -t tmpfs tmpfs /run

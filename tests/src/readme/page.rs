@@ -35,8 +35,8 @@ pub fn blocks(readme: &str) -> Vec<Block> {
     fenced(readme).into_iter().filter(Block::runs).collect()
 }
 
-/// What the first block of chat lines says to an agent. What stands behind two spaces or more explains
-/// a line, and is not said.
+/// The lines that the first block of a chat says to an agent. Text after two spaces or more
+/// explains a line, and is not said.
 pub fn chat_lines(readme: &str) -> Vec<String> {
     let said = |block: &Block| {
         let lines = block.text.lines().filter(|line| !line.starts_with(' '));

@@ -29,7 +29,6 @@ pub struct Step {
 /// How a block runs.
 #[derive(Clone, Copy, Debug)]
 pub enum How {
-    /// As written.
     AsWritten,
     /// As written, but for these pieces.
     But(&'static [Change]),
@@ -44,7 +43,6 @@ pub struct Change {
     pub written: &'static str,
     /// What runs instead.
     pub run: &'static str,
-    /// Why.
     pub why: &'static str,
 }
 

@@ -32,7 +32,7 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
     (
         &["actors/wasm/src/cache.rs", "actors/wasm/src/engine.rs"],
         2,
-        "an engine has a cache of what only an engine of its kind can load",
+        "an engine has a cache of code that only an engine of its kind can load",
     ),
     (&["actors/simulator/src/"], 8, WORLD),
     (&["cluster/sim/src/"], 4, WORLD),
@@ -165,7 +165,7 @@ fn place(file: &File) -> Option<(&str, Vec<&str>)> {
     Some((root, module))
 }
 
-/// The paths into its crate that a file names, without what stands in their groups as `self`.
+/// The paths into its crate that a file names, without the names in their groups that are `self`.
 fn named(file: &File) -> Vec<String> {
     let lines: Vec<&str> = file.code().map(|(_, line)| without_comment(line).trim()).collect();
     let code = lines.join(" ");

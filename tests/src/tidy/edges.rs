@@ -7,7 +7,6 @@ use super::{
 
 /// A crate of the product.
 struct Crate {
-    /// Where it is.
     folder: &'static str,
     /// What its manifest calls it, after `clawnode-`.
     name: &'static str,
@@ -61,7 +60,7 @@ const CRATES: &[Crate] = &[
     },
 ];
 
-/// Who may name what besides. `ractor` in `nodes` is the type of an error of `actors`.
+/// Further crates that only some may name. `ractor` in `nodes` is the type of an error of `actors`.
 const ONLY: &[(&str, &[&str])] = &[
     ("bollard", &["executors"]),
     ("async-nats", &["nats"]),

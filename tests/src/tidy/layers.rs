@@ -94,7 +94,7 @@ pub(super) const PURE_MODULES_STAY_PURE: Check = Check {
     bad: &[("actors/src/session/turn/a.rs", "//! A.\nuse tokio::sync::mpsc;\n")],
 };
 
-/// Where the module of `root` that a file belongs to stands.
+/// The layer of the module of `root` that a file belongs to.
 fn layer(root: &str, layers: &[&str], file: &File) -> Option<usize> {
     let rest = file.path.strip_prefix(root)?.strip_prefix('/')?;
     let module = rest.split('/').next()?.trim_end_matches(".rs");
@@ -110,7 +110,7 @@ fn named(root: &str, file: &File) -> Vec<String> {
     code.match_indices(&path).flat_map(|(at, _)| heads(&code, at + path.len())).collect()
 }
 
-/// The first names of what stands at `at`: of `a::b` it is `a`, of `{a::b, c}` they are `a` and `c`.
+/// The first names of the path at `at`: for `a::b` it is `a`, for `{a::b, c}` they are `a` and `c`.
 fn heads(code: &str, at: usize) -> Vec<String> {
     let rest = code.get(at..).unwrap_or_default();
     let word = |text: &str| -> String {

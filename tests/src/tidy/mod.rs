@@ -1,9 +1,8 @@
 //! The house rules that no lint can hold, as checks over the sources.
 //!
 //! [`Tree`] reads the repository, [`CHECKS`] is the table. Each check says how much it looked at,
-//! so that one that looks at nothing fails, and brings a bad sample that it must find.
-//! What offended before a rule was made stands in a ratchet beside the rule; such a list may only
-//! get shorter.
+//! so that one that looks at nothing fails, and brings a bad sample that it must find. Violations
+//! that are older than a rule are in a list beside the rule; such a list may only get shorter.
 //!
 //! Run by `tests/tests/tidy.rs`. Not here: what clippy, rustfmt and rustc check.
 

@@ -10,7 +10,7 @@ pub(super) fn without_comment(line: &str) -> &str {
     }
 }
 
-/// Whether `word` stands in `line` by itself.
+/// Whether `word` is in `line` as a whole word.
 pub(super) fn has_word(line: &str, word: &str) -> bool {
     let part = |character: char| character.is_alphanumeric() || character == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -23,7 +23,7 @@ pub(super) fn has_word(line: &str, word: &str) -> bool {
 /// The comments and the texts of Rust code, each on a line.
 pub(super) fn prose(code: &str) -> String {
     let (mut found, mut left) = (String::new(), code);
-    // The next of what encloses what: a comment, a text, or a character, which may be a quote.
+    // The next delimiter: of a comment, of a text, or of a character, which may be a quote.
     while let Some(at) = left.find(['/', '"', '\'']) {
         let (before, rest) = left.split_at(at);
         let hashes = before.len() - before.trim_end_matches('#').len();

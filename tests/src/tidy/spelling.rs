@@ -33,8 +33,8 @@ pub(super) const SUBJECTS_HAVE_ONE_SPELLING: Check = Check {
     bad: &[("actors/src/a.rs", "//! A.\nlet a = format!(\"{prefix}.hb.{process}\");\n")],
 };
 
-/// Where variables of the environment are spelled: those that are read, and those that commands of
-/// agents are told.
+/// Where variables of the environment are spelled: those that clawnode reads, and those that it
+/// sets for commands of agents.
 const VARIABLES: [&str; 2] = ["nodes/src/config/", "actors/executors/src/sandbox/spec.rs"];
 
 pub(super) const VARIABLES_HAVE_ONE_SPELLING: Check = Check {

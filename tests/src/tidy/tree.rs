@@ -15,7 +15,6 @@ const ENDINGS: [&str; 7] = ["html", "json", "md", "rs", "toml", "txt", "wit"];
 pub struct File {
     /// From the root, with `/`.
     pub path: String,
-    /// All of it.
     pub text: String,
 }
 
@@ -88,7 +87,7 @@ impl File {
         self.path.starts_with("tests/") || self.path.contains("/tests/")
     }
 
-    /// Whether it is part of what is shipped.
+    /// Whether it is part of the product.
     pub fn is_product(&self) -> bool {
         let folder = self.path.split('/').next().unwrap_or_default();
         ["proto", "cluster", "actors", "nodes"].contains(&folder) && self.path.contains("/src/")

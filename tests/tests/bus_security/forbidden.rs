@@ -25,7 +25,7 @@ const STREAMS: [&str; 8] = [
     "CN_OFFERS",
 ];
 
-/// What somebody tries.
+/// An action that a thief tries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Try {
     Publish(String),
@@ -327,7 +327,7 @@ fn forbidden(role: BusRole, account: &str, other: &str) -> BTreeSet<Try> {
         &["cn.kv.agent.default", "cn.kv.latch.all", "cn.kv.latch.tool.exec"],
     ));
     let inboxes = [&format!("_INBOX.{other}.x"), "_INBOX.x", "_INBOX.x.y"];
-    // Nodes answer each other, and nobody else has anything to answer.
+    // Nodes answer each other, and no other user has anything to answer.
     publish.extend(both(is_node, &inboxes));
     publish.extend(both(
         is_node,

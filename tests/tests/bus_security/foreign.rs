@@ -1,6 +1,6 @@
-//! FOREIGN-1 and LATCH-4: whoever may ask the servers anything can have them write their words anywhere.
-//! None of that is taken for a record, none stands in the way of one, and what it could stop is seen
-//! and let go on.
+//! FOREIGN-1 and LATCH-4: a user that may send any request to the servers can have them write their
+//! words anywhere. None of that is taken for a record, and none blocks one. What it could stop is
+//! shown, and can be started again.
 
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Storage, StoreError, Write};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Operator, PATIENCE, Result, User, host, now, refused};
 
-/// A cluster, the handles of a worker, and somebody with a stolen worker's credential.
+/// A cluster, the handles of a worker, and a thief with a stolen worker's credential.
 async fn scene() -> Result<(Operator, Storage, User)> {
     let operator = Operator::new(1).await?;
     // Gives birth.
@@ -100,7 +100,7 @@ async fn foreign_1_a_journal_of_nats_skips_the_servers_words_and_its_fence_holds
     assert!(matches!(refused, AppendAnswer::Refused), "FOREIGN-1: {refused:?}");
     stored(&doors, snapshot, "three", false).await?;
     assert_eq!(texts(&doors).await?, ["snapshot", "three"]);
-    // An operator is told.
+    // An operator sees a warning.
     let warnings = doors.health.warnings().await;
     assert!(warnings.iter().any(|it| it.name == "bus.foreign"), "{warnings:?}");
     Ok(())

@@ -21,8 +21,7 @@ use crate::support::{PATIENCE, Result, refused};
 /// How long one attempt may take; its own timeouts are far below.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// A server that says `greeting` to whoever connects, answers each `PING` with a `PONG` and what
-/// `then` is.
+/// A server that sends `greeting` to each client, and answers each `PING` with a `PONG` and `then`.
 async fn play(greeting: Vec<u8>, then: Vec<u8>) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("nats://{}", listener.local_addr()?);
@@ -140,7 +139,7 @@ async fn a_hostile_nats_peer_ends_in_an_error() -> Result {
     Ok(())
 }
 
-/// A relay before a real server that says something of its own, to all, when it is told to.
+/// A relay before a real server that sends a message of its own to all clients, when notified.
 async fn relay(server: String, poison: Arc<Notify>) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("nats://{}", listener.local_addr()?);

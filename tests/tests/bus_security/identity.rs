@@ -28,7 +28,7 @@ async fn a_name_that_a_live_node_has_on_nats_is_refused() -> Result {
     node(&named("rack-1-a")?, "worker").await?.stop().await?;
     holder.kill().await?;
     node(&twin, "gateway").await?.stop().await?;
-    // Names that nobody chose make room by themselves: several nodes of one host.
+    // Default names make room by themselves: several nodes of one host.
     let (one, two) = (home(&server)?, home(&server)?);
     let one = node(&one, "worker").await?;
     let two = node(&two, "worker").await?;
@@ -51,7 +51,7 @@ async fn a_node_knows_its_cluster_again_on_nats() -> Result {
     let ended = refused(&moved, "worker").await?;
     assert_eq!(ended.code, 78, "{ended:?}");
     assert!(ended.err.contains(known.trim()) && ended.err.contains("data directory"), "{ended:?}");
-    // And another number of partitions is told before any work is taken.
+    // And another number of partitions is refused before any work is taken.
     let ended = refused(&first.var("CLAWNODE_CLUSTER__PARTITIONS", "8"), "worker").await?;
     assert_eq!(ended.code, 78, "{ended:?}");
     assert!(ended.err.contains("created with 4 partitions"), "{ended:?}");

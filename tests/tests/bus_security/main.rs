@@ -1,5 +1,5 @@
-//! The bus lets everybody do what its role needs and nothing besides, and a node that does not
-//! belong is told so before it takes any work. Needs the binary: `cargo build -p clawnode --features
+//! The bus lets every role do what it needs and nothing besides, and refuses a node that does not
+//! belong before it takes any work. Needs the binary: `cargo build -p clawnode --features
 //! test-util`.
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 

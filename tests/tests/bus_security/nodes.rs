@@ -78,7 +78,7 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     let asks = r#"/tool http_fetch {"url":"http://127.0.0.1/"}"#;
     let reply = client.chat(&Message::new("bob", asks)).await?;
     assert!(reply.contains("loopback"), "{reply}");
-    // So do the steps of a plan, of which a gateway is told by the journal.
+    // So do the steps of a plan, which a gateway reads from the journal.
     let step = json!({ "action": "http_fetch", "params": { "url": "http://127.0.0.1/" } });
     let spec = json!({ "steps": [step] });
     let plan = json!({ "execution_spec": spec, "request_id": "one", "wait_ms": 10_000 });
@@ -98,7 +98,7 @@ async fn joined_nodes_of_nats_stream_a_turn_and_survive_its_owner() -> Result {
     let session = json!({ "session": message.session() });
     let _: Value = client.call("sessions.delete", session).await?;
 
-    // Whoever has joined needs no token, and no host's clock, to come back.
+    // A node that has joined needs no token, and no host's clock, to come back.
     gateway.stop().await?;
     let gateway = node(&doors.var("CLAWNODE_JOIN", ""), "gateway").await?;
     gateway.client()?.chat(&Message::new("ada", "again")).await?;
@@ -129,7 +129,7 @@ async fn a_gateway_of_nats_serves_what_operators_do_about_sessions_out_of_servic
     let session = json!({ "session": poisoned.session() });
     let shown: QuarantineView = client.call("quarantine.show", session.clone()).await?;
     assert_eq!(shown.session.state, "quarantined", "{shown:?}");
-    // What waits in an inbox is shown while nobody is there to take it.
+    // Waiting inputs are shown while no worker is there to take them.
     worker.kill().await?;
     let more = Message::new("eve", "are you there?");
     drop(client.send(&more).await?);
@@ -137,7 +137,7 @@ async fn a_gateway_of_nats_serves_what_operators_do_about_sessions_out_of_servic
     let [waits] = &shown.inputs[..] else { panic!("{shown:?}") };
     assert_eq!(waits.at, ParkedWhere::Inbox, "{shown:?}");
 
-    // What nobody can read, from somebody who may write it.
+    // Bytes that no node can read, from a user that may write them.
     let authority = operator.authority()?;
     let user = operator.user(&authority.brief(BusRole::Gateway, None, now(), 3_600)?).await?;
     let entity = Message::new("ada", "").session().parse::<SessionKey>()?.entity();

@@ -1,5 +1,5 @@
-//! A cluster whose record of the birth is gone, and one that an older build made: what its nodes are
-//! told, and how its operator brings it back with the identity that it had.
+//! A cluster whose record of the birth is gone, and one that an older build made: the errors of its
+//! nodes, and how its operator brings it back with the identity that it had.
 
 use clawnode_nats::{
     ConnectError,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Operator, Result, User, host, node, now, refused};
 
-/// Somebody who may do everything on the servers, as nobody can with credentials of the cluster.
+/// A user with all rights on the servers, which no credential of the cluster has.
 async fn root(operator: &Operator) -> Result<User> {
     let mut authority = operator.authority()?;
     let all = authority.brief(BusRole::Admin, None, now(), 3_600)?;
@@ -41,7 +41,8 @@ async fn a_lost_record_of_the_birth_of_nats_is_written_again_by_the_operator() -
         assert_eq!(again["cluster"], made["cluster"], "{lost}: the same cluster");
         node(&home, "worker").await?.stop().await?;
     }
-    // The servers themselves are others: that is another cluster, and nobody takes it for this one.
+    // The servers themselves are others: that is another cluster, and no node takes it for this
+    // one.
     for stream in ["JOURNAL", "INBOX", "JOBS", "TIMERS", "BUCKET", "BLOBS", "BIRTH", "OFFERS"] {
         api(&root, &format!("STREAM.DELETE.CN_{stream}"), json!({})).await?;
     }

@@ -38,7 +38,7 @@ async fn a_revoked_credential_is_refused_and_cut_off_from_nats() -> Result {
     operator.run(&["cluster", "revoke", "one"]).await?;
     closed(&mut user).await?;
     must_be_refused(&operator, &one).await;
-    assert!(stays.health.ready().await.is_ok(), "nobody else is touched");
+    assert!(stays.health.ready().await.is_ok(), "no other node is touched");
     let users = operator.run(&["cluster", "users", "--json"]).await?.json()?;
     let state = |name: &str| {
         let all = users["users"].as_array().into_iter().flatten();
@@ -51,12 +51,12 @@ async fn a_revoked_credential_is_refused_and_cut_off_from_nats() -> Result {
     must_be_refused(&operator, &one).await;
     drop(connect(operator.options(&two)).await?);
 
-    // A whole role; the node that holds one is told, and told why.
+    // A whole role; the node that holds one learns why.
     operator.run(&["cluster", "revoke", "--role", "worker"]).await?;
     let why = tokio::time::timeout(crate::support::PATIENCE, stays.health.lost()).await?;
     assert!(matches!(&why, Lost::Refused(text) if text.contains("revoked")), "{why:?}");
     must_be_refused(&operator, &two).await;
-    let unknown = operator.home.run(&["cluster", "revoke", "nobody"]).await?;
+    let unknown = operator.home.run(&["cluster", "revoke", "absent"]).await?;
     assert_eq!(unknown.code, 2, "{unknown:?}");
     Ok(())
 }

@@ -22,10 +22,10 @@ pub(crate) type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Re
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// Words of the servers that wait to be read; each try reads all of them.
 const TOLD: usize = 1_024;
-/// Tries to start on free ports, which somebody may take in between.
+/// Tries to start on free ports, which another process may take in between.
 const TRIES: usize = 5;
 
-/// Whoever made the cluster, and the servers.
+/// The operator of the cluster, and the servers.
 pub(crate) struct Operator {
     pub(crate) home: Home,
     pub(crate) nats: SecuredNats,
@@ -93,7 +93,7 @@ impl Operator {
         self.home.data().join("cluster/ca.pem")
     }
 
-    /// How somebody with this credential connects.
+    /// How a node with this credential connects.
     pub(crate) fn options(&self, credential: &Credential) -> NatsOptions {
         NatsOptions {
             credential: Some(credential.clone()),
@@ -141,7 +141,7 @@ pub(crate) async fn refused(home: &Home, role: &str) -> Result<Ended> {
     Ok(ended)
 }
 
-/// Waits until somebody is told what `wanted` takes.
+/// Waits until `user` gets an event that `wanted` takes.
 pub(crate) async fn told<T>(user: &mut User, wanted: impl Fn(&Event) -> Option<T>) -> Result<T> {
     tokio::time::timeout(PATIENCE, async {
         loop {

@@ -52,7 +52,7 @@ const DOCUMENT: &str = "../docs/stolen-credentials.md";
 const ROLES: [BusRole; 5] =
     [BusRole::Worker, BusRole::Gateway, BusRole::Node, BusRole::Admin, BusRole::Admission];
 
-/// What came of it, by subject: the letters that the document explains.
+/// The result, by subject: the letters that the document explains.
 type Powers = BTreeMap<String, BTreeSet<char>>;
 
 /// What the document says that `role` can do.
@@ -71,7 +71,7 @@ fn written(role: BusRole) -> Result<Powers> {
     Ok(powers)
 }
 
-/// Somebody whose credential is tried, and somebody who sees everything.
+/// A user whose credential is tried, and a user who sees everything.
 struct Trial {
     thief: User,
     witness: User,
@@ -208,7 +208,8 @@ impl Trial {
                 }
             }
             let mut heard = self.thief.client.subscribe(subject).await?;
-            // Refused, or what is said is heard; said again, because nobody knows when it listens.
+            // It is refused, or heard. It is sent repeatedly, because the time from which it
+            // listens is unknown.
             let answer = async {
                 loop {
                     self.witness.client.publish(subject, "said".into()).await?;
@@ -232,7 +233,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Whether a question is let through, whatever comes of it.
+    /// Whether a question is let through, whatever its answer.
     async fn may_ask(&mut self, subject: &str, question: Value) -> Result<bool> {
         let reply = "cn.table.answers";
         let body = question.to_string().into();

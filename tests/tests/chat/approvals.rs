@@ -120,7 +120,7 @@ async fn always_writes_a_rule_for_exactly_such_calls() -> Outcome {
     let after = std::fs::read_to_string(settings(&home)).unwrap();
     assert!(after.starts_with(&before) && after.contains("exact = true"), "{after}");
 
-    // The same file with another text: nobody is asked.
+    // The same file with another text: the chat does not ask.
     wipe(&mut terminal).await?;
     terminal.types(" /tool file_write {\"path\":\"notes.txt\",\"content\":\"2\"}\r").await?;
     terminal.shows("reply to:").await?;

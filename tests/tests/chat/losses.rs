@@ -50,7 +50,7 @@ async fn a_node_killed_at_a_question_asks_it_again() -> Outcome {
     let screen = terminal.prompts().await?;
     assert_eq!(std::fs::read_to_string(file).unwrap(), "one\ntwo\nthree\n");
     assert_eq!(screen.matches("run it?").count(), 1, "{screen}");
-    assert_eq!(asked(&server).len(), 2, "one call, and one answer to what came of it");
+    assert_eq!(asked(&server).len(), 2, "one call, and one answer to its result");
     Ok(())
 }
 
@@ -201,7 +201,7 @@ mod nats {
         terminal.shows("reply to:").await?;
         terminal.prompts().await?;
         assert_eq!(std::fs::read_to_string(&cluster.file).unwrap(), "one\ntwo\nthree\n");
-        assert_eq!(asked(&cluster.server).len(), 2, "one call, and one answer to what came of it");
+        assert_eq!(asked(&cluster.server).len(), 2, "one call, and one answer to its result");
         Ok(())
     }
 }

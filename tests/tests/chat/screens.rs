@@ -1,4 +1,4 @@
-//! What stands on the screen: compared as a whole.
+//! The content of the screen: compared as a whole.
 
 use clawnode_tests::{
     model::{Act, Reply, Script, Step},

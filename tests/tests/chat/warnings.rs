@@ -122,7 +122,7 @@ async fn the_log_is_in_a_file_unless_one_is_asked_for() -> Outcome {
     Ok(())
 }
 
-/// A node and a chat whose log somebody asks for.
+/// A node and a chat with `--log info`.
 fn at_info(home: &Home) -> Result<Terminal, ProcessError> {
     Terminal::start(home, &[&["--log", "info"], &UP[..]].concat(), &[], WINDOW)
 }

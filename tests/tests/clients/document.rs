@@ -1,4 +1,4 @@
-//! `docs/openapi.json` against a node, by somebody else's judge of such documents.
+//! `docs/openapi.json` against a node, judged by an independent program.
 
 use clawnode_tests::{
     model::{ModelServer, Script},

@@ -1,4 +1,4 @@
-//! A client that somebody else's generator makes of `docs/openapi.json`, against a node.
+//! A client that an independent generator makes of `docs/openapi.json`, against a node.
 
 use clawnode_tests::{
     effects::EffectCounter,

@@ -62,7 +62,7 @@ async fn the_official_client_lists_models_and_streams_a_chat() -> Result<(), Pro
 
     let mut said: Value = python(&["stream_chat.py"], home.path(), &client).await;
 
-    // How tokens are grouped into chunks is nobody's promise.
+    // How tokens are grouped into chunks is not promised.
     let pieces: Vec<String> = serde_json::from_value(said["pieces"].take()).unwrap();
     assert_eq!(pieces.concat(), "Hello!");
     assert!(said["usage"].take().as_u64().is_some_and(|tokens| tokens > 0));

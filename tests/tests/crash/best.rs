@@ -28,7 +28,8 @@ const CALLS: usize = 16;
 #[tokio::test]
 async fn jobs_go_where_diagnose_says() -> Outcome {
     let (busy_dir, idle_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // Each worker has its effects where nobody else has: so they tell who ran a call.
+    // Each worker counts its effects at a counter of its own, so the counters show which ran a
+    // call.
     let busy = EffectCounter::start(busy_dir.path()).await.unwrap();
     let idle = EffectCounter::start(idle_dir.path()).await.unwrap();
     let scene = Scene::on(Under::Nats, Script::default()).await;

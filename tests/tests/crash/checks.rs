@@ -1,6 +1,6 @@
 //! Tools of class `check` that are commands: the node that runs one is killed in mid-run, and the
-//! tool's own probe decides what becomes of the call. The command writes its effects into its agent's
-//! files, which nobody else writes.
+//! tool's own probe decides what becomes of the call. The command writes its effects into its
+//! agent's files; no other program writes those.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -14,11 +14,11 @@ use tempfile::TempDir;
 
 use super::support::{Outcome, Scene};
 
-/// Has its effect, and hangs after it if it is the first run; if it is told to, before it.
+/// Has its effect, and hangs after it if it is the first run; with the file `early`, before it.
 const COMMAND: &str = "if [ -e early ] && [ ! -e begun ]; then echo run >>begun; sleep 600; fi; \
      echo \"$CLAWNODE_IDEMPOTENCY_KEY\" >>effects; \
      if [ ! -e begun ]; then echo run >>begun; sleep 600; fi; echo published";
-/// Looks for the effect under the key of the call; if it is told to, it cannot.
+/// Looks for the effect under the key of the call; with the file `blind`, it cannot.
 const PROBE: &str = "if [ -e blind ]; then echo no idea >&2; exit 7; fi; \
      grep -qx \"$CLAWNODE_IDEMPOTENCY_KEY\" effects 2>/dev/null || exit 1; echo published before";
 
@@ -53,12 +53,12 @@ async fn stage(files: &[&str]) -> Stage {
     Stage { scene, files: own, _root: root }
 }
 
-/// What came of a call whose node was killed while it ran.
+/// The result of a call whose node was killed while it ran.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     /// Lines that the command wrote.
     effects: usize,
-    /// What the model was told.
+    /// The result that the model got.
     told: String,
     uncertain: bool,
 }
@@ -106,7 +106,7 @@ async fn what_its_probe_finds_undone_is_done() -> Outcome {
     Ok(())
 }
 
-/// Its probe cannot tell: nobody knows, whatever happened, and it is not run again.
+/// Its probe cannot tell: it is unknown whether it happened, and it is not run again.
 #[tokio::test]
 async fn what_its_probe_cannot_tell_is_left_to_a_person() -> Outcome {
     for (files, effects) in [(&["blind"][..], 1), (&["blind", "early"], 0)] {

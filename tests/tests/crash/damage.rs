@@ -118,7 +118,7 @@ async fn a_damaged_session_is_dropped_and_may_begin_again() -> Outcome {
     assert_eq!(listed.sessions[0].key.as_deref(), Some(&*damaged.session()), "{listed:?}");
     let session = json!({ "session": listed.sessions[0].id });
     let refused = client.call::<Value>("quarantine.replay", session.clone()).await;
-    let refused = refused.expect_err("nobody can put it back");
+    let refused = refused.expect_err("it cannot be put back");
     assert_eq!(code(&refused), Some("corrupt"), "{refused}");
 
     // By its id alone: the journal does not tell its key any more.
@@ -168,7 +168,7 @@ async fn what_nobody_can_read_is_a_dead_letter_and_stops_nothing() -> Outcome {
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
     let subject = |entity: EntityId| prefix.input(entity.partition(8), entity);
-    // What nobody can read, and, for another session, what a newer node will.
+    // A message that no node can read, and, for another session, one that a newer node will.
     let other = Message::new("bob", "hello").session();
     let newer = Input {
         v_min: u16::MAX,

@@ -213,7 +213,7 @@ mod nats {
         fleet.stop().await
     }
 
-    /// Kills `w1`, and starts it again once nobody holds the killed process alive.
+    /// Kills `w1`, and starts it again once every process holds the killed one dead.
     async fn again(scene: &Scene, fleet: &mut Fleet) -> Outcome {
         fleet.take("w1").kill().await?;
         fleet.status_when(|it| it.nodes.iter().all(|node| node.node.as_str() != "w1")).await?;

@@ -45,7 +45,7 @@ async fn hit(point: &str, steps: [&str; 3]) -> Result<(ExecutionView, [usize; 3]
 
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
-    // Whoever asked does not know what was accepted, and asks again.
+    // The client does not know whether it was accepted, and asks again.
     let begun: ExecutionView = client.call("execute", request).await?;
     let over = |view: &ExecutionView| view.status.is_over();
     let shown = json!({ "execution_id": begun.execution_id });
@@ -84,7 +84,7 @@ async fn plan_1_a_plan_goes_on_at_the_step_at_which_its_process_died() -> Outcom
     Ok(())
 }
 
-/// A step of class `once` whose end nobody knows is shown to be so, and nothing follows it.
+/// A step of class `once` whose end is unknown is shown to be so, and nothing follows it.
 #[tokio::test]
 async fn plan_1_what_nobody_knows_ends_a_plan() -> Outcome {
     let (view, found) =

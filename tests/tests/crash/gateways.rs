@@ -139,7 +139,7 @@ mod nats {
             while self.next().await.unwrap() != name {}
         }
 
-        /// Waits until it says this to whoever sits there.
+        /// Waits until it shows this on its screen.
         async fn says(&mut self, words: &str) {
             loop {
                 let line = timeout(PATIENCE, self.talk.next_line()).await.unwrap().unwrap();
@@ -216,7 +216,7 @@ mod nats {
         assert_eq!(text, WHOLE, "GATE-5");
         assert!(!names.iter().any(|name| name == "reset"), "GATE-5: {names:?}");
         assert_eq!(names.last().map(String::as_str), Some("done"));
-        // A browser comes back by itself, and is told that there is no more.
+        // A browser reconnects by itself, and learns that there is no more.
         assert_eq!(other.events(&turn, last.as_deref()).await?.status, 204);
         assert_eq!(other.events(&turn, Some("nonsense")).await?.status, 400);
         pair.settle(&message).await
@@ -338,7 +338,7 @@ mod nats {
             assert_eq!(reply.len(), 32 * piece.len() + "reply to: long 0".len());
         }
         let told = slow.read_all().await?;
-        assert!(told.lags > 0, "GATE-3: it was told");
+        assert!(told.lags > 0, "GATE-3: it got `lagged`");
         for (text, name) in told.texts.iter().zip(&names) {
             assert_eq!(text.len(), 32 * piece.len() + "reply to: long 0".len(), "{name}");
             assert!(text.starts_with(&format!("reply to: {name}")), "GATE-3: {name}");

@@ -37,7 +37,7 @@ mod nats {
         async fn prepare() -> Result<Self, ProcessError> {
             let text = |text: &str| Step::Text { text: text.to_owned() };
             let stuck = vec![text("reply to: slow"), Step::Gate { name: "never".to_owned() }];
-            // Over the limit of what an event holds: it goes to a blob.
+            // Over the size limit of an event: it goes to a blob.
             let long = Reply::text([format!("reply to: long {}", "x".repeat(300 << 10))]);
             let on = [("slow", Reply::steps(stuck)), ("long", long)];
             let on = on.map(|(name, reply)| (name.to_owned(), [reply.into()].into())).into();
@@ -203,7 +203,7 @@ mod nats {
         let states =
             [JobState::Revoked, JobState::Closed].map(|it| Bytes::from(it.to_bytes().unwrap()));
         for (number, state) in (1..).zip(&states) {
-            store.jobs.put(&job(number, "nobody")).await.unwrap();
+            store.jobs.put(&job(number, "absent")).await.unwrap();
             let key = job_key(JobId::from_u128(number));
             store.bucket.put(&key, Position(0), state.clone(), None).await.unwrap();
         }
@@ -216,7 +216,7 @@ mod nats {
         let options = NatsOptions { prefix: prefix.parse().unwrap(), ..NatsOptions::new([url]) };
         let cluster = connect(options).await.unwrap();
         let found = cluster.jobs.list().await.unwrap();
-        let expected = [1, 2].map(|number| job(number, "nobody").to_bytes().unwrap());
+        let expected = [1, 2].map(|number| job(number, "absent").to_bytes().unwrap());
         assert_eq!(found, expected);
         for (number, state) in (1..).zip(&states) {
             let entry = cluster.bucket.get(&job_key(JobId::from_u128(number))).await.unwrap();

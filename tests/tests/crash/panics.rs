@@ -1,5 +1,5 @@
-//! F-19 and F-20: what panics is started again, and what always does is set aside; nobody else is
-//! harmed by either.
+//! F-19 and F-20: an actor that panics is started again, and one that always does is set aside;
+//! neither harms others.
 
 use std::time::Duration;
 
@@ -68,8 +68,8 @@ async fn f_19_panics_in_actors_and_their_tasks_lose_nothing_soak() -> Outcome {
     Ok(())
 }
 
-/// Whoever folds the message panics, every time: five tries, with growing waits between them, then
-/// its session is set aside, and no other; the process lives on.
+/// The actor that folds the message panics, every time: five tries, with growing waits between
+/// them, then its session is set aside, and no other; the process lives on.
 async fn set_aside(under: Under) -> Outcome {
     let scene = Scene::on(under, Script::default()).await;
     let node = Node::start(&scene.home, Start::killed("poison-panic:xyzzy")).await?;

@@ -140,7 +140,8 @@ mod nats {
         let turns = begin(&cluster, &messages).await?;
         let leader = servers.leader_of("CRASH_JOURNAL").await.unwrap();
         servers.server(leader).unwrap().kill().unwrap();
-        // Somebody else's session shows that the others elected, so whoever was to be held dead was.
+        // A turn of another session shows that the others elected a leader, and held the lost one
+        // dead.
         let after = Message::new("after", "after");
         // The gateway may have hung on that server itself: it reads again before it is sent more.
         let known = messages[0].session();

@@ -121,7 +121,7 @@ async fn c12_a_turn_that_is_done_is_told_again_until_acknowledged(under: Under) 
     Ok(())
 }
 
-/// A reply that has begun and waits for a gate that nobody opens, then a whole one.
+/// A reply that has begun and waits for a gate that never opens, then a whole one.
 fn stuck(text: &str) -> (String, Vec<Act>) {
     let steps = vec![
         Step::Text { text: format!("reply to: {text}") },
@@ -185,7 +185,7 @@ async fn c17_a_second_message_waits_for_its_turn_across_kills(under: Under) -> O
     node.kill().await?;
     scene.kills += 1;
 
-    // Nobody sends anything again: what was accepted is finished by itself.
+    // No client sends anything again: what was accepted is finished by itself.
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
     client.finished(&session, 3).await?;

@@ -60,7 +60,7 @@ async fn one_that_kills(under: Under, many: usize) -> Outcome {
     }
     assert_eq!(quarantined(&client).await?, ["default:test:a:eve"]);
     node.stop().await?;
-    // What kills nobody any more is put back in service.
+    // A session that no longer kills is put back in service.
     let node = Node::up(&scene.home).await?;
     let replayed = scene.home.run(&["quarantine", "replay", "--all", "--why", "progress"]).await?;
     assert_eq!(replayed.code, 0, "{}{}", replayed.out, replayed.err);
@@ -120,7 +120,7 @@ async fn sessions_of_a_paused_agent_outlive_any_number_of_processes() -> Outcome
 
 #[tokio::test]
 async fn sessions_in_mid_call_outlive_any_number_of_processes() -> Outcome {
-    // The first word comes late enough that nobody is on probation any more.
+    // The first word comes so late that no session is on probation any more.
     let default = DefaultReply { tokens: 4, delay_ms: 800, flush: true };
     let mut scene = Scene::new(Script { default, ..Script::default() }).await;
     let crowd = crowd(3);

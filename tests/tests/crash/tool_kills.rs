@@ -75,7 +75,7 @@ struct Stage {
 struct Call {
     tool: String,
     job: String,
-    /// Whether the model was told, and the journal says, that nobody knows whether it happened.
+    /// Whether the model and the journal say that it is unknown whether it happened.
     uncertain: bool,
 }
 
@@ -83,7 +83,7 @@ struct Call {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     calls: usize,
-    /// Ones of class `once` that nobody knows of, with and without their effect.
+    /// Ones of class `once` whose end is unknown, with and without their effect.
     uncertain_done: usize,
     uncertain_undone: usize,
     /// Ones of the other classes that had their effect more than once.
@@ -105,7 +105,7 @@ fn tally(calls: &[Call], counts: &BTreeMap<String, usize>) -> Result<Tally, Stri
             (true, true, 0) => tally.uncertain_undone += 1,
             (true, true, 1) => tally.uncertain_done += 1,
             (false, true, _) => return Err(format!("{call:?} may run again, and did not")),
-            (_, false, 0) => return Err(format!("{call:?} is told to be done, and was not")),
+            (_, false, 0) => return Err(format!("{call:?} is reported as done, and was not")),
             (true, false, 1) => {}
             (false, false, effects) => tally.again += usize::from(effects > 1),
         }
@@ -183,7 +183,7 @@ async fn calls_of(client: &Client, session: &str) -> Result<(usize, Vec<Call>), 
         let tool = event.body["tool"].as_str().unwrap().to_owned();
         calls.push(Call { tool, job, uncertain });
     }
-    assert_eq!(ends, BTreeMap::new(), "an end of what was not asked for");
+    assert_eq!(ends, BTreeMap::new(), "an end without a call");
     let once = calls.iter().filter(|call| call.tool == ONCE && call.uncertain).count();
     let said = told.iter().filter(|uncertain| **uncertain).count();
     assert_eq!(once, said, "what is unknown is shown to be: {history:?}");
@@ -336,7 +336,7 @@ impl Kills {
             self.end_of(&mut old, Duration::ZERO).await?;
             armed = self.two_armed().await?;
         }
-        // They may still die, and nobody would wait for it.
+        // They may still die, and the test would not wait for it.
         for node in &mut armed {
             self.end_of(node, Duration::ZERO).await?;
         }
@@ -429,7 +429,7 @@ pub(crate) fn seed() -> u64 {
     std::env::var("CLAWNODE_SEED").map_or_else(|_| rand::random(), |it| it.parse().unwrap())
 }
 
-/// How many kills a soak is told to do.
+/// How many kills a soak makes.
 fn soak(kills: u32) -> u32 {
     std::env::var("CLAWNODE_KILLS").map_or(kills, |text| text.parse().unwrap())
 }

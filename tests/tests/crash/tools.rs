@@ -15,12 +15,12 @@ use super::{
     support::{Outcome, Scene, Under},
 };
 
-/// What came of a hit.
+/// The result of a hit.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     /// How often the tool had its effect.
     effects: usize,
-    /// Whether the model was told that nobody knows.
+    /// Whether the model was shown an unknown end.
     uncertain: bool,
 }
 
@@ -109,7 +109,7 @@ async fn c10_a_runner_that_dies_in_mid_run_is_followed_by_class() -> Outcome {
     c8_to_c11(Under::Local, &points).await
 }
 
-/// C10 where the probe cannot tell: as for class `once`, nobody knows, and nothing runs again.
+/// C10 if the probe cannot tell: as for class `once`, the end is unknown, and nothing runs again.
 #[tokio::test]
 async fn c10_what_a_probe_cannot_tell_is_uncertain() -> Outcome {
     for (point, effects) in [("after-started", 0), ("before-done", 1)] {
@@ -131,7 +131,7 @@ async fn c10_on_nats_a_dead_runner_is_not_followed_by_a_second_run() -> Outcome 
     c8_to_c11(Under::Nats, &points).await
 }
 
-/// C10 where nobody else can run the tool: its session hears of the death, not of the end of its
+/// C10 if no other node can run the tool: its session hears of the death, not of the end of its
 /// wait.
 #[tokio::test]
 async fn c10_on_nats_the_only_runner_of_a_tool_is_missed_when_it_dies() -> Outcome {

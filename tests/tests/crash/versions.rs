@@ -57,7 +57,7 @@ mod nats {
             let mut turn = fleet.client.send(&to(n, "fail")).await?;
             assert!(turn.completed().await.is_err(), "the model refuses");
         }
-        // Side by side: whoever is given an input, it reaches the one that can take it.
+        // Side by side: an input may go to any worker, and reaches the one that can take it.
         fleet.add_with(&scene, "old", older(hides)).await?;
         for n in 0..NEWER {
             let message = to(n, &format!("both {n}"));

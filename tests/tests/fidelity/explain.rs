@@ -97,8 +97,8 @@ fn related(earlier: Op, later: Op) -> bool {
 /// Runs the sequence in a new world that takes these choices, until it shows something else; says
 /// how far that was, and what was shown there (`None` if that was tried before).
 ///
-/// Steps from `changed` on lead somewhere new: a world that stands at one of them exactly as one
-/// before it is not followed further, because what comes next depends on nothing else.
+/// Steps from `changed` on lead somewhere new: a world whose state at one of them equals an earlier
+/// one is not followed further, because what comes next depends on nothing else.
 async fn replay(
     trace: &Trace,
     choices: &[Choice],

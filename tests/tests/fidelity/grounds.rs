@@ -23,7 +23,7 @@ pub(crate) fn world(bugs: Bugs) -> (SimStores, Storage) {
     (stores, storage)
 }
 
-/// A runtime whose time flies when nobody has anything to do.
+/// A runtime whose time flies when all tasks are idle.
 pub(crate) fn simulated<T>(doing: impl Future<Output = Result<T>>) -> Result<T> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true).build()?.block_on(doing)

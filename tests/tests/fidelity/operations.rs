@@ -25,7 +25,7 @@ pub(crate) const SEEDS_PAIR: u64 = 16;
 /// The same if one or both may be lost: both orders with every loss of either come up.
 pub(crate) const SEEDS_LOSSY_PAIR: u64 = 128;
 
-/// Where a writer believes the last one is, told by what it knows.
+/// Where a writer believes the last record is, as far as it knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expect {
     Nothing,
@@ -68,7 +68,7 @@ pub(crate) enum Op {
     },
     /// Everything that can be delivered now.
     Deliver,
-    /// Of what is in hand, if anything is.
+    /// One of the deliveries in hand, if there is one.
     Ack {
         pick: usize,
     },
@@ -101,7 +101,7 @@ pub(crate) enum Op {
     Jobs,
     /// Every job that can be delivered now.
     DeliverJobs,
-    /// Of what is in hand, if anything is.
+    /// One of the deliveries in hand, if there is one.
     AckJob {
         pick: usize,
     },

@@ -40,7 +40,7 @@ pub(crate) enum Seen {
     NothingToDo,
 }
 
-/// Somebody who operates on a substrate, and what they know of it.
+/// An operator of a storage backend, and what it knows of it.
 pub(crate) struct Operator {
     pub(crate) storage: Storage,
     pub(crate) consumer: Box<dyn Consumer>,
@@ -343,7 +343,7 @@ impl Operator {
         Ok(truth.join(" "))
     }
 
-    /// Leaves nothing to whoever comes next; gives the consumer back.
+    /// Leaves nothing to the next operator; gives the consumer back.
     pub(crate) async fn leave(mut self) -> Result<Box<dyn Consumer>> {
         self.deliver().await?;
         for delivery in self.hand.values() {

@@ -205,7 +205,7 @@ fn replies_in_one_piece_make_calls_too() {
         "role": "assistant", "content": null, "function_call": {"name": "get", "arguments": "{}"},
     }}]});
     let whole = r#"{"a":1}"#;
-    // Anthropic makes an object of what came; it is opened again, as nobody knows what is missing.
+    // Anthropic makes an object of the pieces; it is opened again, as the missing part is unknown.
     let cut = r#"{"a":1"#;
     let two = |last: &str| vec![tool_use("t1", "get", "{}"), tool_use("t2", "put", last)];
     for (wire, body, wanted, stop) in [

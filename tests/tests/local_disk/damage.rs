@@ -166,7 +166,7 @@ async fn a_damaged_job_is_told_once_and_may_be_put_again() -> Result {
 
         let (store, _control) = home.open()?;
         let mut consumer = store.jobs.consume(&job(2)?.capability).await?;
-        // Without the index nobody knows any more whose it was.
+        // Without the index it is unknown whose it was.
         if store.jobs.pending(&job(2)?.capability).await? == 2 {
             let error = consumer.next().await.expect_err("damaged");
             assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");

@@ -99,7 +99,8 @@ async fn what_follows_from_an_input_is_never_there_without_it() -> Result {
     Ok(())
 }
 
-/// The sender hears that nobody knows: whoever has seen the input may still write it down.
+/// The sender gets an error without certainty: a process that has seen the input may still write it
+/// down.
 #[tokio::test]
 async fn an_input_that_the_disk_refuses_is_taken_back() -> Result {
     let home = Home::new()?;

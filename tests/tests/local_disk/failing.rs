@@ -259,7 +259,7 @@ async fn a_disk_that_fills_up_is_noticed_without_a_message() -> Result {
     let (store, _control) = open(home.path(), options)?;
     store.health.ready().await?;
     disk.set_free(Some(32 << 20));
-    // Nobody sends anything.
+    // Nothing is sent.
     while store.health.ready().await.is_ok() {
         tokio::task::yield_now().await;
     }

@@ -104,7 +104,7 @@ async fn runs(store: &Storage, clock: &Hand, delivery: &JobDelivery) -> Result<b
     Err("the job was neither run nor acknowledged".into())
 }
 
-/// What the session of a job does when nobody takes it, and when the turn has ended.
+/// What the session of a job does when no runner takes it, and when the turn has ended.
 async fn given_up(store: &Storage, it: &Job) -> Result {
     let (key, revoked) = (job_key(it.id), JobState::Revoked.to_bytes()?);
     let at = store.bucket.put(&key, Position(0), revoked.into(), None).await?;
@@ -113,8 +113,8 @@ async fn given_up(store: &Storage, it: &Job) -> Result {
     Ok(())
 }
 
-/// A host was down; the session was told so; on day 9 the host is back and pulls. By then the state
-/// key is forgotten, so only the job itself can tell (JOB-5).
+/// A host was down, and the session gave the job up; on day 9 the host is back and pulls. By then
+/// the state key is forgotten, so only the job itself can tell (JOB-5).
 #[tokio::test]
 async fn a_job_that_was_called_off_does_not_run_when_its_node_comes_back_late() -> Result {
     for after in [Duration::from_mins(2), DAY, JOB_AGE_MAX + DAY, 9 * DAY, 400 * DAY] {
@@ -156,7 +156,7 @@ async fn a_job_that_was_done_does_not_run_again_after_its_state_is_forgotten() -
     Ok(())
 }
 
-/// Nobody has the capability: what waits goes once it is too old, and nothing else does.
+/// No runner has the capability: a job goes once it is too old, and nothing else does.
 #[tokio::test]
 async fn jobs_that_nobody_can_do_go_once_they_are_too_old() -> Result {
     let home = Home::new()?;

@@ -250,7 +250,7 @@ async fn check_jobs(store: &Storage, key: &str, told: &mut Told, unsure: Option<
     for id in &waiting {
         let is_unsure = matches!(unsure, Some(Asked::Job(put)) if put == id);
         if !told.jobs.contains(id) && !told.done.contains(id) && !is_unsure {
-            return Err(format!("{key}: {id} waits, and nobody put it").into());
+            return Err(format!("{key}: {id} waits, and was never put").into());
         }
     }
     if let Some(id) = told.jobs.difference(&waiting).next() {
@@ -293,7 +293,7 @@ async fn check(store: &Storage, told: &mut [Told]) -> Result {
         for (position, bytes) in &waiting {
             let is_unsure = matches!(&unsure, Some(Asked::Put(put)) if put == bytes);
             if told.inputs.get(position) != Some(bytes) && !is_unsure {
-                return Err(format!("{key}: an input at {position} that nobody put").into());
+                return Err(format!("{key}: an input at {position} that was never put").into());
             }
         }
         for position in told.inputs.keys() {

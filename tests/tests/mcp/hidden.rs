@@ -53,7 +53,7 @@ fn the_data_directory_is_empty_but_for_where_the_program_runs() {
         }
         let (shown, none) = (data.display(), Path::new(""));
         let at = (user, cwd.as_path());
-        // Somebody of the same user, from before: the whole file system is in its `/proc`.
+        // An older process of the same user: the whole file system is in its `/proc`.
         let mut other = Command::new("sleep").arg("1000").uid(user).gid(user).spawn().unwrap();
         let through = format!("cat /proc/{}/root{shown}/token", other.id());
         for line in [

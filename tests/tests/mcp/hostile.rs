@@ -142,7 +142,8 @@ async fn a_server_is_given_what_is_configured_and_the_key_of_the_call() {
     let told: Value = serde_json::from_str(outcome.content.inline().unwrap()).unwrap();
     let env = told["env"].as_object().unwrap();
     assert_eq!(env["KEY"], "hunter22");
-    // What starts Python may set variables of its own; what this process has, nobody may see.
+    // The shell that starts Python may set variables of its own; those of this process must be
+    // hidden.
     let own = |name: &&String| {
         let of_shells = ["PATH", "PWD", "SHLVL", "OLDPWD", "_", MARK].contains(&name.as_str());
         !of_shells && !name.contains("PYENV") && std::env::var_os(name).is_some()

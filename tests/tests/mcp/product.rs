@@ -161,7 +161,7 @@ async fn what_a_person_approves_an_agent_gets_while_the_node_runs() -> Outcome {
     Ok(())
 }
 
-/// LATCH-2: a program that is told to stop may not listen. When all is said to be dead, it is.
+/// LATCH-2: a program may ignore a cancellation. When all is reported dead, it is.
 #[tokio::test]
 async fn latch_2_a_stop_ends_a_server_that_does_not_listen() -> Outcome {
     let (server, home) = scene(vec![Act::tools([("bad__act", json!({}))])]).await;

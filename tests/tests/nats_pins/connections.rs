@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::peer::{PATIENCE, Peer, Result};
 
-/// What membership relies on where it is given a system account (`cluster/nats/src/parting.rs`).
+/// The events that membership relies on if it has a system account (`cluster/nats/src/disconnects.rs`).
 #[tokio::test]
 async fn the_system_account_hears_whose_connection_has_ended() -> Result {
     let extra = "system_account: SYS\nno_auth_user: me\naccounts {\n  \

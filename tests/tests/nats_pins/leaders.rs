@@ -19,7 +19,7 @@ async fn an_append_outlives_its_leader_and_is_stored_once() -> Result {
     let first = until_it_works(|| peer.store("j.a", expecting(0), "one")).await?;
     let leader = cluster.leader_of("J").await?;
     cluster.server(leader)?.kill()?;
-    // Errors until somebody leads; then it is stored, or an earlier try of the same append was.
+    // Errors until there is a leader; then it is stored, or an earlier try of the same append was.
     let answer = until_it_works(|| async {
         let answer = peer.publish("j.a", expecting(first), "two").await?;
         let code = answer["error"]["err_code"].as_u64();
@@ -106,6 +106,6 @@ fn later(now: &str, seconds: u32) -> Result<String> {
     let mut next = || parts.next().ok_or("too short");
     let total = next()?? * 3_600 + next()?? * 60 + next()?? + seconds;
     let (hour, minute, second) = (total / 3_600 % 24, total / 60 % 60, total % 60);
-    // Past midnight it is in the past, which is due at once: the fact under test stands.
+    // Past midnight it is in the past, which is due at once: which does not change the result.
     Ok(format!("{date}T{hour:02}:{minute:02}:{second:02}.000Z"))
 }

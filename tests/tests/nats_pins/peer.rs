@@ -106,8 +106,8 @@ impl Peer {
 
     /// Waits until the server has taken all that was sent: it answers in order.
     pub(crate) async fn settle(&self) -> Result {
-        let nobody = self.client.request(self.client.new_inbox(), "".into()).await;
-        if nobody.is_ok() { Err("somebody answered".into()) } else { Ok(()) }
+        let unheard = self.client.request(self.client.new_inbox(), "".into()).await;
+        if unheard.is_ok() { Err("an unknown inbox answered".into()) } else { Ok(()) }
     }
 }
 

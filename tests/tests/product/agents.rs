@@ -21,7 +21,7 @@ async fn a_paused_agent_starts_no_turn_until_it_is_resumed() -> Outcome {
     let turn = client.send(&Message::new("ada", "hello")).await?;
     let running = client.history_when(&turn.session, |history| history.state == "running").await?;
     assert_eq!(running.turns[0].outcome, None);
-    assert_eq!(server.count(), 0, "a paused agent asks nobody");
+    assert_eq!(server.count(), 0, "a paused agent calls no model");
     // The pause is durable: the next process keeps it.
     node.kill().await?;
     let node = Node::up(&home).await?;
@@ -39,7 +39,7 @@ async fn a_paused_agent_starts_no_turn_until_it_is_resumed() -> Outcome {
 async fn an_unknown_agent_is_refused_before_anything_is_stored() -> Outcome {
     let (_server, home) = scene(Script::default()).await;
     let node = Node::up(&home).await?;
-    let body = json!({ "model": "nobody", "messages": [{ "role": "user", "content": "hi" }] });
+    let body = json!({ "model": "absent", "messages": [{ "role": "user", "content": "hi" }] });
     let answer = reqwest::Client::new()
         .post(format!("{}/v1/chat/completions", node.url()))
         .bearer_auth(node.client()?.token())

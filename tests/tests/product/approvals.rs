@@ -1,5 +1,5 @@
-//! Tool calls that wait for a person, and turns that wait for more steps: nothing runs that nobody
-//! approved of, and no wait is lost with its process.
+//! Tool calls that wait for a person, and turns that wait for more steps: nothing runs without
+//! approval, and no wait is lost with its process.
 
 use clawnode_proto::{
     policy::{Approval, Decision},
@@ -199,7 +199,7 @@ async fn s_25_a_wait_for_a_person_survives_its_process() -> Outcome {
     let client = node.client()?;
     let approval = waiting(&client).await?;
     assert_eq!(approval, before, "what is asked does not change");
-    // Whoever comes back is asked again, also if nobody had the session in memory.
+    // A client that comes back is asked again, also if no process had the session in memory.
     let mut again = client.resume_from(&turn).await?;
     let request = until(&mut again, "approval_request").await?.data;
     assert_eq!(request["action"], approval.digest.to_string());
@@ -210,14 +210,14 @@ async fn s_25_a_wait_for_a_person_survives_its_process() -> Outcome {
     let history = node.client()?.finished(&message.session(), 1).await?;
     assert!(matches!(history.turns[0].outcome, Some(TurnOutcome::Completed { .. })));
     assert!(said(&history.turns[0]).contains(&"done".to_owned()));
-    assert!(scene.effects() <= 1, "once, or nobody knows");
+    assert!(scene.effects() <= 1, "at most once");
     node.stop().await
 }
 
 #[tokio::test]
 async fn rules_decide_before_people_do() -> Outcome {
     let rules = "[[agents.default.rules]]\ntool = \"effect_*\"\narguments = { what = \"push\" }\n\
-                 verdict = \"deny\"\nreason = \"nobody pushes\"\n\
+                 verdict = \"deny\"\nreason = \"pushes are off\"\n\
                  [[agents.default.rules]]\ntool = \"effect_asked\"\nverdict = \"allow\"\n\
                  [[agents.default.rules]]\ntool = \"calculate\"\nverdict = \"ask\"\n";
     let pull = Act::tools([("effect_asked", json!({ "what": "pull" }))]);
@@ -230,7 +230,7 @@ async fn rules_decide_before_people_do() -> Outcome {
     for _ in 0..2 {
         let denied = until(&mut turn, "tool_result").await?.data;
         assert_eq!(denied["failure"], "refused");
-        assert!(denied["content"].as_str().unwrap().contains("nobody pushes"), "{denied}");
+        assert!(denied["content"].as_str().unwrap().contains("pushes are off"), "{denied}");
     }
     let allowed = result(&mut turn).await?;
     assert_eq!(allowed["is_error"], false, "{allowed}");
@@ -252,8 +252,8 @@ async fn rules_decide_before_people_do() -> Outcome {
     node.stop().await
 }
 
-/// A command that an operator knows to only look asks nobody; with anything more in its line, a person
-/// is asked as about any other.
+/// A command that the operator has listed as read-only needs no approval; with anything more in its
+/// line, a person is asked as about any other.
 #[tokio::test]
 async fn a_command_that_only_looks_asks_nobody() -> Outcome {
     let run = |line: &str| Act::tools([("run_command", json!({ "command": line }))]);
@@ -354,7 +354,7 @@ async fn an_answer_may_come_at_once() -> Outcome {
     node.stop().await
 }
 
-/// Of many who decide at once, one decision counts, and each is told whether theirs is that.
+/// Of many who decide at once, one decision counts, and each learns whether it is theirs.
 #[tokio::test]
 async fn who_decides_is_told_what_counts() -> Outcome {
     const ROUNDS: usize = 3;
@@ -414,7 +414,7 @@ async fn what_is_cut_is_said_to_be() -> Outcome {
     node.stop().await
 }
 
-/// What a model writes in two ways at once is no call, and it is told so.
+/// A call that a model writes in two ways at once is none, and the model learns that.
 #[tokio::test]
 async fn arguments_with_a_name_twice_never_run() -> Outcome {
     let twice = ToolCall::new("effect_asked", r#"{"what":"harmless","what":"EVIL"}"#);
@@ -437,7 +437,7 @@ async fn arguments_with_a_name_twice_never_run() -> Outcome {
     node.stop().await
 }
 
-/// Two sessions whose names look the same would be told apart by nobody.
+/// People could not tell two sessions apart whose names look the same.
 #[tokio::test]
 async fn a_session_that_looks_like_another_is_not_begun() -> Outcome {
     let scene = Scene::new([], "").await;

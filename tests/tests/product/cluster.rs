@@ -122,7 +122,7 @@ async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
     };
     let _: PartitionList = cluster.client.call_when("partitions.list", json!({}), idle).await?;
 
-    // The session is in the memory of one worker, and everybody is told which.
+    // The session is in the memory of one worker, and every node shows which.
     let sessions: SessionList = cluster.document(&["sessions", "list"]).await?;
     let session = &sessions.sessions[0];
     let (owner, node) = (session.owner.unwrap(), session.node.clone().unwrap());
@@ -155,7 +155,7 @@ async fn nodes_partitions_and_trees_are_those_of_the_cluster() -> Outcome {
     }
     let one: TreeView = cluster.document(&["tree", "worker-2"]).await?;
     assert_eq!(one.processes.iter().map(|it| &it.node).collect::<Vec<_>>(), [&name("worker-2")]);
-    let ended = cluster.home.run(&["tree", "nobody"]).await?;
+    let ended = cluster.home.run(&["tree", "absent"]).await?;
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.err.contains("clawnode nodes"), "{ended:?}");
 

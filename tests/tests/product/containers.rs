@@ -52,7 +52,7 @@ impl Cluster {
     }
 }
 
-/// A port that nobody listens on now.
+/// A port without a listener.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -103,7 +103,7 @@ async fn lose_a_worker_and_a_gateway(cluster: &Cluster) -> Outcome {
     let seen = cluster.engine.docker(&["inspect", "-f", who, "cn_worker-1_1"]).await?;
     assert_eq!(seen.trim(), "65532:65532 true [ALL]");
 
-    // L8: nobody but nodes shares a network with servers that ask for no credentials.
+    // L8: only nodes share a network with servers that ask for no credentials.
     let networks = "{{range $name, $it := .NetworkSettings.Networks}}{{$name}} {{end}}";
     for (service, wanted) in [("nats-1", "cn_bus "), ("worker-1", "cn_bus cn_default ")] {
         let of = format!("cn_{service}_1");

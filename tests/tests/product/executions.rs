@@ -116,7 +116,7 @@ async fn a_plan_is_run_once_step_by_step_and_no_model_is_asked() -> Outcome {
     let other = named(spec(&[step("effect_once", &json!({}))]), "ship-1");
     let (status, refused) = post(&client, "/v1/execute", &other).await;
     assert_eq!((status, &refused["code"]), (409, &json!("conflict")), "{refused}");
-    // And whoever gives none is not taken for another.
+    // And a request without a name is not taken for another.
     let (status, body) =
         post(&client, "/v1/execute?wait=10", &spec(&[step("effect_once", &json!({}))])).await;
     assert_eq!(status, 200, "{body}");
@@ -145,7 +145,7 @@ async fn what_cannot_be_run_is_refused_before_it_is_accepted_and_names_its_step(
     let client = node.client()?;
     let good = || step("calculate", &json!({ "expression": "1" }));
     let mut elsewhere = spec(&[good()]);
-    elsewhere["agent"] = "nobody".into();
+    elsewhere["agent"] = "absent".into();
     for (request, status, says) in [
         // As other planners call what they want done: unknown actions, by name.
         (
@@ -158,7 +158,7 @@ async fn what_cannot_be_run_is_refused_before_it_is_accepted_and_names_its_step(
         (spec(&[good(), step("calculate", &json!({ "x": 1 }))]), 400, "step 2: arguments of `calc"),
         (spec(&[]), 400, "has 0"),
         (spec(&vec![good(); 65]), 400, "has 65"),
-        (elsewhere, 404, "nobody"),
+        (elsewhere, 404, "absent"),
         (json!({ "execution_spec": 7 }), 400, "execution_spec"),
         (json!({}), 400, "execution_spec"),
         (named(spec(&[good()]), ""), 400, "request_id"),
@@ -309,8 +309,8 @@ async fn a_step_that_fails_ends_a_plan_and_a_stop_ends_it_too() -> Outcome {
     node.stop().await
 }
 
-/// Of several plans that are sent under one name at the same time one is run, and only who sent
-/// that one is told so.
+/// If several plans are sent under one name at the same time, one is run, and only its sender is
+/// told so.
 #[tokio::test]
 async fn of_plans_that_race_for_a_name_one_is_run() -> Outcome {
     let scene = Scene::new().await;

@@ -318,8 +318,8 @@ fn lines(path: &Path) -> Vec<String> {
     text.split_inclusive('\n').filter_map(|it| it.strip_suffix('\n')).map(str::to_owned).collect()
 }
 
-/// A guard that somebody took away is missed, at each start and by `doctor`, until a person says that it
-/// is all right.
+/// If a guard is removed, each start and `doctor` report it, until a person says that it is all
+/// right.
 #[tokio::test]
 async fn a_hook_that_is_gone_is_missed() -> Outcome {
     let scene = Scene::new([Act::say("done")]).await;
@@ -334,7 +334,7 @@ async fn a_hook_that_is_gone_is_missed() -> Outcome {
     Node::up(&scene.home).await?.stop().await?;
     let found = doctor().await?;
     assert_eq!((found.len(), &found[0]["verdict"]), (1, &json!("green")), "{found:?}");
-    // By its folder, as somebody would who may write the one above.
+    // By its folder, as a user could who may write the one above.
     let folder = taken.parent().unwrap();
     fs::rename(folder, folder.with_file_name("away")).unwrap();
     for _ in 0..2 {
@@ -358,7 +358,7 @@ async fn a_hook_that_is_gone_is_missed() -> Outcome {
     Ok(())
 }
 
-/// A file that others can write, or that nobody can run, is refused by name, and no node starts.
+/// A file that others can write, or that is not executable, is refused by name, and no node starts.
 #[tokio::test]
 async fn a_file_that_may_not_be_asked_is_refused_by_name() -> Outcome {
     let scene = Scene::new([Act::say("done")]).await;
@@ -387,7 +387,7 @@ async fn a_file_that_may_not_be_asked_is_refused_by_name() -> Outcome {
     mode(&path, 0o700);
     let marks = fine.with_file_name("fine.toml");
     for (text, why) in [
-        ("agents = [\"nobody\"]", "not configured"),
+        ("agents = [\"absent\"]", "not configured"),
         ("require = true", "fine.toml"),
         ("timeout_ms = 60001", "60000"),
         ("tools = [\"calculate\"]", "`tools`"),

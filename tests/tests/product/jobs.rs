@@ -93,7 +93,7 @@ async fn what_a_command_says_is_kept_shown_searched_and_removed() -> Outcome {
     assert_eq!(shown.out, "LAST\n", "a job that has ended is followed to its end: {shown:?}");
     let listed = home.run(&["jobs", "list", "--state", "failed", "--json"]).await?.json()?;
     assert_eq!(listed["jobs"][0]["job"], json!(kept.job.to_string()));
-    let nothing = home.run(&["jobs", "list", "--agent", "somebody"]).await?;
+    let nothing = home.run(&["jobs", "list", "--agent", "absent"]).await?;
     assert_eq!(nothing.out, "no job matches\n");
     let card = home.run(&["jobs", "show", &id]).await?;
     assert!(card.out.contains("failed: failed") && card.out.contains("103 lines"), "{card:?}");

@@ -134,7 +134,7 @@ async fn a_deleted_session_leaves_nothing_on_the_disk() -> Outcome {
     delete(&client).await?;
     let (left, _) = blob_bytes(&home);
     assert_eq!(left, 0, "blobs of a deleted session stayed");
-    // The log is cleaned soon after, also of what was dead before.
+    // The log is cleaned soon after, also of records that were dead before.
     until("a log without the text", async || Ok((!has_secret(&home.data())).then_some(()))).await?;
     node.stop().await?;
     assert_eq!(home.run(&["journal", "verify"]).await?.code, 0);

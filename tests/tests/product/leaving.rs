@@ -1,8 +1,8 @@
-//! A worker that is told to stop says that it leaves, and is heard.
+//! A worker that stops says that it leaves, and is heard.
 //!
-//! Method: between the worker and the bus lies a way on which the bus reads late, while more arrives
-//! for the worker all the time. A connection that is closed at such a moment is reset, and a NATS
-//! server that cannot write to one lets go of it with all that it has not read yet. So does the way.
+//! Method: between the worker and the bus is a relay that reads late, while more arrives for the
+//! worker all the time. A connection that is closed at such a moment is reset. A NATS server that
+//! cannot write to one drops it with all that it has not read yet, and so does the relay.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ async fn way(listener: TcpListener, server: String) {
     }
 }
 
-/// Says something on the bus all the time that every process listens to and nobody understands.
+/// Publishes messages all the time that every process gets and none understands.
 async fn chatter(url: String) {
     let client = async_nats::connect(url).await.unwrap();
     let prefix: Prefix = PREFIX.parse().unwrap();

@@ -26,7 +26,7 @@ struct Api {
     document: Value,
     client: Client,
     http: reqwest::Client,
-    /// What stands for the parameters of paths.
+    /// The values for the parameters of paths.
     names: BTreeMap<&'static str, String>,
 }
 
@@ -88,7 +88,7 @@ impl Api {
             return (status, Value::Null);
         }
         let schema = &named["content"][media]["schema"];
-        // `true` stands for any JSON.
+        // `true` means any JSON.
         assert!(schema.is_object() || *schema == json!(true), "{what}: {media} is not there");
         if media != "application/json" {
             return (status, Value::Null);
@@ -141,7 +141,7 @@ async fn every_answer_is_as_the_document_has_it() -> Outcome {
     api.names.insert("agent", "default".to_owned());
     let (_, nodes) = api.ask("/v1/nodes", "get", "", None).await;
     api.names.insert("node", nodes["nodes"][0]["node"].as_str().unwrap().to_owned());
-    // As it should be asked; then with what nobody should ask.
+    // Valid requests first; then invalid ones.
     let (mut good, mut bad) = (0, 0);
     for (path, verb) in api.operations() {
         if verb == "get" && !path.ends_with("/events") {

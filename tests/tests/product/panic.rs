@@ -1,5 +1,5 @@
-//! An operator's stop: what runs ends, nothing begins, everybody is told, and it lasts until it is
-//! cleared.
+//! An operator's stop: what runs ends, nothing begins, every client is informed, and it lasts until
+//! it is cleared.
 
 use clawnode_proto::{
     ErrorCode,
@@ -127,7 +127,7 @@ impl Scene {
     }
 }
 
-/// The error and the outcome that a turn is told to end with.
+/// The error and the outcome that a turn ends with.
 async fn end_of(turn: &mut Turn) -> Result<(Value, Value), ProcessError> {
     let mut error = Value::Null;
     loop {
@@ -140,7 +140,7 @@ async fn end_of(turn: &mut Turn) -> Result<(Value, Value), ProcessError> {
     }
 }
 
-/// What the model was told of the tools of a turn: the text, and whether it is an error.
+/// What the model was shown of the tools of a turn: the text, and whether it is an error.
 fn told(turn: &TurnView) -> Vec<(String, bool)> {
     let replies = turn.messages.iter().filter(|it| it.role == Role::User);
     replies
@@ -373,7 +373,7 @@ async fn a_frozen_node_is_seen_not_to_acknowledge_on_nats_and_follows_when_it_th
     scene.stop().await
 }
 
-/// Nobody can tell a node to stop that is cut off from the store, so it does so by itself.
+/// A node that is cut off from the store cannot hear of a stop, so it stops by itself.
 #[tokio::test]
 async fn a_node_that_is_out_of_touch_on_nats_stops_by_itself_and_goes_on_afterwards() -> Outcome {
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
@@ -407,7 +407,7 @@ async fn a_node_that_is_out_of_touch_on_nats_stops_by_itself_and_goes_on_afterwa
     scene.stop().await
 }
 
-/// Whoever says it may die at once: what is stored holds.
+/// The process that sets it may die at once: what is stored holds.
 #[tokio::test]
 async fn a_latch_whose_gateway_is_killed_stops_the_workers_on_nats_all_the_same() -> Outcome {
     let mut scene = Scene::cluster().await?;

@@ -111,7 +111,7 @@ async fn what_a_node_lacks_keeps_it_from_being_chosen() -> Outcome {
         (json!({ "execution_spec": spec(&[]) }), "invalid_params"),
         (json!({ "execution_spec": spec(&["calculate"; 65]) }), "invalid_params"),
         (json!({ "execution_spec": spec(&["rm_rf"]) }), "invalid_params"),
-        (json!({ "execution_spec": spec(&["calculate"]), "agent": "nobody" }), "not_found"),
+        (json!({ "execution_spec": spec(&["calculate"]), "agent": "absent" }), "not_found"),
         (json!({ "execution_spec": spec(&["calculate"]), "agent": "../x" }), "invalid_params"),
         (json!({ "execution_spec": 7 }), "invalid_params"),
         (json!({}), "invalid_params"),

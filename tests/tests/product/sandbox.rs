@@ -232,7 +232,7 @@ async fn panic_over_three_nodes_on_nats_ends_sixty_containers_soak() -> Outcome 
 async fn f_03_docker_containers_of_a_killed_node_are_removed_by_the_next() -> Outcome {
     let engine = engine().await?;
     let sleeps = Act::tools([("run_command", json!({ "command": "sleep 1000" }))]);
-    let server = server(vec![sleeps, Act::say("nobody knows")]).await;
+    let server = server(vec![sleeps, Act::say("its end is unclear")]).await;
     let home = home(Ground::Local, &server, &engine.socket(), "docker");
     let node = Node::up(&home).await?;
     let message = Message::new("ada", "go");
@@ -243,10 +243,10 @@ async fn f_03_docker_containers_of_a_killed_node_are_removed_by_the_next() -> Ou
     assert!(!engine.containers().await?.is_empty(), "it goes on by itself");
     let node = Node::up(&home).await?;
     none(&engine).await?;
-    // The command is never run again by itself; the model is told.
+    // The command is never run again by itself; the model learns that.
     let history = node.client()?.finished(&message.session(), 1).await?;
     let told = serde_json::to_string(&history).unwrap();
-    assert!(told.contains("nobody knows"), "{told}");
+    assert!(told.contains("its end is unclear"), "{told}");
     assert_eq!(server.count(), 2);
     node.stop().await?;
     engine.stop().await
@@ -257,7 +257,7 @@ async fn f_03_on_nats_docker_containers_of_a_killed_node_are_removed_by_another(
     let engine = engine().await?;
     let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
     let sleeps = Act::tools([("run_command", json!({ "command": "sleep 1000" }))]);
-    let server = server(vec![sleeps, Act::say("nobody knows")]).await;
+    let server = server(vec![sleeps, Act::say("its end is unclear")]).await;
     let ground = Ground::Nats { url: nats.url(), prefix: "sbx".to_owned() };
     let make = || {
         let home = home(ground.clone(), &server, &engine.socket(), "docker");

@@ -81,7 +81,7 @@ async fn a_turn_is_one_trace_and_holds_no_content() -> Outcome {
     Ok(())
 }
 
-/// Whoever reads a log sees neither tokens nor content, however much is logged.
+/// A log contains neither tokens nor content, however much is logged.
 #[tokio::test]
 async fn a_log_at_trace_holds_no_token_and_no_content() -> Outcome {
     let (_server, home) = scene(Script::default()).await;
@@ -117,7 +117,7 @@ async fn a_log_at_trace_holds_no_token_and_no_content() -> Outcome {
     assert!(log.contains("async_nats=debug"), "it must say that this is not logged");
     for secret in [token.as_str(), "a private matter", "reply to:"] {
         let line = log.lines().find(|line| line.contains(secret));
-        assert_eq!(line, None, "a log holds what is nobody's business");
+        assert_eq!(line, None, "a log contains a secret");
     }
     Ok(())
 }

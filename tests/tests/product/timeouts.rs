@@ -1,4 +1,4 @@
-//! The four timeouts on real nodes: which of them ends what, and what everybody is told.
+//! The four timeouts on real nodes: which of them ends what, and what clients and models see.
 
 use clawnode_proto::{session::TurnOutcome, timeout::TimeLevel};
 use clawnode_tests::{
@@ -41,7 +41,7 @@ fn runs() -> Act {
     Act::tools([("effect_safe", json!({}))])
 }
 
-/// What came of the first tool of a turn, which is followed to its end.
+/// The result of the first tool of a turn, which is followed to its end.
 async fn result(node: &Node, message: &Message) -> Result<Value, ProcessError> {
     let mut turn = node.client()?.send(message).await?;
     let mut result = Value::Null;
@@ -117,7 +117,7 @@ async fn a_turn_whose_time_is_over_ends_with_what_it_has() -> Outcome {
     Ok(())
 }
 
-/// A call that nobody takes, in a session that is in no memory, behind a process that is killed:
+/// A call that no runner takes, in a session that is in no memory, behind a process that is killed:
 /// the deadline of its turn is as durable as the turn.
 #[tokio::test]
 async fn the_deadline_of_a_turn_survives_its_process() -> Outcome {

@@ -1,4 +1,4 @@
-//! Turns with tools, on both wires: what runs, what never does, and what everybody is told.
+//! Turns with tools, on both wires: what runs, what never does, and what clients and models see.
 
 use clawnode_proto::session::TurnOutcome;
 use clawnode_tests::{
@@ -75,7 +75,7 @@ async fn a_turn_runs_the_tools_that_its_model_asks_for() -> Outcome {
         assert_eq!(results[2]["failure"], "invalid");
         assert!(results[2]["content"].as_str().unwrap().contains("there is no tool `nope`"));
         assert_eq!(results[3]["content"], "forty-two");
-        // What the model was told, in its own words: the server holds us to the wire.
+        // The results that the model got, as it got them: the server holds us to the wire.
         assert_eq!(server.count(), 3);
         let history = node.client()?.history(&Message::new("ada", "go").session()).await?;
         assert_eq!(history.turns[0].outcome, Some(completed()));
@@ -88,7 +88,7 @@ fn completed() -> TurnOutcome {
     TurnOutcome::Completed { stop: clawnode_proto::llm::StopReason::EndTurn }
 }
 
-/// F-24: what is broken is never run, and the model is told what is wrong, twice at most.
+/// F-24: a broken call is never run, and the model learns what is wrong, twice at most.
 #[tokio::test]
 async fn f_24_broken_calls_are_never_run_and_end_the_turn() -> Outcome {
     let path = r#"{"path":"b.txt","content":"#;

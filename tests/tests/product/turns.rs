@@ -29,7 +29,7 @@ async fn messages_during_a_turn_are_answered_in_order() -> Outcome {
     first.begun().await?;
     let mut second = client.send(&Message::new("ada", "second")).await?;
     let mut third = client.send(&Message::new("ada", "third")).await?;
-    assert_eq!(server.count(), 1, "a queued message asks nobody");
+    assert_eq!(server.count(), 1, "a queued message calls no model");
     server.open("go");
     assert_eq!(first.completed().await?, "one.");
     assert_eq!(second.completed().await?, "two.");

@@ -17,7 +17,7 @@ async fn blocked(home: &Home, seconds: u64) -> Result<Node, ProcessError> {
     let mut node = Node::spawn(home, Start::killed(&format!("blocks:{seconds}")))?;
     node.ready(home).await?;
     let client = node.client()?;
-    // Nobody answers it: it is stored, and that is where the runtime hangs.
+    // No answer comes: it is stored, and that is where the runtime hangs.
     tokio::spawn(async move { client.chat(&Message::new("ada", "hello")).await });
     wait::until("the block", async || {
         let log = std::fs::read_to_string(home.log())

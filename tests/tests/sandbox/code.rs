@@ -249,8 +249,8 @@ async fn gets_what_it_may(place: &Place) {
     assert_eq!(place.seen(), ["look"], "{name}");
 }
 
-/// CODE-1, S-12: what code may call is the intersection of what its agent has, what its policy lets it do
-/// alone, and what this node has: the failure if it is more.
+/// CODE-1, S-12: code may call only tools that its agent has, that its policy allows without a
+/// person, and that this node has: the failure if it may call more.
 async fn s_12_is_not_widened(place: &Place) -> Result<(), String> {
     for (call, failure, words) in [
         ("'change', n=2", "refused", "a person must approve the call"),
@@ -314,7 +314,7 @@ async fn hostile_code_gets_nothing(place: &Place) {
         assert_eq!(failure, Some(ToolFailure::Failed), "{name}: {bytes}: {text}");
         assert!(text.contains(words), "{name}: {bytes}: {text}");
     }
-    // The thread of `clawnode` hears an answer to nobody's call, and dies; the node does not.
+    // The thread of `clawnode` hears an answer to an unknown call, and dies; the node does not.
     let (failure, text) =
         place.run(&forged(r#"b'{"type":"call","id":7,"tool":"look","arguments":{}}\n'"#), 2).await;
     assert_eq!(failure, Some(ToolFailure::TimedOut), "{name}: {text}");

@@ -1,4 +1,4 @@
-//! Commands in containers: what comes of them, and that nothing of one is left for the next.
+//! Commands in containers: their results, and that nothing of one is left for the next.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn commands_in_docker_end_in_words() -> Outcome {
     let (failure, text) = bench.sh(flood).await;
     assert_eq!(failure, None);
     assert!(text.len() < 1_001_000, "{}", text.len());
-    assert!(text.contains("of 3000000 bytes of stdout]"), "the cut is told");
+    assert!(text.contains("of 3000000 bytes of stdout]"), "the cut is noted");
     assert!(text.contains("[cut: the first 100000 of 3000000 bytes of stderr]"));
 
     // F-17: memory.
@@ -130,7 +130,7 @@ async fn f_18_a_command_in_docker_that_takes_too_long_is_killed_with_all_it_has_
     engine.stop().await
 }
 
-/// One call sees nothing of another, and what stands ready is used once.
+/// One call sees nothing of another, and a ready container is used once.
 #[tokio::test]
 async fn containers_that_stand_ready_are_used_once() -> Outcome {
     let engine = engine().await?;
@@ -157,7 +157,7 @@ async fn containers_that_stand_ready_are_used_once() -> Outcome {
     }
     let (failure, text) = bench.sh("echo alive").await;
     assert_eq!((failure, text.as_str()), (None, "alive\n"));
-    // Nobody calls any more.
+    // There are no more calls.
     left(&engine, 0).await?;
     assert_eq!(bench.docker.ready(), 0);
     bench.close().await;

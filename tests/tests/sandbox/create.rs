@@ -1,5 +1,5 @@
-//! S-13: what an engine is asked for, whatever is asked of us. A daemon that only writes down each
-//! request to make a container stands for the engine.
+//! S-13: the requests to an engine, whatever is asked of us. A daemon that only writes down each
+//! request to make a container replaces the engine.
 
 use std::{
     path::PathBuf,
@@ -141,7 +141,7 @@ async fn asked(planted: SandboxBug) -> (Vec<Value>, Vec<String>) {
             "command": ["echo", "{text}"],
         }
     });
-    // Nothing stands ready: every call makes its own.
+    // No container is ready: every call makes its own.
     let options = json!({ "docker": { "warm": 0 }, "tools": tools });
     let bench = Bench::with(&socket, options, planted, None);
     for hostile in HOSTILE {
@@ -163,7 +163,7 @@ async fn asked(planted: SandboxBug) -> (Vec<Value>, Vec<String>) {
 #[tokio::test]
 async fn s_13_no_value_of_a_call_reaches_a_field_of_the_container() {
     let (made, strange) = asked(SandboxBug::None).await;
-    assert_eq!(strange, [""; 0], "requests that nobody should make");
+    assert_eq!(strange, [""; 0], "requests that must not be made");
     assert_eq!(made.len(), 3 * HOSTILE.len(), "`run_python` takes no such arguments");
     for body in made {
         assert_eq!(wrong(body), None);

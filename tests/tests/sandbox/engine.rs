@@ -80,11 +80,11 @@ async fn f_11_an_engine_of_docker_that_is_killed_is_noticed_and_so_is_its_return
     engine.stop().await
 }
 
-/// What is removed is of this cluster, and needed by nobody.
+/// Only containers of this cluster are removed that are not needed.
 #[tokio::test]
 async fn the_containers_of_the_dead_are_removed_and_no_others() -> Outcome {
     let engine = engine().await?;
-    // Each process has a container that stands ready, and is not seen again.
+    // Each process has a ready container, and is not seen again.
     let processes = [("tests", DEAD), ("tests", OTHER), ("tests", ME), ("others", DEAD)];
     for (at, (cluster, process)) in processes.into_iter().enumerate() {
         let options = serde_json::from_value(json!({
@@ -109,7 +109,7 @@ async fn the_containers_of_the_dead_are_removed_and_no_others() -> Outcome {
             tokio_util::sync::CancellationToken::new(),
         );
         assert_eq!(told(done.await).0, None);
-        until("one container that stands ready", async || {
+        until("one ready container", async || {
             let count = engine.containers().await?.len();
             Ok((docker.ready() == 1 && count == at + 1).then_some(()))
         })

@@ -81,7 +81,7 @@ impl Bench {
         call(&self.toolbox, tool, arguments, CancellationToken::new()).await
     }
 
-    /// A line for the shell; how it failed, and what was told.
+    /// A line for the shell; how it failed, and the text of its outcome.
     async fn sh(&self, line: &str) -> (Option<ToolFailure>, String) {
         told(self.call("run_command", json!({ "command": line })).await)
     }

@@ -99,7 +99,7 @@ async fn a_process_changes_the_files_of_its_agent_alone() {
     let files = root.path().join("main");
     fs::create_dir_all(&files).unwrap();
     fs::create_dir(root.path().join("other")).unwrap();
-    // The tests are root, whom nobody is: the files belong to somebody.
+    // The tests are root, which sandboxes never are: the files belong to another user.
     let open = |path: &Path| {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     };

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{call, processes, steps, told};
 
-/// Whom nobody's processes run as.
+/// A user that owns no processes.
 const NOBODY: u32 = 65_534;
 
 async fn python(toolbox: &Toolbox, code: &str) -> (Option<ToolFailure>, String) {
@@ -230,12 +230,12 @@ async fn a_command_has_a_localhost_of_its_own() {
          socket.create_connection(own.getsockname(), 10).send(b'hi')\n\
          print(own.accept()[0].recv(9))\n\
          try:\n    socket.create_connection(('127.0.0.1', {port}), 10)\n\
-         except ConnectionRefusedError:\n    print('nobody else')"
+         except ConnectionRefusedError:\n    print('alone')"
     );
     let walled =
         processes(json!({ "process": { "landlock": "required" } }), SandboxBug::None, None);
     let (failure, text) = python(&walled, &code).await;
-    assert_eq!((failure, text.as_str()), (None, "b'hi'\nnobody else\n"));
+    assert_eq!((failure, text.as_str()), (None, "b'hi'\nalone\n"));
 }
 
 #[tokio::test]

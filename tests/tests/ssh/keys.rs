@@ -87,7 +87,7 @@ async fn ssh_1_a_file_of_known_hosts_counts() {
     assert_eq!(cluster.bucket.get("ssh.db").await.unwrap(), None, "nothing is pinned");
 }
 
-/// A key that cannot be used is refused in words, and nothing of it is told.
+/// A key that cannot be used is refused in words, without its content.
 #[tokio::test]
 async fn keys_that_cannot_be_used_are_refused_with_what_to_do() {
     let (host, cluster) = (Host::start(), Cluster::new());
@@ -114,7 +114,7 @@ async fn keys_that_cannot_be_used_are_refused_with_what_to_do() {
         let secret = fs::read_to_string(host.path(name)).unwrap_or_default();
         let lines = secret.lines().filter(|line| !line.starts_with("-----"));
         for line in lines {
-            assert!(!text.contains(line), "{name}: a key is told");
+            assert!(!text.contains(line), "{name}: the error contains a key");
         }
     }
 }

@@ -69,7 +69,7 @@ async fn end(toolbox: &Toolbox, arguments: Value, cancelled: CancellationToken) 
     toolbox.end(run, cancelled).await
 }
 
-/// The same for a line; how it failed, and what was told.
+/// The same for a line; how it failed, and the text of its outcome.
 async fn sh(toolbox: &Toolbox, line: &str) -> (Option<ToolFailure>, String) {
     told(end(toolbox, json!({ "command": line }), CancellationToken::new()).await)
 }

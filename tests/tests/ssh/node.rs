@@ -44,6 +44,6 @@ async fn a_turn_runs_a_command_on_a_host() -> Outcome {
     let secret = std::fs::read_to_string(host.path("id")).unwrap();
     let mut lines = secret.lines().filter(|line| !line.starts_with("-----"));
     assert!(lines.all(|line| !log.contains(line)), "a key is in the log");
-    assert!(log.contains("recorded the key of a host"), "the pin is told");
+    assert!(log.contains("recorded the key of a host"), "the pin is logged");
     Ok(())
 }

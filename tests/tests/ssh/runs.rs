@@ -1,4 +1,4 @@
-//! What comes of commands, and what is left of those that were ended.
+//! The results of commands, and what is left of those that were ended.
 
 use clawnode_cluster::Peek;
 use clawnode_guard::kill_switch::SwitchGate;
@@ -40,13 +40,13 @@ async fn commands_on_a_host_end_in_words() {
     assert!(text.contains("\n[stderr]\nx\n"), "both streams are heard");
 }
 
-/// What was printed until then is told, and nothing is left there of a command that was ended, also
-/// of one that ignores SIGTERM.
+/// The output until then is in the outcome, and nothing is left there of a command that was ended,
+/// also of one that ignores SIGTERM.
 #[tokio::test]
 async fn a_command_that_takes_too_long_or_is_cancelled_is_ended_on_its_host() -> Outcome {
     let (host, cluster) = (Host::of_tester(), Cluster::new());
     let toolbox = toolbox(cluster.host("a", host.options(json!({}))));
-    // Nobody else's, and of no other run.
+    // Only of this process, and of no other run.
     let own = std::process::id();
     for (trap, mark) in [("", 1), ("trap '' TERM; ", 2)] {
         let mark = format!("93{mark}{own}");
@@ -72,7 +72,7 @@ async fn a_command_that_takes_too_long_or_is_cancelled_is_ended_on_its_host() ->
     until("its end", async || Ok((!runs(&sleep)).then_some(()))).await
 }
 
-/// F-20's kin: whoever is cut off in the middle does not know, and says so.
+/// F-20's kin: a runner that is cut off in the middle does not know the end, and says so.
 #[tokio::test]
 async fn a_command_whose_connection_is_lost_is_uncertain() -> Outcome {
     let (host, cluster) = (Host::start(), Cluster::new());
@@ -132,7 +132,7 @@ async fn a_host_is_a_capability_while_it_lets_us_in() {
     std::fs::copy(host.path("id"), &key).unwrap();
     available.wait_for(|now| now.capabilities.contains(&capability)).await.unwrap();
     keeping.abort();
-    // Nobody is there.
+    // No server is there.
     let nowhere = host.options(json!({ "port": 1 }));
     let toolbox = toolbox(cluster.host("a", nowhere));
     let (failure, text) = sh(&toolbox, "true").await;

@@ -49,12 +49,12 @@ pub(crate) fn key(path: &Path, kind: &str, passphrase: &str) {
 const TESTER: &str = "tester";
 
 impl Host {
-    /// One on which whoever runs the test runs commands.
+    /// A server on which the user of the test runs commands.
     pub(crate) fn start() -> Self {
         Self::of(&current(), None)
     }
 
-    /// One on which somebody runs commands who is not root. Where the test is run by root, only this
+    /// A server on which a user that is not root runs commands. If root runs the test, only this
     /// host's server knows of that user, in a mount namespace of its own.
     pub(crate) fn of_tester() -> Self {
         if current() != "root" {
@@ -141,7 +141,7 @@ impl Host {
         format!("[127.0.0.1]:{} {key}", self.address.port())
     }
 
-    /// Cuts off whoever is connected; what runs there goes on.
+    /// Cuts off all connections; what runs there goes on.
     pub(crate) fn cut_off(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
             drop(connection.shutdown(Shutdown::Both));

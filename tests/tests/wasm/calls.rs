@@ -119,7 +119,11 @@ async fn a_tool_of_a_plugin_can_be_the_probe_of_another() {
         assert_eq!(folder.toolbox(&[wrong], &egress()).await.specs().count(), 0, "{tool}: {probe}");
     }
     plugin.once = true;
-    assert_eq!(folder.toolbox(&[plugin], &egress()).await.specs().count(), 0, "nobody would ask");
+    assert_eq!(
+        folder.toolbox(&[plugin], &egress()).await.specs().count(),
+        0,
+        "no probe would be asked"
+    );
 }
 
 /// F-18, for plugins: what hangs is stopped, and its place is free again.

@@ -1,4 +1,4 @@
-//! Stores that do not answer, and those in which somebody gets in the way.
+//! Stores that do not answer, and those with a conflicting writer.
 
 use std::{
     fmt,
@@ -74,7 +74,7 @@ async fn waiting_for_a_store_is_part_of_a_calls_time_and_ends_with_it() {
     let running = toolbox.execute(run("keeps__run"), cancelled.clone());
     let (outcome, ()) = tokio::join!(running, stopping);
     assert_eq!(outcome.failure, Some(ToolFailure::Cancelled), "{outcome:?}");
-    // With one that answers the same plugin keeps what it is told; without one it is told so.
+    // With a store that answers, the same plugin keeps its values; without one it gets an error.
     let dir = tempfile::tempdir().unwrap();
     let storage = on_disk(dir.path());
     let toolbox = keeping(&folder, &plugin, &storage.bucket).await;
@@ -86,10 +86,10 @@ async fn waiting_for_a_store_is_part_of_a_calls_time_and_ends_with_it() {
     assert_eq!((outcome.failure, said(&outcome)), (Some(ToolFailure::Failed), "failed"));
 }
 
-/// What somebody else does just before a certain value is written.
+/// A change by another writer just before a certain value is written.
 type Deed = (&'static str, Pin<Box<dyn Future<Output = ()> + Send>>);
 
-/// A bucket in which somebody gets in the way, once.
+/// A bucket with a conflicting writer, once.
 struct Crossed {
     inner: Arc<dyn Bucket>,
     deed: Mutex<Option<Deed>>,
@@ -167,7 +167,7 @@ async fn a_key_that_has_a_value_is_listed_whoever_gets_in_the_way() {
         } else {
             it.delete("notes", "k", None).await.unwrap();
         }
-        assert!(crossed.deed.lock().unwrap().is_none(), "somebody got in the way");
+        assert!(crossed.deed.lock().unwrap().is_none(), "another writer was faster");
         assert_eq!(text(&it, "notes", "k").await.as_deref(), Some("new"));
         assert_eq!(it.keys("notes").await.unwrap(), ["k"], "making: {making}");
     }

@@ -144,7 +144,7 @@ async fn a_turn_finds_what_a_plugin_kept_in_an_earlier_one() -> Outcome {
     node.stop().await
 }
 
-/// A plugin that traps or hangs is told to the model, and the turn goes on.
+/// If a plugin traps or hangs, the model gets an error, and the turn goes on.
 #[tokio::test]
 async fn a_turn_goes_on_when_a_plugin_breaks() -> Outcome {
     let folder = Folder::new();

@@ -59,7 +59,7 @@ pub(crate) async fn text(stores: &PluginStores, store: &str, key: &str) -> Optio
     Some(String::from_utf8(found.value.to_vec()).unwrap())
 }
 
-/// A value is changed by who knows it, and nobody else.
+/// A value is changed by a caller that knows its revision, and by no other.
 async fn revisions(bucket: &Arc<dyn Bucket>) {
     let it = stores(bucket, "one");
     let put = |value: &str, expected| it.put("notes", "k", value.into(), expected);
@@ -196,7 +196,7 @@ async fn bounded(bucket: &Arc<dyn Bucket>) {
     assert_eq!(it.keys("notes").await.unwrap().len(), PLUGIN_STORE_KEYS);
 }
 
-/// Many change the same keys at once: the list of keys is right whenever nobody does.
+/// Many change the same keys at once: the list of keys is right whenever all are done.
 async fn contended(bucket: &Arc<dyn Bucket>, rounds: usize) {
     const KEYS: [&str; 3] = ["a", "b", "c"];
     let one = |number: usize| {

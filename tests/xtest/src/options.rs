@@ -24,7 +24,7 @@ Everything else goes to `cargo nextest run`, and implies `--no-lint`:
 Environment: with CI=true nextest's profile `ci` is used: no early end, flaky tests fail. With
 CLAWNODE_TEST_REAL_MODEL=1 one turn goes through a real small language model, installed for it.";
 
-/// What to do.
+/// The options of the command.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a step that runs or does not")]
 pub(crate) struct Options {
@@ -73,13 +73,15 @@ impl Options {
             }
         }
         if only_lint && (!it.lint || it.soak || !it.filters.is_empty()) {
-            return Parsed::Wrong("`--lint` stands alone".to_owned());
+            return Parsed::Wrong("`--lint` cannot be combined with other options".to_owned());
         }
         if only_chaos && (only_lint || only_setup || it.soak || !it.filters.is_empty()) {
-            return Parsed::Wrong("`--chaos` stands alone".to_owned());
+            return Parsed::Wrong("`--chaos` cannot be combined with other options".to_owned());
         }
         if it.wasm && (only_lint || only_setup || only_chaos) {
-            return Parsed::Wrong("`--wasm` stands with filters and `--soak` alone".to_owned());
+            return Parsed::Wrong(
+                "`--wasm` can only be combined with filters and `--soak`".to_owned(),
+            );
         }
         it.lint &= it.filters.is_empty() && !it.soak && !only_setup && !only_chaos && !it.wasm;
         it.test = !only_lint && !only_setup && !only_chaos && !it.wasm;

@@ -255,8 +255,8 @@ fn cargo(workspace: &Workspace) -> Command {
 
 /// The surroundings that the tests rely on.
 ///
-/// What `cargo run` says of this crate is taken back: build scripts that watch those variables
-/// (ring's) would otherwise run again whenever somebody calls cargo without this command.
+/// Variables that `cargo run` sets for this crate are removed: build scripts that watch them
+/// (ring's) would otherwise run again whenever cargo is called without this command.
 fn within(mut command: Command, workspace: &Workspace) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();

@@ -37,7 +37,7 @@ struct Calculate {
 }
 
 impl Basics {
-    /// They tell the time by `clock`.
+    /// The built-in tools; `time_now` reads `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock }
     }

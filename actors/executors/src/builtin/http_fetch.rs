@@ -171,7 +171,7 @@ impl Executor for HttpFetch {
     }
 }
 
-/// A reply as a model reads it.
+/// A reply as text for the model.
 fn tell(reply: &EgressReply) -> ToolOutcome {
     let mut text = format!("HTTP {}\n", reply.status);
     if reply.redirects > 0 {

@@ -34,7 +34,7 @@ use super::{
 /// How often a server that says nothing is asked for its tools again (1 min): how long it may
 /// describe a tool otherwise unseen.
 const RELIST: Duration = Duration::from_mins(1);
-/// How soon after a list the next one may be asked for, however often it says that it has changed.
+/// How soon after a list the next one may be requested, however often the server reports a change.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
 /// How long calls may take to end when the server moves to another node (30 s).
 const MOVE_GRACE: Duration = Duration::from_secs(30);
@@ -113,7 +113,7 @@ impl Inner {
         let mut peers = self.context.peers.clone();
         let turned = peers.wait_for(|members| hosts_it(server, me, members) == mine).await.is_ok();
         if !turned {
-            // Nobody tells any more who is there: it stays as it is.
+            // Membership has ended: what it said last stays true.
             std::future::pending::<()>().await;
         }
     }
@@ -301,7 +301,7 @@ impl Inner {
         }
     }
 
-    /// Its tools, as agents may be given them. What does not fit is left out.
+    /// Its tools, as agents may be given them. Tools that do not fit are left out.
     fn specs(&self, tools: &BTreeMap<String, Tool>, tell: bool) -> BTreeMap<String, ToolSpec> {
         let server = &self.options.name;
         let (mut specs, mut bytes) = (BTreeMap::new(), 0);

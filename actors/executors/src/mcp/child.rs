@@ -132,7 +132,7 @@ async fn listen(
     let mut read = BufReader::new(stderr);
     let mut line = Vec::new();
     let mut lines = 0_u32;
-    // Whether a line goes on whose beginning was logged.
+    // Whether the beginning of the present line was logged already.
     let mut goes_on = false;
     loop {
         line.clear();

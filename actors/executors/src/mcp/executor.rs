@@ -64,7 +64,7 @@ impl McpTools {
         ToolOutcome::failed(ToolFailure::Unavailable, why)
     }
 
-    /// The tool that tells whether a call of this one has happened, if it may be run.
+    /// The tool that knows whether a call of this one has happened, if it may run.
     fn probe_of(&self, run: &ToolRun, up: &Up) -> Result<String, ToolOutcome> {
         let tool = self.allowed(&run.tool, up)?;
         let known = self.0.0.options.tools.get(&tool).and_then(|known| known.probe.clone());
@@ -73,7 +73,7 @@ impl McpTools {
         self.allowed(&ToolName::of_mcp(self.0.name(), &probe).map_err(unnamed)?, up)
     }
 
-    /// Asks the tool that tells whether an earlier run of a call has happened.
+    /// Asks the tool that knows whether an earlier run of a call has happened.
     async fn ask_probe(&self, mut run: ToolRun) -> Result<Probe, ToolOutcome> {
         let up = self.up(run.timeout).await?;
         let probe = self.probe_of(&run, &up)?;
@@ -89,7 +89,7 @@ impl McpTools {
         })
     }
 
-    /// The server's own name for a tool that may be run, as what it says of it stands now.
+    /// The server's own name for a tool that may run, if the server still describes it as approved.
     fn allowed(&self, name: &ToolName, up: &Up) -> Result<String, ToolOutcome> {
         let server = self.0.name();
         let refused = |why: String| Err(ToolOutcome::failed(ToolFailure::Refused, why));
@@ -147,14 +147,14 @@ impl McpTools {
                 );
                 ToolOutcome::failed(ToolFailure::Crashed, why)
             }
-            // Being told is no end, and what an operator stops is to end.
+            // A cancellation alone ends nothing, and an operator's stop must end the call.
             CallEnd::Cancelled if self.is_program() && self.is_stopped(&work) => {
                 up.life.cut.cancel();
                 up.life.over.cancelled().await;
                 ToolOutcome::failed(ToolFailure::Cancelled, "")
             }
             CallEnd::Cancelled => {
-                // It was told. Whether it still answers anything is looked at beside.
+                // The server got the cancellation. Another task checks whether it still answers.
                 self.0.0.suspected.notify_one();
                 ToolOutcome::failed(ToolFailure::Cancelled, "")
             }

@@ -44,7 +44,6 @@ impl McpServer {
         server
     }
 
-    /// Its name.
     pub fn name(&self) -> &McpServerName {
         &self.0.options.name
     }

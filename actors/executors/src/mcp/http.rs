@@ -47,7 +47,7 @@ impl HttpConnection {
         for (name, value) in &options.headers {
             let wrong = |what: &str| format!("the header `{name}` cannot be sent: {what}");
             let parsed =
-                HeaderName::try_from(name.as_str()).map_err(|it| wrong(&it.to_string()))?;
+                HeaderName::try_from(name.as_str()).map_err(|error| wrong(&error.to_string()))?;
             let mut value = HeaderValue::from_str(value.expose_secret())
                 .map_err(|_secret| wrong("its value has characters that a header cannot have"))?;
             value.set_sensitive(true);
@@ -115,7 +115,7 @@ impl Transport<RoleClient> for HttpConnection {
     }
 }
 
-/// What a server is told that asks for something. Only whether we are there is answered.
+/// The answer to a server that asks for something. Only pings are answered; the rest is refused.
 fn refusal(asked: JsonRpcRequest<ServerRequest>) -> TxJsonRpcMessage<RoleClient> {
     if matches!(asked.request, ServerRequest::PingRequest(_)) {
         return JsonRpcMessage::response(ClientResult::empty(()), asked.id);

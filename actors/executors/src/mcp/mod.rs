@@ -13,17 +13,17 @@
 //! - [`options`](McpOptions): what is configured.
 //! - `keeper`: the process between a node and a server that is a program. It ends all that the
 //!   server has started, whatever happens to the node (**MCP-1**: no orphan).
-//! - `child` starts and stops it; `wire` reads what it writes, bounded; `http`
-//!   is the same for a service.
+//! - `child` starts and stops it; `wire` reads what it writes, bounded; `http` is the same for a
+//!   service.
 //! - `session`: one connection, from its greeting to its end, and a call on it.
-//! - `pins`: what of a server's tools is approved, in the bucket. **MCP-2**: a model is told of a
-//!   tool what was approved, and a tool that the server describes otherwise is not run.
+//! - `pins`: the approved descriptions of a server's tools, in the bucket. **MCP-2**: a model sees
+//!   the approved description of a tool, and a tool that the server describes otherwise is not run.
 //! - `phase`: what a server is doing here; `state`: what it has beside that; `actor`: its loop.
 //! - `reply`: what a server answers, as an outcome.
 //!
-//! What an operator stops ends: a program is killed whose call is stopped, because nobody can know
-//! whether it listens to being told (**LATCH-2**); what it ran for others is lost with it, and once
-//! everything may go on it is started again. A service that is reached by a URL is told, and no more.
+//! If an operator stops a call of a program, the node kills the program: a cancellation alone
+//! proves nothing (**LATCH-2**). The program's other calls are lost with it, and it is started
+//! again once work may continue. A service that is reached by a URL only gets the cancellation.
 //!
 //! On crash: the server dies with its node and is started on another; a call in flight is followed
 //! by its effect class. Not here: prompts, resources, sampling, elicitation and roots. A server that

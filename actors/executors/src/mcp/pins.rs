@@ -34,22 +34,14 @@ pub enum ApproveError {
     UnknownServer(McpServerName),
     /// It has no such tool, and had none that was approved.
     #[error("the MCP server `{server}` has no tool `{tool}`")]
-    UnknownTool {
-        /// The server.
-        server: McpServerName,
-        /// The tool.
-        tool: String,
-    },
+    UnknownTool { server: McpServerName, tool: String },
     /// The server says something else by now.
     #[error("the description of `{tool}` from MCP server `{server}` is now {now}, not {wanted}")]
     Differs {
-        /// The server.
         server: McpServerName,
-        /// The tool.
         tool: String,
         /// What was to be approved.
         wanted: String,
-        /// What it is.
         now: Digest,
     },
     /// The bucket failed.
@@ -113,8 +105,8 @@ pub async fn load(bucket: &dyn Bucket) -> Result<Pins, StoreError> {
     Ok(Pins(Arc::new(all)))
 }
 
-/// Follows what is approved, on whichever node. Ends only when the bucket is closed; to be started
-/// again.
+/// Follows the approved descriptions, on any node. Ends only when the bucket is closed; to be
+/// started again.
 pub async fn follow(bucket: Arc<dyn Bucket>, tell: watch::Sender<Pins>) {
     let mut changes = match bucket.watch(MCP_KEYS).await {
         Ok(changes) => changes,
@@ -182,7 +174,7 @@ fn after(known: Option<&McpPins>, heard: HeardTools<'_>) -> McpPins {
             (spec.class, spec.risk, spec.timeout_ms) = (now.class, now.risk, now.timeout_ms);
             spec.time.clone_from(&now.time);
             if mcp_digest(spec) == mcp_digest(now) {
-                // What tells whether it has happened is the operator's to say, too.
+                // The operator also decides which probe it has.
                 spec.pin = now.pin;
             }
         }
@@ -299,9 +291,9 @@ mod tests {
         pins.offered(&fs).map(told).collect()
     }
 
-    /// S-23, the record: what was approved stays what is offered, until somebody approves again.
+    /// S-23, the record: the approved description stays on offer until a person approves another.
     #[tokio::test]
-    async fn s_23_what_was_approved_stays_until_somebody_approves_anew() {
+    async fn s_23_what_was_approved_stays_until_a_person_approves_another() {
         let dir = tempfile::tempdir().unwrap();
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
         let (storage, _control) = local::open(dir.path(), options).unwrap();

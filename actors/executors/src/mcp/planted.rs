@@ -1,11 +1,10 @@
 //! Bugs on purpose: the tests of what a server may change must find each of them.
 
-/// Which.
+/// The bugs that a test can plant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum McpBug {
-    /// None.
     #[default]
     None,
-    /// A tool is run whatever the server says of it now.
+    /// A tool is run even if the server describes it differently now.
     Unpinned,
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::session::bounded;
 
-/// Parts of a result that are told (1,000); the rest is counted.
+/// Parts of a result that the model gets (1,000); the rest is counted.
 const PARTS: usize = 1_000;
 /// Characters of a name, an address or a media type.
 const SHOWN: usize = 200;
@@ -38,7 +38,8 @@ pub(super) fn outcome(result: &CallToolResult) -> ToolOutcome {
     }
 }
 
-/// What a tool that is a probe answers ([`Probe::told`]), as structured content or as its only text.
+/// The answer of a tool that is a probe ([`Probe::told`]), as structured content or as its only
+/// text.
 pub(super) fn probe(result: &CallToolResult) -> Probe {
     if result.is_error == Some(true) {
         let said = outcome(result);

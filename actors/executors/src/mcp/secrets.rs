@@ -1,5 +1,5 @@
-//! Takes a server's secrets out of whatever its transport says: its standard error, and the errors of
-//! connections, which quote addresses and what services answer.
+//! Removes a server's secrets from all output of its transport: its standard error, and the errors
+//! of connections, which quote addresses and answers of services.
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -10,7 +10,7 @@ use super::options::McpTransport;
 const SECRET_MIN: usize = 4;
 /// The shortest part of an address's path that is held for a secret; names of endpoints are shorter.
 const PATH_SECRET_MIN: usize = 12;
-/// What stands in the place of a secret.
+/// The text that replaces a secret.
 const REDACTED: &str = "[redacted]";
 
 /// The secrets of one server, the longest first.
@@ -20,13 +20,13 @@ pub(super) struct Secrets(Vec<SecretString>);
 // === impl Secrets ===
 
 impl Secrets {
-    /// What is configured of a server and must not be shown: the values of its environment or of its
-    /// headers, and what its address has besides the host.
+    /// The secrets in a server's configuration: the values of its environment or of its headers,
+    /// and the parts of its address besides the host.
     pub(super) fn of(transport: &McpTransport) -> Self {
         let mut texts = Vec::new();
         match transport {
             McpTransport::Stdio(program) => {
-                texts.extend(program.env.values().map(|it| it.expose_secret().to_owned()));
+                texts.extend(program.env.values().map(|value| value.expose_secret().to_owned()));
             }
             McpTransport::Http(service) => {
                 for value in service.headers.values().map(SecretString::expose_secret) {
@@ -43,7 +43,8 @@ impl Secrets {
     fn new(texts: &[String]) -> Self {
         // A secret of several lines, such as a key, is shown line by line.
         let lines = texts.iter().flat_map(|text| text.lines());
-        let mut all: Vec<&str> = lines.map(str::trim).filter(|it| it.len() >= SECRET_MIN).collect();
+        let mut all: Vec<&str> =
+            lines.map(str::trim).filter(|line| line.len() >= SECRET_MIN).collect();
         all.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         all.dedup();
         Self(all.into_iter().map(SecretString::from).collect())
@@ -78,7 +79,9 @@ fn of_address(address: &str, texts: &mut Vec<String>) {
     texts.extend([url.username(), url.password().unwrap_or_default()].map(str::to_owned));
     let query = url.query().unwrap_or_default();
     texts.push(query.to_owned());
-    texts.extend(query.split('&').filter_map(|it| it.split_once('=')).map(|it| it.1.to_owned()));
+    texts.extend(
+        query.split('&').filter_map(|pair| pair.split_once('=')).map(|(_, value)| value.to_owned()),
+    );
     texts.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
     let path = url.path_segments().into_iter().flatten();
     texts.extend(path.filter(|part| part.len() >= PATH_SECRET_MIN).map(str::to_owned));
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     fn secrets(texts: &[&str]) -> Secrets {
-        Secrets::new(&texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+        Secrets::new(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) enum SessionError {
     Refused(String),
 }
 
-/// What came of a call.
+/// How a call ended.
 pub(super) enum CallEnd {
     /// The tool has answered.
     Answered(CallToolResult),
@@ -62,7 +62,7 @@ pub(super) enum CallEnd {
     Refused(String),
     /// The server is gone, and with it the answer.
     Gone(String),
-    /// It was cancelled; the server was told.
+    /// It was cancelled, and the server was notified.
     Cancelled,
 }
 
@@ -165,7 +165,8 @@ impl McpCaller {
             };
             // Not by the client's own method: that keeps answers for as long as the server says.
             let asked = self.ask(ClientRequest::ListToolsRequest(request)).await;
-            let ServerResult::ListToolsResult(page) = asked.map_err(|it| self.failed(&it))? else {
+            let ServerResult::ListToolsResult(page) = asked.map_err(|error| self.failed(&error))?
+            else {
                 let what = "it answered `tools/list` with a different kind of result".to_owned();
                 return Err(SessionError::Refused(what));
             };

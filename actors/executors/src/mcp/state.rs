@@ -19,11 +19,10 @@ pub struct McpContext {
     pub clock: Arc<dyn Clock>,
     /// What people call this node.
     pub node: NodeName,
-    /// This process.
     pub process: ProcessId,
     /// Whether others may run the server as well.
     pub shared: bool,
-    /// Who is there.
+    /// The members of the cluster.
     pub peers: watch::Receiver<Members>,
     /// What is approved.
     pub pins: watch::Receiver<Pins>,
@@ -35,9 +34,9 @@ pub(super) struct Inner {
     pub(super) options: McpOptions,
     pub(super) context: McpContext,
     pub(super) phase: watch::Sender<ServerPhase>,
-    /// Told whenever the phase or what is approved has changed.
+    /// Notified whenever the phase or the approved descriptions have changed.
     pub(super) changed: Notify,
-    /// Told when a call was given up: the server may hang.
+    /// Notified when a call was given up: the server may hang.
     pub(super) suspected: Notify,
     /// Calls that are under way.
     pub(super) calls: watch::Sender<usize>,

@@ -68,7 +68,7 @@ struct WrittenLine(Vec<u8>, Option<oneshot::Sender<io::Result<()>>>);
 pub(super) enum MessageAction {
     /// It answers a request of ours.
     Pass(Box<RxJsonRpcMessage<RoleClient>>),
-    /// It asks for something; this is what it is told.
+    /// It asks for something; this is the answer.
     Answer(Vec<u8>),
     /// It needs nothing.
     Drop,
@@ -80,11 +80,11 @@ pub(super) enum MessageAction {
 pub(super) struct MessageJudge {
     noise: u32,
     unasked: Unasked,
-    /// Told when the server's list of tools has changed.
+    /// Notified when the server's list of tools has changed.
     relist: Arc<Notify>,
 }
 
-/// How much a server has said that nobody asked for.
+/// How much unrequested output a server has sent.
 pub(super) struct Unasked {
     said: f64,
     since: Instant,
@@ -112,7 +112,7 @@ impl ConnectionEnd {
         self.secrets.hide(text, SHOWN)
     }
 
-    /// It has come; the first reason stands.
+    /// The connection has ended; the first reason counts.
     pub(super) fn come(&self, why: &str) {
         drop(self.why.set(self.shown(why)));
         self.over.cancel();
@@ -137,7 +137,7 @@ impl ConnectionEnd {
 // === impl StdioConnection ===
 
 impl<R: AsyncRead + Unpin + Send> StdioConnection<R> {
-    /// Over these streams; `ending` is told when and why it ends.
+    /// A connection over these streams; it notes in `ending` when and why it ends.
     pub(super) fn new<W>(read: R, write: W, relist: Arc<Notify>, ending: Arc<ConnectionEnd>) -> Self
     where
         W: AsyncWrite + Unpin + Send + 'static,
@@ -279,7 +279,7 @@ impl MessageJudge {
         {
             return MessageAction::Pass(Box::new(message));
         }
-        // Whoever waits for it should know now.
+        // The caller that waits for this answer gets the error now.
         let id = id.and_then(|id| serde_json::from_str::<RequestId>(id.get()).ok());
         let Some(id) = id else { return self.is_noise() };
         let what = "the answer is not a valid MCP answer";
@@ -314,7 +314,7 @@ impl Unasked {
     }
 }
 
-/// What a server is told that asks for something. Only whether we are there is answered.
+/// The answer to a server that asks for something. Only pings are answered; the rest is refused.
 fn refusal(id: &RawValue, method: &str) -> Vec<u8> {
     let id = id.get();
     let answer = if method == "ping" {

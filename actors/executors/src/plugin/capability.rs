@@ -27,9 +27,8 @@ pub enum ParsePluginCapabilityError {
     /// The host is none.
     #[error("`http:{text}`")]
     Host {
-        /// What stands there.
+        /// The text after `http:`.
         text: String,
-        /// What is wrong with it.
         source: ParseHostPatternError,
     },
     /// The store is none.
@@ -38,10 +37,10 @@ pub enum ParsePluginCapabilityError {
 }
 
 impl PluginCapability {
-    /// Whether who has this has `other` too.
+    /// Whether this capability includes `other`.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            // A pattern is covered by itself only: what it stands for has no end.
+            // A pattern is covered by itself only: it matches hosts without end.
             (Self::Http(own), Self::Http(other)) => own == other || own.fits(&other.to_string()),
             (Self::Store(own), Self::Store(other)) => own == other,
             _ => false,

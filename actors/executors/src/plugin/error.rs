@@ -15,20 +15,10 @@ pub enum PluginError {
     Missing(PathBuf),
     /// The file cannot be read.
     #[error("`{}` cannot be read", .path.display())]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The manifest is none.
     #[error("the manifest `{}` is malformed", .path.display())]
-    Manifest {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: ManifestError,
-    },
+    Manifest { path: PathBuf, source: ManifestError },
     /// The manifest is of another plugin.
     #[error("its manifest is that of `{0}`")]
     Name(PluginName),
@@ -63,10 +53,5 @@ pub enum PluginError {
     },
     /// A tool that no agent can be given.
     #[error("its tool `{tool}` cannot be used")]
-    Tool {
-        /// Which one.
-        tool: String,
-        /// What is wrong with it.
-        source: SchemaError,
-    },
+    Tool { tool: String, source: SchemaError },
 }

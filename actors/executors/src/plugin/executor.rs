@@ -86,7 +86,6 @@ impl PluginExecutor {
         Self { bucket: Some(Arc::clone(bucket)), ..self.clone() }
     }
 
-    /// What it is called.
     pub fn name(&self) -> &PluginName {
         &self.name
     }
@@ -215,7 +214,7 @@ impl fmt::Debug for PluginExecutor {
 
 /// Refuses a configured probe that does not exist, changes something itself, or would never be asked.
 fn judge_probes(tools: &[Described], options: &PluginOptions) -> Result<(), PluginError> {
-    let class = |name: &str| tools.iter().find(|it| it.name == name).map(|it| it.class);
+    let class = |name: &str| tools.iter().find(|tool| tool.name == name).map(|it| it.class);
     for (tool, probe) in &options.probes {
         let why = match (class(tool), class(probe)) {
             (None, _) => "the plugin has no tool of this name",

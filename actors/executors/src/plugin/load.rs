@@ -1,5 +1,5 @@
-//! Loading what the configuration names. A plugin that cannot be used is left out, loudly, and the
-//! node goes on without it.
+//! Loading the configured plugins. A plugin that cannot be used is left out with a warning, and the
+//! node continues without it.
 
 use std::{
     fs::File,
@@ -47,7 +47,7 @@ impl Plugins {
             Err(error) => {
                 let error = ErrorChain(&error).to_string();
                 error!(error, "no plugin could be loaded");
-                let refused = options.iter().map(|it| (it.name.clone(), error.clone()));
+                let refused = options.iter().map(|plugin| (plugin.name.clone(), error.clone()));
                 return Self { refused: refused.collect(), ..Self::default() };
             }
         };
@@ -126,8 +126,8 @@ pub(super) async fn load(
     Ok(executor)
 }
 
-/// Reads the manifest, judges what it asks for, then compiles and tries the component. The digest is
-/// of its code and of what it may reach.
+/// Reads the manifest, judges what it asks for, then compiles and tries the component. The digest
+/// covers its code and the hosts and stores that it may reach.
 fn read(
     engine: &WasmEngine,
     options: &PluginOptions,
@@ -148,8 +148,14 @@ fn read(
             return Err(PluginError::Ungranted(asked.clone()));
         }
     }
-    let http = manifest.capabilities.iter().any(|it| matches!(it, PluginCapability::Http(_)));
-    let store = manifest.capabilities.iter().any(|it| matches!(it, PluginCapability::Store(_)));
+    let http = manifest
+        .capabilities
+        .iter()
+        .any(|capability| matches!(capability, PluginCapability::Http(_)));
+    let store = manifest
+        .capabilities
+        .iter()
+        .any(|capability| matches!(capability, PluginCapability::Store(_)));
     let wasm = bytes(&options.path, limits::COMPONENT_BYTES)?;
     let pin = format!("{} {:?}", Digest::of(&wasm), manifest.capabilities);
     Ok((

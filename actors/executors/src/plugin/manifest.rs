@@ -44,19 +44,19 @@ impl Manifest {
         if text.len() > MANIFEST_BYTES {
             return Err(ManifestError::TooLong(text.len()));
         }
-        let it: Self = toml::from_str(text).map_err(|error| {
+        let manifest: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().and_then(|span| text.get(..span.start));
             let line = line.map_or(1, |before| before.matches('\n').count() + 1);
             let what: String = error.message().chars().take(300).collect();
             ManifestError::Malformed(format!("line {line}: {}", what.replace('\n', ", ")))
         })?;
-        if it.version.len() > VERSION_BYTES || it.version.contains(char::is_control) {
+        if manifest.version.len() > VERSION_BYTES || manifest.version.contains(char::is_control) {
             return Err(ManifestError::Field("version"));
         }
-        if it.capabilities.len() > CAPABILITIES {
+        if manifest.capabilities.len() > CAPABILITIES {
             return Err(ManifestError::Field("list of capabilities"));
         }
-        Ok(it)
+        Ok(manifest)
     }
 }
 
@@ -67,9 +67,9 @@ mod tests {
     #[test]
     fn a_manifest_names_itself_and_what_it_needs() {
         let text = "name = \"echo\"\nversion = \"1.2\"\ncapabilities = [\"http:example.org\"]\n";
-        let it = Manifest::parse(text).unwrap();
-        assert_eq!((it.name.as_str(), it.version.as_str()), ("echo", "1.2"));
-        assert_eq!(it.capabilities[0].to_string(), "http:example.org");
+        let manifest = Manifest::parse(text).unwrap();
+        assert_eq!((manifest.name.as_str(), manifest.version.as_str()), ("echo", "1.2"));
+        assert_eq!(manifest.capabilities[0].to_string(), "http:example.org");
         let bare = Manifest::parse("name = \"echo\"\nversion = \"1\"").unwrap();
         assert!(bare.capabilities.is_empty());
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Most bytes of a name: with it, `__` and a tool's own name a model's name for the tool fits.
 const NAME_BYTES: usize = 32;
 
-/// A plugin's name. Without `__` it is told apart from the tool in `plugin__tool`.
+/// A plugin's name. It has no `__`, so `plugin__tool` splits into plugin and tool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PluginName(String);
@@ -22,7 +22,6 @@ pub struct PluginName(String);
 pub struct ParsePluginNameError(String);
 
 impl PluginName {
-    /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

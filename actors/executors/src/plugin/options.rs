@@ -20,10 +20,11 @@ pub struct PluginOptions {
     /// does not load; one that asks for less gets less.
     #[serde(default)]
     pub capabilities: Vec<PluginCapability>,
-    /// The least risk that its tools are taken to have, whatever they say. Default: what they say.
+    /// The least risk of its tools, even if they declare less. Default: as they declare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<Risk>,
-    /// Whether no call of it is ever run again by itself, whatever its tools say. Default false.
+    /// Whether none of its calls is ever run again by itself, even if its tools allow that. Default
+    /// false.
     #[serde(default)]
     pub once: bool,
     /// The probe of each tool that must not run twice, but whose effect can be found. Keys and values are
@@ -63,18 +64,18 @@ mod tests {
     #[test]
     fn only_the_name_and_the_path_must_be_said() {
         let text = r#"{"name":"echo","path":"/srv/echo.wasm"}"#;
-        let it: PluginOptions = serde_json::from_str(text).unwrap();
-        assert_eq!(it, PluginOptions::new("echo".parse().unwrap(), "/srv/echo.wasm".into()));
+        let options: PluginOptions = serde_json::from_str(text).unwrap();
+        assert_eq!(options, PluginOptions::new("echo".parse().unwrap(), "/srv/echo.wasm".into()));
         let text = r#"{"name":"echo","path":"a","capabilities":["http:example.org"],
             "risk":"WRITE","once":true,"probes":{"post":"is_posted"},"timeout":"5s"}"#;
-        let it: PluginOptions = serde_json::from_str(text).unwrap();
+        let options: PluginOptions = serde_json::from_str(text).unwrap();
         assert_eq!(
-            (it.risk, it.once, it.timeout),
+            (options.risk, options.once, options.timeout),
             (Some(Risk::Write), true, Duration::from_secs(5))
         );
-        assert_eq!(it.probes.get("post").map(String::as_str), Some("is_posted"));
-        let again = serde_json::to_string(&it).unwrap();
-        assert_eq!(serde_json::from_str::<PluginOptions>(&again).unwrap(), it);
+        assert_eq!(options.probes.get("post").map(String::as_str), Some("is_posted"));
+        let again = serde_json::to_string(&options).unwrap();
+        assert_eq!(serde_json::from_str::<PluginOptions>(&again).unwrap(), options);
         for bad in [
             r#"{"name":"echo"}"#,
             r#"{"name":"a__b","path":"a"}"#,

@@ -1,8 +1,9 @@
 //! Talking with a command while it runs, over its own standard input and output.
 //!
-//! Its own streams and not a socket: they belong to this one command, nobody else can connect to
-//! them, nothing of the host is mounted for them, and they end with it. Both directions are queues
-//! of [`WAITING`] pieces: a command that says more than is heard, or hears less than is said, waits.
+//! Its own streams and not a socket: they belong to this one command, no other process can connect
+//! to them, nothing of the host is mounted for them, and they end with it. Both directions are
+//! queues of [`WAITING`] pieces: a command that writes faster than it is read, or reads slower than
+//! it is written to, waits.
 
 use bytes::Bytes;
 use clawnode_proto::archive::LogStream;
@@ -14,16 +15,16 @@ use super::output::{Capture, OutputStream};
 /// Pieces that wait in one direction.
 const WAITING: usize = 8;
 
-/// The end of whoever talks with a command.
+/// The end for the one that talks with a command.
 #[derive(Debug)]
 pub(super) struct Talk {
     /// What it says; closed once it has ended.
     pub(super) heard: mpsc::Receiver<(OutputStream, Bytes)>,
-    /// What it is told, after its standard input.
+    /// What it reads, after its standard input.
     pub(super) tell: mpsc::Sender<Bytes>,
 }
 
-/// The end of whoever runs the command.
+/// The end for the one that runs the command.
 #[derive(Debug)]
 pub(super) struct Wires {
     heard: mpsc::Sender<(OutputStream, Bytes)>,
@@ -42,7 +43,7 @@ struct CommandPipe {
     heard: mpsc::Sender<(OutputStream, Bytes)>,
     /// What there was no room for yet.
     waiting: Option<(OutputStream, Bytes)>,
-    /// Where errors are told too; its output is for whoever talks with it alone.
+    /// Gets errors too; the output goes only to the one that talks with the command.
     sink: RunSink,
 }
 
@@ -56,8 +57,8 @@ pub(super) fn talk() -> (Talk, Wires) {
 // === impl OutputListener ===
 
 impl OutputListener {
-    /// To be kept and told to `sink`, or to go to whoever talks with the command; and what that one
-    /// tells it.
+    /// A listener that keeps output and sends it to `sink`, or sends it to the other end of
+    /// `wires`, which also supplies input.
     pub(super) fn new(
         wires: Option<Wires>,
         sink: &RunSink,
@@ -90,7 +91,7 @@ impl OutputListener {
     /// Waits until they are open.
     pub(super) async fn open(&mut self) {
         let Some(wire) = &mut self.wire else { return };
-        // Where nobody listens any more it goes nowhere.
+        // Without a reader it goes nowhere.
         let permit = wire.heard.reserve().await;
         if let (Some(piece), Ok(permit)) = (wire.waiting.take(), permit) {
             permit.send(piece);

@@ -30,7 +30,7 @@ pub enum SandboxError {
          anything is not known"
     )]
     EngineGone(#[source] bollard::errors::Error),
-    /// Somebody removed the container, or the engine was started again.
+    /// The container was removed from outside, or the engine was started again.
     #[error(
         "sandbox_unavailable: the container was taken away while the command ran; whether it did \
          anything is not known"
@@ -45,7 +45,6 @@ pub enum SandboxError {
     /// It cannot be had.
     #[error("the image `{image}` cannot be pulled; look at the name and at the registry")]
     Pull {
-        /// Which.
         image: Image,
         /// What the engine says.
         #[source]
@@ -56,7 +55,6 @@ pub enum SandboxError {
     Refused {
         /// What was asked of it.
         what: &'static str,
-        /// What it says.
         #[source]
         source: bollard::errors::Error,
     },
@@ -76,7 +74,6 @@ pub enum SandboxError {
     /// The agent's files cannot be shown to it.
     #[error("the files of agent `{agent}` cannot be mounted: {why}")]
     Workspace {
-        /// Whose.
         agent: String,
         /// What is wrong with them.
         why: String,
@@ -84,7 +81,6 @@ pub enum SandboxError {
     /// The system refused.
     #[error("cannot {what}")]
     Io {
-        /// What was tried.
         what: &'static str,
         /// What the system says.
         #[source]

@@ -33,12 +33,12 @@ use super::{
 };
 use crate::workspace::DIRECTORY_MODE;
 
-/// How long code that has told its value may take to end by itself, before it is ended.
+/// How long code that has returned its value may take to end by itself, before it is ended.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The exit code of a probe by which it says that the command has not happened.
 const NOT_HAPPENED: i64 = 1;
-/// Characters of what a probe said that are told.
+/// Characters of a probe's output that are reported.
 const SAID: usize = 300;
 
 /// All tools that are commands, as an agent may be given them, whichever node runs them.
@@ -101,7 +101,8 @@ impl Commands {
         root: Option<PathBuf>,
     ) -> Self {
         let recipes = recipes(options, place);
-        let recipes = recipes.into_iter().map(|it| (it.spec.name.clone(), it)).collect();
+        let recipes =
+            recipes.into_iter().map(|recipe| (recipe.spec.name.clone(), recipe)).collect();
         let reaches_out = match place {
             SandboxPlace::Docker => options.docker.network == Network::Bridge,
             SandboxPlace::Process => options.process.isolation == Isolation::None,
@@ -142,7 +143,8 @@ impl Commands {
     /// Asks a tool's probe whether an earlier run has happened.
     async fn ask_probe(&self, run: ToolRun) -> Result<Probe, ToolOutcome> {
         let recipe = self.recipes.get(&run.tool);
-        let Some((recipe, command)) = recipe.and_then(|it| Some((it, it.probe(&run)?))) else {
+        let Some((recipe, command)) = recipe.and_then(|recipe| Some((recipe, recipe.probe(&run)?)))
+        else {
             let why = format!("`{}` has no probe here", run.tool);
             return Err(ToolOutcome::failed(ToolFailure::Unavailable, why));
         };
@@ -257,7 +259,7 @@ impl Executor for Commands {
     }
 }
 
-/// The end of what an outcome says, for people.
+/// The end of an outcome's text, for people.
 fn said(outcome: &ToolOutcome) -> String {
     let text = outcome.content.inline().unwrap_or_default();
     let skipped = text.chars().count().saturating_sub(SAID);

@@ -55,7 +55,6 @@ pub enum SandboxPlace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceAccess {
-    /// Nothing.
     #[default]
     None,
     /// It can read them.
@@ -90,10 +89,10 @@ pub struct CommandTool {
     /// (its `probe` tells whether it has happened) or `once`, which is the default.
     #[serde(default = "once")]
     pub class: EffectClass,
-    /// Of class `check`: the command that tells whether an earlier run of a call has happened, which
-    /// nobody knows where its node died. It runs as `command` does, with the same arguments and the
-    /// same `CLAWNODE_IDEMPOTENCY_KEY`. Exit code 0: it has, and what the probe prints is the result.
-    /// Exit code 1: it has not, and is run again. Anything else: nobody knows, and a person is told.
+    /// Of class `check`: the command that finds out whether an earlier run of a call has happened,
+    /// after its node died. It runs as `command` does, with the same arguments and the same
+    /// `CLAWNODE_IDEMPOTENCY_KEY`. Exit code 0: it has, and the probe's output is the result. Exit
+    /// code 1: it has not, and is run again. Anything else: unknown, and a person has to decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Vec<String>>,
     /// How much harm it can do: `READ_ONLY`, `WRITE` (the default) or `ADMIN`.
@@ -107,9 +106,7 @@ pub struct CommandTool {
 pub struct SandboxOptionsError {
     /// The key, from `sandbox` on.
     pub key: Vec<String>,
-    /// What is wrong.
     pub what: String,
-    /// What to do about it.
     pub hint: String,
 }
 
@@ -141,7 +138,7 @@ impl SandboxOptions {
     /// Refuses the first thing that is well-formed and wrong.
     pub fn check(&self) -> Result<(), SandboxOptionsError> {
         let fail = |key: &[&str], what: String, hint: &str| {
-            let key = ["sandbox"].iter().chain(key).map(|&it| it.to_owned()).collect();
+            let key = ["sandbox"].iter().chain(key).map(|&part| part.to_owned()).collect();
             Err(SandboxOptionsError { key, what, hint: hint.to_owned() })
         };
         let most = self.max_timeout.0;
@@ -167,8 +164,8 @@ impl SandboxOptions {
             ];
             let plain = path.is_absolute()
                 && path.components().count() == path.iter().count()
-                && !path.iter().any(|it| it == "..");
-            if !plain || whole.iter().any(|it| path == std::path::Path::new(it)) {
+                && !path.iter().any(|part| part == "..");
+            if !plain || whole.iter().any(|root| path == std::path::Path::new(root)) {
                 let what = format!("`{}` cannot be shown to commands", path.display());
                 let hint =
                     "name folders of programs and data, such as `/usr` or `/opt/tool`, whole";
@@ -194,16 +191,16 @@ mod optional {
 
     #[expect(clippy::ref_option, reason = "serde asks for it")]
     pub(super) fn serialize<S: Serializer>(
-        it: &Option<Duration>,
+        timeout: &Option<Duration>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        it.map(MaxTimeout).serialize(to)
+        timeout.map(MaxTimeout).serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<MaxTimeout>::deserialize(from)?.map(|it| it.0))
+        Ok(Option::<MaxTimeout>::deserialize(from)?.map(|timeout| timeout.0))
     }
 }
 
@@ -279,7 +276,7 @@ mod tests {
             (tool(r#""command":["a"],"class":"check","probe":[]"#), "sandbox.tools.t.probe: "),
             (
                 tool(r#""command":["a"],"class":"check","probe":["b","{a}"]"#),
-                "sandbox.tools.t.probe: `{a}` stands for no argument",
+                "sandbox.tools.t.probe: its schema has no argument `a` for `{a}`",
             ),
             (tool(r#""command":["a"],"env":"process","image":"b""#), "sandbox.tools.t.image: "),
             (tool(r#""command":["a"],"env":"host""#), "unknown variant `host`"),

@@ -1,4 +1,4 @@
-//! What a command said and how it ended, as a model is told.
+//! What a command printed and how it ended, as text for the model.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub const KEPT_BYTES: usize = 1_000_000;
 /// What the second stream has for sure of it, however much the first one says.
 const STDERR_BYTES: usize = 100_000;
 
-/// Which stream.
+/// A stream of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
     Stdout,
@@ -34,7 +34,7 @@ pub struct Capture {
 #[derive(Clone, Debug, Default)]
 struct KeptOutput {
     bytes: Vec<u8>,
-    /// Of what was said, kept or not.
+    /// How much was printed, kept or not.
     said: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Ran {
 // === impl Capture ===
 
 impl Capture {
-    /// Nothing yet; what comes is told to `sink` too.
+    /// Nothing yet; new output goes to `sink` too.
     pub fn told_to(sink: &RunSink) -> Self {
         Self { sink: sink.clone(), ..Self::default() }
     }
@@ -93,7 +93,7 @@ impl Capture {
         text
     }
 
-    /// Both streams as text, and what is to be known about it.
+    /// Both streams as text, and notes about them.
     fn tell(&self) -> (String, Vec<String>) {
         let mut notes = Vec::new();
         let least = self.stderr.bytes.len().min(STDERR_BYTES);
@@ -111,7 +111,7 @@ impl Capture {
 // === impl KeptOutput ===
 
 impl KeptOutput {
-    /// As text of at most `most` bytes, with what is to be known about it.
+    /// The stream as text of at most `most` bytes; adds its notes.
     fn tell(&self, name: &str, most: usize, notes: &mut Vec<String>) -> String {
         // A character that the limit cuts in two is no sign of bytes that are no text.
         let whole = match std::str::from_utf8(&self.bytes) {
@@ -140,7 +140,7 @@ impl KeptOutput {
 // === impl Ran ===
 
 impl Ran {
-    /// What the model is told: standard output as it is, then what else is to be known.
+    /// The outcome for the model: standard output as it is, then notes.
     pub fn outcome(self) -> ToolOutcome {
         let (mut text, mut notes) = self.capture.tell();
         let is_silent = text.is_empty();

@@ -3,7 +3,6 @@
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SandboxBug {
-    /// None.
     #[default]
     None,
     /// The sandbox shares the host's network.
@@ -27,7 +26,6 @@ pub enum SandboxBug {
 }
 
 impl SandboxBug {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::HostNetwork,
         Self::EngineSocket,

@@ -38,7 +38,7 @@ pub(super) struct Recipe {
     pub(super) image: Option<Image>,
     timeouts: Timeouts,
     how: How,
-    /// The command that tells whether an earlier run of a call has happened, of class `check`.
+    /// The command that finds out whether an earlier run of a call has happened, of class `check`.
     probe: Option<Vec<String>>,
 }
 
@@ -156,7 +156,7 @@ impl SandboxPlace {
 // === impl Recipe ===
 
 impl Recipe {
-    /// The digest of what runs, and in what; not of how long and how much.
+    /// The digest of the command and its sandbox, without its limits of time and size.
     fn pin(&self, options: &SandboxOptions, place: SandboxPlace) -> Digest {
         let command = match &self.how {
             How::Command | How::Python | How::Code => &[],
@@ -241,8 +241,8 @@ impl Recipe {
         Ok(Command { argv, stdin, idempotency_key, timeout, sink: run.sink })
     }
 
-    /// The command that tells whether an earlier run of a call has happened: its arguments are those
-    /// of the call, and so is its key. `None` if there is none.
+    /// The command that finds out whether an earlier run of a call has happened: it has the
+    /// arguments and the key of the call. `None` if there is none.
     pub(super) fn probe(&self, run: &ToolRun) -> Option<Result<Command, ToolOutcome>> {
         let items = self.probe.as_ref()?;
         let make = || {
@@ -259,7 +259,7 @@ impl Recipe {
         let Some(seconds) = seconds else { return Ok(self.timeouts.usual) };
         let most = self.timeouts.most;
         let wanted = Duration::try_from_secs_f64(seconds).ok();
-        wanted.filter(|it| !it.is_zero() && *it <= most).ok_or_else(|| {
+        wanted.filter(|timeout| !timeout.is_zero() && *timeout <= most).ok_or_else(|| {
             invalid(format!("`timeout_s` must be more than 0 and at most {}", most.as_secs_f64()))
         })
     }
@@ -288,7 +288,7 @@ fn filled(items: &[String], arguments: &Map<String, Value>) -> Result<Vec<String
     items.iter().map(fill).collect()
 }
 
-/// Which argument an item stands for.
+/// Which argument an item is a placeholder for.
 fn placeholder(item: &str) -> Option<&str> {
     let name = item.strip_prefix('{')?.strip_suffix('}')?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -352,11 +352,11 @@ pub(super) fn check(
 fn placeholders(key: &'static str, items: &[String], input: &Value) -> Result<(), RecipeError> {
     for named in items.iter().filter_map(|item| placeholder(item)) {
         if input.pointer(&format!("/properties/{named}")).is_none() {
-            let what = format!("`{{{named}}}` stands for no argument `{named}` of its schema");
+            let what = format!("its schema has no argument `{named}` for `{{{named}}}`");
             return Err((key, what, "name a property of `input_schema`"));
         }
         let required = input.get("required").and_then(Value::as_array);
-        if !required.is_some_and(|all| all.iter().any(|it| it == named)) {
+        if !required.is_some_and(|all| all.iter().any(|name| name == named)) {
             let what = format!("the schema does not require `{named}`, which the command needs");
             return Err((key, what, "add it to `required`, or read it from standard input"));
         }
@@ -521,7 +521,7 @@ mod tests {
 
     fn command(tool: &str, arguments: Value) -> Result<Command, String> {
         let recipes = recipes(&options(), SandboxPlace::Docker);
-        let recipe = recipes.iter().find(|it| it.spec.name.as_str() == tool).unwrap();
+        let recipe = recipes.iter().find(|recipe| recipe.spec.name.as_str() == tool).unwrap();
         let text = |outcome: ToolOutcome| outcome.content.inline().unwrap().to_owned();
         recipe.command(run(tool, arguments)).map_err(text)
     }
@@ -530,7 +530,7 @@ mod tests {
     fn they_may_be_offered_and_are_where_they_run() {
         let mut options = options();
         let names = |options: &SandboxOptions, place| -> Vec<String> {
-            recipes(options, place).iter().map(|it| it.spec.name.to_string()).collect()
+            recipes(options, place).iter().map(|recipe| recipe.spec.name.to_string()).collect()
         };
         for recipe in recipes(&options, SandboxPlace::Docker) {
             schema::check(&recipe.spec).unwrap();

@@ -1,9 +1,9 @@
-//! What is run, and in what: the one description that both engines are driven by.
+//! What runs, and in what sandbox: the one description that both engines use.
 //!
-//! A [`SandboxPolicy`] is all that may be said of a sandbox, and a [`Command`] all that may be said of what
-//! runs in it. Whatever an engine could be told besides (other mounts, devices, capabilities, the
-//! host's namespaces, another user, privileges) cannot be written down here, so no tool, argument
-//! or configuration can ask for it.
+//! A [`SandboxPolicy`] is all that may be said of a sandbox, and a [`Command`] all that may be said
+//! of what runs in it. Other things that an engine could do (other mounts, devices, capabilities,
+//! the host's namespaces, another user, privileges) cannot be written down here, so no tool,
+//! argument or configuration can ask for them.
 
 use std::{fmt, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration};
 
@@ -19,11 +19,11 @@ const ARGUMENT_BYTES: usize = (128 << 10) - 1;
 const ARGUMENTS_BYTES: usize = 1 << 20;
 /// Bytes of an image's name.
 const IMAGE_BYTES: usize = 255;
-/// Where a command leaves the files that are to be kept of its run, where it is told so.
+/// Where a command leaves the files to keep of its run; an environment variable names the place.
 pub(super) const ARTIFACTS: &str = "/artifacts";
-/// What tells it.
+/// The environment variable that names it.
 pub(super) const ARTIFACTS_VARIABLE: &str = "CLAWNODE_ARTIFACTS";
-/// What tells a command which call it is for: the same for each run of one call.
+/// The variable that identifies the call for a command: the same for each run of one call.
 pub const IDEMPOTENCY_KEY: &str = "CLAWNODE_IDEMPOTENCY_KEY";
 /// What describes its walls to what becomes a command, which takes it away.
 pub(super) const WALLS: &str = "CLAWNODE_WALLS";
@@ -32,18 +32,17 @@ pub(super) const RUN: &str = "CLAWNODE_RUN";
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// What holds for a sandbox, whatever runs in it.
+/// The limits of a sandbox, for any command in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SandboxPolicy {
     /// What it sees as its file system; a sandbox without an image sees parts of the host's.
     pub image: Option<Image>,
     /// What it may use.
     pub limits: SandboxLimits,
-    /// Whom it may reach.
+    /// The networks that it may reach.
     pub network: Network,
     /// The files of the agent that it works for, at `/workspace`.
     pub workspace: Option<AgentFiles>,
-    /// Who it is.
     pub user: User,
 }
 
@@ -54,7 +53,7 @@ pub struct Command {
     pub argv: Argv,
     /// What it reads.
     pub stdin: Vec<u8>,
-    /// The same for each run of one call; it is told it in its environment.
+    /// The same for each run of one call; the command gets it in its environment.
     pub idempotency_key: String,
     /// The longest that it may take.
     pub timeout: Duration,
@@ -62,14 +61,14 @@ pub struct Command {
     pub sink: RunSink,
 }
 
-/// Whom a sandbox may reach.
+/// The networks that a sandbox may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// Nobody, not even the host.
+    /// No host, not even this one.
     #[default]
     None,
-    /// Whatever a network of the engine's own reaches: the Internet, and the host's addresses. It
+    /// All that a network of the engine's own reaches: the Internet, and the host's addresses. It
     /// does not go through `[egress]`.
     Bridge,
 }
@@ -90,7 +89,7 @@ pub struct AgentFiles {
     pub(super) is_read_only: bool,
 }
 
-/// Somebody who is not root.
+/// A user that is not root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct User {
     uid: NonZeroU32,
@@ -110,12 +109,7 @@ pub enum SpecError {
     #[error(
         "argument {at} has {bytes} bytes; one may have at most {ARGUMENT_BYTES}, all at most {ARGUMENTS_BYTES}: hand it on standard input"
     )]
-    TooLong {
-        /// Which one.
-        at: usize,
-        /// Its bytes.
-        bytes: usize,
-    },
+    TooLong { at: usize, bytes: usize },
     /// Not the name of an image.
     #[error("`{0}` is not the name of an image such as `debian:bookworm-slim`")]
     Image(String),
@@ -159,7 +153,7 @@ impl fmt::Debug for Argv {
 // === impl Command ===
 
 impl Command {
-    /// What it is told in its environment, besides what its sandbox has.
+    /// Its environment, besides what its sandbox has.
     pub(super) fn environment(&self) -> [(&'static str, &str); 3] {
         [("HOME", "/tmp"), ("LANG", "C.UTF-8"), (IDEMPOTENCY_KEY, &self.idempotency_key)]
     }
@@ -190,7 +184,6 @@ impl Image {
         Self("python:3.12-slim".to_owned())
     }
 
-    /// Its name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -235,7 +228,7 @@ impl fmt::Display for Image {
 // === impl User ===
 
 impl User {
-    /// Who owns nothing.
+    /// The user that owns nothing.
     pub const fn nobody() -> Self {
         match NonZeroU32::new(NOBODY) {
             Some(id) => Self { uid: id, gid: id },
@@ -243,7 +236,7 @@ impl User {
         }
     }
 
-    /// Who owns an agent's files; nobody if that is root.
+    /// The owner of an agent's files; the user that owns nothing if that is root.
     pub fn owner(uid: u32, gid: u32) -> Self {
         match (NonZeroU32::new(uid), NonZeroU32::new(gid)) {
             (Some(uid), Some(gid)) => Self { uid, gid },
@@ -276,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_command_is_what_a_program_can_be_given() {
-        let argv = |items: &[&str]| Argv::new(items.iter().map(|&it| it.to_owned()).collect());
+        let argv = |items: &[&str]| Argv::new(items.iter().map(|&item| item.to_owned()).collect());
         assert_eq!(argv(&["a", "", "-x"]).unwrap().items(), ["a", "", "-x"]);
         assert_eq!(argv(&[]), Err(SpecError::NoCommand));
         assert_eq!(argv(&["", "a"]), Err(SpecError::NoCommand));

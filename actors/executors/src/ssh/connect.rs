@@ -14,8 +14,8 @@ use super::{SshContext, SshError, SshHostOptions, known};
 
 /// How long getting in may take, from the first packet on (10 s).
 const CONNECT: Duration = Duration::from_secs(10);
-/// How often the server is asked whether it is still there, and how often it may be silent: who is
-/// gone is noticed within 20 s.
+/// How often the server is asked for a sign of life, and how often it may be silent: a lost server
+/// is noticed within 20 s.
 const KEEPALIVE: (Duration, usize) = (Duration::from_secs(5), 3);
 /// Bytes of a key file.
 const KEY_BYTES: u64 = 64 << 10;

@@ -11,12 +11,10 @@ use clawnode_proto::{
 /// Why a host cannot be spoken with.
 #[derive(Debug, thiserror::Error)]
 pub enum SshError {
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("ssh_unavailable: `{host}:{port}` cannot be reached from this node")]
     Unreachable {
-        /// Where.
         host: String,
-        /// Its port.
         port: u16,
         /// What the system says.
         #[source]
@@ -25,15 +23,13 @@ pub enum SshError {
     /// It takes too long.
     #[error("ssh_unavailable: the login on host `{name}` took longer than {} s", after.as_secs())]
     Slow {
-        /// Which.
         name: SshHostName,
         /// How long was waited.
         after: Duration,
     },
-    /// The private key cannot be used. What is in it is never told.
+    /// The private key cannot be used. The error never contains any of it.
     #[error("the key file `{}` cannot be used: {why}", path.display())]
     Key {
-        /// Where.
         path: PathBuf,
         /// What is wrong, and what to do.
         why: String,
@@ -41,7 +37,6 @@ pub enum SshError {
     /// The file of known hosts cannot be used.
     #[error("the file `{}` of known hosts cannot be used: {why}", path.display())]
     KnownHosts {
-        /// Where.
         path: PathBuf,
         /// What is wrong, and what to do.
         why: String,
@@ -55,7 +50,6 @@ pub enum SshError {
          `[[ssh_hosts]]` names"
     )]
     Changed {
-        /// Which.
         name: SshHostName,
         /// The fingerprint that was known.
         known: String,
@@ -71,9 +65,8 @@ pub enum SshError {
          `~/.ssh/authorized_keys` of that user there"
     )]
     NotLetIn {
-        /// Which.
         name: SshHostName,
-        /// As whom.
+        /// The user of the login.
         user: String,
     },
     /// What is known of the host cannot be read or written now.

@@ -26,7 +26,11 @@ pub(super) async fn judge(
     };
     let named = of_file(options)?;
     if !named.is_empty() {
-        return if named.iter().any(|it| is_same(it, key)) { Ok(()) } else { changed(&named) };
+        return if named.iter().any(|known| is_same(known, key)) {
+            Ok(())
+        } else {
+            changed(&named)
+        };
     }
     #[cfg(feature = "test-util")]
     if context.is_credulous {
@@ -61,7 +65,7 @@ pub(super) async fn judge(
     Err(SshError::Pin(BucketError::Conflict { key: bucket_key }))
 }
 
-/// What the file of known hosts says of it; nothing where there is no such file configured.
+/// The host's keys in the file of known hosts; none if no such file is configured.
 fn of_file(options: &SshHostOptions) -> Result<Vec<PublicKey>, SshError> {
     let Some(path) = &options.known_hosts else { return Ok(Vec::new()) };
     let wrong = |why: String| SshError::KnownHosts { path: path.clone(), why };

@@ -5,14 +5,14 @@
 //! a value of the bucket, so all nodes go by it. A key that has changed is refused with both
 //! fingerprints, and stays so until a person says otherwise in the file.
 //!
-//! Only keys log in, never passwords. A command is begun at most once; when the connection is lost
-//! while it runs, nobody knows what came of it, and that is what is told.
+//! Only keys log in, never passwords. A command is begun at most once. If the connection is lost
+//! while it runs, its result is unknown, and the outcome says so.
 //!
-//! Where an end reaches: a command that takes too long or is cancelled is sent SIGTERM and then
-//! SIGKILL, as far as its server does that (OpenSSH since 7.9, for the process group of the command,
-//! but neither for logins as root nor where the key has a forced command); then the connection is
-//! closed. What has left its process group, and what was never sent the signal, goes on there, and the
-//! model is told that it may.
+//! Where an end reaches: if a command takes too long or is cancelled, its server sends it SIGTERM
+//! and then SIGKILL, if it can (OpenSSH since 7.9, for the process group of the command, but
+//! neither for logins as root nor if the key has a forced command). Then the connection is closed.
+//! Processes that left the group, or that never got the signal, may go on there, and the outcome
+//! tells the model so.
 //!
 //! In a build without the feature `ssh` the tools can be given to agents, and other nodes run them.
 //!

@@ -17,7 +17,7 @@ pub struct SshHostOptions {
     /// Where its server listens (22).
     #[serde(default = "port")]
     pub port: u16,
-    /// As whom commands are run there.
+    /// The user that runs commands there.
     pub user: String,
     /// The file with the private key that logs in: Ed25519 or ECDSA, without a passphrase, readable
     /// by its owner alone.
@@ -39,11 +39,8 @@ pub struct SshHostOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct SshOptionsError {
-    /// Which key.
     pub key: &'static str,
-    /// What is wrong.
     pub what: String,
-    /// What to do about it.
     pub hint: &'static str,
 }
 

@@ -65,8 +65,8 @@ impl SshCommand {
     pub(super) fn of(options: &SshHostOptions, mut run: ToolRun) -> Result<Self, ToolOutcome> {
         let (most, idempotency_key) = (TIMEOUT.min(run.timeout), run.idempotency_key.clone());
         let SshArguments { command, timeout_s } = arguments::read(&mut run)?;
-        let wanted = timeout_s.and_then(|it| Duration::try_from_secs_f64(it).ok());
-        let timeout = wanted.filter(|it| !it.is_zero()).unwrap_or(TIMEOUT).min(most);
+        let wanted = timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let timeout = wanted.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT).min(most);
         if !is_allowed(&options.commands, &command) {
             let why = format!(
                 "this command is not allowed on `{}`; these are, without special characters of the \
@@ -89,24 +89,24 @@ fn is_allowed(patterns: &[String], line: &str) -> bool {
     };
     patterns.is_empty()
         || (line.chars().all(plain)
-            && patterns
-                .iter()
-                .any(|it| Pattern::from(it.as_str()).fits(line) && has_no_other_options(it, line)))
+            && patterns.iter().any(|pattern| {
+                Pattern::from(pattern.as_str()).fits(line) && has_no_other_options(pattern, line)
+            }))
 }
 
-/// Whether all words of a line that begin as options do are such in its pattern: `*` stands for names.
+/// Whether all words of a line that begin like options are in its pattern: `*` matches only names.
 /// An option may make another command of one that looks harmless (`systemctl -H HOST`).
 fn has_no_other_options(pattern: &str, line: &str) -> bool {
     let options = |text| str::split(text, ' ').filter(|word| word.starts_with('-'));
     options(line).all(|word| options(pattern).any(|own| Pattern::from(own).fits(word)))
 }
 
-/// What is said of a call that was cancelled before anything ran.
+/// The outcome of a call that was cancelled before anything ran.
 pub(super) fn nothing_ran() -> ToolOutcome {
     ToolOutcome::failed(ToolFailure::Cancelled, "")
 }
 
-/// What is said where there are no words for what nobody knows.
+/// The outcome if the caller cannot take an uncertain end.
 pub(super) fn lost(detail: String) -> ToolOutcome {
     ToolOutcome::failed(ToolFailure::Crashed, detail)
 }
@@ -158,7 +158,7 @@ pub(super) async fn follow(
 
 /// Why a command has not begun, as far as anybody knows.
 enum Unbegun {
-    /// Nobody has asked for it.
+    /// The command was not asked for.
     NotAsked(russh::Error),
     /// It was asked for, and there was no answer.
     Asked,
@@ -200,7 +200,7 @@ async fn hear(channel: &mut Channel<Msg>, capture: &mut Capture) -> Over {
     }
 }
 
-/// Ends a command as far as SSH can; whether its server says that it has ended.
+/// Ends a command as far as SSH can; returns whether its server says that it has ended.
 async fn end(channel: &mut Channel<Msg>, capture: &mut Capture) -> bool {
     for signal in [Sig::TERM, Sig::KILL] {
         if channel.signal(signal).await.is_err() {
@@ -216,7 +216,7 @@ async fn end(channel: &mut Channel<Msg>, capture: &mut Capture) -> bool {
     false
 }
 
-/// What it printed, and a note.
+/// The output, and a note.
 fn told(capture: &Capture, note: &str) -> String {
     let mut text = capture.text();
     if !text.is_empty() && !text.ends_with('\n') {

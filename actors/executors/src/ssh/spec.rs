@@ -24,17 +24,17 @@ pub fn specs(hosts: &[SshHostOptions]) -> Vec<ToolSpec> {
 }
 
 /// The tool of one host.
-pub(super) fn spec(it: &SshHostOptions) -> ToolSpec {
+pub(super) fn spec(host: &SshHostOptions) -> ToolSpec {
     let most = TIMEOUT.as_secs();
     let mut description = format!(
         "Runs a command line on the host `{}`, as its user `{}`, in that user's shell, and returns \
          what it printed, its errors after `[stderr]` and its exit code if it is not 0. It is a \
          real machine: what is done stays done.",
-        it.name, it.user
+        host.name, host.user
     );
-    if !it.commands.is_empty() {
+    if !host.commands.is_empty() {
         description.push_str(" Only these may be run (`*` is any text): ");
-        description.push_str(&it.commands.join(", "));
+        description.push_str(&host.commands.join(", "));
     }
     let input = json!({
         "type": "object",
@@ -55,27 +55,27 @@ pub(super) fn spec(it: &SshHostOptions) -> ToolSpec {
         "required": ["command"],
         "additionalProperties": false,
     });
-    // What is behind the tool: where, as whom, and what of it.
-    let pin = json!([it.name, it.host, it.port, it.user, it.commands]);
+    // The pin of the tool: its host, its user and its allowed commands.
+    let pin = json!([host.name, host.host, host.port, host.user, host.commands]);
     ToolSpec {
-        name: ToolName::of_ssh(&it.name),
+        name: ToolName::of_ssh(&host.name),
         description,
         input_schema: input.to_string(),
         class: EffectClass::Once,
-        risk: it.risk,
-        capability: Some(Capability::of_ssh(&it.name)),
+        risk: host.risk,
+        capability: Some(Capability::of_ssh(&host.name)),
         timeout_ms: u32::try_from((TIMEOUT + MARGIN).as_millis()).unwrap_or(u32::MAX),
-        time: Some(time(it)),
+        time: Some(time(host)),
         pin: Some(Digest::of(pin.to_string().as_bytes())),
     }
 }
 
-/// How long its calls may take: no connection is kept for longer, whoever asks.
-fn time(it: &SshHostOptions) -> ToolTime {
+/// How long its calls may take: no connection is kept longer, for any caller.
+fn time(host: &SshHostOptions) -> ToolTime {
     let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
     // Of every host, and no setting.
     let fixed = "the SSH executor".to_owned();
-    let set_in = format!("tools.timeouts.{}", ToolName::of_ssh(&it.name));
+    let set_in = format!("tools.timeouts.{}", ToolName::of_ssh(&host.name));
     ToolTime {
         provider: Some(TimeBound { ms: ms(TIMEOUT), set_in: fixed }),
         command: TimeBound { ms: ms(TIMEOUT), set_in },

@@ -1,7 +1,7 @@
 //! One agent's directory, as a handle.
 //!
-//! Every path is resolved by the handle, at the moment at which it is used: a link that somebody
-//! makes in between can lead to another file of the workspace, but not out of it.
+//! Every path is resolved by the handle, at the moment at which it is used. A link that is made in
+//! between can lead to another file of the workspace, but not out of it.
 
 use std::{io, os::unix::fs::fchown, path::Path};
 
@@ -18,8 +18,8 @@ use rustix::fs::OFlags;
 
 use super::{WorkspaceError, WorkspaceOptions};
 
-/// The mode of a directory that is made, whatever the process's umask is: the node's own files are
-/// its secret, those of agents are not, and their commands may run as another user.
+/// The mode of a new directory, independent of the process's umask: the node's own files are its
+/// secret, those of agents are not, and their commands may run as another user.
 pub const DIRECTORY_MODE: u32 = 0o755;
 
 /// The directory that has all agents' directories.
@@ -41,7 +41,7 @@ pub(super) struct AgentDirectory {
     text_paths: Option<super::planted::TextPaths>,
 }
 
-/// To whom files are given.
+/// The user and group that files are given to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileOwner {
     pub(super) uid: u32,
@@ -203,7 +203,7 @@ impl AgentDirectory {
             return self.dir.try_clone().map_err(failed);
         }
         let mut above: Vec<&Path> =
-            parent.ancestors().filter(|it| !it.as_os_str().is_empty()).collect();
+            parent.ancestors().filter(|parent| !parent.as_os_str().is_empty()).collect();
         above.reverse();
         for path in above {
             match self.dir.create_dir(path) {
@@ -215,7 +215,7 @@ impl AgentDirectory {
         self.dir.open_dir(parent).map_err(failed)
     }
 
-    /// To whom files that are written here are given.
+    /// The user and group that new files are given to.
     pub(super) const fn owner(&self) -> Option<FileOwner> {
         self.owner
     }
@@ -228,7 +228,8 @@ impl AgentDirectory {
 
 /// Gives a directory that was just made to this owner.
 fn give(dir: &Dir, path: &Path, owner: Option<FileOwner>) -> io::Result<()> {
-    // By a handle, and only if it is a directory: somebody else may have put something there.
+    // By a handle, and only if it is a directory: another process may have put something else
+    // there.
     let flags = i32::try_from(OFlags::DIRECTORY.bits()).unwrap_or_default();
     let made = dir.open_with(path, OpenOptions::new().read(true).custom_flags(flags))?;
     if let Some(FileOwner { uid, gid }) = owner {

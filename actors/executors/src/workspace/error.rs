@@ -26,9 +26,7 @@ pub enum WorkspaceError {
     /// It is something else than it should be.
     #[error("`{path}` is {is}, not {wanted}")]
     Kind {
-        /// As it was given.
         path: String,
-        /// What it is.
         is: &'static str,
         /// What was wanted.
         wanted: &'static str,
@@ -38,21 +36,14 @@ pub enum WorkspaceError {
     Linked(String),
     /// It cannot be shown.
     #[error("`{path}` is not text ({bytes} bytes)")]
-    Binary {
-        /// As it was given.
-        path: String,
-        /// Its size.
-        bytes: u64,
-    },
-    /// What to look for cannot be understood.
+    Binary { path: String, bytes: u64 },
+    /// The search pattern is not valid.
     #[error("the pattern cannot be used: {0}")]
     Pattern(String),
     /// There is no such part of it.
     #[error("`{path}` has {bytes} bytes: nothing is at offset {offset}")]
     Beyond {
-        /// As it was given.
         path: String,
-        /// Its size.
         bytes: u64,
         /// What was asked for.
         offset: u64,
@@ -62,7 +53,6 @@ pub enum WorkspaceError {
     TooLong {
         /// How many.
         bytes: usize,
-        /// The limit.
         most: usize,
     },
     /// The call was cancelled before anything was changed.
@@ -71,7 +61,6 @@ pub enum WorkspaceError {
     /// The system refused.
     #[error("`{path}` cannot be used")]
     Io {
-        /// As it was given.
         path: String,
         /// What the system says.
         #[source]

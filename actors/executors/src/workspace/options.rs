@@ -14,8 +14,8 @@ pub struct WorkspaceOptions {
     /// agents.
     pub root: PathBuf,
     /// Whether files with several names (hard links) may be read. Default false: where the other
-    /// names are is not known, and one may be outside. Set it where a package manager links what
-    /// it installs and nobody but agents can make links.
+    /// names are is not known, and one may be outside. Set it if a package manager links what it
+    /// installs and only agents can make links.
     #[serde(default)]
     pub hard_links: bool,
     /// How long one search may take. Default 20 s; what was found until then is the result.

@@ -8,7 +8,6 @@ use std::{
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkspaceBug {
-    /// None.
     #[default]
     None,
     /// Paths are joined to the agent's directory as they are given.

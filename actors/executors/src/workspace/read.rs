@@ -12,7 +12,7 @@ pub(super) const READ_BYTES: u64 = 256 << 10;
 /// How far a zero byte is looked for.
 const SNIFFED: usize = 8 << 10;
 
-/// A part of a file, and after it what a reader needs to go on.
+/// A part of a file, followed by what a reader needs to continue.
 pub(super) fn read(
     place: &AgentDirectory,
     path: &WorkspacePath,

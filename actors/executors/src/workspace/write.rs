@@ -17,10 +17,10 @@ use super::{
 
 /// Bytes that one call writes (1 MiB).
 pub(super) const WRITE_BYTES: usize = 1 << 20;
-/// What is kept of the mode of a file that is replaced: who may read, write and run it. The new file
+/// The part of the mode that a replaced file keeps: who may read, write and run it. The new file
 /// may belong to another user than the old one, and would run as that user with the other bits.
 const KEPT_MODE: u32 = 0o777;
-/// The mode of a file that is new, whatever the process's umask is.
+/// The mode of a new file, independent of the process's umask.
 const NEW_MODE: u32 = 0o644;
 /// What a file is called until it is whole.
 pub(super) const TEMPORARY: &str = ".clawnode-write-";

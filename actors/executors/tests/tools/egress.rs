@@ -30,11 +30,11 @@ use crate::{
     spellings::{ALLOWED, FORBIDDEN, Leads, of_v4, of_v6},
 };
 
-/// A second allowed address, where nobody listens.
+/// A second allowed address, without a listener.
 const DEAF: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 /// A server that may be reached, and watchers on the same port that may not.
-pub(crate) struct Ground {
+pub(crate) struct Lab {
     pub(crate) port: u16,
     pub(crate) allowed: Server,
     watched: Vec<Server>,
@@ -47,7 +47,7 @@ pub(crate) struct Liar {
     asked: Mutex<usize>,
 }
 
-impl Ground {
+impl Lab {
     pub(crate) async fn new(
         script: impl Fn(&Seen, u16) -> Answer + Clone + Send + Sync + 'static,
     ) -> Self {
@@ -133,10 +133,10 @@ fn is_refused(reply: &Result<EgressReply, EgressError>) -> bool {
 
 #[tokio::test]
 async fn s19_every_spelling_leads_where_it_says_or_nowhere() {
-    let ground = Ground::new(|_, _| Answer::ok("public")).await;
+    let lab = Lab::new(|_, _| Answer::ok("public")).await;
     let resolver = Liar::saying([vec![Ipv4Addr::LOCALHOST.into()]]);
-    let egress = Egress::with_resolver(ground.options(), resolver);
-    let port = ground.port;
+    let egress = Egress::with_resolver(lab.options(), resolver);
+    let port = lab.port;
     let addresses = FORBIDDEN.into_iter().map(Ipv4Addr::from).chain([ALLOWED]);
     let spellings = addresses.flat_map(of_v4).chain(of_v6());
     let (mut urls, mut reached) = (0, 0);
@@ -192,36 +192,36 @@ async fn s19_every_spelling_leads_where_it_says_or_nowhere() {
     }
     assert!(urls >= 1_000, "{urls}");
     assert!(reached >= 40, "only {reached} spellings of the allowed address reached it");
-    assert_eq!(ground.allowed.seen().len(), reached);
-    assert_eq!(ground.intruders(), 0);
+    assert_eq!(lab.allowed.seen().len(), reached);
+    assert_eq!(lab.intruders(), 0);
 }
 
 #[tokio::test]
 async fn s19_the_machine_s_own_names_lead_nowhere() {
-    let ground = Ground::new(|_, _| Answer::ok("public")).await;
-    let egress = Egress::new(ground.options());
+    let lab = Lab::new(|_, _| Answer::ok("public")).await;
+    let egress = Egress::new(lab.options());
     let error =
-        egress.fetch(None, get(format!("http://localhost:{}/", ground.port))).await.unwrap_err();
+        egress.fetch(None, get(format!("http://localhost:{}/", lab.port))).await.unwrap_err();
     // A machine without a `localhost` cannot look it up.
     assert!(matches!(error, EgressError::Special { .. } | EgressError::Lookup { .. }), "{error}");
-    assert_eq!(ground.intruders(), 0);
+    assert_eq!(lab.intruders(), 0);
 }
 
 #[tokio::test]
 async fn s19_only_ports_of_web_servers_are_reached() {
-    let ground = Ground::new(|_, _| Answer::ok("public")).await;
-    let options = EgressOptions { ports: [].into(), ..ground.options() };
+    let lab = Lab::new(|_, _| Answer::ok("public")).await;
+    let options = EgressOptions { ports: [].into(), ..lab.options() };
     let egress = Egress::with_resolver(options, Liar::saying([vec![ALLOWED.into()]]));
-    for port in [ground.port, 1, 22, 25, 4222, 6379, 11211] {
+    for port in [lab.port, 1, 22, 25, 4222, 6379, 11211] {
         let error = egress.fetch(None, get(format!("http://lab.test:{port}/"))).await.unwrap_err();
         assert!(matches!(error, EgressError::Port(found) if found == port), "{error}");
     }
-    assert!(ground.allowed.seen().is_empty());
+    assert!(lab.allowed.seen().is_empty());
 }
 
 /// What happened to one attack.
 struct Attack {
-    ground: Ground,
+    lab: Lab,
     resolver: Arc<Liar>,
     reply: Result<EgressReply, EgressError>,
 }
@@ -231,11 +231,11 @@ async fn attack(
     says: Vec<Vec<IpAddr>>,
     script: impl Fn(&Seen, u16) -> Answer + Clone + Send + Sync + 'static,
 ) -> Attack {
-    let ground = Ground::new(script).await;
+    let lab = Lab::new(script).await;
     let resolver = Liar::saying(says);
-    let egress = Egress::with_bug(ground.options(), resolver.clone(), planted);
-    let reply = egress.fetch(None, get(format!("http://lab.test:{}/", ground.port))).await;
-    Attack { ground, resolver, reply }
+    let egress = Egress::with_bug(lab.options(), resolver.clone(), planted);
+    let reply = egress.fetch(None, get(format!("http://lab.test:{}/", lab.port))).await;
+    Attack { lab, resolver, reply }
 }
 
 #[tokio::test]
@@ -244,11 +244,11 @@ async fn s19_a_name_that_changes_its_mind_is_asked_once() {
     let says = || vec![vec![ALLOWED.into()], vec![Ipv4Addr::LOCALHOST.into()]];
     let safe = attack(EgressBug::None, says(), public).await;
     assert_eq!(body(&safe.reply.unwrap()), "public");
-    assert_eq!((safe.resolver.asked(), safe.ground.intruders()), (1, 0));
+    assert_eq!((safe.resolver.asked(), safe.lab.intruders()), (1, 0));
 
     let harmed = attack(EgressBug::NoPin, says(), public).await;
     assert_eq!(body(&harmed.reply.unwrap()), "secret", "the attack is none");
-    assert_eq!(harmed.ground.intruders(), 1);
+    assert_eq!(harmed.lab.intruders(), 1);
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn s19_one_private_address_among_many_is_one_too_many() {
         addresses.insert(at, Ipv4Addr::LOCALHOST.into());
         let safe = attack(EgressBug::None, vec![addresses], public).await;
         assert!(is_refused(&safe.reply), "{:?}", safe.reply);
-        assert_eq!((safe.ground.intruders(), safe.ground.allowed.seen().len()), (0, 0));
+        assert_eq!((safe.lab.intruders(), safe.lab.allowed.seen().len()), (0, 0));
     }
     let says = || vec![vec![DEAF.into(), Ipv4Addr::LOCALHOST.into()]];
     let safe = attack(EgressBug::None, says(), public).await;
@@ -269,7 +269,7 @@ async fn s19_one_private_address_among_many_is_one_too_many() {
 
     let harmed = attack(EgressBug::FirstAddressOnly, says(), public).await;
     assert_eq!(body(&harmed.reply.unwrap()), "secret", "the attack is none");
-    assert_eq!(harmed.ground.intruders(), 1);
+    assert_eq!(harmed.lab.intruders(), 1);
 }
 
 #[tokio::test]
@@ -287,11 +287,11 @@ async fn s19_a_redirect_is_checked_like_a_request() {
         let says = || vec![vec![ALLOWED.into()], vec![Ipv4Addr::LOCALHOST.into()]];
         let safe = attack(EgressBug::None, says(), script).await;
         assert!(is_refused(&safe.reply), "{location}: {:?}", safe.reply);
-        assert_eq!((safe.ground.allowed.seen().len(), safe.ground.intruders()), (1, 0));
+        assert_eq!((safe.lab.allowed.seen().len(), safe.lab.intruders()), (1, 0));
 
         let harmed = attack(EgressBug::NoRecheck, says(), script).await;
-        if harmed.ground.watched.len() > 1 || !location.contains("[::1]") {
-            assert_eq!(harmed.ground.intruders(), 1, "{location}: the attack is none");
+        if harmed.lab.watched.len() > 1 || !location.contains("[::1]") {
+            assert_eq!(harmed.lab.intruders(), 1, "{location}: the attack is none");
         }
     }
 }
@@ -301,14 +301,14 @@ async fn redirects_end() {
     let around = |seen: &Seen, _: u16| Answer::to(&format!("{}x", seen.path));
     let safe = attack(EgressBug::None, vec![vec![ALLOWED.into()]], around).await;
     assert!(matches!(safe.reply, Err(EgressError::Redirects(5))), "{:?}", safe.reply);
-    assert_eq!(safe.ground.allowed.seen().len(), 6);
+    assert_eq!(safe.lab.allowed.seen().len(), 6);
 }
 
 #[tokio::test]
 async fn a_name_that_leads_nowhere_is_named() {
-    let ground = Ground::new(|_, _| Answer::ok("public")).await;
+    let lab = Lab::new(|_, _| Answer::ok("public")).await;
     for resolver in [Liar::saying([vec![]]), Liar::failing(io::ErrorKind::NotFound)] {
-        let egress = Egress::with_resolver(ground.options(), resolver);
+        let egress = Egress::with_resolver(lab.options(), resolver);
         let error = egress.fetch(None, get("http://gone.test/")).await.unwrap_err();
         assert!(matches!(error, EgressError::Lookup { .. }), "{error}");
         assert!(error.to_string().contains("gone.test"));
@@ -317,22 +317,22 @@ async fn a_name_that_leads_nowhere_is_named() {
 
 #[tokio::test]
 async fn credentials_stay_with_the_host_that_they_are_for() {
-    let ground = Ground::new(|seen, port| match seen.path.as_str() {
+    let lab = Lab::new(|seen, port| match seen.path.as_str() {
         "/same" => Answer::to("/end"),
         "/other" => Answer::to(&format!("http://other.test:{port}/end")),
         _ => Answer::ok("end"),
     })
     .await;
-    let egress = Egress::with_resolver(ground.options(), Liar::saying([vec![ALLOWED.into()]]));
+    let egress = Egress::with_resolver(lab.options(), Liar::saying([vec![ALLOWED.into()]]));
     let mut headers = HeaderMap::new();
     for name in ["authorization", "cookie", "x-api-key", "accept"] {
         headers.insert(name, "secret".parse().unwrap());
     }
     for path in ["same", "other"] {
-        let url = format!("http://lab.test:{}/{path}", ground.port);
+        let url = format!("http://lab.test:{}/{path}", lab.port);
         egress.fetch(None, EgressRequest { headers: headers.clone(), ..get(url) }).await.unwrap();
     }
-    let seen = ground.allowed.seen();
+    let seen = lab.allowed.seen();
     let has = |at: usize, name: &str| seen.get(at).unwrap().headers.contains_key(name);
     for name in ["authorization", "cookie", "x-api-key"] {
         assert!(has(0, name) && has(1, name) && has(2, name) && !has(3, name), "{name}");
@@ -341,7 +341,7 @@ async fn credentials_stay_with_the_host_that_they_are_for() {
     for own in ["host", "content-length", "proxy-authorization", "transfer-encoding"] {
         let mut headers = HeaderMap::new();
         headers.insert(own, "1".parse().unwrap());
-        let url = format!("http://lab.test:{}/", ground.port);
+        let url = format!("http://lab.test:{}/", lab.port);
         let error = egress.fetch(None, EgressRequest { headers, ..get(url) }).await.unwrap_err();
         assert!(matches!(error, EgressError::Header(_)), "{error}");
     }
@@ -349,14 +349,14 @@ async fn credentials_stay_with_the_host_that_they_are_for() {
 
 #[tokio::test]
 async fn a_body_without_end_is_read_to_its_limit() {
-    let ground = Ground::new(|_, _| Answer {
+    let lab = Lab::new(|_, _| Answer {
         bytes: b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n".to_vec(),
         then: Then::Forever(vec![b'x'; 10_000]),
     })
     .await;
-    let options = EgressOptions { max_body_bytes: 50_000, ..ground.options() };
+    let options = EgressOptions { max_body_bytes: 50_000, ..lab.options() };
     let egress = Egress::with_resolver(options, Liar::saying([vec![ALLOWED.into()]]));
-    let url = format!("http://lab.test:{}/", ground.port);
+    let url = format!("http://lab.test:{}/", lab.port);
     for (asked, read) in [(12_345, 12_345), (1 << 30, 50_000)] {
         let request = EgressRequest { max_bytes: asked, ..get(&url) };
         let reply = egress.fetch(None, request).await.unwrap();
@@ -366,12 +366,11 @@ async fn a_body_without_end_is_read_to_its_limit() {
 
 #[tokio::test]
 async fn what_nobody_asked_to_be_compressed_is_not_read() {
-    let ground = Ground::new(|_, _| {
-        Answer::with("200 OK", "content-encoding: gzip\r\n", &[0x1f, 0x8b, 8, 0])
-    })
-    .await;
-    let egress = Egress::with_resolver(ground.options(), Liar::saying([vec![ALLOWED.into()]]));
-    let url = format!("http://lab.test:{}/", ground.port);
+    let lab =
+        Lab::new(|_, _| Answer::with("200 OK", "content-encoding: gzip\r\n", &[0x1f, 0x8b, 8, 0]))
+            .await;
+    let egress = Egress::with_resolver(lab.options(), Liar::saying([vec![ALLOWED.into()]]));
+    let url = format!("http://lab.test:{}/", lab.port);
     let error = egress.fetch(None, get(url)).await.unwrap_err();
     assert!(
         matches!(&error, EgressError::Encoded { encoding, .. } if encoding == "gzip"),
@@ -381,11 +380,11 @@ async fn what_nobody_asked_to_be_compressed_is_not_read() {
 
 #[tokio::test]
 async fn a_server_that_says_nothing_is_given_up() {
-    let ground = Ground::new(|_, _| Answer { bytes: Vec::new(), then: Then::Hang }).await;
+    let lab = Lab::new(|_, _| Answer { bytes: Vec::new(), then: Then::Hang }).await;
     let total_timeout = Duration::from_millis(300);
-    let options = EgressOptions { total_timeout, ..ground.options() };
+    let options = EgressOptions { total_timeout, ..lab.options() };
     let egress = Egress::with_resolver(options, Liar::saying([vec![ALLOWED.into()]]));
-    let url = format!("http://lab.test:{}/", ground.port);
+    let url = format!("http://lab.test:{}/", lab.port);
     let error = egress.fetch(None, get(url)).await.unwrap_err();
     assert!(
         matches!(error, EgressError::TimedOut { after, .. } if after == total_timeout),
@@ -396,15 +395,15 @@ async fn a_server_that_says_nothing_is_given_up() {
 /// LATCH-1 and LATCH-2 for what leaves for other machines.
 #[tokio::test]
 async fn what_an_operator_lets_not_out_is_not_sent_and_what_is_on_its_way_ends() {
-    let ground = Ground::new(|seen, _| match seen.path.as_str() {
+    let lab = Lab::new(|seen, _| match seen.path.as_str() {
         "/hang" => Answer { bytes: Vec::new(), then: Then::Hang },
         _ => Answer::ok("hello"),
     })
     .await;
     let switch_gate = SwitchGate::default();
     let names = Liar::saying([vec![ALLOWED.into()]]);
-    let egress = Egress::with_resolver(ground.options(), names.clone()).behind(switch_gate.clone());
-    let url = |path: &str| format!("http://lab.test:{}{path}", ground.port);
+    let egress = Egress::with_resolver(lab.options(), names.clone()).behind(switch_gate.clone());
+    let url = |path: &str| format!("http://lab.test:{}{path}", lab.port);
     assert!(egress.fetch(None, get(url("/"))).await.is_ok());
     let on_its_way = tokio::spawn({
         let (egress, request) = (egress.clone(), get(url("/hang")));

@@ -8,7 +8,7 @@ use clawnode_tool::{Egress, EgressOptions, Executor};
 use serde_json::json;
 
 use crate::{
-    egress::{Ground, Liar},
+    egress::{Lab, Liar},
     server::{Answer, Seen},
     spellings::ALLOWED,
     support::{call, call_as, text},
@@ -29,18 +29,18 @@ fn pages(seen: &Seen, port: u16) -> Answer {
     }
 }
 
-async fn ground() -> (Ground, Arc<dyn Executor>) {
-    let ground = Ground::new(pages).await;
+async fn lab() -> (Lab, Arc<dyn Executor>) {
+    let lab = Lab::new(pages).await;
     let hosts = [("narrow".parse().unwrap(), vec!["*.example.org".parse().unwrap()])].into();
-    let options = EgressOptions { hosts, ..ground.options() };
+    let options = EgressOptions { hosts, ..lab.options() };
     let egress = Egress::with_resolver(options, Liar::saying([vec![ALLOWED.into()]]));
-    (ground, Arc::new(HttpFetch::new(egress)))
+    (lab, Arc::new(HttpFetch::new(egress)))
 }
 
 #[tokio::test]
 async fn a_page_is_shown_with_what_matters_of_its_head() {
-    let (ground, fetch) = ground().await;
-    let url = |path: &str| format!("http://lab.test:{}/{path}", ground.port);
+    let (lab, fetch) = lab().await;
+    let url = |path: &str| format!("http://lab.test:{}/{path}", lab.port);
     let told = call(fetch.clone(), "http_fetch", &json!({"url": url("html")})).await;
     assert_eq!(
         text(&told),
@@ -73,7 +73,7 @@ async fn a_page_is_shown_with_what_matters_of_its_head() {
 
 #[tokio::test]
 async fn what_may_not_be_fetched_says_so() {
-    let (ground, fetch) = ground().await;
+    let (lab, fetch) = lab().await;
     for (arguments, failure, why) in [
         (json!({"url": "http://127.0.0.1/"}), ToolFailure::Refused, "a loopback address"),
         (json!({"url": "file:///etc/passwd"}), ToolFailure::Invalid, "not `http://`"),
@@ -97,13 +97,13 @@ async fn what_may_not_be_fetched_says_so() {
         assert_eq!(told.failure, Some(failure), "{told:?}");
         assert!(text(&told).contains(why), "{told:?}");
     }
-    assert_eq!(ground.intruders(), 0);
+    assert_eq!(lab.intruders(), 0);
 }
 
 #[tokio::test]
 async fn an_agent_reaches_its_own_hosts() {
-    let (ground, fetch) = ground().await;
-    let port = ground.port;
+    let (lab, fetch) = lab().await;
+    let port = lab.port;
     for (host, allowed) in
         [("a.example.org", true), ("example.org", false), ("lab.test", false), ("127.0.0.2", false)]
     {

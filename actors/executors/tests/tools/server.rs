@@ -27,7 +27,7 @@ pub(crate) struct Answer {
 
 pub(crate) enum Then {
     Close,
-    /// The same bytes, for as long as somebody reads them.
+    /// The same bytes, for as long as the client reads them.
     Forever(Vec<u8>),
     /// Silence.
     Hang,
@@ -57,7 +57,7 @@ impl Server {
         Ok(Self { address, seen, _accepting: accepting })
     }
 
-    /// Everybody who connected so far; whoever said nothing is there too, once its connection ended.
+    /// All connections so far; those that said nothing are included once they have ended.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -152,8 +152,10 @@ pub(crate) fn of_v6() -> Vec<Spelling> {
     let mut hosts = Vec::new();
     for text in FORBIDDEN_V6 {
         let address: Ipv6Addr = text.parse().unwrap();
-        let whole: Vec<String> = address.segments().iter().map(|it| format!("{it:04X}")).collect();
-        let short: Vec<String> = address.segments().iter().map(|it| format!("{it:x}")).collect();
+        let whole: Vec<String> =
+            address.segments().iter().map(|segment| format!("{segment:04X}")).collect();
+        let short: Vec<String> =
+            address.segments().iter().map(|segment| format!("{segment:x}")).collect();
         hosts.extend([
             format!("[{text}]"),
             format!("[{}]", whole.join(":")),

@@ -25,7 +25,7 @@ pub async fn read(switch_gate: &SwitchGate, bucket: &dyn Bucket) -> Result<(), S
     Ok(())
 }
 
-/// Reads the record of one scope now, because somebody said that it has changed; where it stands.
+/// Reads the record of one scope now, after news of a change; returns its position.
 pub async fn look(
     switch_gate: &SwitchGate,
     bucket: &dyn Bucket,

@@ -1,4 +1,4 @@
-//! The gate that every piece of work passes, and where work is told to stop.
+//! The gate that every piece of work passes, and that cancels work.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,6 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Board {
     latches: SwitchView,
-    /// Passes that are out.
     passes: BTreeMap<u64, PermitsOut>,
     next: u64,
 }
@@ -49,7 +48,7 @@ struct PermitsOut {
     why: Option<WorkStopped>,
 }
 
-/// The right to do a piece of work; dropping it says that it has ended.
+/// The right to do a piece of work; dropping it means that the work has ended.
 #[derive(Debug)]
 pub struct WorkPermit {
     id: u64,
@@ -164,7 +163,8 @@ impl SwitchGate {
         }
     }
 
-    /// Cancels what the view stops (LATCH-2), and tells the view; how much that is.
+    /// Cancels the work that the view stops (LATCH-2), and publishes the view; returns how much
+    /// that was.
     fn judge(&self, board: &mut Board) -> usize {
         let Board { latches, passes, .. } = board;
         let mut stopped = 0;
@@ -315,7 +315,7 @@ mod tests {
     /// scope that it heard of.
     fn forbids(heard: &[Option<(usize, bool)>], lost: bool, work: &StoppableWork) -> bool {
         let on = heard.iter().enumerate().filter(|(_, it)| it.is_some_and(|(_, on)| on));
-        lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|it| work.is_of(&it))
+        lost || on.map(|(scope, _)| SCOPES[scope].parse().unwrap()).any(|scope| work.is_of(&scope))
     }
 
     fn obeys(planted: SwitchBug, steps: &[Happens]) -> Result<(), String> {
@@ -374,7 +374,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-        /// LATCH-1, LATCH-2, LATCH-3: whatever a node hears, and however late.
+        /// LATCH-1, LATCH-2, LATCH-3: whatever a node hears, in any order.
         #[test]
         fn nothing_runs_that_the_nodes_own_view_forbids(
             steps in proptest::collection::vec(happens(), 0..80)
@@ -410,7 +410,10 @@ mod tests {
         let early = tokio::time::timeout(Duration::from_mins(1), &mut waiting).await;
         assert!(early.is_err(), "{early:?}");
         switch_gate.take(Position(1), record(4, true));
-        assert!(switch_gate.pass(work(0)).await.is_err(), "the latch is told, also out of touch");
+        assert!(
+            switch_gate.pass(work(0)).await.is_err(),
+            "a kill switch that is on refuses work, also out of touch"
+        );
         switch_gate.touch(false);
         assert!(waiting.await.unwrap().is_ok(), "bob is not latched");
     }

@@ -3,10 +3,9 @@
 /// A bug.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SwitchBug {
-    /// None.
     #[default]
     None,
-    /// Whatever runs tools does not ask for its pass.
+    /// Executors of tools do not ask for a permit.
     ToolsUnasked,
     /// What runs already is not cancelled.
     NothingCancelled,

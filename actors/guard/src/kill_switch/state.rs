@@ -22,7 +22,6 @@ pub enum StoppableWork {
     Tool {
         /// On whose behalf.
         agent: AgentName,
-        /// Which tool.
         tool: ToolName,
         /// Whether it reaches for other machines.
         reaches_out: bool,
@@ -122,7 +121,7 @@ impl SwitchView {
         self.strange.keys().cloned().collect()
     }
 
-    /// Whatever it knew of this scope is forgotten first.
+    /// Forgets first what it knew of this scope.
     #[cfg(feature = "test-util")]
     pub(super) fn forget(&mut self, scope: &SwitchScope) {
         self.records.remove(scope);
@@ -163,7 +162,7 @@ impl SwitchView {
         self.strange.values().chain(on.map(|(_, it)| it.latch()))
     }
 
-    /// Where the record of a scope stands.
+    /// The position of a scope's record.
     pub fn position(&self, scope: &SwitchScope) -> Option<Position> {
         self.records.get(scope).map(|(position, _)| *position)
     }

@@ -21,18 +21,18 @@ pub enum SwitchError {
     #[error("there are records of {LATCHES_MAX} scopes already, no more are kept")]
     Full,
     /// It was cleared meanwhile, or never was.
-    #[error("latch `{0}` is not on")]
+    #[error("kill switch `{0}` is not on")]
     NotOn(SwitchId),
     /// Others change it all the time.
-    #[error("latch `{0}` is changed by others at the same time")]
+    #[error("kill switch `{0}` is being changed by another operator")]
     Busy(SwitchId),
     /// The store failed; whether the change was stored is not known.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Stops a scope; returns where the record stands, and the kill switch that is on from now on: an
-/// earlier one, if it was on already.
+/// Stops a scope. Returns the position of the record, and the kill switch that is on from now on:
+/// an earlier one, if it was on already.
 pub async fn set(
     switch_gate: &SwitchGate,
     bucket: &dyn Bucket,
@@ -73,8 +73,8 @@ pub async fn set(
     Err(SwitchError::Busy(latch.id))
 }
 
-/// Clears a kill switch, and no later one of its scope; returns where the record stands, and the switch. What
-/// cannot be read is replaced, or, where no scope has its key, removed.
+/// Clears a kill switch, and no later one of its scope. Returns the position of the record, and the
+/// switch. A record that cannot be read is replaced, or removed if no scope has its key.
 pub async fn clear(
     switch_gate: &SwitchGate,
     bucket: &dyn Bucket,
@@ -94,7 +94,7 @@ pub async fn clear(
         return match bucket.delete(&key, expected).await {
             Ok(()) => {
                 switch_gate.forget(&key);
-                // Nobody has to have seen a later record.
+                // No process has to have seen a later record.
                 Ok((Position(0), latch))
             }
             Err(BucketError::Conflict { .. }) => Err(SwitchError::Busy(id)),
@@ -127,7 +127,7 @@ mod tests {
     use clawnode_cluster::{Storage, SystemClock};
     use clawnode_local as local;
 
-    fn ground(dir: &std::path::Path) -> Storage {
+    fn open_storage(dir: &std::path::Path) -> Storage {
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
         local::open(dir, options).unwrap().0
     }
@@ -140,7 +140,7 @@ mod tests {
     #[tokio::test]
     async fn a_switch_is_cleared_as_it_was_shown_and_seen_by_every_gate() {
         let dir = tempfile::tempdir().unwrap();
-        let storage = ground(dir.path());
+        let storage = open_storage(dir.path());
         let bucket = Arc::clone(&storage.bucket);
         let (here, there) = (SwitchGate::default(), SwitchGate::default());
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
@@ -152,14 +152,14 @@ mod tests {
         let refused =
             clear(&here, bucket.as_ref(), SwitchId::from_u128(2), by(), Timestamp(2)).await;
         assert!(matches!(refused, Err(SwitchError::NotOn(_))), "{refused:?}");
-        there.view().wait_for(|it| it.all().is_some()).await.unwrap();
+        there.view().wait_for(|view| view.all().is_some()).await.unwrap();
         clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.unwrap();
-        there.view().wait_for(|it| it.all().is_none()).await.unwrap();
+        there.view().wait_for(|view| view.all().is_none()).await.unwrap();
 
         // Another one of the same scope is not the one that was shown.
         let (position, _) = set(&here, bucket.as_ref(), latch(3)).await.unwrap();
         assert!(clear(&here, bucket.as_ref(), first.id, by(), Timestamp(2)).await.is_err());
-        there.view().wait_for(|it| it.all().is_some()).await.unwrap();
+        there.view().wait_for(|view| view.all().is_some()).await.unwrap();
         let late = SwitchGate::default();
         read(&late, bucket.as_ref()).await.unwrap();
         assert_eq!(late.latches().all().unwrap().id, SwitchId::from_u128(3));
@@ -171,7 +171,7 @@ mod tests {
     #[tokio::test]
     async fn latch_4_what_cannot_be_read_keeps_nobody_from_starting_and_is_cleared() {
         let dir = tempfile::tempdir().unwrap();
-        let storage = ground(dir.path());
+        let storage = open_storage(dir.path());
         let bucket = Arc::clone(&storage.bucket);
         let (here, there) = (SwitchGate::default(), SwitchGate::default());
         let following = tokio::spawn(follow(there.clone(), Arc::clone(&bucket)));
@@ -181,7 +181,7 @@ mod tests {
         for (key, scope) in
             [("latch.all", "all"), ("latch.tool.clock", "tool:clock"), ("latch.zz", "all")]
         {
-            // Whatever was there: the record of a stop, or none.
+            // The present record: of a stop, or none.
             let entry = bucket.get(key).await.unwrap();
             let expected = entry.map_or(Position(0), |entry| entry.position);
             bucket.put(key, expected, words.clone(), None).await.unwrap();
@@ -191,17 +191,21 @@ mod tests {
             assert_eq!(on.len(), 1, "{key}: {on:?}");
             assert_eq!(on[0].scope.to_string(), scope, "{key}");
             assert!(on[0].why.contains(key), "{on:?}");
-            there.view().wait_for(|it| it.on().any(|it| it.id == on[0].id)).await.unwrap();
+            there
+                .view()
+                .wait_for(|view| view.on().any(|switch| switch.id == on[0].id))
+                .await
+                .unwrap();
             clear(&fresh, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await.unwrap();
             assert_eq!(fresh.latches().on().count(), 0, "{key}");
-            there.view().wait_for(|it| it.on().count() == 0).await.unwrap();
+            there.view().wait_for(|view| view.on().count() == 0).await.unwrap();
             let again = SwitchGate::default();
             read(&again, bucket.as_ref()).await.unwrap();
             assert_eq!(again.latches().on().count(), 0, "{key}");
             let refused = clear(&again, bucket.as_ref(), on[0].id, by(), Timestamp(2)).await;
             assert!(matches!(refused, Err(SwitchError::NotOn(_))), "{refused:?}");
         }
-        // Who is told to look at everything finds what no scope has gone.
+        // A gate that reads all records finds one without a scope.
         bucket.put("latch.zz", Position(0), words, None).await.unwrap();
         let late = SwitchGate::default();
         read(&late, bucket.as_ref()).await.unwrap();
@@ -216,12 +220,12 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_does_not_answer_shuts_the_gate_and_one_that_does_opens_it() {
         let dir = tempfile::tempdir().unwrap();
-        let storage = ground(dir.path());
+        let storage = open_storage(dir.path());
         let switch_gate = SwitchGate::default();
         let (bucket, lost_after) = (Arc::clone(&storage.bucket), Duration::from_millis(100));
         let asking = tokio::spawn(contact(switch_gate.clone(), Arc::clone(&bucket), lost_after));
         switch_gate.touch(true);
-        switch_gate.view().wait_for(|it| !it.is_out_of_touch()).await.unwrap();
+        switch_gate.view().wait_for(|view| !view.is_out_of_touch()).await.unwrap();
         storage.health.close().await;
         switch_gate.view().wait_for(SwitchView::is_out_of_touch).await.unwrap();
         asking.abort();

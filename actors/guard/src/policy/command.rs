@@ -7,7 +7,7 @@
 use clawnode_proto::tool::{RUN_COMMAND, Risk, ToolSpec};
 use serde_json::{Map, Value};
 
-/// What stands for any words at the end of a pattern that are no options.
+/// Matches any words at the end of a pattern that are no options.
 const REST: &str = "*";
 /// Arguments of a call that do not change what its command does.
 const HARMLESS: [&str; 3] = ["command", "argv", "timeout_s"];
@@ -54,7 +54,8 @@ impl<'a> ReadOnly<'a> {
     fn fits(self, words: &[&str]) -> bool {
         let own: Vec<&str> = self.words.split(' ').collect();
         let Some((first, rest)) = words.split_at_checked(own.len()) else { return false };
-        first == own && (rest.is_empty() || self.more && rest.iter().all(|it| !it.starts_with('-')))
+        first == own
+            && (rest.is_empty() || self.more && rest.iter().all(|word| !word.starts_with('-')))
     }
 }
 
@@ -62,7 +63,7 @@ impl<'a> ReadOnly<'a> {
 pub fn risk_of(read_only: &[String], spec: &ToolSpec, arguments: &Map<String, Value>) -> Risk {
     let is_one = || {
         let Some(words) = words(arguments) else { return false };
-        let mut known = read_only.iter().filter_map(|it| ReadOnly::parse(it).ok());
+        let mut known = read_only.iter().filter_map(|text| ReadOnly::parse(text).ok());
         known.any(|known| known.fits(&words))
     };
     // What an operator calls by another name is not asked here: only this tool is known to run its
@@ -93,7 +94,7 @@ fn words(arguments: &Map<String, Value>) -> Option<Vec<&str>> {
 /// Whether a word is itself to every shell: none that is expanded, split, assigned or redirected.
 fn is_plain(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=~".contains(c);
-    // `~` at the beginning is somebody's home.
+    // `~` at the beginning is a home directory.
     !word.is_empty() && word.chars().all(plain) && !word.starts_with('~')
 }
 

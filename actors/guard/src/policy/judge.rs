@@ -1,4 +1,4 @@
-//! What a policy says of a call.
+//! The decision of a policy about a call.
 
 use clawnode_proto::{
     ToolName,
@@ -12,10 +12,10 @@ use super::{
     spelling::{SpelledPattern, Spellings},
 };
 
-/// What stands for any value in an exact rule.
+/// Matches any value in an exact rule.
 const ANYTHING: &str = "*";
 
-/// What a policy says of a call.
+/// The decision of a policy about a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement<'a> {
     /// What follows.
@@ -31,11 +31,10 @@ pub struct PolicyCall<'a> {
     pub tool: &'a ToolName,
     /// The call's risk.
     pub risk: Risk,
-    /// Its arguments.
     pub arguments: &'a Map<String, Value>,
 }
 
-/// What `policy` says of a call of this tool with these arguments.
+/// The decision of `policy` about a call of this tool with these arguments.
 pub fn judge<'a>(
     policy: &'a Policy,
     spec: &ToolSpec,
@@ -84,7 +83,7 @@ fn is_exactly(rule: &Rule, arguments: &Map<String, Value>) -> bool {
         })
 }
 
-/// Whether a text in a rule stands for a value that is no string.
+/// Whether a text in a rule matches a value that is no string.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|value| !value.is_string())
 }
@@ -117,7 +116,7 @@ pub fn exactly(call: PolicyCall<'_>, anything: Option<&str>) -> Result<Rule, &'s
     if rule.arguments.iter().any(|(name, text)| name.is_empty() || text.is_empty()) {
         return Err("an argument is empty");
     }
-    // The rest is asked of what will judge the next call.
+    // For the rest, ask the function that will judge the next call.
     let fits = deciding(std::slice::from_ref(&rule), call).is_some();
     if fits { Ok(rule) } else { Err("a text in its arguments reads like a number or other JSON") }
 }
@@ -258,7 +257,8 @@ mod tests {
         assert_eq!(verdict(none, &write, json!({ "path": "a" })), Verdict::Ask);
     }
 
-    /// What a rule with this pattern of one argument says of a value of it; `Ask` if nothing.
+    /// The decision of a rule with this pattern of one argument about a value; `Ask` if it does not
+    /// fit.
     fn said(on_fit: Verdict, pattern: &str, value: &Value) -> Verdict {
         let read = spec("file_read", Risk::Write);
         let arguments = [("it".to_owned(), pattern.to_owned())].into();
@@ -298,8 +298,8 @@ mod tests {
         for verdict in [Verdict::Deny, Verdict::Ask] {
             for pattern in ["secret/*", "./secret/*", "secret//*", "secret/./*"] {
                 for path in paths {
-                    let it = json!(path);
-                    assert_eq!(said(verdict, pattern, &it), verdict, "{pattern} {path}");
+                    let text = json!(path);
+                    assert_eq!(said(verdict, pattern, &text), verdict, "{pattern} {path}");
                 }
             }
             for pattern in ["http://host.example/secret/*", "HTTP://HOST.example.:80/secret/*"] {

@@ -1,12 +1,12 @@
 //! Policy: whether a tool call runs by itself, waits for a person, or never runs. Pure.
 //!
-//! The first rule about a call decides. Without one, what only looks is allowed, and a person is
-//! asked about everything else: nothing is allowed because nobody thought of it. A path or a URL
+//! The first rule about a call decides. Without one, calls that only look are allowed, and a person
+//! decides about all others: nothing is allowed by default that changes something. A path or a URL
 //! is the same in every spelling (`spelling`).
 //!
-//! APR-1: a call that a person was asked about begins only after they approved of the action that
-//! it is. APR-2: what runs is the action that was decided on, compared where it runs. APR-3: time
-//! never approves.
+//! APR-1: if a person was asked about a call, it begins only after they approved exactly that
+//! action. APR-2: what runs is the action that was decided on, compared where it runs. APR-3: an
+//! unanswered request is denied, never approved.
 
 mod command;
 mod judge;

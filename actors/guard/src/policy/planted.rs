@@ -4,10 +4,9 @@
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyBug {
-    /// None.
     #[default]
     None,
-    /// Whatever was decided on, this runs.
+    /// A call runs even if another action was decided on.
     NotCompared,
     /// What running code calls is not held against the policy.
     CodeUnjudged,

@@ -1,8 +1,8 @@
 //! Spellings of paths and URLs: texts that differ and lead to the same place. Pure.
 //!
-//! Which argument of which tool is a path or a URL nobody says (tools come from servers and plugins
-//! as well), so each text is taken for both. That can only make rules stricter: what restricts is
-//! about a call if any spelling fits, what allows only if each does.
+//! It is unknown which argument of which tool is a path or a URL (tools come from servers and
+//! plugins as well), so each text is taken for both. That can only make rules stricter: a rule that
+//! restricts is about a call if any spelling fits, a rule that allows only if each does.
 //!
 //! Not here: what only a file system or another host knows (links, names that ignore case, a
 //! redirect), and texts that a shell takes apart. Rules about those are no boundary.
@@ -24,7 +24,7 @@ pub(super) struct Spellings {
     place: String,
     /// The same if all of them are paths.
     path: String,
-    /// The same without users: what stands there may look like a host.
+    /// The same without users: a user may look like a host.
     userless: String,
     /// The same if neither users, nor fragments, nor doubled slashes matter.
     bare: String,
@@ -86,9 +86,10 @@ impl SpelledPattern {
 impl From<&str> for SpelledPattern {
     fn from(pattern: &str) -> Self {
         let mut all = vec![Pattern::from(pattern)];
-        // What a `*` stands for cannot be gone back over.
+        // What a `*` matches cannot be gone back over.
         if !leads_up(pattern) {
-            let others = [place(pattern), path(pattern)].into_iter().filter(|it| it != pattern);
+            let others =
+                [place(pattern), path(pattern)].into_iter().filter(|other| other != pattern);
             all.extend(others.map(|text| Pattern::from(text.as_str())));
         }
         Self(all)
@@ -158,7 +159,7 @@ fn url(text: &str) -> Option<Url> {
         // A host of dots alone stays what it is.
         let name = if undotted.is_empty() { name } else { undotted };
         let host =
-            Host::parse(name).map_or_else(|_| name.to_ascii_lowercase(), |it| it.to_string());
+            Host::parse(name).map_or_else(|_| name.to_ascii_lowercase(), |host| host.to_string());
         url.set_host(Some(&host)).ok()?;
     }
     if DEFAULT_PORTS

@@ -27,17 +27,19 @@ use crate::{
 const RING_TIMEOUT: Duration = Duration::from_millis(300);
 /// Processes that are asked before an entity is left for later.
 const RINGS_MAX: usize = 3;
-/// How long what is lacking is told after it was last found: longer than its inputs stay away.
+/// How long a missing capability is reported after it was last found: longer than its inputs stay
+/// away.
 const LACKS_FOR: Duration = Duration::from_secs(30);
 
-/// What entities that wait here need and nobody alive knows; forgets what is not needed any more.
+/// What entities that wait here need and no living process knows. It forgets what is no longer
+/// needed.
 #[derive(Clone, Debug, Default)]
 pub struct Lacks(Arc<Mutex<BTreeMap<MissingCapability, Instant>>>);
 
 // === impl Lacks ===
 
 impl Lacks {
-    /// What is lacking now, in words, at most [`LACKS_TOLD`].
+    /// What is missing now, in words, at most [`LACKS_TOLD`].
     pub fn told(&self) -> BTreeSet<String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, found| found.elapsed() < LACKS_FOR);
@@ -56,7 +58,7 @@ impl Lacks {
     }
 }
 
-/// Asks the processes that know what is needed, the partition's first one first.
+/// Asks the processes that know what is needed, the partition's first worker first.
 pub(super) async fn forward(
     context: &WorkerContext,
     entity: EntityId,
@@ -83,10 +85,10 @@ pub(super) async fn forward(
             .iter()
             .any(|one| one.process != context.process && fits(one, &context.version, &needs))
     });
-    PartitionInput::Forwarded(entity, if orphan { Forwarded::Orphan } else { Forwarded::Nobody })
+    PartitionInput::Forwarded(entity, if orphan { Forwarded::Orphan } else { Forwarded::NotNow })
 }
 
-/// Tells the process that is first to serve an entity which was given up here; best effort.
+/// Notifies the process that is first to serve an entity which was given up here; best effort.
 pub(super) async fn ring_next(context: &WorkerContext, entity: EntityId, input: InputId) {
     let partition = entity.partition(context.storage.partitions);
     let next = context.peers.peek(|peers| by_rank(peers, context.process, partition, |_| true));
@@ -123,7 +125,7 @@ fn fits(one: &Heartbeat, own: &Version, needs: &MissingCapability) -> bool {
         MissingCapability::Event(kind) => one.knows.contains(kind),
         MissingCapability::Input(version) => one.speaks.newest >= *version,
         MissingCapability::Kind(kind) => one.serves(*kind),
-        // Who wrote it, or a build that followed.
+        // The build that wrote it, or a later one.
         MissingCapability::Newer(_) => version_of(one).is_some_and(|theirs| theirs > *own),
     }
 }
@@ -248,7 +250,7 @@ mod tests {
             version.clone_into(&mut one.version);
         }
         let newer = MissingCapability::Newer("tool_asked".to_owned());
-        assert_eq!(ask(&members, &newer), [3].into(), "only who may have written it");
+        assert_eq!(ask(&members, &newer), [3].into(), "only a process that may have written it");
         members.alive[2].cordoned = true;
         members.alive[3].draining = true;
         assert_eq!(ask(&members, &event), [].into());

@@ -1,10 +1,10 @@
-//! F-19: a task of an actor that panics ends its actor. Nobody else would tell it, and it would wait
-//! for ever for what the task was to say.
+//! F-19: if a task of an actor panics, its actor ends. Without this the actor would not learn of
+//! it, and would wait for ever for the result of the task.
 
 use ractor::ActorRef;
 use tracing::debug;
 
-/// Tells an actor when whoever holds it panics.
+/// Sends its actor a message when the task that holds it panics.
 struct Fuse<M: ractor::Message> {
     actor: ActorRef<M>,
     broke: fn() -> M,
@@ -18,7 +18,7 @@ impl<M: ractor::Message> Drop for Fuse<M> {
     }
 }
 
-/// The same work, of which `actor` is told `broke` if it panics.
+/// The same work; if it panics, `actor` gets the message `broke`.
 pub(super) async fn fused<M: ractor::Message>(
     actor: ActorRef<M>,
     broke: fn() -> M,

@@ -44,7 +44,7 @@ type Placed = watch::Receiver<Arc<Placement>>;
 /// An effect under way.
 pub type Performing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How a kind's effects are run. Implementations hold what effects need.
+/// Runs the effects of a kind. Implementations hold what effects need.
 pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// Asks for a grant, which is returned if there is one at hand. Otherwise the answer comes
     /// through the port, soon: `granted`, or `deferred` with `granted` later, or `refused`. If the
@@ -57,8 +57,8 @@ pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
         port: &Port<K>,
     ) -> Option<K::Grant>;
 
-    /// Runs an effect to its end, told through the port. When `cancelled` fires, it ends soon,
-    /// with what there is.
+    /// Runs an effect to its end, and reports the end through the port. When `cancelled` fires, it
+    /// ends soon, with what there is.
     fn run(
         &self,
         entity: EntityId,
@@ -68,9 +68,9 @@ pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
         cancelled: CancellationToken,
     ) -> Performing;
 
-    /// Removes the blobs of a doomed entity until they are gone, as far as its journal can be
-    /// read, and those of the inputs that go with it; not the state of the snapshot that it loads
-    /// from, which it names.
+    /// Removes the blobs of an entity that is to be deleted until they are gone, as far as its
+    /// journal can be read, and those of the inputs that go with it. It keeps the state of the
+    /// snapshot that the entity loads from, which it names.
     fn erase(
         &self,
         entity: EntityId,
@@ -80,15 +80,14 @@ pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
     /// The entity was claimed, and another process had it before.
     fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch);
 
-    /// The entity left memory; `waiting` are inputs that nobody will answer for now, and why.
+    /// The entity left memory; `waiting` are inputs that no actor will answer for now, and why.
     fn left(&self, entity: EntityId, waiting: &[InputId], stop: &ActivationEnd);
 }
 
-/// What every actor of a worker shares, whatever its entity is.
+/// Shared by all actors of a worker, for entities of any kind.
 pub struct WorkerContext {
-    /// This process.
     pub process: ProcessId,
-    /// What it stands on.
+    /// All the storage of the process.
     pub storage: Storage,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
@@ -104,9 +103,9 @@ pub struct WorkerContext {
     pub speaks: VersionRange,
     /// The processes that it hears of, to find one that can serve what it cannot.
     pub peers: watch::Receiver<Members>,
-    /// What entities need that nobody alive knows.
+    /// What entities need and no living process knows.
     pub lacks: Lacks,
-    /// Entities that may be what killed their process.
+    /// Entities that may have killed their process.
     pub probations: Probations,
     /// How many entities it may have in hand.
     pub places: ActiveEntities,

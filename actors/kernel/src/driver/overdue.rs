@@ -1,8 +1,8 @@
 //! Timers that the store should have fired long ago: they are stored again, and fire then.
 //!
-//! Each partition is looked after by the worker that ranks first for it. A look costs the store a request
-//! a timer, so a partition with more than [`OVERDUE_LOOKS`](clawnode_cluster::OVERDUE_LOOKS) timers is
-//! walked through over several minutes.
+//! The worker that ranks first for a partition looks after its timers. A look costs the store one
+//! request for each timer, so a partition with more than
+//! [`OVERDUE_LOOKS`](clawnode_cluster::OVERDUE_LOOKS) timers takes several minutes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::Placed;
 
 /// How often overdue timers are looked for.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
-/// How late a timer is that the store is not about to fire, in milliseconds.
+/// A timer that is this late will not be fired by the store, in milliseconds.
 const OVERDUE_MS: u64 = 30_000;
 
 /// Looks for overdue timers until the worker ends.
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells what it is asked, and answers as it is told to.
+    /// Records the questions, and gives the prepared answers.
     #[derive(Debug)]
     struct Asked {
         tell: mpsc::Sender<(Partition, Timestamp, Position)>,
@@ -127,7 +127,8 @@ mod tests {
             assert_eq!(before, Timestamp(70_000), "30 s ago");
             (partition.0, after.0)
         };
-        // The walk of the first partition goes on where it stopped; the second has come to its end.
+        // The walk of the first partition continues where it stopped; the second has come to its
+        // end.
         assert_eq!([next().await, next().await], [(0, 0), (1, 0)]);
         // A failure ends this look, and the next one begins again.
         assert_eq!([next().await, next().await, next().await], [(0, 7), (0, 0), (1, 0)]);

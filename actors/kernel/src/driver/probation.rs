@@ -1,10 +1,9 @@
-//! Entities that may be what killed their process: tried one at a time, and noted as in hand.
+//! Entities that may have killed their process: tried one at a time, and noted as in hand.
 //!
-//! The note is a value of the bucket, so whoever recovers the entity finds it, on this host or
-//! another. It is there from before the entity is claimed until all that it begins with has begun
-//! and [`GRACE`] has passed. After that it stays only while the entity is alone: of several that run
-//! when a process dies, nobody can tell which it was, but of one that can be told for
-//! [`SURVIVES_AFTER`].
+//! The note is a value in the bucket, so the worker that recovers the entity finds it, on this host
+//! or another. It is there from before the entity is claimed until all that it begins with has
+//! begun and [`GRACE`] has passed. After that it stays only while the entity is alone, for up to
+//! [`SURVIVES_AFTER`]: if several run when a process dies, any of them may be the cause.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,14 +21,14 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::WorkerContext;
-/// How long an entity whose work has begun is still tried alone: what kills at the start of a call
-/// does so by then. Longer delays the other suspects after several crashes in a row.
+/// How long an entity whose work has begun is still tried alone: an entity that kills at the start
+/// of a call does so by then. Longer delays the other suspects after several crashes in a row.
 const GRACE: Duration = Duration::from_millis(100);
 /// An entity that ran so long without harm did not kill its process.
 const SURVIVES_AFTER: Duration = Duration::from_secs(10);
-/// How long a note stays at most: nobody looks for it after that.
+/// How long a note stays at most: no worker looks for it after that.
 const NOTE_KEPT: Duration = Duration::from_hours(24);
-/// Tries at a note; an entity is rather not blamed than not served.
+/// Tries at a note; serving an entity matters more than noting it.
 const TRIES_MAX: u32 = 40;
 /// Between two tries.
 const TRY_AGAIN: Duration = Duration::from_millis(250);
@@ -87,7 +86,7 @@ impl Probations {
         self.known().next(id);
     }
 
-    /// The entity's actor is gone, whyever: the next one is tried. What is noted stays.
+    /// The entity's actor is gone, for any reason: the next one is tried. Notes stay.
     pub(super) fn lost(&self, id: EntityId) {
         let mut known = self.known();
         known.waiting.remove(&id);
@@ -102,7 +101,7 @@ impl Probations {
         self.known().next(id);
     }
 
-    /// Whether it is noted that the entity is in hand.
+    /// Whether there is a note that the entity is in hand.
     pub(super) fn notes(&self, id: EntityId) -> bool {
         self.known().noted.contains(&id)
     }
@@ -161,7 +160,7 @@ async fn note(context: &WorkerContext, id: EntityId) -> bool {
             let before = bucket.get(&key).await?;
             let position = before.as_ref().map_or(Position(0), |entry| entry.position);
             match bucket.put(&key, position, value.clone(), Some(NOTE_KEPT)).await {
-                // An own one is of an activation that ended without this process.
+                // A note of this process is of an activation that ended while the process lived on.
                 Ok(_) => Ok(Some(before.is_some_and(|before| before.value != value))),
                 Err(BucketError::Conflict { .. }) => Ok(None),
                 Err(BucketError::Store(failure)) => Err(failure),
@@ -220,7 +219,7 @@ mod tests {
         assert!(probations.known().ask(entity(0)).is_none(), "it is its turn at once");
         let mut waiting: BTreeMap<EntityId, oneshot::Receiver<()>> =
             (1..20).map(|n| (entity(n), probations.known().ask(entity(n)).unwrap())).collect();
-        // One that does not wait any more has no turn, and nobody waits for it.
+        // An entity that no longer waits has no turn, and no other waits for it.
         waiting.remove(&entity(7));
         probations.lost(entity(7));
         let mut last = entity(0);

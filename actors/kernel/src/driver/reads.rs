@@ -1,4 +1,4 @@
-//! What a dispatcher has read and asked on its behalf, by tasks of its own.
+//! Reads and questions for a dispatcher, by tasks of its own.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::{
 
 /// How long one question to an owner may take.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
-/// Requests to an owner that is held alive before it counts as silent once: with the machine's two,
-/// as long as silence takes to make it dead.
+/// Requests to an owner that is held alive before it counts as silent once: with the two of the
+/// machine, they take as long as silence takes to make it dead.
 const ASKS_OF_THE_LIVING: u32 = 10;
 
 pub(super) async fn read_inbox(
@@ -43,7 +43,7 @@ pub(super) async fn read_inbox(
     }
 }
 
-/// What something in an inbox is to this process.
+/// Decodes an inbox entry, as far as this process can.
 pub(super) fn arrived(context: &WorkerContext, entity: EntityId, waiting: WaitingInput) -> Arrived {
     let WaitingInput { position, bytes } = waiting;
     if bytes.len() > INPUT_STORED_BYTES {
@@ -70,7 +70,7 @@ pub(super) fn arrived(context: &WorkerContext, entity: EntityId, waiting: Waitin
     Arrived::Unreadable { bytes, reason }
 }
 
-/// Keeps what nobody can read among the dead letters.
+/// Keeps bytes that no node can read among the dead letters.
 pub(super) async fn set_aside(
     context: &WorkerContext,
     entity: EntityId,
@@ -103,7 +103,7 @@ pub(super) async fn read_tail(context: &WorkerContext, entity: EntityId) -> Part
                 });
                 PartitionInput::Tail(entity, last)
             }
-            // Unreadable for everybody: the activation says so and names the event.
+            // No node can read it: the activation says so and names the event.
             Err(_) => PartitionInput::Tail(entity, None),
         },
         Err(failure) => {
@@ -113,9 +113,10 @@ pub(super) async fn read_tail(context: &WorkerContext, entity: EntityId) -> Part
     }
 }
 
-/// Asks an owner for an input. One that is held alive and does not answer is most likely about to
-/// connect again, as this process may have just done: it is asked for longer, so that it is not
-/// robbed in the middle of a call. Whoever is held dead meanwhile is claimed from at once.
+/// Asks an owner for an input. An owner that is held alive and does not answer is most likely about
+/// to connect again, as this process may have just done. It is asked for longer, so that it is not
+/// robbed in the middle of a call. If it is held dead meanwhile, this process claims the entity at
+/// once.
 pub(super) async fn ask_owner(
     context: &WorkerContext,
     process: ProcessId,
@@ -163,8 +164,8 @@ async fn ask_once(
         Err(failure) => {
             debug!(%process, %entity, %failure, "an owner does not answer");
             if matches!(failure, RequestError::NoResponders { .. }) {
-                // Nobody has heard of it, and nobody listens there: it ended before this process
-                // knew the others. Two signs, so it need not be asked again.
+                // No heartbeat of it was heard, and no process listens there: it ended before this
+                // process knew the others. Two signs, so it need not be asked again.
                 if context.peers.peek(|peers| peers.holds_dead(process)) {
                     return OwnerSays::NotMine;
                 }

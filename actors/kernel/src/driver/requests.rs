@@ -21,13 +21,13 @@ use crate::letters;
 
 /// Requests of other processes that are answered at the same time.
 const REQUESTS_MAX: usize = 256;
-/// Of these, how many may wait for something to happen: those that look at logs must not keep a
-/// process from saying that it lives.
+/// How many of these may wait for something to happen: requests that follow logs must not keep a
+/// process from answering whether it lives.
 const POLLS_MAX: usize = REQUESTS_MAX / 2;
 /// How long each of the others waits at most.
 const POLL_BRIEFLY: Duration = Duration::from_millis(100);
-/// How long an answer may take: whoever asked has given up by then, and a store that does not
-/// answer must not use up all places.
+/// How long an answer may take: the caller has given up by then, and a store that does not answer
+/// must not use up all places.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long at most an answer waits for the end of what an operator stopped.
@@ -42,18 +42,18 @@ pub trait AnswerFrames: Send + Sync + fmt::Debug + 'static {
 /// Takes an operator's orders for this process.
 #[async_trait]
 pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
-    /// The process stands back, or takes entities again: the others should know soon.
+    /// The process is cordoned, or takes entities again: the others should know soon.
     fn cordon(&self, on: bool);
     /// Hand everything over and end; returns at once.
     fn drain(&self);
     /// This job shall not run on; returns at once.
     fn cancel_job(&self, job: JobId);
-    /// Somebody set or cleared a kill switch of this scope. Answers with where its record stands and how
-    /// much of it still runs, once that is nothing, or after `wait`; `None` if the store does not
-    /// say.
+    /// An operator set or cleared a kill switch of this scope. Answers with the position of its
+    /// record, and how much that it stops still runs: as soon as that is nothing, or after `wait`.
+    /// `None` if the store does not say.
     async fn latch(&self, scope: SwitchScope, wait: Duration) -> Option<(Position, u32)>;
-    /// What a job that runs here has said after a line; waits for it, if there is nothing yet.
-    /// `None` if it does not run here.
+    /// The output after a line of a job that runs here; waits for it, if there is none yet. `None`
+    /// if the job does not run here.
     async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart>;
     /// Removes jobs from the archive; `None` if that is not possible here, or not now.
     async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView>;
@@ -184,7 +184,7 @@ async fn answer(context: &WorkerContext, to: String, reply: &NodeReply) {
     }
 }
 
-/// Whether there was a dead letter, which is forgotten; `None` if nobody knows.
+/// Whether there was a dead letter, which is now dropped; `None` if that is unknown.
 async fn drop_letter(context: &WorkerContext, letter: &str) -> Option<NodeReply> {
     match letters::forget(&context.storage, letter).await {
         Ok(true) => Some(NodeReply::Ok),
@@ -196,7 +196,8 @@ async fn drop_letter(context: &WorkerContext, letter: &str) -> Option<NodeReply>
     }
 }
 
-/// The word of an entity's dispatcher; `None` if there is none now, or none in time.
+/// The answer of an entity's dispatcher; `None` if there is no dispatcher now, or no answer in
+/// time.
 async fn of_dispatcher(
     dispatcher: Option<DispatcherHandle>,
     ask: impl FnOnce(&DispatcherHandle, oneshot::Sender<NodeReply>),
@@ -216,7 +217,7 @@ mod tests {
         let long = Duration::from_secs(10);
         let waiting: Vec<_> = (0..POLLS_MAX).map(|_| patience(&polls, long)).collect();
         assert!(waiting.iter().all(|(place, wait)| place.is_some() && *wait == long));
-        // Everybody beyond that is answered soon, and takes no place for long.
+        // Requests beyond that are answered soon, and take no place for long.
         let (place, wait) = patience(&polls, long);
         assert!(place.is_none() && wait == POLL_BRIEFLY);
         assert!(POLLS_MAX < REQUESTS_MAX && wait < ANSWER_WITHIN);

@@ -29,7 +29,7 @@ const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
 /// How a worker runs.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
-    /// How long running calls may go on when the worker is drained (default 30 s): longer wastes
+    /// How long running calls may continue when the worker is drained (default 30 s): longer wastes
     /// fewer calls, shorter stops sooner.
     pub drain_grace: Duration,
 }
@@ -52,8 +52,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the dispatchers of all partitions under `supervisor`. Where others may share the
-    /// substrate, nothing is pulled before [`Self::place`] says what.
+    /// Starts the dispatchers of all partitions under `supervisor`. If other processes may share
+    /// the storage, nothing is pulled before [`Self::place`] says what.
     pub async fn spawn(
         context: Arc<WorkerContext>,
         frames: Arc<dyn AnswerFrames>,
@@ -79,7 +79,7 @@ impl Worker {
             })
             .await?;
         if context.storage.shared {
-            // A store of this process alone fires them by the very list that this would look at.
+            // A store of this process alone fires them from the same list that this would look at.
             let (placed, context) = (Arc::clone(&worker.placement), Arc::clone(&context));
             let look = move || {
                 let (timers, clock) = (&context.storage.timers, &context.clock);
@@ -123,7 +123,7 @@ impl Worker {
         slots.iter().flatten().cloned().collect()
     }
 
-    /// What is pulled from now on, and at which rank. What runs stays.
+    /// Sets what is pulled from now on, and at which rank. What runs stays.
     pub fn place(&self, placement: Arc<Placement>) {
         self.placement.send_replace(placement);
     }
@@ -133,7 +133,7 @@ impl Worker {
         self.placement.peek(Arc::clone)
     }
 
-    /// Tells all dispatchers which processes are held dead.
+    /// Gives all dispatchers the list of processes that are held dead.
     pub fn dead(&self, dead: &BTreeSet<ProcessId>) {
         for dispatcher in self.dispatchers() {
             dispatcher.dead(dead.clone());

@@ -1,8 +1,8 @@
 //! An entity's whole past: the segments that snapshots replaced, and what is in its journal now.
 //!
 //! A journal names the archive of what its snapshot replaced, and that begins with the snapshot
-//! before it. Whoever reads all of it has one segment in memory at a time, oldest first; of earlier
-//! snapshots no state is read, because what is before them adds up to it.
+//! before it. A reader of all of it has one segment in memory at a time, oldest first. It skips the
+//! state of earlier snapshots, because the events before them add up to it.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use clawnode_proto::{
     Digest, EntityId, Kind, Position, Sealed, Seq, Tail, event::decode_record, kernel::SNAPSHOT,
 };
 
-use super::{Entities, EntityError, known::Fold};
+use super::{Entities, EntityError, known_kinds::Fold};
 use crate::{
     FoldError, LoadedJournal, Violation,
     archive::{self, snapshot_of},
@@ -114,7 +114,7 @@ impl Played {
         let mut begun = false;
         if let Some(snapshot) = snapshot_of(&records) {
             if self.is_new {
-                // A tombstone: nothing is left of what it stands for.
+                // A tombstone: nothing is left of the records that it replaced.
                 let snapshot = match snapshot_blob(&records) {
                     Some(digest) => readable(stores.blobs.get(digest).await)?,
                     None => None,

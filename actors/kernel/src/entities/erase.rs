@@ -1,4 +1,4 @@
-//! The blobs of an entity: which there are, and removing them when it goes.
+//! The blobs of an entity: listing them, and removing them with it.
 
 use clawnode_cluster::StoreError;
 use clawnode_proto::{
@@ -10,14 +10,14 @@ use clawnode_proto::{
 use super::{
     Entities, EntityError,
     chain::{ARCHIVES_MAX, archive_of},
-    known::KnownKind,
+    known_kinds::KnownKind,
 };
 use crate::{archive::snapshot_of, core::snapshot_blob};
 
 impl Entities {
-    /// The blobs of an entity of this kind but for the state that it loads from: what its events name,
-    /// archives, states of earlier snapshots, and what was left of snapshots that were never stored. Of
-    /// a damaged journal, those that it still tells of.
+    /// The blobs of an entity of this kind, without the state that it loads from: those that its
+    /// events name, archives, states of earlier snapshots, and those of snapshots that were never
+    /// stored. For a damaged journal, those that it still names.
     pub async fn blobs_of(&self, kind: Kind, id: EntityId) -> Result<Vec<Digest>, EntityError> {
         let known = self.kinds.get(kind);
         let loaded = match self.load(id).await.map_err(EntityError::from) {
@@ -58,7 +58,7 @@ impl Entities {
     ) -> Result<Option<Digest>, EntityError> {
         let snapshot = match self.load(id).await {
             Ok(loaded) => snapshot_blob(&loaded.records),
-            // What only a damaged record tells of is not found any more.
+            // Blobs that only a damaged record names are not found any more.
             Err(StoreError::Corrupt { .. }) => None,
             Err(failure) => return Err(failure.into()),
         };

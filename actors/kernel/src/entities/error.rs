@@ -1,4 +1,4 @@
-//! Why a request about an entity fails, and what clients are told.
+//! Why a request about an entity fails, and the error that clients get.
 
 use std::fmt;
 
@@ -18,32 +18,25 @@ pub struct EntityName {
 /// Why a request about an entity fails.
 #[derive(Debug, thiserror::Error)]
 pub enum EntityError {
-    /// There is none.
     #[error("no entity `{0}`")]
     NotFound(EntityId),
     /// Its journal cannot be folded.
     #[error(transparent)]
     Corrupt(#[from] FoldError),
-    /// It is in service, so no order about entities that are not is for it.
+    /// It is in service, so an order about entities out of service does not apply.
     #[error("{0} is in service")]
     InService(EntityName),
-    /// A newer build wrote to it what this one cannot read.
+    /// A newer build has written an event that this one cannot read.
     #[error("{entity} needs a newer build: {reason}")]
     TooNew {
-        /// Which.
         entity: EntityName,
         /// What this build cannot read.
         reason: String,
     },
     /// It cannot be put back in service.
     #[error("{entity} cannot be put back in service: {reason}")]
-    Unusable {
-        /// Which.
-        entity: EntityName,
-        /// Why.
-        reason: String,
-    },
-    /// What was asked is stored, and not done yet.
+    Unusable { entity: EntityName, reason: String },
+    /// The order is stored, and not done yet.
     #[error("the request about {0} is accepted, but not done yet")]
     Pending(EntityName),
     /// There is no such dead letter.
@@ -63,7 +56,7 @@ pub enum EntityError {
 // === impl EntityName ===
 
 impl EntityName {
-    /// The name of an entity of which this is known.
+    /// The name of an entity, from what is known of it.
     pub(super) fn of(id: EntityId, core: &Core) -> Self {
         let key = core.key.clone().filter(|_| core.kind.is_some_and(Kind::is_named_by_key));
         Self { kind: core.kind, name: key.unwrap_or_else(|| id.to_string()) }

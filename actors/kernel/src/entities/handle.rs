@@ -1,4 +1,4 @@
-//! The entry: which entities there are, and what the kernel's part of a journal says.
+//! The entry: lists entities, and reads the kernel's part of their journals.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Entities {
         &self.storage
     }
 
-    /// What time it is for those who ask.
+    /// The present time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -100,7 +100,7 @@ impl Entities {
         Ok(Looked { entities, last, quarantined })
     }
 
-    /// Out of service, nothing follows but parked inputs.
+    /// Out of service, an entity's journal gets nothing but parked inputs.
     async fn is_quarantined(&self, id: EntityId) -> bool {
         let record = match self.storage.journal.tail(id).await {
             Ok(Some(record)) => record,

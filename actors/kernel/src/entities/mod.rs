@@ -9,11 +9,11 @@ mod chain;
 mod erase;
 mod error;
 mod handle;
-mod known;
+mod known_kinds;
 mod quarantine;
 mod verify;
 mod view;
 
 pub use error::{EntityError, EntityName};
 pub use handle::{Entities, Looked};
-pub use known::KnownKinds;
+pub use known_kinds::KnownKinds;

@@ -24,7 +24,7 @@ use crate::{
     letters::{self, DeadLetter},
 };
 
-/// How long an order may take before whoever gave it is told to look again: an election of the
+/// How long an order may take before the operator is asked to look again: an election of the
 /// store's, and an owner that has to be found dead.
 const ORDER_WITHIN: Duration = Duration::from_secs(30);
 /// How often its end is looked for.
@@ -150,8 +150,8 @@ impl Entities {
         let id = fallen.id;
         let waiting = self.unread(fallen).await?;
         let now = self.clock.now();
-        // A journal whose birth cannot be read does not tell its kind. What waits may still tell it; or
-        // else it is told from the kernel headers alone, which every kind has.
+        // If a journal's birth cannot be read, its kind is unknown. Waiting inputs may name it;
+        // otherwise the order relies on the kernel headers alone, which every kind has.
         let told = fallen.core.kind.or_else(|| waiting.first().map(|one| one.kind));
         let kind = told.unwrap_or(Kind::UNTOLD);
         let input = Input::order(kind, id, fallen.digest(), now, order);
@@ -160,11 +160,11 @@ impl Entities {
             loop {
                 match self.fallen(id).await {
                     Err(EntityError::InService(_) | EntityError::NotFound(_)) => return Ok(()),
-                    // A newer node took the order for one that it serves, which is nothing to do.
+                    // A newer node serves the entity: it took the order, and had nothing to do.
                     Ok(now) if now.out == OutOfService::TooNew && now.core.has(input.id) => {
                         return Err(EntityError::InService(now.name()));
                     }
-                    // Another damage than the one it was about is not looked for.
+                    // It does not check whether the damage is still the same.
                     Ok(_) | Err(EntityError::Store(StoreError::Unavailable { .. })) => {
                         tokio::time::sleep(LOOK_AGAIN).await;
                     }
@@ -235,7 +235,8 @@ impl Entities {
         }
     }
 
-    /// Those out of service among the `limit` entities after `after`, and where to go on.
+    /// Those out of service among the `limit` entities after `after`, and where the next page
+    /// begins.
     async fn fallen_after(
         &self,
         after: Option<EntityId>,
@@ -258,7 +259,7 @@ impl Entities {
         let OutOfServiceEntity { id, out, reason, core, .. } = fallen;
         let (mut key, mut kind) = (core.key.clone(), core.kind);
         if key.is_none() {
-            // What waits may still tell it; orders have no key.
+            // A waiting input may still name it; orders have no key.
             let waiting = self.waiting(*id).await.unwrap_or_default();
             let told = waiting.into_iter().find(|one| !one.key.is_empty());
             kind = kind.or(told.as_ref().map(|one| one.kind));
@@ -330,7 +331,7 @@ impl OutOfServiceEntity {
         EntityName::of(self.id, &self.core)
     }
 
-    /// Stands for the state that an order is about.
+    /// Identifies the state that an order is about.
     fn digest(&self) -> Digest {
         let mut bytes = self.position.0.to_be_bytes().to_vec();
         bytes.extend(self.core.tail.hash.as_bytes());

@@ -1,4 +1,5 @@
-//! Composing: from what is queued, ended and decided to one append and what follows from it.
+//! Composing: makes one append of what is queued, ended and decided, and finds what follows from
+//! it.
 
 use clawnode_proto::{
     InputId, Timestamp,
@@ -16,10 +17,10 @@ use crate::KernelBug;
 /// Rounds of `advance` that one input may cause; more is a kind that never comes to rest.
 const ADVANCES_MAX: usize = 64;
 
-/// What came of the calls that are wanted.
+/// The state of the calls that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ComposedCalls {
-    /// They run, or will without being asked for again.
+    /// They run, or will run without another request.
     Run,
     /// One was begun that has nothing to run: more may follow from it.
     Recorded,
@@ -28,7 +29,7 @@ enum ComposedCalls {
 }
 
 impl<K: EntityKind> Machine<K> {
-    /// Does all that can be done now.
+    /// Does everything that can be done now.
     pub(super) fn pump(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if !matches!(self.busy, Busy::No) {
             return Ok(());
@@ -40,7 +41,7 @@ impl<K: EntityKind> Machine<K> {
                 Err(ActivationEnd::Released)
             }
             ActivationPhase::Headers(..) => self.park(now),
-            ActivationPhase::Damaged { .. } => self.mourn(now),
+            ActivationPhase::Damaged { .. } => self.serve_damaged(now),
             ActivationPhase::Whole(_) => self.compose(now),
         }
     }
@@ -53,13 +54,13 @@ impl<K: EntityKind> Machine<K> {
         self.draft_outcomes(now)?;
         self.draft_advances(now)?;
         let mut calls = self.draft_decisions(now)?;
-        // What follows from a call with nothing to run rides in the same append.
+        // The events that follow from a call with nothing to run go into the same append.
         while calls == ComposedCalls::Recorded {
             self.draft_advances(now)?;
             calls = self.draft_decisions(now)?;
         }
         if calls == ComposedCalls::Wait {
-            // A grant is usually at hand; what it allows rides in the same append.
+            // A grant is usually at hand; the events that it allows go into the same append.
             return Ok(());
         }
         if self.draft.is_empty() && !self.staged.is_empty() && !self.claimed {
@@ -108,7 +109,7 @@ impl<K: EntityKind> Machine<K> {
             let full = self.draft.len() >= APPEND_EVENTS
                 || self.draft_bytes + input.body.len() > APPEND_BYTES / 2;
             if full && !self.draft.is_empty() {
-                // Everything behind it waits too: inputs are taken in the order of the inbox.
+                // Everything after it waits too: inputs are taken in the order of the inbox.
                 waiting.push_back(input);
                 #[cfg(feature = "test-util")]
                 if self.planted(KernelBug::SmallOvertakes) {
@@ -119,7 +120,7 @@ impl<K: EntityKind> Machine<K> {
             self.cut();
             self.ride(now)?;
             if self.late(&input) {
-                // Only its id is kept: what it says is of an entity that is gone.
+                // Only its id is kept: its content belongs to an entity that is gone.
                 let dropped = vec![input.id];
                 self.seal(now, &KernelEvent::from(Deleted { at: now, dropped }))?;
                 continue;
@@ -132,7 +133,7 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    /// What is confirmed rides in front of what is new.
+    /// Confirmed emissions go before new events.
     fn ride(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if self.draft.is_empty() {
             for rider in std::mem::take(&mut self.riders) {
@@ -170,7 +171,7 @@ impl<K: EntityKind> Machine<K> {
     }
 
     fn draft_advances(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
-        // What an aborted call still says comes before what follows from its end.
+        // An aborted call may still report an end, which comes before what follows from its end.
         if !self.aborting.is_empty() {
             return Ok(());
         }
@@ -191,7 +192,8 @@ impl<K: EntityKind> Machine<K> {
         )))
     }
 
-    /// Aborts what is running and no longer wanted; says whether any of it has an end to be heard.
+    /// Aborts calls that run and are no longer wanted; says whether any of them has an end to be
+    /// heard.
     fn abort_unwanted(&mut self) -> bool {
         let Some(entity) = self.entity() else { return false };
         let wanted = K::decide(&entity.state);
@@ -291,7 +293,7 @@ impl<K: EntityKind> Machine<K> {
             && self.aborting.is_empty()
             && K::decide(&entity.state).iter().all(|effect| self.confirmed.contains(effect));
         let doomed = K::doomed(&entity.state);
-        // A deletion that is due is something to be woken for, like any effect.
+        // A deletion that is due wakes the entity, like any effect.
         self.quiescent = at_rest && !doomed;
         #[cfg(feature = "test-util")]
         self.misjudge(at_rest);
@@ -321,7 +323,7 @@ impl<K: EntityKind> Machine<K> {
         }
     }
 
-    /// Whether nothing is done for it, and nothing will be before a call may start.
+    /// Whether it has no work, and will have none before a call may start.
     fn only_waits(&self) -> bool {
         let waits =
             |one: &CallGrant<K::Grant>| matches!(one, CallGrant::Deferred | CallGrant::Forgotten);
@@ -345,7 +347,7 @@ impl<K: EntityKind> Machine<K> {
         let Some(core) = self.core() else { return false };
         let newest = core.newest_input();
         let anchored = newest.is_some_and(|newest| self.held.contains(&newest));
-        // What is drafted is not in the journal yet.
+        // Drafted events are not in the journal yet.
         let settled = self.draft.is_empty() && core.has(input);
         settled && (self.quiescent || (self.claimed && anchored && newest != Some(input)))
     }
@@ -372,8 +374,9 @@ impl<K: EntityKind> Machine<K> {
         Err(ActivationEnd::Released)
     }
 
-    /// Whether the journal is to be shortened now. Between two appends the state is what is stored,
-    /// whatever runs meanwhile; what runs has to wait for it, so rest is waited for as long.
+    /// Whether the journal is to be shortened now. Between two appends the state equals the stored
+    /// one, whatever runs. Running calls would have to wait for the snapshot, so it waits for the
+    /// entity to rest as long as it can.
     fn is_snapshot_due(&self, at_rest: bool) -> bool {
         let Some(entity) = self.entity() else { return false };
         let is_between = self.claimed && self.draft.is_empty() && !self.drains();

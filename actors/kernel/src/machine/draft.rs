@@ -1,4 +1,4 @@
-//! Drafting: how events become one append, and how the journal's beginning decides what goes first.
+//! Drafting: how events become one append, and which of them come first after a journal is loaded.
 
 use bytes::Bytes;
 use clawnode_cluster::Write;
@@ -53,26 +53,26 @@ impl<K: EntityKind> Machine<K> {
             let found = format!("it is of the kind `{kind}`, not `{}`", K::KIND);
             return Err(ActivationEnd::Corrupt(found));
         }
-        let may_claim = self.heir.may_claim(self.predecessor);
+        let may_claim = self.previous_owner.may_claim(self.predecessor);
         #[cfg(feature = "test-util")]
-        let may_claim = may_claim || self.planted(KernelBug::HeirIgnored);
+        let may_claim = may_claim || self.planted(KernelBug::PreviousOwnerIgnored);
         if let Some(error) = broken {
-            // What is only unknown here tells well who wrote last.
+            // If the journal only has unknown events, its last writer is certain.
             if error.needs().is_some() && !may_claim {
                 return Err(ActivationEnd::Fenced);
             }
-            // Who wrote last is a guess here. Nothing but a burial is done, which a person ordered,
-            // and whoever was faster is told apart by the position.
+            // Which process wrote last is a guess here. Only a deletion that a person ordered may
+            // follow, and if another process was faster, the position fences this one.
             self.body = ActivationPhase::damaged(core, &error);
             return Ok(());
         }
         if !may_claim {
-            // Somebody was faster, and may be in the middle of a call.
+            // Another process was faster, and may be in the middle of a call.
             return Err(ActivationEnd::Fenced);
         }
         if core.service == Service::Deleted {
-            // Whoever deleted it may have died before this was removed.
-            let superseded = snapshot_of(&loaded.records).and_then(|it| it.superseded);
+            // The process that deleted it may have died before this was removed.
+            let superseded = snapshot_of(&loaded.records).and_then(|snapshot| snapshot.superseded);
             self.scrub = superseded.filter(|blobs| !blobs.is_empty());
         }
         let quarantined = matches!(core.service, Service::Quarantined { .. });
@@ -83,7 +83,7 @@ impl<K: EntityKind> Machine<K> {
         if fold_at_once {
             return self.fold(core, &loaded);
         }
-        // Reading may be what kills the process, too: one that may have done so is claimed before.
+        // Reading may kill the process, too: an entity that may have done so is claimed before.
         let suspect =
             quarantined || claims >= CLAIMS_BEFORE_PROBATION || self.activation == Activation::Died;
         if !suspect
@@ -101,7 +101,7 @@ impl<K: EntityKind> Machine<K> {
             self.out.push(MachineOutput::EnterProbation);
             return Ok(());
         }
-        // Folding may be what kills the process, so the claim is stored before.
+        // Folding may kill the process, so the claim is stored before.
         self.claim_first(now)?;
         self.flush(false)
     }
@@ -115,8 +115,8 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    /// What a process must know for which the entity is left as it is. An orphan is only left when its
-    /// kind is another: it may be that it is to be deleted.
+    /// What another process must know so that this one leaves the entity to it. An orphan is only
+    /// left if its kind is another: it may be waiting for its deletion.
     pub(super) fn left_to(&self, error: &FoldError) -> Option<MissingCapability> {
         let needs = error.needs()?;
         let stays =
@@ -124,8 +124,9 @@ impl<K: EntityKind> Machine<K> {
         (!stays).then_some(needs)
     }
 
-    /// It is this entity's turn to be tried. What dies with it in hand is held against it; what
-    /// died without it is not, and then it is claimed only when there is something to append.
+    /// It is this entity's turn to be tried. If the process dies with it in hand, that counts
+    /// against it. If it was not in hand, it does not, and then it is claimed only when there is
+    /// something to append.
     pub(super) fn on_probation(
         &mut self,
         now: Timestamp,
@@ -154,7 +155,7 @@ impl<K: EntityKind> Machine<K> {
         self.fold(core, &loaded)
     }
 
-    /// Says so once all that the entity begins with has begun.
+    /// Says so once all the work that the entity begins with has begun.
     pub(super) fn leave_probation(&mut self) {
         let asked = self.admissions.values().any(|one| matches!(one, CallGrant::Asked));
         let begun =
@@ -222,14 +223,14 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    /// Every writer claims first; what waited for an append rides along.
+    /// Every writer claims first; riders go into the same append.
     pub(super) fn claim_first(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let claim = Claim { excused: self.excused };
         self.seal(now, &KernelEvent::from(claim))
     }
 
-    /// Whether this input is for an entity that is gone, or never was: it came too late, and is
-    /// nothing that a new one begins with.
+    /// Whether this input is for an entity that is gone, or never was: it came too late, and a new
+    /// entity does not begin with it.
     pub(super) fn late(&self, input: &Input) -> bool {
         self.core().is_some_and(|core| core.key.is_none())
             && input.order.is_none()
@@ -245,7 +246,7 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    /// The draft may be cut here: what follows need not be stored together with what is before.
+    /// The draft may be cut here: events after it need not be stored together with those before it.
     pub(super) fn cut(&mut self) {
         if !self.draft.is_empty() {
             self.cuts.push(self.draft.len());
@@ -267,7 +268,7 @@ impl<K: EntityKind> Machine<K> {
         best.unwrap_or(self.draft.len())
     }
 
-    /// So many events of the draft are stored.
+    /// This many events of the draft are stored.
     pub(super) fn sent(&mut self, events: usize) {
         if events >= self.draft.len() {
             self.draft.clear();
@@ -317,7 +318,7 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    /// Gives the entity up of its own will.
+    /// Gives the entity up, unforced.
     pub(super) fn release(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         for rider in std::mem::take(&mut self.riders) {
             self.seal(now, &KernelEvent::from(rider))?;
@@ -359,7 +360,7 @@ impl<K: EntityKind> Machine<K> {
     }
 }
 
-/// An own event that the own fold refuses is a defect of this program, not damage.
+/// If the fold refuses an event of its own, this program has a defect; it is not damage.
 fn corrupt_draft(error: &crate::FoldError) -> ActivationEnd {
     ActivationEnd::Defect(clawnode_proto::ErrorChain(error).to_string())
 }

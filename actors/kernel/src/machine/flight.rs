@@ -62,7 +62,7 @@ impl<K: EntityKind> Machine<K> {
                 self.sent(events);
                 self.stored(record)?;
                 if !self.draft.is_empty() {
-                    // What follows from the draft waits until all of it is stored.
+                    // Outputs that follow from the draft wait until all of it is stored.
                     return self.flush(false);
                 }
                 self.out.append(&mut self.staged);
@@ -91,7 +91,7 @@ impl<K: EntityKind> Machine<K> {
         }
     }
 
-    /// The claim is conclusive: what was only headers is folded now.
+    /// The claim is conclusive: the journal is folded whole now.
     fn stored(&mut self, record: Record) -> Result<(), ActivationEnd> {
         if let ActivationPhase::Headers(core, loaded) = &mut self.body {
             loaded.records.push(record);

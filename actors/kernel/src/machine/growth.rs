@@ -1,28 +1,28 @@
-//! When a snapshot is due: once the journal has grown as large as the state that it would store, so
-//! that what is written for snapshots stays in proportion to what is journaled.
+//! When a snapshot is due: once the journal has grown as large as the state that it would store. So
+//! the bytes written for snapshots stay in proportion to those of events.
 
 use clawnode_cluster::Record;
 use clawnode_proto::kernel::SnapshotState;
 
 use crate::{LoadedJournal, archive::snapshot_of};
 
-/// As many times `snapshot_every` events make a snapshot due however large the state is: an
+/// A snapshot is due after this many times `snapshot_every` events, however large the state is: an
 /// activation reads them all, on NATS one by one.
 const EVENTS_MOST: u64 = 10;
-/// Bytes of a journal (32 MiB) that make one due however few events they are: an archive is one blob
-/// and is held in memory as a whole.
+/// A snapshot is due once a journal has this many bytes (32 MiB), however few events they are: an
+/// archive is one blob, and is held in memory as a whole.
 const JOURNAL_MOST: u64 = 32 << 20;
 
 /// How much a journal has grown since its last snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// Bytes of the records behind the snapshot.
+    /// Bytes of the records after the snapshot.
     journal: u64,
     /// Bytes of the snapshot's state; none if there is no snapshot.
     state: u64,
     /// Bytes of the state that is being stored.
     next: u64,
-    /// Events before which it is not tried again.
+    /// No snapshot is tried before this many events.
     hold: u64,
 }
 
@@ -41,12 +41,12 @@ impl Growth {
         Self { journal: bytes(behind), state: state as u64, ..Self::default() }
     }
 
-    /// A state of so many bytes is about to be stored.
+    /// A state of this many bytes is about to be stored.
     pub(super) const fn storing(&mut self, state: usize) {
         self.next = state as u64;
     }
 
-    /// A record is stored, in place of all others or behind them.
+    /// A record is stored, after the others or in place of all of them.
     pub(super) const fn stored(&mut self, bytes: usize, rollup: bool) {
         if rollup {
             *self = Self { journal: 0, state: self.next, next: 0, hold: 0 };
@@ -55,19 +55,19 @@ impl Growth {
         }
     }
 
-    /// No snapshot could be made; it is tried again after so many events more.
+    /// No snapshot could be made; the next try is after this many more events.
     pub(super) const fn failed(&mut self, events: u64, every: u64) {
         self.hold = events.saturating_add(every);
     }
 
-    /// Whether one is due for an entity at rest.
+    /// Whether a snapshot is due for an entity at rest.
     pub(super) const fn is_due(&self, events: u64, every: u64) -> bool {
         let has_grown = self.journal >= self.state || events >= every.saturating_mul(EVENTS_MOST);
         let is_due = (events >= every && has_grown) || self.journal >= JOURNAL_MOST;
         is_due && events >= self.hold
     }
 
-    /// Whether one is due also while something runs, which has to wait for it: twice as late.
+    /// Whether a snapshot is due even while calls run, which have to wait for it: twice as late.
     pub(super) const fn is_overdue(&self, events: u64, every: u64) -> bool {
         let has_grown =
             self.journal / 2 >= self.state || events / 2 >= every.saturating_mul(EVENTS_MOST);
@@ -80,8 +80,8 @@ impl Growth {
 mod tests {
     use super::*;
 
-    /// What a session stores whose state is its whole journal, event by event: bytes of states that
-    /// were written, and how many.
+    /// The snapshots of a session whose state is its whole journal, event by event: bytes of states
+    /// that were written, and how many.
     fn written(events: u64, event: u64, every: u64) -> (u64, u64) {
         let (mut growth, mut since, mut all, mut written, mut count) =
             (Growth::default(), 0, 0, 0, 0);
@@ -104,7 +104,7 @@ mod tests {
             assert!(written <= 2 * events * 700, "{written} of {}", events * 700);
             assert!(count >= 1, "{count}");
         }
-        // Where events are small and many, reading them is what bounds it.
+        // If events are small and many, reading them sets the bound.
         let (_, count) = written(100_000, 700, 200);
         assert!((49..60).contains(&count), "{count}");
     }

@@ -1,4 +1,4 @@
-//! What an entity machine is told, and what it says.
+//! The inputs and outputs of an entity machine.
 
 use std::time::Duration;
 
@@ -13,15 +13,14 @@ use crate::{MissingCapability, core::LoadedJournal, kind::EntityKind};
 pub enum OwnerSays {
     /// Its actor has it.
     Held,
-    /// It is done with.
+    /// It is complete.
     Completed,
     /// It does not own the entity.
     NotMine,
-    /// Nothing.
     Silent,
 }
 
-/// What happened.
+/// An input of an entity machine.
 #[derive(Debug)]
 pub enum MachineInput<K: EntityKind> {
     /// Inputs from the inbox, in stream order.
@@ -55,7 +54,7 @@ pub enum MachineInput<K: EntityKind> {
     Granted(K::Effect, K::Grant),
     /// The call must wait; `Granted` follows.
     Deferred(K::Effect),
-    /// Whoever was asked for the call will not answer any more; it is asked again at a tick.
+    /// The call will not be answered any more; the machine asks again at a tick.
     Forgotten(K::Effect),
     /// The call may not be made at all; this is its outcome.
     Refused(K::Effect, K::Outcome),
@@ -76,9 +75,9 @@ pub enum MachineInput<K: EntityKind> {
         /// Where the store had the archived records.
         positions: Vec<Position>,
     },
-    /// What [`MachineOutput::Scrub`] names is removed, or was tried to be often enough.
+    /// The blobs that [`MachineOutput::Scrub`] names are removed, or enough tries have failed.
     Scrubbed,
-    /// The tombstone's state is stored and the blobs of a doomed entity are gone, as asked by
+    /// The tombstone's state is stored and the blobs of the entity are gone, as asked by
     /// [`MachineOutput::Erase`].
     Erased {
         /// Where the tombstone's state is.
@@ -92,7 +91,7 @@ pub enum MachineInput<K: EntityKind> {
     FencedHint(Epoch),
     /// Time has passed.
     Tick,
-    /// The process has no room for more: leave memory, unless something is done for the entity.
+    /// The process has no room for more: leave memory, if the entity has no work.
     MakeRoom,
     /// Hand the entity over: no new work; running calls may end.
     Drain,
@@ -100,7 +99,7 @@ pub enum MachineInput<K: EntityKind> {
     GiveUp,
 }
 
-/// What to do.
+/// An output of an entity machine: work for its driver.
 #[derive(Debug)]
 pub enum MachineOutput<K: EntityKind> {
     /// Read the journal.
@@ -108,8 +107,8 @@ pub enum MachineOutput<K: EntityKind> {
     /// Wait until no other entity of the process is tried, look whether this one was in hand when
     /// its last owner died, and note durably that it is in hand; answer `Probation`.
     EnterProbation,
-    /// All that the entity begins with has begun: once it has survived that, it is not in hand any
-    /// more.
+    /// All the work that the entity begins with has begun: once the process has survived that, it
+    /// is not in hand any more.
     LeaveProbation {
         /// Whether anything runs for it, which may still kill the process.
         runs: bool,
@@ -118,9 +117,7 @@ pub enum MachineOutput<K: EntityKind> {
     Append {
         /// How long to wait before (the driver adds jitter).
         wait: Duration,
-        /// The fence.
         expected: Position,
-        /// What.
         write: Write,
     },
     /// Read the records after this position.
@@ -134,34 +131,35 @@ pub enum MachineOutput<K: EntityKind> {
     Release(K::Effect),
     /// Start a call or an emission; answer `Ended`, `Confirmed` or `Gone`.
     Start(K::Effect, K::Job),
-    /// Stop a call; answer `Ended` with what there is, or `Gone`.
+    /// Abort a call; answer `Ended` with what there is, or `Gone`.
     Abort(K::Effect),
     /// The input may be acknowledged (I4).
     Complete(InputId),
     /// Archive all records up to this position, no fewer and no more (a read may be stale), and
     /// store this state; answer `Archived` or `ArchiveFailed`.
     Archive {
-        /// The last record that the state stands for.
+        /// The last record that the state includes.
         upto: Position,
         /// The encoded state.
         state: Bytes,
     },
-    /// Store the tombstone's state, then remove the blobs of a doomed entity, but for the state it
-    /// loads from, and those of the inputs that go with it; answer `Erased`.
+    /// Store the tombstone's state, then remove the blobs of an entity that is to be deleted,
+    /// except for the state it loads from, and those of the inputs that go with it; answer
+    /// `Erased`.
     Erase {
         /// The inputs that go with it.
         dropped: Vec<Input>,
-        /// What the tombstone says: encoded, without content.
+        /// The state of the tombstone: encoded, without content.
         state: Bytes,
     },
     /// Remove these blobs, also if the activation ends meanwhile; nothing refers to them any more.
     Discard(Vec<Digest>),
-    /// Remove these blobs, and have the store let go of what it removed: the entity is deleted.
-    /// Answer `Scrubbed`.
+    /// Remove these blobs, and have the store free what it removed: the entity is deleted. Answer
+    /// `Scrubbed`.
     Scrub(Vec<Digest>),
     /// Tell this process that the entity has another owner now, so that it stops paying at once.
     TellFenced {
-        /// Who owned it last.
+        /// The last owner.
         process: ProcessId,
         /// The epoch that is in force now.
         epoch: Epoch,
@@ -175,17 +173,17 @@ pub enum MachineOutput<K: EntityKind> {
 pub enum ActivationEnd {
     /// Idle; nothing is left to do.
     Passivated,
-    /// It only waited, and there was no room for more that might not have to.
+    /// It only waited, and another entity needed the room.
     GaveWay,
     /// Handed over.
     Released,
-    /// Somebody else owns the entity.
+    /// Another process owns the entity.
     Fenced,
     /// Out of service; its inputs are parked.
     Quarantined(String),
     /// The journal cannot be folded; nothing was appended.
     Corrupt(String),
-    /// The journal has something that this process does not know, and another one may; nothing was
+    /// The journal has an event that this process does not know, and another one may; nothing was
     /// appended.
     TooNew(MissingCapability),
     /// The store lost records that it had acknowledged.

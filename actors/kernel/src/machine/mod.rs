@@ -22,8 +22,8 @@ use super::{
     kind::{EffectKind, EntityKind},
 };
 
-mod bury;
 mod compose;
+mod deletion;
 mod draft;
 mod flight;
 mod growth;
@@ -39,10 +39,11 @@ pub use options::MachineOptions;
 pub const DIVERGED_AFTER: Duration = Duration::from_mins(1);
 /// The first wait before an append is sent again; doubles up to [`RESEND_MOST`].
 const RESEND_FIRST: Duration = Duration::from_millis(50);
-/// The longest wait before an append is sent again: turns go on that much later than the bus.
+/// The longest wait before an append is sent again: turns continue at most this much later than the
+/// bus.
 const RESEND_MOST: Duration = Duration::from_secs(1);
 
-/// What time it is, twice.
+/// The present time, by two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// The time of day, for events; it may jump.
@@ -58,16 +59,18 @@ pub enum Activation {
     Fresh,
     /// Redelivered, found by a scan, restarted: the claim is appended alone, before folding.
     Recovery,
-    /// Its last activation in this process ended it: a recovery that is held against it (C16).
+    /// Its last activation in this process panicked or hit a defect: a recovery that counts against
+    /// it (C16).
     Died,
-    /// No living process can read all of it: a recovery in which it may be deleted, if that is ordered.
+    /// No living process can read all of it: a recovery in which only an ordered deletion may
+    /// follow.
     Orphan,
 }
 
-/// Whether the entity may be what killed its process, several times in a row (C16).
+/// Whether the entity may have killed its process, several times in a row (C16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probation {
-    /// It need not be found out.
+    /// Not suspected.
     No,
     /// It waits for its turn: one entity of a process is tried at a time.
     Asked,
@@ -75,13 +78,13 @@ enum Probation {
     On,
 }
 
-/// After whom the entity may be claimed. Admission judged one writer; who has claimed since is
-/// alive and is asked first.
+/// The writer after which the entity may be claimed. Admission judged one writer; a process that
+/// has claimed since is alive and is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreviousOwner {
-    /// Whoever wrote last: no other process can be alive.
+    /// Any last writer: no other process can be alive.
     OfAnyone,
-    /// The process that admission saw, or nobody.
+    /// The process that admission saw as the last writer, if there was one.
     Of(Option<ProcessId>),
 }
 
@@ -99,20 +102,20 @@ impl PreviousOwner {
 enum Leaving {
     /// It may stay.
     No,
-    /// As soon as nothing is done for it: others have no room.
+    /// As soon as it has no work: others have no room.
     ToMakeRoom,
     /// It is handed over.
     Drained,
 }
 
-/// How far the activation is.
+/// The phase of the activation.
 #[derive(Debug)]
 enum ActivationPhase<K: EntityKind> {
     /// The journal is being read.
     Unread,
     /// Only the kernel's part is folded: the claim goes first, or the entity is out of service.
     Headers(Core, LoadedJournal),
-    /// It cannot be folded: nothing is done but to delete it, if that was ordered.
+    /// It cannot be folded: it can only be deleted, if that was ordered.
     Damaged {
         /// As much as can be read.
         core: Core,
@@ -145,7 +148,7 @@ enum Busy {
     No,
     Appending(InFlight),
     Archiving,
-    /// What is personal is being removed; the tombstone stands for all up to here.
+    /// Personal data is being removed; the tombstone replaces everything up to here.
     Erasing(Tail),
     /// The entity is deleted, and what is left of it is removed.
     Scrubbing,
@@ -154,7 +157,7 @@ enum Busy {
 /// A call that is wanted.
 #[derive(Debug)]
 enum CallGrant<G> {
-    /// `Acquire` was said; no answer yet.
+    /// `Acquire` is out; no answer yet.
     Asked,
     /// It must wait.
     Deferred,
@@ -170,17 +173,17 @@ pub struct Machine<K: EntityKind> {
     id: EntityId,
     incarnation: Incarnation,
     activation: Activation,
-    heir: PreviousOwner,
+    previous_owner: PreviousOwner,
     options: MachineOptions,
     body: ActivationPhase<K>,
-    /// Who owned it last and has not given it up.
+    /// The last owner, if it has not released the entity.
     predecessor: Option<ProcessId>,
     /// The store's position of the last record.
     position: Position,
     busy: Busy,
     claimed: bool,
     probation: Probation,
-    /// What ended the last activation was not this entity's doing.
+    /// Something else ended the last activation, not this entity.
     excused: bool,
     /// Delivered, not journaled.
     queue: VecDeque<Input>,
@@ -197,12 +200,12 @@ pub struct Machine<K: EntityKind> {
     running: BTreeMap<K::Effect, EffectKind>,
     aborting: BTreeSet<K::Effect>,
     confirmed: BTreeSet<K::Effect>,
-    /// What was decided before this activation, which may have been begun before it.
+    /// Effects that were decided before this activation, and may have begun before it.
     inherited: BTreeSet<K::Effect>,
-    /// Rides in the next append.
+    /// Go into the next append.
     riders: Vec<Emitted>,
     quiescent: bool,
-    /// When this step is.
+    /// The time of this step.
     now: Now,
     idle_since: Timestamp,
     growth: growth::Growth,
@@ -210,7 +213,7 @@ pub struct Machine<K: EntityKind> {
     scrub: Option<Vec<Digest>>,
     leaving: Leaving,
     out: Vec<MachineOutput<K>>,
-    /// What the draft was drafted upon, if a planted bug needs it.
+    /// The state that the draft is based on, if a planted bug needs it.
     #[cfg(feature = "test-util")]
     base: Option<Entity<K>>,
 }
@@ -228,7 +231,7 @@ impl<K: EntityKind> Machine<K> {
             id,
             incarnation,
             activation,
-            heir: PreviousOwner::OfAnyone,
+            previous_owner: PreviousOwner::OfAnyone,
             options,
             body: ActivationPhase::Unread,
             predecessor: None,
@@ -264,14 +267,14 @@ impl<K: EntityKind> Machine<K> {
         (machine, vec![MachineOutput::Load])
     }
 
-    /// The same, claiming after this writer only.
+    /// The same; it may claim only after this writer.
     #[must_use]
-    pub fn heir(mut self, heir: PreviousOwner) -> Self {
-        self.heir = heir;
+    pub fn after(mut self, previous_owner: PreviousOwner) -> Self {
+        self.previous_owner = previous_owner;
         self
     }
 
-    /// What another process that was given an input is told about it. The input may only be
+    /// What this owner tells another process that was given an input. The input may only be
     /// acknowledged elsewhere if it might be acknowledged here (I4).
     pub fn says(&self, input: InputId) -> OwnerSays {
         let journaled = self.core().is_some_and(|core| core.has(input));
@@ -285,7 +288,7 @@ impl<K: EntityKind> Machine<K> {
         }
     }
 
-    /// The folded entity, while no append is in flight: what a visitor may see (I5).
+    /// The folded entity, while no append is in flight: the part that a visitor may see (I5).
     pub fn settled(&self) -> Option<&Entity<K>> {
         match (&self.body, &self.busy) {
             (ActivationPhase::Whole(entity), Busy::No) => Some(entity),
@@ -313,7 +316,7 @@ impl<K: EntityKind> Machine<K> {
         }
     }
 
-    /// Who this activation is.
+    /// The identity of this activation.
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
@@ -400,7 +403,7 @@ impl<K: EntityKind> Machine<K> {
                     self.busy = Busy::No;
                 }
             }
-            MachineInput::Erased { state, before } => self.bury(now, state, before)?,
+            MachineInput::Erased { state, before } => self.write_tombstone(now, state, before)?,
             MachineInput::ArchiveFailed => self.archive_failed(),
             MachineInput::FencedHint(epoch) => {
                 if self.claimed && self.core().is_some_and(|core| core.tail.epoch < epoch) {
@@ -423,7 +426,7 @@ impl<K: EntityKind> Machine<K> {
                     self.out.push(MachineOutput::Abort(effect));
                 }
                 self.aborting.clear();
-                // What the append in flight announced is not begun either.
+                // Work that the append in flight announced does not begin either.
                 self.staged.retain(|out| !matches!(out, MachineOutput::Start(..)));
             }
         }
@@ -438,7 +441,7 @@ impl<K: EntityKind> Machine<K> {
         self.leaving == Leaving::ToMakeRoom
     }
 
-    /// Something is done for it again.
+    /// It has work again.
     fn stays(&mut self) {
         if self.makes_room() {
             self.leaving = Leaving::No;

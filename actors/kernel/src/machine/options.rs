@@ -16,7 +16,7 @@ pub struct MachineOptions {
     /// once the journal is as large as its last state: fewer costs writes, more costs reads at
     /// activation.
     pub snapshot_every: u64,
-    /// Kinds of events that this process is not to know, so that a test has an older version.
+    /// Kinds of events that this process does not know, so that a test has an older version.
     #[cfg(feature = "test-util")]
     pub hides: &'static [&'static str],
     /// Protocol bugs for the simulator to find; none in production.
@@ -47,15 +47,16 @@ impl MachineOptions {
         K::Event::knows(kind)
     }
 
-    /// The first kind of events in the journal whose bodies this process is not to read, so that a test
-    /// has an older version: `hides` names it as `KIND/body`.
+    /// The first kind of events in the journal whose bodies this process does not read, so that a
+    /// test has an older version: `hides` names it as `KIND/body`.
     #[cfg(feature = "test-util")]
     pub(super) fn unread<K: EntityKind>(&self, loaded: &crate::LoadedJournal) -> Option<String> {
         let bodies: Vec<&str> =
             self.hides.iter().filter_map(|hidden| hidden.strip_suffix("/body")).collect();
         let records = loaded.records.iter().filter(|_| !bodies.is_empty());
-        let events =
-            records.filter_map(|it| clawnode_proto::event::decode_record(&it.bytes).ok()).flatten();
+        let events = records
+            .filter_map(|record| clawnode_proto::event::decode_record(&record.bytes).ok())
+            .flatten();
         let mut kinds = events.map(|sealed| sealed.head.kind);
         kinds.find(|kind| K::Event::knows(kind) && bodies.contains(&kind.as_str()))
     }

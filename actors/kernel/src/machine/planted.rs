@@ -20,7 +20,7 @@ use crate::{KernelBug, counter::Counter};
 enum Redraft {
     /// The same events at another time.
     NewBytes,
-    /// Whatever follows now.
+    /// The events that follow now.
     Anew,
 }
 
@@ -51,7 +51,7 @@ impl Grammar for Encoded {
 }
 
 impl<K: EntityKind> Machine<K> {
-    /// Whether its journal was folded, or is empty: what can be poisoned has been read.
+    /// Whether its journal was folded, or is empty: a poisoned event has been read by then.
     pub fn is_folded(&self) -> bool {
         matches!(self.body, ActivationPhase::Whole(_))
     }
@@ -90,7 +90,7 @@ impl<K: EntityKind> Machine<K> {
             (self.planted(KernelBug::TimersNotSetAgain), &self.body)
         {
             let wanted = K::decide(&entity.state);
-            // All that a counter has under way are timers.
+            // A counter's only effects are timers.
             let is_counter = K::KIND == Counter::KIND;
             let of_time =
                 |effect: &K::Effect| is_counter || format!("{effect:?}").starts_with("Time {");
@@ -103,8 +103,8 @@ impl<K: EntityKind> Machine<K> {
         K::decide(&entity.state).iter().all(|one| K::class(one) != EffectKind::Call)
     }
 
-    /// What is written down of an outcome by a machine with this bug: not what hooks decided, though
-    /// it takes effect.
+    /// The events that a machine with this bug records of an outcome: without a hook's decisions,
+    /// though they take effect.
     pub(super) fn unjournaled(&mut self, events: Vec<K::Event>) -> Vec<K::Event> {
         if !self.planted(KernelBug::HookUnjournaled) {
             return events;
@@ -133,7 +133,7 @@ impl<K: EntityKind> Machine<K> {
         written
     }
 
-    /// Keeps what an append was drafted upon.
+    /// Keeps the state that an append is based on.
     pub(super) fn keep_base(&mut self) {
         let redrafts = self.planted(KernelBug::RetryWithNewBytes)
             || self.planted(KernelBug::AbsentMeansFailed);
@@ -148,7 +148,7 @@ impl<K: EntityKind> Machine<K> {
         }
     }
 
-    /// What an answer means to a machine with this bug.
+    /// How a machine with this bug reads an answer.
     pub(super) fn misread_answer(
         &mut self,
         answer: &AppendAnswer,
@@ -170,7 +170,7 @@ impl<K: EntityKind> Machine<K> {
         }
     }
 
-    /// What a read means to a machine with this bug; none if it has been dealt with.
+    /// How a machine with this bug reads records; none if it has dealt with them.
     pub(super) fn misread_records(
         &mut self,
         after_expected: &[Record],
@@ -188,7 +188,7 @@ impl<K: EntityKind> Machine<K> {
                 let is_own = |it: &&Record| {
                     of_read_back(flight.first, std::slice::from_ref(*it)) != AppendVerdict::Fenced
                 };
-                let own = first.filter(is_own).map(|it| AppendVerdict::Stored(it.position));
+                let own = first.filter(is_own).map(|record| AppendVerdict::Stored(record.position));
                 Ok(Some(own.unwrap_or(verdict)))
             }
             KernelBug::RebaseOnConflict if verdict == AppendVerdict::Fenced => {

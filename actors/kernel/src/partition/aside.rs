@@ -1,4 +1,4 @@
-//! What came in and is no input for anybody.
+//! Inbox entries that no build can read as an input.
 
 use clawnode_proto::{EntityId, Order, Position};
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Partition {
-    /// Something was put aside whole, so the inbox may forget it; or it could not be.
+    /// An entry was put aside whole, so the inbox may forget it; or it could not be.
     pub(super) fn aside(&mut self, entity: EntityId, position: Position, kept: bool) {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         slot.aside.remove(&position);
@@ -25,8 +25,8 @@ impl Partition {
         self.after_aside(entity);
     }
 
-    /// What is to be deleted does not wait for a build that nobody runs: an input that no living process
-    /// can read is put aside if an order to bury its entity waits as well.
+    /// A deletion does not wait for a build that is not in use. An input that no living process can
+    /// read is put aside if an order to delete its entity waits as well.
     pub(super) fn unblock_burial(&self, entity: EntityId, waiting: &mut [(Position, Arrived)]) {
         let is_ordered = waiting.iter().any(|(_, arrived)| match arrived {
             Arrived::Input(input) => input.order == Some(Order::Bury),
@@ -44,8 +44,8 @@ impl Partition {
         }
     }
 
-    /// What rang is gone, or the read is old. Absence proves nothing, so it is given back: what is
-    /// really gone does not come again.
+    /// The entry that rang is gone, or the read is old. Absence proves nothing, so it is given
+    /// back: if it is really gone, it does not come again.
     pub(super) fn leave_empty(&mut self, entity: EntityId) {
         let Some(slot) = self.slots.remove(&entity) else { return };
         let handles = slot.handles.into_values();
@@ -58,7 +58,7 @@ impl Partition {
         self.drained();
     }
 
-    /// Nothing is put aside any more: goes on if that was all that was waited for.
+    /// Nothing is being put aside any more: continues if the entity waited only for that.
     fn after_aside(&mut self, entity: EntityId) {
         let Some(slot) = self.slots.get(&entity) else { return };
         let empty = slot.open.is_empty() && slot.aside.is_empty();

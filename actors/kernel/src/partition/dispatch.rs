@@ -25,7 +25,7 @@ const READ_MOST: Duration = Duration::from_secs(2);
 pub(super) const PUT_OFF: Duration = Duration::from_mins(1);
 /// How long the inputs of an entity that made room stay away: others have their turn meanwhile.
 const GIVES_WAY_FOR: Duration = Duration::from_secs(30);
-/// How long an input that rang and then was not found stays away.
+/// How long an input stays away that was delivered and then not found.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// One partition at one process.
@@ -41,7 +41,8 @@ pub struct Partition {
     pub(super) draining: bool,
     /// Entities that this process cannot serve, and why.
     pub(super) foreign: BTreeMap<EntityId, MissingCapability>,
-    /// Those that no living process can serve, and since when, until they are activated once more.
+    /// Those that no living process can serve, with the time when that was found, until they are
+    /// activated once more.
     pub(super) orphans: BTreeMap<EntityId, Timestamp>,
     pub(super) out: Vec<PartitionOutput>,
     /// A bug for the simulator to find.
@@ -78,7 +79,7 @@ impl Partition {
         self.slots.len()
     }
 
-    /// At most `most` of its entities, and what is done with each, in a word.
+    /// At most `most` of its entities, and the phase of each in a word.
     pub fn look(&self, most: usize) -> Vec<(EntityId, &'static str)> {
         self.slots.iter().take(most).map(|(entity, slot)| (*entity, slot.phase.name())).collect()
     }
@@ -96,7 +97,8 @@ impl Partition {
                 }
             }
             PartitionInput::Inbox(entity, after, waiting) => {
-                // Of a read that was given up: what is before it may not have been read since.
+                // The answer of a read that was given up: earlier inputs may not have been read
+                // since.
                 if self.reads(entity, after) {
                     self.inbox(entity, waiting);
                 }
@@ -143,8 +145,8 @@ impl Partition {
         })
     }
 
-    /// Something waits for an entity. Whoever is active and has nothing in hand has not heard of
-    /// it: its delivery was lost.
+    /// An input waits for an entity. If the entity is active and has nothing in hand, it has not
+    /// heard of the input: its delivery was lost.
     fn scanned(&mut self, entity: EntityId) {
         match self.slots.get(&entity) {
             Some(slot) if slot.phase == EntityPhase::Active && slot.open.is_empty() => {
@@ -184,8 +186,8 @@ impl Partition {
         let is_waiting = slot.phase == EntityPhase::Active && !slot.reading;
         self.out.extend(replaced.map(PartitionOutput::Forget));
         match foremost {
-            // A read would show the same. Only for who is active: if somebody else had it since,
-            // they have appended, and this activation is fenced by its next append.
+            // A read would show the same. Only for an active entity: if another process had it
+            // since, that process has appended, and this activation is fenced by its next append.
             Some(arrived) if unseen && is_waiting => self.inbox(entity, vec![(position, arrived)]),
             _ if unseen => self.ring(entity),
             _ => {}
@@ -229,7 +231,7 @@ impl Partition {
                 }
                 Arrived::Foreign { input, needs, .. } => {
                     slot.open.insert(position, input);
-                    // It keeps its place: nothing behind it is taken before it.
+                    // It keeps its place: nothing after it is taken before it.
                     self.foreign.insert(entity, needs);
                     break;
                 }
@@ -244,7 +246,7 @@ impl Partition {
         match slot.phase {
             // It is read again below.
             EntityPhase::Ringing if slot.open.is_empty() && slot.rung => {}
-            // Whoever comes after what is put aside is served; until then it is held.
+            // The inputs after those that are put aside are served; until then the entity is held.
             EntityPhase::Ringing if slot.open.is_empty() && !slot.aside.is_empty() => return,
             EntityPhase::Ringing if slot.open.is_empty() => {
                 self.leave_empty(entity);
@@ -291,7 +293,8 @@ impl Partition {
         if slot.phase != EntityPhase::Admitting {
             return;
         }
-        // Who released it has no claim on it any more, and may have claimed it again since.
+        // A process that released it has no claim on it any more, and may have claimed it again
+        // since.
         slot.last = last.filter(|last| !last.released).map(|last| last.process);
         #[cfg(feature = "test-util")]
         let asks = self.planted != crate::KernelBug::NeverAsks;
@@ -316,12 +319,13 @@ impl Partition {
             return self.give_back(entity, Duration::ZERO);
         }
         let Some(slot) = self.slots.get_mut(&entity) else { return };
-        // Nothing is activated that no input was read of.
+        // An entity is activated only after one of its inputs was read.
         let Some(kind) = slot.kind else { return self.leave_empty(entity) };
         slot.phase = EntityPhase::Active;
         let activation = slot.activated(self.orphans.remove(&entity).is_some());
-        let heir = if self.shared { PreviousOwner::Of(slot.last) } else { PreviousOwner::OfAnyone };
-        self.out.push(PartitionOutput::Activate(entity, kind, activation, heir));
+        let previous_owner =
+            if self.shared { PreviousOwner::Of(slot.last) } else { PreviousOwner::OfAnyone };
+        self.out.push(PartitionOutput::Activate(entity, kind, activation, previous_owner));
         self.hand_on(entity);
     }
 
@@ -348,13 +352,13 @@ impl Partition {
         for (ask, _) in std::mem::take(&mut slot.asks) {
             self.out.push(PartitionOutput::AnswerNotMine(ask));
         }
-        // What the actor had in hand is read again from the start.
+        // Inputs that the actor had in hand are read again from the start.
         slot.buffered.clear();
         slot.seen = Position(0);
         let first = slot.open.first_key_value().map(|(_, input)| *input);
         let unfinished = !slot.open.is_empty() || slot.rung || slot.reading;
         slot.open.clear();
-        // A read that is under way would leave out what is read again.
+        // A read that is under way would leave out inputs that are read again.
         (slot.reading, slot.rung) = (false, false);
         slot.recovers();
         match why {
@@ -434,7 +438,7 @@ impl Partition {
                 EntityPhase::Active if slot.rung && !slot.reading => again.push(*entity),
                 EntityPhase::Active if progress => {
                     if let Some(unseen) = slot.unseen() {
-                        // Never further: what is before it may not have been read either.
+                        // Never further: earlier inputs may not have been read either.
                         slot.seen = slot.seen.min(Position(unseen.0.saturating_sub(1)));
                         again.push(*entity);
                     }
@@ -443,7 +447,7 @@ impl Partition {
             }
         }
         for entity in again {
-            // Whoever is active has an actor, which ends first, with what it has under way.
+            // An active entity has an actor, which ends first, with what it has under way.
             let is_active = |slot: &EntitySlot| slot.phase == EntityPhase::Active;
             if self.draining && !self.slots.get(&entity).is_some_and(is_active) {
                 self.gone(now, entity, Gone::Released);
@@ -545,7 +549,7 @@ mod tests {
         assert_eq!(partition.handle(NOW, scan()), [], "it is in hand");
     }
 
-    /// A read was under way when another one failed: its answer leaves out what is before it.
+    /// A read was under way when another one failed: its answer leaves out earlier inputs.
     #[test]
     fn a_late_answer_does_not_let_what_came_later_go_first() {
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
@@ -591,8 +595,7 @@ mod tests {
         }
     }
 
-    /// What an actor has under way when its process is drained is not given up because its inbox
-    /// cannot be read meanwhile.
+    /// A drain does not give up an active entity because its inbox cannot be read meanwhile.
     #[test]
     fn a_failed_read_gives_up_nobody_who_is_active_while_draining() {
         let mut partition = active();
@@ -605,11 +608,11 @@ mod tests {
         assert!(out.contains(&PartitionOutput::Drained), "{out:?}");
     }
 
-    /// What lost its delivery is not passed by, when what was stored after it is looked for again.
+    /// An input whose delivery was lost is not skipped when later inputs are looked for again.
     #[test]
     fn a_look_for_what_was_not_read_begins_where_reading_ended() {
         let mut partition = active();
-        // Nothing was heard of the second input.
+        // The second input was not delivered.
         let read = PartitionOutput::ReadInbox(entity(), Position(1));
         assert_eq!(deliver(&mut partition, 3, false), [read]);
         partition.handle(Timestamp(60_000), PartitionInput::Tick);
@@ -627,23 +630,25 @@ mod tests {
         inbox(&mut partition, &[1]);
         let released = LastWriter { process: owner, released: true };
         let out = partition.handle(NOW, PartitionInput::Tail(entity(), Some(released)));
-        let [PartitionOutput::Activate(_, _, _, heir), PartitionOutput::Deliver(..)] = &out[..]
+        let [PartitionOutput::Activate(_, _, _, previous_owner), PartitionOutput::Deliver(..)] =
+            &out[..]
         else {
             panic!("{out:?}")
         };
-        assert_eq!(*heir, PreviousOwner::Of(None));
-        // Who owned it until it died is named.
+        assert_eq!(*previous_owner, PreviousOwner::Of(None));
+        // The owner until its death is named.
         let mut partition = Partition::new(ProcessId::from_u128(1), true, NOW);
         partition.handle(NOW, PartitionInput::Dead(BTreeSet::from([owner])));
         deliver(&mut partition, 1, false);
         inbox(&mut partition, &[1]);
         let died = LastWriter { process: owner, released: false };
         let out = partition.handle(NOW, PartitionInput::Tail(entity(), Some(died)));
-        let [PartitionOutput::Activate(_, _, _, heir), PartitionOutput::Deliver(..)] = &out[..]
+        let [PartitionOutput::Activate(_, _, _, previous_owner), PartitionOutput::Deliver(..)] =
+            &out[..]
         else {
             panic!("{out:?}")
         };
-        assert_eq!(*heir, PreviousOwner::Of(Some(owner)));
+        assert_eq!(*previous_owner, PreviousOwner::Of(Some(owner)));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Entities that this process cannot serve, because it is older than whoever wrote to them: another
-//! is asked to. Until somebody can, their inputs stay in the inbox.
+//! Entities that this process cannot serve, because a newer build wrote to them: it asks another
+//! process to. Until one can, their inputs stay in the inbox.
 
 use std::time::Duration;
 
@@ -12,14 +12,16 @@ use super::{
 };
 use crate::MissingCapability;
 
-/// Entities of one partition that are known to be another's; beyond it a journal is read once more.
+/// Entities of one partition that are known to be for other processes; beyond it a journal is read
+/// once more.
 const FOREIGN_MAX: usize = 4_096;
-/// How long it counts that no living process can serve an entity: its inputs come again before.
+/// How long it counts that no living process can serve an entity: its inputs come again sooner.
 pub(super) const ORPHAN_FOR: Duration = Duration::from_secs(20);
-/// How long an input stays away whose entity another process was rung for: by then it has it.
+/// How long an input stays away after another process was notified of it: by then that one has it.
 const RUNG_AGAIN: Duration = Duration::from_secs(2);
-/// How long one stays away that nobody alive can serve: so much later it reaches a node that came.
-const NOBODY_AGAIN: Duration = Duration::from_secs(10);
+/// How long an input stays away that no living process can serve. After that time it reaches a node
+/// that has come.
+const NOT_NOW_AGAIN: Duration = Duration::from_secs(10);
 
 impl Partition {
     /// The entity's actor found out that it is not for this process.
@@ -28,11 +30,11 @@ impl Partition {
             self.foreign.pop_first();
         }
         self.foreign.insert(entity, needs);
-        // What waits for it is read again, and forwarded.
+        // Waiting inputs are read again, and forwarded.
         self.gone(now, entity, Gone::Idle);
     }
 
-    /// Forwards what waits, one input after the other: the other reads the rest by itself.
+    /// Forwards the first waiting input: the other process reads the rest by itself.
     pub(super) fn forward(&mut self, entity: EntityId) {
         if self.stands_back() {
             return self.give_back(entity, Duration::ZERO);
@@ -46,7 +48,7 @@ impl Partition {
         self.out.push(PartitionOutput::Forward(entity, input, needs.clone()));
     }
 
-    /// What came of it.
+    /// Another process was asked to serve it; this is the result.
     pub(super) fn forwarded(&mut self, now: Timestamp, entity: EntityId, came: Forwarded) {
         self.orphans.remove(&entity);
         let Some(slot) = self.slots.get(&entity) else { return };
@@ -63,13 +65,13 @@ impl Partition {
                 self.forward(entity);
             }
             Forwarded::Rung => self.give_back(entity, RUNG_AGAIN),
-            Forwarded::Nobody | Forwarded::Orphan => {
+            Forwarded::NotNow | Forwarded::Orphan => {
                 // Its journal may have become readable here: it was deleted, or a snapshot replaced it.
                 self.foreign.remove(&entity);
                 if came == Forwarded::Orphan && self.orphans.len() < FOREIGN_MAX {
                     self.orphans.insert(entity, now);
                 }
-                self.give_back(entity, NOBODY_AGAIN);
+                self.give_back(entity, NOT_NOW_AGAIN);
             }
         }
     }
@@ -87,7 +89,7 @@ impl Partition {
         let slot = self.slot(entity);
         slot.recovers();
         match slot.phase {
-            // Whoever is being asked has just given it up, which the tail says sooner.
+            // The owner that is being asked has just given it up, which the tail says sooner.
             EntityPhase::Asking { .. } => {
                 slot.phase = EntityPhase::Admitting;
                 self.out.push(PartitionOutput::ReadTail(entity));
@@ -185,7 +187,7 @@ mod tests {
         let out = partition.handle(NOW, came);
         assert_eq!(out, [PartitionOutput::Ack(HandleId(1))]);
         assert_eq!(partition.entities(), 0);
-        // From now on it is known: nobody folds the journal again only to find out.
+        // From now on this is known: the journal is not folded again only to find out.
         deliver(&mut partition, input.entity, 2);
         let read = PartitionInput::Inbox(
             input.entity,
@@ -199,7 +201,7 @@ mod tests {
     #[test]
     fn what_nobody_can_read_stays_in_the_inbox() {
         let input = input(1);
-        for (came, wait) in [(Forwarded::Nobody, NOBODY_AGAIN), (Forwarded::Rung, RUNG_AGAIN)] {
+        for (came, wait) in [(Forwarded::NotNow, NOT_NOW_AGAIN), (Forwarded::Rung, RUNG_AGAIN)] {
             let (mut partition, _) = foreign(&input);
             let out = partition.handle(NOW, PartitionInput::Forwarded(input.entity, came));
             assert_eq!(out, [PartitionOutput::Nak(HandleId(1), wait)]);
@@ -219,12 +221,12 @@ mod tests {
         assert_eq!(activation(&mut partition, &input), Activation::Fresh);
     }
 
-    /// Somebody may have come who can, or only takes nothing now.
+    /// A process that can may have come, or it takes nothing now.
     #[test]
     fn who_may_be_read_by_another_is_no_orphan() {
         let input = input(1);
         let (mut partition, _) = foreign(&input);
-        partition.handle(NOW, PartitionInput::Forwarded(input.entity, Forwarded::Nobody));
+        partition.handle(NOW, PartitionInput::Forwarded(input.entity, Forwarded::NotNow));
         assert_eq!(activation(&mut partition, &input), Activation::Fresh);
         let (mut partition, _) = foreign(&input);
         partition.handle(NOW, PartitionInput::Forwarded(input.entity, Forwarded::Orphan));
@@ -270,9 +272,9 @@ mod tests {
         };
         let forward = [PartitionOutput::Forward(entity, new.id, MissingCapability::Input(9))];
         let mut partition = partition();
-        // Somebody may be there who takes both.
+        // There may be a process that takes both.
         assert_eq!(comes(&mut partition, order(Order::Bury)), forward);
-        partition.handle(NOW, PartitionInput::Forwarded(entity, Forwarded::Nobody));
+        partition.handle(NOW, PartitionInput::Forwarded(entity, Forwarded::NotNow));
         assert_eq!(comes(&mut partition, order(Order::Bury)), forward);
         partition.handle(NOW, PartitionInput::Forwarded(entity, Forwarded::Orphan));
         // Back in service, it would be served by a newer build.

@@ -1,4 +1,5 @@
-//! Standing back, answering those who ask for an entity, and giving entities back: cordon and drain.
+//! Cordon and drain: taking no more entities, answering others that ask for one, and giving
+//! entities back.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ impl Partition {
             Some(slot) if slot.phase == EntityPhase::Active => {
                 slot.asker = asker.map(|process| (process, input)).or(slot.asker);
                 if slot.open.values().any(|one| *one == input) {
-                    // Only the first that waits is asked about: more may have come behind it,
+                    // Only the first waiting input is asked about: others may have come after it,
                     // which are delivered to the asker alone.
                     self.out.push(PartitionOutput::AskActor(ask, entity, input));
                     return self.ring(entity);
@@ -35,11 +36,11 @@ impl Partition {
                 let mut unanswered = slot.asks.iter().chain(&slot.late_asks);
                 if slot.is_unreadable() || unanswered.any(|(_, one)| *one == input) {
                     // The inbox cannot be read now. Its owner lives nevertheless, and looks after
-                    // the input as soon as it can: nobody needs to claim the entity.
+                    // the input as soon as it can: no other process needs to claim the entity.
                     self.out.push(PartitionOutput::AnswerHeld(ask));
                     return self.ring(entity);
                 }
-                // The question is a doorbell too: what is asked for is read before it is answered.
+                // The question is also a signal: the input is read before the answer.
                 let asks = if slot.reading { &mut slot.late_asks } else { &mut slot.asks };
                 asks.push((ask, input));
                 self.ring(entity);
@@ -48,14 +49,14 @@ impl Partition {
         }
     }
 
-    /// Leaves an entity to whoever has it.
+    /// Leaves an entity to its new owner.
     pub(super) fn forget(&mut self, entity: EntityId) {
         if let Some(slot) = self.slots.remove(&entity) {
             self.out.extend(slot.handles.into_values().map(PartitionOutput::Forget));
         }
     }
 
-    /// Leaves an entity to whoever it is delivered to after `delay`.
+    /// Leaves an entity to the process that it is delivered to after `delay`.
     pub(super) fn give_back(&mut self, entity: EntityId, delay: Duration) {
         if let Some(slot) = self.slots.remove(&entity) {
             self.out.extend(slot.handles.into_values().map(|one| PartitionOutput::Nak(one, delay)));
@@ -100,17 +101,17 @@ impl Partition {
 }
 
 impl EntitySlot {
-    /// Whom to tell that the entity was given up while `first` waits.
+    /// The process to notify that the entity was given up while `first` waits.
     pub(super) fn rings_for(
         &self,
         entity: EntityId,
         first: Option<InputId>,
     ) -> Option<PartitionOutput> {
         match (self.asker, first) {
-            // It was told `held`, so its own delivery comes again much later.
+            // That process was answered `held`, so its own delivery comes again much later.
             (Some((process, input)), _) => Some(PartitionOutput::Ring(process, entity, input)),
-            // It was given up before anybody asked. What a scan found has no delivery to give
-            // back, so only the next scan elsewhere would find it.
+            // It was given up before a process asked. An input that a scan found has no delivery to
+            // give back, so only the next scan elsewhere would find it.
             (None, Some(input)) => Some(PartitionOutput::RingNext(entity, input)),
             (None, None) => None,
         }
@@ -153,7 +154,7 @@ mod tests {
             out,
             [PartitionOutput::RingNext(input.entity, input.id), PartitionOutput::Drained]
         );
-        // With nothing left to do there is nobody to be told.
+        // With nothing left to do, no process is notified.
         let (mut partition, input) = scanned();
         partition.handle(NOW, PartitionInput::Completed(input.entity, input.id));
         let out = partition.handle(NOW, PartitionInput::Gone(input.entity, Gone::Released));
@@ -186,7 +187,7 @@ mod tests {
         // The read lasts, and it is asked again.
         let out = partition.handle(NOW, PartitionInput::Asked(AskId(2), entity, other(1), asker));
         assert_eq!(out, [PartitionOutput::AnswerHeld(AskId(2))]);
-        // It fails: nobody is left without an answer, now or while it is tried again.
+        // It fails: every caller gets an answer, now and while it is tried again.
         let out = partition.handle(NOW, PartitionInput::ReadFailed(entity));
         assert_eq!(out, [PartitionOutput::AnswerHeld(AskId(1))]);
         let out = partition.handle(NOW, PartitionInput::Asked(AskId(3), entity, other(2), asker));

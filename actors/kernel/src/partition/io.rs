@@ -1,4 +1,4 @@
-//! What a partition dispatcher is told, and what it says.
+//! The inputs and outputs of a partition dispatcher.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,33 +10,32 @@ use crate::{
     machine::{Activation, PreviousOwner},
 };
 
-/// What came of an input that was forwarded.
+/// The result of forwarding an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarded {
-    /// The other's actor has it.
+    /// The actor of the other process has it.
     Held,
-    /// It is done with.
+    /// It is complete.
     Completed,
     /// The other looks after it from now on.
     Rung,
-    /// Nobody who could serve it takes it now.
-    Nobody,
+    /// No process that could serve it takes it now.
+    NotNow,
     /// No living process could serve it, not even one that takes nothing now.
     Orphan,
 }
 
-/// What the driver calls an acknowledgement handle.
+/// The driver's name for an acknowledgement handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HandleId(pub u64);
 
-/// What the driver calls a question from another process.
+/// The driver's name for a question from another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskId(pub u64);
 
 /// The last writer of a journal, as admission needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastWriter {
-    /// Which process.
     pub process: ProcessId,
     /// Whether it gave the entity up.
     pub released: bool,
@@ -49,7 +48,7 @@ pub enum Gone {
     Idle,
     /// It was fenced: try again after a wait.
     Lost,
-    /// It panicked, or ran into a defect: try again after a wait, and hold it against it.
+    /// It panicked, or ran into a defect: try again after a wait; it counts against the entity.
     Died,
     /// It only waited, and made room; its inputs come again after a while.
     GaveWay,
@@ -62,47 +61,43 @@ pub enum Gone {
 /// Something in an inbox, as far as this build can read it.
 #[derive(Debug)]
 pub enum Arrived {
-    /// An input.
     Input(Input),
     /// An input that this process cannot serve.
     Foreign {
-        /// Which.
         input: InputId,
-        /// What a process must know that can serve it.
+        /// What a process must know to serve it.
         needs: MissingCapability,
         /// The whole of it.
         bytes: Bytes,
     },
-    /// Nobody can read it.
+    /// No node can read it.
     Unreadable {
         /// The whole of it.
         bytes: Bytes,
-        /// Why.
         reason: String,
     },
 }
 
-/// What happened.
+/// An input of a partition machine.
 #[derive(Debug)]
 pub enum PartitionInput {
     /// A delivery.
     Delivered {
-        /// For whom.
         entity: EntityId,
         /// Where the store has it.
         position: Position,
         /// What to answer to.
         handle: HandleId,
-        /// Whether somebody may have had it before.
+        /// Whether a process may have had it before.
         redelivered: bool,
-        /// What was delivered, if nothing else that waits for the entity is before it.
+        /// The delivered input, if no other input of the entity waits before it.
         foremost: Option<Arrived>,
     },
     /// Entities with waiting inputs, found by a scan.
     Scanned(Vec<EntityId>),
     /// The entity's inbox, as asked.
     Inbox(EntityId, Position, Vec<(Position, Arrived)>),
-    /// What nobody can read was put aside whole, as asked; or could not be.
+    /// An input that no node can read was put aside whole, as asked; or could not be.
     Aside(EntityId, Position, bool),
     /// The entity's last writer, as asked.
     Tail(EntityId, Option<LastWriter>),
@@ -114,13 +109,13 @@ pub enum PartitionInput {
     Completed(EntityId, InputId),
     /// The entity's actor is gone.
     Gone(EntityId, Gone),
-    /// Another process, if it says which, asks for an input of an entity.
+    /// Another process, named if known, asks for an input of an entity.
     Asked(AskId, EntityId, InputId, Option<ProcessId>),
     /// Another process wants the entity to be served here, because an input of it waits.
     Rung(AskId, EntityId, InputId),
     /// The entity's journal needs a process that knows more than this one; its actor is gone.
     TooNew(EntityId, MissingCapability),
-    /// What came of an input that was forwarded.
+    /// The result of forwarding an input.
     Forwarded(EntityId, Forwarded),
     /// Which other processes are held dead now.
     Dead(BTreeSet<ProcessId>),
@@ -132,7 +127,7 @@ pub enum PartitionInput {
     Drain,
 }
 
-/// What to do.
+/// An output of a partition machine: work for its driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PartitionOutput {
     /// Read the entity's inbox after this position.
@@ -157,18 +152,18 @@ pub enum PartitionOutput {
     AnswerRung(AskId),
     /// Tell the process that the entity was given up and an input of it waits.
     Ring(ProcessId, EntityId, InputId),
-    /// Tell whoever is to serve the partition next that the entity was given up and an input of it
-    /// waits: nobody here has asked for it. A hint, like a ring.
+    /// Notify the process that is to serve the partition next that the entity was given up while an
+    /// input waits and no process had asked for it. A hint, like a ring.
     RingNext(EntityId, InputId),
     /// Find a process that knows what is needed, and ask it to serve the entity.
     Forward(EntityId, InputId, MissingCapability),
     /// Acknowledge.
     Ack(HandleId),
-    /// Say that we are at it.
+    /// Extend its time: it is being worked on.
     Progress(HandleId),
     /// Give back for later.
     Nak(HandleId, Duration),
-    /// Nothing will be answered to this handle.
+    /// Drop this handle unanswered.
     Forget(HandleId),
     /// Everything is handed over.
     Drained,

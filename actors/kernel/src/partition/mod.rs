@@ -1,10 +1,10 @@
 //! The partition dispatcher machine: who gets which input, sans I/O.
 //!
-//! A delivery only rings: the machine reads the entity's exact inbox in stream order and hands on
-//! everything unseen in that order. One that carries the proof that nothing is before it is handed on
-//! as it is to an entity that is active. It holds the acknowledgement handles; the entity's actor only
-//! says which input is complete. It admits an entity before activating it: an owner that is alive
-//! and has the entity keeps it.
+//! A delivery is only a signal: the machine reads the entity's inbox in stream order and hands on
+//! everything unseen in that order. A delivery with proof that nothing is before it goes directly
+//! to an active entity. The machine holds the acknowledgement handles; the entity's actor only says
+//! which input is complete. It admits an entity before it activates it: a living owner keeps the
+//! entity.
 
 mod aside;
 mod dispatch;

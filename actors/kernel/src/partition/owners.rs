@@ -31,7 +31,7 @@ impl Partition {
         let Some(slot) = self.slots.get_mut(&entity) else { return };
         let EntityPhase::Asking { tries, .. } = &mut slot.phase else { return };
         match says {
-            // It has the input and its own deliveries; ours comes again should that change.
+            // It has the input and its own deliveries; if that changes, ours comes again.
             OwnerSays::Held => self.forget(entity),
             OwnerSays::Completed => {
                 *tries = 0;
@@ -50,7 +50,7 @@ impl Partition {
         }
     }
 
-    /// Whoever is being asked and is held dead will not answer.
+    /// An owner that is being asked and is held dead will not answer.
     pub(super) fn held_dead(&mut self, dead: BTreeSet<ProcessId>) {
         self.dead = dead;
         let asks_the_dead = |slot: &EntitySlot| match slot.phase {

@@ -7,7 +7,7 @@ use clawnode_proto::{Input, InputId, Kind, Position, ProcessId, Timestamp};
 use super::io::{AskId, HandleId};
 use crate::{ShrinkToFit, machine::Activation};
 
-/// How far an entity is.
+/// The phase of an entity.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntityPhase {
     /// Its inbox is being read for the first time.
@@ -16,11 +16,11 @@ pub(super) enum EntityPhase {
     Admitting,
     /// Its last writer is being asked.
     Asking { process: ProcessId, tries: u32 },
-    /// It is another's to serve, which is being told.
+    /// Another process is being asked to serve it.
     Forwarding,
     /// Its actor runs.
     Active,
-    /// Until then it is left alone.
+    /// It is left alone until then.
     Waiting(Timestamp),
 }
 
@@ -30,9 +30,9 @@ pub(super) struct EntitySlot {
     /// What the entity is, once an input of it was read.
     pub(super) kind: Option<Kind>,
     pub(super) phase: EntityPhase,
-    /// How it is activated next: somebody may have had one of its inputs before.
+    /// How it is activated next: a process may have had one of its inputs before.
     pub(super) activation: Activation,
-    /// Who wrote last when it was admitted.
+    /// The last writer when it was admitted.
     pub(super) last: Option<ProcessId>,
     /// Everything up to here was read.
     pub(super) seen: Position,
@@ -40,7 +40,7 @@ pub(super) struct EntitySlot {
     pub(super) buffered: Vec<Input>,
     /// Read and not complete; an input that was stored twice has two positions.
     pub(super) open: BTreeMap<Position, InputId>,
-    /// Being put aside, because nobody can read it.
+    /// Being put aside, because no node can read it.
     pub(super) aside: BTreeSet<Position>,
     /// Complete, but its delivery has not come yet.
     pub(super) done: BTreeSet<Position>,
@@ -54,7 +54,7 @@ pub(super) struct EntitySlot {
     /// Asked while a read was under way, which may have begun before the input was stored: the
     /// next read answers.
     pub(super) late_asks: Vec<(AskId, InputId)>,
-    /// Who asked last, for which input: the one to ring if the entity is given up.
+    /// The last process that asked, and for which input: it is notified if the entity is given up.
     pub(super) asker: Option<(ProcessId, InputId)>,
 }
 
@@ -76,14 +76,14 @@ impl EntityPhase {
 // === impl EntitySlot ===
 
 impl EntitySlot {
-    /// Who gives an order may not have been able to read of which kind the entity is.
+    /// The sender of an order may not know the kind of the entity.
     pub(super) fn learn_kind(&mut self, input: &Input) {
         if input.order.is_none() || self.kind.is_none() {
             self.kind = Some(input.kind);
         }
     }
 
-    /// How its entity is activated now. That it died is held against it once.
+    /// How its entity is activated now. One death counts against it once.
     pub(super) fn activated(&mut self, orphan: bool) -> Activation {
         match self.activation {
             Activation::Died => std::mem::replace(&mut self.activation, Activation::Recovery),
@@ -92,7 +92,7 @@ impl EntitySlot {
         }
     }
 
-    /// Somebody may have had one of its inputs before.
+    /// A process may have had one of its inputs before.
     pub(super) fn recovers(&mut self) {
         if self.activation == Activation::Fresh {
             self.activation = Activation::Recovery;

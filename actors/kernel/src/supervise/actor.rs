@@ -41,14 +41,14 @@ impl Actor for SupervisorActor {
                     state.children.insert(name, Child { kind, factory, cell, since, ends: 0 });
                 });
                 if started.send(outcome).is_err() {
-                    warn!("whoever adopted a child did not wait for its start");
+                    warn!("the caller that adopted a child is gone");
                 }
             }
             SupervisorMessage::Restart { name } => state.restart(&myself, &name).await,
             SupervisorMessage::Dismiss { name } => state.dismiss(&name),
             SupervisorMessage::View(reply) => {
                 if reply.send(state.views()).is_err() {
-                    warn!("whoever asked for the children did not wait");
+                    warn!("the caller that asked for the children is gone");
                 }
             }
         }
@@ -85,7 +85,7 @@ impl Actor for SupervisorActor {
 
 pub(super) type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A loop in actor's clothing, so that it has a place in the tree.
+/// An actor that runs a loop, so that the loop has a place in the tree.
 pub(super) struct TaskActor;
 
 impl Actor for TaskActor {

@@ -41,12 +41,10 @@ impl fmt::Debug for SupervisorMessage {
     }
 }
 
-/// What a child looks like from outside.
+/// A child as others see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildView {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub kind: ChildKind,
     /// Whether it runs, or is about to be started again.
     pub up: bool,
@@ -78,7 +76,7 @@ impl Supervisor {
         outcome.await.unwrap_or_else(|_closed| Err(gone()))
     }
 
-    /// Starts a loop and keeps it going: when its future ends or panics, it is made anew.
+    /// Starts a loop and keeps it going: when its future ends or panics, it is started again.
     pub async fn adopt_task<F, T>(&self, name: impl Into<String>, make: F) -> Result<(), SpawnErr>
     where
         F: Fn() -> T + Send + Sync + Clone + 'static,
@@ -101,7 +99,7 @@ impl Supervisor {
         }
     }
 
-    /// What all children look like now, in name order.
+    /// All children as others see them now, in name order.
     pub async fn children(&self) -> Vec<ChildView> {
         let (reply, answer) = tokio::sync::oneshot::channel();
         if self.0.cast(SupervisorMessage::View(reply)).is_err() {

@@ -1,11 +1,12 @@
 //! Supervision: each child kind's written fate.
 //!
-//! ractor's default supervisor stops when any child ends; here nobody keeps it. A [`Supervisor`]
-//! starts its children from factories and restarts those whose fate says so, with back-off; the
-//! entity actors are the affair of their partition's dispatcher.
+//! ractor's default supervisor stops when any child ends; this one does not. A [`Supervisor`]
+//! starts its children from factories and restarts those whose fate says so, with back-off. It does
+//! not care for entity actors: their partition's dispatcher does.
 //!
-//! Supervised by: nobody; the composition root stops it. Messages come from: its handle (adopt, dismiss,
-//! view), its own timers (restart), and the ends of its children. On crash: its children end with it.
+//! Supervised by: no actor; the composition root stops it. Messages come from: its handle (adopt,
+//! dismiss, view), its own timers (restart), and the ends of its children. On crash: its children
+//! end with it.
 
 mod actor;
 mod child;

@@ -83,13 +83,11 @@ impl Consent {
     pub(super) fn runs(&self, call: CallId, action: Option<Digest>) -> Checked {
         let wrong = |why: &str| Err(JudgeViolation::new("APR-1", format!("`{call}` runs, {why}")));
         match self.questions.get(&call) {
-            Some(question) if question.says != Some(true) => {
-                wrong("and nobody approved of it in time")
-            }
+            Some(question) if question.says != Some(true) => wrong("and was not approved in time"),
             Some(question) if Some(question.action) != action => {
                 wrong("and another action was approved of")
             }
-            None => wrong("and nobody was asked"),
+            None => wrong("and no person was asked"),
             Some(_) => Ok(()),
         }
     }
@@ -139,6 +137,6 @@ mod tests {
         assert!(!may(&[(120, no()), (121, yes())]));
         assert!(!may(&[(120, timer()), (121, yes())]));
         let consent = Consent::new(50, Vec::new());
-        assert!(consent.runs(CallId::from_u128(1), None).is_err(), "nobody was asked");
+        assert!(consent.runs(CallId::from_u128(1), None).is_err(), "no person was asked");
     }
 }

@@ -24,7 +24,6 @@ struct Deed {
     /// When it was asked for, by the time of events.
     asked: Timestamp,
     class: EffectClass,
-    /// Who did it.
     did: Vec<ProcessId>,
     /// It was said not to have happened.
     undone: bool,
@@ -103,7 +102,7 @@ impl Deeds {
         }
     }
 
-    /// The end of a turn was told.
+    /// The end of a turn was published.
     pub(super) fn told(&mut self, now: u64, turn: TurnId) {
         self.told.entry(turn).or_insert(now);
     }
@@ -144,7 +143,7 @@ impl Deeds {
         }
     }
 
-    /// It is said what came of a call.
+    /// The journal or a result says how a call ended.
     pub(super) fn says(&mut self, call: CallId, end: &ToolEnd) -> Checked {
         let (ToolEnd::Known { outcome }, Some(deed)) = (end, self.calls.get_mut(&call)) else {
             return Ok(());
@@ -202,7 +201,7 @@ mod tests {
     }
 
     fn failed() -> ToolEnd {
-        ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Unavailable, "nobody") }
+        ToolEnd::Known { outcome: ToolOutcome::failed(ToolFailure::Unavailable, "no node") }
     }
 
     fn is(name: &str, checked: &Checked) -> bool {

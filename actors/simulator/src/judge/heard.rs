@@ -33,20 +33,20 @@ enum TextFate {
     Gone,
 }
 
-/// A text that somebody said.
+/// The text of a message.
 #[derive(Debug)]
 struct KnownText {
     place: u64,
     /// It may join a turn that runs.
     joins: bool,
     fate: TextFate,
-    /// Nobody need be shown it.
+    /// It need not be shown to any model.
     excused: bool,
     /// The journal that knew it was damaged and is gone: said again, it is new.
     forgotten: bool,
 }
 
-/// What a session was told, and what it showed.
+/// The messages that a session got, and what it showed.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is about something else that happened")]
 pub(super) struct SessionTexts {
@@ -70,7 +70,7 @@ pub(super) struct SessionTexts {
     damaged: bool,
 }
 
-/// The first word of what is said in a turn.
+/// The first word of a message.
 fn mark(message: &UserMessage) -> Option<&str> {
     word(message.content.inline()?)
 }
@@ -181,7 +181,7 @@ impl SessionTexts {
     /// A text is shown as past, and was never shown as new.
     fn passes(&mut self, turn: TurnId) -> Checked {
         if !self.is_excused(turn) {
-            return once(format!("`{turn}` is told as past, and was never new"));
+            return once(format!("`{turn}` is shown as past, and was never new"));
         }
         if let Some(text) = self.texts.get_mut(&turn) {
             self.waiting.remove(&text.place);
@@ -231,7 +231,7 @@ impl SessionTexts {
         self.texts.get(&turn).is_some_and(|text| text.fate == TextFate::Past)
     }
 
-    /// A turn's end is told.
+    /// A turn's end is published.
     pub(super) fn ends(&mut self, turn: TurnId, outcome: &TurnOutcome) -> Checked {
         self.cut_short |= matches!(outcome, TurnOutcome::Cancelled | TurnOutcome::TimedOut { .. });
         let Some(text) = self.texts.get_mut(&turn) else { return Ok(()) };
@@ -240,7 +240,7 @@ impl SessionTexts {
         }
         let may = match outcome {
             TurnOutcome::Cancelled => self.any_cancelled || self.cancelled.contains(&turn),
-            // Of a call that was begun by somebody who died before making it.
+            // An owner that died had begun its call, and did not make it.
             TurnOutcome::TimedOut { .. } => true,
             TurnOutcome::Failed { failure } if failure.class == FailureClass::NoAgent => {
                 text.excused
@@ -258,7 +258,7 @@ impl SessionTexts {
 
     pub(super) fn deleted(&mut self, entity: EntityId) -> Checked {
         if !self.may_be_deleted {
-            let text = format!("`{entity}` is deleted, and nobody asked for that");
+            let text = format!("`{entity}` is deleted without an order");
             return Err(JudgeViolation::new("MSG-4", text));
         }
         for text in self.texts.values_mut() {
@@ -316,7 +316,7 @@ mod tests {
         format!("#{n} text")
     }
 
-    /// A session that was told messages 1 to 3, and then something that joins what runs.
+    /// A session that got messages 1 to 3, and then one that joins the running turn.
     fn told() -> SessionTexts {
         let mut heard = SessionTexts::default();
         for n in 1..=3 {

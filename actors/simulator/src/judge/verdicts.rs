@@ -1,4 +1,4 @@
-//! The judge itself: what it keeps of what it sees, and which of its parts looks at what.
+//! The judge itself: what it records, and which of its parts checks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ pub(crate) struct OutsideJudge {
     deeds: Deeds,
     /// Sessions whose journal was damaged: what they asked for before may be asked for again.
     damaged: BTreeSet<EntityId>,
-    /// When somebody read an inbox as it was a while before.
+    /// When a process read an inbox as it was a while before.
     misread: BTreeMap<EntityId, u64>,
     /// Who wrote last.
     writers: BTreeMap<EntityId, Incarnation>,
@@ -69,7 +69,7 @@ impl OutsideJudge {
 
     // === inboxes ===
 
-    /// Somebody sends this; it may or may not arrive.
+    /// A client sends this; it may or may not arrive.
     pub(crate) fn sends(&mut self, input: &Input) {
         if self.sent.contains_key(&input.id) {
             return;
@@ -108,8 +108,8 @@ impl OutsideJudge {
         }
     }
 
-    /// An activation stores a job, having begun to look for it at `since`. Whoever has lost the
-    /// entity meanwhile cannot know better.
+    /// An activation stores a job, having begun to look for it at `since`. An activation that has
+    /// lost the entity meanwhile cannot know better.
     pub(crate) fn gives(
         &self,
         entity: EntityId,
@@ -195,7 +195,7 @@ impl OutsideJudge {
         self.heard(entity).refused(turn);
     }
 
-    /// A turn's end is told.
+    /// A turn's end is published.
     pub(crate) fn ends(
         &mut self,
         entity: EntityId,
@@ -205,7 +205,7 @@ impl OutsideJudge {
         self.heard(entity).ends(turn, outcome)
     }
 
-    /// A turn's end was told, and its jobs are closed.
+    /// A turn's end was published, and its jobs are closed.
     pub(crate) fn told(&mut self, now: u64, turn: TurnId) {
         self.deeds.told(now, turn);
     }
@@ -246,12 +246,12 @@ impl OutsideJudge {
         self.effort.befalls(now, process);
     }
 
-    /// Something happened around an entity that lets others believe that nobody has it.
+    /// Something happened around an entity that lets others believe that it has no owner.
     pub(crate) fn troubles(&mut self, now: u64, entity: EntityId) {
         self.effort.troubles(now, entity);
     }
 
-    /// Somebody reads an inbox as it was a while ago.
+    /// A process reads an inbox as it was a while ago.
     pub(crate) fn misreads(&mut self, now: u64, entity: EntityId) {
         self.misread.insert(entity, now);
         self.troubles(now, entity);

@@ -32,7 +32,7 @@ pub(super) fn key() -> SessionKey {
 /// What an event is and, if it brings an input, which.
 pub(super) type Line = (&'static str, Option<InputId>);
 
-/// A machine, and the stores that it stands on.
+/// A machine, and the stores that it uses.
 pub(super) struct Bench {
     pub(super) machine: Machine<Session>,
     pub(super) now: Now,
@@ -56,7 +56,7 @@ pub(super) struct Bench {
     /// How often it was tried.
     pub(super) tried: usize,
     /// After whom the next process may claim it.
-    pub(super) heir: PreviousOwner,
+    pub(super) previous_owner: PreviousOwner,
 }
 
 /// What happens to an entity that asks to be tried.
@@ -88,7 +88,7 @@ impl Bench {
             noted: false,
             tries: Tries::AtOnce,
             tried: 0,
-            heir: PreviousOwner::OfAnyone,
+            previous_owner: PreviousOwner::OfAnyone,
         };
         bench.load();
         bench
@@ -123,7 +123,8 @@ impl Bench {
     pub(super) fn again_for(&mut self, how: Activation, inputs: Vec<Input>) {
         self.process += 1;
         self.activations += 1;
-        self.machine = Self::machine(self.process, self.activations, how, self.now).heir(self.heir);
+        self.machine =
+            Self::machine(self.process, self.activations, how, self.now).after(self.previous_owner);
         self.stopped = None;
         self.appending = None;
         self.completed.clear();

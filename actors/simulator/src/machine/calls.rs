@@ -64,7 +64,7 @@ fn a_call_that_may_not_be_made_ends_its_turn() {
 #[test]
 fn a_question_that_was_forgotten_is_asked_again_and_blocks_nothing_meanwhile() {
     let (mut machine, now, call) = asked();
-    // The input is journaled, though nobody answered for its call.
+    // The input is journaled, though its call was not answered.
     let out = machine.handle(now, MachineInput::Forgotten(call));
     assert!(matches!(out[..], [MachineOutput::Append { .. }]), "{out:?}");
     machine.handle(now, MachineInput::Answered(AppendAnswer::Stored(Position(1))));

@@ -17,7 +17,7 @@ use clawnode_proto::{
 
 use super::bench::{Bench, KIB, Tries, input, key, message};
 
-/// A session that was taken out of service; nobody has it now.
+/// A session that was taken out of service and has no owner now.
 fn quarantined() -> Bench {
     let mut bench = Bench::new();
     bench.feed(MachineInput::Deliver(vec![message("first", 10)]));
@@ -99,7 +99,7 @@ fn one_at_rest_makes_room_at_once_and_one_that_works_does_not() {
     bench.feed(MachineInput::MakeRoom);
     assert!(bench.stopped.is_none(), "its call runs");
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
+    let Some((call, _)) = bench.started.pop() else { panic!("its end is published") };
     bench.feed(MachineInput::Confirmed(call));
     bench.feed(MachineInput::MakeRoom);
     assert!(matches!(bench.stopped, Some(ActivationEnd::Passivated)), "{:?}", bench.stopped);
@@ -114,7 +114,7 @@ fn one_that_only_waits_gives_way_with_what_waits() {
     assert!(bench.stopped.is_none(), "there is room");
     bench.feed(MachineInput::MakeRoom);
     assert!(matches!(bench.stopped, Some(ActivationEnd::GaveWay)), "{:?}", bench.stopped);
-    assert!(bench.core().released, "nobody need ask this process for it");
+    assert!(bench.core().released, "no process need ask this one for it");
     assert!(bench.completed.is_empty(), "I4");
     // It comes again, and goes on.
     bench.paused = false;
@@ -251,7 +251,7 @@ fn deleted() -> Bench {
     let mut bench = Bench::new();
     bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
+    let Some((call, _)) = bench.started.pop() else { panic!("its end is published") };
     bench.feed(MachineInput::Confirmed(call));
     bench.feed(MachineInput::Deliver(vec![input("delete", &SessionInput::Delete)]));
     assert_eq!(bench.core().service, Service::Deleted);
@@ -302,7 +302,7 @@ fn one_with_very_many_inputs_can_be_deleted_and_knows_them_all_afterwards() {
         bench.feed(MachineInput::Deliver((from..from + 50).map(stray).collect()));
     }
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
+    let Some((call, _)) = bench.started.pop() else { panic!("its end is published") };
     bench.feed(MachineInput::Confirmed(call));
     bench.feed(MachineInput::Deliver(vec![input("delete", &SessionInput::Delete)]));
     assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
@@ -387,8 +387,8 @@ fn what_no_living_build_reads_can_be_buried_and_nothing_else() {
             bench.stopped
         );
         assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
-        // Nor where somebody has claimed it since.
-        bench.heir = PreviousOwner::Of(None);
+        // Nor where another process has claimed it since.
+        bench.previous_owner = PreviousOwner::Of(None);
         bench.again_for(Activation::Orphan, vec![order.clone()]);
         assert!(
             matches!(bench.stopped, Some(ActivationEnd::Fenced)),
@@ -396,7 +396,7 @@ fn what_no_living_build_reads_can_be_buried_and_nothing_else() {
             bench.stopped
         );
         assert_eq!(bench.journal.len(), before, "{kind}: nothing is appended");
-        bench.heir = PreviousOwner::OfAnyone;
+        bench.previous_owner = PreviousOwner::OfAnyone;
         bench.again_for(Activation::Orphan, vec![message("c", 10), order.clone()]);
         assert_eq!((bench.erased, bench.kinds(0)), (1, vec!["snapshot"]), "{kind}");
         assert_eq!(bench.core().service, Service::Deleted, "{kind}");

@@ -60,8 +60,8 @@ pub async fn clean(
     Ok(view)
 }
 
-/// Removes the jobs of a session that is deleted. One that still runs is told to stop; what it has
-/// said goes when it is too old.
+/// Removes the jobs of a session that is deleted. A job that still runs is stopped; its output goes
+/// when it is too old.
 pub async fn forget(storage: &Storage, session: EntityId) -> Result<(), StoreError> {
     let (before, now) = (Timestamp(u64::MAX), Timestamp(u64::MAX));
     let which = CleanJobs { before, job: None, session: Some(session) };

@@ -1,7 +1,7 @@
 //! What a run made, from the archive that a sandbox hands out: pure, and trusting nothing of it.
 //!
-//! Whoever ran in the sandbox may have written every byte. Only regular files are taken, under paths
-//! that go down; links are never followed, because nothing is ever opened by these names.
+//! The program in the sandbox may have written every byte. Only regular files are taken, under
+//! paths that go down. Links are never followed, because nothing is ever opened by these names.
 
 use bytes::Bytes;
 use clawnode_proto::{

@@ -1,7 +1,7 @@
-//! What a run says, in lines: pure, and bounded whatever it says.
+//! The output of a run, in lines: pure, and bounded for any output.
 //!
-//! The beginning and the end are kept, what is between is counted: errors tend to be at the end, and
-//! what led to them at the beginning.
+//! The beginning and the end are kept, and the lines between are counted: errors tend to be at the
+//! end, and their causes at the beginning.
 
 use std::collections::VecDeque;
 
@@ -73,7 +73,7 @@ impl RunLines {
         }
     }
 
-    /// Nothing more is said.
+    /// No more output comes.
     pub(super) fn end(&mut self) {
         for stream in [LogStream::Stdout, LogStream::Stderr] {
             if !self.open[stream as usize].bytes.is_empty() {

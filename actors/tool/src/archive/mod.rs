@@ -5,10 +5,10 @@
 //! go to the blob store, and a record in the bucket says so. Records and blobs are removed when they
 //! are [`ArchiveOptions::keep`] old, when a person says so ([`clean()`]), and with their session.
 //!
-//! It is never on the path of correctness: nothing is decided by it, a run's result does not wait
-//! for it, and what cannot be kept is told and let go. Every blob of a run holds whose it is, so
-//! none is shared with another run, a session or a snapshot, and removing it takes nothing from
-//! them. A long result is its session's: it is named here and never removed here.
+//! No decision depends on it, a run's result does not wait for it, and what cannot be kept is
+//! reported and dropped. Every blob of a run contains its owner, so none is shared with another
+//! run, a session or a snapshot, and removing it takes nothing from them. A long result belongs to
+//! its session: the record names it and never removes it.
 //!
 //! On crash: what a run had said is lost with its process; its record stays, and says that it runs
 //! on a process that is gone. The next attempt is a run of its own in the same record.

@@ -46,12 +46,12 @@ const COLLECTED: Duration = Duration::from_secs(20);
 /// How long a run goes on before it is listed (100 ms): most are over by then, and are written down
 /// once.
 const LISTED_AFTER: Duration = Duration::from_millis(100);
-/// How long after its end such a run is written down (20 ms): nobody waits for that, and a sync of
-/// its own would delay the result, for which somebody does.
+/// How long after its end such a run is written down (20 ms): no caller waits for that, and a sync
+/// of its own would delay the result, which has a waiting caller.
 const LINGER: Duration = Duration::from_millis(20);
-/// How often it is looked for what is too old.
+/// How often records that are too old are removed.
 const SWEEP_EVERY: Duration = Duration::from_mins(30);
-/// How long somebody who asks for lines may wait for them.
+/// How long a request for lines may wait for them.
 const WAIT_MOST: Duration = Duration::from_secs(10);
 
 /// How the archive works.
@@ -65,15 +65,13 @@ pub struct ArchiveOptions {
 /// What an archive needs.
 #[derive(Clone, Debug)]
 pub struct ArchiveContext {
-    /// This process.
     pub process: ProcessId,
-    /// What people call it.
     pub node: NodeName,
     /// The handles.
     pub storage: Storage,
     /// For what is written down.
     pub clock: Arc<dyn Clock>,
-    /// Who is there.
+    /// The members of the cluster.
     pub peers: watch::Receiver<Members>,
     /// How it works.
     pub options: ArchiveOptions,
@@ -151,7 +149,7 @@ impl Archive {
         Some(shared.part(after, wait.min(WAIT_MOST)).await)
     }
 
-    /// Removes jobs from the archive; `None` if the store does not answer, which is told.
+    /// Removes jobs from the archive; `None`, with a warning, if the store does not answer.
     pub async fn clean(&self, which: &CleanJobs) -> Option<CleanView> {
         let ArchiveContext { storage, clock, .. } = &self.0.context;
         match clean::clean(storage, which, clock.now()).await {
@@ -219,7 +217,7 @@ impl Inner {
         !self.context.peers.peek(older)
     }
 
-    /// How long a record stays if nobody removes it: well after it should have been, so that its
+    /// How long a record stays if it is not removed: well after it should have been, so that its
     /// blobs go with it.
     fn ttl(&self) -> Duration {
         self.context.options.keep * 2 + Duration::from_hours(24)
@@ -234,7 +232,8 @@ impl Inner {
         _place: OwnedSemaphorePermit,
     ) {
         let (soon, linger) = match job.class {
-            // What may have happened once is told of whatever becomes of this process.
+            // A call that may happen only once is recorded at once, whatever happens to this
+            // process.
             EffectClass::Once => (Duration::ZERO, Duration::ZERO),
             EffectClass::Safe | EffectClass::Idempotent | EffectClass::Check => {
                 (LISTED_AFTER, LINGER)
@@ -255,7 +254,7 @@ impl Inner {
         self.put(&job, &mut run, &shared).await;
         let mut live = self.live();
         // Another run of the job may have begun.
-        if live.get(&job.id).is_some_and(|it| Arc::ptr_eq(it, &shared)) {
+        if live.get(&job.id).is_some_and(|sink| Arc::ptr_eq(sink, &shared)) {
             live.remove(&job.id);
         }
     }

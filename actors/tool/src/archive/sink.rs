@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::{files::ArchivedFiles, lines::RunLines};
 
-/// Takes what one run says. It never waits and never fails; one that nobody reads takes it and
-/// forgets it. Cheap to clone.
+/// Takes the output of one run. It never waits and never fails; without a reader it drops the
+/// output. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct RunSink(Option<Arc<SharedSink>>);
 
@@ -26,7 +26,7 @@ pub(super) struct SharedSink {
     told: watch::Sender<RunProgress>,
 }
 
-/// Somebody who collects what a run has made; done when it is dropped.
+/// A collector of what a run has made; done when it is dropped.
 pub struct Collecting(Arc<SharedSink>);
 
 impl fmt::Debug for Collecting {
@@ -71,8 +71,8 @@ impl RunSink {
         self.0.is_some()
     }
 
-    /// For who collects what the run has made, also after its end; `None` where nobody wants it.
-    /// What is stored of the run waits for it, for a while.
+    /// For the collector of what the run has made, also after its end; `None` if it is not wanted.
+    /// Storing the run waits for it, for a while.
     pub fn collect(&self) -> Option<Collecting> {
         let shared = Arc::clone(self.0.as_ref()?);
         shared.collecting.send_modify(|count| *count += 1);
@@ -127,7 +127,7 @@ impl SharedSink {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that was made, once it is collected; what is not by then is told to be lost.
+    /// All that was made, once it is collected; what is not collected by then is reported as lost.
     pub(super) async fn collected(&self, most: Duration) -> ArchivedFiles {
         let mut collecting = self.collecting.subscribe();
         let done = tokio::time::timeout(most, collecting.wait_for(|count| *count == 0)).await;
@@ -147,7 +147,7 @@ impl SharedSink {
         self.tell(|told| told.run = run);
     }
 
-    /// Nothing more is said.
+    /// No more output comes.
     pub(super) fn end(&self) {
         let last = {
             let mut lines = self.lines();

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first and the longest wait before a store that failed is tried again, and how often it is.
 const AGAIN: (Duration, Duration, u32) = (Duration::from_millis(200), Duration::from_secs(2), 5);
-/// What errors call it.
+/// The name of this store in errors.
 const STORE: &str = "archive";
 
 /// The first line of a stored log: whose it is, which makes the blob this run's alone.
@@ -101,8 +101,8 @@ async fn try_put_run(
     }
 }
 
-/// A run in a record: in the place of what was known of it, or as the last one. Its number, and
-/// the runs that had to go.
+/// Records a run: replaces what was known of it, or adds it as the last one. Returns its number,
+/// and the runs that had to go.
 fn record_run(record: &mut JobRecord, mut run: JobRun) -> (u32, Vec<JobRun>) {
     let is_it = |it: &JobRun| (it.process, it.began) == (run.process, run.began);
     match record.runs.iter_mut().find(|it| is_it(it)) {

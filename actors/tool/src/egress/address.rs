@@ -43,7 +43,7 @@ pub enum Special {
     /// An address of the other family inside one: mapped, compatible, NAT64, 6to4, Teredo.
     #[error("translated")]
     Translated,
-    /// Assigned to nobody, or to protocols.
+    /// Unassigned, or assigned to protocols.
     #[error("reserved")]
     Reserved,
 }

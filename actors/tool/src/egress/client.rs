@@ -63,13 +63,12 @@ struct Inner {
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct EgressRequest {
-    /// Where.
     pub url: String,
     /// `GET` or `HEAD`: what is asked with may be asked again, by a redirect for one.
     pub method: Method,
     /// Besides those that every request has.
     pub headers: HeaderMap,
-    /// Bytes of the body that are read; the options' limit stands above it.
+    /// Bytes of the body that are read; the options' limit is above it.
     pub max_bytes: usize,
 }
 
@@ -80,9 +79,7 @@ pub struct EgressReply {
     pub url: Url,
     /// How many redirects there were.
     pub redirects: u8,
-    /// How it went.
     pub status: StatusCode,
-    /// All headers.
     pub headers: HeaderMap,
     /// The body, as far as it was read.
     pub body: EgressBody,
@@ -91,7 +88,6 @@ pub struct EgressReply {
 /// A body, as far as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressBody {
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// Whether there was more.
     pub is_cut: bool,
@@ -242,7 +238,7 @@ impl Inner {
     }
 
     /// The addresses that this target may be reached at. All of its addresses have to be allowed:
-    /// one that is not shows that somebody tries.
+    /// one that is not shows an attempt to get around the rules.
     async fn checked(
         &self,
         agent: Option<&AgentName>,

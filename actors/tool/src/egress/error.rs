@@ -15,7 +15,6 @@ pub enum EgressError {
     Url {
         /// As it was given, in short.
         url: String,
-        /// What is wrong with it.
         why: String,
     },
     /// A header that is not a request's to set.
@@ -29,7 +28,7 @@ pub enum EgressError {
     /// The host is not among those of this agent.
     #[error("`{0}` is not among the hosts that this agent may reach")]
     Host(String),
-    /// The host is not among those that whoever asks was granted.
+    /// The host is not among those that the caller was granted.
     #[error("`{0}` is not among the hosts that were granted")]
     Ungranted(String),
     /// At least one of its addresses is not public.
@@ -44,13 +43,12 @@ pub enum EgressError {
     /// Its name leads nowhere.
     #[error("`{host}` cannot be looked up")]
     Lookup {
-        /// The name.
         host: String,
         /// What the system says.
         #[source]
         source: io::Error,
     },
-    /// From a connection that nobody can listen to, to one that everybody can.
+    /// From an encrypted connection to one in clear text.
     #[error("`{0}` redirects from https to http, which is not followed")]
     Downgrade(String),
     /// One after the other.
@@ -59,23 +57,16 @@ pub enum EgressError {
     /// It cannot be connected to, or the connection broke.
     #[error("no reply from `{host}`: {why}")]
     Broken {
-        /// The host.
         host: String,
         /// What the connection says.
         why: String,
     },
     /// Its body is compressed, although that was not asked for.
     #[error("`{host}` replied with a body in `{encoding}`, which is not read")]
-    Encoded {
-        /// The host.
-        host: String,
-        /// The encoding.
-        encoding: String,
-    },
+    Encoded { host: String, encoding: String },
     /// It took too long.
     #[error("`{host}` did not reply within {} s", .after.as_secs_f64())]
     TimedOut {
-        /// The host.
         host: String,
         /// How long it was given.
         after: Duration,

@@ -1,4 +1,4 @@
-//! The one way out: whatever leaves for another machine on an agent's behalf leaves here.
+//! Egress: every request to another machine on an agent's behalf leaves here.
 //!
 //! A model writes the URL, so the URL may be an attack on what only this node can reach. One
 //! request goes: parse (`target`) → host allowed to this agent (`options`) → resolve (`resolve`) →
@@ -6,8 +6,7 @@
 //! pins them: no second look-up can say something else) → and the same from the beginning for each
 //! redirect. No proxy of the environment is used, nothing is decompressed, nothing is unbounded.
 //!
-//! What is refused is told without the address that a name led to: a model may not map a network
-//! with it.
+//! A refusal does not name the address that a name led to: a model may not map a network with it.
 
 mod address;
 mod client;

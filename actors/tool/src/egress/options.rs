@@ -23,8 +23,8 @@ const PORTS: [u16; 4] = [80, 443, 8080, 8443];
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EgressOptions {
-    /// Ports that may be reached besides 80, 443, 8080 and 8443. Default: none. Each one more is a
-    /// kind of service more that an agent can speak to, on every host that it may reach.
+    /// Ports that may be reached besides 80, 443, 8080 and 8443. Default: none. Each further port
+    /// is a further kind of service that an agent can talk to, on every host that it may reach.
     pub ports: BTreeSet<u16>,
     /// Ranges of addresses that may be reached although they are not public: `10.1.0.0/16`.
     /// Default: none. For labs and intranets: every agent can reach everything there, unless
@@ -44,8 +44,8 @@ pub struct EgressOptions {
     pub total_timeout: Duration,
     /// Redirects that are followed. Default 5: more is a circle or a game.
     pub max_redirects: u8,
-    /// Bytes of a body that are read at most, whatever a request asks for. Default 1,048,576
-    /// (1 MiB): more than a model can read, and as much as a tool may hand on.
+    /// Bytes of a body that are read at most, even if a request asks for more. Default 1,048,576 (1
+    /// MiB): more than a model can read, and as much as a tool may hand on.
     pub max_body_bytes: usize,
 }
 
@@ -85,7 +85,7 @@ impl EgressOptions {
         PORTS.contains(&port) || self.ports.contains(&port)
     }
 
-    /// Whether this agent may reach the host, as far as its name tells.
+    /// Whether this agent may reach the host, judged by its name.
     pub(super) fn has_host(&self, agent: Option<&AgentName>, host: &str) -> bool {
         let patterns = agent.and_then(|agent| self.hosts.get(agent));
         patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.fits(host)))

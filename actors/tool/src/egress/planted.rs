@@ -3,7 +3,6 @@
 /// Which bug is planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EgressBug {
-    /// None.
     #[default]
     None,
     /// The name is looked up once more to connect.

@@ -1,4 +1,4 @@
-//! Where a URL leads, as far as the URL itself tells.
+//! Where a URL leads, judged by the URL alone.
 
 use std::net::IpAddr;
 
@@ -43,8 +43,7 @@ impl Target {
         }
     }
 
-    /// Where `location` leads from here: never from a connection that nobody can listen to, to one
-    /// that everybody can.
+    /// Where `location` leads from here: never from an encrypted connection to one in clear text.
     pub(super) fn follow(&self, location: &str) -> Result<Self, EgressError> {
         if location.len() > URL_BYTES {
             let why = "it redirects to a URL that is too long".to_owned();
@@ -70,7 +69,7 @@ impl Target {
             return wrong(&url, "it is not `http://` or `https://`");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            // What stands there may be a secret: it is not repeated.
+            // The user or password may be a secret: it is not repeated.
             let host = url.host_str().unwrap_or_default().to_owned();
             let why = "it has a user or a password in it".to_owned();
             return Err(EgressError::Url { url: host, why });
@@ -97,7 +96,7 @@ impl Target {
 }
 
 impl Host {
-    /// As it stands in the URL, without brackets.
+    /// As in the URL, without brackets.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Name(name) => name.clone(),

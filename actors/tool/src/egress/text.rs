@@ -25,7 +25,6 @@ const TEXT_TYPES: [&str; 12] = [
 pub enum Decoded {
     /// Text, and what was done to it, if anything was lost.
     Text {
-        /// The text.
         text: String,
         /// What a reader should know of it.
         note: Option<String>,
@@ -78,7 +77,7 @@ fn split(content_type: &str) -> (String, Option<String>) {
 
 fn is_text(media: &str, bytes: &[u8]) -> bool {
     match media {
-        // Whoever does not say what it is is believed when it can be read.
+        // A body without a declared type is text if it can be read as such.
         "" | "application/octet-stream" | "binary/octet-stream" => {
             std::str::from_utf8(whole_characters(bytes)).is_ok()
         }

@@ -21,9 +21,8 @@ pub enum SchemaError {
     /// More text than a model should read about one tool.
     #[error("its {what} is longer than {most} bytes")]
     TooLong {
-        /// Of what.
+        /// The part that is too long.
         what: &'static str,
-        /// The limit.
         most: usize,
     },
     /// It is not JSON.
@@ -34,34 +33,19 @@ pub enum SchemaError {
     NotAnObject,
     /// It is nested too deeply, references followed.
     #[error("its input schema is more than {most} deep")]
-    TooDeep {
-        /// The limit.
-        most: usize,
-    },
+    TooDeep { most: usize },
     /// Judging by it would take too long, references followed.
     #[error("its input schema has more than {most} parts, references and patterns counted")]
-    TooHeavy {
-        /// The limit.
-        most: u64,
-    },
+    TooHeavy { most: u64 },
     /// It refers to something that is not in it.
     #[error("its input schema refers to `{reference}`, which is not a pointer to a part of it")]
-    Reference {
-        /// What it says.
-        reference: String,
-    },
+    Reference { reference: String },
     /// It refers to itself.
     #[error("its input schema refers to `{reference}` in a circle")]
-    Circular {
-        /// What it says.
-        reference: String,
-    },
+    Circular { reference: String },
     /// It uses a keyword that changes what references mean.
     #[error("its input schema uses `{keyword}`, which is not supported")]
-    Foreign {
-        /// Which.
-        keyword: String,
-    },
+    Foreign { keyword: String },
     /// It says something that no schema can say.
     #[error("its input schema is not valid: {0}")]
     NotASchema(String),

@@ -12,8 +12,8 @@ const BYTES: usize = 1_000;
 const ITEMS: u64 = 4;
 const CHARS: u64 = 64;
 
-/// What a call could look like. It is a guess (of patterns, say, nothing is known here): whoever
-/// shows it checks it before.
+/// An example of a call. It is a guess (it ignores patterns, for example): the caller checks it
+/// before showing it.
 pub(super) fn example(schema: &Value) -> Option<Value> {
     let example = Example { root: schema }.value(schema, 0)?;
     (example.to_string().len() <= BYTES).then_some(example)

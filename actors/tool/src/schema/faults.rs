@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::check::Usable;
 use crate::append::append;
 
-/// Faults that are told: more do not help.
+/// Faults that are reported: more do not help.
 const FAULTS: usize = 6;
 /// Characters of one fault.
 const SHOWN: usize = 300;

@@ -75,7 +75,9 @@ fn help(spec: &ToolSpec, usable: &Usable, fault: &str) -> String {
         spec.name,
         shape(&usable.schema)
     );
-    if let Some(example) = example(&usable.schema).filter(|it| usable.validator.is_valid(it)) {
+    if let Some(example) =
+        example(&usable.schema).filter(|example| usable.validator.is_valid(example))
+    {
         append(&mut text, format_args!("\nFor example: {example}"));
     }
     text
@@ -329,7 +331,7 @@ mod tests {
         })
     }
 
-    /// What looks like a reference is taken for one, wherever it stands.
+    /// A text that looks like a reference is taken for one, wherever it is.
     fn without_references() -> impl Strategy<Value = Value> {
         any_json().prop_map(|value| value.to_string().replace('$', "_").parse().unwrap())
     }

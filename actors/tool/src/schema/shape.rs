@@ -13,7 +13,7 @@ const ALTERNATIVES: usize = 12;
 /// Bytes of the whole: after that only kinds are named.
 const BYTES: usize = 3_000;
 
-/// The shape of what fits `schema`.
+/// The shape of values that fit `schema`.
 pub(super) fn shape(schema: &Value) -> String {
     let mut shape = SchemaShape { root: schema, text: String::new() };
     shape.value(schema, 0);

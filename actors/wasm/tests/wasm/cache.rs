@@ -24,7 +24,7 @@ fn says(cache: Cache, planted: WasmBug, wasm: &[u8]) -> String {
 fn files(dir: &TempDir) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir.path().join("plugins")).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
-    paths.filter(|path| path.extension().is_some_and(|it| it == "cwasm")).collect()
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")).collect()
 }
 
 #[test]

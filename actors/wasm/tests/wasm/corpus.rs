@@ -233,7 +233,7 @@ fn s_16_planted_bugs_are_found() {
         thread::scope(|scope| {
             let called = scope.spawn(|| call_at(&plugin, "", SHORT, host.clone()));
             let begun = Instant::now();
-            // What would never end is ended by its host, and is told apart by that.
+            // A call that would never end is ended by its host, and its error shows that.
             while !called.is_finished() && begun.elapsed() < 10 * SHORT {
                 thread::yield_now();
             }

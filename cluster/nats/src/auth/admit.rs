@@ -27,26 +27,26 @@ use crate::{
 
 /// Waits for servers that elect, at most, before an offer fails.
 const TRIES: u32 = 5;
-/// How long an offer may take to come, or the word that it is gone: servers that elect need a while.
+/// How long an offer, or the news that it is gone, may take: servers need a while for an election.
 const OFFER_WITHIN: Duration = Duration::from_secs(10);
-/// How many offers the server says that it sent, in its word that there is no more.
+/// The header that says how many offers the server has sent, in its message that there are no more.
 const SENT: &str = "Nats-Last-Consumer";
 
 /// Why there is no credential.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmitError {
-    /// The servers are out of reach, or do not let it in.
+    /// The servers are out of reach, or refuse the login.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// Somebody was here before, or it took too long.
+    /// Another node used the token, or it took too long.
     #[error("the join token was used already, or has expired")]
     Used,
-    /// What was offered is not of this user.
+    /// The offered credential is of another user.
     #[error("the credential that the cluster offers is not usable")]
     Credential(#[from] CredentialError),
 }
 
-/// What came to one who waits for an offer.
+/// The result of a wait for an offer.
 enum OfferWait {
     Offer(Credential),
     /// The server sent it before.
@@ -55,8 +55,8 @@ enum OfferWait {
     Noise,
 }
 
-/// Offers `credential` to whoever proves to be its user, for as long as `ttl`; `options` say how its
-/// operator reaches the servers.
+/// Offers `credential` to the client that proves to be its user, for as long as `ttl`; `options`
+/// say how its operator reaches the servers.
 pub async fn offer(
     options: &NatsOptions,
     credential: &Credential,
@@ -70,7 +70,8 @@ pub async fn offer(
                 let wait = pause.next(&mut rand::rng());
                 tokio::time::sleep(wait).await;
             }
-            // Nobody else knows the subject, so an earlier try was stored without an answer.
+            // The subject is secret, so this means that an earlier try was stored without an
+            // answer.
             Err(failure) if failure.is_wrong_last_sequence() && pause.tries() > 0 => break Ok(()),
             done => break done,
         }
@@ -89,7 +90,7 @@ async fn offer_once(
     // As many as the cluster has of everything else.
     let replicas = topology::birth(prefix, 1).replicas(api).await?.unwrap_or(1);
     topology::offers(prefix, replicas).create(api).await.map_err(of_topology)?;
-    // First who sends it: what nobody would send is not kept.
+    // First the consumer that sends it: without a consumer the message is not kept.
     topology::offer_consumer(prefix, user, ttl).create(api).await.map_err(of_topology)?;
     let mut headers: HeaderMap = expecting(Position(0));
     headers.insert(NATS_MESSAGE_TTL, format!("{}s", ttl.as_secs().max(1)));
@@ -138,7 +139,8 @@ fn heard(message: &Message, token: &JoinToken) -> OfferWait {
     }
     let jwt = String::from_utf8_lossy(&message.payload).into_owned();
     match Credential::new(jwt, token.admission.seed().to_owned()) {
-        // Others may have the server write here; the operator said what it offers.
+        // Other users may make the server write here; the operator's token says which credential to
+        // expect.
         Ok(found) if token.offer.as_ref().is_none_or(|offer| *offer == found.digest()) => {
             OfferWait::Offer(found)
         }

@@ -1,4 +1,5 @@
-//! The keys of a cluster's operator, and what they sign. They stay where `cluster init` wrote them.
+//! The keys of a cluster's operator, and the tokens that they sign. The keys stay where `cluster
+//! init` wrote them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -27,7 +28,7 @@ pub struct Authority {
     system: KeyPair,
     /// A role has one key at a time; a replaced one is forgotten.
     roles: BTreeMap<BusRole, KeyPair>,
-    /// Only tests of the tests have any: what a role may do beyond its table.
+    /// Only for tests of the tests: rights of a role beyond its table.
     widened: Vec<(BusRole, String)>,
 }
 
@@ -42,7 +43,8 @@ struct StoredAuthority {
     account: String,
     system: String,
     roles: BTreeMap<BusRole, String>,
-    /// For each user that was revoked, until when; what was signed later is good again.
+    /// For each revoked user, the time up to which its credentials are revoked; later ones are
+    /// valid.
     revoked: BTreeMap<String, u64>,
     issued: Vec<Issued>,
     /// The least time that the account is signed with: later than every one from before its last
@@ -60,9 +62,8 @@ struct StoredAuthority {
 pub struct Issued {
     /// Its public key.
     pub user: String,
-    /// What people call it.
     pub name: String,
-    /// What it is for.
+    /// Its role.
     pub role: BusRole,
     /// When it was made, in seconds since 1970.
     pub made: u64,
@@ -70,7 +71,7 @@ pub struct Issued {
     pub expires: u64,
 }
 
-/// Why an authority cannot do what it is asked.
+/// Why an authority cannot do an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// Its file does not read.
@@ -82,10 +83,10 @@ pub enum AuthorityError {
     /// A key is not usable.
     #[error(transparent)]
     Jwt(#[from] JwtError),
-    /// What was made does not read.
+    /// A credential that was made cannot be read.
     #[error(transparent)]
     Credential(#[from] CredentialError),
-    /// Nobody is called so.
+    /// No credential has this name.
     #[error("no credential was made for `{0}`")]
     Unknown(String),
 }
@@ -118,7 +119,7 @@ impl Authority {
         struct Any {
             format: u32,
         }
-        // Serde's words quote what they cannot read, which may be a seed.
+        // Serde's errors quote the text that they cannot read, which may be a seed.
         let malformed = |error: serde_json::Error| {
             AuthorityError::Malformed(format!("line {}, column {}", error.line(), error.column()))
         };
@@ -159,7 +160,7 @@ impl Authority {
         &self.sealed.cluster
     }
 
-    /// What the cluster's subjects begin with.
+    /// The first part of the cluster's subjects.
     pub const fn prefix(&self) -> &Prefix {
         &self.prefix
     }
@@ -196,21 +197,21 @@ impl Authority {
         self.system.public_key()
     }
 
-    /// What a server trusts.
+    /// The token that a server trusts.
     pub fn operator_jwt(&self, now: u64) -> Result<String, AuthorityError> {
         let id = self.operator.public_key();
         let nats = json!({ "system_account": self.system_id() });
         Ok(jwt::sign(&self.operator, &id, self.cluster(), now, None, "operator", nats)?)
     }
 
-    /// The account in which servers speak of themselves.
+    /// The account in which servers report events.
     pub fn system_jwt(&self, now: u64) -> Result<String, AuthorityError> {
         let nats = json!({ "limits": limits(false) });
         let id = self.system_id();
         Ok(jwt::sign(&self.operator, &id, "SYS", now, None, "account", nats)?)
     }
 
-    /// The cluster's account: what each role may do, and who was revoked.
+    /// The cluster's account: the rights of each role, and the revoked users.
     pub fn account_jwt(&self, now: u64) -> Result<String, AuthorityError> {
         let keys: Vec<Value> = self
             .roles
@@ -242,7 +243,7 @@ impl Authority {
         Ok(jwt::sign(&self.operator, &id, self.cluster(), signed, None, "account", nats)?)
     }
 
-    /// What was signed before `now` is of an older account from here on.
+    /// Credentials that were signed before `now` belong to an older account from here on.
     fn change(&mut self, now: u64) {
         self.sealed.changed = now.max(self.sealed.changed).saturating_add(1);
     }
@@ -333,16 +334,16 @@ impl Authority {
         Ok(Credential::new(jwt, seed_of(&pair)?)?)
     }
 
-    /// A credential in the system account that may tell the servers of accounts, for `ttl` seconds.
+    /// A credential in the system account that may send accounts to the servers, for `ttl` seconds.
     pub(super) fn speaker(&self, now: u64, ttl: u64) -> Result<Credential, AuthorityError> {
         self.system_user("speaker", Some(super::control::CLAIMS_UPDATE), None, now, ttl)
     }
 
     /// A credential in the system account that may hear whose connections end, for `ttl` seconds:
-    /// what operators make for `cluster.sys_credentials` with tools of their own.
+    /// operators make one for `cluster.sys_credentials` with tools of their own.
     #[cfg(feature = "test-util")]
     pub fn listener(&self, now: u64, ttl: u64) -> Result<Credential, AuthorityError> {
-        self.system_user("listener", None, Some(crate::parting::DISCONNECTS), now, ttl)
+        self.system_user("listener", None, Some(crate::disconnects::DISCONNECTS), now, ttl)
     }
 
     fn system_user(
@@ -368,7 +369,7 @@ impl Authority {
         Ok(Credential::new(jwt, seed_of(&pair)?)?)
     }
 
-    /// Revokes what was made so far for the user of this name or public key; says for whom.
+    /// Revokes all credentials so far of the user with this name or public key; returns the users.
     pub fn revoke(&mut self, who: &str, now: u64) -> Result<Vec<Issued>, AuthorityError> {
         let sealed = &mut self.sealed;
         let found: Vec<Issued> = sealed
@@ -426,8 +427,8 @@ fn seed_of(key: &KeyPair) -> Result<String, JwtError> {
     key.seed().map_err(|error| JwtError::Key(error.to_string()))
 }
 
-/// No limit on what nodes do, none of what they never do: other accounts, leaf nodes, and users
-/// that do not prove who they are.
+/// No limit on things that nodes do, and zero for things that they never do: other accounts, leaf
+/// nodes, and users without proof of identity.
 fn limits(stores: bool) -> Value {
     let mut limits = json!({
         "subs": -1, "data": -1, "payload": -1, "conn": -1,

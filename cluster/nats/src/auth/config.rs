@@ -39,7 +39,7 @@ impl FromStr for BusServer {
     fn from_str(text: &str) -> Result<Self, ServerNameError> {
         let (name, address) = text.split_once('=').ok_or(ServerNameError)?;
         let (host, port) = address.rsplit_once(':').ok_or(ServerNameError)?;
-        let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
+        let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let number = |text: &str| text.parse::<u16>().map_err(|_error| ServerNameError);
         let (port, route_port) = if let Some((port, route_port)) = port.split_once('/') {
             (number(port)?, number(route_port)?)
@@ -174,8 +174,10 @@ resolver_preload {{
 
 /// The block that joins the servers: only those with a certificate of the cluster's own authority.
 fn routes(authority: &Authority, server: &BusServer, servers: &[BusServer]) -> String {
-    let routes: Vec<String> =
-        servers.iter().map(|it| format!("\"tls://{}\"", it.at(it.route_port))).collect();
+    let routes: Vec<String> = servers
+        .iter()
+        .map(|server| format!("\"tls://{}\"", server.at(server.route_port)))
+        .collect();
     format!(
         r#"
 cluster {{
@@ -212,7 +214,8 @@ mod tests {
         let one: BusServer = "n1=127.0.0.1:4222".parse().unwrap();
         let text = server_config(&authority, &one, std::slice::from_ref(&one), 0).unwrap();
         let of_monitoring = ["http", "https", "monitor_port"];
-        let named = |line: &&str| of_monitoring.iter().any(|it| line.trim_start().starts_with(it));
+        let named =
+            |line: &&str| of_monitoring.iter().any(|key| line.trim_start().starts_with(key));
         assert_eq!(text.lines().find(named), None);
     }
 

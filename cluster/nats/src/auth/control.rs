@@ -16,20 +16,20 @@ use crate::{
 pub(super) const CLAIMS_UPDATE: &str = "$SYS.REQ.CLAIMS.UPDATE";
 /// How long servers may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
-/// How long the credential lives with which they are told, in seconds.
+/// How long the credential lives that sends them to the servers, in seconds.
 const SPEAKER_TTL: u64 = 300;
 
-/// What came of a push.
+/// The result of a push.
 #[derive(Clone, Debug, Default)]
 pub struct Pushed {
     /// The servers that took it, by name.
     pub servers: BTreeSet<String>,
 }
 
-/// Why the servers were not told.
+/// Why the accounts did not reach the servers.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// The keys do not do it.
+    /// The keys cannot sign the account.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
     /// They are out of reach.
@@ -38,12 +38,11 @@ pub enum PushError {
     /// One of them refused it.
     #[error("server `{server}` refused the account: {detail}")]
     Refused {
-        /// Its name.
         server: String,
-        /// Its words.
+        /// Its error.
         detail: String,
     },
-    /// Nobody answered.
+    /// No server answered.
     #[error("no server answered within {ANSWERS_WITHIN:?}")]
     Silent,
 }

@@ -1,5 +1,5 @@
-//! What one user holds: its token, signed by a role's key, and the seed with which it answers the
-//! server's challenge.
+//! The credential of one user: its token, signed by a role's key, and the seed with which it
+//! answers the server's challenge.
 
 use std::fmt;
 
@@ -80,7 +80,6 @@ impl Credential {
         &self.user
     }
 
-    /// What people call it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -105,7 +104,7 @@ impl Credential {
         self.role.map(|_| format!("{INBOX}.{}", self.user))
     }
 
-    /// What tells it from every other, and is no secret.
+    /// A digest that identifies it, and is no secret.
     pub fn digest(&self) -> String {
         blake3::hash(self.jwt.as_bytes()).to_hex().to_string()
     }

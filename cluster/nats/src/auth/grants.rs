@@ -1,12 +1,12 @@
 //! What each role may publish and subscribe to: the one table, made from the names in
 //! [`Prefix`] and `topology`.
 //!
-//! GRANT-1: a role has what its code uses and nothing besides. GRANT-2: what that leaves to a
-//! credential that is stolen is in `docs/stolen-credentials.md`, and nothing besides: NATS grants subjects and not
-//! messages, whoever may use `STREAM.MSG.GET` on a stream may read all of it, and whoever may ask a
-//! server anything may have it write its answer anywhere. A process's own request subject carries an
-//! id that it makes at its start, so a node may listen on those of others too; an answer given there
-//! in bad faith costs time, and never safety.
+//! GRANT-1: a role may do what its code needs and no more. GRANT-2: `docs/stolen-credentials.md`
+//! lists all that a thief can do with a credential. NATS grants subjects, not messages: a user with
+//! `STREAM.MSG.GET` on a stream may read all of it, and a user that may send any request to a
+//! server may have the answer written anywhere. A process's own request subject carries an id that
+//! it makes at its start, so a node may listen on those of others too. A false answer there costs
+//! time, and never safety.
 
 use std::fmt;
 
@@ -26,10 +26,10 @@ use crate::{
     topology::{DUE_CONSUMER, StreamNames, TAKERS},
 };
 
-/// What the server puts in a user's public key for.
+/// The template that the server replaces by a user's public key.
 const SUBJECT: &str = "{{subject()}}";
 
-/// What a credential is for.
+/// The role of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BusRole {
@@ -39,13 +39,13 @@ pub enum BusRole {
     Gateway,
     /// A node that does both.
     Node,
-    /// Gives birth to the cluster, and offers nodes their credentials.
+    /// Creates the cluster, and offers nodes their credentials.
     Admin,
     /// A node that has a join token and nothing else yet.
     Admission,
 }
 
-/// What a role may do.
+/// The rights of a role.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoleGrants {
     pub(super) publish: Vec<String>,
@@ -55,7 +55,6 @@ pub(super) struct RoleGrants {
 // === impl BusRole ===
 
 impl BusRole {
-    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Worker, Self::Gateway, Self::Node, Self::Admin, Self::Admission];
 
@@ -102,36 +101,37 @@ impl fmt::Display for BusRole {
 // === impl RoleGrants ===
 
 impl RoleGrants {
-    /// What `role` may do in the cluster of this prefix.
+    /// The rights of `role` in the cluster of this prefix.
     pub(super) fn of(role: BusRole, prefix: &Prefix) -> Self {
         let names = StreamNames::new(prefix);
-        let mut it = Self::default();
+        let mut grants = Self::default();
         if role != BusRole::Admission {
-            // Answers come here; a round trip is a request to nobody there.
+            // Answers come here; to measure a round trip, send a request to this inbox without a
+            // listener.
             let inbox = format!("{INBOX}.{SUBJECT}.>");
-            it.publish.push(inbox.clone());
-            it.subscribe.push(inbox);
+            grants.publish.push(inbox.clone());
+            grants.subscribe.push(inbox);
         }
         match role {
-            BusRole::Worker => it.worker(prefix, &names),
-            BusRole::Gateway => it.gateway(prefix, &names),
+            BusRole::Worker => grants.worker(prefix, &names),
+            BusRole::Gateway => grants.gateway(prefix, &names),
             BusRole::Node => {
-                it.worker(prefix, &names);
-                it.gateway(prefix, &names);
+                grants.worker(prefix, &names);
+                grants.gateway(prefix, &names);
             }
-            BusRole::Admin => it.admin(prefix, &names),
+            BusRole::Admin => grants.admin(prefix, &names),
             // It waits for its own offer, of which the server sends one. It may say nothing, not even
             // ask: the server would write its answers wherever a question says. And it may not listen
             // to answers, which are for the node that has the same user by now.
             BusRole::Admission => {
-                it.subscribe.push(format!("{} {TAKERS}", prefix.joining(SUBJECT)));
+                grants.subscribe.push(format!("{} {TAKERS}", prefix.joining(SUBJECT)));
             }
         }
-        it.publish.sort_unstable();
-        it.publish.dedup();
-        it.subscribe.sort_unstable();
-        it.subscribe.dedup();
-        it
+        grants.publish.sort_unstable();
+        grants.publish.dedup();
+        grants.subscribe.sort_unstable();
+        grants.subscribe.dedup();
+        grants
     }
 
     fn publish(&mut self, subject: String) {
@@ -142,7 +142,8 @@ impl RoleGrants {
         self.publish.push(format!("$JS.API.{operation}.{what}"));
     }
 
-    /// What every node needs: to see that the cluster is as it must be, and who is there.
+    /// The rights of every node: to check that the cluster is as it must be, and to see the other
+    /// nodes.
     fn any_node(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.publish("$JS.API.INFO".to_owned());
         for stream in names.all().iter().chain([&names.birth]) {
@@ -152,8 +153,8 @@ impl RoleGrants {
         for stream in [&names.journal, &names.bucket, &names.blobs, &names.birth] {
             self.api("STREAM.MSG.GET", stream);
         }
-        // Watching agents, kill switches, and what is approved of MCP servers: a consumer of the watcher's
-        // own, of their keys only.
+        // Watching agents, kill switches, and approved descriptions of MCP servers: a consumer of
+        // the watcher's own, of these keys only.
         for keys in [AGENT_KEYS, LATCH_KEYS, MCP_KEYS] {
             let watched = prefix.bucket(&format!("{keys}>"));
             self.api("CONSUMER.CREATE", &format!("{}.*.{watched}", names.bucket));
@@ -168,8 +169,9 @@ impl RoleGrants {
             self.subscribe.push(subject);
         }
         self.publish(prefix.events());
-        // Who asks is answered, and only there: a permission to answer wherever a request says (NATS'
-        // response permission) lets a user that sends itself requests publish anywhere.
+        // A request is answered only at the sender's inbox. A permission to answer wherever a
+        // request says (NATS' response permission) lets a user that sends itself requests publish
+        // anywhere.
         self.publish(format!("{INBOX}.>"));
     }
 
@@ -194,20 +196,20 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{JOB_KEYS}*")));
         // Entities that may have killed their process.
         self.publish(prefix.bucket(&format!("{PROBATION_KEYS}*")));
-        // What model calls used, as the first worker counts it.
+        // The usage of model calls, as the first worker counts it.
         self.publish(prefix.bucket(&format!("{USAGE_KEYS}>")));
-        // What is kept of jobs for people.
+        // The archived jobs, for people.
         self.publish(prefix.bucket(&format!("{ARCHIVE_KEYS}*")));
         // Calls that wait for a person are shown to people.
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
-        // What an MCP server says of its tools, by whoever runs it.
+        // The tools of an MCP server, written by the node that runs it.
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
-        // The key of an SSH host, by whoever meets it first.
+        // The key of an SSH host, written by the first node that connects to it.
         self.publish(prefix.bucket(&format!("{SSH_KEYS}*")));
-        // What plugins keep: the keys of a store, and their values.
+        // The stores of plugins: the keys of each, and their values.
         self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*")));
         self.publish(prefix.bucket(&format!("{STORE_KEYS}*.*.*")));
-        // What came of a job goes to its session, and a timer ends the wait for it.
+        // The result of a job goes to its session, and a timer ends the wait for it.
         self.publish(prefix.inputs());
         self.publish(prefix.timers());
         // Timers that the server lost track of are found and stored again.
@@ -216,15 +218,15 @@ impl RoleGrants {
         self.api("STREAM.PURGE", &names.blobs);
         self.publish(prefix.all_frames());
         self.publish(prefix.usage());
-        // What nobody can read is put aside.
+        // Inputs that no node can read are put aside.
         self.publish(prefix.bucket(&format!("{LETTER_KEYS}>")));
     }
 
     fn gateway(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.any_node(prefix, names);
         self.publish(prefix.inputs());
-        // What waits for a session out of service is shown to people. A gateway reads journals, which
-        // have all of that sooner or later.
+        // The inputs that wait for a session out of service are shown to people. A gateway reads
+        // journals, which have all of them sooner or later.
         self.api("STREAM.MSG.GET", &names.inbox);
         self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
@@ -243,7 +245,7 @@ impl RoleGrants {
             self.api("STREAM.INFO", stream);
             self.api("STREAM.CREATE", stream);
         }
-        // What older builds made otherwise.
+        // Streams that older builds made with other settings.
         for stream in [&names.bucket, &names.jobs] {
             self.api("STREAM.UPDATE", stream);
         }
@@ -261,10 +263,11 @@ impl RoleGrants {
         self.publish(offers);
     }
 
-    /// The same for this user alone, where a signing key's template cannot say it: servers leave out
-    /// what is put together to name a group as well.
+    /// The same for this user alone, where a signing key's template cannot express it: servers
+    /// leave out composed names of groups.
     pub(super) fn of_user(role: BusRole, prefix: &Prefix, user: &str) -> Self {
-        let named = |all: Vec<String>| all.iter().map(|it| it.replace(SUBJECT, user)).collect();
+        let named =
+            |all: Vec<String>| all.iter().map(|subject| subject.replace(SUBJECT, user)).collect();
         let Self { publish, subscribe } = Self::of(role, prefix);
         Self { publish: named(publish), subscribe: named(subscribe) }
     }
@@ -323,10 +326,10 @@ mod tests {
     fn grant_1_no_role_has_a_wildcard_over_more_than_it_uses() {
         let prefix = Prefix::default();
         for role in BusRole::ALL {
-            let it = RoleGrants::of(role, &prefix);
+            let grants = RoleGrants::of(role, &prefix);
             let inboxes = format!("{INBOX}.>");
-            let publish = it.publish.iter().filter(|subject| **subject != inboxes);
-            for subject in publish.chain(&it.subscribe) {
+            let publish = grants.publish.iter().filter(|subject| **subject != inboxes);
+            for subject in publish.chain(&grants.subscribe) {
                 let first: Vec<&str> = subject.split('.').take(3).collect();
                 assert!(!first[..2].iter().any(|token| ["*", ">"].contains(token)), "{subject}");
                 assert!(!subject.starts_with("$SYS"), "{role}: {subject}");
@@ -352,8 +355,8 @@ mod tests {
         let host_keys = prefix.bucket(&format!("{SSH_KEYS}*"));
         assert!(worker.publish.contains(&host_keys) && !gateway.publish.contains(&host_keys));
         let kept = prefix.bucket(STORE_KEYS);
-        assert_eq!(worker.publish.iter().filter(|it| it.starts_with(&kept)).count(), 2);
-        assert!(!gateway.publish.iter().any(|it| it.starts_with(&kept)));
+        assert_eq!(worker.publish.iter().filter(|subject| subject.starts_with(&kept)).count(), 2);
+        assert!(!gateway.publish.iter().any(|subject| subject.starts_with(&kept)));
         for it in [gateway, worker] {
             assert!(!it.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
             assert!(!it.publish.iter().any(|subject| subject.contains("MSG.DELETE")));

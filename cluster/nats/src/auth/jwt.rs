@@ -10,7 +10,7 @@ const VERSION: u8 = 2;
 /// Bytes of a token that is read; an account with many revocations is the largest.
 const TOKEN_MOST: usize = 256 << 10;
 
-/// What is claimed, by whom, of whom.
+/// The claims of a token: who says what about whom.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Claims {
     /// When it was signed, in seconds since 1970.
@@ -24,20 +24,20 @@ pub(super) struct Claims {
     /// When it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exp: Option<u64>,
-    /// What NATS reads.
+    /// The part that NATS reads.
     pub(super) nats: Value,
 }
 
 /// Text that is no token of ours.
 #[derive(Debug, thiserror::Error)]
 pub enum JwtError {
-    /// It does not read.
+    /// It cannot be read.
     #[error("not a NATS token: {0}")]
     Malformed(&'static str),
-    /// Somebody changed it.
+    /// The content was changed after it was signed.
     #[error("the signature of a NATS token does not match its content")]
     Signature,
-    /// A key is not what it must be.
+    /// A key has the wrong form.
     #[error("a key is not usable: {0}")]
     Key(String),
 }
@@ -72,8 +72,8 @@ pub(super) fn sign(
     Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// Reads a token, and checks that whom it names as its signer signed it. Whether that one may is
-/// for the server to say.
+/// Reads a token, and checks the signature of the signer that it names. The server decides whether
+/// that signer may sign it.
 pub(super) fn read(text: &str) -> Result<Claims, JwtError> {
     if text.len() > TOKEN_MOST {
         return Err(JwtError::Malformed("too long"));

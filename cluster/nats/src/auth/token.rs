@@ -14,9 +14,9 @@ use super::{
     grants::BusRole,
 };
 
-/// What a token begins with; another layout has another number.
+/// The first characters of a token; another layout has another number.
 const MARK: &str = "cnjoin1_";
-/// What tokens of any layout begin with.
+/// The first characters of tokens of any layout.
 const ANY_MARK: &str = "cnjoin";
 /// Bytes of the checksum.
 const SUM: usize = 4;
@@ -30,15 +30,16 @@ pub struct JoinToken {
     pub urls: Vec<String>,
     /// The certificate of the authority that signed the servers' certificates, PEM.
     pub ca: String,
-    /// What the cluster's subjects begin with.
+    /// The first part of the cluster's subjects.
     pub prefix: Prefix,
-    /// The cluster, as its birth named it.
+    /// The cluster's name.
     pub cluster: String,
     /// The role that the node will have.
     pub role: BusRole,
     /// The user that the node will be, as it may wait for its credential.
     pub admission: Credential,
-    /// What is offered to it ([`Credential::digest`]); `None` in a token of an older build.
+    /// The digest of its offered credential ([`Credential::digest`]); `None` in a token of an older
+    /// build.
     pub offer: Option<String>,
 }
 

@@ -50,7 +50,7 @@ pub(in super::super) struct Repeats {
 struct KnownRequest {
     /// By the digest of the body.
     requests: HashMap<Digest, RepeatableRequest>,
-    /// Oldest first; one that came again stands here more than once.
+    /// Oldest first; a repeated request is here more than once.
     order: VecDeque<(Instant, Digest)>,
 }
 
@@ -60,7 +60,7 @@ struct RepeatableRequest {
     at: Instant,
     /// Its client has left, and its turn runs.
     left: bool,
-    /// When the end of its turn was told.
+    /// When the end of its turn was sent.
     ended: Option<Instant>,
     /// Its first try went to another gateway.
     sent_elsewhere: bool,
@@ -285,7 +285,7 @@ mod tests {
         let again = repeats.enter(body, false, key("b"));
         assert_eq!(again.key, key("a"));
         again.left();
-        // Without `user`, it may be somebody else.
+        // Without `user`, it may be another client.
         repeats.enter(anybody, false, key("x")).left();
         assert_eq!(repeats.enter(anybody, false, key("y")).key, key("y"));
         // The turn ends.

@@ -34,7 +34,7 @@ pub(super) async fn answer(
             error::rpc(id.as_str(), &error)
         }
     };
-    // A closed socket has nobody to be told.
+    // A closed socket cannot be informed.
     out.push_wait(answer).await.ok();
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn send(
                 first: true,
                 sent: Some(sent),
             };
-            // A closed socket has nobody to be told (GATE-4).
+            // A closed socket cannot be informed (GATE-4).
             stream.run(following).await.ok();
         }
         Err(error) => fail_stream(&gateway, &out, &id, &error).await,
@@ -89,7 +89,7 @@ pub(super) async fn resume(
                 first: true,
                 sent: None,
             };
-            // A closed socket has nobody to be told.
+            // A closed socket cannot be informed.
             stream.run(following).await.ok();
         }
         Err(error) => fail_stream(&gateway, &out, &id, &error).await,
@@ -99,7 +99,7 @@ pub(super) async fn resume(
 async fn fail_stream(gateway: &Gateway, out: &Outbox, id: &RequestId, error: &ErrorBody) {
     gateway.metrics.refusal(error.code);
     if out.push_wait(id.error(error)).await.is_ok() {
-        // A closed socket has nobody to be told.
+        // A closed socket cannot be informed.
         out.push_wait(id.done_refused()).await.ok();
     }
 }

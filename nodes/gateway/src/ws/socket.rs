@@ -41,8 +41,8 @@ pub(super) struct ServerSocket {
     tails: HashMap<EntityId, oneshot::Receiver<()>>,
 }
 
-/// F-19: closes the socket when a request's task panics. Its client would wait for ever for what
-/// nobody says any more; now it connects and sends again.
+/// F-19: closes the socket when a request's task panics. Otherwise its client would wait for ever
+/// for an answer; now it connects and sends again.
 struct SocketFuse(Arc<Outbox>);
 
 impl Drop for SocketFuse {

@@ -11,7 +11,7 @@ use super::super::outbox::{Batch, Outbox};
 pub(super) async fn write(out: Arc<Outbox>, mut sink: SplitSink<WebSocket, Message>) {
     while let Some(batch) = out.take().await {
         let last = batch.close.is_some();
-        // The connection itself ends a write that stands still.
+        // The connection itself ends a write that makes no progress.
         if let Err(error) = write_batch(&mut sink, batch).await {
             tracing::debug!(%error, "the other side of a WebSocket closed it");
             break;

@@ -1,4 +1,4 @@
-//! Connections that never show the token keep nobody out.
+//! Connections that never show the token keep no client out.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -128,7 +128,7 @@ async fn the_socket_file_answers_while_no_connection_is_left() {
         options.socket = Some(options_path);
     })
     .await;
-    // All that the network may have: one with the token, and whoever comes, who never shows it.
+    // All that the network may have: one with the token, and any others, which never show it.
     let _client = gateway.connect().await;
     let _half = half_open("127.0.0.1", gateway.serving.addr).await;
     let port = gateway.serving.addr.port();

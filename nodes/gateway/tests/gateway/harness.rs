@@ -21,7 +21,7 @@ use super::node::Node;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const TOKEN: &str = "s3cret-token";
 
-/// A clock that stands still.
+/// A clock that does not move.
 #[derive(Debug)]
 pub(super) struct Noon;
 

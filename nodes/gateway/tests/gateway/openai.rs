@@ -361,7 +361,7 @@ async fn gate_4_a_lost_client_of_a_stream_cancels_nothing() {
     let mut response = answered.await.unwrap().unwrap();
     assert!(response.chunk().await.unwrap().is_some());
     drop(response);
-    // Whoever asks again meanwhile joins it.
+    // A client that asks again meanwhile joins it.
     let again = gateway.post("/v1/chat/completions").json(&body).send();
     let again = tokio::spawn(again);
     gateway.node.followed_by(2).await;

@@ -296,7 +296,7 @@ async fn a_stop_lets_streams_end_and_begins_nothing() {
     busy.send(2, "bob", "hello").await;
     let refused = busy.stream().await;
     assert_eq!(refused[0]["data"]["code"], "unavailable");
-    assert!(gateway.connect_with(&[]).await.is_err(), "nobody new is let in");
+    assert!(gateway.connect_with(&[]).await.is_err(), "no new client is let in");
     gateway.node.text(turn, "the end");
     gateway.node.done(turn);
     assert_eq!(text(&busy.stream().await), "the end");

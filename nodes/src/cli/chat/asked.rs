@@ -1,8 +1,8 @@
-//! What a person at the terminal is asked about tool calls.
+//! The tool calls that a person at the terminal is asked about.
 //!
-//! A frame may have a part of the arguments only, and says so or, from older builds, does not. So a
-//! call is asked for by its id, and whole: nobody is asked for a yes to what they were not shown
-//! to its end, and what was shown is what the yes is about, to the byte.
+//! A frame may have only a part of the arguments, and says so or, from older builds, does not. So
+//! the chat fetches a call by its id, and whole: it never asks for a yes to arguments that were not
+//! shown to their end, and the yes is about the shown bytes exactly.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ pub(super) struct AskedCalls {
 pub(super) enum ShownQuestion {
     /// All of it: they may say yes or no.
     Whole(Box<Approval>, String),
-    /// A part: they are told how to see the rest.
+    /// A part, with a note on how to see the rest.
     Part(String),
 }
 
@@ -74,7 +74,7 @@ impl AskedCalls {
         self.open.push_back(approval);
     }
 
-    /// Nobody answers any more.
+    /// Nothing can be answered any more.
     pub(super) fn give_up(&mut self) {
         self.open.clear();
     }
@@ -91,7 +91,8 @@ impl AskedCalls {
         self.open.front()
     }
 
-    /// A call has ended: somebody else decided about it. Whether the person was asked about it now.
+    /// A call has ended: another client decided about it. Whether the person was asked about it
+    /// now.
     pub(super) fn ended(&mut self, call: CallId) -> bool {
         let was = self.open.front().is_some_and(|it| it.action.call == call);
         self.looks.retain(|(_, it)| it.id != call);

@@ -45,7 +45,7 @@ const RELOADED: Duration = Duration::from_secs(6);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl Chat<'_> {
-    /// The call that the person is asked about was decided by somebody else.
+    /// Another client has decided about the call that the person is asked about.
     pub(super) fn elsewhere(&mut self, asked: &AskedCalls) -> Result<(), Failure> {
         let Some(desk) = &mut self.desk else { return Ok(()) };
         desk.question = None;
@@ -180,7 +180,7 @@ impl Chat<'_> {
         if theirs == mine { Ok((mine, paths::shown(&file, loaded.env()))) } else { Err(OTHER) }
     }
 
-    /// Writes a rule; the person is told when the node has read it.
+    /// Writes a rule; a note follows when the node has read it.
     fn write_rule(&mut self, approval: &Approval, offer: &RuleOffer) -> Result<(), String> {
         let agent = approval.action.session.agent.clone();
         let place = RulePlace { agent: agent.as_str(), number: offer.place };
@@ -210,7 +210,7 @@ impl Chat<'_> {
     }
 
     /// Shows what a tool call would do. A person at the terminal who was shown all of it is asked
-    /// here; a script is told how somebody can decide.
+    /// here; a script gets the command to decide with.
     pub(super) fn ask_about(
         &mut self,
         it: &ApprovalRequest,
@@ -237,7 +237,7 @@ impl Chat<'_> {
         }
     }
 
-    /// Asks about the next call where lines are read, if one waits: its card stands right above the
+    /// Asks about the next call where lines are read, if one waits. Its card is right above the
     /// question, and what was typed before is no answer.
     pub(super) fn ask_by_lines(&mut self, asked: &AskedCalls) -> Result<(), Failure> {
         let Some(approval) = asked.front() else { return Ok(()) };
@@ -259,7 +259,7 @@ impl Chat<'_> {
         let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty()) else { return Ok(()) };
         let lines = approve::card(approval, old.as_deref(), desk.screen.look);
         desk.screen.print(&lines.join("\n"))?;
-        // What was typed before nobody had read this.
+        // What was typed before, was typed without reading this.
         tty.forget();
         desk.ask(None)
     }

@@ -10,7 +10,7 @@ use crate::cli::output::count;
 
 /// A paste of more lines than this, or...
 const FOLD_LINES: usize = 8;
-/// ...of more characters, stands in the line as one sign that says how long it is.
+/// ...of more characters, is in the line as one sign that says how long it is.
 const FOLD_CHARS: usize = 800;
 /// What begins and ends a text of several lines.
 const FENCE: &str = "\"\"\"";
@@ -46,7 +46,7 @@ pub(super) enum Typed {
     Said(String),
     /// To be told to the person; the line stays.
     Told(String),
-    /// Candidates for what stands before the cursor.
+    /// Candidates for the word before the cursor.
     Choices(Vec<String>),
     /// Clear the screen.
     Clear,
@@ -267,7 +267,7 @@ impl Editor {
         }
     }
 
-    /// Whether a hidden character is one that emoji are spelled with, where one stands before it.
+    /// Whether a hidden character is one that emoji are spelled with, after one of them.
     fn is_joiner(&self, at: usize) -> bool {
         let spells = matches!(
             self.pieces.get(at),
@@ -383,7 +383,7 @@ impl Editor {
     }
 }
 
-/// What stands for a long paste.
+/// The sign for a long paste.
 fn label(text: &str) -> String {
     let lines = text.lines().count() as u64;
     let chars = grouped(text.chars().count());

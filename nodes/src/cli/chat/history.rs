@@ -115,7 +115,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
     make_folder(path)?;
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.append(true).create(true).mode(files::PRIVATE).open(path)?;
-    // Somebody may have made it for others to read.
+    // It may have been made readable by others.
     file.set_permissions(std::fs::Permissions::from_mode(files::PRIVATE))?;
     file.write_all(line(text).as_bytes())
 }

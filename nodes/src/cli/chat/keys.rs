@@ -12,7 +12,7 @@ use clawnode_proto::limits;
 const PASTE: &[u8] = b"\x1b[200~";
 /// What ends one.
 const PASTE_END: &[u8] = b"\x1b[201~";
-/// Bytes of a paste that are kept: more than any message may have, and the person is told.
+/// Bytes of a paste that are kept: more than any message may have, with a note to the person.
 const PASTE_BYTES: usize = 4 * limits::MESSAGE_BYTES;
 /// How long nothing may have come of a paste before its end mark counts as lost.
 pub(super) const PASTE_QUIET: Duration = Duration::from_secs(5);
@@ -144,8 +144,8 @@ impl KeyDecoder {
         self.paste.is_some()
     }
 
-    /// Nothing has come for so long: a paste ends at last whose end mark was lost, and is what came
-    /// of it. Else all that is typed from then on would be part of it.
+    /// Nothing has come for this long: a paste whose end mark was lost ends here, with what has
+    /// come. Otherwise all later typing would be part of it.
     pub(super) fn quiet(&mut self, quiet: Duration, keys: &mut VecDeque<Key>) {
         if quiet < PASTE_QUIET {
             return;
@@ -175,7 +175,7 @@ impl KeyDecoder {
         let tail = paste.get(from..).unwrap_or_default();
         let Some(at) = tail.windows(PASTE_END.len()).position(|it| it == PASTE_END) else {
             if paste.len() > PASTE_BYTES + PASTE_END.len() {
-                // The end of what is kept stays, for the mark.
+                // The end of the kept part stays, for the mark.
                 let keep = paste.len() - PASTE_END.len();
                 paste.drain(PASTE_BYTES..keep.max(PASTE_BYTES));
                 paste.resize(paste.len().max(PASTE_BYTES), 0);

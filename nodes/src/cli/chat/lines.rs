@@ -1,7 +1,7 @@
 //! Lines from standard input, one at a time and of bounded length: of a script, or of a terminal
 //! that cannot edit them.
 //!
-//! A line that cannot be a message is told, and the next one is read.
+//! A line that cannot be a message is reported, and the next one is read.
 
 use std::io::IsTerminal;
 
@@ -84,7 +84,7 @@ impl InputLines {
         }
     }
 
-    /// Throws away what a person has typed and nobody has read.
+    /// Throws away what a person has typed and the chat has not read.
     pub(super) fn forget(&mut self) {
         if self.interactive {
             let read = self.input.buffer().len();

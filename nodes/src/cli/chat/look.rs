@@ -54,7 +54,7 @@ impl TerminalStyle {
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
 
-    /// The sign of what was done, and of what failed.
+    /// The sign of a success, or of a failure.
     pub(super) const fn mark(self, well: bool) -> &'static str {
         match (self.utf8, well) {
             (true, true) => "✓",

@@ -94,7 +94,7 @@ impl Chat<'_> {
             .map(|(key, _)| key))
     }
 
-    /// Shows the last of what was said, and follows what has not ended.
+    /// Shows the last messages, and follows a turn that has not ended.
     pub(super) async fn go_on(&mut self, history: &HistoryView) -> Result<bool, Failure> {
         let Some(key) = self.conversation.key().cloned() else { return Ok(true) };
         let open = conversation::open(&key, history);

@@ -1,5 +1,5 @@
-//! A turn that has lost its gateway, or that nobody serves: how long it is waited for, and what is
-//! said then.
+//! A turn that has lost its gateway, or that no worker serves: how long the chat waits for it, and
+//! what it says then.
 
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ pub(super) struct Patience {
     pub interrupted: bool,
     /// Whether the gateway before this connection was lost.
     pub again: bool,
-    /// Whether the person was told that nobody serves the turn.
+    /// Whether the person has read that no worker serves the turn.
     pub waits: bool,
-    /// Whether the person was told that the node does not answer.
+    /// Whether the person has read that the node does not answer.
     pub silent: bool,
 }
 
@@ -74,15 +74,14 @@ pub(super) fn given_up(lost: ClientError, turn: &ShownTurn) -> Failure {
     }
 }
 
-/// Whether a turn is given up: what would have to be done again by somebody, or, of those that the
-/// node has not accepted and of scripts, what has been tried for long enough. A person who waits for
-/// a turn that is stored leaves when they like.
+/// Whether the chat gives a turn up: another try would fail too, or it has tried for long enough.
+/// It never stops waiting for a stored turn of a person, who leaves when they like.
 pub(super) fn is_over(lost: &ClientError, stays: bool, is_late: bool) -> bool {
     !(lost.is_lost() || lost.is_passing()) || (is_late && !stays)
 }
 
 impl Chat<'_> {
-    /// Says who serves the turn, if that is nobody; once.
+    /// Says that no worker serves the turn, if so; once.
     pub(super) fn seen(
         &mut self,
         sign: &Sign,

@@ -1,8 +1,8 @@
-//! What stands on the terminal: what was said, which scrolls away, and below it a few rows that
-//! change: the line that is typed, a question, or a sign that something goes on.
+//! The content of the terminal: text, which scrolls away, and below it a few rows that change: the
+//! line that is typed, a question, or a sign of progress.
 //!
-//! What has scrolled is never touched again. The rows that change are drawn again from their own
-//! beginning, so that nothing which comes meanwhile can garble them.
+//! Text that has scrolled is never touched again. The rows that change are drawn again from their
+//! own beginning, so that other output cannot garble them.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) struct ChatScreen {
     drawn: Option<usize>,
     /// A reply that is being written.
     reply: Option<Markdown>,
-    /// A part of it stands at the end of the last line.
+    /// A part of it is at the end of the last line.
     midline: bool,
 }
 
@@ -99,7 +99,7 @@ impl ChatScreen {
             return Ok(());
         }
         let erased = self.erased();
-        // Of what is higher than the terminal, the part around the cursor.
+        // If it is higher than the terminal, the part around the cursor.
         let room = self.rows.saturating_sub(1).max(1);
         let first = (self.cursor.0 + 1).saturating_sub(room);
         let shown: Vec<&Row> = self.live.iter().skip(first).take(room).collect();

@@ -156,9 +156,9 @@ pub(super) struct Chat<'a> {
     pub last: Last,
     /// Whether a person types.
     pub interactive: bool,
-    /// Whether a part of a reply stands at the end of the terminal's last line.
+    /// Whether a part of a reply is at the end of the terminal's last line.
     pub midline: bool,
-    /// Whether this process was told to end while a command ran.
+    /// Whether this process was asked to end while a command ran.
     pub leaves: bool,
     /// What a person at a terminal has before them.
     pub desk: Option<Box<ChatTerminal>>,

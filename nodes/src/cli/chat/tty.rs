@@ -33,7 +33,7 @@ use crate::failure::{Exit, Failure};
 const READ_BYTES: usize = 16 << 10;
 /// Keys that wait to be taken; what is typed beyond that while a turn runs is dropped.
 const MOST_KEYS: usize = 65_536;
-/// What stands for no key among a terminal's special ones (`_POSIX_VDISABLE`).
+/// Means no key among a terminal's special ones (`_POSIX_VDISABLE`).
 const DISABLED: u8 = 0;
 /// How long an escape may stand alone before it is the key of that name.
 const ESCAPE: Duration = Duration::from_millis(50);

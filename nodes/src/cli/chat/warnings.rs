@@ -1,7 +1,8 @@
-//! What does not work and should: an MCP server, a plugin, a hook, a sandbox, a provider of models.
+//! Problems that the chat reports: an MCP server, a plugin, a hook, a sandbox, a provider of
+//! models.
 //!
-//! The node is asked for its `status` while the person is at the prompt, and at no other time: what a
-//! warning says then stands above the line that is typed. Each problem is told once, and once more when
+//! The chat asks the node for its `status` while the person is at the prompt, and at no other time:
+//! so a warning is above the line that is typed. Each problem is reported once, and once more when
 //! it is over.
 
 use std::{collections::BTreeMap, fmt, pin::Pin, time::Duration};
@@ -25,24 +26,24 @@ use crate::{
 const FIRST: Duration = Duration::from_secs(2);
 /// How often it asks after that; an answer that was waited for longer is asked for again.
 const EVERY: Duration = Duration::from_secs(15);
-/// Characters of what is wrong.
+/// Characters of a reason.
 const REASON_CHARS: usize = 300;
 
 /// A request that is under way.
 type PendingRequest = Pin<Box<dyn Future<Output = Option<Vec<WarningView>>> + Send>>;
 
-/// What was told, and when to ask next.
+/// The reported problems, and when to ask next.
 pub(super) struct Warnings {
     due: Instant,
     /// A request, and when it was made.
     asked: Option<(Instant, PendingRequest)>,
-    /// What comes of a rule that was written: it ends within seconds.
+    /// The result of a rule that was written: it comes within seconds.
     rule: Option<Pin<Box<dyn Future<Output = WarningNote> + Send>>>,
-    /// What does not work and was told, by what it is.
+    /// The problems that were reported, by name.
     told: BTreeMap<String, String>,
 }
 
-/// What is told of something.
+/// A note at the prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WarningNote {
     /// It does not work.
@@ -58,7 +59,7 @@ impl Warnings {
         Self { due: Instant::now() + FIRST, asked: None, rule: None, told: BTreeMap::new() }
     }
 
-    /// Tells what comes of something, as soon as the person is at the prompt.
+    /// Shows a note about a result, as soon as the person is at the prompt.
     pub(super) fn expect(&mut self, what: impl Future<Output = WarningNote> + Send + 'static) {
         self.rule = Some(Box::pin(what));
     }
@@ -154,7 +155,7 @@ fn subject(it: &WarningView) -> (String, String) {
 }
 
 impl Chat<'_> {
-    /// What the person does next at the prompt; meanwhile they are told what does not work.
+    /// The next event of the person at the prompt; meanwhile they read about problems.
     pub(super) async fn heard(&mut self) -> Result<TerminalEvent, Failure> {
         loop {
             let Some(desk) = &mut self.desk else { return Ok(TerminalEvent::Closed) };

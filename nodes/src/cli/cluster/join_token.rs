@@ -98,7 +98,7 @@ fn free(operator: &Operator, name: NodeName) -> Result<NodeName, Failure> {
     Ok(name)
 }
 
-/// The first name of this role that nobody has.
+/// The first unused name of this role.
 fn numbered(operator: &Operator, role: BusRole) -> Result<NodeName, Failure> {
     let issued = operator.authority().issued();
     (1..=issued.len() + 1)

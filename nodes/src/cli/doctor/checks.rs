@@ -25,7 +25,7 @@ use crate::{
 pub(super) const CONFIGURATION: &str = "config.valid";
 /// Below this a node soon refuses input.
 const DISK_LOW: u64 = 256 << 20;
-/// Below this somebody should know.
+/// Below this the check warns.
 const DISK_SCARCE: u64 = 2 << 30;
 /// Seconds before its end from which a node's credential should be replaced: two weeks.
 #[cfg(feature = "nats")]

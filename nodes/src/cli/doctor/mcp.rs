@@ -1,4 +1,4 @@
-//! The check of what the programs of MCP servers see of this host.
+//! The check of how much of this host the programs of MCP servers see.
 
 use std::{process::Stdio, time::Duration};
 

@@ -97,7 +97,7 @@ pub(super) async fn run(
             let exit = if checks.iter().any(is_config) { Exit::Config } else { Exit::Failed };
             (checks, exit)
         }
-        // Without a configuration nobody knows what else to look at.
+        // Without a configuration it is unknown what else to check.
         Err(error) => {
             let name = match error.key.as_str() {
                 // A gateway that is open to all has a code of its own, so that scripts can watch for it.

@@ -54,7 +54,7 @@ pub(super) async fn listen(context: &CliContext) -> Check {
     }
 }
 
-/// What a NATS server says of itself when somebody connects.
+/// A NATS server's greeting to a client.
 #[derive(Deserialize)]
 struct Greeting {
     #[serde(default)]

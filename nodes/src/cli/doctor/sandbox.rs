@@ -1,4 +1,4 @@
-//! The checks of what runs agents' commands.
+//! The checks of the engines that run agents' commands.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -33,7 +33,7 @@ pub(super) async fn checks(
     checks
 }
 
-/// What no agent needs is nobody's to mend.
+/// What no agent needs is no problem.
 fn as_needed(check: Check, needed: &BTreeSet<Capability>, place: SandboxPlace) -> Check {
     let is_needed = needed.iter().any(|it| it.as_str() == place.capability());
     if check.verdict == CheckStatus::Green || is_needed {
@@ -66,8 +66,8 @@ async fn docker(options: &SandboxOptions) -> Vec<Check> {
     checks
 }
 
-/// Whether the images of commands are what they were when somebody approved of them: a tag may name
-/// another one tomorrow, a digest does not.
+/// Whether the images of commands are still the approved ones: a tag may name another one tomorrow,
+/// a digest does not.
 fn images(options: &SandboxOptions) -> Check {
     const NAME: &str = "sandbox.images";
     let of_tools = options.tools.values().filter(|tool| tool.env == SandboxPlace::Docker);
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(limits.verdict, CheckStatus::Yellow, "{limits:?}");
         assert!(limits.found.contains("not limited"), "{limits:?}");
         assert!(found.iter().any(|it| it.name == "sandbox.seccomp"), "{found:?}");
-        // A group that somebody named, as far as it can be seen.
+        // A configured group, as far as it can be seen.
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
         options.process.cgroup = Some(dir.path().to_owned());

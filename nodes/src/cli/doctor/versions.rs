@@ -42,7 +42,7 @@ const KNOWN: [Bad; 17] = [
     bad("runc", [0, 0, 0], [1, 1, 12], LEAK),
     bad("runc", [0, 0, 0], [1, 2, 8], MASKS),
     bad("runc", [1, 3, 0], [1, 3, 3], MASKS),
-    // Its third candidate is mended; nobody should run one.
+    // Its third candidate is repaired; it should not be in use.
     bad("runc", [1, 4, 0], [1, 4, 0], MASKS),
     bad("containerd", [0, 0, 0], [1, 6, 38], USER),
     bad("containerd", [1, 7, 0], [1, 7, 27], USER),
@@ -63,7 +63,7 @@ const KNOWN: [Bad; 17] = [
 const ENGINE: &str = "Engine";
 /// The parts that are judged, in the order in which they are shown.
 const PARTS: [&str; 3] = [ENGINE, "containerd", "runc"];
-/// Longest version that is shown of what an engine says.
+/// The longest version of an engine that is shown.
 const SHOWN_CHARS: usize = 40;
 
 /// What an engine's versions mean.

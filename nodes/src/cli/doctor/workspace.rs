@@ -10,8 +10,8 @@ use crate::config::Config;
 
 const NAME: &str = "workspace.mount";
 
-/// Whether what agents' commands leave in their files gains nobody's rights on this host. Of interest
-/// where the node is root: then commands run as the owner of the files, who may be anybody.
+/// Whether files that agents' commands leave give no rights on this host. It matters if the node is
+/// root: then commands run as the owner of the files, who may be any user.
 pub(super) fn check(config: &Config) -> Option<Check> {
     let root = &config.workspace.as_ref()?.root;
     let is_written = config.sandbox.workspace == WorkspaceAccess::ReadWrite;

@@ -57,7 +57,7 @@ impl TopStyle {
         };
         match (self.color, tone) {
             (true, _) => Style::new().fg(color),
-            // Without colours, what is bad still stands out.
+            // Without colours, problems are bold.
             (false, Tone::Bad) => Style::new().add_modifier(Modifier::BOLD),
             (false, _) => Style::new(),
         }

@@ -108,8 +108,8 @@ fn broken(error: &std::io::Error) -> Failure {
         .hint("`clawnode status` prints the same once")
 }
 
-/// Draws, asks and listens until somebody has seen enough. A node that does not answer does not
-/// keep anybody from leaving.
+/// Draws, asks and listens until the person quits. A node that does not answer does not keep the
+/// person from leaving.
 async fn look_on(
     terminal: DefaultTerminal,
     screen: TopScreen,
@@ -220,7 +220,7 @@ impl Asker {
         Self { gateways, current, place: FeedCursor::default(), lost: false }
     }
 
-    /// Asks each time, for as long as somebody takes the answers.
+    /// Asks each time, for as long as the receiver lives.
     async fn run(
         self,
         every: Duration,
@@ -299,7 +299,7 @@ async fn sessions(
         let problem = |what| TopProblem { what, trying: client.url().to_owned() };
         let said = match tokio::time::timeout(LIST_WITHIN, listing).await {
             Ok(Ok(list)) => Some(TopAnswer::Sessions(list.sessions)),
-            // Whoever asks for the rest turns to another gateway, and says so.
+            // The request for the rest turns to another gateway, and says so.
             Ok(Err(error)) if error.is_lost() || error.is_passing() => None,
             Ok(Err(error)) => Some(TopAnswer::Nothing(problem(error.to_string()))),
             Err(_elapsed) => Some(TopAnswer::Nothing(problem(late(LIST_WITHIN)))),

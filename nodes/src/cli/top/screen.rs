@@ -70,7 +70,7 @@ pub(super) struct TopScreen {
     offsets: [usize; 3],
     pub(super) status: Option<StatusView>,
     pub(super) stats: StatsView,
-    /// Those that were busy last come first. Absent until somebody looks at them, because to list
+    /// The most recently busy ones come first. Absent until a person looks at them, because to list
     /// sessions is to read them.
     pub(super) sessions: Option<Vec<SessionRow>>,
     /// The keys of sessions that were listed.

@@ -32,7 +32,7 @@ struct Stumbling {
     chance: Chance,
 }
 
-/// The clock of sessions' actors, which panics if `env` says that whoever passes a handle does.
+/// The clock of sessions' actors, which panics if `env` says that callers of handles do.
 pub fn clock(inner: Arc<dyn Clock>, env: &Env) -> Arc<dyn Clock> {
     let chance = env.get(VARIABLE).and_then(|it| it.strip_prefix("panics:"));
     match chance.and_then(Chance::parse) {

@@ -3,8 +3,8 @@
 //! Each point is a place at a store's handle, so the node's own code is the same with and without.
 //! `CLAWNODE_TEST_KILL=after-accepted` kills at the first time, `after-accepted:3` at the third;
 //! `poison:TEXT` at every append to a session whose journal has TEXT, as if folding it killed.
-//! `poison-panic:TEXT` makes whoever folds it panic, and `panics:PER_MILLION:SEED` whoever passes a
-//! handle of sessions or jobs, or asks an actor of a session for the time, by chance.
+//! `poison-panic:TEXT` makes the actor that folds it panic. `panics:PER_MILLION:SEED` makes a caller
+//! of a handle of sessions or jobs panic by chance, or one that asks a session's actor for the time.
 //! `blocks:SECONDS` blocks all workers of the runtime once a message is stored.
 
 mod arm;

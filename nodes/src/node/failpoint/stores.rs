@@ -40,9 +40,9 @@ pub(super) enum Point {
     AfterAccepted,
     /// C6: a call has ended, its outcome is not recorded.
     BeforeOutcome,
-    /// C7: an outcome is recorded, nobody has heard of it.
+    /// C7: an outcome is recorded, and no client has heard of it.
     AfterOutcome,
-    /// C12: a turn's end was told, its input is not acknowledged.
+    /// C12: a turn's end was published, its input is not acknowledged.
     AfterEmit,
     /// C12: all is done but the acknowledgement.
     BeforeAck,
@@ -60,13 +60,13 @@ pub(super) enum Point {
     AfterStarted,
     /// C10: a run has had its effect, nothing is written of it.
     BeforeDone,
-    /// C9: what came of a job is written, its session has not heard of it.
+    /// C9: the outcome of a job is written, its session has not heard of it.
     AfterDone,
     /// C9: a job's result is on its way; of a quick `safe` one (C10) nothing else is written.
     BeforeResult,
     /// C11: a job's result is stored, the job is not acknowledged.
     AfterResult,
-    /// A kill switch is stored, and nobody was told.
+    /// A kill switch is stored, and no node was notified.
     AfterLatch,
 }
 
@@ -99,9 +99,9 @@ const POINTS: [(&str, Point); 20] = [
 pub(super) enum Armed {
     /// One point, and how many times it is still passed.
     Point(Point, AtomicU64),
-    /// A text that kills whoever folds it, and the sessions that are known to have it.
+    /// A text that kills the process that folds it, and the sessions that are known to have it.
     Poison(String, Mutex<BTreeSet<EntityId>>, Dies),
-    /// Whoever passes a handle panics, by chance.
+    /// The caller of a handle panics, by chance.
     Panics(Chance),
     /// Once a message is stored, all workers of the runtime are blocked for so long, once.
     Blocks(Duration, AtomicBool),
@@ -110,9 +110,8 @@ pub(super) enum Armed {
 /// What dies of a poison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dies {
-    /// The process.
     Process,
-    /// Whoever folds it: it panics.
+    /// The actor that folds it: it panics.
     Actor,
 }
 
@@ -159,7 +158,7 @@ impl Armed {
         }
     }
 
-    /// A handle is passed, here: whoever does so may panic.
+    /// A handle is called, here: the caller may panic.
     pub(super) fn chance(&self, here: &'static str) {
         if let Self::Panics(chance) = self
             && chance.strikes()
@@ -242,7 +241,7 @@ fn block(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// As `kill -9` does it: nothing is flushed, nobody is told.
+/// As `kill -9` does it: nothing is flushed, no other is notified.
 fn die() -> ! {
     let killed =
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);

@@ -1,4 +1,4 @@
-//! A plugin of clawnode in Rust: says what it was told, counts what it remembers, fetches, and keeps.
+//! A plugin of clawnode in Rust: repeats a text, counts what it remembers, fetches, and keeps.
 
 use std::cell::Cell;
 

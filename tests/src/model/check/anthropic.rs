@@ -175,7 +175,7 @@ pub(super) fn anthropic(request: Messages) -> Result<Asked, String> {
     Ok(Asked { model, last_user, rounds, results, offers, stream, usage: true, words })
 }
 
-/// The results in a message; each block stands where it may.
+/// The results in a message; checks that each block is where it may be.
 fn check_blocks<'a>(
     role: AnthropicRole,
     blocks: &'a [Block],

@@ -192,7 +192,7 @@ impl ExpressionReader {
         }
     }
 
-    /// The power of ten after `e`, if a number goes on with one.
+    /// The power of ten after `e`, if the number has one.
     fn exponent(&mut self) -> Result<i32, CalculateError> {
         let begin = self.at;
         if !matches!(self.text.get(self.at), Some('e' | 'E')) {
@@ -205,7 +205,7 @@ impl ExpressionReader {
             self.at += 1;
         }
         match self.digits(&mut text) {
-            // `2e` is two things, and what the second means is told where it stands.
+            // `2e` is two tokens, and the error names the second at its place.
             0 => {
                 self.at = begin;
                 Ok(0)

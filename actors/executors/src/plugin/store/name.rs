@@ -103,7 +103,7 @@ impl fmt::Debug for StoreName {
     }
 }
 
-/// Names and keys that somebody might try.
+/// Names and keys that an attacker might try.
 #[cfg(test)]
 pub(super) const HOSTILE: [&str; 22] = [
     "", ".", "..", "a.b", ".a", "a.", "*", ">", "a.>", "a/b", "../a", "/", "a b", "a\n", "a\0",

@@ -14,7 +14,8 @@ use clawnode_proto::{
 use super::name::{StoreName, ValuePlace};
 use crate::plugin::PluginName;
 
-/// Tries of a change that others get in the way of: each try that fails is somebody else's success.
+/// Tries of a change that conflicts with other writers: each failed try means that another one
+/// succeeded.
 const TRIES: usize = 64;
 
 /// The stores that a plugin was granted. Cheap to clone.
@@ -77,10 +78,11 @@ impl PluginStores {
     pub async fn get(&self, store: &str, key: &str) -> Result<Option<StoredValue>, StoreFailure> {
         let place = self.place(store, key)?;
         let found = self.bucket.get(&place.value).await?;
-        Ok(found.map(|it| StoredValue { value: it.value, revision: it.position.0 }))
+        Ok(found.map(|entry| StoredValue { value: entry.value, revision: entry.position.0 }))
     }
 
-    /// Sets a key, whatever it is, or if it is at `expected` (0: it has no value). Its revision now.
+    /// Sets a key, at any revision or only at `expected` (0: it has no value). Returns its new
+    /// revision.
     pub async fn put(
         &self,
         store: &str,
@@ -115,7 +117,7 @@ impl PluginStores {
         Err(StoreFailure::Busy)
     }
 
-    /// Removes a key, whatever it is, or if it is at `expected`.
+    /// Removes a key, at any revision or only at `expected`.
     pub async fn delete(
         &self,
         store: &str,
@@ -157,7 +159,7 @@ impl PluginStores {
             return Ok(Position(expected));
         }
         let found = self.bucket.get(&place.value).await?;
-        Ok(found.map_or(Position(0), |it| it.position))
+        Ok(found.map_or(Position(0), |entry| entry.position))
     }
 
     /// The keys, and where they are.
@@ -205,7 +207,7 @@ impl PluginStores {
         Err(StoreFailure::Busy)
     }
 
-    /// Writes the keys; whether nobody else did meanwhile.
+    /// Writes the keys; false if another writer was faster.
     async fn write(
         &self,
         place: &ValuePlace,
@@ -224,7 +226,7 @@ impl PluginStores {
 // === impl StoreFailure ===
 
 impl StoreFailure {
-    /// All of it, for people.
+    /// The whole failure, for people.
     pub fn told(&self) -> String {
         ErrorChain(self).to_string()
     }

@@ -1,4 +1,4 @@
-//! A program's calls, answered while it runs, and what came of it in the end.
+//! A program's calls, answered while it runs, and its result in the end.
 
 use std::{collections::BTreeMap, convert::Infallible, fmt, sync::Arc, time::Duration};
 
@@ -29,12 +29,12 @@ const CALLS_MAX: u32 = 100;
 const LINES_MAX: u32 = 1_000;
 /// Bytes of all its lines (64 MiB).
 const HEARD_MAX: usize = 64 << 20;
-/// Bytes of what was printed last that an error is told with.
+/// Bytes of the last output that go into an error.
 const TAIL_BYTES: usize = 2_000;
-/// Bytes of the error that a program tells.
+/// Bytes of the error that a program reports.
 const ERROR_BYTES: usize = 8_000;
-/// How long calls that were running when their program ended may take to end; a moment where
-/// somebody waits to hear that all of it is dead.
+/// How long calls that were running when their program ended may take to end; only a moment if an
+/// operator waits for all of it to be dead.
 const GRACE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_millis(500));
 
 /// How a program ended, as far as it says.
@@ -46,7 +46,6 @@ pub(in crate::sandbox) enum ProgramEnd {
     Raised(String),
     /// It said what no program says.
     Broke(String),
-    /// Nothing.
     Silent,
 }
 
@@ -75,7 +74,7 @@ struct CallCounts {
     by_tool: BTreeMap<String, (u32, u32)>,
 }
 
-/// The end of what was printed.
+/// The end of the output.
 #[derive(Debug, Default)]
 struct OutputTail {
     bytes: Vec<u8>,
@@ -184,7 +183,7 @@ impl ProgramSession {
     }
 
     fn has_room(&self) -> bool {
-        // One that was told to stop is not answered any more: there is always room to refuse.
+        // A program that was stopped gets no more answers: there is always room to refuse.
         self.stop.is_cancelled() || self.running.len() < self.back.at_once()
     }
 
@@ -243,7 +242,7 @@ impl ProgramSession {
         self.running.push(Box::pin(run.instrument(span)));
     }
 
-    /// What the model is told.
+    /// The outcome for the model.
     pub(in crate::sandbox) fn outcome(&self, verdict: ProgramEnd, end: CommandEnd) -> ToolOutcome {
         debug!(calls = self.calls.count, printed = self.tail.printed, ?end, "code has ended");
         let (failure, mut text) = match (verdict, end) {
@@ -312,7 +311,7 @@ fn broke(what: String) -> ProgramEnd {
     ProgramEnd::Broke(what)
 }
 
-/// Tells what came of a call; a program that has ended does not hear it.
+/// Sends the result of a call; a program that has ended does not hear it.
 async fn answer(tell: &mpsc::Sender<Bytes>, id: u64, outcome: &ToolOutcome) {
     let text = outcome.content.inline().unwrap_or_default();
     let line = match outcome.failure {
@@ -344,7 +343,7 @@ impl CallCounts {
         self.by_tool.values().map(|(_, open)| open).sum()
     }
 
-    /// What was done in the world before it ended.
+    /// The calls that the program made before it ended.
     fn tell(&self, text: &mut String) {
         if self.by_tool.is_empty() {
             return;
@@ -397,7 +396,8 @@ mod tests {
     fn conversation(longest: Duration) -> (ProgramSession, dialogue::Wires) {
         let basics: Arc<dyn Executor> = Arc::new(Basics::new(Arc::new(SystemClock)));
         let toolbox = Toolbox::new([basics]).unwrap();
-        let tools = toolbox.specs().map(|it| (it.name.clone(), it.digest().unwrap())).collect();
+        let tools =
+            toolbox.specs().map(|spec| (spec.name.clone(), spec.digest().unwrap())).collect();
         let callbacks = Callbacks { tools, policy: Policy::default(), at_once: 8 };
         let back = CallBack::new(toolbox, [].into(), Some(callbacks));
         let caller = Caller { call: CallId::from_u128(1), agent: "main".parse().unwrap() };

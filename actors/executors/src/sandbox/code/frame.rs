@@ -26,13 +26,13 @@ pub(super) enum ProgramMessage {
     Raise { error: String },
 }
 
-/// What a program is told.
+/// A message to a program.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum HostMessage<'a> {
     /// What to run, and what it may call; the first line.
     Begin { code: &'a str, tools: Vec<&'a ToolName> },
-    /// What came of a call.
+    /// The result of a call.
     Result { id: u64, text: &'a str },
     /// Why a call has no result.
     Error { id: u64, failure: ToolFailure, text: &'a str },
@@ -99,7 +99,10 @@ mod tests {
         let mut lines = Lines::default();
         lines.push(&vec![b'x'; FRAME_BYTES - 1]);
         lines.push(b"\n");
-        assert_eq!(lines.next().map(|line| line.map(|it| it.len())), Ok(Some(FRAME_BYTES - 1)));
+        assert_eq!(
+            lines.next().map(|line| line.map(|bytes| bytes.len())),
+            Ok(Some(FRAME_BYTES - 1))
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) use conversation::{ProgramEnd, ProgramSession};
 /// The program that runs the code, and what the code imports as `clawnode`.
 pub(super) const PROGRAM: &str = include_str!("clawnode.py");
 
-/// What a model is told.
+/// The description for the model.
 pub(super) const DESCRIPTION: &str = "Runs Python 3 code in a sandbox and gives back only the value \
     that it returns: `return VALUE` at the top level, or the value of a last expression, as JSON (a \
     text as it is). What it prints is not shown. The code can call your other tools: `import \
@@ -25,5 +25,5 @@ pub(super) const DESCRIPTION: &str = "Runs Python 3 code in a sandbox and gives 
     gives the tool's result as a text (`json.loads` it where it is JSON), or raises \
     `clawnode.ToolError`. `clawnode.parallel((\"NAME\", {...}), ...)` makes several calls at once \
     and gives their results in order. `dir(clawnode.tools)` lists what can be called: tools that \
-    need nobody's approval and run on the same node. At most 100 calls. Use it to call tools many \
+    need no approval and run on the same node. At most 100 calls. Use it to call tools many \
     times, or to work through results that you need not see.";

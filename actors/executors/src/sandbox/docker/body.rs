@@ -36,7 +36,7 @@ pub(super) fn container(
     let [program, forever] = IDLE.map(str::to_owned);
     let body = ContainerCreateBody {
         image: policy.image.as_ref().map(ToString::to_string),
-        // Whatever the image would run by itself is not run.
+        // The image's own entry point is not run.
         entrypoint: Some(vec![program]),
         cmd: Some(vec![forever]),
         healthcheck: Some(HealthConfig {
@@ -80,7 +80,7 @@ fn host(policy: &SandboxPolicy, volumes: &[String]) -> HostConfig {
         tmpfs: Some(writable.map(|path| (path.to_owned(), small.clone())).collect()),
         shm_size: Some(SHM_BYTES),
         mounts: policy.workspace.as_ref().map(|files| vec![mount(files)]),
-        // No swap besides: what is over the limit is ended, and the host does not thrash.
+        // No swap in addition: a command over the limit is ended, and the host does not thrash.
         memory: Some(memory),
         memory_swap: Some(memory),
         nano_cpus: Some(i64::try_from(cpus.nano()).unwrap_or(i64::MAX)),
@@ -89,7 +89,7 @@ fn host(policy: &SandboxPolicy, volumes: &[String]) -> HostConfig {
         ipc_mode: Some("private".to_owned()),
         // Something must reap what a command leaves behind while it runs.
         init: Some(true),
-        // What is said is read as it comes; a copy would be on the host's disk.
+        // The output is read as it comes; a copy would be on the host's disk.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
         ..HostConfig::default()
     }

@@ -25,7 +25,7 @@ use crate::sandbox::{SandboxError, spec::Image};
 
 /// Seconds that an engine may take to answer; making a container on a busy disk takes a few.
 const ANSWER_SECONDS: u64 = 60;
-/// How long the engine is asked whether memory ran out: it tells at once, or never.
+/// How long the engine is asked whether memory ran out: it knows at once, or never.
 const OOM_WAIT: Duration = Duration::from_millis(500);
 /// How often, and how long after one another, it is asked how a command ended whose output has.
 const END_ASKS: (u32, Duration) = (40, Duration::from_millis(50));
@@ -37,7 +37,7 @@ pub(super) struct DockerEngine {
     client: Mutex<Option<Client>>,
 }
 
-/// Why a container was not made, where more can be done than to tell.
+/// Why a container was not made, if more can be done than to report it.
 #[derive(Debug)]
 pub(super) enum CreateError {
     /// Another one has the name.
@@ -81,7 +81,7 @@ impl DockerEngine {
         if !is_lost(&source) {
             return SandboxError::Refused { what, source };
         }
-        // Whoever answers there next may be another version.
+        // The next engine at this socket may be of another version.
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
         SandboxError::EngineMissing { socket: self.socket.clone(), source }
     }
@@ -217,7 +217,7 @@ impl DockerEngine {
         let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         match self.client().await?.remove_container(id, Some(options)).await {
             Ok(()) => Ok(()),
-            // It is gone, or somebody else is at it.
+            // It is gone, or another process is removing it.
             Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
             Err(error) => Err(self.refused("remove a container", error)),
         }
@@ -232,8 +232,12 @@ impl DockerEngine {
             ListContainersOptionsBuilder::new().all(true).filters(&owner.filters()).build();
         let listed = self.client().await?.list_containers(Some(options)).await;
         let listed = listed.map_err(|error| self.refused("list containers", error))?;
-        let found = listed.into_iter().filter_map(|it| {
-            owner.found(it.id?, &it.names.unwrap_or_default(), &it.labels.unwrap_or_default())
+        let found = listed.into_iter().filter_map(|container| {
+            owner.found(
+                container.id?,
+                &container.names.unwrap_or_default(),
+                &container.labels.unwrap_or_default(),
+            )
         });
         Ok(found.collect())
     }
@@ -253,7 +257,7 @@ const fn status(error: &Error) -> Option<u16> {
     }
 }
 
-/// Whether nobody is there, as against one who says no.
+/// Whether the engine is not there, rather than refusing.
 const fn is_lost(error: &Error) -> bool {
     matches!(
         error,

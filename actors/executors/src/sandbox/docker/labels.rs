@@ -17,7 +17,6 @@ const NAME: &str = "clawnode-";
 pub struct ContainerOwner {
     /// Which cluster, so that clusters can share an engine.
     cluster: String,
-    /// Which process of it.
     process: ProcessId,
 }
 
@@ -26,7 +25,7 @@ pub struct ContainerOwner {
 pub(super) struct FoundContainer {
     /// As the engine calls it.
     pub(super) id: String,
-    /// Of which process; nobody's if that cannot be read.
+    /// The process that made it; absent if that cannot be read.
     pub(super) process: Option<ProcessId>,
     /// As the process that made it calls it.
     pub(super) key: String,
@@ -37,14 +36,13 @@ pub(super) struct FoundContainer {
 // === impl ContainerOwner ===
 
 impl ContainerOwner {
-    /// A process of the cluster that `cluster` tells from all others, in whatever words.
+    /// A process of the cluster that the text `cluster` identifies.
     pub fn new(cluster: &str, process: ProcessId) -> Self {
         let mut digest = Digest::of(cluster.as_bytes()).to_string();
         digest.truncate(digest.floor_char_boundary(16));
         Self { cluster: digest, process }
     }
 
-    /// Which process.
     pub const fn process(&self) -> ProcessId {
         self.process
     }
@@ -96,7 +94,7 @@ impl ContainerOwner {
     }
 }
 
-/// The name of the container of a job, or of one that stands ready.
+/// The name of the container of a job, or of one that waits ready.
 pub(super) fn name(of: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
     format!("{NAME}{}", of.chars().take(100).map(safe).collect::<String>())

@@ -16,12 +16,12 @@
 
 mod body;
 mod engine;
-mod keep;
 mod labels;
 mod options;
 mod pool;
 mod run;
 mod service;
+mod upkeep;
 
 pub use labels::ContainerOwner;
 pub use options::DockerOptions;

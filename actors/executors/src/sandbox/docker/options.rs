@@ -34,8 +34,8 @@ pub struct DockerOptions {
     pub pids: NonZeroU32,
     /// What `/tmp` of one container can hold (`64MiB`); it counts as its memory.
     pub tmp: Memory,
-    /// Whom containers reach: `none`, or `bridge`, which is the Internet and the host's addresses,
-    /// past `[egress]`.
+    /// The network of containers: `none`, or `bridge`, which reaches the Internet and the host's
+    /// addresses, past `[egress]`.
     pub network: Network,
     /// How long a command may take unless its call says otherwise (30 s).
     #[serde(with = "duration")]
@@ -49,8 +49,8 @@ pub struct DockerOptions {
     /// How long containers of a kind stay ready after its last call (10 min).
     #[serde(with = "duration")]
     pub warm_idle: Duration,
-    /// Whether an image that is not there is pulled by the call that needs it (false): it takes
-    /// minutes and disk, and runs what somebody else has made.
+    /// Whether a call pulls an image that is missing (false). A pull takes minutes and disk, and
+    /// runs what others have made.
     pub auto_pull: bool,
 }
 

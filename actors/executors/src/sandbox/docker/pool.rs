@@ -1,4 +1,4 @@
-//! What stands ready, what is in use and what is to be removed: pure, it takes the time as a value.
+//! Which containers are ready, in use or to be removed: pure, it takes the time as a value.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -40,7 +40,7 @@ struct PoolKind {
 // === impl ContainerPool ===
 
 impl ContainerPool {
-    /// One that stands ready; it is in use from now on.
+    /// Takes one that is ready; it is in use from now on.
     pub(super) fn take(
         &mut self,
         policy: &SandboxPolicy,
@@ -74,7 +74,7 @@ impl ContainerPool {
         }
     }
 
-    /// Nobody uses it any more. Without an id: it was never made, as far as anybody knows.
+    /// It is no longer in use. Without an id it was never made, as far as is known.
     pub(super) fn done(&mut self, key: &str, id: Option<String>) {
         self.busy.remove(key);
         self.doomed.extend(id);
@@ -94,7 +94,7 @@ impl ContainerPool {
             .map(|(policy, _)| policy.clone())
     }
 
-    /// Containers of kinds that nobody has used lately are removed.
+    /// Removes the containers of kinds that were not used lately.
     pub(super) fn let_go(&mut self, idle: Duration, now: Instant) {
         for (_, kind) in self.kinds.extract_if(|_, kind| kind.is_idle(idle, now)) {
             self.doomed.extend(kind.ready.into_iter().map(|container| container.id));
@@ -108,14 +108,14 @@ impl ContainerPool {
         }
     }
 
-    /// Nothing is made any more, and all that stands ready goes.
+    /// No more containers are made, and those that are ready go.
     pub(super) fn close(&mut self) {
         self.closed = true;
         self.clear();
     }
 
-    /// Of the containers of the cluster, those that nobody needs: of dead processes, of jobs that
-    /// this process runs now, and of this process if it does not know them.
+    /// Of the cluster's containers, those that are not needed: of dead processes, of jobs that this
+    /// process runs now, and of this process if it does not know them.
     pub(super) fn judge(
         &mut self,
         found: Vec<FoundContainer>,
@@ -128,13 +128,13 @@ impl ContainerPool {
             .values()
             .flat_map(|kind| kind.ready.iter().map(|container| &container.key))
             .collect();
-        let doomed = found.into_iter().filter(|it| {
-            if is_mine(it) {
-                return !self.busy.contains_key(&it.key) && !ready.contains(&it.key);
+        let doomed = found.into_iter().filter(|container| {
+            if is_mine(container) {
+                return !self.busy.contains_key(&container.key) && !ready.contains(&container.key);
             }
-            is_dead(it) || it.job.as_ref().is_some_and(|job| jobs.contains(job))
+            is_dead(container) || container.job.as_ref().is_some_and(|job| jobs.contains(job))
         });
-        let doomed: Vec<String> = doomed.map(|it| it.id).collect();
+        let doomed: Vec<String> = doomed.map(|container| container.id).collect();
         self.doomed.extend(doomed);
     }
 

@@ -31,13 +31,13 @@ use crate::sandbox::{
     spec::{Command, Image, SandboxPolicy},
 };
 
-/// How long a container that was ended may go on telling what was said in it.
+/// How long the output of an ended container may still come.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long what a command has made may take to be handed out.
 const COLLECT_WAIT: Duration = Duration::from_secs(10);
 /// What an archive has beside the files in it (1 MiB): more than as many as are kept need.
 const TAR_BYTES: usize = 1 << 20;
-/// How often a container that stood ready may turn out not to run.
+/// How often a ready container may turn out not to run.
 const STALE: usize = 4;
 
 /// What a container says.
@@ -81,7 +81,7 @@ impl Inner {
         let job = command.idempotency_key.as_str();
         for _ in 0..STALE {
             let taken = self.shelf().take(policy, job, Instant::now());
-            // One less stands ready, or this is the first of its kind.
+            // One less is ready, or this is the first of its kind.
             self.wake.notify_one();
             let Some(container) = taken else { break };
             let lease = Lease::of(self, container);
@@ -139,7 +139,8 @@ impl Inner {
             Ok(id) => id,
             Err(CreateError::Failed(error)) => return Err(error),
             Err(CreateError::NameTaken) => {
-                // An earlier run of the job, which this one stands for now; or somebody else's.
+                // An earlier run of the job, which this run replaces; or a container of another
+                // program.
                 self.supersede(job.unwrap_or_default()).await;
                 match self.engine.create(&name(&key), body()).await {
                     Ok(id) => id,
@@ -164,7 +165,7 @@ impl Inner {
         }
     }
 
-    /// The name says for which job it is, for people and for whoever cleans up.
+    /// The name says for which job it is, for people and for cleaning up.
     async fn rename(&self, id: &str, job: &str) {
         match self.engine.rename(id, &name(job)).await {
             Ok(true) => {}
@@ -289,7 +290,7 @@ impl Inner {
             }
             ears.open().await;
         };
-        // What is not told by then never will be.
+        // Output that has not come by then never will.
         drop(timeout(LAST_WORDS, last_words).await);
     }
 }

@@ -91,7 +91,7 @@ impl Docker {
         answered
     }
 
-    /// What the engine and its parts say of themselves: names (`Engine`, `containerd`, `runc`), and
+    /// The engine's own report on itself: names of its parts (`Engine`, `containerd`, `runc`), and
     /// versions.
     pub async fn versions(&self) -> Result<Vec<(String, String)>, SandboxError> {
         self.0.engine.versions().await
@@ -134,7 +134,7 @@ impl Inner {
             self.changed.notify_one();
         }
         if !answers {
-            // Whatever stood ready was the engine's that is gone.
+            // All ready containers belonged to the engine that is gone.
             self.shelf().clear();
         }
     }
@@ -149,7 +149,7 @@ impl Lease {
         begun.then(|| Self { inner: Arc::clone(inner), key: key.to_owned(), id: None })
     }
 
-    /// Of one that stood ready.
+    /// The lease of a container that was ready.
     pub(super) fn of(inner: &Arc<Inner>, container: Container) -> Self {
         Self { inner: Arc::clone(inner), key: container.key, id: Some(container.id) }
     }

@@ -31,7 +31,7 @@ pub(super) enum VisiblePath {
     Tree(PathBuf),
     /// A link, and where it leads.
     Link(PathBuf, PathBuf),
-    /// A file of `/proc` that tells of more than the sandbox: there, and not to be read.
+    /// A file of `/proc` that shows more than the sandbox: it exists, and cannot be read.
     Hidden(PathBuf),
 }
 
@@ -91,7 +91,7 @@ pub(super) fn isolated(
     argv.add(["--proc", "/proc", "--dev", "/dev"]);
     for it in shown {
         if let VisiblePath::Hidden(path) = it {
-            // A device that nobody can open, on a mount without devices.
+            // A device that cannot be opened, on a mount without devices.
             argv.paths("--ro-bind", Path::new("/dev/null"), path);
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn isolated(
     #[cfg(feature = "test-util")]
     plant(&mut argv.0, planted);
     if let Some((steps, _)) = walls {
-        // Paths of this host, keys and walls are nobody's business.
+        // Do not show paths of this host, keys and walls.
         let unseen = Steps::unseen(argv.0.len() - 1);
         argv.0.splice(1..1, unseen);
         argv.add(["--"]);
@@ -140,14 +140,14 @@ pub(super) fn isolated(
 fn plant(argv: &mut Vec<OsString>, planted: SandboxBug) {
     let more: &[&str] = match planted {
         SandboxBug::SharedPids => {
-            argv.retain(|it| it != "--unshare-all" && it != "--die-with-parent");
+            argv.retain(|item| item != "--unshare-all" && item != "--die-with-parent");
             &["--unshare-uts", "--unshare-net"]
         }
         SandboxBug::HostNetwork => &["--share-net"],
         SandboxBug::HostFiles => &["--bind", "/", "/host"],
         _ => &[],
     };
-    let at = argv.iter().position(|it| it == "--new-session").map_or(1, |at| at + 1);
+    let at = argv.iter().position(|item| item == "--new-session").map_or(1, |at| at + 1);
     argv.splice(at..at, more.iter().map(OsString::from));
 }
 
@@ -191,7 +191,7 @@ mod tests {
             user: User::nobody(),
         };
         let command = Command {
-            argv: Items::new(items.iter().map(|&it| it.to_owned()).collect()).unwrap(),
+            argv: Items::new(items.iter().map(|&item| item.to_owned()).collect()).unwrap(),
             stdin: Vec::new(),
             idempotency_key: "job_1".to_owned(),
             timeout: Duration::from_secs(1),
@@ -210,14 +210,14 @@ mod tests {
             #[cfg(feature = "test-util")]
             SandboxBug::None,
         );
-        argv.unwrap().into_iter().map(|it| it.into_string().unwrap()).collect()
+        argv.unwrap().into_iter().map(|item| item.into_string().unwrap()).collect()
     }
 
     #[test]
     fn a_command_cannot_become_an_option() {
         let hostile = ["--bind", "/", "/", "--share-net", "--", "sh"];
         let argv = argv(&hostile, None);
-        let end = argv.iter().position(|it| it == "--").unwrap();
+        let end = argv.iter().position(|item| item == "--").unwrap();
         assert_eq!(argv[end + 1..], hostile);
         let ours = argv[..end].join(" ");
         for wanted in [
@@ -239,7 +239,7 @@ mod tests {
         let outlet = Outlet::make(User::nobody(), false).unwrap();
         let hostile = ["exec", "-x", "A=b; $(id)"];
         let argv = handing_out(&hostile, None, Some(&outlet));
-        let end = argv.iter().position(|it| it == "--").unwrap();
+        let end = argv.iter().position(|item| item == "--").unwrap();
         let (ours, run) = (argv[..end].join(" "), &argv[end + 1..]);
         let path = outlet.path().display();
         let mounted = format!("--size 67108864 --tmpfs /artifacts --bind {path} /artifacts.tar");

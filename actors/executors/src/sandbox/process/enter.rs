@@ -39,10 +39,11 @@ pub(super) const GO: &[u8] = b"\n";
 const BEGIN: &str = "begin";
 /// The second.
 const ENTER: &str = "enter";
-/// Stands for this program in the command line of the first step. Whatever a model wrote comes later.
+/// A placeholder for this program in the command line of the first step. Text from a model comes
+/// later.
 const ITSELF: &str = "clawnode-itself";
-/// Stands for the descriptor of a file with so many of the arguments that follow it, which are nowhere
-/// else then. Whatever a model wrote comes later.
+/// A placeholder for the descriptor of a file that has this many of the arguments that follow it;
+/// they are only there. Text from a model comes later.
 const UNSEEN: &str = "clawnode-unseen:";
 /// This program, also after its file was replaced.
 const OWN: &str = "/proc/self/exe";
@@ -53,7 +54,6 @@ const NOT_FOUND: u8 = 127;
 /// This program, and what makes it take a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// The program.
     pub binary: PathBuf,
     /// Its hidden command: what follows is for [`step`].
     pub command: OsString,
@@ -72,17 +72,17 @@ pub(super) struct Walls {
 // === impl Steps ===
 
 impl Steps {
-    /// What stands before a command line that begins outside.
+    /// Precedes a command line that begins outside.
     pub(super) fn begin(&self) -> [OsString; 2] {
         [self.command.clone(), BEGIN.into()]
     }
 
-    /// What stands before a command within its sandbox, in that line.
+    /// Precedes a command within its sandbox, in that line.
     pub(super) fn enter(&self) -> [OsString; 3] {
         [ITSELF.into(), self.command.clone(), ENTER.into()]
     }
 
-    /// What stands before so many options in that line that nobody is to see.
+    /// Precedes this many options in that line that must not be seen.
     pub(super) fn unseen(count: usize) -> [OsString; 2] {
         ["--args".into(), format!("{UNSEEN}{count}").into()]
     }
@@ -116,14 +116,14 @@ fn begin(program: &OsStr, args: &[OsString]) -> Failed {
     if rustix::io::read(rustix::stdio::stdin(), &mut go) != Ok(GO.len()) {
         return Failed { why: "the node has gone".to_owned(), code: CANNOT_RUN };
     }
-    // Without CLOEXEC: whoever is last in the line finds it.
+    // Without CLOEXEC: the last program in the line finds it.
     let own = match rustix::fs::open(OWN, OFlags::PATH, Mode::empty()) {
         Ok(own) => own,
         Err(error) => return Failed { why: format!("no {OWN}: {error}"), code: CANNOT_RUN },
     };
     let found = format!("/proc/self/fd/{}", own.as_raw_fd());
     let mut args = args.to_vec();
-    if let Some(place) = args.iter_mut().find(|it| *it == ITSELF) {
+    if let Some(place) = args.iter_mut().find(|arg| *arg == ITSELF) {
         *place = found.into();
     }
     if let Err(error) = hide(&mut args) {
@@ -132,8 +132,7 @@ fn begin(program: &OsStr, args: &[OsString]) -> Failed {
     become_program(program, &args)
 }
 
-/// Moves what is not to be seen into a file in memory, which whoever is last in the line reads and
-/// closes.
+/// Moves hidden options into a file in memory, which the last program in the line reads and closes.
 fn hide(args: &mut Vec<OsString>) -> io::Result<()> {
     let count = |it: &OsString| it.to_str()?.strip_prefix(UNSEEN)?.parse::<usize>().ok();
     let found = args.iter().enumerate().find_map(|(at, it)| Some((at, count(it)?)));

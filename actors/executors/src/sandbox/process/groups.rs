@@ -34,7 +34,7 @@ const PERIOD_US: u64 = 100_000;
 const NANO_PER_US: u64 = 1_000_000_000 / PERIOD_US;
 /// The least that the kernel takes (1 ms of each period).
 const LEAST_US: u64 = 1_000;
-/// After how long the group of a process that was killed is nobody's: longer than any command.
+/// After how long the group of a killed process is abandoned: longer than any command.
 const LEFT: Duration = Duration::from_hours(2);
 
 /// Why commands have no group of their own, for people.
@@ -52,7 +52,6 @@ pub(super) struct Groups {
 /// What control groups hold for commands here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// The group.
     pub group: PathBuf,
     /// Whether processor time is limited too.
     pub cpu: bool,
@@ -130,8 +129,8 @@ impl fmt::Display for GroupLimits {
 pub(super) fn look(root: &Path) -> Result<GroupLimits, Lack> {
     let path = root.join("cgroup.controllers");
     let has = fs::read_to_string(&path).map_err(|e| format!("`{}`: {e}", path.display()))?;
-    let has = |wanted: &str| has.split_whitespace().any(|it| it == wanted);
-    if let Some(lacks) = NEEDED.into_iter().find(|it| !has(it)) {
+    let has = |wanted: &str| has.split_whitespace().any(|name| name == wanted);
+    if let Some(lacks) = NEEDED.into_iter().find(|name| !has(name)) {
         return Err(format!("the control group `{}` has no `{lacks}`", root.display()));
     }
     Ok(GroupLimits { group: root.to_owned(), cpu: has(CPU) })
@@ -171,9 +170,9 @@ impl Groups {
         let Ok(entries) = fs::read_dir(&self.root) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let id = name.to_str().and_then(|it| it.strip_prefix(RUN));
+            let id = name.to_str().and_then(|name| name.strip_prefix(RUN));
             let age = entry.metadata().ok().and_then(|about| about.modified().ok()?.elapsed().ok());
-            if id.is_some_and(|it| it.parse::<ulid::Ulid>().is_ok())
+            if id.is_some_and(|id| id.parse::<ulid::Ulid>().is_ok())
                 && age.is_some_and(|age| age > LEFT)
             {
                 remove(&entry.path());
@@ -214,7 +213,7 @@ impl Groups {
 // === impl CommandGroup ===
 
 impl CommandGroup {
-    /// Takes a process in, and whatever it starts from now on.
+    /// Adds a process, and with it all that it starts from now on.
     pub(super) fn take(&self, pid: u32) -> io::Result<()> {
         self.set("cgroup.procs", &pid.to_string())
     }
@@ -223,7 +222,7 @@ impl CommandGroup {
     pub(super) fn is_out_of_memory(&self) -> bool {
         let events = fs::read_to_string(self.path.join("memory.events")).unwrap_or_default();
         let killed = events.lines().filter_map(|line| line.strip_prefix("oom_kill "));
-        killed.filter_map(|it| it.parse::<u64>().ok()).any(|count| count > 0)
+        killed.filter_map(|count| count.parse::<u64>().ok()).any(|count| count > 0)
     }
 
     fn set(&self, file: &str, value: &str) -> io::Result<()> {
@@ -297,7 +296,7 @@ mod tests {
         // A run whose limits cannot be set does not begin: here nothing makes its files.
         let limits = ProcessOptions::default().limits();
         assert!(Arc::new(groups).make(&limits).is_err());
-        let left = fs::read_dir(&named).unwrap().flatten().any(|it| it.path().is_dir());
+        let left = fs::read_dir(&named).unwrap().flatten().any(|entry| entry.path().is_dir());
         assert!(!left, "it is removed again");
     }
 

@@ -1,10 +1,10 @@
 //! The second wall: what Landlock leaves to a command that is in a sandbox already.
 //!
-//! It holds where the first has a hole: files beneath the paths that the command is shown, no signals
-//! and no abstract sockets out of it, whatever is mounted or shared by mistake. It is no sandbox by
-//! itself, and never taken for one: it knows nothing of the list of processes, of how much anything
-//! takes, and of networks. Landlock could refuse TCP, by ports alone: that would take `localhost` from
-//! a command's own programs (a test and its server), and stop nobody who has UDP.
+//! It holds where the first wall has a hole: files beneath the paths that the command is shown, no
+//! signals and no abstract sockets out of it, whatever is mounted or shared by mistake. It is not a
+//! sandbox by itself, and never taken for one: it does not cover the list of processes, resource
+//! use, or networks. Landlock could refuse TCP, by ports alone: that would take `localhost` from a
+//! command's own programs (a test and its server), and UDP would still work.
 
 use std::{fmt, path::PathBuf};
 
@@ -61,7 +61,7 @@ impl Strength {
     /// The most that there is to ask for.
     pub(super) const FULL: Self = Self(ABI::V6);
 
-    /// What this host's kernel keeps, by asking it for just that; nobody is restricted.
+    /// What this host's kernel enforces, found by asking it; no process is restricted.
     pub fn of_host() -> Option<Self> {
         let keeps = |abi: &ABI| ruleset(*abi).is_ok();
         STEPS.iter().rev().map(|(abi, _)| *abi).find(keeps).map(Self)
@@ -69,7 +69,7 @@ impl Strength {
 
     /// What is missing of it, for people; empty where nothing is.
     pub(super) fn lacks(of: Option<Self>) -> String {
-        let lacks = STEPS.iter().filter(|(abi, _)| of.is_none_or(|it| it.0 < *abi));
+        let lacks = STEPS.iter().filter(|(abi, _)| of.is_none_or(|strength| strength.0 < *abi));
         let lacks: Vec<String> = lacks.map(|(abi, what)| format!("{what} (ABI {abi})")).collect();
         lacks.join(", ")
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn paths(paths: &[PathBuf]) -> Vec<&str> {
-        paths.iter().filter_map(|it| it.to_str()).collect()
+        paths.iter().filter_map(|path| path.to_str()).collect()
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! Commands as processes of this host, isolated by bubblewrap.
 //!
-//! A command sees the paths that are allowed, read-only, and a `/tmp` of its own; it has no network,
-//! no other processes, no capabilities and no new privileges, and runs as nobody where the node is
-//! root. It dies with its process namespace: whatever it has started, however it detached itself.
+//! A command sees the paths that are allowed, read-only, and a `/tmp` of its own. It has no
+//! network, no other processes, no capabilities and no new privileges. If the node is root, it runs
+//! as user 65534. It dies with its process namespace, with all that it has started, even if that
+//! detached itself.
 //!
-//! Where bubblewrap is missing or does not work, nothing is run, unless
-//! `sandbox.process.isolation = "none"` says so. Then only processes are hunted down when a command
-//! ends, by a mark in their environment; nothing else is kept from them.
+//! If bubblewrap is missing or does not work, clawnode refuses commands, unless
+//! `sandbox.process.isolation = "none"` is set. Then clawnode only kills a command's processes when
+//! it ends, found by a mark in their environment; nothing else is isolated.
 //!
-//! Where the kernel has Landlock, a second layer confines the command ([`landlock_rules`](Strength)): what it is
-//! shown by mistake it still cannot touch. A filter of system calls (`filter`) refuses parts of the
-//! kernel that namespaces do not divide, keyrings above all. Between the node and the command stands this
-//! program itself ([`Steps`]), which shuts itself in and becomes the command: nothing is done between
-//! fork and exec. Landlock alone is not taken for isolation: whom a command may reach is part of its
-//! policy, and networks pass it, as do the list of processes and memory without end.
+//! If the kernel has Landlock, a second layer confines the command ([`landlock_rules`](Strength)):
+//! what it is shown by mistake it still cannot touch. A filter of system calls (`filter`) refuses
+//! parts of the kernel that namespaces do not divide, keyrings above all. Between the node and the
+//! command, this program itself ([`Steps`]) runs first, confines itself and becomes the command:
+//! nothing is done between fork and exec. Landlock alone does not count as isolation: it does not
+//! cover networks, which the policy restricts, nor the list of processes, nor memory use.
 //!
 //! Bounds: where the node may divide a control group (`groups`), memory, processes and processor time of
 //! all that a command starts, together. Elsewhere those of single processes (`setrlimit`): memory that is

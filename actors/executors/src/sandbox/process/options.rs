@@ -49,7 +49,6 @@ pub enum Isolation {
     /// Bubblewrap; without it nothing is run.
     #[default]
     Bubblewrap,
-    /// Nothing.
     None,
 }
 
@@ -62,7 +61,6 @@ pub enum Landlock {
     IfPresent,
     /// All of it; without it nothing is run.
     Required,
-    /// None.
     Off,
 }
 

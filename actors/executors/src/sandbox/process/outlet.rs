@@ -27,13 +27,14 @@ const PROGRAMS: (&str, [&str; 3]) = ("/usr", ["/usr/bin/sh", "/usr/bin/tar", "/u
 const PREFIX: &str = "clawnode-";
 /// What it ends with.
 const SUFFIX: &str = ".tar";
-/// After how long nobody writes into one any more: longer than any command may run.
+/// After how long an outlet is abandoned: longer than any command may run.
 const LEFT: Duration = Duration::from_hours(2);
 /// What an archive has beside the files in it (1 MiB).
 const TAR_BYTES: usize = 1 << 20;
-/// Runs the command that follows, as a program and never as a word of the shell, with its own standard
-/// error and its own way to end when it is told to; then hands out what it left. What the shell has to
-/// say of how it ended is nobody's business: the parentheses keep it off the command's errors.
+/// Runs the command that follows, as a program and never as a word of the shell, with its own
+/// standard error and its own way to end on SIGTERM; then hands out the files that it left. The
+/// shell's own report of how it ended must not be seen: the parentheses keep it off the command's
+/// errors.
 const SCRIPT: &str = "trap : TERM; exec 3>&2 2>/dev/null; \
     (exec /usr/bin/prlimit --core=0 -- \"$@\" 2>&3 3>&-); code=$?; \
     /usr/bin/tar -c -f /artifacts.tar -C /artifacts . 3>&-; exit $code";
@@ -48,8 +49,8 @@ pub(super) struct Outlet {
 /// Whether a sandbox that sees these paths has what it takes.
 pub(super) fn is_possible(shown: &[PathBuf]) -> bool {
     let (path, programs) = PROGRAMS;
-    shown.iter().any(|it| it == Path::new(path))
-        && programs.iter().all(|it| Path::new(it).is_file())
+    shown.iter().any(|other| other == Path::new(path))
+        && programs.iter().all(|program| Path::new(program).is_file())
 }
 
 /// What runs a command so that its files are handed out; the command follows.
@@ -62,7 +63,7 @@ pub(super) fn sweep() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let ours = name.to_str().and_then(|it| it.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+        let ours = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
         let is_ours = ours.is_some_and(|id| id.parse::<ulid::Ulid>().is_ok());
         let age = entry.metadata().ok().and_then(|about| about.modified().ok()?.elapsed().ok());
         if is_ours
@@ -100,7 +101,7 @@ impl Outlet {
         let most = ARTIFACTS_BYTES + TAR_BYTES;
         let mut tar = Vec::new();
         let read = self.file.rewind().and_then(|()| {
-            // One byte more tells whether there are more.
+            // One more byte shows whether there are more.
             self.file.by_ref().take(most as u64 + 1).read_to_end(&mut tar)
         });
         if let Err(error) = read {

@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long the probe may take.
 const PROBE_WAIT: Duration = Duration::from_secs(4);
-/// What `/proc` tells of the keys of this host, where it does.
+/// Files of `/proc` that show the keys of this host, if it has them.
 const HIDDEN: [&str; 2] = ["/proc/keys", "/proc/key-users"];
 /// What makes the kernel end commands before the node when the host's memory ends.
 const FIRST_TO_GO: &str = "1000";
@@ -295,7 +295,7 @@ impl Processes {
         Ok(Ran { capture: ears.into_capture(), end })
     }
 
-    /// Where the command's files leave its sandbox, if somebody wants them and they can.
+    /// Where the command's files leave its sandbox, if they are wanted and they can.
     fn outlet(&self, policy: &SandboxPolicy, command: &Command) -> Option<Outlet> {
         let is_isolated = self.options.isolation == Isolation::Bubblewrap;
         if !is_isolated || !command.sink.is_read() || !outlet::is_possible(&self.options.paths) {
@@ -374,7 +374,7 @@ impl Processes {
             }
             _ => SandboxError::Io { what: "start a command", source: error },
         })?;
-        // Dropped on an error, which kills it. It does nothing yet: it waits to be told to.
+        // If an error drops it, it is killed. It does nothing yet: it waits for a signal to begin.
         let running =
             RunningCommand { child, mark, group, go: if around.is_some() { GO } else { b"" } };
         running.limit()?;
@@ -394,7 +394,7 @@ fn no(why: String) -> SandboxError {
     SandboxError::NoIsolation(why)
 }
 
-/// As shells tell it: 128 and the signal for one that was killed.
+/// The exit code as shells have it: 128 and the signal for a killed command.
 fn code(ended: io::Result<ExitStatus>) -> Result<i64, SandboxError> {
     let ended = ended.map_err(|source| SandboxError::Io { what: "wait for a command", source })?;
     let code = ended.code().or_else(|| ended.signal().map(|signal| 128 + signal));

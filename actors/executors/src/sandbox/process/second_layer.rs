@@ -1,5 +1,4 @@
-//! What stands around commands behind the first wall here: what was asked for, what the host has, what
-//! works.
+//! The layers around commands inside bubblewrap: what was asked for, what the host has, what works.
 //!
 //! Where it was seen to work it is never left out again: what breaks it later breaks the command.
 
@@ -30,7 +29,7 @@ pub(super) struct Confinement {
     pub(super) filter: bool,
 }
 
-/// What stands around a command, and who puts it up; nothing where nobody does.
+/// The layers around a command, and what sets them up; absent if there are none.
 pub(super) type Around<'a> = Option<(&'a Steps, Confinement)>;
 
 #[derive(Debug)]
@@ -54,7 +53,7 @@ impl SecondLayer {
             return Err(lack.to_owned());
         }
         let of = match self.settled.get() {
-            Some(SettledConfinement { shut, why }) => shut.and_then(|it| it.wall).ok_or(why),
+            Some(SettledConfinement { shut, why }) => shut.and_then(|shut| shut.wall).ok_or(why),
             None => return self.host.ok_or_else(String::new),
         };
         of.map_err(Clone::clone)
@@ -74,7 +73,9 @@ impl SecondLayer {
     pub(super) fn filter(&self) -> Result<(), String> {
         match (self.settled.get(), &self.steps) {
             (_, None) => Err("this process cannot apply it".to_owned()),
-            (Some(SettledConfinement { shut, why }), _) if !shut.is_some_and(|it| it.filter) => {
+            (Some(SettledConfinement { shut, why }), _)
+                if !shut.is_some_and(|shut| shut.filter) =>
+            {
                 Err(why.clone())
             }
             _ => Ok(()),
@@ -116,7 +117,7 @@ impl SecondLayer {
     pub(super) fn works(&self, shut: Confinement) {
         let why = String::new();
         if self.settled.set(SettledConfinement { shut: Some(shut), why }).is_ok() {
-            let landlock = shut.wall.map(|it| it.to_string());
+            let landlock = shut.wall.map(|strength| strength.to_string());
             info!(landlock, filter = shut.filter, "commands are isolated in more than one layer");
         }
     }
@@ -124,13 +125,13 @@ impl SecondLayer {
     /// It was seen not to work, where this does. Whether commands do with that.
     pub(super) fn fails(&self, less: Around<'_>, why: &str) -> bool {
         let shut = less.map(|(_, shut)| shut);
-        if self.wanted == Landlock::Required && shut.is_none_or(|it| it.wall.is_none()) {
+        if self.wanted == Landlock::Required && shut.is_none_or(|shut| shut.wall.is_none()) {
             return false;
         }
         if self.settled.set(SettledConfinement { shut, why: why.to_owned() }).is_ok() {
             warn!(why, ?shut, "commands run with less isolation than this kernel offers");
         }
-        // Somebody else may have seen it work meanwhile.
+        // Another thread may have seen it work meanwhile.
         self.settled.get().is_some_and(|settled| settled.shut == shut)
     }
 }

@@ -41,7 +41,7 @@ impl Actor for DispatcherActor {
         let mut machine = Partition::new(context.process, shared, Timestamp(0));
         let mut tasks = JoinSet::new();
         let pump = if context.cordoned.load(Ordering::Relaxed) {
-            // Nothing is under way yet, so nothing follows from it.
+            // No work is under way yet, so there is no output.
             machine.handle(Timestamp(0), PartitionInput::Cordon(true));
             None
         } else {
@@ -78,7 +78,7 @@ impl Actor for DispatcherActor {
         while state.tasks.try_join_next().is_some() {}
         let input = match message {
             DispatcherMessage::Delivered(delivery, _permit) => state.delivered(delivery),
-            // What is not looked at now is delivered once there is room.
+            // Entities that are left out now are delivered once there is room.
             DispatcherMessage::Feed(PartitionInput::Scanned(mut entities)) => {
                 entities.truncate(state.context.places.left());
                 PartitionInput::Scanned(entities)
@@ -123,7 +123,7 @@ impl Actor for DispatcherActor {
                 let (entities, named) = (state.machine.entities(), state.machine.look(most));
                 let view = DispatcherView { entities, named };
                 if reply.send(view).is_err() {
-                    debug!("whoever looked at a dispatcher did not wait");
+                    debug!("the caller that looked at a dispatcher is gone");
                 }
                 return Ok(());
             }
@@ -150,9 +150,10 @@ impl Actor for DispatcherActor {
             }
         };
         let Some(entity) = state.cells.remove(&cell.get_id()) else { return Ok(()) };
-        if state.entities.get(&entity).is_some_and(|it| it.cell().get_id() == cell.get_id()) {
+        if state.entities.get(&entity).is_some_and(|handle| handle.cell().get_id() == cell.get_id())
+        {
             state.entities.remove(&entity);
-            // It did not say goodbye: it died.
+            // It did not report its end: it died.
             let cause = cause.unwrap_or_else(|| "stopped without a word".to_owned());
             error!(%entity, cause, "an entity's actor died; it is started again");
             state.step(&myself, PartitionInput::Gone(entity, Gone::Died)).await;

@@ -26,7 +26,7 @@ pub struct DispatcherHandle(pub(super) ActorRef<DispatcherMessage>);
 pub struct DispatcherView {
     /// Entities active or about to be.
     pub entities: usize,
-    /// The first of them, and what is done with each, in a word.
+    /// The first of them, and the phase of each in a word.
     pub named: Vec<(EntityId, &'static str)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum DispatcherMessage {
     Drain(oneshot::Sender<()>),
     GiveUp,
     View(usize, oneshot::Sender<DispatcherView>),
-    /// A task of it panicked: nobody will say what it waits for.
+    /// One of its tasks panicked: the answer that the actor waits for will not come.
     Broke,
 }
 
@@ -66,9 +66,9 @@ impl fmt::Debug for DispatcherMessage {
 // === impl DispatcherHandle ===
 
 impl DispatcherHandle {
-    /// Starts a partition's dispatcher and pulls its inbox as it is `placed`. One that follows
-    /// another (`again`) is told who is dead, and scans its inbox at once: what that one had in
-    /// hand is not delivered before its time is over.
+    /// Starts a partition's dispatcher and pulls its inbox as it is `placed`. A dispatcher that
+    /// follows another (`again`) gets the list of the dead and scans its inbox at once: inputs that
+    /// the other had in hand are not delivered before their time is over.
     pub(in crate::driver) async fn spawn(
         partition: PartitionId,
         placed: Placed,
@@ -82,7 +82,7 @@ impl DispatcherHandle {
         let (actor, _) = DispatcherActor::spawn_linked(None, actor, arguments, parent).await?;
         let dispatcher = Self(actor);
         if let Some(context) = scans {
-            // The one before was told, and nobody is told again before it changes.
+            // The dispatcher before it had the list, and only a change sends it again.
             dispatcher.dead(context.peers.peek(|peers| peers.dead.clone()));
             // Detached: it ends with its scan, or as soon as its dispatcher is gone.
             drop(tokio::spawn(scan(partition, context, dispatcher.0.clone())));
@@ -92,7 +92,7 @@ impl DispatcherHandle {
 
     fn tell(&self, message: DispatcherMessage) {
         if self.0.cast(message).is_err() {
-            debug!("a dispatcher stopped before it was told something");
+            debug!("a dispatcher stopped before a message to it");
         }
     }
 
@@ -153,7 +153,7 @@ impl DispatcherHandle {
         }
     }
 
-    /// Gives running calls up; `drain` goes on from there.
+    /// Gives running calls up; `drain` continues from there.
     pub fn give_up(&self) {
         self.tell(DispatcherMessage::GiveUp);
     }

@@ -5,9 +5,9 @@
 //! (through `requests`), the worker (cordon, drain) and its own tasks. Phases: it serves, is cordoned,
 //! is drained.
 //!
-//! Invariants: those of the partition's machine ([`crate::partition`]). On crash: its entities' actors
-//! end with it; what it had in hand is found by the scan or delivered again. Not here: what is decided
-//! about an input.
+//! Invariants: those of the partition's machine ([`crate::partition`]). On crash: its entities'
+//! actors end with it; inputs that it had in hand are found by the scan or delivered again. Not
+//! here: decisions about an input.
 
 mod actor;
 mod handle;

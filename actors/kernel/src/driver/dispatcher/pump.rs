@@ -22,7 +22,8 @@ const ROOM_AGAIN: Duration = Duration::from_millis(100);
 const CONSUME_AGAIN: Duration = Duration::from_millis(500);
 /// Tries at the scan of a dispatcher that follows another; after them redelivery has found it all.
 const SCANS_MAX: u32 = 60;
-/// How long after a step back what waits is looked for: deliveries that were on their way have come.
+/// How long after a change to a worse rank it scans: by then, deliveries that were on their way
+/// have come.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// How long one whose store is closed is left alone.
 const CLOSED_AGAIN: Duration = Duration::from_secs(10);
@@ -98,8 +99,8 @@ async fn pull(
                 };
                 if now != rank {
                     consumer.set_rank(now).await?;
-                    // What was on its way when better pulls were given up may be lost until its
-                    // redelivery.
+                    // Deliveries that were on their way when better pulls were given up may be lost
+                    // until their redelivery.
                     look = look.or_else(|| (now > rank).then(|| Instant::now() + LOOK_AFTER));
                     rank = now;
                 }
@@ -151,8 +152,8 @@ pub(super) async fn scan(
     }
 }
 
-/// A pull that ended while its dispatcher lives is never left: nobody would notice that a
-/// partition is deaf.
+/// A pull that ends while its dispatcher lives is always made again: otherwise the partition would
+/// be deaf, and nothing would show it.
 const fn again(failure: &StoreError) -> Duration {
     match failure {
         StoreError::Closed { .. } => CLOSED_AGAIN,

@@ -25,7 +25,7 @@ const ENTITY_TICKS: u32 = 5;
 /// Entities that are asked at a tick to make room for others, and the share of all that is: not all
 /// at once, for each may write that it is given up.
 const MAKE_ROOM: (usize, usize) = (64, 4);
-/// How long what a drained dispatcher still says may take.
+/// How long the last messages of a drained dispatcher may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(super) struct DispatcherState {
@@ -47,7 +47,7 @@ pub(super) struct DispatcherState {
     pub(super) tasks: JoinSet<()>,
 }
 
-/// The places that it has taken; gives them back when it ends, however.
+/// The places that it has taken; they are given back when it ends, for any reason.
 pub(super) struct Taken(pub(super) Arc<WorkerContext>, pub(super) usize);
 
 impl Taken {
@@ -90,7 +90,7 @@ impl DispatcherState {
         }
     }
 
-    /// Has work done beside the actor, which ends with it if it panics.
+    /// Runs work beside the actor; if the work panics, the actor ends.
     fn spawn(
         &mut self,
         myself: &ActorRef<DispatcherMessage>,
@@ -103,7 +103,7 @@ impl DispatcherState {
         let handle = HandleId(self.number());
         self.handles.insert(handle, delivery.handle);
         let Delivery { entity, position, redelivered, foremost, bytes, .. } = delivery;
-        // Whoever is not active reads its inbox anyway.
+        // An entity that is not active reads its inbox anyway.
         let foremost = (foremost && self.entities.contains_key(&entity))
             .then(|| arrived(&self.context, entity, WaitingInput { position, bytes }));
         PartitionInput::Delivered { entity, position, handle, redelivered, foremost }
@@ -137,7 +137,7 @@ impl DispatcherState {
         }
     }
 
-    /// Has some of those that do nothing leave memory, if there is no room for others.
+    /// Asks some idle entities to leave memory, if there is no room for others.
     pub(super) fn make_room(&self) {
         if self.context.places.left() > 0 || self.entities.is_empty() {
             return;
@@ -174,15 +174,20 @@ impl DispatcherState {
                     tell(&myself, aside);
                 });
             }
-            PartitionOutput::Activate(entity, kind, activation, heir) => {
+            PartitionOutput::Activate(entity, kind, activation, previous_owner) => {
                 let Some(kind) = context.kinds.get(kind) else {
                     // What arrives for such entities is forwarded, so none is activated here.
                     error!(%entity, %kind, "an entity of a kind that is not served was activated");
                     return tell(&myself, PartitionInput::Gone(entity, Gone::Unservable));
                 };
                 let dispatcher = DispatcherHandle(myself.clone());
-                let start =
-                    Start { id: entity, activation, heir, context: context.clone(), dispatcher };
+                let start = Start {
+                    id: entity,
+                    activation,
+                    previous_owner,
+                    context: context.clone(),
+                    dispatcher,
+                };
                 match Arc::clone(kind).start(start, myself.get_cell()).await {
                     Ok(handle) => {
                         self.cells.insert(handle.cell().get_id(), entity);
@@ -216,7 +221,7 @@ impl DispatcherState {
             PartitionOutput::Ring(process, entity, input) => {
                 self.spawn(&actor, async move {
                     let came = ring(&context, process, entity, input).await;
-                    debug!(%entity, %process, ?came, "an entity was given up, another is told");
+                    debug!(%entity, %process, ?came, "an entity was given up, another process is notified");
                 });
             }
             PartitionOutput::RingNext(entity, input) => {
@@ -265,7 +270,7 @@ impl DispatcherState {
     }
 }
 
-/// What was given back, and who was rung, must be on its way before the process may end.
+/// Inputs that were given back, and notifications, must be sent before the process may end.
 async fn last_words(mut tasks: JoinSet<()>, drained: Vec<oneshot::Sender<()>>) {
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(LAST_WORDS, all).await.is_err() {
@@ -273,7 +278,7 @@ async fn last_words(mut tasks: JoinSet<()>, drained: Vec<oneshot::Sender<()>>) {
     }
     for done in drained {
         if done.send(()).is_err() {
-            debug!("whoever drained a dispatcher did not wait");
+            debug!("the caller that drained a dispatcher is gone");
         }
     }
 }
@@ -286,7 +291,7 @@ fn tell(myself: &ActorRef<DispatcherMessage>, input: PartitionInput) {
 
 fn answer(reply: oneshot::Sender<NodeReply>, says: NodeReply) {
     if reply.send(says).is_err() {
-        debug!("whoever asked for an input did not wait");
+        debug!("the process that asked for an input is gone");
     }
 }
 

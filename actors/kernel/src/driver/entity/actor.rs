@@ -29,7 +29,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         myself: ActorRef<EntityMessage<K>>,
         (served, start): (Arc<Served<K>>, Start),
     ) -> Result<EntityActorState<K>, ActorProcessingErr> {
-        let Start { id, activation, heir, context, dispatcher } = start;
+        let Start { id, activation, previous_owner, context, dispatcher } = start;
         let counter = context.activations.fetch_add(1, Ordering::Relaxed);
         context.resident.fetch_add(1, Ordering::Relaxed);
         let resident = Resident(Arc::clone(&context), id);
@@ -39,7 +39,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
         let (machine, out) = Machine::new(id, incarnation, activation, served.machine, now);
         let mut state = EntityActorState {
             id,
-            machine: machine.heir(heir),
+            machine: machine.after(previous_owner),
             started,
             context,
             served,
@@ -74,7 +74,7 @@ impl<K: EntityKind> Actor for EntityActor<K> {
                     OwnerSays::NotMine | OwnerSays::Silent => NodeReply::NotMine,
                 };
                 if reply.send(answer).is_err() {
-                    debug!("whoever asked for an input did not wait");
+                    debug!("the process that asked for an input is gone");
                 }
             }
             EntityMessage::Broke => return Err("a task of it panicked".into()),

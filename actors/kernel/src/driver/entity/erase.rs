@@ -1,4 +1,4 @@
-//! Deleting an entity: the tombstone's state is stored first, then what is personal is removed.
+//! Deleting an entity: the tombstone's state is stored first, then personal data is removed.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const STORE_FIRST: Duration = Duration::from_millis(50);
 /// The longest such wait.
 const STORE_MOST: Duration = Duration::from_secs(5);
 
-/// Removes what is personal of an entity, once the state of its tombstone is stored: a deletion that
+/// Removes an entity's personal data, once the state of its tombstone is stored: a deletion that
 /// could not be completed would leave a journal without its texts.
 pub(super) async fn erase<K: EntityKind>(
     context: &WorkerContext,

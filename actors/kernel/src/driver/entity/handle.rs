@@ -13,13 +13,13 @@ use crate::{
     driver::{DispatcherHandle, EffectRunner, WorkerContext},
 };
 
-/// What a dispatcher tells an entity's actor, whatever its kind is.
+/// What a dispatcher sends to an entity's actor, of any kind.
 pub(in crate::driver) trait EntityHandle: Send + Sync + fmt::Debug {
     /// Inputs from the inbox, in stream order.
     fn deliver(&self, inputs: Vec<Input>);
     /// Time has passed.
     fn tick(&self);
-    /// Leave memory, unless something is done for the entity.
+    /// Leave memory, if the entity has no work.
     fn make_room(&self);
     /// Another process says that it has claimed the entity.
     fn fenced(&self, epoch: Epoch);
@@ -33,11 +33,11 @@ pub(in crate::driver) trait EntityHandle: Send + Sync + fmt::Debug {
     fn cell(&self) -> ActorCell;
 }
 
-/// What an activation begins with.
+/// The arguments of an activation.
 pub(in crate::driver) struct Start {
     pub(in crate::driver) id: EntityId,
     pub(in crate::driver) activation: Activation,
-    pub(in crate::driver) heir: PreviousOwner,
+    pub(in crate::driver) previous_owner: PreviousOwner,
     pub(in crate::driver) context: Arc<WorkerContext>,
     pub(in crate::driver) dispatcher: DispatcherHandle,
 }
@@ -54,7 +54,7 @@ pub(in crate::driver) struct Served<K: EntityKind> {
 #[derive(Debug)]
 struct TypedEntityHandle<K: EntityKind>(ActorRef<EntityMessage<K>>);
 
-/// Where an effect's runner tells how it went.
+/// Where an effect's runner reports its result.
 #[derive(Debug)]
 pub struct Port<K: EntityKind>(pub(super) ActorRef<EntityMessage<K>>);
 
@@ -63,7 +63,7 @@ pub(super) enum EntityMessage<K: EntityKind> {
     /// Boxed, because a mailbox keeps room for 32 messages for as long as its entity is resident.
     Feed(Box<MachineInput<K>>),
     Ask(InputId, oneshot::Sender<NodeReply>),
-    /// A task of it panicked: nobody will say what it waits for.
+    /// One of its tasks panicked: the answer that the actor waits for will not come.
     Broke,
 }
 
@@ -83,7 +83,7 @@ pub(in crate::driver) async fn start<K: EntityKind>(
 impl<K: EntityKind> TypedEntityHandle<K> {
     fn feed(&self, input: MachineInput<K>) {
         if self.0.cast(EntityMessage::Feed(Box::new(input))).is_err() {
-            debug!("an entity's actor stopped before it was told something");
+            debug!("an entity's actor stopped before a message to it");
         }
     }
 }
@@ -149,7 +149,7 @@ impl<K: EntityKind> Port<K> {
         self.tell(MachineInput::Deferred(effect));
     }
 
-    /// Nobody will answer for the call any more.
+    /// The call will never be answered.
     pub fn forgotten(&self, effect: K::Effect) {
         self.tell(MachineInput::Forgotten(effect));
     }
@@ -164,7 +164,7 @@ impl<K: EntityKind> Port<K> {
         self.tell(MachineInput::Ended(effect, outcome));
     }
 
-    /// What was aborted is gone without an outcome.
+    /// An aborted call has ended without an outcome.
     pub fn gone(&self, effect: K::Effect) {
         self.tell(MachineInput::Gone(effect));
     }

@@ -5,10 +5,8 @@
 //!
 //! Supervised by: its partition's dispatcher, which starts it again if it dies. Messages come from: the
 //! dispatcher (inputs, ticks, hand-over), the runner of its kind ([`Port`]) and its own tasks. Phases:
-//! those of the machine ([`crate::machine`]).
-//!
-//! Invariants: those of the machine. On crash: what was not appended is lost, its inputs are delivered
-//! again, and the next activation reads the journal. Not here: what a kind's effects do.
+//! Invariants: those of the machine. On crash: what was not appended is lost, its inputs are
+//! delivered again, and the next activation reads the journal. Not here: the effects of a kind.
 
 mod actor;
 mod erase;
@@ -19,5 +17,5 @@ mod store;
 pub use handle::Port;
 pub(super) use handle::{EntityHandle, Served, Start, start};
 
-/// Why an actor stopped that told its dispatcher itself; the supervision event may come first.
+/// Why an actor stopped that has told its dispatcher itself; the supervision event may come first.
 pub(super) const GOODBYE: &str = "told its dispatcher";

@@ -70,7 +70,7 @@ impl<K: EntityKind> EntityActorState<K> {
         }
     }
 
-    /// Does what the machine says, and tells it at once what is at hand.
+    /// Performs the outputs of the machine, and feeds it at once what is at hand.
     pub(super) fn perform(
         &mut self,
         myself: &ActorRef<EntityMessage<K>>,
@@ -82,12 +82,12 @@ impl<K: EntityKind> EntityActorState<K> {
             is_over |= matches!(one, MachineOutput::Stop(_));
             let Some(answer) = self.perform_one(myself, one).filter(|_| !is_over) else { continue };
             let now = now(&self.context, self.started);
-            // After what was said before it, as if it had come through the mailbox.
+            // After the outputs before it, as if it had come through the mailbox.
             waiting.extend(self.machine.handle(now, answer));
         }
     }
 
-    /// Has work done beside the actor, which ends with it if it panics.
+    /// Runs work beside the actor; if the work panics, the actor ends.
     fn spawn(
         &mut self,
         myself: &ActorRef<EntityMessage<K>>,
@@ -163,7 +163,7 @@ impl<K: EntityKind> EntityActorState<K> {
                     port.tell(erase(&context, runner.as_ref(), id, dropped, state).await);
                 });
             }
-            // Detached: it is bounded, and goes on when the activation is over.
+            // Detached: it is bounded, and continues when the activation is over.
             MachineOutput::Discard(blobs) => {
                 drop(tokio::spawn(async move { discard(&context.storage, blobs).await }));
             }
@@ -179,7 +179,8 @@ impl<K: EntityKind> EntityActorState<K> {
         let id = self.id;
         let context = Arc::clone(&self.context);
         if !matches!(stop, ActivationEnd::Defect(_)) && context.probations.notes(id) {
-            // Detached: it left alive, which the end of this actor must not leave unsaid.
+            // Detached: the entity left memory alive, and the end of this actor must not keep that
+            // from being noted.
             drop(tokio::spawn(async move { context.probations.over(&context, id).await }));
         }
         let why = match stop {
@@ -227,7 +228,7 @@ pub(super) fn now(context: &WorkerContext, started: tokio::time::Instant) -> Now
     Now { wall: context.clock.now(), steady: Timestamp(steady) }
 }
 
-/// Best effort: whoever does not hear it is fenced by its next append.
+/// Best effort: an owner that does not hear it is fenced by its next append.
 async fn tell_fenced(
     context: Arc<WorkerContext>,
     entity: EntityId,
@@ -237,6 +238,6 @@ async fn tell_fenced(
     let Ok(bytes) = codec::encode(&NodeRequest::Fenced { entity, epoch }) else { return };
     let subject = context.storage.prefix.rpc(process);
     if let Err(failure) = context.storage.bus.publish(subject, None, Bytes::from(bytes)).await {
-        debug!(%entity, %process, %failure, "the last owner was not told");
+        debug!(%entity, %process, %failure, "cannot notify the last owner");
     }
 }

@@ -1,4 +1,4 @@
-//! What an activation asks of the journal and the blobs, tried until there is an answer.
+//! An activation's requests to the journal and the blobs, repeated until there is an answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ pub(super) async fn load<K: EntityKind>(context: &WorkerContext, id: EntityId) -
     }
 }
 
-/// Damage does not go away by waiting; where the journal ends can still be said.
+/// Damage does not go away by waiting; but the end of the journal can still be given.
 async fn unreadable<K: EntityKind>(
     context: &WorkerContext,
     id: EntityId,
@@ -109,7 +109,7 @@ pub(super) async fn archive<K: EntityKind>(
     upto: Position,
     state: Bytes,
 ) -> MachineInput<K> {
-    // What may be stored, should it break off.
+    // The blobs that may be stored if it breaks off.
     let mut begun: Vec<Bytes> = Vec::new();
     let store = async {
         let records = context.storage.journal.read(id, Position(0)).await?;
@@ -148,8 +148,9 @@ pub(super) async fn archive<K: EntityKind>(
     }
 }
 
-/// The state that a journal loads from now, which the next snapshot makes superfluous. What was so
-/// already is removed: states of earlier snapshots, and what owners left that died over one.
+/// The state that a journal loads from now, which the next snapshot makes superfluous. Those that
+/// are superfluous already are removed: states of earlier snapshots, and those of owners that died
+/// while they made one.
 async fn superseded<K: EntityKind>(
     storage: &Storage,
     id: EntityId,

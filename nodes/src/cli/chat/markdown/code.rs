@@ -33,7 +33,7 @@ struct Language {
     /// Whether comments are between `/*` and `*/` too.
     has_blocks: bool,
     quotes: &'static [char],
-    /// Whether `'` stands around one character, and may stand alone: `&'a str`.
+    /// Whether `'` encloses one character, and may also occur alone: `&'a str`.
     has_chars: bool,
     /// Whether three quotes begin a string of several lines.
     has_triple: bool,

@@ -1,9 +1,10 @@
 //! A model's Markdown for a terminal, as it streams. Pure.
 //!
-//! What is printed is never taken back, so that nothing depends on what the terminal did with it: a
-//! resized window cannot break it. So words are printed once it is clear what they are: plain words at
-//! once, `**bold**` and a line of code in colours at its end, a table once it is whole. What is unclear at the end of its line is
-//! text as it stands. However the text is cut on its way, the output is the same.
+//! Printed text is never taken back, so that nothing depends on what the terminal did with it: a
+//! resized window cannot break it. So words are printed once their style is clear: plain words at
+//! once, `**bold**` and a line of code in colours at its end, a table once it is whole. What is
+//! unclear at the end of its line is plain text. However the text is cut on its way, the output is
+//! the same.
 
 mod code;
 mod flow;

@@ -62,7 +62,7 @@ fn code(text: &[char], style: u16, whole: bool, color: bool) -> SpanStep {
     let mut at = many;
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
         let here = if rest.first() == Some(&'`') { run(rest) } else { 0 };
-        // The end of what is there may be more signs.
+        // The text may continue with more signs.
         if here == many && (whole || rest.len() > here) {
             let inner = text.get(many..at).unwrap_or_default();
             // Without colours it is marked as in the source.

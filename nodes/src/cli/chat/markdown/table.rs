@@ -13,7 +13,7 @@ const LEAST: usize = 4;
 
 type Cell = Vec<(char, u16)>;
 
-/// Prints a table; what is none is printed as it stands.
+/// Prints a table; rows that are not a table are printed unchanged.
 pub(super) fn print(rows: &[String], look: TerminalStyle, flow: &mut Flow) {
     let parsed: Vec<Vec<String>> = rows.iter().map(|row| cells(row)).collect();
     let is_table = parsed.get(1).is_some_and(|row| row.iter().all(|cell| is_rule(cell)));

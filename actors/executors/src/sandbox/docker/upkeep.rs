@@ -1,4 +1,4 @@
-//! Keeping order: what is done with is removed, what was used lately stands ready again.
+//! Upkeep: removes containers that are done, and keeps recently used kinds ready.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tracing::{debug, info, warn};
 
 use super::service::{Docker, Inner};
 
-/// How often the engine is looked through for what nobody needs: how long containers of the dead
-/// stay.
+/// How often the engine is searched for containers that are not needed: how long containers of dead
+/// processes stay.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// Containers that are removed at a time.
 const AT_ONCE: usize = 4;
@@ -33,7 +33,7 @@ impl Docker {
                 }
                 () = inner.wake.notified() => {}
             }
-            inner.bury().await;
+            inner.remove_done().await;
             if may_make {
                 // What cannot be made now is not tried again and again.
                 may_make = self.refill().await;
@@ -68,12 +68,13 @@ impl Docker {
         let inner = &self.0;
         inner.shelf().close();
         let close = async {
-            inner.bury().await;
+            inner.remove_done().await;
             match inner.engine.list(&inner.owner).await {
                 Ok(found) => {
-                    let own =
-                        found.into_iter().filter(|it| it.process == Some(inner.owner.process()));
-                    let own: Vec<String> = own.map(|it| it.id).collect();
+                    let own = found
+                        .into_iter()
+                        .filter(|container| container.process == Some(inner.owner.process()));
+                    let own: Vec<String> = own.map(|container| container.id).collect();
                     inner.remove(own).await;
                 }
                 Err(error) => debug!(%error, "the Docker engine ended before its containers"),
@@ -88,7 +89,7 @@ impl Docker {
 // === impl Inner ===
 
 impl Inner {
-    /// Finds what nobody needs any more.
+    /// Finds containers that are no longer needed.
     async fn sweep(&self) {
         let listed = self.engine.list(&self.owner).await;
         self.heard(&listed);
@@ -105,8 +106,8 @@ impl Inner {
         let before = known.doomed().len();
         known.judge(
             found,
-            |it| it.process == Some(me),
-            |it| it.process.is_none_or(|process| (self.is_dead)(process)),
+            |container| container.process == Some(me),
+            |container| container.process.is_none_or(|process| (self.is_dead)(process)),
         );
         let count = known.doomed().len() - before;
         if count > 0 {
@@ -114,8 +115,8 @@ impl Inner {
         }
     }
 
-    /// Removes what is done with.
-    async fn bury(&self) {
+    /// Removes containers that are done.
+    async fn remove_done(&self) {
         let doomed = self.shelf().doomed();
         self.remove(doomed).await;
     }

@@ -1,4 +1,4 @@
-//! What servers tell their system account: whose connection has ended.
+//! Reports of servers to their system account: whose connection has ended.
 
 use async_nats::Client;
 use clawnode_proto::ProcessId;
@@ -13,7 +13,7 @@ pub(super) const DISCONNECTS: &str = "$SYS.ACCOUNT.*.DISCONNECT";
 /// The server's reason when it ends itself: then its clients live, and connect to another one.
 const SHUTDOWN: &str = "Server Shutdown";
 
-/// What of the event matters here.
+/// The part of the event that matters here.
 #[derive(Deserialize)]
 struct Disconnect {
     client: Who,
@@ -38,7 +38,7 @@ pub(super) async fn watch(
         while let Some(event) = events.next().await {
             match parted(&event.payload) {
                 Ok(Some(process)) => {
-                    // Nobody listens while membership is being restarted.
+                    // Without listeners while membership is being restarted.
                     let heard_by = partings.send(process).unwrap_or_default();
                     debug!(%process, heard_by, "a server reports that a process has disconnected");
                 }
@@ -46,7 +46,7 @@ pub(super) async fn watch(
                 Err(error) => warn!(%error, "a server's report about a connection is not readable"),
             }
         }
-        // It is kept for as long as somebody listens.
+        // The connection is kept while this task listens.
         drop(sys);
     }));
     Ok(())

@@ -1,4 +1,4 @@
-//! Out of service: what is parked, what an operator's order does about it, and how an entity is
+//! Out of service: which inputs are parked, what an operator's order does, and how an entity is
 //! deleted, with its kind folded or not.
 
 use std::collections::BTreeSet;
@@ -16,14 +16,14 @@ use super::{
 use crate::KernelBug;
 
 impl<K: EntityKind> Machine<K> {
-    /// Parks whole what came in for an entity that is out of service, or does what was ordered.
+    /// Parks the inputs of an entity that is out of service whole, or obeys an order.
     pub(super) fn park(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let Some(Service::Quarantined { reason }) = self.core().map(|core| core.service.clone())
         else {
             return Ok(());
         };
         if self.ordered(Order::Bury).is_some() {
-            return self.condemn(now);
+            return self.delete_unfolded(now);
         }
         if let Some(input) = self.ordered(Order::Restore).and_then(|at| self.queue.remove(at)) {
             self.seal(now, &KernelEvent::from(Restored { input }))?;
@@ -55,7 +55,7 @@ impl<K: EntityKind> Machine<K> {
         Err(ActivationEnd::Quarantined(reason))
     }
 
-    /// Where in the queue such an order is that is not in the journal yet.
+    /// The place in the queue of such an order that is not in the journal yet.
     fn ordered(&self, order: Order) -> Option<usize> {
         let core = self.core()?;
         self.queue.iter().position(|one| one.order == Some(order) && !core.has(one.id))
@@ -63,8 +63,8 @@ impl<K: EntityKind> Machine<K> {
 
     // === a journal that cannot be used ===
 
-    /// The store cannot read the journal. Nothing may follow what is damaged, but a tombstone may
-    /// replace it.
+    /// The store cannot read the journal. Nothing may follow damaged records, but a tombstone may
+    /// replace them.
     pub(super) fn unreadable(
         &mut self,
         detail: String,
@@ -79,12 +79,12 @@ impl<K: EntityKind> Machine<K> {
         Ok(())
     }
 
-    /// Nothing but a burial is done for an entity whose journal cannot be used.
-    pub(super) fn mourn(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
+    /// An entity whose journal cannot be used can only be deleted.
+    pub(super) fn serve_damaged(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if self.ordered(Order::Bury).is_some() {
-            return self.condemn(now);
+            return self.delete_unfolded(now);
         }
-        // What it was activated for may come after its journal.
+        // The order that it was activated for may come after its journal.
         if self.held.is_empty() { Ok(()) } else { self.give_up_damaged() }
     }
 
@@ -102,18 +102,19 @@ impl<K: EntityKind> Machine<K> {
 
     // === deletion ===
 
-    /// A doomed entity is at rest: its blobs go first, then a tombstone replaces its records.
+    /// An entity that is to be deleted is at rest: its blobs go first, then a tombstone replaces its records.
     pub(super) fn erase(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         if !self.claimed {
             // Alone: the record that replaces all others has to begin with the tombstone.
             self.claim_first(now)?;
             return self.flush(false);
         }
-        self.erasing(now, Vec::new())
+        self.begin_erasing(now, Vec::new())
     }
 
-    /// An entity out of service is deleted from its kernel headers alone; what waits goes with it.
-    fn condemn(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
+    /// An entity out of service is deleted from its kernel headers alone; waiting inputs go with
+    /// it.
+    fn delete_unfolded(&mut self, now: Timestamp) -> Result<(), ActivationEnd> {
         let open = !matches!(self.body, ActivationPhase::Damaged { open: false, .. });
         if !self.claimed && open {
             self.claim_first(now)?;
@@ -122,12 +123,12 @@ impl<K: EntityKind> Machine<K> {
         let known = |input: &Input| self.core().is_some_and(|core| core.has(input.id));
         let dropped = self.queue.iter().filter(|one| !known(one)).cloned().collect();
         self.queue.clear();
-        self.erasing(now, dropped)
+        self.begin_erasing(now, dropped)
     }
 
-    /// Decides on the tombstone, and has what is personal removed. What the tombstone says is kept
+    /// Decides on the tombstone, and has personal data removed. The content of the tombstone is kept
     /// before anything is removed, in a blob if it is long: it always fits into its append.
-    fn erasing(&mut self, now: Timestamp, inputs: Vec<Input>) -> Result<(), ActivationEnd> {
+    fn begin_erasing(&mut self, now: Timestamp, inputs: Vec<Input>) -> Result<(), ActivationEnd> {
         let dropped = inputs.iter().map(|one| one.id).collect();
         #[cfg(feature = "test-util")]
         let dropped =
@@ -142,15 +143,15 @@ impl<K: EntityKind> Machine<K> {
         let ActivationPhase::Whole(entity) = &self.body else { return Ok(()) };
         let tail = entity.core.tail;
         let state = entity.snapshot().map_err(|error| ActivationEnd::Defect(error.to_string()))?;
-        // The tombstone stands for the deletion as well, so the deletion itself is not kept.
+        // The tombstone records the deletion as well, so the deletion itself is not kept.
         self.sent(usize::MAX);
         self.busy = Busy::Erasing(tail);
         self.out.push(MachineOutput::Erase { dropped: inputs, state: state.into() });
         Ok(())
     }
 
-    /// Nothing personal is left: a tombstone replaces all records.
-    pub(super) fn bury(
+    /// All personal data is removed: a tombstone replaces all records.
+    pub(super) fn write_tombstone(
         &mut self,
         now: Timestamp,
         state: SnapshotState,

@@ -13,7 +13,7 @@ pub enum MissingCapability {
     Input(u16),
     /// A kind of entities.
     Kind(Kind),
-    /// Events of this kind, or what is kept of them in a snapshot, as a newer build writes it.
+    /// Events of this kind, or their part of a snapshot, as a newer build writes it.
     Newer(String),
 }
 
