@@ -13,7 +13,7 @@ use clawnode_proto::{
 };
 use futures_util::stream::BoxStream;
 
-use super::params::Params;
+use super::params::given;
 
 /// What a handler answers.
 pub type HandlerResult<T> = Result<T, ErrorBody>;
@@ -71,7 +71,8 @@ pub struct Following {
 macro_rules! handlers {
     ($(
         $(#[doc = $about:literal])*
-        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident;
+        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident
+        $([$($routes:tt)*])?;
     )*) => {
         /// What the node answers: a handler for each method of the table that names one. It is given
         /// the parameters once they make sense, and is safe to drop half-way.
@@ -82,7 +83,7 @@ macro_rules! handlers {
                 async fn $handler(
                     &self,
                     caller: &RequestCaller,
-                    params: <types::$takes as Params>::Read,
+                    params: given::$takes,
                 ) -> HandlerResult<types::$answers>;
             )? )*
         }

@@ -52,5 +52,5 @@ pub use backend::{
 pub use execute::ExecuteRequest;
 pub use jobs::{CleanFilter, JobFilter, LogFilter};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
-pub use params::Params;
+pub use params::{Checked, given};
 pub use serve::{Clients, Serving, serve};
