@@ -17,9 +17,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{
     JudgeViolation, Sim,
+    any_machine::ActivationPlace,
     book::{AnyBook as _, Book, Booked, Checked},
     clients::SimClient,
-    kinds::{ActivationPlace, Simulated},
+    kinds::Simulated,
     plan::SeedPlan,
     process::PlannedNote,
 };

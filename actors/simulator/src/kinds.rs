@@ -1,19 +1,14 @@
 //! The kinds of entities in the world, each with its production code.
 
-use std::{any::Any, fmt::Debug};
+use std::any::Any;
 
 use clawnode_actors::session::Session;
-use clawnode_cluster::{AppendAnswer, Record};
-use clawnode_kernel::{
-    Activation, EntityKind, LoadedJournal, Machine, MachineInput, OwnerSays, PreviousOwner,
-    counter::Counter,
-};
-use clawnode_proto::{
-    Digest, EntityId, Epoch, Input, InputId, Kind, Position, ProcessId, kernel::SnapshotState,
-};
+use clawnode_kernel::{Activation, Machine, OwnerSays, PreviousOwner, counter::Counter};
+use clawnode_proto::{EntityId, InputId, Kind, ProcessId};
 
 use super::{
     Sim,
+    any_machine::{ActivationPlace, AnyMachine, MachineMessage},
     book::{AnyBook, Book, Booked, Checked},
     clients::SimClient,
     plan::SeedPlan,
@@ -39,73 +34,6 @@ pub(super) struct SimKind {
 
 /// Begins an activation of an entity of one kind.
 type Activate = fn(&mut Sim, ProcessId, EntityId, (Activation, PreviousOwner)) -> Checked;
-
-/// An activation of a process: whose, of which entity, and which.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ActivationPlace {
-    pub(super) process: ProcessId,
-    pub(super) entity: EntityId,
-    pub(super) counter: u64,
-}
-
-/// The machine of an entity, whatever its kind.
-pub(super) trait AnyMachine: Any + Debug {
-    fn says(&self, input: InputId) -> OwnerSays;
-    /// How a machine of its kind is told something.
-    fn telling(&self) -> fn(&mut Sim, ActivationPlace, MachineMessage) -> Checked;
-}
-
-/// What a machine of any kind is told.
-#[derive(Debug)]
-pub(super) enum MachineMessage {
-    Deliver(Vec<Input>),
-    Loaded(LoadedJournal),
-    Probation {
-        blamed: bool,
-    },
-    Answered(AppendAnswer),
-    ReadBack {
-        after_expected: Vec<Record>,
-        tail: Position,
-    },
-    Archived {
-        archive: Digest,
-        state: SnapshotState,
-        superseded: Vec<Digest>,
-        positions: Vec<Position>,
-    },
-    ArchiveFailed,
-    Scrubbed,
-    Erased(SnapshotState),
-    Fenced(Epoch),
-    Tick,
-    Drain,
-    GiveUp,
-}
-
-impl MachineMessage {
-    fn of<K: EntityKind>(self) -> MachineInput<K> {
-        match self {
-            Self::Deliver(inputs) => MachineInput::Deliver(inputs),
-            Self::Loaded(loaded) => MachineInput::Loaded(loaded),
-            Self::Probation { blamed } => MachineInput::Probation { blamed },
-            Self::Answered(answer) => MachineInput::Answered(answer),
-            Self::ReadBack { after_expected, tail } => {
-                MachineInput::ReadBack { after_expected, tail }
-            }
-            Self::Archived { archive, state, superseded, positions } => {
-                MachineInput::Archived { archive, state, superseded, positions }
-            }
-            Self::ArchiveFailed => MachineInput::ArchiveFailed,
-            Self::Scrubbed => MachineInput::Scrubbed,
-            Self::Erased(state) => MachineInput::Erased { state, before: None },
-            Self::Fenced(epoch) => MachineInput::FencedHint(epoch),
-            Self::Tick => MachineInput::Tick,
-            Self::Drain => MachineInput::Drain,
-            Self::GiveUp => MachineInput::GiveUp,
-        }
-    }
-}
 
 /// A kind that can be simulated: its clients, and how its effects happen in this world.
 pub(super) trait Simulated: Booked {
@@ -158,17 +86,5 @@ impl<K: Simulated> AnyMachine for Machine<K> {
 
     fn telling(&self) -> fn(&mut Sim, ActivationPlace, MachineMessage) -> Checked {
         |sim, at, told| sim.feed_as::<K>(at, told.of())
-    }
-}
-
-impl Sim {
-    /// Tells an activation of whatever kind.
-    pub(super) fn tell(&mut self, at: ActivationPlace, told: MachineMessage) -> Checked {
-        let ActivationPlace { process, entity, counter } = at;
-        let actor = self.processes.get_mut(&process).and_then(|it| it.actor(entity, counter));
-        match actor.map(|actor| actor.machine.telling()) {
-            Some(telling) => telling(self, at, told),
-            None => Ok(()),
-        }
     }
 }

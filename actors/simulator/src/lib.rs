@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any_machine;
 mod book;
 mod chaos;
 mod clients;

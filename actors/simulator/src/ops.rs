@@ -17,7 +17,8 @@ use serde_bytes::ByteBuf;
 
 use super::{
     JudgeViolation, Sim,
-    kinds::{ActivationPlace, MachineMessage, Simulated, machine_of},
+    any_machine::{ActivationPlace, MachineMessage},
+    kinds::{Simulated, machine_of},
     plan::Poison,
     process::{Do, PendingOp, PlannedNote, Replaced},
 };

@@ -23,10 +23,10 @@ use clawnode_sim::{RequestTicket, Token};
 
 use super::{
     Sim,
+    any_machine::{AnyMachine, MachineMessage},
     book::Checked,
     give::Giving,
     jobs::JobHands,
-    kinds::{AnyMachine, MachineMessage},
     settle::TurnEnding,
 };
 

@@ -12,9 +12,10 @@ use clawnode_proto::{
 
 use super::{
     JudgeViolation, Sim,
+    any_machine::ActivationPlace,
     book::{AnyBook as _, Book, Booked, Checked},
     clients::SimClient,
-    kinds::{ActivationPlace, Simulated},
+    kinds::Simulated,
     known::{KnownCall, KnownTurn},
     plan::SeedPlan,
     process::Actor,

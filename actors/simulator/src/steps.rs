@@ -16,8 +16,9 @@ use clawnode_sim::{Delivered, RequestTicket, StoreReply, StoreRequest, Token};
 
 use super::{
     CLIENTS, JudgeViolation, Sim,
+    any_machine::{ActivationPlace, MachineMessage},
     jobs::AGAIN,
-    kinds::{ActivationPlace, KINDS, MachineMessage, Simulated},
+    kinds::{KINDS, Simulated},
     process::{Actor, PendingOp, PlannedNote},
 };
 

@@ -1,4 +1,4 @@
-//! Examples of what methods take and answer, made from the schemas of their types.
+//! Example parameters and answers of methods, made from the schemas of their types.
 
 use clawnode_proto::{api::Method, methods::types};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
