@@ -18,12 +18,12 @@ use serde_json::{Map, Value};
 
 use super::{
     error::{ErrorDialect, json},
+    gateway::Gateway,
     guard::RequestTrace,
     params::{Judge, answer_within, given, idempotency_header, invalid, parse, take},
-    rest::{self, posted, query},
-    routes::QueryKind,
+    rest::{self, posted},
+    route::{QueryKind, query},
     rpc::fresh_key,
-    serve::Gateway,
 };
 
 /// What is to be executed.

@@ -23,10 +23,9 @@ use serde_json::Value;
 use super::{
     backend::{Backend, SessionRef},
     error::ErrorDialect,
+    gateway::Gateway,
     params::{Judge, answer_within, given, invalid, parse, rows, take},
-    rest::query,
-    routes::QueryKind,
-    serve::Gateway,
+    route::{QueryKind, query},
 };
 
 /// Characters of a text to search for.

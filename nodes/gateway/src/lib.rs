@@ -18,12 +18,14 @@
 
 mod auth;
 mod backend;
+mod connection;
 mod connections;
 mod docs;
 mod error;
 mod events;
 mod execute;
 mod frame;
+mod gateway;
 mod guard;
 mod jobs;
 mod local_socket;
@@ -37,9 +39,11 @@ mod outbox;
 mod page;
 mod params;
 mod rest;
+mod route;
 mod routes;
 mod rpc;
 mod serve;
+mod session_ref;
 mod stall;
 #[cfg(feature = "tls")]
 mod tls;

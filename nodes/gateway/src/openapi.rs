@@ -31,7 +31,10 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::DOCUMENT;
-    use crate::routes::{QueryKind, Route, RouteBody, Serves, Verb, routes};
+    use crate::{
+        route::{QueryKind, Route, RouteBody, Serves, Verb},
+        routes::routes,
+    };
 
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
     /// Stands for what has a shape of its own that is not ours to state.

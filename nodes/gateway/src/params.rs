@@ -15,7 +15,7 @@ use clawnode_proto::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::backend::SessionRef;
+use super::session_ref::SessionRef;
 
 /// Rows of a list unless the client says otherwise.
 const PAGE: u32 = 100;

@@ -4,62 +4,19 @@
 use std::sync::Arc;
 
 use axum::{
-    Router,
-    routing::{MethodFilter, MethodRouter, any, get, on, post},
+    Router, middleware,
+    routing::{MethodFilter, any, get, on, post},
 };
 use clawnode_proto::api::Method;
 
 use super::{
-    docs, events, execute, jobs, messages, openai, openapi, page, rest, serve::Gateway, ws,
+    docs, events, execute,
+    gateway::Gateway,
+    guard::guard,
+    jobs, messages, openai, openapi, page, rest,
+    route::{QueryKind, Route, RouteBody, Serves, Verb, a, own},
+    ws,
 };
-
-/// One verb of one path.
-#[derive(Debug)]
-pub(super) struct Route {
-    pub(super) verb: Verb,
-    /// As axum writes it: `{name}` stands for one part of a path, `{*name}` for all that is left.
-    pub(super) path: &'static str,
-    /// What a query may have. Another name is passed on, and the method refuses it by name; without any
-    /// of its own, a route takes no notice of a query.
-    pub(super) query: &'static [(&'static str, QueryKind)],
-    pub(super) body: RouteBody,
-    pub(super) serves: Serves,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
-    Get,
-    Post,
-    Delete,
-}
-
-/// What the text of a query's parameter stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueryKind {
-    Text,
-    Number,
-    Flag,
-}
-
-/// What a request has to say beside its address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RouteBody {
-    /// Nothing; a body is not read.
-    None,
-    /// A JSON object, or nothing. An example, for whoever sends something else.
-    Optional(&'static str),
-    /// A JSON object. An example, for whoever sends something else.
-    Object(&'static str),
-}
-
-/// Who answers.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Serves {
-    /// A method: path, query and body are its parameters, and its result is the answer.
-    Method(Method),
-    /// A handler of its own.
-    Handler(fn() -> MethodRouter<Arc<Gateway>>),
-}
 
 use QueryKind::{Flag, Number, Text};
 use RouteBody::{Object, Optional};
@@ -149,29 +106,9 @@ pub(super) fn routes() -> impl Iterator<Item = &'static Route> {
     OWN.iter().chain(OF_METHODS)
 }
 
-const fn a(verb: Verb, path: &'static str, method: Method) -> Route {
-    Route { verb, path, query: &[], body: RouteBody::None, serves: Serves::Method(method) }
-}
-
-const fn own(verb: Verb, path: &'static str, handler: fn() -> MethodRouter<Arc<Gateway>>) -> Route {
-    Route { verb, path, query: &[], body: RouteBody::None, serves: Serves::Handler(handler) }
-}
-
-// === impl Route ===
-
-impl Route {
-    const fn asked(self, query: &'static [(&'static str, QueryKind)]) -> Self {
-        Self { query, ..self }
-    }
-
-    const fn with(self, body: RouteBody) -> Self {
-        Self { body, ..self }
-    }
-}
-
-/// A router of all of them.
-pub(super) fn router() -> Router<Arc<Gateway>> {
-    routes().fold(Router::new(), |router, route| {
+/// A router of all of them; what needs a token is the guard's to say.
+pub(super) fn router(gateway: Arc<Gateway>) -> Router {
+    let router = routes().fold(Router::new(), |router, route| {
         let serves = match route.serves {
             Serves::Handler(handler) => handler(),
             Serves::Method(method) => {
@@ -186,5 +123,10 @@ pub(super) fn router() -> Router<Arc<Gateway>> {
             }
         };
         router.route(route.path, serves)
-    })
+    });
+    router
+        .fallback(rest::nowhere)
+        .method_not_allowed_fallback(rest::wrong_verb)
+        .layer(middleware::from_fn_with_state(Arc::clone(&gateway), guard))
+        .with_state(gateway)
 }

@@ -27,9 +27,9 @@ use super::{
     backend::{Backend, RequestCaller, SendRequest, SessionRef},
     error::json,
     frame::RequestId,
+    gateway::Gateway,
     jobs::artifact_part,
     params::{document, given, invalid, parse, take},
-    serve::Gateway,
 };
 
 /// A request, read as far as its method.

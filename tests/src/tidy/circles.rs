@@ -56,11 +56,6 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
         "a watch reads as its bucket does",
     ),
     (
-        &["nodes/gateway/src/"],
-        15,
-        "the one table of routes names each handler, and handlers what the server gives them",
-    ),
-    (
         &["nodes/src/cli/"],
         42,
         "clap's commands: the table of arguments names each, and they name shared arguments",
