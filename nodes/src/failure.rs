@@ -29,6 +29,64 @@ pub enum Exit {
     Config = 78,
 }
 
+/// The codes that only commands have, beside those of [`ErrorCode`], and what each means. A test compares
+/// them with the code.
+pub const COMMAND_CODES: &[(&str, &str)] = &[
+    ("ambiguous", "The start of an id is the start of several ids."),
+    ("authority_unusable", "The directory with the keys of a cluster is damaged or incomplete."),
+    ("backup_failed", "The backup cannot be written or read."),
+    ("bus_failed", "The NATS servers did not take a change."),
+    ("config_invalid", "The configuration is wrong."),
+    ("credential_refused", "The NATS servers do not accept the credential of this node any more."),
+    ("data_dir_held", "Another process uses the data directory."),
+    ("data_dir_moved", "The sessions of the data directory have been moved to a cluster."),
+    ("data_dir_too_new", "A newer build wrote the data directory."),
+    ("data_dir_unusable", "A directory cannot be made, read or written."),
+    ("disk_failed", "The disk did not keep what was written to it."),
+    ("file_unusable", "A file with a key or a credential cannot be read or written."),
+    ("input", "Standard input, or a file that the command reads, cannot be read as text."),
+    ("interrupted", "A signal interrupted a request of the chat."),
+    ("join_failed", "The node cannot join the cluster."),
+    ("join_token_invalid", "The text is not a join token, or the file with it cannot be read."),
+    ("join_token_refused", "The join token has expired, was revoked, or is of another cluster."),
+    ("join_token_used", "Another node has used the join token."),
+    ("latch_unreadable", "The node cannot read which kill switches are set, so it does no work."),
+    ("listen_failed", "The node cannot listen at the address."),
+    ("local_file", "A file of this machine cannot be read or written."),
+    ("log_damaged", "The log of the data directory is damaged."),
+    ("membership_unusable", "The credential of this node is damaged or incomplete."),
+    ("nats_not_ready", "The NATS servers answer, but their streams cannot be used yet."),
+    ("nats_refused", "The NATS servers do not accept the credential."),
+    ("nats_unreachable", "The NATS servers do not answer."),
+    ("nats_unusable", "The NATS servers cannot be used as they are set up."),
+    ("no_authority", "The directory has no keys of a cluster."),
+    ("no_node", "The directory is not the data directory of a node."),
+    ("node_name_taken", "A node of this name is alive."),
+    ("not_a_terminal", "The command needs a terminal."),
+    ("not_built", "This build does not include the program that the command runs."),
+    ("not_confirmed", "The command changes or deletes data, and `--yes` is missing."),
+    ("not_running", "No node is running here."),
+    ("other_cluster", "The servers, or the join token, belong to another cluster."),
+    ("output", "The output cannot be written."),
+    ("protocol", "The answer is not one of a clawnode node of this version."),
+    (
+        "push_failed",
+        "The changes of credentials are saved, but the NATS servers do not have them yet.",
+    ),
+    (
+        "role_alone",
+        "A node on its own data directory has only one of the roles `worker` and `gateway`.",
+    ),
+    ("role_mismatch", "The credential or the join token is for another role."),
+    ("signals", "The process cannot handle signals."),
+    ("still_draining", "The node has not ended within the time that the command waits."),
+    ("store_failed", "The storage of the node has failed."),
+    ("terminal", "The terminal cannot be used."),
+    ("unreachable", "The node at the address does not answer."),
+    ("usage", "The command line is wrong."),
+    ("versions_unfit", "The versions of this node and of the cluster cannot work together."),
+];
+
 /// An error as it is printed: what and where, a stable code, and what to do next.
 #[derive(Clone, Debug, Serialize, thiserror::Error)]
 #[error("{message}")]

@@ -21,7 +21,7 @@ pub const CLEARED_TTL: Duration = Duration::from_hours(30 * 24);
 
 /// What a kill switch stops.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(example = "tool:exec"))]
 #[serde(try_from = "String", into = "String")]
 pub enum SwitchScope {
     /// All model calls, all tools, and new messages: `all`.

@@ -39,8 +39,11 @@ pub mod types {
 }
 
 /// Hands the table of methods, as it is below, to the macro of this name. A row is `Variant
-/// handler = "name": Parameters => Answer;`, and the two types are in
+/// handler = "name": Parameters => Answer [Verb "path"];`, and the two types are in
 /// [`methods::types`](crate::methods::types). Without a handler, the gateway itself answers, or streams.
+/// What is in brackets are the HTTP routes, which the gateway's `routes` reads. The path, the query that
+/// is named in `asked`, and the body make the parameters. `with` shows an example of a body.
+/// A method without brackets has its routes in `routes`.
 #[macro_export]
 macro_rules! methods {
     ($with:ident) => {
@@ -48,102 +51,137 @@ macro_rules! methods {
             /// Answers `pong`.
             Ping = "ping": Nothing => Pong;
             /// The state of the node and of the cluster, as this node sees it.
-            Status status = "status": Nothing => StatusView;
+            Status status = "status": Nothing => StatusView [Get "/v1/status"];
             /// The processes of the cluster. This list has no pages.
-            NodesList nodes_list = "nodes.list": Nothing => NodeList;
+            NodesList nodes_list = "nodes.list": Nothing => NodeList [Get "/v1/nodes"];
             /// The partitions, at most 512, with the workers that serve them in order of rank and the inputs
             /// that wait. This list has no pages.
-            PartitionsList partitions_list = "partitions.list": Nothing => PartitionList;
+            PartitionsList partitions_list = "partitions.list": Nothing => PartitionList
+                [Get "/v1/partitions"];
             /// The actors of each process, as a tree. A process names some of its entities and counts the rest.
-            ClusterTree cluster_tree = "cluster.tree": TreeParams => TreeView;
+            ClusterTree cluster_tree = "cluster.tree": TreeParams => TreeView
+                [Get "/v1/tree".asked(&[("node", Text)])];
             /// The recent events of the cluster, in pages; waits for more if `wait_ms` says so.
-            EventsList events_list = "events.list": EventsParams => FeedView;
+            EventsList events_list = "events.list": EventsParams => FeedView
+                [Get "/v1/events".asked(EVENTS)];
             /// The counters of the gateway that answers.
-            StatsShow = "stats.show": Nothing => StatsView;
+            StatsShow = "stats.show": Nothing => StatsView [Get "/v1/stats"];
             /// Sets a kill switch: stops everything, egress, one tool or one agent on all nodes until it is cleared.
-            Panic panic = "panic": PanicParams => PanicView;
+            Panic panic = "panic": PanicParams => PanicView
+                [Post "/v1/panic".with(Optional(r#"{"scope":"all"}"#))];
             /// What model calls used, summed by day, agent, user or model. This list has no pages.
-            UsageShow usage_show = "usage.show": UsageParams => UsageView;
+            UsageShow usage_show = "usage.show": UsageParams => UsageView
+                [Get "/v1/usage".asked(&[("by", Text), ("since", Text)])];
             /// The kill switches that are set. This list has no pages.
-            PanicList panic_list = "panic.list": Nothing => SwitchList;
+            PanicList panic_list = "panic.list": Nothing => SwitchList [Get "/v1/panic"];
             /// Clears a kill switch, so that what it stopped continues.
-            PanicClear panic_clear = "panic.clear": PanicClear => PanicView;
+            PanicClear panic_clear = "panic.clear": PanicClear => PanicView
+                [Delete "/v1/panic".asked(&[("latch", Text)])];
             /// Sends a message to a session, and streams the turn.
             ChatSend = "chat.send": ChatSend => AcceptedView;
             /// Cancels a turn.
-            ChatCancel chat_cancel = "chat.cancel": ChatCancel => DoneView;
+            ChatCancel chat_cancel = "chat.cancel": ChatCancel => DoneView
+                [Post "/v1/sessions/{session}/cancel".with(Object(r#"{"turn":"turn_…"}"#))];
             /// The sessions, newest first, in pages.
-            SessionsList sessions_list = "sessions.list": SessionsList => SessionList;
+            SessionsList sessions_list = "sessions.list": SessionsList => SessionList
+                [Get "/v1/sessions".asked(SESSIONS)];
             /// The messages of a session, turn by turn, in pages.
-            SessionsHistory sessions_history = "sessions.history": SessionsHistory => HistoryView;
+            SessionsHistory sessions_history = "sessions.history": SessionsHistory => HistoryView
+                [Get "/v1/sessions/{session}".asked(PAGE)];
             /// Streams a session's frames from a cursor on.
             SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
             /// All data of a session, to keep elsewhere.
-            SessionsExport sessions_export = "sessions.export": SessionParams => Export;
+            SessionsExport sessions_export = "sessions.export": SessionParams => Export
+                [Get "/v1/sessions/{session}/export"];
             /// Deletes a session with its messages and files.
-            SessionsDelete sessions_delete = "sessions.delete": SessionParams => DoneView;
+            SessionsDelete sessions_delete = "sessions.delete": SessionParams => DoneView
+                [Delete "/v1/sessions/{session}"];
             /// A session's journal, event by event, in pages.
-            JournalShow journal_show = "journal.show": JournalShow => EventList;
+            JournalShow journal_show = "journal.show": JournalShow => EventList
+                [Get "/v1/sessions/{session}/journal".asked(PAGE)];
             /// Verifies the hash chains and invariants of journals.
-            JournalVerify journal_verify = "journal.verify": JournalVerify => VerifyView;
+            JournalVerify journal_verify = "journal.verify": JournalVerify => VerifyView
+                [Post "/v1/journal/verify".with(Optional(r#"{"session":"…"}"#))];
             /// The agents of the configuration. This list has no pages.
-            AgentsList agents_list = "agents.list": Nothing => AgentList;
+            AgentsList agents_list = "agents.list": Nothing => AgentList [Get "/v1/agents"];
             /// One agent.
-            AgentsShow agents_show = "agents.show": AgentParams => AgentDetail;
+            AgentsShow agents_show = "agents.show": AgentParams => AgentDetail
+                [Get "/v1/agents/{agent}"];
             /// Pauses an agent: it starts no new turns on any node.
-            AgentsPause agents_pause = "agents.pause": AgentParams => AgentView;
+            AgentsPause agents_pause = "agents.pause": AgentParams => AgentView
+                [Post "/v1/agents/{agent}/pause"];
             /// Resumes a paused agent.
-            AgentsResume agents_resume = "agents.resume": AgentParams => AgentView;
+            AgentsResume agents_resume = "agents.resume": AgentParams => AgentView
+                [Post "/v1/agents/{agent}/resume"];
             /// The MCP servers of the configuration, with their tools. This list has no pages.
-            McpList mcp_list = "mcp.list": Nothing => McpList;
+            McpList mcp_list = "mcp.list": Nothing => McpList [Get "/v1/mcp"];
             /// One MCP server.
-            McpShow mcp_show = "mcp.show": McpParams => McpServerView;
+            McpShow mcp_show = "mcp.show": McpParams => McpServerView [Get "/v1/mcp/{server}"];
             /// Approves the present tools of an MCP server, or one of them.
-            McpApprove mcp_approve = "mcp.approve": McpApprove => McpServerView;
+            McpApprove mcp_approve = "mcp.approve": McpApprove => McpServerView
+                [Post "/v1/mcp/{server}/approve".with(Optional(r#"{"tool":"echo"}"#))];
             /// Drains a node: it hands over all entities and ends.
-            NodesDrain nodes_drain = "nodes.drain": NodesDrain => NodeView;
+            NodesDrain nodes_drain = "nodes.drain": NodesDrain => NodeView
+                [Post "/v1/nodes/{node}/drain".with(Optional(r#"{"force":true}"#))];
             /// Cordons a node: it takes no more entities and keeps those that it has.
-            NodesCordon nodes_cordon = "nodes.cordon": NodeParams => NodeView;
+            NodesCordon nodes_cordon = "nodes.cordon": NodeParams => NodeView
+                [Post "/v1/nodes/{node}/cordon"];
             /// Ends the cordon of a node.
-            NodesUncordon nodes_uncordon = "nodes.uncordon": NodeParams => NodeView;
+            NodesUncordon nodes_uncordon = "nodes.uncordon": NodeParams => NodeView
+                [Post "/v1/nodes/{node}/uncordon"];
             /// Sessions out of service, in pages: quarantined, or with a journal that cannot be used.
-            QuarantineList quarantine_list = "quarantine.list": ListParams => QuarantineList;
+            QuarantineList quarantine_list = "quarantine.list": ListParams => QuarantineList
+                [Get "/v1/quarantine".asked(PAGE)];
             /// One session out of service, with its parked and waiting inputs.
-            QuarantineShow quarantine_show = "quarantine.show": SessionParams => QuarantineView;
+            QuarantineShow quarantine_show = "quarantine.show": SessionParams => QuarantineView
+                [Get "/v1/quarantine/{session}"];
             /// Puts a quarantined session back in service; its parked inputs are served.
-            QuarantineReplay quarantine_replay = "quarantine.replay": SessionParams => QuarantineDone;
+            QuarantineReplay quarantine_replay = "quarantine.replay": SessionParams => QuarantineDone
+                [Post "/v1/quarantine/{session}/replay"];
             /// Deletes a session that is out of service, with the inputs that are parked or wait for it.
-            QuarantineDrop quarantine_drop = "quarantine.drop": SessionParams => QuarantineDone;
+            QuarantineDrop quarantine_drop = "quarantine.drop": SessionParams => QuarantineDone
+                [Delete "/v1/quarantine/{session}"];
             /// Inputs that clawnode has set aside, in pages: those of quarantined sessions, and dead letters.
-            ParkedList parked_list = "parked.list": ListParams => ParkedList;
+            ParkedList parked_list = "parked.list": ListParams => ParkedList
+                [Get "/v1/parked".asked(PAGE)];
             /// Deletes a dead letter.
-            ParkedDrop parked_drop = "parked.drop": ParkedDrop => DoneView;
+            ParkedDrop parked_drop = "parked.drop": ParkedDrop => DoneView
+                [Delete "/v1/parked/{letter}"];
             /// The tool calls that wait for a person's approval, the oldest first, in pages.
-            ApprovalsList approvals_list = "approvals.list": ListParams => ApprovalList;
+            ApprovalsList approvals_list = "approvals.list": ListParams => ApprovalList
+                [Get "/v1/approvals".asked(PAGE)];
             /// One tool call that waits for approval.
-            ApprovalsShow approvals_show = "approvals.show": ApprovalParams => Approval;
+            ApprovalsShow approvals_show = "approvals.show": ApprovalParams => Approval
+                [Get "/v1/approvals/{call}"];
             /// Approves a tool call, which then runs once.
             ApprovalsApprove approvals_approve = "approvals.approve": ApprovalDecide => Approval;
             /// Denies a tool call.
             ApprovalsDeny approvals_deny = "approvals.deny": ApprovalDecide => Approval;
             /// Tool calls that ran as jobs and whose output is kept, newest first, in pages.
-            JobsList jobs_list = "jobs.list": JobsList => JobList;
+            JobsList jobs_list = "jobs.list": JobsList => JobList [Get "/v1/jobs".asked(JOBS)];
             /// One job.
-            JobsShow jobs_show = "jobs.show": JobParams => JobView;
+            JobsShow jobs_show = "jobs.show": JobParams => JobView
+                [Get "/v1/jobs/{job}", Get "/v1/jobs/{job}/artifacts"];
             /// The output of a job, in pages; waits for more if `wait_ms` says so.
-            JobsLogs jobs_logs = "jobs.logs": JobLogs => LogView;
+            JobsLogs jobs_logs = "jobs.logs": JobLogs => LogView
+                [Get "/v1/jobs/{job}/logs".asked(LOGS)];
             /// A part of a file that a job created.
             JobsArtifact = "jobs.artifact": JobArtifact => ArtifactView;
             /// Deletes the kept output of jobs.
-            JobsClean jobs_clean = "jobs.clean": JobsClean => CleanView;
+            JobsClean jobs_clean = "jobs.clean": JobsClean => CleanView
+                [Delete "/v1/jobs".asked(&[("older_than_ms", Number), ("session", Text)]),
+                 Delete "/v1/jobs/{job}"];
             /// The size of the kept output of jobs.
-            JobsStats jobs_stats = "jobs.stats": Nothing => ArchiveStats;
+            JobsStats jobs_stats = "jobs.stats": Nothing => ArchiveStats [Get "/v1/jobs/stats"];
             /// What an agent's policy decides about a tool call, without running it.
-            PolicyCheck policy_check = "policy.check": PolicyCheck => PolicyView;
+            PolicyCheck policy_check = "policy.check": PolicyCheck => PolicyView
+                [Post "/v1/policy/check".with(Object(r#"{"action":"TOOL"}"#))];
             /// The state of executors and model providers on every node. This list has no pages.
-            ProvidersHealth providers_health = "providers.health": Nothing => ProvidersView;
+            ProvidersHealth providers_health = "providers.health": Nothing => ProvidersView
+                [Get "/v1/providers/health"];
             /// Which node the scheduler would choose for a job, and why, without running it.
-            SchedulerDiagnose scheduler_diagnose = "scheduler.diagnose": DiagnoseParams => DiagnoseView;
+            SchedulerDiagnose scheduler_diagnose = "scheduler.diagnose": DiagnoseParams => DiagnoseView
+                [Post "/v1/scheduler/diagnose".with(Object(PLAN))];
             /// Runs the steps of a plan without a model.
             Execute execute = "execute": ExecuteParams => ExecutionView;
             /// The progress of a plan; waits for its end if `wait_ms` says so.
@@ -151,9 +189,10 @@ macro_rules! methods {
             /// Cancels a plan.
             ExecuteCancel execute_cancel = "execute.cancel": ExecutionParams => ExecutionView;
             /// Continues a turn that reached its step limit.
-            ChatContinue chat_continue = "chat.continue": ChatContinue => ContinuedView;
+            ChatContinue chat_continue = "chat.continue": ChatContinue => ContinuedView
+                [Post "/v1/sessions/{session}/continue".with(Optional(r#"{"turn":"turn_…"}"#))];
             /// A one-time ticket that opens one WebSocket from a browser.
-            TicketCreate = "ticket.create": Nothing => TicketView;
+            TicketCreate = "ticket.create": Nothing => TicketView [Post "/v1/tickets"];
         }
     };
 }
@@ -171,7 +210,8 @@ pub trait Call {
 macro_rules! declare {
     ($(
         $(#[doc = $about:literal])*
-        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident;
+        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident
+        $([$($routes:tt)*])?;
     )*) => {
         /// A JSON-RPC method.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

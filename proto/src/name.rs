@@ -203,7 +203,11 @@ impl IdempotencyKey {
 
 /// A session's readable key, `{agent_id}:{channel}:{account}:{peer}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(example = "default:web:bot:ada")
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionKey {
     /// The agent that answers.

@@ -33,7 +33,7 @@ texts! {
     EntityId = "^ent_[0-9a-z]{26}$";
     EventId = "^ev_[0-9a-z]{26}$";
     ExecutionId = "^exe_[0-9a-z]{26}$";
-    FrameKey = "^turn_";
+    FrameKey = r"^turn_[0-9a-z]{26}\.call_[0-9a-z]{26}\.[0-9]+\.[0-9]+$";
     InputId = "^in_[0-9a-z]{26}$";
     JobId = "^job_[0-9a-z]{26}$";
     Kind = "^[a-z0-9_]+$";

@@ -9,7 +9,7 @@ use std::{
 use clawnode_cluster::Record;
 use clawnode_kernel::{Core, Entity, EntityKind, LoadedJournal, Service, kind::EffectKind};
 use clawnode_proto::{
-    CodecError, Digest, EntityId, Head, Input, InputId, Position, Sealed, TurnId, codec,
+    CodecError, Digest, EntityId, Head, Input, InputId, Kind, Position, Sealed, TurnId, codec,
     event::decode_record,
     kernel::{Accepted, KernelEvent, RESTORED, Restored},
 };
@@ -67,12 +67,13 @@ pub(super) trait Booked: EntityKind + Sized {
     /// What is missing for a journaled input to have come to its end.
     fn unfinished(book: &Book<Self>, input: InputId, body: &Self::Body) -> Option<String>;
 
-    /// What must hold once all is quiet.
-    fn at_the_end(book: &Book<Self>) -> Checked;
+    /// What must hold once all is quiet, given the inputs that were accepted.
+    fn at_the_end(book: &Book<Self>, accepted: &BTreeMap<InputId, Input>) -> Checked;
 }
 
 /// A book, whatever its kind.
-pub(super) trait AnyBook {
+pub(super) trait AnyBook: Debug {
+    fn kind(&self) -> Kind;
     /// A record was added.
     fn adds(&mut self, record: &Record) -> Checked;
     /// A record replaced all before it: a snapshot, or a tombstone.
@@ -99,11 +100,15 @@ pub(super) trait AnyBook {
     fn damage(&mut self);
     /// What is missing for an accepted input to have come to its end.
     fn unfinished(&self, input: InputId) -> Option<String>;
-    /// What must hold once all is quiet.
-    fn at_the_end(&self) -> Checked;
+    /// What must hold once all is quiet, given the inputs that were accepted.
+    fn at_the_end(&self, accepted: &BTreeMap<InputId, Input>) -> Checked;
 }
 
 impl<K: Booked> AnyBook for Book<K> {
+    fn kind(&self) -> Kind {
+        K::KIND
+    }
+
     fn adds(&mut self, record: &Record) -> Checked {
         self.position = record.position;
         self.appended(record)
@@ -198,8 +203,8 @@ impl<K: Booked> AnyBook for Book<K> {
         body.as_ref().and_then(|body| K::unfinished(self, input, body))
     }
 
-    fn at_the_end(&self) -> Checked {
-        K::at_the_end(self)
+    fn at_the_end(&self, accepted: &BTreeMap<InputId, Input>) -> Checked {
+        K::at_the_end(self, accepted)
     }
 }
 

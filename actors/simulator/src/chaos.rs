@@ -13,8 +13,8 @@ use rand::Rng;
 
 use super::{
     CLIENTS, FATE, JudgeViolation, Sim,
+    any_machine::MachineMessage,
     jobs::JobHands,
-    kinds::MachineMessage,
     process::{PlannedNote, SimProcess},
 };
 

@@ -1,6 +1,5 @@
 //! Clients: each stores one input, and says it again under the same key until it is answered.
 
-use clawnode_kernel::{EntityKind as _, counter::Counter};
 use clawnode_proto::{
     IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute, session::SessionInput,
     tool::ToolSpec,
@@ -90,7 +89,7 @@ fn input(key: &SessionKey, number: usize, body: &SessionInput) -> Option<Input> 
 impl Sim {
     pub(super) fn send(&mut self, client: usize) {
         let Some(it) = self.clients.get(client) else { return };
-        if it.input.kind != Counter::KIND {
+        if it.input.kind == Kind::SESSION {
             self.judge.sends(&it.input);
         }
         let ticket = self.world.submit(CLIENTS, StoreRequest::Put(it.input.clone()));

@@ -2,22 +2,31 @@
 //!
 //! The sum is computed from what clients were told is stored, never with the counter's own fold.
 
+use std::{collections::BTreeMap, convert::Infallible};
+
+use clawnode_cluster::Timer;
 use clawnode_kernel::{
-    EntityKind as _,
+    EntityKind as _, MachineInput,
     counter::{Counter, CounterEvent, CounterInput},
 };
-use clawnode_proto::{EntityId, Head, IdempotencyKey, InputId, TimerId, Timestamp, TurnId, codec};
+use clawnode_proto::{
+    EntityId, Head, IdempotencyKey, Input, InputId, TimerId, Timestamp, TurnId, codec,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    JudgeViolation,
+    JudgeViolation, Sim,
+    any_machine::ActivationPlace,
     book::{AnyBook as _, Book, Booked, Checked},
     clients::SimClient,
-    ledger::Ledger,
+    kinds::Simulated,
     plan::SeedPlan,
+    process::PlannedNote,
 };
 
+/// How long it takes to store a timer, at most, in milliseconds.
+const SET_MOST: u64 = 3_000;
 /// How long after it is sent a number is added by a timer, at most, in milliseconds.
 const LATER: u64 = 40_000;
 /// Numbers are below this.
@@ -30,9 +39,13 @@ pub(super) struct CounterHistory {
     total: u64,
 }
 
-impl SimClient {
-    /// What the clients of counters send.
-    pub(super) fn of_counters(plan: &SeedPlan, started: u64) -> Vec<Self> {
+impl Simulated for Counter {
+    fn entities(plan: &SeedPlan) -> Vec<EntityId> {
+        let id = |counter| EntityId::derive(Self::KIND, &format!("counter{counter}"));
+        (0..plan.counters).map(id).collect()
+    }
+
+    fn clients(plan: &SeedPlan, started: u64) -> Vec<SimClient> {
         let mut rng = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x00c0_0737);
         let mut clients = Vec::new();
         for counter in 0..plan.counters {
@@ -54,18 +67,47 @@ impl SimClient {
                 if rng.random_bool(0.15) {
                     // The same again: the client forgot that it was answered.
                     let again = after + rng.random_range(100..plan.again_most);
-                    clients.push(Self { after: again, input: input.clone(), answered: false });
+                    clients.push(SimClient { after: again, input: input.clone(), answered: false });
                 }
-                clients.push(Self { after, input, answered: false });
+                clients.push(SimClient { after, input, answered: false });
             }
         }
         clients
     }
+
+    fn acquire(_: &mut Sim, _: ActivationPlace, _: TimerId, want: &Infallible) {
+        match *want {}
+    }
+
+    /// A timer is set; it is lost with a process that dies before.
+    fn start(sim: &mut Sim, at: ActivationPlace, _: TimerId, job: &Timer) -> Checked {
+        let after = sim.world.rng.random_range(1..SET_MOST);
+        let (name, timer) = (format!("sets {job:?}"), job.clone());
+        let sets = PlannedNote::own(name, move |sim| sim.sets_counter_timer(at, &timer));
+        sim.world.later(at.process, after, sets);
+        Ok(())
+    }
+
+    fn abort(sim: &mut Sim, at: ActivationPlace, timer: TimerId) {
+        let gone = PlannedNote::own(format!("lets go of {timer}"), move |sim| {
+            sim.feed_as::<Self>(at, MachineInput::Gone(timer))
+        });
+        sim.world.mail(at.process, at.entity.as_u128(), gone);
+    }
 }
 
-/// The counters of a plan.
-pub(super) fn entities(plan: &SeedPlan) -> impl Iterator<Item = EntityId> {
-    (0..plan.counters).map(|counter| EntityId::derive(Counter::KIND, &format!("counter{counter}")))
+impl Sim {
+    /// The timer of a counter is stored.
+    fn sets_counter_timer(&mut self, at: ActivationPlace, timer: &Timer) -> Checked {
+        let process = self.processes.get_mut(&at.process);
+        if process.and_then(|it| it.actor(at.entity, at.counter)).is_none() {
+            return Ok(());
+        }
+        let left = timer.due.0.saturating_sub(self.world.now().0);
+        let late = self.world.rng.random_range(0..2_000);
+        self.hears(timer.input.clone(), left + late);
+        self.feed_as::<Counter>(at, MachineInput::Confirmed(timer.id))
+    }
 }
 
 impl Booked for Counter {
@@ -101,30 +143,23 @@ impl Booked for Counter {
         }
     }
 
-    fn at_the_end(_: &Book<Self>) -> Checked {
-        Ok(())
-    }
-}
-
-impl Ledger {
     /// SUM-1: what was accepted is added once.
-    pub(super) fn counted(&self) -> Checked {
-        for (id, book) in &self.counters {
-            // What came before a deletion is gone with it.
-            if book.deletions > 0 || book.damaged || book.is_quarantined() {
-                continue;
-            }
-            let mut sum = 0;
-            for input in self.accepted.values().filter(|input| input.entity == *id) {
-                sum += match codec::decode(&input.body) {
-                    Ok(CounterInput::Add { by } | CounterInput::Later { by, .. }) => by,
-                    _ => 0,
-                };
-            }
-            if book.own.total != sum {
-                let text = format!("`{id}` says {}, and was told {sum}", book.own.total);
-                return Err(JudgeViolation::new("SUM-1", text));
-            }
+    fn at_the_end(book: &Book<Self>, accepted: &BTreeMap<InputId, Input>) -> Checked {
+        let id = book.entity.id;
+        // What came before a deletion is gone with it.
+        if book.deletions > 0 || book.damaged || book.is_quarantined() {
+            return Ok(());
+        }
+        let mut sum = 0;
+        for input in accepted.values().filter(|input| input.entity == id) {
+            sum += match codec::decode(&input.body) {
+                Ok(CounterInput::Add { by } | CounterInput::Later { by, .. }) => by,
+                _ => 0,
+            };
+        }
+        if book.own.total != sum {
+            let text = format!("`{id}` says {}, and was told {sum}", book.own.total);
+            return Err(JudgeViolation::new("SUM-1", text));
         }
         Ok(())
     }

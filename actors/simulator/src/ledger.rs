@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use clawnode_actors::session::Session;
 use clawnode_cluster::Record;
-use clawnode_kernel::{EntityKind, LoadedJournal, core::position_of, counter::Counter};
+use clawnode_kernel::{EntityKind as _, LoadedJournal, core::position_of};
 use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, Incarnation, Input, InputId, Kind, TurnId,
     limits::{CLAIMS_BEFORE_PROBATION, CLAIMS_WITHOUT_PROGRESS},
@@ -25,7 +25,8 @@ const DEATHS: u32 = CLAIMS_WITHOUT_PROGRESS - CLAIMS_BEFORE_PROBATION;
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) books: BTreeMap<EntityId, Book<Session>>,
-    pub(super) counters: BTreeMap<EntityId, Book<Counter>>,
+    /// Those of every other kind.
+    others: BTreeMap<EntityId, Box<dyn AnyBook>>,
     /// How often somebody died with an entity in hand: that many deaths are held against it.
     pub(super) struck: BTreeMap<EntityId, u32>,
     /// The session that kills its actor, if one does.
@@ -35,14 +36,14 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Keeps a book of a counter; every other entity is a session.
-    pub(super) fn counts(&mut self, entity: EntityId) {
-        self.counters.insert(entity, Book::new(entity));
+    /// Keeps this book; an entity without one is a session.
+    pub(super) fn keep(&mut self, entity: EntityId, book: Box<dyn AnyBook>) {
+        self.others.insert(entity, book);
     }
 
     /// Of which kind it is.
     pub(super) fn kind_of(&self, entity: EntityId) -> Kind {
-        if self.counters.contains_key(&entity) { Counter::KIND } else { Session::KIND }
+        self.others.get(&entity).map_or(Session::KIND, |book| book.kind())
     }
 
     fn book(&mut self, entity: EntityId) -> &mut Book<Session> {
@@ -50,20 +51,20 @@ impl Ledger {
     }
 
     fn any(&mut self, entity: EntityId) -> &mut dyn AnyBook {
-        match self.counters.get_mut(&entity) {
-            Some(book) => book,
+        match self.others.get_mut(&entity) {
+            Some(book) => book.as_mut(),
             None => self.books.entry(entity).or_insert_with(|| Book::new(entity)),
         }
     }
 
     fn known(&self, entity: EntityId) -> Option<&dyn AnyBook> {
         let session = || self.books.get(&entity).map(|book| book as &dyn AnyBook);
-        self.counters.get(&entity).map(|book| book as &dyn AnyBook).or_else(session)
+        self.others.get(&entity).map(AsRef::as_ref).or_else(session)
     }
 
     fn all(&self) -> impl Iterator<Item = (&EntityId, &dyn AnyBook)> {
         let sessions = self.books.iter().map(|(id, book)| (id, book as &dyn AnyBook));
-        sessions.chain(self.counters.iter().map(|(id, book)| (id, book as &dyn AnyBook)))
+        sessions.chain(self.others.iter().map(|(id, book)| (id, book.as_ref())))
     }
 
     /// Takes one change of the stores.
@@ -206,8 +207,7 @@ impl Ledger {
         if let Some(text) = self.unfinished() {
             return Err(JudgeViolation::new("E1", text));
         }
-        self.all().try_for_each(|(_, book)| book.at_the_end())?;
-        self.counted()
+        self.all().try_for_each(|(_, book)| book.at_the_end(&self.accepted))
     }
 
     /// How much has happened: turns that ended, calls made, attempts begun.

@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any_machine;
 mod book;
 mod chaos;
 mod clients;
@@ -59,8 +60,8 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_kernel::{EntityKind as _, KernelBug, counter::Counter};
-use clawnode_proto::{Attempt, CallId, EntityId, ProcessId};
+use clawnode_kernel::KernelBug;
+use clawnode_proto::{Attempt, CallId, EntityId, Kind, ProcessId};
 use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
 pub use self::violation::JudgeViolation;
@@ -68,6 +69,7 @@ use self::{
     clients::SimClient,
     jobs::ToolEffects,
     judge::OutsideJudge,
+    kinds::KINDS,
     ledger::Ledger,
     plan::SeedPlan,
     process::{PendingOp, PlannedNote, SimProcess},
@@ -215,7 +217,10 @@ impl Sim {
         }
         plan.counters = options.counters;
         let mut ledger = Ledger::default();
-        counters::entities(&plan).for_each(|entity| ledger.counts(entity));
+        for row in &KINDS {
+            let entities = (row.entities)(&plan).into_iter();
+            entities.for_each(|entity| ledger.keep(entity, (row.book)(entity)));
+        }
         let bugs = Bugs {
             acknowledge_before_sync: options.planted == KernelBug::AcknowledgeBeforeSync,
             no_fencing: options.planted == KernelBug::NoFencing,
@@ -223,8 +228,8 @@ impl Sim {
             keeps_old_jobs: plan.pause.is_some_and(|pause| pause.keeps_old_jobs),
         };
         let world = World::new(options.seed, plan.partitions, plan.local, bugs);
-        let mut clients = SimClient::all(&plan);
-        clients.extend(SimClient::of_counters(&plan, world.now().0));
+        let started = world.now().0;
+        let clients = KINDS.iter().flat_map(|row| (row.clients)(&plan, started)).collect();
         Self {
             clients,
             planted: options.planted,
@@ -283,7 +288,7 @@ impl Sim {
             let world = &self.world;
             let stored = || ops::stored(world, &change);
             self.ledger.change(&change, stored, |digest| ops::archived(world, digest))?;
-            if self.is_of_counter(&change) {
+            if self.is_of_other_kind(&change) {
                 continue;
             }
             self.judge.change(self.world.now().0, &change)?;
@@ -299,12 +304,12 @@ impl Sim {
         Ok(())
     }
 
-    /// The judge knows sessions; counters are judged by their sum.
-    fn is_of_counter(&self, change: &StoreChange) -> bool {
+    /// The judge knows sessions; what other kinds add up to, their books judge.
+    fn is_of_other_kind(&self, change: &StoreChange) -> bool {
         match change {
             StoreChange::Appended { entity, .. }
             | StoreChange::Put(entity, _)
-            | StoreChange::Removed(entity, _) => self.ledger.kind_of(*entity) == Counter::KIND,
+            | StoreChange::Removed(entity, _) => self.ledger.kind_of(*entity) != Kind::SESSION,
             StoreChange::JobPut(_) | StoreChange::JobRemoved(_) => false,
         }
     }

@@ -17,7 +17,8 @@ use serde_bytes::ByteBuf;
 
 use super::{
     JudgeViolation, Sim,
-    kinds::{ActivationPlace, MachineMessage, Simulated},
+    any_machine::{ActivationPlace, MachineMessage},
+    kinds::{Simulated, machine_of},
     plan::Poison,
     process::{Do, PendingOp, PlannedNote, Replaced},
 };
@@ -58,7 +59,7 @@ impl Sim {
         {
             K::ran(actor, key);
         }
-        let Some(machine) = K::machine(&mut actor.machine) else { return Ok(()) };
+        let Some(machine) = machine_of::<K>(&mut *actor.machine) else { return Ok(()) };
         let folds = !machine.is_folded() && !matches!(input, MachineInput::Erased { .. });
         let outs = machine.handle(now, input);
         if folds && machine.is_folded() && self.kills_in_the_fold(entity) {

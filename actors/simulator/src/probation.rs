@@ -3,7 +3,7 @@
 use clawnode_proto::{EntityId, ProcessId};
 use rand::Rng;
 
-use super::{Sim, kinds::MachineMessage, process::PlannedNote};
+use super::{Sim, any_machine::MachineMessage, process::PlannedNote};
 
 impl Sim {
     pub(super) fn enter_probation(&mut self, to: ProcessId, entity: EntityId, counter: u64) {

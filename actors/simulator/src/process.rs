@@ -1,16 +1,18 @@
 //! A process: the machines that it runs, and what is under way for them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+};
 
 use bytes::Bytes;
 use clawnode_actors::session::{
     Effect, Session,
     turn::{prepare::SettleJob, settle::GiveStep},
 };
-use clawnode_cluster::{Record, Timer, Write};
+use clawnode_cluster::{Record, Write};
 use clawnode_kernel::{
     MachineInput, OwnerSays,
-    counter::Counter,
     partition::{self, AskId, HandleId, Partition},
 };
 use clawnode_proto::{
@@ -20,9 +22,11 @@ use clawnode_proto::{
 use clawnode_sim::{RequestTicket, Token};
 
 use super::{
+    Sim,
+    any_machine::{AnyMachine, MachineMessage},
+    book::Checked,
     give::Giving,
     jobs::JobHands,
-    kinds::{ActivationPlace, AnyMachine, MachineMessage},
     settle::TurnEnding,
 };
 
@@ -35,12 +39,10 @@ pub(super) enum PlannedNote {
     Dispatch(u16, partition::PartitionInput),
     /// Something for an entity's actor, by its activation.
     Feed(EntityId, u64, MachineInput<Session>),
-    /// Something for the actor of a counter.
-    Count(ActivationPlace, MachineInput<Counter>),
+    /// What an entity of one kind does in its own way.
+    Own(OwnDeed),
     /// Something for an actor of whatever kind.
     Tell(EntityId, u64, MachineMessage),
-    /// The timer of a counter is stored.
-    SetsCounterTimer(ActivationPlace, Box<Timer>),
     /// Another process's question, as the actor gets it.
     AskActor(EntityId, u64, AskId, InputId),
     /// An operation on the stores, after a wait.
@@ -107,6 +109,12 @@ pub(super) enum PlannedNote {
     Watch,
 }
 
+/// Something that is done later, and what a trace says of it.
+pub(super) struct OwnDeed {
+    about: String,
+    pub(super) act: Box<dyn FnOnce(&mut Sim) -> Checked>,
+}
+
 /// What a snapshot replaces: where the store had its records, and the state that they loaded from.
 #[derive(Debug)]
 pub(super) struct Replaced {
@@ -150,7 +158,7 @@ pub(super) enum PendingOp {
 pub(super) struct Actor {
     /// Its activation.
     pub(super) counter: u64,
-    pub(super) machine: AnyMachine,
+    pub(super) machine: Box<dyn AnyMachine>,
     /// It has ended, and its dispatcher will hear of it.
     pub(super) stopped: bool,
     /// It has read that another process has the entity.
@@ -184,6 +192,18 @@ pub(super) struct SimProcess {
     pub(super) jobs: JobHands,
     /// Scans its partitions while a process is held dead, until this tick.
     pub(super) scans_until: u64,
+}
+
+impl PlannedNote {
+    pub(super) fn own(about: String, act: impl FnOnce(&mut Sim) -> Checked + 'static) -> Self {
+        Self::Own(OwnDeed { about, act: Box::new(act) })
+    }
+}
+
+impl fmt::Debug for OwnDeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.about)
+    }
 }
 
 impl SimProcess {

@@ -1,18 +1,24 @@
-//! What the ledger knows of sessions: turns and calls, and when an input has come to its end.
+//! Sessions: how their effects happen, and what the ledger knows of them: turns and calls, and when an
+//! input has come to its end.
 
 use std::collections::BTreeMap;
 
-use clawnode_actors::session::Session;
+use clawnode_actors::session::{Effect, EffectJob, Session, Want};
 use clawnode_proto::{
-    CallId, Head, InputId, TurnId,
+    CallId, Head, Input, InputId, TurnId,
     llm::FailureClass,
     session::{SessionEvent, SessionInput},
 };
 
 use super::{
-    JudgeViolation,
+    JudgeViolation, Sim,
+    any_machine::ActivationPlace,
     book::{AnyBook as _, Book, Booked, Checked},
+    clients::SimClient,
+    kinds::Simulated,
     known::{KnownCall, KnownTurn},
+    plan::SeedPlan,
+    process::Actor,
     tools::ToolBook,
 };
 
@@ -24,6 +30,28 @@ pub(super) struct SessionHistory {
     pub(super) tools: ToolBook,
     /// The turn whose call was begun last.
     last_turn: Option<TurnId>,
+}
+
+impl Simulated for Session {
+    fn clients(plan: &SeedPlan, _: u64) -> Vec<SimClient> {
+        SimClient::all(plan)
+    }
+
+    fn ran(actor: &mut Actor, effect: &Effect) {
+        actor.running.remove(effect);
+    }
+
+    fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Effect, want: &Want) {
+        sim.acquire(at.process, at.entity, at.counter, (effect, want));
+    }
+
+    fn start(sim: &mut Sim, at: ActivationPlace, effect: Effect, job: &EffectJob) -> Checked {
+        sim.start(at.process, at.entity, at.counter, effect, &job.job)
+    }
+
+    fn abort(sim: &mut Sim, at: ActivationPlace, effect: Effect) {
+        sim.abort(at.process, at.entity, at.counter, effect);
+    }
 }
 
 impl Booked for Session {
@@ -115,7 +143,7 @@ impl Booked for Session {
         }
     }
 
-    fn at_the_end(book: &Book<Self>) -> Checked {
+    fn at_the_end(book: &Book<Self>, _: &BTreeMap<InputId, Input>) -> Checked {
         for (id, turn) in &book.own.turns {
             let Some(outcome) = &turn.outcome else { continue };
             if turn.replies != turn.replies_due(outcome) || turn.settled != 1 {

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_actors::session::{Outcome, Session};
+use clawnode_actors::session::Outcome;
 use clawnode_kernel::{
-    Activation, EntityKind, KernelBug, Machine, MachineInput, Now, OwnerSays, PreviousOwner,
-    counter::Counter,
+    Activation, KernelBug, Machine, MachineInput, Now, OwnerSays, PreviousOwner,
     jobs::JobIn,
     partition::{self, Arrived, HandleId, LastWriter, PartitionOutput},
 };
@@ -17,8 +16,9 @@ use clawnode_sim::{Delivered, RequestTicket, StoreReply, StoreRequest, Token};
 
 use super::{
     CLIENTS, JudgeViolation, Sim,
+    any_machine::{ActivationPlace, MachineMessage},
     jobs::AGAIN,
-    kinds::{ActivationPlace, AnyMachine, MachineMessage, Simulated},
+    kinds::{KINDS, Simulated},
     process::{Actor, PendingOp, PlannedNote},
 };
 
@@ -56,11 +56,10 @@ impl Sim {
             PlannedNote::Tick => self.tick(to),
             PlannedNote::Dispatch(partition, input) => self.dispatch(to, partition, input),
             PlannedNote::Feed(entity, counter, input) => self.feed(to, entity, counter, input),
-            PlannedNote::Count(at, input) => self.feed_as::<Counter>(at, input),
+            PlannedNote::Own(deed) => (deed.act)(self),
             PlannedNote::Tell(entity, counter, told) => {
                 self.tell(ActivationPlace { process: to, entity, counter }, told)
             }
-            PlannedNote::SetsCounterTimer(at, timer) => self.sets_counter_timer(at, &timer),
             PlannedNote::AskActor(entity, counter, ask, input) => {
                 self.ask_actor(to, entity, counter, ask, input);
                 Ok(())
@@ -451,20 +450,15 @@ impl Sim {
         kind: Kind,
         how: (Activation, PreviousOwner),
     ) -> Result<(), JudgeViolation> {
-        if kind == Counter::KIND {
-            let boxed = |machine| AnyMachine::Counter(Box::new(machine));
-            return self.activate::<Counter>(to, entity, how, boxed);
-        }
-        let boxed = |machine| AnyMachine::Session(Box::new(machine));
-        self.activate::<Session>(to, entity, how, boxed)
+        let row = KINDS.iter().find(|row| row.kind == kind);
+        row.map_or(Ok(()), |row| (row.activate)(self, to, entity, how))
     }
 
-    fn activate<K: Simulated>(
+    pub(super) fn activate<K: Simulated>(
         &mut self,
         to: ProcessId,
         entity: EntityId,
         (activation, heir): (Activation, PreviousOwner),
-        any: impl FnOnce(Machine<K>) -> AnyMachine,
     ) -> Result<(), JudgeViolation> {
         let now = self.now(to);
         let options = self.plan.machine;
@@ -472,7 +466,7 @@ impl Sim {
         let counter = process.number();
         let incarnation = Incarnation { process: to, counter };
         let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
-        let machine = any(machine.after(heir));
+        let machine = Box::new(machine.after(heir));
         let actor =
             Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);

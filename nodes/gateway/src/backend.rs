@@ -7,25 +7,17 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_proto::{
-    AgentName, EntityId, ErrorBody, FrameKey, IdempotencyKey, JobId, SessionKey, Traceparent,
-    TurnId, api::SendMode, methods::types, route::Inbound, session::UserMessage, turn::TurnEvent,
+    AgentName, ErrorBody, FrameKey, IdempotencyKey, JobId, SessionKey, Traceparent, TurnId,
+    api::SendMode, methods::types, route::Inbound, session::UserMessage, turn::TurnEvent,
     view::AcceptedView,
 };
 use futures_util::stream::BoxStream;
 
-use super::params::Params;
+use super::params::given;
+pub use super::session_ref::SessionRef;
 
 /// What a handler answers.
 pub type HandlerResult<T> = Result<T, ErrorBody>;
-
-/// A session as a client named it: by key, or by id alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionRef {
-    /// Its id.
-    pub id: EntityId,
-    /// Its readable key, if that is how it was named.
-    pub key: Option<SessionKey>,
-}
 
 /// A message on its way to a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,7 +63,8 @@ pub struct Following {
 macro_rules! handlers {
     ($(
         $(#[doc = $about:literal])*
-        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident;
+        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident
+        $([$($routes:tt)*])?;
     )*) => {
         /// What the node answers: a handler for each method of the table that names one. It is given
         /// the parameters once they make sense, and is safe to drop half-way.
@@ -82,7 +75,7 @@ macro_rules! handlers {
                 async fn $handler(
                     &self,
                     caller: &RequestCaller,
-                    params: <types::$takes as Params>::Read,
+                    params: given::$takes,
                 ) -> HandlerResult<types::$answers>;
             )? )*
         }
@@ -120,25 +113,6 @@ pub trait Backend: Answers {
 
     /// Appends what the node itself counts, in Prometheus' text format.
     fn metrics(&self, out: &mut String);
-}
-
-// === impl SessionRef ===
-
-impl From<SessionKey> for SessionRef {
-    fn from(key: SessionKey) -> Self {
-        Self { id: key.entity(), key: Some(key) }
-    }
-}
-
-impl std::str::FromStr for SessionRef {
-    type Err = clawnode_proto::id::ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.starts_with(EntityId::PREFIX) {
-            return Ok(Self { id: text.parse()?, key: None });
-        }
-        text.parse::<SessionKey>().map(Self::from)
-    }
 }
 
 // === impl Following ===

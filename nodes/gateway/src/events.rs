@@ -28,10 +28,10 @@ use super::{
     backend::{Following, SessionRef},
     error::ErrorDialect,
     frame::Wording,
+    gateway::Gateway,
     outbox::Outbox,
     params::read,
     rpc::{self, Resume},
-    serve::Gateway,
     turn::TurnStream,
 };
 

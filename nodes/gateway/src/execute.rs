@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use clawnode_proto::{
-    AgentName, ErrorBody, ExecutionId, IdempotencyKey,
+    AgentName, ErrorBody, IdempotencyKey,
     api::Method,
     execute::{ExecuteParams, ExecutionParams},
     provider::ExecutionSpec,
@@ -18,12 +18,12 @@ use serde_json::{Map, Value};
 
 use super::{
     error::{ErrorDialect, json},
+    gateway::Gateway,
     guard::RequestTrace,
-    params::{Params, answer_within, idempotency_header, invalid, parse},
-    rest::{self, posted, query},
-    routes::QueryKind,
+    params::{Judge, answer_within, given, idempotency_header, invalid, parse, take},
+    rest::{self, posted},
+    route::{QueryKind, query},
     rpc::fresh_key,
-    serve::Gateway,
 };
 
 /// What is to be executed.
@@ -39,11 +39,9 @@ pub struct ExecuteRequest {
     pub wait: Duration,
 }
 
-// === impl Params ===
+// === impl Judge ===
 
-impl Params for ExecuteParams {
-    type Read = ExecuteRequest;
-
+impl Judge<ExecuteRequest> for ExecuteParams {
     fn judge(self) -> Result<ExecuteRequest, ErrorBody> {
         let Self { execution_spec: spec, agent, request_id, wait_ms } = self;
         let agent = agent.map(|text| parse("agent", &text)).transpose()?;
@@ -55,11 +53,8 @@ impl Params for ExecuteParams {
     }
 }
 
-impl Params for ExecutionParams {
-    /// Which one, and how long to wait for its end.
-    type Read = (ExecutionId, Duration);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::ExecutionParams> for ExecutionParams {
+    fn judge(self) -> Result<given::ExecutionParams, ErrorBody> {
         Ok((parse("execution_id", &self.execution_id)?, wait(self.wait_ms)?))
     }
 }
@@ -151,11 +146,13 @@ async fn answer(
     let (backend, caller, params) = (&gateway.backend, gateway.caller(trace), params.into());
     let view = async {
         match method {
-            Method::Execute => backend.execute(&caller, ExecuteParams::read(method, params)?).await,
-            Method::ExecuteCancel => {
-                backend.execute_cancel(&caller, ExecutionParams::read(method, params)?).await
+            Method::Execute => {
+                backend.execute(&caller, take::<ExecuteParams, _>(method, params)?).await
             }
-            _ => backend.execute_show(&caller, ExecutionParams::read(method, params)?).await,
+            Method::ExecuteCancel => {
+                backend.execute_cancel(&caller, take::<ExecutionParams, _>(method, params)?).await
+            }
+            _ => backend.execute_show(&caller, take::<ExecutionParams, _>(method, params)?).await,
         }
     };
     match view.await {

@@ -15,8 +15,9 @@ use tracing::Instrument as _;
 
 use super::{
     auth::{ShownCredential, TICKET_PROTOCOL},
+    connection::{Connection, HEAD_BYTES},
     error::ErrorDialect,
-    serve::{Connection, Gateway, HEAD_BYTES},
+    gateway::Gateway,
 };
 
 /// Who may use a path.

@@ -23,10 +23,9 @@ use serde_json::Value;
 use super::{
     backend::{Backend, SessionRef},
     error::ErrorDialect,
-    params::{Params, answer_within, invalid, parse, rows},
-    rest::query,
-    routes::QueryKind,
-    serve::Gateway,
+    gateway::Gateway,
+    params::{Judge, answer_within, given, invalid, parse, rows, take},
+    route::{QueryKind, query},
 };
 
 /// Characters of a text to search for.
@@ -84,11 +83,9 @@ pub struct CleanFilter {
     pub session: Option<EntityId>,
 }
 
-// === impl Params ===
+// === impl Judge ===
 
-impl Params for JobsList {
-    type Read = JobFilter;
-
+impl Judge<JobFilter> for JobsList {
     fn judge(self) -> Result<JobFilter, ErrorBody> {
         let Self { cursor, session, agent, tool, state, limit } = self;
         let after = cursor.map(|cursor| cursor.read(Method::JobsList)).transpose()?;
@@ -103,17 +100,13 @@ impl Params for JobsList {
     }
 }
 
-impl Params for JobParams {
-    type Read = JobId;
-
+impl Judge<JobId> for JobParams {
     fn judge(self) -> Result<JobId, ErrorBody> {
         job_of(&self.job)
     }
 }
 
-impl Params for JobLogs {
-    type Read = LogFilter;
-
+impl Judge<LogFilter> for JobLogs {
     fn judge(self) -> Result<LogFilter, ErrorBody> {
         let Self { job, run, cursor, tail, search, stream, limit, wait_ms } = self;
         answer_within(wait_ms)?;
@@ -148,18 +141,13 @@ impl Params for JobLogs {
     }
 }
 
-impl Params for JobArtifact {
-    /// The job, and what is wanted of it.
-    type Read = (JobId, Self);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::JobArtifact> for JobArtifact {
+    fn judge(self) -> Result<given::JobArtifact, ErrorBody> {
         Ok((job_of(&self.job)?, self))
     }
 }
 
-impl Params for JobsClean {
-    type Read = CleanFilter;
-
+impl Judge<CleanFilter> for JobsClean {
     fn judge(self) -> Result<CleanFilter, ErrorBody> {
         let Self { older_than_ms, job, session } = self;
         let job = job.map(|text| job_of(&text)).transpose()?;
@@ -221,7 +209,8 @@ pub(super) async fn artifact(
     let mut params = query(text.as_deref(), &[("run", QueryKind::Number)]);
     params.extend([("job".to_owned(), job.into()), ("name".to_owned(), name.into())]);
     let content = async {
-        let (job, wanted) = JobArtifact::read(method, Value::Object(params))?;
+        let params = Value::Object(params);
+        let (job, wanted) = take::<JobArtifact, given::JobArtifact>(method, params)?;
         gateway.backend.artifact(job, wanted.run, &wanted.name).await
     };
     match content.await {
@@ -265,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_cursor_of_a_log_is_of_one_run_of_one_job() {
-        let log = |job: u128, run: Option<u32>| {
+        let log = |job: u128, run: Option<u32>| -> Result<LogFilter, ErrorBody> {
             let position = Pair(JobId::from_u128(9), Pair(2, 40));
             let cursor = Some(Cursor::new(Method::JobsLogs, position));
             let job = JobId::from_u128(job).to_string();

@@ -18,12 +18,14 @@
 
 mod auth;
 mod backend;
+mod connection;
 mod connections;
 mod docs;
 mod error;
 mod events;
 mod execute;
 mod frame;
+mod gateway;
 mod guard;
 mod jobs;
 mod local_socket;
@@ -37,9 +39,11 @@ mod outbox;
 mod page;
 mod params;
 mod rest;
+mod route;
 mod routes;
 mod rpc;
 mod serve;
+mod session_ref;
 mod stall;
 #[cfg(feature = "tls")]
 mod tls;
@@ -52,5 +56,5 @@ pub use backend::{
 pub use execute::ExecuteRequest;
 pub use jobs::{CleanFilter, JobFilter, LogFilter};
 pub use options::{AdoptTrace, GatewayOptions, ServeError, TlsFiles};
-pub use params::Params;
+pub use params::{Checked, given};
 pub use serve::{Clients, Serving, serve};

@@ -16,8 +16,9 @@ use axum::Router;
 use tokio::net::UnixListener;
 
 use super::{
+    connection::{Connection, http},
     connections::Connections,
-    serve::{Connection, Gateway, http},
+    gateway::Gateway,
 };
 
 /// Connections at once (64): commands, each with one.

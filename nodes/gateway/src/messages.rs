@@ -24,12 +24,12 @@ use super::{
     backend::{Following, SessionRef},
     error::{ErrorDialect, ended, json},
     events::{self, Streamed},
+    gateway::Gateway,
     guard::RequestTrace,
     params::{idempotency_header, invalid, read},
     rest,
-    routes::RouteBody,
+    route::RouteBody,
     rpc,
-    serve::Gateway,
     turn::count,
 };
 

@@ -8,7 +8,7 @@ use axum::{
     response::{Html, IntoResponse},
 };
 
-use super::serve::Gateway;
+use super::gateway::Gateway;
 
 const PAGE: &str = include_str!("page.html");
 

@@ -1,22 +1,21 @@
 //! Parameters of methods: read, and judged where their types do not.
 
+use std::any::TypeId;
+
 use axum::http::HeaderMap;
 use clawnode_proto::{
-    AgentName, CallId, Cursor, Digest, ErrorBody, ErrorCode, McpServerName, TurnId,
+    AgentName, CallId, ErrorBody, ErrorCode, McpServerName,
     api::{
         AgentParams, ApprovalDecide, ApprovalParams, ChatCancel, ChatContinue, EventsParams,
-        JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method, NodeParams,
-        NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop, PolicyCheck, SessionParams,
-        SessionsHistory, SessionsList, TreeParams,
+        JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method, Nothing, PanicClear,
+        PanicParams, SessionParams, SessionsHistory, SessionsList,
     },
     limits,
-    provider::DiagnoseParams,
-    usage::UsageParams,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::backend::SessionRef;
+use super::session_ref::SessionRef;
 
 /// Rows of a list unless the client says otherwise.
 const PAGE: u32 = 100;
@@ -25,167 +24,155 @@ const PAGE_MAX: u32 = 1_000;
 /// Milliseconds that `events.list` may wait for an event, and `panic` for the nodes.
 const WAIT_MAX: u32 = 10_000;
 
-/// What a method takes, as it is on the wire.
-pub trait Params: DeserializeOwned {
-    /// What its handler is given: nothing of it is wrong by itself.
-    type Read: Send + 'static;
+/// What handlers are given: the parameters of their method, unless a name here says what is made of them.
+pub mod given {
+    pub use clawnode_proto::methods::types::*;
+    use clawnode_proto::{
+        AgentName, CallId, Cursor, Digest, ExecutionId, JobId, McpServerName, TurnId,
+        methods::types,
+    };
 
+    pub use super::Checked;
+    use crate::{CleanFilter, ExecuteRequest, JobFilter, LogFilter, SessionRef};
+
+    pub type AgentParams = AgentName;
+    /// The call, the action that was shown, and why.
+    pub type ApprovalDecide = (CallId, Digest, Option<String>);
+    pub type ApprovalParams = CallId;
+    pub type ChatCancel = (SessionRef, TurnId);
+    pub type ChatContinue = (SessionRef, Option<TurnId>);
+    pub type EventsParams = Checked<types::EventsParams>;
+    pub type ExecuteParams = ExecuteRequest;
+    /// Which one, and how long to wait for its end.
+    pub type ExecutionParams = (ExecutionId, std::time::Duration);
+    /// The job, and what is wanted of it.
+    pub type JobArtifact = (JobId, types::JobArtifact);
+    pub type JobLogs = LogFilter;
+    pub type JobParams = JobId;
+    pub type JobsClean = CleanFilter;
+    pub type JobsList = JobFilter;
+    /// At most so many events after this one.
+    pub type JournalShow = (SessionRef, Option<Cursor>, usize);
+    pub type JournalVerify = Option<SessionRef>;
+    /// At most so many rows after this one.
+    pub type ListParams = (Option<Cursor>, usize);
+    /// The server, the tool, and the digest of what is approved.
+    pub type McpApprove = (McpServerName, Option<String>, Option<String>);
+    pub type McpParams = McpServerName;
+    pub type PanicClear = Checked<types::PanicClear>;
+    pub type PanicParams = Checked<types::PanicParams>;
+    pub type SessionParams = SessionRef;
+    /// At most so many turns after this one.
+    pub type SessionsHistory = (SessionRef, Option<Cursor>, usize);
+    pub type SessionsList = Checked<types::SessionsList>;
+}
+
+/// Parameters whose values are in their bounds. Those of a list have a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked<T>(pub T);
+
+/// Parameters that a handler is given as `T`, once they make sense.
+pub(super) trait Judge<T>: DeserializeOwned + 'static {
     /// Judges what types do not.
-    fn judge(self) -> Result<Self::Read, ErrorBody>;
-
-    /// Reads it from JSON, and says which part of it is wrong.
-    fn read(method: Method, params: Value) -> Result<Self::Read, ErrorBody> {
-        read::<Self>(method, params)?.judge()
-    }
+    fn judge(self) -> Result<T, ErrorBody>;
 }
 
-/// What types say all about.
-macro_rules! typed {
-    ($( $params:ty ),*) => { $(
-        impl Params for $params {
-            type Read = Self;
-
-            fn judge(self) -> Result<Self, ErrorBody> {
-                Ok(self)
-            }
-        }
-    )* };
-}
-
-typed!(DiagnoseParams, NodeParams, NodesDrain, ParkedDrop, PolicyCheck, TreeParams, UsageParams);
-
-// === impl Params ===
-
-impl Params for Nothing {
-    type Read = Self;
-
-    fn judge(self) -> Result<Self, ErrorBody> {
+/// Of parameters that a handler is given as they are, their types say all.
+impl<T: DeserializeOwned + 'static> Judge<T> for T {
+    fn judge(self) -> Result<T, ErrorBody> {
         Ok(self)
     }
-
-    /// Whatever is given to what takes nothing is no error.
-    fn read(_: Method, _: Value) -> Result<Self, ErrorBody> {
-        Ok(Self {})
-    }
 }
 
-impl Params for SessionParams {
-    type Read = SessionRef;
+/// Reads a method's parameters from JSON, says which of them is wrong, and judges them.
+pub(super) fn take<P: Judge<T>, T>(method: Method, params: Value) -> Result<T, ErrorBody> {
+    read::<P>(method, params)?.judge()
+}
 
+// === impl Judge ===
+
+impl Judge<SessionRef> for SessionParams {
     fn judge(self) -> Result<SessionRef, ErrorBody> {
         parse("session", &self.session)
     }
 }
 
-impl Params for AgentParams {
-    type Read = AgentName;
-
+impl Judge<AgentName> for AgentParams {
     fn judge(self) -> Result<AgentName, ErrorBody> {
         parse("agent", &self.agent)
     }
 }
 
-impl Params for McpParams {
-    type Read = McpServerName;
-
+impl Judge<McpServerName> for McpParams {
     fn judge(self) -> Result<McpServerName, ErrorBody> {
         parse("server", &self.server)
     }
 }
 
-impl Params for McpApprove {
-    /// The server, the tool, and the digest of what is approved.
-    type Read = (McpServerName, Option<String>, Option<String>);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::McpApprove> for McpApprove {
+    fn judge(self) -> Result<given::McpApprove, ErrorBody> {
         Ok((parse("server", &self.server)?, self.tool, self.digest))
     }
 }
 
-impl Params for ChatCancel {
-    type Read = (SessionRef, TurnId);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::ChatCancel> for ChatCancel {
+    fn judge(self) -> Result<given::ChatCancel, ErrorBody> {
         Ok((parse("session", &self.session)?, parse("turn", &self.turn)?))
     }
 }
 
-impl Params for ChatContinue {
-    type Read = (SessionRef, Option<TurnId>);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::ChatContinue> for ChatContinue {
+    fn judge(self) -> Result<given::ChatContinue, ErrorBody> {
         let turn = self.turn.map(|text| parse("turn", &text)).transpose()?;
         Ok((parse("session", &self.session)?, turn))
     }
 }
 
-impl Params for ListParams {
-    /// At most so many rows after this one.
-    type Read = (Option<Cursor>, usize);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::ListParams> for ListParams {
+    fn judge(self) -> Result<given::ListParams, ErrorBody> {
         Ok((self.cursor, rows(self.limit)? as usize))
     }
 }
 
-impl Params for SessionsHistory {
-    /// At most so many turns after this one.
-    type Read = (SessionRef, Option<Cursor>, usize);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::SessionsHistory> for SessionsHistory {
+    fn judge(self) -> Result<given::SessionsHistory, ErrorBody> {
         Ok((parse("session", &self.session)?, self.cursor, rows(self.limit)? as usize))
     }
 }
 
-impl Params for SessionsList {
-    /// It has a limit.
-    type Read = Self;
-
-    fn judge(self) -> Result<Self, ErrorBody> {
-        Ok(Self { limit: Some(rows(self.limit)?), ..self })
+impl Judge<Checked<SessionsList>> for SessionsList {
+    fn judge(self) -> Result<Checked<Self>, ErrorBody> {
+        Ok(Checked(Self { limit: Some(rows(self.limit)?), ..self }))
     }
 }
 
-impl Params for EventsParams {
-    /// It has a limit.
-    type Read = Self;
-
-    fn judge(self) -> Result<Self, ErrorBody> {
+impl Judge<Checked<EventsParams>> for EventsParams {
+    fn judge(self) -> Result<Checked<Self>, ErrorBody> {
         answer_within(self.wait_ms)?;
-        Ok(Self { limit: Some(rows(self.limit)?), ..self })
+        Ok(Checked(Self { limit: Some(rows(self.limit)?), ..self }))
     }
 }
 
-impl Params for JournalShow {
-    /// At most so many events after this one.
-    type Read = (SessionRef, Option<Cursor>, usize);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::JournalShow> for JournalShow {
+    fn judge(self) -> Result<given::JournalShow, ErrorBody> {
         Ok((parse("session", &self.session)?, self.cursor, rows(self.limit)? as usize))
     }
 }
 
-impl Params for JournalVerify {
-    type Read = Option<SessionRef>;
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<Option<SessionRef>> for JournalVerify {
+    fn judge(self) -> Result<Option<SessionRef>, ErrorBody> {
         self.session.map(|text| parse("session", &text)).transpose()
     }
 }
 
-impl Params for ApprovalParams {
-    type Read = CallId;
-
+impl Judge<CallId> for ApprovalParams {
     fn judge(self) -> Result<CallId, ErrorBody> {
         parse("call", &self.call)
     }
 }
 
-impl Params for ApprovalDecide {
-    /// The call, the action that was shown, and why.
-    type Read = (CallId, Digest, Option<String>);
-
-    fn judge(self) -> Result<Self::Read, ErrorBody> {
+impl Judge<given::ApprovalDecide> for ApprovalDecide {
+    fn judge(self) -> Result<given::ApprovalDecide, ErrorBody> {
         let Self { call, action, reason } = self;
         let (call, action) = (parse("call", &call)?, parse("action", &action)?);
         let longest = limits::DECISION_CHARS;
@@ -196,21 +183,17 @@ impl Params for ApprovalDecide {
     }
 }
 
-impl Params for PanicParams {
-    type Read = Self;
-
-    fn judge(self) -> Result<Self, ErrorBody> {
+impl Judge<Checked<PanicParams>> for PanicParams {
+    fn judge(self) -> Result<Checked<Self>, ErrorBody> {
         answer_within(self.wait_ms)?;
-        Ok(self)
+        Ok(Checked(self))
     }
 }
 
-impl Params for PanicClear {
-    type Read = Self;
-
-    fn judge(self) -> Result<Self, ErrorBody> {
+impl Judge<Checked<PanicClear>> for PanicClear {
+    fn judge(self) -> Result<Checked<Self>, ErrorBody> {
         answer_within(self.wait_ms)?;
-        Ok(self)
+        Ok(Checked(self))
     }
 }
 
@@ -234,8 +217,14 @@ pub(super) fn rows(limit: Option<u32>) -> Result<u32, ErrorBody> {
 }
 
 /// Reads parameters, and says which of them is wrong.
-pub(super) fn read<T: DeserializeOwned>(method: Method, params: Value) -> Result<T, ErrorBody> {
+pub(super) fn read<T>(method: Method, params: Value) -> Result<T, ErrorBody>
+where
+    T: DeserializeOwned + 'static,
+{
+    // Anything may be given to what takes nothing.
+    let takes_nothing = TypeId::of::<T>() == TypeId::of::<Nothing>();
     let params = match params {
+        _ if takes_nothing => Value::Object(serde_json::Map::new()),
         Value::Null => Value::Object(serde_json::Map::new()),
         params @ Value::Object(_) => params,
         _ => return Err(invalid("`params` is not an object")),

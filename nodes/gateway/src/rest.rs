@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Router,
+    Extension,
     extract::{Path, RawPathParams, RawQuery, Request, State, rejection::RawPathParamsRejection},
     http::{HeaderValue, StatusCode, header},
-    middleware,
     response::{IntoResponse as _, Response},
 };
 use clawnode_proto::{ErrorBody, ErrorCode, Traceparent, api::Method, limits};
@@ -14,11 +13,11 @@ use serde_json::{Map, Value};
 
 use super::{
     error::{self, ErrorDialect},
-    guard::{RequestTrace, guard},
+    gateway::Gateway,
+    guard::RequestTrace,
     params::{document, invalid},
-    routes::{self, QueryKind, Route, RouteBody},
+    route::{Route, RouteBody, query},
     rpc,
-    serve::Gateway,
 };
 
 /// What a decision looks like.
@@ -27,15 +26,6 @@ const DECISION: &str = "send `{\"decision\":\"approve\",\"digest\":\"DIGEST\"}`,
 
 /// Characters of an unknown path that are repeated.
 const PATH_CHARS: usize = 80;
-
-/// Every route; what needs a token is the guard's to say.
-pub(super) fn router(gateway: Arc<Gateway>) -> Router {
-    routes::router()
-        .fallback(nowhere)
-        .method_not_allowed_fallback(wrong_verb)
-        .layer(middleware::from_fn_with_state(Arc::clone(&gateway), guard))
-        .with_state(gateway)
-}
 
 pub(super) async fn health() -> &'static str {
     "ok\n"
@@ -188,23 +178,7 @@ fn object(text: &str) -> Result<Map<String, Value>, ErrorBody> {
     }
 }
 
-/// The parameters of a query. What should be a number or a flag and is none stays a text, which the
-/// method refuses by name.
-pub(super) fn query(text: Option<&str>, known: &[(&str, QueryKind)]) -> Map<String, Value> {
-    let value = |name: &str, text: &str| {
-        let kind = known.iter().find_map(|(known, kind)| (*known == name).then_some(*kind));
-        let read = match kind {
-            Some(QueryKind::Number) => text.parse::<u64>().ok().map(Value::from),
-            Some(QueryKind::Flag) => text.parse::<bool>().ok().map(Value::from),
-            Some(QueryKind::Text) | None => None,
-        };
-        read.unwrap_or_else(|| text.into())
-    };
-    let pairs = url::form_urlencoded::parse(text.unwrap_or_default().as_bytes());
-    pairs.map(|(name, text)| (name.to_string(), value(&name, &text))).collect()
-}
-
-async fn nowhere(request: Request) -> Response {
+pub(super) async fn nowhere(request: Request) -> Response {
     let path = request.uri().path();
     let shown: String = path.chars().take(PATH_CHARS).collect();
     let hint = match path {
@@ -216,7 +190,7 @@ async fn nowhere(request: Request) -> Response {
     ErrorDialect::of(path).respond(&error.hint(hint))
 }
 
-async fn wrong_verb(request: Request) -> Response {
+pub(super) async fn wrong_verb(request: Request) -> Response {
     let message = format!("this path does not accept the method `{}`", request.method());
     let error = ErrorBody::new(ErrorCode::InvalidRequest, message);
     ErrorDialect::of(request.uri().path()).respond_with(StatusCode::METHOD_NOT_ALLOWED, &error)

@@ -27,9 +27,9 @@ use super::{
     backend::{Backend, RequestCaller, SendRequest, SessionRef},
     error::json,
     frame::RequestId,
+    gateway::Gateway,
     jobs::artifact_part,
-    params::{Params, document, invalid, parse},
-    serve::Gateway,
+    params::{document, given, invalid, parse, take},
 };
 
 /// A request, read as far as its method.
@@ -114,7 +114,8 @@ fn unknown(name: &str) -> ErrorBody {
 macro_rules! answers {
     ($(
         $(#[doc = $about:literal])*
-        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident;
+        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident
+        $([$($routes:tt)*])?;
     )*) => {
         /// Reads a method's parameters, and promises its answer.
         pub(super) fn answer(
@@ -125,7 +126,7 @@ macro_rules! answers {
         ) -> Result<Promise, ErrorBody> {
             Ok(match method {
                 $( $( Method::$variant => {
-                    let params = types::$takes::read(method, params)?;
+                    let params: given::$takes = take::<types::$takes, _>(method, params)?;
                     promise(async move { gateway.backend.$handler(&caller, params).await })
                 } )? )*
                 // What the gateway answers itself.
@@ -133,7 +134,7 @@ macro_rules! answers {
                 Method::StatsShow => promise(async move { Ok(gateway.metrics.stats()) }),
                 Method::TicketCreate => promise(async move { ticket(&gateway) }),
                 Method::JobsArtifact => {
-                    let (job, wanted) = JobArtifact::read(method, params)?;
+                    let (job, wanted) = take::<JobArtifact, given::JobArtifact>(method, params)?;
                     promise(async move { artifact_part(&*gateway.backend, job, wanted).await })
                 }
                 Method::ChatSend | Method::SessionsResume => return Err(streams(method)),

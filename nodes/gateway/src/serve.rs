@@ -9,20 +9,8 @@ use std::{
 };
 
 use axum::Router;
-use clawnode_proto::{ErrorBody, ErrorCode, Timestamp, Traceparent};
 use futures_util::future::BoxFuture;
-use hyper::{
-    Request,
-    body::Incoming,
-    server::conn::http1,
-    service::{Service as _, service_fn},
-};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener},
     task::JoinHandle,
 };
@@ -33,50 +21,20 @@ use tokio_util::{
 
 use super::{
     auth::Auth,
-    backend::{Backend, RequestCaller},
+    backend::Backend,
+    connection::{Connection, http},
     connections::{ConnectionSlot, Connections},
+    gateway::Gateway,
     local_socket,
     metrics::Metrics,
     openai::Repeats,
     options::{GatewayOptions, ServeError},
     origin::AllowedNames,
-    rest,
-    stall::StallGuard,
+    routes,
 };
 
-/// Bytes of a request's head; browsers send a few KiB.
-pub(super) const HEAD_BYTES: usize = 64 << 10;
 /// How long to wait when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-
-/// What all handlers share.
-pub(super) struct Gateway {
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) options: GatewayOptions,
-    pub(super) auth: Auth,
-    pub(super) names: AllowedNames,
-    pub(super) metrics: Metrics,
-    pub(super) connections: Connections,
-    /// Requests that may come again.
-    pub(super) repeats: Repeats,
-    /// Where it listens.
-    pub(super) addr: SocketAddr,
-    pub(super) started: Timestamp,
-    /// Nothing new is begun.
-    pub(super) draining: CancellationToken,
-    /// Everything ends now.
-    pub(super) killed: CancellationToken,
-    /// Connections, sockets and sends under way.
-    pub(super) tasks: TaskTracker,
-}
-
-/// One connection, as its requests know it; counts as open until the last of them is gone.
-#[derive(Clone, Debug)]
-pub(super) struct Connection {
-    pub(super) local: SocketAddr,
-    pub(super) peer: SocketAddr,
-    slot: Arc<ConnectionSlot>,
-}
 
 /// A gateway that serves.
 #[derive(Debug)]
@@ -170,7 +128,7 @@ async fn run(
     acceptor: Acceptor,
     local: Option<UnixListener>,
 ) {
-    let router = rest::router(Arc::clone(&gateway));
+    let router = routes::router(Arc::clone(&gateway));
     let local = async {
         if let Some(listener) = local {
             local_socket::accept(&gateway, listener, &router).await;
@@ -273,41 +231,6 @@ async fn connection(
     drop(open);
 }
 
-pub(super) async fn http<I>(gateway: &Gateway, stream: I, router: Router, connection: Connection)
-where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(gateway.options.auth_deadline)
-        .max_buf_size(HEAD_BYTES);
-    let router = TowerToHyperService::new(router);
-    // Not a layer of the router: that would wrap each of its routes again for every connection.
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(connection.clone());
-        router.call(request)
-    });
-    let stream = StallGuard::new(stream, gateway.options.write_deadline);
-    let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    tokio::pin!(serving);
-    let mut draining = false;
-    loop {
-        tokio::select! {
-            ended = serving.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection ended with an error");
-                }
-                return;
-            }
-            () = gateway.draining.cancelled(), if !draining => {
-                draining = true;
-                serving.as_mut().graceful_shutdown();
-            }
-        }
-    }
-}
-
 /// How a connection begins.
 #[derive(Clone)]
 enum Acceptor {
@@ -339,35 +262,7 @@ impl Acceptor {
     }
 }
 
-// === impl Gateway, Connection, Serving, Clients ===
-
-impl Gateway {
-    /// Who asks, for the handlers of the node.
-    pub(super) fn caller(&self, trace: Option<Traceparent>) -> RequestCaller {
-        RequestCaller { trace, credential: self.auth.credential() }
-    }
-}
-
-impl Connection {
-    pub(super) fn new(local: SocketAddr, peer: SocketAddr, slot: ConnectionSlot) -> Self {
-        Self { local, peer, slot: Arc::new(slot) }
-    }
-
-    /// Whoever is at the other end has shown the token.
-    pub(super) fn authenticated(&self) -> Result<(), ErrorBody> {
-        if self.slot.authenticated() {
-            return Ok(());
-        }
-        let why = "all connections of this gateway are in use";
-        let hint = "try again, or use another gateway; `gateway.max_connections` sets how many";
-        Err(ErrorBody::new(ErrorCode::Unavailable, why).hint(hint))
-    }
-
-    /// Ends when this connection has to make room for another.
-    pub(super) fn evicted(&self) -> &CancellationToken {
-        self.slot.evicted()
-    }
-}
+// === impl Serving, Clients ===
 
 impl Clients {
     /// How many there are now.

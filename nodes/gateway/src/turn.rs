@@ -17,8 +17,8 @@ use futures_util::{StreamExt as _, stream::BoxStream};
 use super::{
     backend::{Following, SessionRef},
     frame::{Wording, coalesce},
+    gateway::Gateway,
     outbox::{Closed, Outbox, Refused},
-    serve::Gateway,
 };
 
 /// Events taken from a stream at once, when that many are ready. Room for so many is made for each

@@ -7,7 +7,7 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
-    session::{FrameHub, RunnerParts, SessionRunner, clients::route::Routes},
+    session::{FrameHub, RunnerParts, clients::route::Routes},
 };
 use clawnode_cluster::{
     Feed, Peek,
@@ -91,7 +91,7 @@ impl Opened {
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
         let tools = Box::pin(tools::open(&loaded, &base, parts)).await?;
-        let runner = SessionRunner::new(RunnerParts {
+        let runner_parts = RunnerParts {
             storage: base.storage.clone(),
             agents: agents.clone(),
             hooks: hooks.clone(),
@@ -103,8 +103,8 @@ impl Opened {
             clock: Arc::clone(&base.clock),
             link: Arc::new(telemetry::set_parent),
             feed: feed.clone(),
-        });
-        let context = Arc::new(context(&loaded, &base, &node_status, runner).await?);
+        };
+        let context = Arc::new(context(&loaded, &base, &node_status, &runner_parts).await?);
         let (gauges, reached) = (Gauges::default(), Arc::new(OnceLock::new()));
         let heartbeat_source = version_check::heartbeat_source(HeartbeatParts {
             node: config.node.name.clone(),
@@ -150,18 +150,13 @@ impl Opened {
     }
 }
 
-/// What all sessions of the process share.
+/// What all entities of the process share.
 async fn context(
     loaded: &LoadedConfig,
     base: &NodeBase,
     node_status: &NodeStatus,
-    runner: SessionRunner,
+    runner_parts: &RunnerParts,
 ) -> Result<WorkerContext, Failure> {
-    if base.storage.shared && base.is_worker() {
-        let follow = runner.clone();
-        let follow = move || follow.clone().follow_runners();
-        base.supervisor.adopt_task("worker.awaited", follow).await?;
-    }
     let clock = Arc::clone(&base.clock);
     #[cfg(feature = "test-util")]
     let clock = crate::node::failpoint::clock(clock, loaded.env());
@@ -169,7 +164,7 @@ async fn context(
         process: base.process,
         storage: base.storage.clone(),
         clock,
-        kinds: kinds::served(runner, machine_options(loaded)),
+        kinds: kinds::served(base, runner_parts, machine_options(loaded)).await?,
         version: version_check::version(loaded.env())?,
         activations: AtomicU64::new(1),
         resident: AtomicU64::new(0),

@@ -70,8 +70,7 @@ pub(super) async fn run(command: AgentsCommand, context: &CliContext) -> Result<
     Ok(Exit::Ok)
 }
 
-/// The parameters of methods about one agent.
-pub(super) fn params(agent: &AgentName) -> AgentParams {
+fn params(agent: &AgentName) -> AgentParams {
     AgentParams { agent: agent.to_string() }
 }
 

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{
-    args::GlobalFlags,
     context::{CliContext, sources},
+    flags::GlobalFlags,
     output::Output,
 };
 use crate::{

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clawnode_proto::api::Call;
 
-use super::{args::GlobalFlags, output::Output};
+use super::{flags::GlobalFlags, output::Output};
 use crate::{
     client::{ClientError, Gateways, NodeClient, NodeTarget},
     config::{Env, LoadedConfig, Sources, env, load},

@@ -17,6 +17,7 @@ mod context;
 mod doctor;
 mod events;
 mod execute;
+mod flags;
 mod guide;
 mod history;
 mod hooks;

@@ -6,13 +6,12 @@ use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
     agents::{AgentToolView, MissingToolView},
-    api::{Nothing, calls},
+    api::{AgentParams, Nothing, calls},
     provider::ProviderStatus,
 };
 use serde::Serialize;
 
 use super::{
-    agents::params,
     context::CliContext,
     output::{Output, Tone, brief, clean, span},
 };
@@ -66,7 +65,8 @@ pub(super) async fn run(command: ToolsCommand, context: &CliContext) -> Result<E
     };
     let mut agents = Vec::new();
     for agent in names {
-        let detail = context.call(calls::AgentsShow, &params(&agent)).await?;
+        let params = AgentParams { agent: agent.to_string() };
+        let detail = context.call(calls::AgentsShow, &params).await?;
         agents.push(OfAgent { agent, tools: detail.tools, missing: detail.missing });
     }
     let (out, listing) = (context.out, ToolsOutput { agents });

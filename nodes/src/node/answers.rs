@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use clawnode_actors::usage;
 use clawnode_cluster::StoreError;
 use clawnode_gateway::{
-    Answers, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter, RequestCaller,
-    SessionRef,
+    Answers, Checked, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter,
+    RequestCaller, SessionRef,
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
@@ -70,11 +70,19 @@ impl Answers for NodeBackend {
         self.overview.tree(params.node.as_deref()).await
     }
 
-    async fn events_list(&self, _: &RequestCaller, page: EventsParams) -> HandlerResult<FeedView> {
+    async fn events_list(
+        &self,
+        _: &RequestCaller,
+        Checked(page): Checked<EventsParams>,
+    ) -> HandlerResult<FeedView> {
         self.overview.events(page).await
     }
 
-    async fn panic(&self, caller: &RequestCaller, params: PanicParams) -> HandlerResult<PanicView> {
+    async fn panic(
+        &self,
+        caller: &RequestCaller,
+        Checked(params): Checked<PanicParams>,
+    ) -> HandlerResult<PanicView> {
         self.switch.stop(&self.overview.nodes(), params, caller.credential).await
     }
 
@@ -92,7 +100,7 @@ impl Answers for NodeBackend {
     async fn panic_clear(
         &self,
         caller: &RequestCaller,
-        params: PanicClear,
+        Checked(params): Checked<PanicClear>,
     ) -> HandlerResult<PanicView> {
         self.switch.clear(&self.overview.nodes(), params, caller.credential).await
     }
@@ -110,7 +118,7 @@ impl Answers for NodeBackend {
     async fn sessions_list(
         &self,
         _: &RequestCaller,
-        page: SessionsList,
+        Checked(page): Checked<SessionsList>,
     ) -> HandlerResult<SessionList> {
         let wanted = wanted::wanted(page, self.sessions.now())?;
         let mut list = self.sessions.list(&wanted).await.map_err(store)?;

@@ -1,17 +1,45 @@
-//! The kinds of entities that this build has: a new kind adds a row to both tables.
+//! The kinds of entities that this build has: one row each, from which come both what reads the
+//! journals of a kind and what serves its entities.
 
 use std::sync::Arc;
 
-use clawnode_actors::session::{Session, SessionRunner};
+use clawnode_actors::session::{RunnerParts, Session, SessionRunner};
 use clawnode_cluster::{Clock, Storage};
 use clawnode_kernel::{Entities, KnownKinds, MachineOptions, driver::Kinds};
+use ractor::SpawnErr;
 
-/// The entities in these stores, of every kind; the journals of those named here can be folded.
-pub fn entities(storage: Storage, clock: Arc<dyn Clock>) -> Entities {
-    Entities::new(storage, clock, KnownKinds::default().with::<Session>())
+use super::base::NodeBase;
+
+macro_rules! kinds {
+    ($base:ident, $parts:ident: $( $kind:ty => $runner:expr; )*) => {
+        /// The entities in these stores, of every kind; the journals of those named here can be folded.
+        pub fn entities(storage: Storage, clock: Arc<dyn Clock>) -> Entities {
+            Entities::new(storage, clock, KnownKinds::default()$( .with::<$kind>() )*)
+        }
+
+        /// What a worker serves. Starts what else a kind runs in the process.
+        pub async fn served(
+            $base: &NodeBase,
+            $parts: &RunnerParts,
+            machine: MachineOptions,
+        ) -> Result<Kinds, SpawnErr> {
+            Ok(Kinds::default()$( .with::<$kind>(Arc::new($runner), machine) )*)
+        }
+    };
 }
 
-/// What a worker serves.
-pub fn served(sessions: SessionRunner, machine: MachineOptions) -> Kinds {
-    Kinds::default().with::<Session>(Arc::new(sessions), machine)
+kinds! { base, parts:
+    // A kind, and what performs the effects of its entities.
+    Session => sessions(base, parts).await?;
+}
+
+/// Runs what sessions do, and looks after the jobs of dead workers.
+async fn sessions(base: &NodeBase, parts: &RunnerParts) -> Result<SessionRunner, SpawnErr> {
+    let runner = SessionRunner::new(parts.clone());
+    if base.storage.shared && base.is_worker() {
+        let follow = runner.clone();
+        let follow = move || follow.clone().follow_runners();
+        base.supervisor.adopt_task("worker.awaited", follow).await?;
+    }
+    Ok(runner)
 }

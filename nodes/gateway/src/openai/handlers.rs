@@ -16,10 +16,10 @@ use super::{
     super::{
         backend::Following,
         error::{OpenAiError, json},
+        gateway::Gateway,
         guard::RequestTrace,
         rest,
         rpc::fresh_key,
-        serve::Gateway,
         turn::{count, lost},
     },
     repeats::{self, WatchedRequest},

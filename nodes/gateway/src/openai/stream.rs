@@ -30,7 +30,7 @@ use super::{
     super::{
         backend::Following,
         error::OpenAiError,
-        serve::Gateway,
+        gateway::Gateway,
         turn::{count, lost},
     },
     reply::{Label, OpenAiReply, ReplyStep},

@@ -9,9 +9,9 @@ use super::super::{
     backend::SendRequest,
     error,
     frame::{RequestId, Wording},
+    gateway::Gateway,
     outbox::Outbox,
     rpc::{Promise, Resume},
-    serve::Gateway,
     turn::TurnStream,
 };
 

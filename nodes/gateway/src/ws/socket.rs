@@ -12,12 +12,13 @@ use tracing::Instrument as _;
 
 use super::{
     super::{
+        connection::Connection,
         error,
         frame::RequestId,
+        gateway::Gateway,
         outbox::Outbox,
         params::read,
         rpc::{self, RpcCall, is_stream},
-        serve::{Connection, Gateway},
     },
     greeting::{is_auth_message, token_in},
     request::{SendOrder, answer, resume, send},

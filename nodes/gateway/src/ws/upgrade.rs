@@ -17,10 +17,11 @@ use tracing::Instrument as _;
 
 use super::{
     super::{
+        connection::Connection,
         error,
+        gateway::Gateway,
         guard::{SocketAdmission, traceparent},
         outbox::Outbox,
-        serve::{Connection, Gateway},
     },
     socket::ServerSocket,
     writer::write,

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod events;
 #[cfg(test)]
+mod example;
+#[cfg(test)]
 mod flood;
 #[cfg(test)]
 mod harness;
@@ -13,6 +15,8 @@ mod harness;
 mod http;
 #[cfg(test)]
 mod messages;
+#[cfg(test)]
+mod methods;
 #[cfg(test)]
 mod node;
 #[cfg(test)]

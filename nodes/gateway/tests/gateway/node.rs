@@ -1,7 +1,8 @@
 //! A scripted node: turns live in memory and say what the message asks for.
 //!
 //! A message `hold` waits for the test to speak; `refuse CODE` is not accepted; `fail CLASS` fails
-//! before the first word, `break` after it; all else is echoed.
+//! before the first word, `break` after it; all else is echoed. A method that no test looks at
+//! is answered with an example of its answer.
 
 use std::{
     any::Any,
@@ -17,19 +18,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::{
-    Answers, Backend, CleanFilter, ExecuteRequest, Following, HandlerResult, JobFilter, LogFilter,
-    Params, RequestCaller, SendRequest, SessionRef,
+    Answers, Backend, Checked, CleanFilter, ExecuteRequest, Following, HandlerResult, JobFilter,
+    LogFilter, RequestCaller, SendRequest, SessionRef, given,
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
     ExecutionId, FrameKey, IdempotencyKey, Incarnation, InputId, JobId, McpServerName, NodeName,
     ProcessId, SessionKey, SwitchId, Timestamp, TurnId,
     agents::{AgentDetail, AgentView},
-    api::{
-        EventsParams, Method, NodeParams, NodesDrain, PanicClear, PanicParams, PolicyCheck,
-        SessionsList, TreeParams,
-    },
-    archive::{ArchiveStats, CleanView, JobRecord, JobStatus},
+    api::{Method, NodeParams, NodesDrain, PanicParams, PolicyCheck, SessionsList, TreeParams},
+    archive::{CleanView, JobRecord, JobStatus},
     cursor::Pair,
     execute::ExecutionStatus,
     kill_switch::{KillSwitch, SwitchScope},
@@ -49,6 +47,8 @@ use clawnode_proto::{
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
+
+use super::example;
 
 pub(super) const USAGE: Usage =
     Usage { input_tokens: 3, output_tokens: 2, cache_read_tokens: 1, cache_write_tokens: 0 };
@@ -327,7 +327,8 @@ impl Backend for Node {
 macro_rules! answers {
     ($(
         $(#[doc = $about:literal])*
-        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident;
+        $variant:ident $($handler:ident)? = $wire:literal: $takes:ident => $answers:ident
+        $([$($routes:tt)*])?;
     )*) => {
         /// All handlers are one here, `Node::answer`.
         #[async_trait]
@@ -336,7 +337,7 @@ macro_rules! answers {
                 async fn $handler(
                     &self,
                     caller: &RequestCaller,
-                    params: <types::$takes as Params>::Read,
+                    params: given::$takes,
                 ) -> HandlerResult<types::$answers> {
                     let answer = self.answer(Method::$variant, caller, Box::new(params))?;
                     Ok(serde_json::from_value(answer).expect("the answer that the table names"))
@@ -349,7 +350,7 @@ macro_rules! answers {
 clawnode_proto::methods!(answers);
 
 /// What a method's handler is given.
-fn given<T: 'static>(params: Box<dyn Any>) -> T {
+fn taken<T: 'static>(params: Box<dyn Any>) -> T {
     *params.downcast().expect("the parameters that the table names")
 }
 
@@ -362,67 +363,52 @@ impl Node {
         params: Box<dyn Any>,
     ) -> Result<Value, ErrorBody> {
         Ok(match method {
-            Method::Status => json!({
-                "version": "test",
-                "process": ProcessId::from_u128(1),
-                "substrate": "script",
-                "partitions": 1,
-                "model": "demo/demo",
-                "sessions": self.last.lock().unwrap().len(),
-                "approvals": 0,
-                "nodes": [],
-                "quarantined": [],
-                "warnings": [],
-            }),
-            Method::NodesList => json!({"nodes": []}),
-            Method::PartitionsList => json!({"partitions": [], "nodes": {}}),
-            Method::ClusterTree => match given::<TreeParams>(params).node {
+            Method::ClusterTree => match taken::<TreeParams>(params).node {
                 None => json!({"processes": []}),
                 Some(_) => return Err(not_found("node")),
             },
             Method::EventsList => {
-                let limit = given::<EventsParams>(params).limit.unwrap();
+                let limit = taken::<given::EventsParams>(params).0.limit.unwrap();
                 json!({"events": [], "next": limit.to_string()})
             }
             Method::UsageShow => {
-                json!(UsageView { by: given::<UsageParams>(params).by, ..UsageView::default() })
+                json!(UsageView { by: taken::<UsageParams>(params).by, ..UsageView::default() })
             }
             Method::ChatCancel => {
-                let (_, turn): (SessionRef, TurnId) = given(params);
+                let (_, turn): (SessionRef, TurnId) = taken(params);
                 self.cancelled.lock().unwrap().push(turn);
                 self.speak(turn, ended(TurnOutcome::Cancelled));
                 json!({"ok": true})
             }
             Method::ChatContinue => {
-                let (session, turn): (SessionRef, Option<TurnId>) = given(params);
+                let (session, turn): (SessionRef, Option<TurnId>) = taken(params);
                 let last = self.last.lock().unwrap().get(&session.id).copied();
                 json!({"turn": turn.or(last).ok_or_else(|| not_found("turn"))?, "steps": 25})
             }
-            Method::SessionsList => self.sessions(&given(params)),
+            Method::SessionsList => self.sessions(&taken::<given::SessionsList>(params).0),
             Method::SessionsHistory => {
                 let (SessionRef { id, key }, _, _): (SessionRef, Option<Cursor>, usize) =
-                    given(params);
+                    taken(params);
                 if !self.last.lock().unwrap().contains_key(&id) {
                     return Err(not_found("session"));
                 }
                 let key = key.as_ref().map(ToString::to_string).unwrap_or_default();
                 json!({"id": id, "key": key, "state": "idle", "turns": []})
             }
-            Method::SessionsExport => json!({"exported": given::<SessionRef>(params).id}),
+            Method::SessionsExport => json!({"exported": taken::<SessionRef>(params).id}),
             Method::SessionsDelete => {
-                let known = self.last.lock().unwrap().remove(&given::<SessionRef>(params).id);
+                let known = self.last.lock().unwrap().remove(&taken::<SessionRef>(params).id);
                 known.ok_or_else(|| not_found("session"))?;
                 json!({"ok": true})
             }
-            Method::JournalShow => journal(given(params)),
+            Method::JournalShow => journal(taken(params)),
             Method::JournalVerify => {
                 let row = |it: SessionRef| json!({"id": it.id, "key": null, "events": 1});
-                let rows = given::<Option<SessionRef>>(params).map(row);
+                let rows = taken::<Option<SessionRef>>(params).map(row);
                 json!({"journals": rows.into_iter().collect::<Vec<_>>()})
             }
-            Method::QuarantineList => json!({"sessions": []}),
             Method::QuarantineShow => {
-                let SessionRef { id, key } = given(params);
+                let SessionRef { id, key } = taken(params);
                 let key = key.as_ref().map(ToString::to_string);
                 json!({
                     "session": {
@@ -438,25 +424,23 @@ impl Node {
                 })
             }
             Method::QuarantineReplay | Method::QuarantineDrop => {
-                json!({"id": given::<SessionRef>(params).id, "inputs": 0})
+                json!({"id": taken::<SessionRef>(params).id, "inputs": 0})
             }
-            Method::ParkedList => json!({"parked": []}),
-            Method::ParkedDrop => json!({"ok": true}),
             Method::AgentsList => {
                 let agents = ["clan", "default"].map(|name| self.agent(&name.parse().unwrap()));
                 json!({"agents": agents})
             }
-            Method::AgentsShow => self.detail(&given(params))?,
-            Method::AgentsPause => json!(self.pause(&given(params), true)),
-            Method::AgentsResume => json!(self.pause(&given(params), false)),
+            Method::AgentsShow => self.detail(&taken(params))?,
+            Method::AgentsPause => json!(self.pause(&taken(params), true)),
+            Method::AgentsResume => json!(self.pause(&taken(params), false)),
             Method::ApprovalsList => json!({"approvals": [approval()]}),
-            Method::ApprovalsShow => json!(waiting(given(params))?),
-            Method::ApprovalsApprove => decide(Decision::Approve, given(params))?,
-            Method::ApprovalsDeny => decide(Decision::Deny, given(params))?,
-            Method::JobsList => json!({"jobs": [], "more": given::<JobFilter>(params).limit}),
-            Method::JobsShow => job(given(params)),
+            Method::ApprovalsShow => json!(waiting(taken(params))?),
+            Method::ApprovalsApprove => decide(Decision::Approve, taken(params))?,
+            Method::ApprovalsDeny => decide(Decision::Deny, taken(params))?,
+            Method::JobsList => json!({"jobs": [], "more": taken::<JobFilter>(params).limit}),
+            Method::JobsShow => job(taken(params)),
             Method::JobsLogs => {
-                let LogFilter { job, after: next, search, .. } = given(params);
+                let LogFilter { job, after: next, search, .. } = taken(params);
                 json!({
                     "job": job,
                     "run": 1,
@@ -469,23 +453,19 @@ impl Node {
                 })
             }
             Method::JobsClean => {
-                let jobs = given::<CleanFilter>(params).older_than_ms;
+                let jobs = taken::<CleanFilter>(params).older_than_ms;
                 json!(CleanView { jobs, ..CleanView::default() })
             }
-            Method::JobsStats => json!(ArchiveStats::default()),
             Method::PolicyCheck => json!({
                 "allowed": true,
                 "requires_approval": true,
                 "risk_level": Risk::Write,
                 "verdict": Verdict::Ask,
                 "agent": "default",
-                "action": given::<PolicyCheck>(params).action,
+                "action": taken::<PolicyCheck>(params).action,
             }),
-            Method::ProvidersHealth => {
-                json!({"healthy": 0, "unhealthy": 0, "unknown": 0, "providers": []})
-            }
             Method::SchedulerDiagnose => {
-                let fallback = given::<DiagnoseParams>(params).fallback;
+                let fallback = taken::<DiagnoseParams>(params).fallback;
                 json!({
                     "capabilities": [],
                     "weights": ScoreWeights::ALL,
@@ -494,24 +474,24 @@ impl Node {
                     "fallback_used": fallback.is_some(),
                 })
             }
-            Method::Execute => execute(given(params))?,
+            Method::Execute => execute(taken(params))?,
             Method::ExecuteShow | Method::ExecuteCancel => {
-                let (execution, wait): (ExecutionId, Duration) = given(params);
+                let (execution, wait): (ExecutionId, Duration) = taken(params);
                 if execution.as_u128() == 0 {
                     return Err(not_found("execution"));
                 }
                 executed(&"shown".parse().unwrap(), None, !wait.is_zero())
             }
             Method::McpList => json!({"servers": [clock()]}),
-            Method::McpShow => mcp(&given(params))?,
+            Method::McpShow => mcp(&taken(params))?,
             Method::McpApprove => {
-                mcp(&given::<(McpServerName, Option<String>, Option<String>)>(params).0)?
+                mcp(&taken::<(McpServerName, Option<String>, Option<String>)>(params).0)?
             }
-            Method::NodesDrain => node(&given::<NodesDrain>(params).node, true, false)?,
-            Method::NodesCordon => node(&given::<NodeParams>(params).node, false, true)?,
-            Method::NodesUncordon => node(&given::<NodeParams>(params).node, false, false)?,
+            Method::NodesDrain => node(&taken::<NodesDrain>(params).node, true, false)?,
+            Method::NodesCordon => node(&taken::<NodeParams>(params).node, false, true)?,
+            Method::NodesUncordon => node(&taken::<NodeParams>(params).node, false, false)?,
             Method::Panic => {
-                let PanicParams { scope, why, wait_ms: _ } = given(params);
+                let Checked(PanicParams { scope, why, wait_ms: _ }) = taken(params);
                 let (id, scope) = (SwitchId::from_u128(1), scope.unwrap_or(SwitchScope::All));
                 let by = caller.credential.to_owned();
                 let latch = KillSwitch { id, scope, by, at: Timestamp(0), why };
@@ -523,11 +503,12 @@ impl Node {
                 json!({"latches": latches})
             }
             Method::PanicClear => {
-                let id = given::<PanicClear>(params).latch;
+                let id = taken::<given::PanicClear>(params).0.latch;
                 let latch = self.latch.lock().unwrap().take_if(|latch| latch.id == id);
                 json!({"latch": latch.ok_or_else(|| not_found("latch"))?, "on": false, "nodes": []})
             }
-            own => panic!("`{}` is not for the node to answer", own.as_str()),
+            // No test looks at what is in it.
+            other => example::answer(other),
         })
     }
 

@@ -1,20 +1,18 @@
-//! The commands, and what they share.
-
-use std::path::PathBuf;
+//! The commands.
 
 use clap::{Args, Subcommand};
-use clawnode_nats::auth::{BusServer, Pushed};
+use clawnode_nats::auth::BusServer;
 use serde_json::json;
 
-use super::{init, join_token, keep, revoke};
+use super::{
+    init, join_token, keep, revoke,
+    shared::{DirArgs, warn_of_missing},
+};
 use crate::{
     bus::operator::Operator,
-    cli::{context::CliContext, output::Output},
+    cli::context::CliContext,
     failure::{Exit, Failure},
 };
-
-/// Where the keys are below the data directory, unless `--dir` says otherwise.
-const FOLDER: &str = "cluster";
 
 /// What `cluster --help` ends with.
 const EXAMPLES: &str = "\
@@ -52,14 +50,6 @@ pub(in crate::cli) enum ClusterCommand {
     Restore(keep::ClusterRestoreArgs),
 }
 
-/// Where the keys are.
-#[derive(Debug, Default, Args)]
-pub(in crate::cli) struct DirArgs {
-    /// The directory with the cluster's keys [default: `cluster` in the data directory]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-}
-
 /// `cluster certify`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CertifyArgs {
@@ -68,12 +58,6 @@ pub(in crate::cli) struct CertifyArgs {
     /// The server, with the address that nodes and other servers use
     #[arg(long, required = true, value_name = "NAME=HOST:PORT[/ROUTE_PORT]")]
     pub server: BusServer,
-}
-
-impl DirArgs {
-    pub(super) fn path(&self, context: &CliContext) -> PathBuf {
-        self.dir.clone().unwrap_or_else(|| context.data_dir().join(FOLDER))
-    }
 }
 
 /// Does what the command says.
@@ -113,17 +97,4 @@ async fn push(args: &DirArgs, context: &CliContext) -> Result<Exit, Failure> {
         format!("updated {} of {} servers", pushed.servers.len(), operator.servers().len())
     })?;
     Ok(Exit::Ok)
-}
-
-/// Says which servers did not answer: they learn it from the others when they are back.
-pub(super) fn warn_of_missing(out: Output, operator: &Operator, pushed: &Pushed) {
-    for server in operator.servers() {
-        if !pushed.servers.contains(&server.name) {
-            out.aside(&format!(
-                "warning: server `{}` did not answer; the other servers update it within a minute \
-                 after it is back",
-                server.name
-            ));
-        }
-    }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use clawnode_nats::auth::BusServer;
 use serde_json::json;
 
-use super::command::DirArgs;
+use super::shared::DirArgs;
 use crate::{
     bus::operator::Operator,
     cli::context::CliContext,

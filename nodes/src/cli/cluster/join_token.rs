@@ -7,10 +7,10 @@ use clawnode_nats::auth::BusRole;
 use clawnode_proto::{NodeName, Timestamp, node::NodeRole};
 use serde_json::json;
 
-use super::command::DirArgs;
+use super::shared::DirArgs;
 use crate::{
     bus::operator::{JoinPurpose, Operator, now},
-    cli::{args::RoleArg, context::CliContext, output},
+    cli::{context::CliContext, flags::RoleArg, output},
     config::units::parse_duration,
     failure::{Exit, Failure},
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::command::DirArgs;
+use super::shared::DirArgs;
 use crate::{
     bus::operator::Operator,
     cli::context::CliContext,

@@ -5,5 +5,6 @@ mod init;
 mod join_token;
 mod keep;
 mod revoke;
+mod shared;
 
 pub(super) use command::{ClusterCommand, run};

@@ -5,12 +5,12 @@ use clawnode_nats::auth::BusRole;
 use clawnode_proto::{Timestamp, node::NodeRole};
 use serde_json::{Value, json};
 
-use super::command::{DirArgs, warn_of_missing};
+use super::shared::{DirArgs, warn_of_missing};
 use crate::{
     bus::operator::{Operator, now},
     cli::{
-        args::RoleArg,
         context::CliContext,
+        flags::RoleArg,
         output::{self, count},
     },
     failure::{Exit, Failure},

@@ -12,8 +12,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    args::GlobalFlags,
     context::{CliContext, sources},
+    flags::GlobalFlags,
     output::{Output, Tone},
 };
 use crate::{
