@@ -16,6 +16,7 @@ mod json;
 mod line_positions;
 pub mod load;
 pub mod mcp;
+pub mod models;
 pub mod options;
 pub mod paths;
 pub mod rules;

@@ -132,6 +132,7 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         system,
         sampling,
         window_tokens: 9,
+        reply_tokens: None,
         step_limit: 2,
         tools: Vec::new(),
         max_parallel_tools: 8,

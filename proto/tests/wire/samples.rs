@@ -106,6 +106,7 @@ pub(crate) fn user_message() -> UserMessage {
         history: vec![Message::text(Role::User, "before")],
         system: Some("be brief".to_owned()),
         sampling: sampling(),
+        model: None,
     }
 }
 
@@ -371,6 +372,7 @@ fn profile() -> Profile {
         system: "be kind".to_owned(),
         sampling: sampling(),
         window_tokens: 100_000,
+        reply_tokens: None,
         step_limit: 25,
         tools: Vec::new(),
         max_parallel_tools: Profile::parallel_tools(),

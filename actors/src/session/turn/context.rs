@@ -53,7 +53,9 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
     let sampling = Sampling {
         temperature: turn.sampling.temperature.or(profile.sampling.temperature),
         top_p: turn.sampling.top_p.or(profile.sampling.top_p),
-        max_tokens: turn.sampling.max_tokens.or(profile.sampling.max_tokens),
+        max_tokens: (turn.sampling.max_tokens)
+            .or(profile.sampling.max_tokens)
+            .or(profile.reply_tokens),
         stop: if turn.sampling.stop.is_empty() {
             profile.sampling.stop.clone()
         } else {

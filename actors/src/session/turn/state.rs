@@ -7,7 +7,7 @@ use clawnode_proto::{
     Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
     codec,
     limits::MORE_STEPS,
-    llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
+    llm::{Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage},
     session::{Plan, Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
     tool::{ToolReply, ToolUse},
 };
@@ -55,6 +55,9 @@ pub struct Turn {
     pub system: Option<String>,
     /// Settings that go before the agent's.
     pub sampling: Sampling,
+    /// The model that it chose instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
     /// The trace that it belongs to.
     pub trace: Option<Traceparent>,
     /// Its model calls.
@@ -279,6 +282,7 @@ impl SessionState {
             joined: Vec::new(),
             system: message.system,
             sampling: message.sampling,
+            model: message.model,
             trace,
             steps: Vec::new(),
             plan: None,
