@@ -254,6 +254,10 @@ pub struct ModelBegun {
     /// How many turns the request leaves out, because the window is full.
     #[serde(default)]
     pub dropped_turns: u32,
+    /// The size of the request in tokens, estimated from its text. With the size that the provider reports,
+    /// it tells how large the next request is. An attempt without it did not use what providers reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<u64>,
 }
 
 /// A model call ended well.

@@ -179,6 +179,13 @@ impl PlayedActivation {
         }
     }
 
+    /// The configuration is read again, and has another model.
+    pub(crate) fn reload(&mut self, model: &str) {
+        let options =
+            AgentOptions { model: model.parse().unwrap(), ..(*self.grant.options).clone() };
+        self.grant = Grant::free(options);
+    }
+
     pub(crate) fn hears(&mut self, name: &str, body: &SessionInput) {
         let name = name.parse().unwrap();
         let input =

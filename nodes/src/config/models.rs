@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_actors::llm::profile::{
-    CacheStyle, InputKinds, ModelExtras, ModelOverride, ModelPrice, ReasoningStyle,
-};
+use clawnode_actors::llm::profile::{InputKinds, ModelExtras, ModelOverride};
+use clawnode_proto::model::{CacheStyle, InputKind, ModelPrice, ReasoningStyle};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -71,18 +70,6 @@ pub struct ModelSection {
     /// What it costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<PriceSection>,
-}
-
-/// What a model may take beside text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InputKind {
-    /// Pictures.
-    Image,
-    /// Documents.
-    Document,
-    /// Sound.
-    Audio,
 }
 
 /// `[models."PROVIDER/PATTERN".price]`: micro-dollars for a million tokens.
@@ -189,11 +176,7 @@ impl ModelSection {
         ModelOverride {
             window_tokens: self.window_tokens,
             max_output_tokens: self.max_output_tokens,
-            input: self.input.as_deref().map(|kinds| InputKinds {
-                image: kinds.contains(&InputKind::Image),
-                document: kinds.contains(&InputKind::Document),
-                audio: kinds.contains(&InputKind::Audio),
-            }),
+            input: self.input.as_deref().map(InputKinds::of),
             tools: self.tools,
             reasoning: self.reasoning,
             cache: self.cache,

@@ -384,6 +384,21 @@ fn profile() -> Profile {
     }
 }
 
+/// What a message says of its model, what is journaled of that, and what a call is measured by.
+pub(crate) fn model_choices() -> (UserMessage, Vec<SessionEvent>) {
+    let message = UserMessage { model: Some(model()), ..UserMessage::text("hello") };
+    let profile = Profile { reply_tokens: Some(8_192), ..profile() };
+    let begun = ModelBegun {
+        turn: turn(),
+        call: call(),
+        attempt: Attempt(1),
+        request: Digest::of(b"request"),
+        dropped_turns: 0,
+        estimate: Some(1_234),
+    };
+    (message, vec![profile.into(), begun.into()])
+}
+
 fn approval_events() -> Vec<SessionEvent> {
     let (turn, call, action) = (turn(), tool_call(), Digest::of(b"action"));
     let asked = |reason| SessionEvent::from(ApprovalAsked { turn, call, action, reason });
@@ -446,6 +461,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
             attempt,
             request: Digest::of(b"request"),
             dropped_turns: 1,
+            estimate: None,
         }
         .into(),
         done("hi".into(), StopReason::EndTurn).into(),

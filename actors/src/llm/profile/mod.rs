@@ -10,6 +10,6 @@ mod model;
 mod profiles;
 mod table;
 
-pub use model::{CacheStyle, InputKinds, ModelPrice, ModelProfile, ReasoningStyle};
+pub use model::{InputKinds, ModelProfile};
 pub use profiles::{BodyError, ModelExtras, ModelOverride, ModelProfiles};
 pub use table::{DATE, WINDOW_DEFAULT};

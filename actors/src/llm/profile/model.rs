@@ -1,20 +1,18 @@
 //! What is known of one model.
 
-use serde::{Deserialize, Serialize};
+use clawnode_proto::model::{CacheStyle, InputKind, ModelPrice, ReasoningStyle};
 
 /// The part of a window that a reply may take unless somebody says how much: one in so many.
 const REPLY_SHARE: u32 = 4;
 
 /// What is known of one model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelProfile {
     /// Tokens of a request and its reply together.
     pub window_tokens: u32,
     /// Most tokens of one reply, reasoning included; absent if it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
     /// Tokens of a reply that nobody limits; `max_output_tokens` if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_tokens: Option<u32>,
     /// What it takes beside text.
     pub input: InputKinds,
@@ -31,12 +29,11 @@ pub struct ModelProfile {
     /// Whether the system prompt has the role `developer` on `OpenAI`'s wire.
     pub developer_role: bool,
     /// What its vendor asks for it; absent if it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<ModelPrice>,
 }
 
 /// What a model takes beside text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InputKinds {
     /// Pictures.
     pub image: bool,
@@ -44,51 +41,6 @@ pub struct InputKinds {
     pub document: bool,
     /// Sound.
     pub audio: bool,
-}
-
-/// How a model reasons, and how a request says how much.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReasoningStyle {
-    /// It does not, or nothing about it can be said.
-    #[default]
-    None,
-    /// `thinking` with a budget of tokens, on Anthropic's wire.
-    AnthropicBudget,
-    /// It decides itself, as far as `effort` lets it, on Anthropic's wire.
-    AnthropicAdaptive,
-    /// `reasoning_effort`, on `OpenAI`'s wire.
-    OpenaiEffort,
-    /// It reasons by itself; replies have `reasoning_content`.
-    ReasoningContent,
-}
-
-/// How a provider caches what requests begin with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CacheStyle {
-    /// It does not, or it is not known.
-    #[default]
-    None,
-    /// By markers in the request, as Anthropic does.
-    Markers,
-    /// By itself, helped by `prompt_cache_key`.
-    Key,
-    /// By itself.
-    Implicit,
-}
-
-/// Prices in micro-dollars for a million tokens: 3,000,000 is $3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ModelPrice {
-    /// Tokens that the model reads.
-    pub input: u64,
-    /// Tokens that the model writes.
-    pub output: u64,
-    /// Tokens read from the cache.
-    pub cache_read: u64,
-    /// Tokens written to the cache.
-    pub cache_write: u64,
 }
 
 // === impl ModelProfile ===
@@ -105,5 +57,29 @@ impl ModelProfile {
     /// What may be asked for of `wanted` tokens of a reply.
     pub(in crate::llm) fn capped(&self, wanted: u32) -> u32 {
         self.max_output_tokens.map_or(wanted, |most| wanted.min(most))
+    }
+}
+
+// === impl InputKinds ===
+
+impl InputKinds {
+    /// Those in a list.
+    pub fn of(kinds: &[InputKind]) -> Self {
+        let has = |kind| kinds.contains(&kind);
+        Self {
+            image: has(InputKind::Image),
+            document: has(InputKind::Document),
+            audio: has(InputKind::Audio),
+        }
+    }
+
+    /// As a list.
+    pub fn list(self) -> Vec<InputKind> {
+        let all = [
+            (self.image, InputKind::Image),
+            (self.document, InputKind::Document),
+            (self.audio, InputKind::Audio),
+        ];
+        all.into_iter().filter(|(is_taken, _)| *is_taken).map(|(_, kind)| kind).collect()
     }
 }

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use clawnode_guard::policy::Pattern;
-use clawnode_proto::llm::ModelRef;
+use clawnode_proto::{
+    llm::ModelRef,
+    model::{CacheStyle, ModelPrice, ReasoningStyle},
+};
 use reqwest::header::HeaderMap;
 use serde_json::{
     Map, Value,
@@ -11,7 +14,7 @@ use serde_json::{
 };
 
 use super::{
-    model::{CacheStyle, InputKinds, ModelPrice, ModelProfile, ReasoningStyle},
+    model::{InputKinds, ModelProfile},
     table::{WINDOW_DEFAULT, built_in, specificity},
 };
 
@@ -97,7 +100,7 @@ impl ModelProfiles {
     }
 
     /// Tokens that a model reads where its agent does not say how many.
-    pub(crate) fn window(&self, model: &ModelRef) -> u32 {
+    pub fn window(&self, model: &ModelRef) -> u32 {
         let is_set = |it: &ModelOverride| it.window_tokens.is_some() || it.extras.num_ctx.is_some();
         let configured = self.fitting(model).into_iter().any(|(_, it)| is_set(it));
         let window = self.of(model).window_tokens;

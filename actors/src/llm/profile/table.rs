@@ -6,8 +6,9 @@
 //! models have no prices: whoever serves them sets them.
 
 use clawnode_guard::policy::Pattern;
+use clawnode_proto::model::{CacheStyle, ModelPrice, ReasoningStyle};
 
-use super::model::{CacheStyle, InputKinds, ModelPrice, ModelProfile, ReasoningStyle};
+use super::model::{InputKinds, ModelProfile};
 
 /// When the table was last compared with its sources.
 pub const DATE: &str = "2026-11-26";

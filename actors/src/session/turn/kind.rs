@@ -116,6 +116,8 @@ impl EntityKind for Session {
 
     fn emitted(state: &mut SessionState, turn: TurnId) {
         state.unemitted.retain(|one| *one != turn);
+        let told = state.closed.iter_mut().rev().find(|one| one.id == turn);
+        told.into_iter().flat_map(|turn| &mut turn.steps).for_each(|step| step.model = None);
     }
 
     fn deleted(state: &mut SessionState) {
@@ -258,6 +260,7 @@ impl EntityKind for Session {
             attempt,
             request: request.digest(),
             dropped_turns: request.dropped_turns,
+            estimate: Some(request.estimate()),
         }));
         let permit = Arc::clone(&grant.permit);
         let (told, trace) = (ToolFrames::before(turn, call), turn.trace.clone());

@@ -14,6 +14,9 @@ pub(in crate::session) mod ending;
 pub(in crate::session) mod fold;
 pub mod hooks;
 pub mod kind;
+pub mod measure;
+#[cfg(test)]
+mod models;
 pub(in crate::session) mod plan;
 pub mod prepare;
 mod recorded;

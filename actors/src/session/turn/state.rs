@@ -13,7 +13,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{clock::TurnClock, hooks::ModelJudged, tools::ToolCall};
+use super::{clock::TurnClock, hooks::ModelJudged, measure::Measured, tools::ToolCall};
 
 /// What stands between the texts of two calls of one turn, for a reader who is shown one after the
 /// other.
@@ -36,6 +36,9 @@ pub struct SessionState {
     pub unemitted: Vec<TurnId>,
     /// What all turns used.
     pub usage: Usage,
+    /// How large the last request was whose size a provider reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
     /// Somebody asked for its deletion.
     pub doomed: bool,
 }
@@ -105,6 +108,12 @@ pub struct Step {
     pub call: CallId,
     /// The last try at it.
     pub attempt: Attempt,
+    /// The model that was asked last; absent once usage records have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+    /// How large its request seemed; absent once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<u64>,
     /// What its turn had of its time when it began, in milliseconds.
     #[serde(default)]
     pub begun_ms: u64,
