@@ -21,6 +21,7 @@ pub mod types {
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
         kill_switch::{PanicView, SwitchList},
         mcp::{McpList, McpServerView},
+        model::{ModelList, ModelParams, ModelTest, ModelView},
         overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
         policy::Approval,
         provider::{DiagnoseParams, DiagnoseView, ProvidersView},
@@ -94,6 +95,12 @@ macro_rules! methods {
             AgentsPause agents_pause = "agents.pause": AgentParams => AgentView;
             /// Resumes a paused agent.
             AgentsResume agents_resume = "agents.resume": AgentParams => AgentView;
+            /// The models that agents use, with what is known of them. This list has no pages.
+            ModelsList models_list = "models.list": Nothing => ModelList;
+            /// What is known of a model.
+            ModelsShow models_show = "models.show": ModelParams => ModelView;
+            /// Calls a model once and says what works. The call costs a few hundred tokens.
+            ModelsTest models_test = "models.test": ModelParams => ModelTest;
             /// The MCP servers of the configuration, with their tools. This list has no pages.
             McpList mcp_list = "mcp.list": Nothing => McpList;
             /// One MCP server.

@@ -10,6 +10,7 @@ use clawnode_proto::{
         SessionsHistory, SessionsList, TreeParams,
     },
     limits,
+    model::ModelParams,
     provider::DiagnoseParams,
     usage::UsageParams,
 };
@@ -52,7 +53,16 @@ macro_rules! typed {
     )* };
 }
 
-typed!(DiagnoseParams, NodeParams, NodesDrain, ParkedDrop, PolicyCheck, TreeParams, UsageParams);
+typed!(
+    DiagnoseParams,
+    ModelParams,
+    NodeParams,
+    NodesDrain,
+    ParkedDrop,
+    PolicyCheck,
+    TreeParams,
+    UsageParams
+);
 
 // === impl Params ===
 

@@ -128,6 +128,10 @@ pub(super) static ROUTES: &[Route] = &[
     a(Get, "/v1/agents/{agent}", M::AgentsShow),
     a(Post, "/v1/agents/{agent}/pause", M::AgentsPause),
     a(Post, "/v1/agents/{agent}/resume", M::AgentsResume),
+    a(Get, "/v1/model-profiles", M::ModelsList),
+    a(Get, "/v1/model-profiles/{*model}", M::ModelsShow),
+    a(Post, "/v1/model-tests", M::ModelsTest)
+        .with(RouteBody::Object(r#"{"model":"ollama/llama3.2"}"#)),
     a(Get, "/v1/sessions", M::SessionsList).asked(SESSIONS),
     a(Get, "/v1/sessions/{session}", M::SessionsHistory).asked(PAGE),
     a(Delete, "/v1/sessions/{session}", M::SessionsDelete),

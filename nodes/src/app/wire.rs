@@ -53,6 +53,8 @@ pub(super) struct Wired {
     pub(super) agents: Agents,
     /// Which agent answers where.
     pub(super) routes: Arc<RwLock<Routes>>,
+    /// The providers as the configuration has them now.
+    pub(super) models: CurrentModels,
     /// The default model, and why that one.
     pub(super) model: String,
     pub(super) mcp: McpServers,
@@ -119,8 +121,15 @@ impl Opened {
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
         let (pins, agents_kept, routes_kept) = (mcp.pins(), agents.clone(), Arc::clone(&routes));
-        let reloaded =
-            Reloaded { agents: agents_kept, routes: routes_kept, models, pins, plugins, hooks };
+        let models_kept = models.clone();
+        let reloaded = Reloaded {
+            agents: agents_kept,
+            routes: routes_kept,
+            models: models_kept,
+            pins,
+            plugins,
+            hooks,
+        };
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, reloaded).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -135,6 +144,7 @@ impl Opened {
             announcer: Announcer::default(),
             agents,
             routes,
+            models,
             model: format!("{} ({})", answering.choice.model, answering.choice.why),
             mcp,
             tools,

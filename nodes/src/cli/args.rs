@@ -9,8 +9,8 @@ use clawnode_proto::{llm::ModelRef, node::NodeRole, subject::Prefix};
 use super::top;
 use super::{
     agents, approvals, backup, chat, config, doctor, events, execute, guide, hooks, import, jobs,
-    journal, manual, mcp, node, panic, parked, providers, quarantine, sessions, tools, tree, up,
-    usage, verify,
+    journal, manual, mcp, models, node, panic, parked, providers, quarantine, sessions, tools,
+    tree, up, usage, verify,
 };
 use crate::config::Flag;
 
@@ -205,6 +205,9 @@ pub(super) enum Command {
     /// List, show, pause and resume agents
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
+    /// List and show what is known of models, and test one with a real call
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// List, show, approve and deny tool calls that wait for a person
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),

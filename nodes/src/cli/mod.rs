@@ -30,6 +30,7 @@ mod link;
 mod listing;
 mod manual;
 mod mcp;
+mod models;
 mod node;
 mod nodes;
 mod output;

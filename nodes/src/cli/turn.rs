@@ -281,6 +281,7 @@ mod tests {
             guild: None,
             team: None,
             agent: None,
+            model: None,
             idempotency_key: Some("k".to_owned()),
             mode: SendMode::Turn,
         })

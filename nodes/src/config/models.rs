@@ -222,3 +222,70 @@ fn header_fault(name: &str, value: &Secret) -> Option<(&'static str, String, Str
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::llm::ModelRef;
+    use std::fs;
+
+    use super::*;
+    use crate::config::{ConfigError, Env, LoadedConfig, Sources, load, show};
+
+    fn read(text: &str) -> Result<LoadedConfig, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.toml");
+        fs::write(&file, text).unwrap();
+        let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
+        load(&Sources { env, file: Some(file), flags: Vec::new() })
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place_and_what_to_do() {
+        for (text, says) in [
+            ("[models.\"ollama\"]", "not a pattern of `PROVIDER/MODEL`"),
+            ("[models.\"olama/*\"]", "did you mean `ollama`?"),
+            ("[models.\"ollama/*\"]\nwindow_tokens = 0", "0 is too few"),
+            ("[models.\"ollama/*\"]\nwindow_tokens = -5", "a whole number from 0"),
+            ("[models.\"ollama/*\"]\nwindow_token = 5", "did you mean `window_tokens`?"),
+            ("[models.\"ollama/*\"]\nwindow_tokens = 5\nmax_output_tokens = 5", "does not fit"),
+            ("[models.\"anthropic/*\"]\nnum_ctx = 5", "has no `num_ctx`"),
+            ("[models.\"ollama/*\"]\nbody = { stream = false }", "cannot set `stream`"),
+            ("[models.\"ollama/*\"]\nbody = { model = \"x\" }", "cannot set `model`"),
+            ("[models.\"ollama/*\".headers]\n\"a b\" = \"x\"", "the name of a header"),
+            ("[models.\"ollama/*\".headers]\nAuthorization = \"x\"", "set by clawnode itself"),
+            ("[models.\"ollama/*\".headers]\nX-Key = \"hunter2\\n\"", "cannot be sent"),
+            ("[models.\"ollama/*\".headers]\nX-Key = 8675309", "not text"),
+            ("[agents.default]\nmodels = [\"gpt-4o\"]", "not a pattern of `PROVIDER/MODEL`"),
+        ] {
+            let error = read(text).unwrap_err();
+            let shown = format!("{error} ({})", error.hint);
+            assert!(shown.contains(says), "{text}: {shown}");
+            assert!(!shown.contains("hunter2") && !shown.contains("8675309"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_overrides_the_table_and_its_secrets_are_not_shown() {
+        let loaded = read(
+            "[models.\"openai/gpt-4o*\"]\nwindow_tokens = 9\ninput = [\"audio\"]\n\
+             body = { a = { b = [1, 2.5, true] } }\n\
+             [models.\"openai/gpt-4o*\".headers]\nX-Key = \"hunter2\"\n\
+             [models.\"openai/gpt-4o*\".price]\ninput = 3\noutput = 4\n",
+        )
+        .unwrap();
+        let shown = format!("{:?} {:?}", show::settings(&loaded).unwrap(), loaded.config);
+        assert!(shown.contains("openai/gpt-4o*") && !shown.contains("hunter2"), "{shown}");
+        let section = &loaded.config.models["openai/gpt-4o*"];
+        let known = section.to_override();
+        assert!(!format!("{known:?}").contains("hunter2"), "{known:?}");
+        let all = BTreeMap::from([("openai/gpt-4o*".to_owned(), known)]);
+        let profiles = clawnode_actors::llm::profile::ModelProfiles::new(all);
+        let model: ModelRef = "openai/gpt-4o-mini".parse().unwrap();
+        let profile = profiles.of(&model);
+        assert_eq!((profile.window_tokens, profiles.window(&model)), (9, 9));
+        assert_eq!(profile.input.list(), [InputKind::Audio]);
+        let price = ModelPrice { input: 3, output: 4, cache_read: 3, cache_write: 3 };
+        assert_eq!((profile.price, profile.tools), (Some(price), true));
+        assert_eq!(section.body["a"], serde_json::json!({"b": [1, 2.5, true]}));
+    }
+}

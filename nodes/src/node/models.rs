@@ -41,6 +41,13 @@ impl CurrentModels {
         Self(Arc::new(RwLock::new(models)))
     }
 
+    /// Refuses a model that cannot be called, as far as that is known without a call.
+    pub fn check(&self, model: &ModelRef) -> Result<(), ModelFailure> {
+        let models = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        models.resolve_model(model)?;
+        models.check(model)
+    }
+
     /// Calls from now on go to these.
     pub fn replace(&self, models: Models) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = models;

@@ -36,6 +36,7 @@ use clawnode_proto::{
     llm::{FailureClass, ModelFailure, Sampling, StopReason, Usage},
     mcp::McpServerView,
     methods::types,
+    model::ModelParams,
     policy::{Action, Approval, Decided, Decision, Policy, Verdict},
     provider::{DiagnoseParams, ScoreWeights},
     route::Inbound,
@@ -447,6 +448,17 @@ impl Node {
                 json!({"agents": agents})
             }
             Method::AgentsShow => self.detail(&given(params))?,
+            Method::ModelsList => json!({"models": []}),
+            Method::ModelsShow => known(&given(params)),
+            Method::ModelsTest => json!({
+                "model": given::<ModelParams>(params).model,
+                "answered": "m-1",
+                "text": true,
+                "tool_call": true,
+                "streaming": false,
+                "took_ms": 7,
+                "usage": Usage::default(),
+            }),
             Method::AgentsPause => json!(self.pause(&given(params), true)),
             Method::AgentsResume => json!(self.pause(&given(params), false)),
             Method::ApprovalsList => json!({"approvals": [approval()]}),
@@ -571,6 +583,7 @@ impl Node {
         }
         Ok(json!(AgentDetail {
             view: self.agent(agent),
+            models: Vec::new(),
             sampling: Sampling::default(),
             window_tokens: 1,
             time: TurnTime::default(),
@@ -591,6 +604,22 @@ impl Node {
         drop(all);
         self.agent(agent)
     }
+}
+
+fn known(asked: &ModelParams) -> Value {
+    json!({
+        "model": asked.model,
+        "agents": ["default"],
+        "window_tokens": 8_192,
+        "used_tokens": 8_192,
+        "input": ["image"],
+        "tools": true,
+        "reasoning": "none",
+        "cache": "none",
+        "sampling": true,
+        "patterns": [],
+        "table": "2026-11-26",
+    })
 }
 
 fn journal((session, after, limit): (SessionRef, Option<Cursor>, usize)) -> Value {

@@ -264,6 +264,7 @@ async fn every_method_of_the_table_is_answered() {
             Method::AgentsShow | Method::AgentsPause | Method::AgentsResume => {
                 json!({"agent": "default"})
             }
+            Method::ModelsShow | Method::ModelsTest => json!({"model": "openrouter/a/b"}),
             Method::McpShow | Method::McpApprove => json!({"server": "clock"}),
             Method::NodesDrain | Method::NodesCordon | Method::NodesUncordon => {
                 json!({"node": "node-1"})
