@@ -56,18 +56,7 @@ impl ModelDoor<'_> {
                 ErrorBody::new(ErrorCode::InvalidParams, format!("parameter `model`: {why}"))
             });
         }
-        let wanted = model.to_string();
-        let named: Vec<String> = chosen(&options).iter().map(ToString::to_string).collect();
-        let near = nearest(&wanted, named.iter().map(String::as_str));
-        let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-        let own = [options.model.to_string()];
-        let allowed: Vec<String> =
-            own.iter().chain(&options.models).map(|it| format!("`{it}`")).collect();
-        let what = format!("parameter `model`: agent `{agent}` does not allow `{model}`");
-        Err(ErrorBody::new(ErrorCode::InvalidParams, what).hint(format!(
-            "{meant}it allows {}; `models` of the agent's configuration allows more",
-            allowed.join(", ")
-        )))
+        Err(not_allowed(&options, model))
     }
 
     /// The models of all agents.
@@ -185,6 +174,21 @@ impl ModelDoor<'_> {
     }
 }
 
+/// What a message is told that chooses a model which its agent does not allow.
+fn not_allowed(agent: &AgentOptions, model: &ModelRef) -> ErrorBody {
+    let named: Vec<String> = chosen(agent).iter().map(ToString::to_string).collect();
+    let near = nearest(&model.to_string(), named.iter().map(String::as_str)).map(str::to_owned);
+    let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+    let own = [agent.model.to_string()];
+    let allowed: Vec<String> =
+        own.iter().chain(&agent.models).map(|it| format!("`{it}`")).collect();
+    let what = format!("parameter `model`: agent `{}` does not allow `{model}`", agent.name);
+    ErrorBody::new(ErrorCode::InvalidParams, what).hint(format!(
+        "{meant}it allows {}; `models` of the agent's configuration allows more",
+        allowed.join(", ")
+    ))
+}
+
 /// The models that an agent's messages may have, as far as they are named.
 fn chosen(agent: &AgentOptions) -> Vec<ModelRef> {
     let named = agent.models.iter().filter(|pattern| !pattern.contains(['*', '?']));
@@ -212,4 +216,25 @@ fn request(model: &ModelRef, tools: bool) -> Result<ModelRequest, ErrorBody> {
         sampling: Sampling { max_tokens: Some(TEST_TOKENS), ..Sampling::default() },
         idempotency_key: format!("test.{}", ulid::Ulid::generate()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_is_not_allowed_gets_the_nearest_name_and_what_is_allowed() {
+        let own = "anthropic/claude-sonnet-4-5".parse().unwrap();
+        let mut agent = AgentOptions::new("ops".parse().unwrap(), own);
+        agent.models = vec!["openai/gpt-4o".to_owned(), "ollama/*".to_owned()];
+        let error = not_allowed(&agent, &"openai/gpt-4p".parse().unwrap());
+        assert!(error.message.contains("`ops` does not allow `openai/gpt-4p`"), "{error:?}");
+        let hint = error.hint.unwrap_or_default();
+        for part in ["did you mean `openai/gpt-4o`?", "`anthropic/claude-sonnet-4-5`", "`ollama/*`"]
+        {
+            assert!(hint.contains(part), "{hint}");
+        }
+        let far = not_allowed(&agent, &"x/y".parse().unwrap()).hint.unwrap_or_default();
+        assert!(!far.contains("did you mean"), "{far}");
+    }
 }

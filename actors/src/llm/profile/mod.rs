@@ -9,6 +9,8 @@
 mod model;
 mod profiles;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use model::{InputKinds, ModelProfile};
 pub use profiles::{BodyError, ModelExtras, ModelOverride, ModelProfiles};

@@ -6,7 +6,8 @@ use clawnode_proto::model::{CacheStyle, InputKind, ModelPrice, ReasoningStyle};
 const REPLY_SHARE: u32 = 4;
 
 /// What is known of one model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a model")]
 pub struct ModelProfile {
     /// Tokens of a request and its reply together.
     pub window_tokens: u32,

@@ -48,20 +48,31 @@ const ALL: InputKinds = InputKinds { image: true, document: true, audio: true };
 static TABLE: &[(&str, ModelProfile)] = &[
     // Anthropic. A `*` before it: other vendors write `us.anthropic.claude-…`.
     ("*claude-*", claude(200_000, 8_192, ReasoningStyle::None, None)),
-    ("*claude-3-haiku*", claude(200_000, 4_096, ReasoningStyle::None, cents(25, 125, 3, 30))),
-    ("*claude-3-opus*", claude(200_000, 4_096, ReasoningStyle::None, cents(1500, 7500, 150, 1875))),
-    ("*claude-3?5-haiku*", claude(200_000, 8_192, ReasoningStyle::None, cents(80, 400, 8, 100))),
+    ("*claude-3-haiku*", claude(200_000, 4_096, ReasoningStyle::None, Some(cents(25, 125, 3, 30)))),
+    (
+        "*claude-3-opus*",
+        claude(200_000, 4_096, ReasoningStyle::None, Some(cents(1500, 7500, 150, 1875))),
+    ),
+    (
+        "*claude-3?5-haiku*",
+        claude(200_000, 8_192, ReasoningStyle::None, Some(cents(80, 400, 8, 100))),
+    ),
     ("*claude-3?5-sonnet*", claude(200_000, 8_192, ReasoningStyle::None, SONNET)),
     ("*claude-3?7-sonnet*", claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, SONNET)),
     ("*claude-sonnet-4*", claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, SONNET)),
     ("*claude-sonnet-4?6*", claude(1_000_000, 64_000, ReasoningStyle::AnthropicAdaptive, SONNET)),
     (
         "*claude-haiku-4?5*",
-        claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, cents(100, 500, 10, 125)),
+        claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, Some(cents(100, 500, 10, 125))),
     ),
     (
         "*claude-opus-4*",
-        claude(200_000, 32_000, ReasoningStyle::AnthropicBudget, cents(1500, 7500, 150, 1875)),
+        claude(
+            200_000,
+            32_000,
+            ReasoningStyle::AnthropicBudget,
+            Some(cents(1500, 7500, 150, 1875)),
+        ),
     ),
     ("*claude-opus-4?5*", claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, OPUS)),
     ("*claude-opus-4?6*", claude(1_000_000, 128_000, ReasoningStyle::AnthropicAdaptive, OPUS)),
@@ -72,42 +83,45 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("*claude-sonnet-5*", adaptive(None)),
     ("*claude-fable-5*", adaptive(None)),
     // OpenAI.
-    ("gpt-3.5-turbo*", gpt(16_385, 4_096, TEXT, cents(50, 150, 50, 50))),
-    ("gpt-4", gpt(8_192, 4_096, TEXT, cents(3_000, 6_000, 3_000, 3_000))),
-    ("gpt-4-turbo*", gpt(128_000, 4_096, IMAGES, cents(1_000, 3_000, 1_000, 1_000))),
-    ("gpt-4o*", gpt(128_000, 16_384, PAGES, cents(250, 1_000, 125, 250))),
-    ("gpt-4o-mini*", gpt(128_000, 16_384, PAGES, micro(150_000, 600_000, 75_000))),
-    ("gpt-4.1*", gpt(1_047_576, 32_768, PAGES, cents(200, 800, 50, 200))),
-    ("gpt-4.1-mini*", gpt(1_047_576, 32_768, PAGES, cents(40, 160, 10, 40))),
-    ("gpt-4.1-nano*", gpt(1_047_576, 32_768, PAGES, micro(100_000, 400_000, 25_000))),
+    ("gpt-3.5-turbo*", gpt(16_385, 4_096, TEXT, Some(cents(50, 150, 50, 50)))),
+    ("gpt-4", gpt(8_192, 4_096, TEXT, Some(cents(3_000, 6_000, 3_000, 3_000)))),
+    ("gpt-4-turbo*", gpt(128_000, 4_096, IMAGES, Some(cents(1_000, 3_000, 1_000, 1_000)))),
+    ("gpt-4o*", gpt(128_000, 16_384, PAGES, Some(cents(250, 1_000, 125, 250)))),
+    ("gpt-4o-mini*", gpt(128_000, 16_384, PAGES, Some(micro(150_000, 600_000, 75_000)))),
+    ("gpt-4.1*", gpt(1_047_576, 32_768, PAGES, Some(cents(200, 800, 50, 200)))),
+    ("gpt-4.1-mini*", gpt(1_047_576, 32_768, PAGES, Some(cents(40, 160, 10, 40)))),
+    ("gpt-4.1-nano*", gpt(1_047_576, 32_768, PAGES, Some(micro(100_000, 400_000, 25_000)))),
     ("chatgpt-4o*", ModelProfile { tools: false, ..gpt(128_000, 16_384, IMAGES, None) }),
     ("gpt-5*", effort(400_000, 128_000, PAGES, None)),
     ("gpt-5", effort(400_000, 128_000, PAGES, GPT_5)),
     ("gpt-5-20*", effort(400_000, 128_000, PAGES, GPT_5)),
-    ("gpt-5-mini*", effort(400_000, 128_000, PAGES, micro(250_000, 2_000_000, 25_000))),
-    ("gpt-5-nano*", effort(400_000, 128_000, PAGES, micro(50_000, 400_000, 5_000))),
+    ("gpt-5-mini*", effort(400_000, 128_000, PAGES, Some(micro(250_000, 2_000_000, 25_000)))),
+    ("gpt-5-nano*", effort(400_000, 128_000, PAGES, Some(micro(50_000, 400_000, 5_000)))),
     ("gpt-5-chat*", gpt(128_000, 16_384, PAGES, GPT_5)),
     ("gpt-5.1", effort(400_000, 128_000, PAGES, GPT_5)),
     ("gpt-5.1-20*", effort(400_000, 128_000, PAGES, GPT_5)),
-    ("gpt-5.2", effort(400_000, 128_000, PAGES, micro(1_750_000, 14_000_000, 175_000))),
-    ("gpt-5.4", effort(1_050_000, 128_000, PAGES, micro(2_500_000, 15_000_000, 250_000))),
+    ("gpt-5.2", effort(400_000, 128_000, PAGES, Some(micro(1_750_000, 14_000_000, 175_000)))),
+    ("gpt-5.4", effort(1_050_000, 128_000, PAGES, Some(micro(2_500_000, 15_000_000, 250_000)))),
     ("gpt-5.5", effort(1_050_000, 128_000, PAGES, None)),
-    ("o1", effort(200_000, 100_000, PAGES, cents(1_500, 6_000, 750, 1_500))),
-    ("o1-20*", effort(200_000, 100_000, PAGES, cents(1_500, 6_000, 750, 1_500))),
-    ("o3", effort(200_000, 100_000, PAGES, cents(200, 800, 50, 200))),
-    ("o3-20*", effort(200_000, 100_000, PAGES, cents(200, 800, 50, 200))),
-    ("o3-mini*", effort(200_000, 100_000, TEXT, micro(1_100_000, 4_400_000, 550_000))),
-    ("o4-mini*", effort(200_000, 100_000, PAGES, micro(1_100_000, 4_400_000, 275_000))),
+    ("o1", effort(200_000, 100_000, PAGES, Some(cents(1_500, 6_000, 750, 1_500)))),
+    ("o1-20*", effort(200_000, 100_000, PAGES, Some(cents(1_500, 6_000, 750, 1_500)))),
+    ("o3", effort(200_000, 100_000, PAGES, Some(cents(200, 800, 50, 200)))),
+    ("o3-20*", effort(200_000, 100_000, PAGES, Some(cents(200, 800, 50, 200)))),
+    ("o3-mini*", effort(200_000, 100_000, TEXT, Some(micro(1_100_000, 4_400_000, 550_000)))),
+    ("o4-mini*", effort(200_000, 100_000, PAGES, Some(micro(1_100_000, 4_400_000, 275_000)))),
     // Google, by its endpoint that is compatible with OpenAI's.
-    ("gemini-2.0-flash*", gemini(8_192, ReasoningStyle::None, micro(100_000, 400_000, 25_000))),
+    (
+        "gemini-2.0-flash*",
+        gemini(8_192, ReasoningStyle::None, Some(micro(100_000, 400_000, 25_000))),
+    ),
     ("gemini-2.5-*", gemini(65_536, ReasoningStyle::OpenaiEffort, None)),
     (
         "gemini-2.5-pro*",
-        gemini(65_536, ReasoningStyle::OpenaiEffort, micro(1_250_000, 10_000_000, 125_000)),
+        gemini(65_536, ReasoningStyle::OpenaiEffort, Some(micro(1_250_000, 10_000_000, 125_000))),
     ),
     (
         "gemini-2.5-flash",
-        gemini(65_536, ReasoningStyle::OpenaiEffort, micro(300_000, 2_500_000, 30_000)),
+        gemini(65_536, ReasoningStyle::OpenaiEffort, Some(micro(300_000, 2_500_000, 30_000))),
     ),
     ("gemini-3*", gemini(65_536, ReasoningStyle::OpenaiEffort, None)),
     // DeepSeek's and Moonshot's own servers.
@@ -151,18 +165,18 @@ static TABLE: &[(&str, ModelProfile)] = &[
 ];
 
 /// $3 and $15.
-const SONNET: Option<ModelPrice> = cents(300, 1_500, 30, 375);
+const SONNET: Option<ModelPrice> = Some(cents(300, 1_500, 30, 375));
 /// $5 and $25.
-const OPUS: Option<ModelPrice> = cents(500, 2_500, 50, 625);
+const OPUS: Option<ModelPrice> = Some(cents(500, 2_500, 50, 625));
 /// $1.25 and $10.
-const GPT_5: Option<ModelPrice> = micro(1_250_000, 10_000_000, 125_000);
+const GPT_5: Option<ModelPrice> = Some(micro(1_250_000, 10_000_000, 125_000));
 
 /// What is known of the model of this name, and the pattern of the row.
 pub(super) fn built_in(model: &str) -> (ModelProfile, Option<&'static str>) {
     let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
     let fitting = TABLE.iter().filter(|(pattern, _)| Pattern::from(*pattern).fits(&name));
     let best = fitting.max_by_key(|(pattern, _)| specificity(pattern));
-    best.map_or((UNKNOWN, None), |(pattern, profile)| (profile.clone(), Some(*pattern)))
+    best.map_or((UNKNOWN, None), |(pattern, profile)| (*profile, Some(*pattern)))
 }
 
 /// How much a pattern says: its characters that are no `*`, and then whether it has none.
@@ -273,19 +287,19 @@ const fn reasoning(profile: ModelProfile) -> ModelProfile {
 }
 
 /// Prices in cents for a million tokens.
-const fn cents(input: u64, output: u64, cache_read: u64, cache_write: u64) -> Option<ModelPrice> {
+const fn cents(input: u64, output: u64, cache_read: u64, cache_write: u64) -> ModelPrice {
     const MICRO: u64 = 10_000;
-    Some(ModelPrice {
+    ModelPrice {
         input: input * MICRO,
         output: output * MICRO,
         cache_read: cache_read * MICRO,
         cache_write: cache_write * MICRO,
-    })
+    }
 }
 
 /// Prices in micro-dollars, of a vendor that writes to its cache for nothing.
-const fn micro(input: u64, output: u64, cache_read: u64) -> Option<ModelPrice> {
-    Some(ModelPrice { input, output, cache_read, cache_write: input })
+const fn micro(input: u64, output: u64, cache_read: u64) -> ModelPrice {
+    ModelPrice { input, output, cache_read, cache_write: input }
 }
 
 #[cfg(test)]

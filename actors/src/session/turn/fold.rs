@@ -42,7 +42,9 @@ impl SessionState {
             SessionEvent::ModelBegun(begun) => {
                 self.begun(begun.turn, begun.call, begun.attempt, head.ts)?;
                 let running = self.open.front_mut().and_then(|turn| turn.steps.last_mut());
-                running.into_iter().for_each(|step| step.estimate = begun.estimate);
+                if let Some(step) = running {
+                    step.estimate = begun.estimate;
+                }
                 Ok(())
             }
             SessionEvent::ModelHooked(hooked) => match self.open.front_mut() {
