@@ -7,12 +7,14 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
+    hook::Hooks,
     session::{FrameHub, RunnerParts, SessionRunner, clients::route::Routes},
 };
 use clawnode_cluster::{
     Feed, Peek,
     membership::{Announcer, ClusterClock, Members},
 };
+use clawnode_executors::mcp::Pins;
 use clawnode_kernel::{
     MachineOptions,
     driver::{ActiveEntities, Lacks, Probations, WorkerContext},
@@ -32,6 +34,7 @@ use crate::{
         models::CurrentModels,
         operate::Operations,
         panic,
+        plugins::NodePlugins,
         reload::Reloaded,
         status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
@@ -120,16 +123,7 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let (pins, agents_kept, routes_kept) = (mcp.pins(), agents.clone(), Arc::clone(&routes));
-        let models_kept = models.clone();
-        let reloaded = Reloaded {
-            agents: agents_kept,
-            routes: routes_kept,
-            models: models_kept,
-            pins,
-            plugins,
-            hooks,
-        };
+        let reloaded = reloaded(&agents, &routes, &models, mcp.pins(), plugins, hooks);
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, reloaded).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -158,6 +152,19 @@ impl Opened {
             operations,
         })
     }
+}
+
+/// What follows the configuration's files.
+fn reloaded(
+    agents: &Agents,
+    routes: &Arc<RwLock<Routes>>,
+    models: &CurrentModels,
+    pins: watch::Receiver<Pins>,
+    plugins: NodePlugins,
+    hooks: Hooks,
+) -> Reloaded {
+    let (agents, routes, models) = (agents.clone(), Arc::clone(routes), models.clone());
+    Reloaded { agents, routes, models, pins, plugins, hooks }
 }
 
 /// What all sessions of the process share.

@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use clawnode_proto::{
+    AgentName,
     api::{Nothing, calls},
     llm::ModelRef,
     model::{ModelParams, ModelPrice, ModelTest, ModelView},
@@ -66,7 +67,7 @@ pub(super) async fn run(command: ModelsCommand, context: &CliContext) -> Result<
 fn table(out: Output, models: &[ModelView]) -> String {
     let head = ["model", "window", "reply", "input", "tools", "reasoning", "price", "agents"];
     let row = |it: &ModelView| {
-        let agents: Vec<&str> = it.agents.iter().map(|agent| agent.as_str()).collect();
+        let agents: Vec<&str> = it.agents.iter().map(AgentName::as_str).collect();
         vec![
             clean(&it.model.to_string()),
             it.used_tokens.to_string(),
@@ -90,7 +91,7 @@ fn table(out: Output, models: &[ModelView]) -> String {
 
 fn detail(it: &ModelView) -> String {
     let tokens = |tokens: u32| format!("{tokens} tokens");
-    let agents: Vec<&str> = it.agents.iter().map(|agent| agent.as_str()).collect();
+    let agents: Vec<&str> = it.agents.iter().map(AgentName::as_str).collect();
     let from = match it.patterns.as_slice() {
         [] => format!("nothing is known of it (table of {}); see `[models]`", it.table),
         patterns => format!("{} (table of {})", clean(&patterns.join(", ")), it.table),

@@ -101,7 +101,7 @@ impl ModelDoor<'_> {
         let profile = self.profiles().of(model);
         let client = self.models.resolve_model(model);
         let client = client.map_err(|it| ErrorBody::new(ErrorCode::NotFound, it.message))?;
-        let mut test = ModelTest {
+        let mut result = ModelTest {
             model: model.clone(),
             answered: String::new(),
             text: false,
@@ -116,25 +116,25 @@ impl ModelDoor<'_> {
         while let Some(event) = events.next().await {
             match event {
                 ModelEvent::Text(text) if !text.is_empty() => {
-                    (test.text, pieces) = (true, pieces + 1)
+                    (result.text, pieces) = (true, pieces + 1);
                 }
                 ModelEvent::Text(_) => {}
                 ModelEvent::ToolUse(call) => {
                     let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
                     let is_right = arguments.is_some_and(|it| it["a"] == 2 && it["b"] == 3);
-                    test.tool_call = Some(call.name == TEST_TOOL && is_right);
+                    result.tool_call = Some(call.name == TEST_TOOL && is_right);
                 }
-                ModelEvent::Usage(usage) => test.usage = usage,
-                ModelEvent::Retrying { .. } => (test.text, pieces) = (false, 0),
+                ModelEvent::Usage(usage) => result.usage = usage,
+                ModelEvent::Retrying { .. } => (result.text, pieces) = (false, 0),
                 ModelEvent::Done { usage, model, .. } => {
-                    (test.usage, test.answered) = (usage, model);
+                    (result.usage, result.answered) = (usage, model);
                 }
-                ModelEvent::Failed(failure) => test.error = Some(failure.message),
+                ModelEvent::Failed(failure) => result.error = Some(failure.message),
             }
         }
-        test.streaming = pieces > 1;
-        test.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(test)
+        result.streaming = pieces > 1;
+        result.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Ok(result)
     }
 
     fn view(&self, model: &ModelRef, agents: &[AgentOptions]) -> ModelView {
