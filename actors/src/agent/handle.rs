@@ -84,7 +84,7 @@ impl fmt::Debug for AgentMessage {
 // === impl Grant ===
 
 impl Grant {
-    /// A right that nobody counts: for replays and the simulator.
+    /// A right outside the bound: for replays and the simulator.
     pub fn free(options: AgentOptions) -> Self {
         let profile = Arc::new(options.profile());
         Self { profile, options: Arc::new(options), permit: Permit::free() }
@@ -167,7 +167,7 @@ impl AgentHandle {
 }
 
 impl Permit {
-    /// A right that nobody counts.
+    /// A right outside the bound.
     pub fn free() -> Arc<Self> {
         Arc::new(Self(None))
     }

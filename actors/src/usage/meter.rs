@@ -68,7 +68,7 @@ impl Meter {
         let step = running.and_then(|turn| Some((turn.id, turn.steps.last()?)));
         let open = step.filter(|(_, step)| step.end.is_none());
         let open = open.and_then(|(turn, step)| {
-            // It may have been configured anew since that was asked.
+            // The configuration may have changed since that call began.
             let model = step.model.clone().or_else(|| model.clone())?;
             Some(OpenCall { turn, call: step.call, model })
         });

@@ -174,7 +174,7 @@ impl ModelDoor<'_> {
     }
 }
 
-/// What a message is told that chooses a model which its agent does not allow.
+/// The refusal of a message that chooses a model which its agent does not allow.
 fn not_allowed(agent: &AgentOptions, model: &ModelRef) -> ErrorBody {
     let named: Vec<String> = chosen(agent).iter().map(ToString::to_string).collect();
     let near = nearest(&model.to_string(), named.iter().map(String::as_str)).map(str::to_owned);

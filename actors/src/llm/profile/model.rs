@@ -2,7 +2,7 @@
 
 use clawnode_proto::model::{CacheStyle, InputKind, ModelPrice, ReasoningStyle};
 
-/// The part of a window that a reply may take unless somebody says how much: one in so many.
+/// The part of a window that a reply may take by default: one in so many.
 const REPLY_SHARE: u32 = 4;
 
 /// What is known of one model.
@@ -13,7 +13,7 @@ pub struct ModelProfile {
     pub window_tokens: u32,
     /// Most tokens of one reply, reasoning included; absent if it is not known.
     pub max_output_tokens: Option<u32>,
-    /// Tokens of a reply that nobody limits; `max_output_tokens` if absent.
+    /// Tokens of a reply by default; `max_output_tokens` if absent.
     pub reply_tokens: Option<u32>,
     /// What it takes beside text.
     pub input: InputKinds,
@@ -47,7 +47,7 @@ pub struct InputKinds {
 // === impl ModelProfile ===
 
 impl ModelProfile {
-    /// The limit of a reply that nobody limits, in a window of so many tokens: at most a quarter of it, so
+    /// The default limit of a reply in a window of so many tokens: at most a quarter of it, so
     /// that there is room for the conversation. Nothing if the model is not known well enough.
     pub(crate) fn reply_in(&self, window_tokens: u32) -> Option<u32> {
         let most = (window_tokens / REPLY_SHARE).max(1);

@@ -54,7 +54,7 @@ pub struct ModelOverride {
 pub struct ModelExtras {
     /// Headers; their values print as nothing.
     pub headers: HeaderMap,
-    /// Fields of the request's JSON. Objects are merged, all else takes the place of what was there.
+    /// Fields of the request's JSON. Objects are merged, anything else replaces the field.
     pub body: Map<String, Value>,
     /// Tokens that the server is asked to make room for, and the window unless that is set.
     pub num_ctx: Option<u32>,
@@ -83,7 +83,7 @@ impl ModelProfiles {
         Self(Arc::new(overrides))
     }
 
-    /// What is known of a model. Of what several patterns set, that of the most specific one counts.
+    /// What is known of a model. Each field comes from the most specific pattern that sets it.
     pub fn of(&self, model: &ModelRef) -> ModelProfile {
         let (mut profile, _) = built_in(&model.model);
         for (_, it) in self.fitting(model) {

@@ -3,7 +3,7 @@
 //! Source: the vendors' own pages of models and prices (platform.claude.com, developers.openai.com,
 //! ai.google.dev, api-docs.deepseek.com, platform.moonshot.ai) and the model cards of open models. What is
 //! not certain is left out: such a model has the figures of the more general row, or of `UNKNOWN`. Open
-//! models have no prices: whoever serves them sets them.
+//! models have no prices: their servers set them.
 
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::model::{CacheStyle, ModelPrice, ReasoningStyle};
@@ -13,7 +13,7 @@ use super::model::{InputKinds, ModelProfile};
 /// When the table was last compared with its sources.
 pub const DATE: &str = "2026-11-26";
 
-/// Tokens that an agent's model reads at most unless somebody says how many: a larger window is not filled
+/// Tokens that an agent's model reads at most by default: a larger window is not filled
 /// by itself, because every call would cost more, and several vendors charge double beyond it.
 pub const WINDOW_DEFAULT: u32 = 200_000;
 
@@ -43,7 +43,7 @@ const IMAGES: InputKinds = InputKinds { image: true, document: false, audio: fal
 const PAGES: InputKinds = InputKinds { image: true, document: true, audio: false };
 const ALL: InputKinds = InputKinds { image: true, document: true, audio: true };
 
-/// Rows of `MODEL` without what stands before its last slash, in lower case: `*` is any characters, `?` is
+/// Rows of `MODEL` without the part before its last slash, in lower case: `*` is any characters, `?` is
 /// one. The most specific pattern decides.
 static TABLE: &[(&str, ModelProfile)] = &[
     // Anthropic. A `*` before it: other vendors write `us.anthropic.claude-…`.

@@ -145,7 +145,7 @@ fn in_words(message: &mut Message) {
     }
 }
 
-/// What stands before the messages.
+/// The part before the messages.
 fn fixed_tokens(system: &str, tools: &[ToolSpec]) -> u64 {
     let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
     (system.len() as u64 + tools.iter().map(offered).sum::<u64>()) / BYTES_PER_TOKEN

@@ -31,7 +31,7 @@ impl Measured {
     }
 
     /// How large a request may seem that has so many tokens. The part that was reported counts as it was;
-    /// what is added is scaled by that, but never down: nobody knows yet what kind of text it is.
+    /// what is added is scaled by that, but never down: its kind of text is not known yet.
     pub(super) fn estimate_of(&self, tokens: u64) -> u64 {
         let Self { estimate, reported, .. } = *self;
         let scaled = |tokens: u64| {
