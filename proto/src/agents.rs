@@ -47,6 +47,9 @@ pub struct AgentDetail {
     /// The row of `agents.list`.
     #[serde(flatten)]
     pub view: AgentView,
+    /// Patterns of models that a message may choose instead, as `PROVIDER/MODEL`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// The sampling settings of model calls.
     pub sampling: Sampling,
     /// How many tokens the model reads.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cursor::Cursor, id::SwitchId, kill_switch::SwitchScope};
+use crate::{cursor::Cursor, id::SwitchId, kill_switch::SwitchScope, llm::ModelRef};
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
     methods::{Call, Method, Nothing, calls},
@@ -49,6 +49,10 @@ pub struct ChatSend {
     /// The agent, instead of the one that bindings choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// The model of this turn, as `PROVIDER/MODEL`, instead of the agent's. The agent must allow it (`models`
+    /// of `agents.show`). A message that becomes part of a running turn does not change its model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
     /// A key of your own. For seven days, a message with the same key is stored only once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
@@ -64,6 +68,9 @@ pub struct ChatSend {
 pub struct SessionMessage {
     /// The text of the message.
     pub content: String,
+    /// The model of this turn, as `PROVIDER/MODEL`, instead of the agent's. The agent must allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
     /// `turn`: a turn of its own. `steer`: part of the running turn.
     #[serde(default)]
     pub mode: SendMode,

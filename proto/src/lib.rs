@@ -33,6 +33,7 @@ pub mod limits;
 pub mod llm;
 pub mod mcp;
 pub mod methods;
+pub mod model;
 mod name;
 pub mod node;
 pub mod offline;

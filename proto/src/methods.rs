@@ -21,6 +21,7 @@ pub mod types {
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
         kill_switch::{PanicView, SwitchList},
         mcp::{McpList, McpServerView},
+        model::{ModelList, ModelParams, ModelTest, ModelView},
         overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
         policy::Approval,
         provider::{DiagnoseParams, DiagnoseView, ProvidersView},
@@ -113,6 +114,14 @@ macro_rules! methods {
             /// Resumes a paused agent.
             AgentsResume agents_resume = "agents.resume": AgentParams => AgentView
                 [Post "/v1/agents/{agent}/resume"];
+            /// The models that agents use, with what is known of them. This list has no pages.
+            ModelsList models_list = "models.list": Nothing => ModelList [Get "/v1/model-profiles"];
+            /// What is known of a model.
+            ModelsShow models_show = "models.show": ModelParams => ModelView
+                [Get "/v1/model-profiles/{*model}"];
+            /// Calls a model once and says what works. The call costs a few hundred tokens.
+            ModelsTest models_test = "models.test": ModelParams => ModelTest
+                [Post "/v1/model-tests".with(Object(r#"{"model":"ollama/llama3.2"}"#))];
             /// The MCP servers of the configuration, with their tools. This list has no pages.
             McpList mcp_list = "mcp.list": Nothing => McpList [Get "/v1/mcp"];
             /// One MCP server.

@@ -109,6 +109,9 @@ pub struct UserMessage {
     /// The sampling settings of this turn.
     #[serde(default)]
     pub sampling: Sampling,
+    /// The model of this turn, instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
 }
 
 impl UserMessage {
@@ -119,6 +122,7 @@ impl UserMessage {
             history: Vec::new(),
             system: None,
             sampling: Sampling::default(),
+            model: None,
         }
     }
 }
@@ -181,6 +185,9 @@ pub struct Profile {
     pub sampling: Sampling,
     /// How many tokens the model reads. Beyond this, clawnode drops the oldest turns.
     pub window_tokens: u32,
+    /// The limit of a reply that neither the agent nor the turn limits. Absent: the provider's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_tokens: Option<u32>,
     /// How many model calls a turn may make.
     pub step_limit: u32,
     /// The tools of the agent.
@@ -247,6 +254,10 @@ pub struct ModelBegun {
     /// How many turns the request leaves out, because the window is full.
     #[serde(default)]
     pub dropped_turns: u32,
+    /// The size of the request in tokens, estimated from its text. With the size that the provider reports,
+    /// it tells how large the next request is. An attempt without it did not use what providers reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<u64>,
 }
 
 /// A model call ended well.

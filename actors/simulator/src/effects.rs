@@ -1,9 +1,9 @@
 //! What a session's effects do: a modelled provider, and the end of a turn told to the world.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use clawnode_actors::{
-    agent::{AgentOptions, Grant, Permit},
+    agent::{AgentOptions, Grant},
     session::{Effect, Outcome, SessionJob, Want, turn::prepare::CallJob},
 };
 use clawnode_kernel::{KernelBug, MachineInput};
@@ -276,7 +276,7 @@ fn grant(plan: &SeedPlan) -> Option<Grant> {
     options.step_wait = Duration::from_mins(5);
     let step_ms = if plan.patient { STEP_LONG } else { TURN_TIME.step_ms };
     options.time = TurnTime { step_ms, ..TURN_TIME };
-    Some(Grant { profile: Arc::new(options.profile()), permit: Permit::free() })
+    Some(Grant::free(options))
 }
 
 fn failure(class: FailureClass, message: &str) -> ModelFailure {

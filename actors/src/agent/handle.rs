@@ -6,7 +6,7 @@ use std::{
 };
 
 use clawnode_guard::kill_switch::SwitchGate;
-use clawnode_proto::{agents::AgentView, kill_switch::KillSwitch, session::Profile};
+use clawnode_proto::{agents::AgentView, kill_switch::KillSwitch, llm::ModelRef, session::Profile};
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -20,8 +20,10 @@ use super::{
 /// The right to make calls now, and the configuration to make them with.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The agent's configuration.
+    /// The agent's configuration, for its own model.
     pub profile: Arc<Profile>,
+    /// What that was made from.
+    pub options: Arc<AgentOptions>,
     /// Gives the place back when the call's job is dropped.
     pub permit: Arc<Permit>,
 }
@@ -77,6 +79,26 @@ impl fmt::Debug for AgentMessage {
             Self::KillSwitch => "KillSwitch",
             Self::View(_) => "View",
         })
+    }
+}
+
+// === impl Grant ===
+
+impl Grant {
+    /// A right outside the bound: for replays and the simulator.
+    pub fn free(options: AgentOptions) -> Self {
+        let profile = Arc::new(options.profile());
+        Self { profile, options: Arc::new(options), permit: Permit::free() }
+    }
+
+    /// The configuration with the model that a turn has chosen, if it has.
+    pub fn profile_with(&self, choice: Option<&ModelRef>) -> Arc<Profile> {
+        match choice {
+            Some(model) if *model != self.profile.model => {
+                Arc::new(self.options.profile_with(model))
+            }
+            Some(_) | None => Arc::clone(&self.profile),
+        }
     }
 }
 
@@ -146,7 +168,7 @@ impl AgentHandle {
 }
 
 impl Permit {
-    /// A right that nobody counts: for replays and the simulator.
+    /// A right outside the bound.
     pub fn free() -> Arc<Self> {
         Arc::new(Self(None))
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
     AgentName,
     hook::HookSpec,
@@ -11,6 +12,8 @@ use clawnode_proto::{
     timeout::TurnTime,
     tool::{LoopGuard, ToolSpec},
 };
+
+use crate::llm::profile::ModelProfiles;
 
 /// How an agent answers; resolved from the configuration, soul file included.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,9 +26,13 @@ pub struct AgentOptions {
     pub system: String,
     /// Settings of its calls.
     pub sampling: Sampling,
-    /// Tokens that the model reads at most (default 128,000): more keeps older turns longer, and
-    /// costs more per call.
-    pub window_tokens: u32,
+    /// Models that a message may choose beside `model` (none), as patterns of `PROVIDER/MODEL`.
+    pub models: Vec<String>,
+    /// What is known of models.
+    pub profiles: ModelProfiles,
+    /// Tokens that the model reads at most (default: what its profile says): more keeps older turns
+    /// longer, and costs more per call.
+    pub window_tokens: Option<u32>,
     /// Model calls of one turn (default 25): more lets long turns run, and a runaway cost more.
     pub step_limit: u32,
     /// The tools it has (default none): each costs tokens of every call.
@@ -61,7 +68,9 @@ impl AgentOptions {
             model,
             system: String::new(),
             sampling: Sampling::default(),
-            window_tokens: 128_000,
+            models: Vec::new(),
+            profiles: ModelProfiles::default(),
+            window_tokens: None,
             step_limit: 25,
             tools: Vec::new(),
             missing: Vec::new(),
@@ -77,20 +86,77 @@ impl AgentOptions {
 
     /// What the model's view depends on.
     pub fn profile(&self) -> Profile {
+        self.profile_with(&self.model)
+    }
+
+    /// The same, answered by this model. What is known of models is resolved here and journaled with the
+    /// rest, so that a replay needs no table.
+    pub fn profile_with(&self, model: &ModelRef) -> Profile {
+        let known = self.profiles.of(model);
+        let window = self.profiles.window(model);
+        let window_tokens = match self.window_tokens {
+            Some(configured) if *model == self.model => configured,
+            // It was configured for a model that may read more.
+            Some(configured) => configured.min(window),
+            None => window,
+        };
         Profile {
             agent: self.name.clone(),
-            model: self.model.clone(),
+            model: model.clone(),
             system: self.system.clone(),
             sampling: self.sampling.clone(),
-            window_tokens: self.window_tokens,
+            window_tokens,
+            reply_tokens: known.reply_in(window_tokens),
             step_limit: self.step_limit,
-            tools: self.tools.clone(),
+            tools: if known.tools { self.tools.clone() } else { Vec::new() },
             max_parallel_tools: self.max_parallel_tools,
             loop_guard: self.loop_guard,
             policy: self.policy.clone(),
             step_wait_ms: u32::try_from(self.step_wait.as_millis()).unwrap_or(u32::MAX),
             time: self.time,
             hooks: self.hooks.clone(),
+        }
+    }
+
+    /// Whether a message may choose this model.
+    pub fn allows(&self, model: &ModelRef) -> bool {
+        let name = model.to_string();
+        *model == self.model || self.models.iter().any(|it| Pattern::from(it.as_str()).fits(&name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(model: &str) -> AgentOptions {
+        AgentOptions::new("main".parse().unwrap(), model.parse().unwrap())
+    }
+
+    #[test]
+    fn what_an_agent_does_not_say_comes_from_its_model() {
+        let read =
+            |agent: &AgentOptions| (agent.profile().window_tokens, agent.profile().reply_tokens);
+        let mut claude = agent("anthropic/claude-3-haiku-20240307");
+        assert_eq!(read(&claude), (200_000, Some(4_096)));
+        claude.window_tokens = Some(8_000);
+        assert_eq!(read(&claude), (8_000, Some(2_000)), "what is configured is stronger");
+        assert_eq!(read(&agent("x/unknown")), (100_000, None));
+    }
+
+    #[test]
+    fn another_model_has_its_own_limits_within_what_is_configured() {
+        let mut agent = agent("anthropic/claude-sonnet-4-5");
+        agent.models = vec!["ollama/*".to_owned()];
+        agent.window_tokens = Some(150_000);
+        for (model, window, allowed) in [
+            ("anthropic/claude-sonnet-4-5", 150_000, true),
+            ("ollama/llama2", 4_096, true),
+            ("google/gemini-2.5-pro", 150_000, false),
+        ] {
+            let model = model.parse().unwrap();
+            assert_eq!(agent.profile_with(&model).window_tokens, window, "{model}");
+            assert_eq!(agent.allows(&model), allowed, "{model}");
         }
     }
 }

@@ -157,6 +157,11 @@ impl Agents {
             .ok_or_else(|| UnknownAgent(name.to_string()))
     }
 
+    /// Its configuration as it is written; nothing if there is no such agent.
+    pub fn options(&self, name: &AgentName) -> Option<AgentOptions> {
+        read(&self.entries).get(name).map(|entry| entry.options.clone())
+    }
+
     /// Tools that the agent's configuration names and that are not known here.
     pub fn missing_tools(&self, name: &AgentName) -> Vec<String> {
         read(&self.entries).get(name).map(|entry| entry.options.missing.clone()).unwrap_or_default()

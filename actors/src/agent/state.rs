@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 65_536;
 
 /// How many run. Shared, so that a place that is free costs no trip to the actor.
 pub(super) struct Places {
-    options: AgentOptions,
+    options: Arc<AgentOptions>,
     profile: Arc<Profile>,
     paused: bool,
     switch_gate: SwitchGate,
@@ -50,7 +50,7 @@ pub(super) fn lock(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
 
 impl Places {
     pub(super) fn new(options: AgentOptions, paused: bool, switch_gate: SwitchGate) -> Self {
-        let profile = Arc::new(options.profile());
+        let (profile, options) = (Arc::new(options.profile()), Arc::new(options));
         Self { options, profile, paused, switch_gate, running: 0, waiting: 0 }
     }
 
@@ -66,7 +66,8 @@ impl Places {
         debug_assert!(self.running <= self.options.max_turns, "AGT-1");
         debug_assert!(!self.paused, "AGT-2");
         let permit = Arc::new(Permit(Some(agent.clone())));
-        Grant { profile: Arc::clone(&self.profile), permit }
+        let (profile, options) = (Arc::clone(&self.profile), Arc::clone(&self.options));
+        Grant { profile, options, permit }
     }
 
     fn view(&self) -> AgentView {
@@ -104,7 +105,7 @@ impl AgentState {
             AgentMessage::Reload(options) => {
                 let mut places = lock(&self.places);
                 places.profile = Arc::new(options.profile());
-                places.options = *options;
+                places.options = Arc::from(options);
             }
             AgentMessage::Pause(paused) => lock(&self.places).paused = paused,
             AgentMessage::KillSwitch => self.latch(),

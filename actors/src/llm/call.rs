@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use clawnode_proto::{
     Digest,
-    llm::{FailureClass, ModelFailure, StopReason, Usage},
+    llm::{FailureClass, ModelFailure, ModelRef, StopReason, Usage},
     tool::ToolUse,
 };
 use futures_util::stream::BoxStream;
@@ -19,6 +19,8 @@ use super::{
     failure_text::{NO_END, ProviderName},
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
     options::{BaseUrl, ProviderOptions},
+    profile::{ModelProfile, ModelProfiles},
+    prompt::not_sent,
     retry::Retry,
     sse::{EventsError, SseEvent, SseEvents, within},
 };
@@ -34,8 +36,12 @@ const BREAKS_MAX: u32 = 2;
 pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// The name of the wire's inventor in the `GenAI` semantic conventions.
     fn provider(&self) -> &'static str;
-    /// The request on the wire.
-    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure>;
+    /// The request on the wire, as the model of this profile takes it.
+    fn prepare(
+        &self,
+        request: ModelRequest,
+        profile: &ModelProfile,
+    ) -> Result<Prepared, ModelFailure>;
     /// A reader for one reply, which may call tools if the request `offers` some.
     fn decoder(&self, offers: bool) -> Box<dyn Decoder>;
 }
@@ -76,6 +82,7 @@ struct Inner {
     base: BaseUrl,
     named: ProviderName,
     http: Http,
+    profiles: ModelProfiles,
 }
 
 // === impl Provider ===
@@ -87,8 +94,10 @@ impl Provider {
         base: BaseUrl,
         named: ProviderName,
         http: Http,
+        profiles: ModelProfiles,
     ) -> Self {
-        Self(Arc::new(Inner { dialect: Box::new(dialect), options, base, named, http }))
+        let dialect = Box::new(dialect);
+        Self(Arc::new(Inner { dialect, options, base, named, http, profiles }))
     }
 }
 
@@ -136,7 +145,7 @@ impl Inner {
 
     async fn call(&self, request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
         let asked = request.model.clone();
-        let prepared = self.dialect.prepare(request)?;
+        let prepared = self.prepare(request)?;
         let total = self.options.total_timeout;
         let deadline = Instant::now() + total;
         let ended = timeout_at(deadline, self.attempts(&prepared, to, deadline)).await;
@@ -148,6 +157,21 @@ impl Inner {
             Ok(finish) => Ok(self.fit(finish, asked)),
             Err(failure) => Err(self.named.explain(failure, &asked)),
         }
+    }
+
+    /// The request, with what the configuration adds for its model.
+    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
+        let provider = self.named.name.clone();
+        let model = ModelRef { provider, model: request.model.clone() };
+        let mut prepared = self.dialect.prepare(request, &self.profiles.of(&model))?;
+        let extras = self.profiles.extras(&model);
+        if let Some(body) = extras.added_to(&prepared.body).map_err(not_sent)? {
+            prepared.body = body.into();
+        }
+        for (name, value) in &extras.headers {
+            prepared.headers.insert(name.clone(), value.clone());
+        }
+        Ok(prepared)
     }
 
     async fn attempts(

@@ -27,6 +27,7 @@ mod http;
 mod models;
 mod openai;
 mod options;
+pub mod profile;
 mod prompt;
 mod retry;
 mod sse;

@@ -15,6 +15,7 @@ use super::{
     http::Http,
     openai::OpenAi,
     options::{OptionsError, ProviderOptions, Wire},
+    profile::ModelProfiles,
 };
 
 /// How long a local server may be silent: it may load a large model first.
@@ -29,6 +30,14 @@ struct ModelEntry {
     model: Result<Arc<dyn Model>, Arc<OptionsError>>,
     configured: bool,
     is_demo: bool,
+}
+
+/// What clients are made of, beside their options.
+struct ClientParts<'a> {
+    profiles: &'a ModelProfiles,
+    /// Reads the environment.
+    lookup: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    clock: &'a Arc<dyn Clock>,
 }
 
 /// A model that cannot be called, and why.
@@ -65,15 +74,26 @@ impl Models {
         lookup: &(dyn Fn(&str) -> Option<String> + Sync),
         clock: &Arc<dyn Clock>,
     ) -> Self {
+        Self::with(configured, &ModelProfiles::default(), lookup, clock)
+    }
+
+    /// The same, with what the configuration says of models.
+    pub fn with(
+        configured: BTreeMap<String, ProviderOptions>,
+        profiles: &ModelProfiles,
+        lookup: &(dyn Fn(&str) -> Option<String> + Sync),
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let from = ClientParts { profiles, lookup, clock };
         let mut providers: BTreeMap<String, ModelEntry> = builtin(lookup)
             .into_iter()
             .map(|(name, options)| {
-                let entry = ModelEntry::new(&name, options, lookup, clock, false);
+                let entry = ModelEntry::new(&name, options, &from, false);
                 (name, entry)
             })
             .collect();
         for (name, options) in configured {
-            let entry = ModelEntry::new(&name, Ok(options), lookup, clock, true);
+            let entry = ModelEntry::new(&name, Ok(options), &from, true);
             providers.insert(name, entry);
         }
         Self(Arc::new(providers))
@@ -121,12 +141,11 @@ impl ModelEntry {
     fn new(
         name: &str,
         options: Result<ProviderOptions, OptionsError>,
-        lookup: &(dyn Fn(&str) -> Option<String> + Sync),
-        clock: &Arc<dyn Clock>,
+        from: &ClientParts<'_>,
         configured: bool,
     ) -> Self {
         let is_demo = options.as_ref().is_ok_and(|options| options.wire == Wire::Demo);
-        let model = options.and_then(|options| client(name, options, lookup, clock));
+        let model = options.and_then(|options| client(name, options, from));
         let model = model.map_err(Arc::new);
         Self { model, configured, is_demo }
     }
@@ -162,13 +181,13 @@ fn builtin(
 fn client(
     name: &str,
     options: ProviderOptions,
-    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
-    clock: &Arc<dyn Clock>,
+    from: &ClientParts<'_>,
 ) -> Result<Arc<dyn Model>, OptionsError> {
     options.check()?;
     let Some(base) = options.url() else { return Ok(Arc::new(Demo)) };
-    let key = options.key(lookup)?;
-    let http = Http::new(&options, key.clone(), clock.clone());
+    let key = options.key(from.lookup)?;
+    let http = Http::new(&options, key.clone(), Arc::clone(from.clock));
+    let profiles = from.profiles.clone();
     let max_tokens = options.max_tokens;
     let named = ProviderName {
         name: name.to_owned(),
@@ -178,11 +197,11 @@ fn client(
     Ok(match options.wire {
         Wire::Anthropic => {
             let wire = Anthropic { base: base.clone(), key, max_tokens };
-            Arc::new(Provider::new(wire, options, base, named, http))
+            Arc::new(Provider::new(wire, options, base, named, http, profiles))
         }
         Wire::Openai => {
             let wire = OpenAi { base: base.clone(), key };
-            Arc::new(Provider::new(wire, options, base, named, http))
+            Arc::new(Provider::new(wire, options, base, named, http, profiles))
         }
         Wire::Demo => Arc::new(Demo),
     })

@@ -1,7 +1,5 @@
 //! For tests: one activation of a session's machine on a journal that always stores.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use clawnode_cluster::{AppendAnswer, Record};
 use clawnode_kernel::{
@@ -16,11 +14,11 @@ use clawnode_proto::{
     kernel::SnapshotState,
     limits::INLINE_BYTES,
     llm::{StopReason, Text, Usage},
-    session::{Profile, SessionEvent, SessionInput, UserMessage},
+    session::{SessionEvent, SessionInput, UserMessage},
     tool::{EffectClass, Risk, ToolSpec, ToolUse},
 };
 
-use crate::agent::{AgentOptions, Grant, Permit};
+use crate::agent::{AgentOptions, Grant};
 use crate::session::{
     Effect, EffectJob, Outcome, Session, SessionJob,
     turn::prepare::{JudgeJob, JudgeSubject},
@@ -51,7 +49,7 @@ pub(crate) struct PlayedActivation {
     pub(crate) completed: Vec<InputId>,
 }
 
-pub(crate) fn profile(points: &[HookPoint]) -> Profile {
+fn agent(points: &[HookPoint]) -> AgentOptions {
     let mut options = AgentOptions::new("main".parse().unwrap(), "sim/model".parse().unwrap());
     let tool = |name: &str, risk, capability: Option<&str>| ToolSpec {
         name: name.parse().unwrap(),
@@ -78,7 +76,7 @@ pub(crate) fn profile(points: &[HookPoint]) -> Profile {
         tools: Vec::new(),
     };
     options.hooks = points.iter().map(hook).collect();
-    options.profile()
+    options
 }
 
 impl PlayedActivation {
@@ -100,7 +98,7 @@ impl PlayedActivation {
         let me = Incarnation { process: ProcessId::from_u128(1), counter };
         let activation = if journal.is_empty() { Activation::Fresh } else { Activation::Recovery };
         let (machine, _) = Machine::new(key().entity(), me, activation, options, now);
-        let grant = Grant { profile: Arc::new(profile(points)), permit: Permit::free() };
+        let grant = Grant::free(agent(points));
         let mut run = Self {
             machine,
             now,
@@ -179,6 +177,13 @@ impl PlayedActivation {
                 }
             }
         }
+    }
+
+    /// The configuration is read again, and has another model.
+    pub(crate) fn reload(&mut self, model: &str) {
+        let options =
+            AgentOptions { model: model.parse().unwrap(), ..(*self.grant.options).clone() };
+        self.grant = Grant::free(options);
     }
 
     pub(crate) fn hears(&mut self, name: &str, body: &SessionInput) {

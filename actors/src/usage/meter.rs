@@ -66,11 +66,16 @@ impl Meter {
         let model = state.profile.map(|profile| profile.model);
         let running = state.open.front();
         let step = running.and_then(|turn| Some((turn.id, turn.steps.last()?)));
-        let open = step.filter(|(_, step)| step.end.is_none()).zip(model.clone());
+        let open = step.filter(|(_, step)| step.end.is_none());
+        let open = open.and_then(|(turn, step)| {
+            // The configuration may have changed since that call began.
+            let model = step.model.clone().or_else(|| model.clone())?;
+            Some(OpenCall { turn, call: step.call, model })
+        });
         Ok(Self {
             n: n.unwrap_or_default().saturating_sub(1),
             of: state.key.map_or(Of::Unborn, Of::Session),
-            open: open.map(|((turn, step), model)| OpenCall { turn, call: step.call, model }),
+            open,
             model,
         })
     }
@@ -171,6 +176,23 @@ fn user_of(key: &SessionKey) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::played::PlayedActivation;
+
+    /// A call is counted for the model that was asked, however soon another is configured.
+    #[test]
+    fn a_reload_in_mid_call_changes_no_name() {
+        let mut run = PlayedActivation::new(&[], Vec::new());
+        run.says("hi");
+        run.reload("sim/other");
+        // No tool takes that, so the model is asked again.
+        run.replies(&[("look", "{}")]);
+        run.replies(&[]);
+        let mut meter = Meter::default();
+        let events = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
+        let counted = events.flat_map(|sealed| meter.take(&sealed).unwrap());
+        let models: Vec<String> = counted.map(|it| it.key.model.to_string()).collect();
+        assert_eq!(models, ["sim/model", "sim/other"]);
+    }
 
     #[test]
     fn conversations_of_a_person_are_one_users() {

@@ -186,6 +186,7 @@ pub(super) fn send(
         guild,
         team,
         agent,
+        model,
         idempotency_key,
         mode,
     } = params;
@@ -206,7 +207,7 @@ pub(super) fn send(
     if content.is_empty() {
         return Err(invalid("`content` is empty"));
     }
-    let message = UserMessage::text(content);
+    let message = UserMessage { model, ..UserMessage::text(content) };
     check_size(&message)?;
     // `peer` alone too, so that no part of a key is made of what could not be one. And with the sign in
     // neither, no peer is the conversation of another.

@@ -68,7 +68,8 @@ impl Wired {
         let sessions = Sessions::of(entities).writing(Arc::clone(&self.agreed));
         let switch = PanicControl::new(&base.storage, &base.switch_gate, &self.operations.feed);
         let (agents, routes) = (self.agents.clone(), Arc::clone(&self.routes));
-        NodeBackend::new(sessions, agents, routes, node, switch, mcp)
+        let models = self.models.clone();
+        NodeBackend::new(sessions, agents, routes, node, switch, mcp, models)
     }
 
     fn announce(&self, serving: &Serving) -> Result<Option<AnnouncedGateway>, Failure> {

@@ -7,12 +7,14 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
+    hook::Hooks,
     session::{FrameHub, RunnerParts, clients::route::Routes},
 };
 use clawnode_cluster::{
     Feed, Peek,
     membership::{Announcer, ClusterClock, Members},
 };
+use clawnode_executors::mcp::Pins;
 use clawnode_kernel::{
     MachineOptions,
     driver::{ActiveEntities, Lacks, Probations, WorkerContext},
@@ -32,6 +34,7 @@ use crate::{
         models::CurrentModels,
         operate::Operations,
         panic,
+        plugins::NodePlugins,
         reload::Reloaded,
         status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
@@ -53,6 +56,8 @@ pub(super) struct Wired {
     pub(super) agents: Agents,
     /// Which agent answers where.
     pub(super) routes: Arc<RwLock<Routes>>,
+    /// The providers as the configuration has them now.
+    pub(super) models: CurrentModels,
     /// The default model, and why that one.
     pub(super) model: String,
     pub(super) mcp: McpServers,
@@ -118,9 +123,7 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let (pins, agents_kept, routes_kept) = (mcp.pins(), agents.clone(), Arc::clone(&routes));
-        let reloaded =
-            Reloaded { agents: agents_kept, routes: routes_kept, models, pins, plugins, hooks };
+        let reloaded = reloaded(&agents, &routes, &models, mcp.pins(), plugins, hooks);
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, reloaded).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -135,6 +138,7 @@ impl Opened {
             announcer: Announcer::default(),
             agents,
             routes,
+            models,
             model: format!("{} ({})", answering.choice.model, answering.choice.why),
             mcp,
             tools,
@@ -148,6 +152,19 @@ impl Opened {
             operations,
         })
     }
+}
+
+/// What follows the configuration's files.
+fn reloaded(
+    agents: &Agents,
+    routes: &Arc<RwLock<Routes>>,
+    models: &CurrentModels,
+    pins: watch::Receiver<Pins>,
+    plugins: NodePlugins,
+    hooks: Hooks,
+) -> Reloaded {
+    let (agents, routes, models) = (agents.clone(), Arc::clone(routes), models.clone());
+    Reloaded { agents, routes, models, pins, plugins, hooks }
 }
 
 /// What all entities of the process share.

@@ -7,7 +7,7 @@ use super::top;
 use super::{
     agents, approvals, backup, chat, config, doctor, events, execute,
     flags::{GlobalFlags, RoleArg},
-    guide, hooks, import, jobs, journal, manual, mcp, node, panic, parked, providers, quarantine,
+    guide, hooks, import, jobs, journal, manual, mcp, models, node, panic, parked, providers, quarantine,
     sessions, tools, tree, up, usage, verify,
 };
 
@@ -128,6 +128,9 @@ pub(super) enum Command {
     /// List, show, pause and resume agents
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
+    /// List and show what is known of models, and test one with a real call
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// List, show, approve and deny tool calls that wait for a person
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),

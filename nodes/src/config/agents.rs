@@ -32,6 +32,9 @@ const SOUL_BYTES: u64 = 128 << 10;
 /// Providers that an agent may name without a `[providers.NAME]` section.
 pub const BUILT_IN_PROVIDERS: &[&str] = &["anthropic", "openai", "ollama", "demo"];
 
+/// Those of them that speak `OpenAI`'s wire.
+pub const OPENAI_WIRE: &[&str] = &["openai", "ollama"];
+
 /// The protocol that a provider speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,6 +86,9 @@ pub struct AgentSection {
     /// `PROVIDER/MODEL`. Unless set: the first provider that is found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
+    /// Models that a message may choose instead (none), as patterns of `PROVIDER/MODEL`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// The system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
@@ -91,9 +97,10 @@ pub struct AgentSection {
     pub soul: Option<PathBuf>,
     /// How it chooses its words.
     pub sampling: SamplingOptions,
-    /// Tokens that its model reads at most (100,000: under what current models take). Older turns
-    /// are dropped beyond it.
-    pub window_tokens: u32,
+    /// Tokens that its model reads at most. Unless set: what is known of the model, but at most 200,000 as
+    /// far as the built-in table knows it. Older turns are dropped beyond it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<u32>,
     /// Model calls of one turn (25).
     pub step_limit: u32,
     /// Turns at once on one node (256); more wait.
@@ -234,10 +241,11 @@ impl Default for AgentSection {
     fn default() -> Self {
         Self {
             model: None,
+            models: Vec::new(),
             system: None,
             soul: None,
             sampling: SamplingOptions::default(),
-            window_tokens: 100_000,
+            window_tokens: None,
             step_limit: 25,
             max_turns: 256,
             tools: Vec::new(),

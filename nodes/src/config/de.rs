@@ -78,6 +78,7 @@ impl de::Error for DecodeFault {
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let expected = plainly(&expected);
         Self::new(format!("{found} is not {expected}"), format!("write {expected}"))
     }
 
@@ -111,6 +112,10 @@ fn plainly(words: &dyn fmt::Display) -> String {
         "a boolean" => "`true` or `false`".to_owned(),
         "a sequence" | "sequence" => "a list".to_owned(),
         "map" => "a table".to_owned(),
+        "u8" => "a whole number from 0 to 255".to_owned(),
+        "u16" => "a whole number from 0 to 65535".to_owned(),
+        "u32" => "a whole number from 0 to 4294967295".to_owned(),
+        "u64" => "a whole number, 0 or more".to_owned(),
         other if other.starts_with("struct ") => "a table".to_owned(),
         other => other.to_owned(),
     }

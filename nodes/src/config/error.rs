@@ -47,7 +47,10 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     let lower = word.to_ascii_lowercase().replace('-', "_");
     known
         .into_iter()
-        .map(|candidate| (distance(&lower, candidate), candidate))
+        .map(|candidate| {
+            let plain = candidate.to_ascii_lowercase().replace('-', "_");
+            (distance(&lower, &plain), candidate)
+        })
         .filter(|&(distance, candidate)| distance <= (candidate.len() / 3).max(1))
         .min()
         .map(|(_, candidate)| candidate)

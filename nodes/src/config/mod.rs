@@ -16,6 +16,7 @@ mod json;
 mod line_positions;
 pub mod load;
 pub mod mcp;
+pub mod models;
 pub mod options;
 pub mod paths;
 pub mod rules;
@@ -29,6 +30,7 @@ pub use agents::{AgentSection, BindingSection, ProviderSection, WireName};
 pub use clawnode_proto::units::{self, parse_duration};
 pub use env::Env;
 pub use error::ConfigError;
+pub(crate) use error::nearest;
 pub use load::{Flag, LoadedConfig, Sources, load};
 pub use options::{
     ClusterOptions, Config, GatewaySection, NodeOptions, SessionOptions, TelemetryOptions,

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     agents::{AgentSection, BindingSection, ProviderSection},
     mcp::McpServerOptions,
+    models::ModelSection,
     secret::ServerUrl,
     tools::ToolsOptions,
     units::{self, ByteSize},
@@ -58,6 +59,8 @@ pub struct Config {
     pub sandbox: SandboxOptions,
     /// `[providers.NAME]`: who serves models. Empty: found from the environment.
     pub providers: BTreeMap<String, ProviderSection>,
+    /// `[models."PROVIDER/PATTERN"]`: what is to be known of models.
+    pub models: BTreeMap<String, ModelSection>,
     /// `[agents.NAME]`: who answers. Without one there is `default`.
     pub agents: BTreeMap<AgentName, AgentSection>,
     /// `[[bindings]]`: which agent answers where; the most specific binding wins (peer, guild,

@@ -1,17 +1,19 @@
 //! What is well-formed and wrong.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use clawnode_guard::policy::ReadOnly;
 use clawnode_proto::{
     limits::{self, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS},
+    llm::ModelRef,
     policy::Verdict,
 };
 
 use super::{
-    agents::{AgentSection, BUILT_IN_PROVIDERS, DEFAULT_AGENT},
+    agents::{AgentSection, BUILT_IN_PROVIDERS, DEFAULT_AGENT, OPENAI_WIRE, WireName},
     error::{ConfigError, nearest},
     mcp::{self, ServerFault, is_http},
+    models::{self, ModelFault},
     options::Config,
     tools::ToolTimeout,
     tree::ConfigNode,
@@ -32,6 +34,8 @@ const UNREAD_LEAST: u64 = 64 << 10;
 /// Plugins of one node (64): each takes memory for its code.
 const PLUGINS: usize = 64;
 
+/// Patterns of models that one agent's messages may choose from.
+const MODEL_CHOICES: usize = 64;
 /// Hosts of one node over SSH (64): each is probed again and again.
 const SSH_HOSTS: usize = 64;
 
@@ -43,6 +47,7 @@ pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigErro
     checks.cluster()?;
     checks.session()?;
     checks.providers()?;
+    checks.models()?;
     checks.agents()?;
     checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
     checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
@@ -245,10 +250,29 @@ impl Checks<'_> {
         Ok(())
     }
 
+    fn models(&self) -> Result<(), ConfigError> {
+        let mut providers: BTreeMap<&str, bool> =
+            BUILT_IN_PROVIDERS.iter().map(|name| (*name, OPENAI_WIRE.contains(name))).collect();
+        for (name, it) in &self.config.providers {
+            let built_in = OPENAI_WIRE.contains(&name.as_str());
+            let openai = it.wire.map_or(built_in, |wire| wire == WireName::Openai);
+            providers.insert(name, openai);
+        }
+        let Some(ModelFault { pattern, key, what, hint }) =
+            models::check(&self.config.models, &providers)
+        else {
+            return Ok(());
+        };
+        let path: Vec<&str> =
+            ["models", &pattern, key].into_iter().filter(|part| !part.is_empty()).collect();
+        self.fail(&path, what, &hint)
+    }
+
     fn agents(&self) -> Result<(), ConfigError> {
         for (name, it) in &self.config.agents {
             let name = name.as_str();
             self.model_of(name, it)?;
+            self.models_of(name, it)?;
             if it.system.is_some() && it.soul.is_some() {
                 let what = "both `system` and `soul` give a system prompt";
                 return self.fail(&["agents", name, "soul"], what, "remove one of them");
@@ -267,7 +291,7 @@ impl Checks<'_> {
                 return self.fail(&["agents", name, "sampling", key], what, &hint);
             }
             for (key, value) in [
-                ("window_tokens", it.window_tokens),
+                ("window_tokens", it.window_tokens.unwrap_or(1)),
                 ("step_limit", it.step_limit),
                 ("max_turns", it.max_turns),
                 ("max_parallel_tools", it.max_parallel_tools),
@@ -365,6 +389,22 @@ impl Checks<'_> {
         });
         let what = format!("no provider is called `{}`", model.provider);
         self.fail(&["agents", name, "model"], what, &hint)
+    }
+
+    fn models_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
+        let path = ["agents", name, "models"];
+        if agent.models.len() > MODEL_CHOICES {
+            let what = format!("{} patterns, at most {MODEL_CHOICES}", agent.models.len());
+            return self.fail(&path, what, "combine some: patterns may contain `*` and `?`");
+        }
+        let wrong = |it: &&String| it.parse::<ModelRef>().is_err() || it.len() > RULE_CHARS;
+        match agent.models.iter().find(wrong) {
+            Some(pattern) => {
+                let what = format!("`{pattern}` is not a pattern of `PROVIDER/MODEL`");
+                self.fail(&path, what, "write one such as `openai/gpt-4o` or `ollama/*`")
+            }
+            None => Ok(()),
+        }
     }
 
     fn mcp_servers(&self) -> Result<(), ConfigError> {

@@ -23,6 +23,7 @@ use clawnode_proto::{
     kill_switch::{PanicView, SwitchList},
     limits::MORE_STEPS,
     mcp::{McpList, McpServerView},
+    model::{ModelList, ModelParams, ModelTest, ModelView},
     overview::{FeedView, NodeList, PartitionList, TreeView},
     policy::{Approval, Decided, Decision},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
@@ -181,6 +182,7 @@ impl Answers for NodeBackend {
         let missing = self.agents.missing_tools(&agent).into_iter();
         Ok(AgentDetail {
             view,
+            models: self.agents.options(&agent).map(|it| it.models).unwrap_or_default(),
             sampling: profile.sampling,
             window_tokens: profile.window_tokens,
             time: profile.time,
@@ -198,6 +200,18 @@ impl Answers for NodeBackend {
 
     async fn agents_resume(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentView> {
         self.pause(&agent, false).await
+    }
+
+    async fn models_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<ModelList> {
+        Ok(self.models().list())
+    }
+
+    async fn models_show(&self, _: &RequestCaller, it: ModelParams) -> HandlerResult<ModelView> {
+        Ok(self.models().show(&it.model))
+    }
+
+    async fn models_test(&self, _: &RequestCaller, it: ModelParams) -> HandlerResult<ModelTest> {
+        self.models().test(&it.model).await
     }
 
     async fn mcp_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<McpList> {

@@ -19,6 +19,8 @@ use super::{
     archive::ArchiveDoor,
     execute::Executions,
     mcp::McpDoor,
+    model_door::ModelDoor,
+    models::CurrentModels,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
 };
@@ -33,6 +35,7 @@ pub struct NodeBackend {
     pub(super) switch: PanicControl,
     pub(super) mcp: McpDoor,
     pub(super) archive: ArchiveDoor,
+    models: CurrentModels,
 }
 
 impl NodeBackend {
@@ -44,16 +47,21 @@ impl NodeBackend {
         node: NodeInfo,
         switch: PanicControl,
         mcp: McpDoor,
+        models: CurrentModels,
     ) -> Self {
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
         let archive = ArchiveDoor::new(sessions.clone(), members, heartbeat_source);
         let overview = Overview::new(node, sessions.clone());
-        Self { sessions, agents, routes, overview, switch, mcp, archive }
+        Self { sessions, agents, routes, overview, switch, mcp, archive, models }
     }
 
     pub(super) fn executions(&self) -> Executions<'_> {
         let (sessions, agents, switch) = (&self.sessions, &self.agents, &self.switch);
         Executions { sessions, agents, switch, alive: self.overview.alive() }
+    }
+
+    pub(super) const fn models(&self) -> ModelDoor<'_> {
+        ModelDoor { agents: &self.agents, models: &self.models }
     }
 
     /// The agents and their tools.
@@ -85,6 +93,9 @@ impl Backend for NodeBackend {
         if let Err(failure) = self.agents.get(&session.agent) {
             return Err(ErrorBody::new(ErrorCode::NotFound, failure.to_string())
                 .hint("`clawnode agents list` shows the agents there are"));
+        }
+        if let Some(model) = &message.model {
+            self.models().permit(&session.agent, model)?;
         }
         if sent_before && let Some(turn) = self.sessions.turn_of(&session, &message).await? {
             let sent = self.sessions.follow(session.entity(), Some(turn), None).await?;

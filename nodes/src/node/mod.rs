@@ -41,6 +41,7 @@ pub mod import;
 pub mod kinds;
 pub mod load;
 pub mod mcp;
+mod model_door;
 pub mod models;
 pub mod observe;
 pub mod offline;

@@ -8,7 +8,7 @@ use std::{
 use clawnode_actors::{
     agent::AgentOptions,
     hook::Hooks,
-    llm::{self, Model, ModelChoice, Models, discover, ollama_models},
+    llm::{self, Model, ModelChoice, Models, discover, ollama_models, profile::ModelProfiles},
     session::{
         ResolveModel,
         clients::route::{self, Routes},
@@ -23,6 +23,7 @@ use clawnode_proto::{
     tool::ToolSpec,
 };
 use secrecy::SecretString;
+use tracing::warn;
 
 use super::{hooks, mcp, plugins::NodePlugins, tools};
 use crate::{
@@ -38,6 +39,13 @@ impl CurrentModels {
     /// These, until they are replaced.
     pub fn new(models: Models) -> Self {
         Self(Arc::new(RwLock::new(models)))
+    }
+
+    /// Refuses a model that cannot be called, as far as that is known without a call.
+    pub fn check(&self, model: &ModelRef) -> Result<(), ModelFailure> {
+        let models = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        models.resolve_model(model)?;
+        models.check(model)
     }
 
     /// Calls from now on go to these.
@@ -137,14 +145,21 @@ fn resolved(
     for (name, options) in &config.providers {
         providers.insert(name.clone(), provider(name, options)?);
     }
-    let models = Models::new(providers, &lookup, clock);
+    let known = config.models.iter().map(|(pattern, it)| (pattern.clone(), it.to_override()));
+    let profiles = ModelProfiles::new(known.collect());
+    let models = Models::with(providers, &profiles, &lookup, clock);
     let default: AgentName = DEFAULT_AGENT
         .parse()
         .map_err(|error| StartError::failed("internal", format!("{error}")))?;
     let catalogue = tools::catalogue(config, env, clock, &plugins);
     let mut agents = Vec::new();
-    let parts =
-        AgentParts { choice: &choice, catalogue: &catalogue, plugins: &plugins, hooks: &hooks };
+    let parts = AgentParts {
+        choice: &choice,
+        profiles: &profiles,
+        catalogue: &catalogue,
+        plugins: &plugins,
+        hooks: &hooks,
+    };
     for (name, options) in &config.agents {
         agents.push(agent(name, options, &parts)?);
     }
@@ -152,6 +167,10 @@ fn resolved(
         agents.push(agent(&default, &config::AgentSection::default(), &parts)?);
     }
     for agent in &agents {
+        if !agent.tools.is_empty() && !profiles.of(&agent.model).tools {
+            let (agent, model) = (&agent.name, &agent.model);
+            warn!(%agent, %model, "the model takes no tools, so the agent's are left out");
+        }
         let refused = |why: String| {
             let what = format!("agent `{}`: {why}", agent.name);
             StartError::config("config_invalid", what)
@@ -210,6 +229,8 @@ fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOpt
 struct AgentParts<'a> {
     /// The model of those that name none.
     choice: &'a ModelChoice,
+    /// What is known of models.
+    profiles: &'a ModelProfiles,
     /// The tools that agents may be given.
     catalogue: &'a [ToolSpec],
     plugins: &'a NodePlugins,
@@ -221,9 +242,11 @@ fn agent(
     it: &config::AgentSection,
     parts: &AgentParts<'_>,
 ) -> Result<AgentOptions, StartError> {
-    let AgentParts { choice, catalogue, plugins, hooks } = parts;
+    let AgentParts { choice, profiles, catalogue, plugins, hooks } = parts;
     let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
+    options.models.clone_from(&it.models);
+    options.profiles = (*profiles).clone();
     options.system = match (&it.system, &it.soul) {
         (Some(system), _) => system.clone(),
         (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {

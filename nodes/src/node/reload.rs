@@ -1,4 +1,4 @@
-//! Following the configuration's files: agents, providers and bindings change while a node runs.
+//! Following the configuration's files: agents, providers, models and bindings change while a node runs.
 //! All else is read once: what changes in the file waits for a restart, and `status` says so.
 
 use std::{
@@ -30,7 +30,7 @@ use crate::config::{Config, LoadedConfig};
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// Sections of the file that a running node reads again.
-const READ_AGAIN: [&str; 3] = ["agents", "providers", "bindings"];
+const READ_AGAIN: [&str; 4] = ["agents", "providers", "models", "bindings"];
 /// What it reads again of the section `tools`.
 const READ_AGAIN_OF_TOOLS: [&str; 2] = ["timeouts", "run_command"];
 /// Nodes that are named in warnings.
@@ -194,7 +194,7 @@ mod tests {
         };
         let before = read("");
         let now = read(
-            "[agents.default]\nmodel = \"demo/demo\"\n[tools.timeouts]\ncalculate = \"5s\"\n\
+            "[agents.default]\nmodel = \"demo/demo\"\n[models.\"demo/*\"]\ntools = false\n[tools.timeouts]\ncalculate = \"5s\"\n\
              [tools.run_command]\nread_only = [\"git status\"]\n",
         );
         assert_eq!(changed(&before, &now), [""; 0], "all of it is read again");

@@ -106,7 +106,8 @@ fn opening(tables: &[Table]) -> Vec<&Table> {
 }
 
 fn path(header: &str) -> Vec<String> {
-    header.trim_matches(['[', ']']).split('.').map(str::to_owned).collect()
+    let parts = header.trim_matches(['[', ']']).split('.');
+    parts.map(|part| part.trim_matches('"').to_owned()).collect()
 }
 
 /// A setting's default, and what it means: what the file says is the default, or an example.

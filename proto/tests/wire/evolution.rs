@@ -132,6 +132,7 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         system,
         sampling,
         window_tokens: 9,
+        reply_tokens: None,
         step_limit: 2,
         tools: Vec::new(),
         max_parallel_tools: 8,
@@ -152,7 +153,8 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
 
     let (turn, call, request) = (sample::turn(), sample::call(), Digest::of(b"request"));
     let old = old_data::ModelBegun { turn, call, attempt: Attempt(1), request };
-    let new = ModelBegun { turn, call, attempt: Attempt(1), request, dropped_turns: 0 };
+    let new =
+        ModelBegun { turn, call, attempt: Attempt(1), request, dropped_turns: 0, estimate: None };
     let read = SessionEvent::decode_body("model_begun", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));
 

@@ -7,6 +7,7 @@ use clawnode_proto::{
     codec::{decode, encode},
     job::Job,
     policy::Policy,
+    session::SessionInput,
     turn::TurnEvent,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -64,6 +65,14 @@ fn kernel_events() {
 #[test]
 fn session_events() {
     insta::assert_snapshot!(events(&sample::session_events()));
+}
+
+#[test]
+fn model_choices() {
+    let (message, events) = sample::model_choices();
+    let mut golden = all(&[SessionInput::UserMessage(message)]);
+    golden.push_str(&self::events(&events));
+    insta::assert_snapshot!(golden);
 }
 
 #[test]

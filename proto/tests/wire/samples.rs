@@ -106,6 +106,7 @@ pub(crate) fn user_message() -> UserMessage {
         history: vec![Message::text(Role::User, "before")],
         system: Some("be brief".to_owned()),
         sampling: sampling(),
+        model: None,
     }
 }
 
@@ -371,6 +372,7 @@ fn profile() -> Profile {
         system: "be kind".to_owned(),
         sampling: sampling(),
         window_tokens: 100_000,
+        reply_tokens: None,
         step_limit: 25,
         tools: Vec::new(),
         max_parallel_tools: Profile::parallel_tools(),
@@ -380,6 +382,21 @@ fn profile() -> Profile {
         time: TurnTime::default(),
         hooks: Vec::new(),
     }
+}
+
+/// What a message says of its model, what is journaled of that, and what a call is measured by.
+pub(crate) fn model_choices() -> (UserMessage, Vec<SessionEvent>) {
+    let message = UserMessage { model: Some(model()), ..UserMessage::text("hello") };
+    let profile = Profile { reply_tokens: Some(8_192), ..profile() };
+    let begun = ModelBegun {
+        turn: turn(),
+        call: call(),
+        attempt: Attempt(1),
+        request: Digest::of(b"request"),
+        dropped_turns: 0,
+        estimate: Some(1_234),
+    };
+    (message, vec![profile.into(), begun.into()])
 }
 
 fn approval_events() -> Vec<SessionEvent> {
@@ -444,6 +461,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
             attempt,
             request: Digest::of(b"request"),
             dropped_turns: 1,
+            estimate: None,
         }
         .into(),
         done("hi".into(), StopReason::EndTurn).into(),

@@ -49,7 +49,8 @@ pub const GUIDES: [Scene; 8] = [
         folder: FOLDER,
         steps: &[
             MODEL,
-            Step::new("clawnode config check", "serve", "shows 'demo'; shows 'default'"),
+            Step::new("clawnode models list", "serve", "shows 'demo/echo'; shows 'works'"),
+            Step::new("clawnode config check", "", "shows 'demo'; shows 'default'"),
         ],
     },
     Scene {

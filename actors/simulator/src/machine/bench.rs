@@ -1,10 +1,10 @@
 //! For tests: one activation after another on stores that the test answers for.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use clawnode_actors::{
-    agent::{AgentOptions, Grant, Permit},
+    agent::{AgentOptions, Grant},
     session::{Effect, Outcome, Session, SessionJob},
 };
 use clawnode_cluster::{AppendAnswer, Record};
@@ -254,7 +254,7 @@ impl Bench {
 
 pub(super) fn grant() -> Grant {
     let options = AgentOptions::new("main".parse().unwrap(), "sim/model".parse().unwrap());
-    Grant { profile: Arc::new(options.profile()), permit: Permit::free() }
+    Grant::free(options)
 }
 
 pub(super) fn input(name: &str, body: &SessionInput) -> Input {

@@ -8,7 +8,7 @@ use clawnode_kernel::{
 use clawnode_proto::{
     Attempt, Incarnation, Input, Kind, Position, ProcessId, SessionKey, Timestamp,
     event::decode_record,
-    llm::{FailureClass, ModelFailure, Sampling, Text, Usage},
+    llm::{FailureClass, ModelFailure, Text, Usage},
     session::{SessionInput, UserMessage},
 };
 
@@ -22,12 +22,7 @@ fn acquired(out: &[MachineOutput<Session>]) -> Option<Effect> {
 /// A machine that has a message and asked for its call.
 fn asked() -> (Machine<Session>, Now, Effect) {
     let key: SessionKey = "main:web:a:b".parse().unwrap();
-    let message = UserMessage {
-        content: Text::from("hello".to_owned()),
-        history: Vec::new(),
-        system: None,
-        sampling: Sampling::default(),
-    };
+    let message = UserMessage::text("hello");
     let input = SessionInput::UserMessage(message);
     let (id, now) = ("one".parse().unwrap(), Timestamp(1));
     let input = Input::new(Kind::SESSION, &key.to_string(), id, now, &input).unwrap();

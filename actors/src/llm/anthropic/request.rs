@@ -14,6 +14,7 @@ use crate::llm::{
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     options::BaseUrl,
+    profile::ModelProfile,
     prompt::{alternate, not_sent},
 };
 
@@ -96,17 +97,21 @@ impl Dialect for Anthropic {
         "anthropic"
     }
 
-    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
+    fn prepare(
+        &self,
+        request: ModelRequest,
+        profile: &ModelProfile,
+    ) -> Result<Prepared, ModelFailure> {
         let messages = alternate(request.messages)?;
         let body = MessagesBody {
             model: &request.model,
-            max_tokens: request.sampling.max_tokens.unwrap_or(self.max_tokens),
+            max_tokens: profile.capped(request.sampling.max_tokens.unwrap_or(self.max_tokens)),
             system: request.system.trim(),
             messages: messages.iter().map(said).collect::<Result<_, _>>()?,
             tools: request.tools.iter().map(AnthropicTool::from).collect(),
             stream: true,
-            temperature: request.sampling.temperature,
-            top_p: request.sampling.top_p,
+            temperature: request.sampling.temperature.filter(|_| profile.sampling),
+            top_p: request.sampling.top_p.filter(|_| profile.sampling),
             stop_sequences: &request.sampling.stop,
         };
         let mut headers = headers(&request.idempotency_key);

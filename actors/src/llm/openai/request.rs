@@ -17,6 +17,7 @@ use crate::llm::{
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     options::BaseUrl,
+    profile::ModelProfile,
     prompt::{alternate, not_sent},
 };
 
@@ -103,28 +104,33 @@ impl Dialect for OpenAi {
         "openai"
     }
 
-    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
-        let own = self.base.host() == OWN_HOST;
+    fn prepare(
+        &self,
+        request: ModelRequest,
+        profile: &ModelProfile,
+    ) -> Result<Prepared, ModelFailure> {
+        let renamed = profile.max_completion_tokens || self.base.host() == OWN_HOST;
         let conversation = alternate(request.messages)?;
         let mut messages = Vec::with_capacity(conversation.len() + 1);
         let system = request.system.trim();
         if !system.is_empty() {
-            messages.push(OpenAiMessage::text("system", system));
+            let role = if profile.developer_role { "developer" } else { "system" };
+            messages.push(OpenAiMessage::text(role, system));
         }
         for message in &conversation {
             say(message, &mut messages);
         }
-        let limit = request.sampling.max_tokens;
+        let limit = request.sampling.max_tokens.map(|wanted| profile.capped(wanted));
         let body = ChatBody {
             model: &request.model,
             messages,
             tools: request.tools.iter().map(OpenAiTool::from).collect(),
             stream: true,
             stream_options: StreamOptions { include_usage: true },
-            temperature: request.sampling.temperature,
-            top_p: request.sampling.top_p,
-            max_tokens: limit.filter(|_| !own),
-            max_completion_tokens: limit.filter(|_| own),
+            temperature: request.sampling.temperature.filter(|_| profile.sampling),
+            top_p: request.sampling.top_p.filter(|_| profile.sampling),
+            max_tokens: limit.filter(|_| !renamed),
+            max_completion_tokens: limit.filter(|_| renamed),
             stop: &request.sampling.stop,
         };
         let mut headers = headers(&request.idempotency_key);

@@ -35,16 +35,16 @@ impl SessionRunner {
         }
         // Not kept for who resumes: the journal has the end, and the next turn may run by now.
         self.parts.hub.ended(entity, job.done.turn);
-        if let Some(profile) = &job.profile {
-            for (call, attempt, usage) in &job.calls {
+        if let Some(agent) = &job.agent {
+            for it in &job.calls {
                 let record = UsageRecord {
                     session: entity,
-                    agent: profile.agent.clone(),
-                    model: profile.model.clone(),
+                    agent: agent.clone(),
+                    model: it.model.clone(),
                     turn: job.done.turn,
-                    call: *call,
-                    attempt: *attempt,
-                    usage: *usage,
+                    call: it.call,
+                    attempt: it.attempt,
+                    usage: it.usage,
                 };
                 self.record(&record).await;
             }

@@ -10,7 +10,10 @@ use clawnode_proto::{
 };
 use serde::Serialize;
 
-use super::state::{SessionState, Turn};
+use super::{
+    measure::Measured,
+    state::{SessionState, Turn},
+};
 
 /// Bytes of text that make about one token. English prose has about four; erring low drops a turn
 /// too early, erring high makes the provider refuse.
@@ -41,6 +44,11 @@ pub struct Assembled {
 }
 
 impl Assembled {
+    /// Its size in tokens, as far as its text tells.
+    pub fn estimate(&self) -> u64 {
+        fixed_tokens(&self.system, &self.tools) + tokens(&self.messages)
+    }
+
     /// What `ModelBegun` records of it.
     pub fn digest(&self) -> Digest {
         // Encoding plain data cannot fail; if it ever did, the digest would only fail to compare.
@@ -50,10 +58,23 @@ impl Assembled {
 
 /// The request of the running turn's next call under `profile`.
 pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembled {
+    let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
+    assemble_by(state, profile, turn, measured)
+}
+
+/// The same, with sizes as they were measured, or by bytes alone.
+pub(super) fn assemble_by(
+    state: &SessionState,
+    profile: &Profile,
+    turn: &Turn,
+    measured: Option<&Measured>,
+) -> Assembled {
     let sampling = Sampling {
         temperature: turn.sampling.temperature.or(profile.sampling.temperature),
         top_p: turn.sampling.top_p.or(profile.sampling.top_p),
-        max_tokens: turn.sampling.max_tokens.or(profile.sampling.max_tokens),
+        max_tokens: (turn.sampling.max_tokens)
+            .or(profile.sampling.max_tokens)
+            .or(profile.reply_tokens),
         stop: if turn.sampling.stop.is_empty() {
             profile.sampling.stop.clone()
         } else {
@@ -73,11 +94,9 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
         .extend(joining.iter().map(|(_, steer)| Message::text(Role::User, steer.content.clone())));
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from);
     let tools = profile.tools.clone();
-    let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
-    let fixed = system.len() as u64 + tools.iter().map(offered).sum::<u64>();
-    let system_tokens = fixed / BYTES_PER_TOKEN;
-    let window =
-        u64::from(profile.window_tokens).saturating_sub(reply + system_tokens + tokens(&current));
+    let room = u64::from(profile.window_tokens).saturating_sub(reply);
+    let room = measured.map_or(room, |measured| measured.estimate_of(room));
+    let window = room.saturating_sub(fixed_tokens(&system, &tools) + tokens(&current));
     let (mut messages, dropped_turns) = fitting(state, turn.id, window);
     messages.extend(current);
     if tools.is_empty() {
@@ -124,6 +143,12 @@ fn in_words(message: &mut Message) {
     if message.content.inline().is_some() {
         message.content = words.join("\n").into();
     }
+}
+
+/// The part before the messages.
+fn fixed_tokens(system: &str, tools: &[ToolSpec]) -> u64 {
+    let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
+    (system.len() as u64 + tools.iter().map(offered).sum::<u64>()) / BYTES_PER_TOKEN
 }
 
 fn tokens(messages: &[Message]) -> u64 {

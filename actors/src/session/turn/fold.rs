@@ -8,6 +8,7 @@ use clawnode_proto::{
 
 use super::{
     approval::ApprovalState,
+    measure::Measured,
     state::{LimitReached, SessionState, Step, StepEnd},
     tools::{BegunToolCall, ToolCall},
 };
@@ -39,7 +40,12 @@ impl SessionState {
                 Ok(())
             }
             SessionEvent::ModelBegun(begun) => {
-                self.begun(begun.turn, begun.call, begun.attempt, head.ts)
+                self.begun(begun.turn, begun.call, begun.attempt, head.ts)?;
+                let running = self.open.front_mut().and_then(|turn| turn.steps.last_mut());
+                if let Some(step) = running {
+                    step.estimate = begun.estimate;
+                }
+                Ok(())
             }
             SessionEvent::ModelHooked(hooked) => match self.open.front_mut() {
                 Some(turn) if turn.id == hooked.turn => turn.hooked(hooked),
@@ -184,6 +190,7 @@ impl SessionState {
             )));
         }
         running.may_begin(self.profile.as_ref(), call)?;
+        let model = self.profile.as_ref().map(|profile| profile.model.clone());
         match running.steps.iter_mut().find(|step| step.call == call) {
             Some(step) if step.end.is_some() => {
                 Err(Violation(format!("`{call}` has ended and was begun again (I3, SES-1)")))
@@ -193,7 +200,7 @@ impl SessionState {
                 step.attempt
             ))),
             Some(step) => {
-                step.attempt = attempt;
+                (step.attempt, step.model) = (attempt, model);
                 Ok(())
             }
             None if attempt != Attempt(1) => {
@@ -205,7 +212,16 @@ impl SessionState {
                 running.said.extend(steers.into_iter().map(|(_, steer)| (index, steer.content)));
                 running.clock.begin(now);
                 let begun_ms = running.clock.spent_ms();
-                running.steps.push(Step { call, attempt, begun_ms, end: None, tools: Vec::new() });
+                let (end, tools) = (None, Vec::new());
+                running.steps.push(Step {
+                    call,
+                    attempt,
+                    model,
+                    estimate: None,
+                    begun_ms,
+                    end,
+                    tools,
+                });
                 Ok(())
             }
         }
@@ -225,6 +241,11 @@ impl SessionState {
                 "outcome of attempt {attempt} at `{call}`, but attempt {} is under way (SES-1)",
                 step.attempt
             )));
+        }
+        let estimate = step.estimate.take();
+        if let (StepEnd::Done { usage, .. }, Some(model)) = (&end, &step.model) {
+            let measured = estimate.and_then(|it| Measured::of(model, it, usage.input_tokens));
+            self.measured = measured.or_else(|| self.measured.take());
         }
         step.end = Some(end);
         Ok(())

@@ -116,6 +116,8 @@ impl EntityKind for Session {
 
     fn emitted(state: &mut SessionState, turn: TurnId) {
         state.unemitted.retain(|one| *one != turn);
+        let told = state.closed.iter_mut().rev().find(|one| one.id == turn);
+        told.into_iter().flat_map(|turn| &mut turn.steps).for_each(|step| step.model = None);
     }
 
     fn deleted(state: &mut SessionState) {
@@ -228,9 +230,10 @@ impl EntityKind for Session {
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else { return None };
         let turn = state.turn(turn)?;
+        let profile = grant.profile_with(turn.model.as_ref());
         let mut events = Vec::new();
-        if state.profile.as_ref() != Some(&*grant.profile) {
-            events.push(SessionEvent::from(Profile::clone(&grant.profile)));
+        if state.profile.as_ref() != Some(&*profile) {
+            events.push(SessionEvent::from(Profile::clone(&profile)));
         }
         if let Some(plan) = &turn.plan {
             events.push(plan::begin(turn, plan, call)?);
@@ -241,8 +244,8 @@ impl EntityKind for Session {
             .iter()
             .find(|step| step.call == call)
             .map_or(Attempt(1), |step| step.attempt.next());
-        let mut request = assemble(state, &grant.profile, turn);
-        let by = hooks::of_model(&grant.profile);
+        let mut request = assemble(state, &profile, turn);
+        let by = hooks::of_model(&profile);
         if !by.is_empty() {
             let judgement = turn.judgement(call, request.digest());
             let Some(judged) = judgement.filter(|_| events.is_empty()) else {
@@ -257,6 +260,7 @@ impl EntityKind for Session {
             attempt,
             request: request.digest(),
             dropped_turns: request.dropped_turns,
+            estimate: Some(request.estimate()),
         }));
         let permit = Arc::clone(&grant.permit);
         let (told, trace) = (ToolFrames::before(turn, call), turn.trace.clone());
@@ -264,8 +268,8 @@ impl EntityKind for Session {
         let said = before.filter_map(Step::text).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };
         let turn = turn.id;
-        let agent = grant.profile.agent.clone();
-        let limit = state.left_for(call, grant.profile.time, agent.as_str());
+        let agent = profile.agent.clone();
+        let limit = state.left_for(call, profile.time, agent.as_str());
         let job = CallJob { agent, turn, call, attempt, request, permit, seam, limit };
         Some((events, Some(EffectJob { told, trace, job: SessionJob::Call(job) })))
     }

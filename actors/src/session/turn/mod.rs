@@ -3,7 +3,7 @@
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
 //! `approval`, `hooks`, `clock`, `plan` and `ending` are parts of that decision. `context` makes what the
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
-//! becomes of a tool call's job. `recorded` tells who looks at a journal from
+//! becomes of a tool call's job. `measure` says how large a request is. `recorded` tells who looks at a journal from
 //! outside what it says.
 
 pub mod approval;
@@ -14,6 +14,9 @@ pub(in crate::session) mod ending;
 pub(in crate::session) mod fold;
 pub mod hooks;
 pub mod kind;
+pub mod measure;
+#[cfg(test)]
+mod model_tests;
 pub(in crate::session) mod plan;
 pub mod prepare;
 mod recorded;

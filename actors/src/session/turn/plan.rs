@@ -135,7 +135,8 @@ impl SessionState {
         };
         let tools = vec![ToolCall::planned(it.call, &step)];
         let attempt = Attempt(1);
-        turn.steps.push(Step { call: it.call, attempt, begun_ms, end: Some(end), tools });
+        let (call, model, end) = (it.call, None, Some(end));
+        turn.steps.push(Step { call, attempt, model, estimate: None, begun_ms, end, tools });
         Ok(())
     }
 

@@ -8,9 +8,9 @@ use clawnode_proto::{
     hook::{HookPoint, HookSpec},
     job::{Callbacks, Job},
     limits::JOB_AGE_MAX,
-    llm::Usage,
+    llm::{ModelRef, Usage},
     policy::{Action, Approval},
-    session::{Profile, ToolEnd, TurnOutcome},
+    session::{ToolEnd, TurnOutcome},
     timeout::TimeLimit,
     tool::{ToolOutcome, ToolSpec},
 };
@@ -207,16 +207,29 @@ pub struct EmitJob {
     pub usage: Usage,
     /// Bytes of text that its calls said in all.
     pub text_bytes: u64,
-    /// Its calls and their attempts, for usage records.
-    pub calls: Vec<(CallId, Attempt, Usage)>,
-    /// The agent and model, for usage records.
-    pub profile: Option<Profile>,
+    /// Its calls, for usage records.
+    pub calls: Vec<EmittedCall>,
+    /// Whose they are.
+    pub agent: Option<AgentName>,
     /// Its jobs.
     pub jobs: Vec<JobId>,
     /// The timer that may still be set for it.
     pub timer: Option<TimerId>,
     /// Its calls that people were asked about.
     pub approvals: Vec<CallId>,
+}
+
+/// A call of a turn that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmittedCall {
+    /// Which.
+    pub call: CallId,
+    /// The last try at it.
+    pub attempt: Attempt,
+    /// The model that was asked, whatever is configured since.
+    pub model: ModelRef,
+    /// What it used.
+    pub usage: Usage,
 }
 
 // === impl Effect ===
@@ -412,12 +425,16 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
             .filter(|_| turn.is_some_and(|turn| turn.plan.is_none()))
             .filter_map(|step| match &step.end {
                 Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => {
-                    Some((step.call, step.attempt, *usage))
+                    let asked = step.model.as_ref();
+                    // An earlier build did not keep it.
+                    let model = asked.or(state.profile.as_ref().map(|it| &it.model))?.clone();
+                    let (call, attempt) = (step.call, step.attempt);
+                    Some(EmittedCall { call, attempt, model, usage: *usage })
                 }
                 None => None,
             })
             .collect(),
-        profile: state.profile.clone(),
+        agent: state.profile.as_ref().map(|it| it.agent.clone()),
         timer: turn.and_then(Turn::last_timer).map(|(_turn, timer)| timer),
         jobs: steps.iter().flat_map(|step| &step.tools).filter_map(ToolCall::job).collect(),
         approvals: steps

@@ -9,7 +9,11 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
-use super::{hooks::shown, state::SessionState};
+use super::{
+    context::{assemble, assemble_by},
+    hooks::judged,
+    state::SessionState,
+};
 
 pub(super) fn view(input: &Input) -> Value {
     let input: Option<SessionInput> = codec::decode(&input.body).ok();
@@ -53,14 +57,19 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
 
 /// Compares what a model call was shown with what the fold says it should have been shown.
 pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
-    let SessionEvent::ModelBegun(ModelBegun { turn, call, request, .. }) = event else {
+    let SessionEvent::ModelBegun(ModelBegun { turn, call, request, estimate, .. }) = event else {
         return None;
     };
-    let expected = state
-        .profile
-        .as_ref()
-        .and_then(|profile| Some(shown(state, profile, state.turn(*turn)?, *call).digest()));
-    if expected == Some(*request) {
+    let expected = || {
+        let (profile, turn) = (state.profile.as_ref()?, state.turn(*turn)?);
+        let request = match estimate {
+            Some(_) => assemble(state, profile, turn),
+            // Written by a build that went by bytes alone.
+            None => assemble_by(state, profile, turn, None),
+        };
+        Some(judged(request, turn, *call).digest())
+    };
+    if expected() == Some(*request) {
         return Some(Ok(()));
     }
     let text = format!("the request of `{call}` differs from what the journal gives");

@@ -7,13 +7,13 @@ use clawnode_proto::{
     Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
     codec,
     limits::MORE_STEPS,
-    llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
+    llm::{Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage},
     session::{Plan, Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
     tool::{ToolReply, ToolUse},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{clock::TurnClock, hooks::ModelJudged, tools::ToolCall};
+use super::{clock::TurnClock, hooks::ModelJudged, measure::Measured, tools::ToolCall};
 
 /// What stands between the texts of two calls of one turn, for a reader who is shown one after the
 /// other.
@@ -36,6 +36,9 @@ pub struct SessionState {
     pub unemitted: Vec<TurnId>,
     /// What all turns used.
     pub usage: Usage,
+    /// How large the last request was whose size a provider reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
     /// Somebody asked for its deletion.
     pub doomed: bool,
 }
@@ -55,6 +58,9 @@ pub struct Turn {
     pub system: Option<String>,
     /// Settings that go before the agent's.
     pub sampling: Sampling,
+    /// The model that it chose instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
     /// The trace that it belongs to.
     pub trace: Option<Traceparent>,
     /// Its model calls.
@@ -102,6 +108,12 @@ pub struct Step {
     pub call: CallId,
     /// The last try at it.
     pub attempt: Attempt,
+    /// The model that was asked last; absent once usage records have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+    /// How large its request seemed; absent once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<u64>,
     /// What its turn had of its time when it began, in milliseconds.
     #[serde(default)]
     pub begun_ms: u64,
@@ -279,6 +291,7 @@ impl SessionState {
             joined: Vec::new(),
             system: message.system,
             sampling: message.sampling,
+            model: message.model,
             trace,
             steps: Vec::new(),
             plan: None,

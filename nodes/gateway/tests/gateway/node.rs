@@ -552,6 +552,7 @@ impl Node {
         }
         Ok(json!(AgentDetail {
             view: self.agent(agent),
+            models: Vec::new(),
             sampling: Sampling::default(),
             window_tokens: 1,
             time: TurnTime::default(),

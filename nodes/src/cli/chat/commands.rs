@@ -36,7 +36,7 @@ const ALL: [(&str, &str, &str); 12] = [
     ("/new", "", "begin a new conversation"),
     ("/sessions", "", "list your latest conversations"),
     ("/resume", "[KEY]", "continue a conversation by number or key (default: the last)"),
-    ("/model", "", "show the model"),
+    ("/model", "[MODEL]", "show the model, or use another from your next message on"),
     ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
     ("/tools", "", "show the agent and its tools"),
     ("/attach", "FILE", "put a text file into your next message"),

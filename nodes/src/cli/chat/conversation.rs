@@ -89,6 +89,7 @@ impl Conversation {
             guild: None,
             team: None,
             agent: self.agent().map(ToString::to_string),
+            model: None,
             idempotency_key: Some(ulid::Ulid::generate().to_string()),
             mode: SendMode::Turn,
         };

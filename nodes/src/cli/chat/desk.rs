@@ -7,6 +7,7 @@ use clawnode_proto::{
     CallId, SessionKey,
     agents::AgentView,
     frame::{ToolFinished, ToolStarted},
+    llm::ModelRef,
 };
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr;
@@ -66,6 +67,8 @@ pub(super) struct ChatTerminal {
     /// The list that was shown last, for `/resume N`.
     pub listed: Vec<SessionKey>,
     pub agent: Option<AgentView>,
+    /// The model that the person chose instead of the agent's.
+    pub model: Option<ModelRef>,
     /// What goes on in the turn, since when, and what it has used.
     pub doing: String,
     pub since: Instant,
@@ -128,6 +131,7 @@ impl ChatTerminal {
             undecided: Vec::new(),
             listed: Vec::new(),
             agent: None,
+            model: None,
             doing: String::new(),
             since: now,
             heard: now,
@@ -138,7 +142,8 @@ impl ChatTerminal {
 
     /// Whether the demo answers.
     pub(super) fn is_demo(&self) -> bool {
-        self.agent.as_ref().is_some_and(|it| it.model.to_string().starts_with("demo/"))
+        let of_agent = self.agent.as_ref().map(|it| &it.model);
+        self.model.as_ref().or(of_agent).is_some_and(|model| model.provider == "demo")
     }
 
     /// Draws the line that is typed.

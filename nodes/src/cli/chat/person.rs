@@ -147,6 +147,7 @@ impl Chat<'_> {
         }
         let known = self.conversation.key().is_some();
         let mut say = self.conversation.say(content.clone());
+        say.model.clone_from(&desk.model);
         // The same text again is the same message, if that was stored after all.
         if let Some((_, key)) = desk.unsent.take().filter(|(unsent, _)| *unsent == content) {
             say.idempotency_key = Some(key);

@@ -64,7 +64,11 @@ pub(in crate::session) fn of_model(profile: &Profile) -> Vec<HookSpec> {
 /// What the model is shown by the running turn's next call under `profile`: with what hooks changed
 /// of it, as far as that is journaled.
 pub fn shown(state: &SessionState, profile: &Profile, turn: &Turn, call: CallId) -> Assembled {
-    let request = assemble(state, profile, turn);
+    judged(assemble(state, profile, turn), turn, call)
+}
+
+/// A request with what hooks changed of it, as far as that is journaled.
+pub(in crate::session) fn judged(request: Assembled, turn: &Turn, call: CallId) -> Assembled {
     match &turn.judged {
         Some(judged) if judged.call == call => patched(request, &judged.patches),
         _ => request,

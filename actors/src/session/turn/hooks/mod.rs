@@ -9,6 +9,7 @@ mod decided;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::session) use decided::judged;
 pub use decided::shown;
 pub(in crate::session) use decided::{
     HookFate, conclude, effects, fate, has_run, is_result_to_be_judged, of_model, of_tool, patched,

@@ -1,0 +1,86 @@
+//! What is known of one model.
+
+use clawnode_proto::model::{CacheStyle, InputKind, ModelPrice, ReasoningStyle};
+
+/// The part of a window that a reply may take by default: one in so many.
+const REPLY_SHARE: u32 = 4;
+
+/// What is known of one model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a model")]
+pub struct ModelProfile {
+    /// Tokens of a request and its reply together.
+    pub window_tokens: u32,
+    /// Most tokens of one reply, reasoning included; absent if it is not known.
+    pub max_output_tokens: Option<u32>,
+    /// Tokens of a reply by default; `max_output_tokens` if absent.
+    pub reply_tokens: Option<u32>,
+    /// What it takes beside text.
+    pub input: InputKinds,
+    /// Whether it calls tools.
+    pub tools: bool,
+    /// How it reasons.
+    pub reasoning: ReasoningStyle,
+    /// How its provider caches what requests begin with.
+    pub cache: CacheStyle,
+    /// Whether it takes `temperature` and `top_p`.
+    pub sampling: bool,
+    /// Whether the limit of a reply is called `max_completion_tokens` on `OpenAI`'s wire.
+    pub max_completion_tokens: bool,
+    /// Whether the system prompt has the role `developer` on `OpenAI`'s wire.
+    pub developer_role: bool,
+    /// What its vendor asks for it; absent if it is not known.
+    pub price: Option<ModelPrice>,
+}
+
+/// What a model takes beside text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InputKinds {
+    /// Pictures.
+    pub image: bool,
+    /// Documents (PDF).
+    pub document: bool,
+    /// Sound.
+    pub audio: bool,
+}
+
+// === impl ModelProfile ===
+
+impl ModelProfile {
+    /// The default limit of a reply in a window of so many tokens: at most a quarter of it, so
+    /// that there is room for the conversation. Nothing if the model is not known well enough.
+    pub(crate) fn reply_in(&self, window_tokens: u32) -> Option<u32> {
+        let most = (window_tokens / REPLY_SHARE).max(1);
+        let wanted = self.reply_tokens.or(self.max_output_tokens)?;
+        Some(self.capped(wanted).min(most))
+    }
+
+    /// What may be asked for of `wanted` tokens of a reply.
+    pub(in crate::llm) fn capped(&self, wanted: u32) -> u32 {
+        self.max_output_tokens.map_or(wanted, |most| wanted.min(most))
+    }
+}
+
+// === impl InputKinds ===
+
+impl InputKinds {
+    /// Those in a list.
+    pub fn of(kinds: &[InputKind]) -> Self {
+        let has = |kind| kinds.contains(&kind);
+        Self {
+            image: has(InputKind::Image),
+            document: has(InputKind::Document),
+            audio: has(InputKind::Audio),
+        }
+    }
+
+    /// As a list.
+    pub fn list(self) -> Vec<InputKind> {
+        let all = [
+            (self.image, InputKind::Image),
+            (self.document, InputKind::Document),
+            (self.audio, InputKind::Audio),
+        ];
+        all.into_iter().filter(|(is_taken, _)| *is_taken).map(|(_, kind)| kind).collect()
+    }
+}

@@ -1,0 +1,66 @@
+//! What requests look like for models of different profiles, on both wires.
+
+use clawnode_proto::llm::{Role, Sampling};
+use serde_json::{Value, json};
+
+use super::ModelProfiles;
+use crate::llm::{ModelRequest, PlainMessage, anthropic::Anthropic, call::Dialect, openai::OpenAi};
+
+fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
+    let sampling =
+        Sampling { temperature: Some(0.5), top_p: Some(0.9), max_tokens, stop: Vec::new() };
+    ModelRequest {
+        model: model.to_owned(),
+        system: "be brief".to_owned(),
+        messages: vec![PlainMessage::text(Role::User, "hi")],
+        tools: Vec::new(),
+        sampling,
+        idempotency_key: "k".to_owned(),
+    }
+}
+
+fn sent(wire: &dyn Dialect, model: &str, max_tokens: Option<u32>) -> Value {
+    let profile = ModelProfiles::default().of(&format!("p/{model}").parse().unwrap());
+    let prepared = wire.prepare(asked(model, max_tokens), &profile).unwrap();
+    serde_json::from_slice(&prepared.body).unwrap()
+}
+
+fn openai(base: &str) -> OpenAi {
+    OpenAi { base: base.parse().unwrap(), key: None }
+}
+
+#[test]
+fn a_reasoning_model_is_written_to_as_it_wants_it() {
+    let local = openai("http://127.0.0.1:1/v1");
+    let body = sent(&local, "o3", Some(200_000));
+    assert_eq!(body["max_completion_tokens"], 100_000, "no more than it can write");
+    assert_eq!(body["messages"][0]["role"], "developer");
+    for absent in ["max_tokens", "temperature", "top_p"] {
+        assert_eq!(body.get(absent), None, "{absent}");
+    }
+}
+
+#[test]
+fn other_models_are_written_to_as_before() {
+    let body = sent(&openai("http://127.0.0.1:1/v1"), "some-model", Some(64));
+    assert_eq!((&body["max_tokens"], &body["temperature"]), (&json!(64), &json!(0.5)));
+    assert_eq!(body["messages"][0]["role"], "system");
+    let body = sent(&openai("https://api.openai.com/v1"), "gpt-4o", Some(64));
+    assert_eq!((&body["max_completion_tokens"], body.get("max_tokens")), (&json!(64), None));
+    assert_eq!(body["top_p"], 0.9);
+}
+
+#[test]
+fn anthropics_limit_is_what_the_model_can_write() {
+    let wire = Anthropic { base: "http://h".parse().unwrap(), key: None, max_tokens: 8_192 };
+    for (model, asked, limit) in [
+        ("claude-3-haiku-20240307", None, 4_096),
+        ("claude-sonnet-4-5", None, 8_192),
+        ("claude-sonnet-4-5", Some(1_000_000), 64_000),
+        ("unknown", Some(1_000_000), 1_000_000),
+    ] {
+        assert_eq!(sent(&wire, model, asked)["max_tokens"], limit, "{model}");
+    }
+    assert_eq!(sent(&wire, "claude-sonnet-4-5", None)["temperature"], 0.5);
+    assert_eq!(sent(&wire, "claude-opus-5", None).get("temperature"), None);
+}

@@ -1,0 +1,240 @@
+//! Models, as clients see them: which a message may choose, what is known of them, and a test call.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use clawnode_actors::{
+    agent::{AgentOptions, Agents},
+    llm::{
+        ModelEvent, ModelRequest, PlainMessage, ToolOffer,
+        profile::{self, ModelProfiles},
+    },
+    session::ResolveModel as _,
+};
+use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
+use clawnode_proto::{
+    AgentName, ErrorBody, ErrorCode, ToolName,
+    kill_switch::KillSwitch,
+    llm::{ModelRef, Role, Sampling, Usage},
+    model::{ModelList, ModelTest, ModelView},
+};
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+
+use super::models::CurrentModels;
+use crate::config::{agents::DEFAULT_AGENT, nearest};
+
+/// Tokens of a test's reply: enough for a model that reasons first.
+const TEST_TOKENS: u32 = 2_048;
+/// How long a test may take: a local server may load a large model first.
+const TEST_TIME: Duration = Duration::from_mins(2);
+/// What a model is asked in a test.
+const TEST_PROMPT: &str =
+    "Write one short sentence about the sea. Then call the tool `add` with a = 2 and b = 3.";
+/// The same for the demo, which reads calls as lines.
+const DEMO_PROMPT: &str = r#"/tool add {"a":2,"b":3}"#;
+/// The tool that it is offered.
+const TEST_TOOL: &str = "add";
+
+/// What of it a client asks for.
+#[derive(Debug)]
+pub(super) struct ModelDoor<'a> {
+    pub(super) agents: &'a Agents,
+    pub(super) models: &'a CurrentModels,
+}
+
+// === impl ModelDoor ===
+
+impl ModelDoor<'_> {
+    /// Refuses a model that a message to this agent may not choose.
+    pub(super) fn permit(&self, agent: &AgentName, model: &ModelRef) -> Result<(), ErrorBody> {
+        let Some(options) = self.agents.options(agent) else { return Ok(()) };
+        if options.allows(model) {
+            return self.callable(model).map_err(|why| {
+                ErrorBody::new(ErrorCode::InvalidParams, format!("parameter `model`: {why}"))
+            });
+        }
+        Err(not_allowed(&options, model))
+    }
+
+    /// The models of all agents.
+    pub(super) fn list(&self) -> ModelList {
+        let agents = self.options();
+        let models: BTreeSet<ModelRef> = agents.iter().flat_map(chosen).collect();
+        ModelList { models: models.iter().map(|model| self.view(model, &agents)).collect() }
+    }
+
+    /// What is known of one model.
+    pub(super) fn show(&self, model: &ModelRef) -> ModelView {
+        self.view(model, &self.options())
+    }
+
+    /// Asks a model for a text and a call of a tool, and says what worked. It is a call like any other: the
+    /// kill switch stops it.
+    pub(super) async fn test(&self, model: &ModelRef) -> Result<ModelTest, ErrorBody> {
+        let by = self.options().into_iter().find(|agent| agent.allows(model));
+        let agent = by.map_or_else(|| DEFAULT_AGENT.parse(), |agent| Ok(agent.name));
+        let agent =
+            agent.map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))?;
+        let stopped = |latch: KillSwitch| ErrorBody::new(ErrorCode::Stopped, latch.to_string());
+        let pass = self.agents.switch_gate().pass(StoppableWork::Call { agent }).await;
+        let pass = pass.map_err(stopped)?;
+        tokio::select! {
+            biased;
+            why = pass.stopped() => Err(match why {
+                WorkStopped::Latched(latch) => stopped(latch),
+                WorkStopped::OutOfTouch => {
+                    ErrorBody::new(ErrorCode::Unavailable, "this node lost touch with the cluster")
+                }
+            }),
+            () = tokio::time::sleep(TEST_TIME) => {
+                let what = format!("`{model}` did not answer within {} s", TEST_TIME.as_secs());
+                Err(ErrorBody::new(ErrorCode::ProviderTimeout, what))
+            }
+            tested = self.asked(model) => tested,
+        }
+    }
+
+    async fn asked(&self, model: &ModelRef) -> Result<ModelTest, ErrorBody> {
+        let profile = self.profiles().of(model);
+        let client = self.models.resolve_model(model);
+        let client = client.map_err(|it| ErrorBody::new(ErrorCode::NotFound, it.message))?;
+        let mut result = ModelTest {
+            model: model.clone(),
+            answered: String::new(),
+            text: false,
+            tool_call: profile.tools.then_some(false),
+            streaming: false,
+            took_ms: 0,
+            usage: Usage::default(),
+            error: None,
+        };
+        let (began, mut pieces) = (Instant::now(), 0);
+        let mut events = client.stream(request(model, profile.tools)?);
+        while let Some(event) = events.next().await {
+            match event {
+                ModelEvent::Text(text) if !text.is_empty() => {
+                    (result.text, pieces) = (true, pieces + 1);
+                }
+                ModelEvent::Text(_) => {}
+                ModelEvent::ToolUse(call) => {
+                    let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
+                    let is_right = arguments.is_some_and(|it| it["a"] == 2 && it["b"] == 3);
+                    result.tool_call = Some(call.name == TEST_TOOL && is_right);
+                }
+                ModelEvent::Usage(usage) => result.usage = usage,
+                ModelEvent::Retrying { .. } => (result.text, pieces) = (false, 0),
+                ModelEvent::Done { usage, model, .. } => {
+                    (result.usage, result.answered) = (usage, model);
+                }
+                ModelEvent::Failed(failure) => result.error = Some(failure.message),
+            }
+        }
+        result.streaming = pieces > 1;
+        result.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Ok(result)
+    }
+
+    fn view(&self, model: &ModelRef, agents: &[AgentOptions]) -> ModelView {
+        let profiles = self.profiles();
+        let known = profiles.of(model);
+        let allow = agents.iter().filter(|agent| agent.allows(model));
+        ModelView {
+            model: model.clone(),
+            agents: allow.map(|agent| agent.name.clone()).collect(),
+            window_tokens: known.window_tokens,
+            used_tokens: profiles.window(model),
+            max_output_tokens: known.max_output_tokens,
+            input: known.input.list(),
+            tools: known.tools,
+            reasoning: known.reasoning,
+            cache: known.cache,
+            sampling: known.sampling,
+            price: known.price,
+            patterns: profiles.patterns(model),
+            table: profile::DATE.to_owned(),
+            error: self.callable(model).err(),
+        }
+    }
+
+    /// Why a model cannot be called, as far as that is known without a call.
+    fn callable(&self, model: &ModelRef) -> Result<(), String> {
+        self.models.check(model).map_err(|failure| failure.message)
+    }
+
+    fn options(&self) -> Vec<AgentOptions> {
+        self.agents.names().iter().filter_map(|name| self.agents.options(name)).collect()
+    }
+
+    /// The same for all agents.
+    fn profiles(&self) -> ModelProfiles {
+        self.options().into_iter().next().map(|it| it.profiles).unwrap_or_default()
+    }
+}
+
+/// The refusal of a message that chooses a model which its agent does not allow.
+fn not_allowed(agent: &AgentOptions, model: &ModelRef) -> ErrorBody {
+    let named: Vec<String> = chosen(agent).iter().map(ToString::to_string).collect();
+    let near = nearest(&model.to_string(), named.iter().map(String::as_str)).map(str::to_owned);
+    let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+    let own = [agent.model.to_string()];
+    let allowed: Vec<String> =
+        own.iter().chain(&agent.models).map(|it| format!("`{it}`")).collect();
+    let what = format!("parameter `model`: agent `{}` does not allow `{model}`", agent.name);
+    ErrorBody::new(ErrorCode::InvalidParams, what).hint(format!(
+        "{meant}it allows {}; `models` of the agent's configuration allows more",
+        allowed.join(", ")
+    ))
+}
+
+/// The models that an agent's messages may have, as far as they are named.
+fn chosen(agent: &AgentOptions) -> Vec<ModelRef> {
+    let named = agent.models.iter().filter(|pattern| !pattern.contains(['*', '?']));
+    named.filter_map(|it| it.parse().ok()).chain([agent.model.clone()]).collect()
+}
+
+fn request(model: &ModelRef, tools: bool) -> Result<ModelRequest, ErrorBody> {
+    let bug = |error| ErrorBody::new(ErrorCode::Internal, format!("{error}"));
+    let name: ToolName = TEST_TOOL.parse().map_err(bug)?;
+    let offer = ToolOffer {
+        name,
+        description: "Adds two numbers.".to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": { "a": { "type": "integer" }, "b": { "type": "integer" } },
+            "required": ["a", "b"],
+        }),
+    };
+    let prompt = if model.provider == "demo" { DEMO_PROMPT } else { TEST_PROMPT };
+    Ok(ModelRequest {
+        model: model.model.clone(),
+        system: String::new(),
+        messages: vec![PlainMessage::text(Role::User, prompt)],
+        tools: if tools { vec![offer] } else { Vec::new() },
+        sampling: Sampling { max_tokens: Some(TEST_TOKENS), ..Sampling::default() },
+        idempotency_key: format!("test.{}", ulid::Ulid::generate()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_is_not_allowed_gets_the_nearest_name_and_what_is_allowed() {
+        let own = "anthropic/claude-sonnet-4-5".parse().unwrap();
+        let mut agent = AgentOptions::new("ops".parse().unwrap(), own);
+        agent.models = vec!["openai/gpt-4o".to_owned(), "ollama/*".to_owned()];
+        let error = not_allowed(&agent, &"openai/gpt-4p".parse().unwrap());
+        assert!(error.message.contains("`ops` does not allow `openai/gpt-4p`"), "{error:?}");
+        let hint = error.hint.unwrap_or_default();
+        for part in ["did you mean `openai/gpt-4o`?", "`anthropic/claude-sonnet-4-5`", "`ollama/*`"]
+        {
+            assert!(hint.contains(part), "{hint}");
+        }
+        let far = not_allowed(&agent, &"x/y".parse().unwrap()).hint.unwrap_or_default();
+        assert!(!far.contains("did you mean"), "{far}");
+    }
+}

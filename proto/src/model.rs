@@ -1,0 +1,149 @@
+//! What is known of models, as the API shows it, and the test of one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::AgentName,
+    llm::{ModelRef, Usage},
+};
+
+/// What a model may take beside text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum InputKind {
+    /// Pictures.
+    Image,
+    /// Documents (PDF).
+    Document,
+    /// Sound.
+    Audio,
+}
+
+/// How a model reasons, and how a request says how much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ReasoningStyle {
+    /// It does not, or nothing is known about it.
+    #[default]
+    None,
+    /// `thinking` with a budget of tokens, as Anthropic's API has it.
+    AnthropicBudget,
+    /// It decides itself, as far as `effort` lets it, as Anthropic's API has it.
+    AnthropicAdaptive,
+    /// `reasoning_effort`, as `OpenAI`'s API has it.
+    OpenaiEffort,
+    /// It reasons by itself. Replies have `reasoning_content`.
+    ReasoningContent,
+}
+
+/// How a provider caches what requests begin with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CacheStyle {
+    /// It does not, or nothing is known about it.
+    #[default]
+    None,
+    /// By markers in the request, as Anthropic does.
+    Markers,
+    /// By itself, helped by `prompt_cache_key`, as `OpenAI` does.
+    Key,
+    /// By itself.
+    Implicit,
+}
+
+/// Prices in micro-dollars for a million tokens: 3,000,000 is $3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ModelPrice {
+    /// Tokens that the model reads.
+    pub input: u64,
+    /// Tokens that the model writes.
+    pub output: u64,
+    /// Tokens that come from the provider's cache.
+    pub cache_read: u64,
+    /// Tokens that the provider writes to its cache.
+    pub cache_write: u64,
+}
+
+/// Parameters of methods about one model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ModelParams {
+    /// The model, as `PROVIDER/MODEL`.
+    pub model: ModelRef,
+}
+
+/// What is known of one model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ModelView {
+    /// The model, as `PROVIDER/MODEL`.
+    pub model: ModelRef,
+    /// The agents whose turns it may answer.
+    pub agents: Vec<AgentName>,
+    /// How many tokens a request and its reply may have together.
+    pub window_tokens: u32,
+    /// How many tokens of that an agent uses that does not say how many.
+    pub used_tokens: u32,
+    /// The most tokens of one reply. Absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u32>,
+    /// What the model takes besides text.
+    pub input: Vec<InputKind>,
+    /// Whether it calls tools.
+    pub tools: bool,
+    /// How it reasons.
+    pub reasoning: ReasoningStyle,
+    /// How its provider caches.
+    pub cache: CacheStyle,
+    /// Whether it takes `temperature` and `top_p`.
+    pub sampling: bool,
+    /// What it costs. Absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<ModelPrice>,
+    /// The patterns that this comes from, the most specific first: those of the configuration, then the row of
+    /// the built-in table. Empty if nothing is known of the model.
+    pub patterns: Vec<String>,
+    /// The date of the built-in table.
+    pub table: String,
+    /// Why the model cannot be called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Answer of `models.list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ModelList {
+    /// The models of all agents, by name. Patterns that agents allow are not listed.
+    pub models: Vec<ModelView>,
+}
+
+/// Answer of `models.test`: what worked in one real call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ModelTest {
+    /// The model, as `PROVIDER/MODEL`.
+    pub model: ModelRef,
+    /// The name of the model, as the provider reports it; empty if the call failed.
+    pub answered: String,
+    /// Whether the reply had text.
+    pub text: bool,
+    /// Whether it had a valid call of the tool that was offered. Absent if none was offered, because the model
+    /// takes no tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call: Option<bool>,
+    /// Whether the reply came in more than one piece.
+    pub streaming: bool,
+    /// How long the whole call took, in milliseconds.
+    pub took_ms: u64,
+    /// The tokens of the call.
+    pub usage: Usage,
+    /// Why the call failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
