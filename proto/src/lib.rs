@@ -12,6 +12,7 @@
 pub mod agents;
 pub mod api;
 pub mod archive;
+pub mod block;
 pub mod codec;
 pub mod cursor;
 pub mod envelope;
@@ -41,6 +42,7 @@ pub mod overview;
 pub mod plugin;
 pub mod policy;
 pub mod provider;
+pub mod reasoning;
 mod role;
 pub mod route;
 #[cfg(feature = "schema")]

@@ -5,8 +5,10 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    block::Blocks,
     error::ErrorCode,
     id::{AgentName, Attempt, CallId, EntityId, ParseIdError, TurnId},
+    reasoning::Reasoning,
     tool::{ToolReply, ToolUse},
 };
 
@@ -37,12 +39,21 @@ pub struct Message {
     /// What came of those that it asked for before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_replies: Vec<ToolReply>,
+    /// What the assistant said beside text and tool calls, and the order of everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Blocks>,
 }
 
 impl Message {
     /// Words alone.
     pub fn text(role: Role, content: impl Into<Text>) -> Self {
-        Self { role, content: content.into(), tool_uses: Vec::new(), tool_replies: Vec::new() }
+        Self {
+            role,
+            content: content.into(),
+            tool_uses: Vec::new(),
+            tool_replies: Vec::new(),
+            blocks: None,
+        }
     }
 }
 
@@ -60,6 +71,14 @@ pub struct Usage {
     /// Tokens that were written to the provider's cache.
     #[serde(default)]
     pub cache_write_tokens: u64,
+    /// Of the tokens that the model wrote, those of thoughts, if the provider counts them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Usage {
@@ -71,6 +90,7 @@ impl Usage {
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
             cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
         }
     }
 }
@@ -176,6 +196,9 @@ pub struct Sampling {
     /// Texts at which the model stops.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
+    /// How much the model thinks before it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
 }
 
 /// How a model call failed, so that callers can act on it.

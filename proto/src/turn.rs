@@ -295,12 +295,15 @@ mod tests {
                 TurnBody::Accepted(AcceptedView { session, turn: cursor.turn, cursor })
             }),
             any::<String>().prop_map(TurnBody::Text),
-            any::<[u64; 4]>().prop_map(|[input, output, read, write]| TurnBody::Usage(Usage {
-                input_tokens: input,
-                output_tokens: output,
-                cache_read_tokens: read,
-                cache_write_tokens: write,
-            })),
+            any::<[u64; 5]>().prop_map(|[input, output, read, write, reasoning]| TurnBody::Usage(
+                Usage {
+                    input_tokens: input,
+                    output_tokens: output,
+                    cache_read_tokens: read,
+                    cache_write_tokens: write,
+                    reasoning_tokens: reasoning,
+                }
+            )),
             any::<(String, String)>()
                 .prop_map(|(name, message)| TurnBody::Notice(Notice { name, message })),
             texts().prop_map(|(id, name, arguments)| {

@@ -231,7 +231,7 @@ impl Sim {
             let content = Text::from(format!("answer {}", attempt.0));
             let model = "sim".to_owned();
             let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-            Outcome::Done { attempt, content, stop, usage, model, tool_uses }
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks: None }
         };
         self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
     }

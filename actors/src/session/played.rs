@@ -230,7 +230,7 @@ impl PlayedActivation {
         drop(job);
         self.feed(MachineInput::Ended(
             key,
-            Outcome::Done { attempt, content, stop, usage, model, tool_uses },
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks: None },
         ));
     }
 }

@@ -12,6 +12,7 @@ use clawnode_proto::{
     AgentName,
     llm::{ModelRef, Sampling},
     policy::{Policy, Rule, Verdict},
+    reasoning::Reasoning,
     session::Profile,
     timeout::TurnTime,
     tool::Risk,
@@ -89,6 +90,10 @@ pub struct AgentSection {
     /// A file with the system prompt, instead of `system`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soul: Option<PathBuf>,
+    /// How much its model thinks before it answers: `off`, `low`, `medium`, `high`, or a number of tokens
+    /// from 1,024 on. Unless set, the provider decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
     /// How it chooses its words.
     pub sampling: SamplingOptions,
     /// Tokens that its model reads at most (100,000: under what current models take). Older turns
@@ -238,6 +243,7 @@ impl Default for AgentSection {
             model: None,
             system: None,
             soul: None,
+            reasoning: None,
             sampling: SamplingOptions::default(),
             window_tokens: 100_000,
             step_limit: 25,
@@ -283,7 +289,7 @@ impl From<Rule> for RuleOptions {
 impl From<SamplingOptions> for Sampling {
     fn from(it: SamplingOptions) -> Self {
         let SamplingOptions { temperature, top_p, max_tokens, stop } = it;
-        Self { temperature, top_p, max_tokens, stop }
+        Self { temperature, top_p, max_tokens, stop, reasoning: None }
     }
 }
 

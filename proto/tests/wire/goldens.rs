@@ -71,6 +71,14 @@ fn session_inputs() {
     insta::assert_snapshot!(all(&sample::session_inputs()));
 }
 
+/// What a model says beside text and tool calls.
+#[test]
+fn blocks() {
+    let mut golden = all(&[sample::thinking_message()]);
+    golden.push_str(&events(&[sample::thinking_event()]));
+    insta::assert_snapshot!(golden);
+}
+
 #[test]
 fn tools_and_jobs() {
     let mut golden = all(&sample::tool_messages());

@@ -2,7 +2,7 @@
 //!
 //! The decoder holds the stream to its grammar (`message_start`, blocks that open, grow and close,
 //! `message_delta`, `message_stop`) and skips kinds of events, blocks and deltas that it does not
-//! know, as the vendor asks of clients. Thinking is not part of the reply.
+//! know, as the vendor asks of clients. Thinking is shown as it comes, and whole once its block closes.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::llm::{
+    Item,
+    blocks::push_bounded,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
     http::AttemptFailure,
@@ -73,8 +75,13 @@ enum ReplyBlock {
         #[serde(default)]
         text: String,
     },
-    Thinking,
-    RedactedThinking,
+    Thinking {
+        thinking: Option<String>,
+        signature: Option<String>,
+    },
+    RedactedThinking {
+        data: Option<String>,
+    },
     ToolUse {
         #[serde(default)]
         id: String,
@@ -93,9 +100,15 @@ enum BlockDelta {
     #[serde(rename = "text_delta")]
     Text { text: String },
     #[serde(rename = "thinking_delta")]
-    Thinking,
+    Thinking {
+        #[serde(default)]
+        thinking: String,
+    },
     #[serde(rename = "signature_delta")]
-    Signature,
+    Signature {
+        #[serde(default)]
+        signature: String,
+    },
     #[serde(rename = "input_json_delta")]
     InputJson { partial_json: String },
     #[serde(other)]
@@ -142,7 +155,12 @@ enum OpenBlock {
     /// A tool call, and the arguments that it began with: these are an empty object, and the real
     /// ones follow.
     Tool(Growing, Value),
-    /// Thinking, one tool call too many, or something newer than this build.
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    Redacted(String),
+    /// One tool call too many, or something newer than this build.
     Other,
 }
 
@@ -213,7 +231,14 @@ impl Decoder for AnthropicReader {
                         pieces.push(ReplyPiece::ToolUse(call.done()));
                     }
                 }
-                ReplyBlock::Thinking | ReplyBlock::RedactedThinking | ReplyBlock::Unknown => {}
+                ReplyBlock::Thinking { thinking, signature } => {
+                    let (text, signature) =
+                        (thinking.unwrap_or_default(), signature.unwrap_or_default());
+                    push_thought(text.clone(), pieces);
+                    push_thinking(text, signature, pieces);
+                }
+                ReplyBlock::RedactedThinking { data } => push_redacted(data, pieces),
+                ReplyBlock::Unknown => {}
             }
         }
         let (stop, model) = (stop_with(self.room.calls(), stop)?, reply.model);
@@ -262,9 +287,13 @@ impl AnthropicReader {
                 Some(call) => OpenBlock::Tool(call, input),
                 None => OpenBlock::Other,
             },
-            ReplyBlock::Thinking | ReplyBlock::RedactedThinking | ReplyBlock::Unknown => {
-                OpenBlock::Other
+            ReplyBlock::Thinking { thinking, signature } => {
+                let text = thinking.unwrap_or_default();
+                push_thought(text.clone(), pieces);
+                OpenBlock::Thinking { text, signature: signature.unwrap_or_default() }
             }
+            ReplyBlock::RedactedThinking { data } => OpenBlock::Redacted(data.unwrap_or_default()),
+            ReplyBlock::Unknown => OpenBlock::Other,
         };
         match self.blocks.insert(index, Some(open)) {
             None => Ok(()),
@@ -286,20 +315,23 @@ impl AnthropicReader {
             (OpenBlock::Tool(call, _), BlockDelta::InputJson { partial_json }) => {
                 self.room.argue(call, &partial_json);
             }
-            (
-                OpenBlock::Text,
-                BlockDelta::Thinking | BlockDelta::Signature | BlockDelta::InputJson { .. },
-            ) => {
+            (OpenBlock::Thinking { text, .. }, BlockDelta::Thinking { thinking }) => {
+                push_bounded(text, &thinking);
+                push_thought(thinking, pieces);
+            }
+            (OpenBlock::Thinking { signature, .. }, BlockDelta::Signature { signature: more }) => {
+                push_bounded(signature, &more);
+            }
+            (OpenBlock::Other | OpenBlock::Redacted(_), _) | (_, BlockDelta::Unknown) => {}
+            (OpenBlock::Text, _) => {
                 return Err(AttemptFailure::broken("something else within a block of text"));
             }
-            (
-                OpenBlock::Tool(..),
-                BlockDelta::Text { .. } | BlockDelta::Thinking | BlockDelta::Signature,
-            ) => {
+            (OpenBlock::Tool(..), _) => {
                 return Err(AttemptFailure::broken("something else within a tool call"));
             }
-            (OpenBlock::Text | OpenBlock::Tool(..), BlockDelta::Unknown)
-            | (OpenBlock::Other, _) => {}
+            (OpenBlock::Thinking { .. }, _) => {
+                return Err(AttemptFailure::broken("something else within a thought"));
+            }
         }
         Ok(())
     }
@@ -309,6 +341,8 @@ impl AnthropicReader {
         match open {
             None => return Err(AttemptFailure::broken("an end of a block that is not open")),
             Some(OpenBlock::Text | OpenBlock::Other) => {}
+            Some(OpenBlock::Thinking { text, signature }) => push_thinking(text, signature, pieces),
+            Some(OpenBlock::Redacted(data)) => push_redacted(Some(data), pieces),
             Some(OpenBlock::Tool(call, _)) if call.is_begun() => {
                 pieces.push(ReplyPiece::ToolUse(call.done()));
             }
@@ -370,7 +404,11 @@ impl AnthropicReader {
                 OpenBlock::Tool(call, _) if cut_off => {
                     pieces.push(ReplyPiece::ToolUse(call.done()));
                 }
-                OpenBlock::Text | OpenBlock::Tool(..) | OpenBlock::Other => {
+                OpenBlock::Text
+                | OpenBlock::Tool(..)
+                | OpenBlock::Thinking { .. }
+                | OpenBlock::Redacted(_)
+                | OpenBlock::Other => {
                     return Err(AttemptFailure::broken("`message_stop` within a block"));
                 }
             }
@@ -439,6 +477,7 @@ impl AnthropicCounts {
             output_tokens: self.output.unwrap_or(0),
             cache_read_tokens,
             cache_write_tokens,
+            ..Usage::default()
         }
     }
 }
@@ -446,6 +485,26 @@ impl AnthropicCounts {
 fn push_text(text: String, pieces: &mut Vec<ReplyPiece>) {
     if !text.is_empty() {
         pieces.push(ReplyPiece::Text(text));
+    }
+}
+
+fn push_thought(text: String, pieces: &mut Vec<ReplyPiece>) {
+    if !text.is_empty() {
+        pieces.push(ReplyPiece::Thought(text));
+    }
+}
+
+/// A whole thought. Without a signature the vendor does not take it back.
+fn push_thinking(text: String, signature: String, pieces: &mut Vec<ReplyPiece>) {
+    if !(text.is_empty() && signature.is_empty()) {
+        let signature = (!signature.is_empty()).then_some(signature);
+        pieces.push(ReplyPiece::Item(Item::Thinking { text, signature }));
+    }
+}
+
+fn push_redacted(data: Option<String>, pieces: &mut Vec<ReplyPiece>) {
+    if let Some(data) = data.filter(|data| !data.is_empty()) {
+        pieces.push(ReplyPiece::Item(Item::Redacted { data }));
     }
 }
 

@@ -3,6 +3,7 @@
 use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
+    reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -10,7 +11,8 @@ use serde_json::{Value, value::RawValue};
 
 use super::AnthropicReader;
 use crate::llm::{
-    ModelRequest, PlainMessage, ToolOffer,
+    Item, ModelRequest, PlainMessage, ToolOffer,
+    blocks::Part,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     options::BaseUrl,
@@ -19,6 +21,12 @@ use crate::llm::{
 
 /// The version of the API that this file speaks.
 const VERSION: &str = "2023-06-01";
+
+/// The vendor's own host. Its models think if they are told to, and not otherwise; those behind
+/// compatible servers may.
+const OWN_HOST: &str = "api.anthropic.com";
+/// The least `top_p` that the API takes beside thoughts.
+const THINKING_TOP_P: f64 = 0.95;
 
 /// The wire.
 #[derive(Debug)]
@@ -45,6 +53,14 @@ struct MessagesBody<'a> {
     top_p: Option<f64>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop_sequences: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Thinking>,
+}
+
+#[derive(Serialize)]
+struct Thinking {
+    r#type: &'static str,
+    budget_tokens: u32,
 }
 
 #[derive(Serialize)]
@@ -81,6 +97,13 @@ enum RequestBlock<'a> {
     Text {
         text: &'a str,
     },
+    Thinking {
+        thinking: &'a str,
+        signature: &'a str,
+    },
+    RedactedThinking {
+        data: &'a str,
+    },
     ToolUse {
         id: &'a str,
         name: &'a str,
@@ -98,16 +121,28 @@ impl Dialect for Anthropic {
 
     fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
         let messages = alternate(request.messages)?;
+        let thinking = request.sampling.reasoning.filter(|it| *it != Reasoning::Off);
+        let thinking = thinking.filter(|_| may_think(&messages)).map(|reasoning| {
+            let budget_tokens = reasoning.budget().max(Reasoning::MIN_TOKENS);
+            Thinking { r#type: "enabled", budget_tokens }
+        });
+        let by_itself = request.sampling.reasoning.is_none() && self.base.host() != OWN_HOST;
+        let (budget, thinks) = (thinking.as_ref().map(|it| it.budget_tokens), thinking.is_some());
+        let reply = request.sampling.max_tokens.unwrap_or(self.max_tokens);
+        let said = |message| said(message, thinks || by_itself);
         let body = MessagesBody {
             model: &request.model,
-            max_tokens: request.sampling.max_tokens.unwrap_or(self.max_tokens),
+            // The limit is of the reply; the API counts thoughts in.
+            max_tokens: reply.saturating_add(budget.unwrap_or(0)),
             system: request.system.trim(),
             messages: messages.iter().map(said).collect::<Result<_, _>>()?,
             tools: request.tools.iter().map(AnthropicTool::from).collect(),
             stream: true,
-            temperature: request.sampling.temperature,
-            top_p: request.sampling.top_p,
+            // The API refuses both beside thoughts.
+            temperature: request.sampling.temperature.filter(|_| !thinks),
+            top_p: request.sampling.top_p.filter(|it| !thinks || *it >= THINKING_TOP_P),
             stop_sequences: &request.sampling.stop,
+            thinking,
         };
         let mut headers = headers(&request.idempotency_key);
         headers.insert("anthropic-version", reqwest::header::HeaderValue::from_static(VERSION));
@@ -133,25 +168,68 @@ impl<'a> From<&'a ToolOffer> for AnthropicTool<'a> {
     }
 }
 
-/// A message: plain text where it is nothing else; tool results first and tool uses last, as the
-/// API wants them.
-fn said(message: &PlainMessage) -> Result<AnthropicMessage<'_>, ModelFailure> {
-    let PlainMessage { role, text, tool_uses, tool_replies } = message;
-    if tool_uses.is_empty() && tool_replies.is_empty() {
+/// Whether the model may be told to think: what runs is not a round of tools that began without a
+/// thought that can be sent back. The API refuses that.
+fn may_think(messages: &[PlainMessage]) -> bool {
+    let mut rest = messages;
+    let mut first = None;
+    while let [before @ .., asking, answering] = rest
+        && !answering.tool_replies.is_empty()
+    {
+        first = Some(asking);
+        rest = before;
+    }
+    first.is_none_or(|asking| {
+        let begins = asking.parts().into_iter().next();
+        matches!(begins, Some(Part::Item(_))) && has_thoughts(&asking.parts())
+    })
+}
+
+/// Whether there are thoughts, all of which can be sent back.
+fn has_thoughts(parts: &[Part<'_>]) -> bool {
+    let mut items = parts.iter().filter_map(|part| match part {
+        Part::Item(item) => Some(*item),
+        Part::Text(_) | Part::ToolUse(_) => None,
+    });
+    items.clone().next().is_some() && items.all(|item| thought(item).is_some())
+}
+
+/// A thought as the vendor takes it back.
+fn thought(item: &Item) -> Option<RequestBlock<'_>> {
+    match item {
+        Item::Thinking { text, signature: Some(signature) } if !signature.is_empty() => {
+            Some(RequestBlock::Thinking { thinking: text, signature })
+        }
+        Item::Redacted { data } => Some(RequestBlock::RedactedThinking { data }),
+        Item::Thinking { .. } | Item::Opaque { .. } => None,
+    }
+}
+
+/// A message: plain text where it is nothing else; tool results first, as the API wants them, and what
+/// the model said in its order. LLM-2: its thoughts go back exactly or not at all.
+fn said(message: &PlainMessage, thinks: bool) -> Result<AnthropicMessage<'_>, ModelFailure> {
+    let PlainMessage { role, text, tool_uses, tool_replies, .. } = message;
+    let parts = message.parts();
+    let has_thoughts = thinks && has_thoughts(&parts);
+    if tool_uses.is_empty() && tool_replies.is_empty() && !has_thoughts {
         return Ok(AnthropicMessage { role: *role, content: Content::Text(text) });
     }
-    let mut blocks = Vec::with_capacity(tool_replies.len() + 1 + tool_uses.len());
+    let mut blocks = Vec::with_capacity(tool_replies.len() + parts.len());
     for reply in tool_replies {
         let content = if reply.text.trim().is_empty() { "" } else { &reply.text };
         let (tool_use_id, is_error) = (&reply.id, reply.is_error);
         blocks.push(RequestBlock::ToolResult { tool_use_id, content, is_error });
     }
-    if !text.is_empty() {
-        blocks.push(RequestBlock::Text { text });
-    }
-    for tool_use in tool_uses {
-        let input = serde_json::from_str(&tool_use.arguments).map_err(not_sent)?;
-        blocks.push(RequestBlock::ToolUse { id: &tool_use.id, name: &tool_use.name, input });
+    for part in parts {
+        match part {
+            Part::Text(text) => blocks.push(RequestBlock::Text { text }),
+            Part::ToolUse(tool_use) => {
+                let input = serde_json::from_str(&tool_use.arguments).map_err(not_sent)?;
+                let (id, name) = (tool_use.id.as_str(), tool_use.name.as_str());
+                blocks.push(RequestBlock::ToolUse { id, name, input });
+            }
+            Part::Item(item) => blocks.extend(thought(item).filter(|_| has_thoughts)),
+        }
     }
     Ok(AnthropicMessage { role: *role, content: Content::Blocks(blocks) })
 }

@@ -52,6 +52,12 @@ struct OpenAiCounts {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    reasoning_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -218,12 +224,15 @@ impl OpenAiReader {
 
 impl OpenAiCounts {
     fn usage(&self) -> Usage {
+        let details = self.completion_tokens_details.as_ref();
+        let reasoning = details.and_then(|details| details.reasoning_tokens);
         let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
         Usage {
             input_tokens: self.prompt_tokens.unwrap_or(0),
             output_tokens: self.completion_tokens.unwrap_or(0),
             cache_read_tokens: cached.unwrap_or(0),
             cache_write_tokens: 0,
+            reasoning_tokens: reasoning.unwrap_or(0),
         }
     }
 }

@@ -2,9 +2,12 @@
 //! its replay byte for byte.
 
 use clawnode_proto::{
-    Digest, TurnId, codec,
+    Digest, TurnId,
+    block::{Block, Blocks},
+    codec,
     limits::TOOL_RESULT_CHARS,
     llm::{Message, ModelRef, Role, Sampling},
+    reasoning::Reasoning,
     session::Profile,
     tool::ToolSpec,
 };
@@ -38,6 +41,9 @@ pub struct Assembled {
     /// Whole turns left out because the window is full.
     #[serde(skip)]
     pub dropped_turns: u32,
+    /// Thoughts of another model are left out of this turn, or of the one before it.
+    #[serde(skip)]
+    pub withheld_thoughts: bool,
 }
 
 impl Assembled {
@@ -59,6 +65,7 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
         } else {
             turn.sampling.stop.clone()
         },
+        reasoning: turn.sampling.reasoning.or(profile.sampling.reasoning),
     };
     let system = match &turn.system {
         Some(more) if profile.system.is_empty() => more.clone(),
@@ -66,19 +73,25 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
         None => profile.system.clone(),
     };
     let mut current = turn.messages();
+    let before = state.closed.iter().rev().find(|one| one.id != turn.id);
+    let before = before.filter(|_| current.len() <= 1).map(Turn::messages);
+    let withheld_thoughts =
+        current.iter().chain(before.iter().flatten()).any(|one| is_foreign(one, &profile.model));
+    current.iter_mut().for_each(|one| without_foreign(one, &profile.model));
     // A call that is made again shows what it showed the first time; what waits joins the next.
     let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let joining = if begins { &turn.steers[..] } else { &[] };
     current
         .extend(joining.iter().map(|(_, steer)| Message::text(Role::User, steer.content.clone())));
-    let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from);
+    let thoughts = sampling.reasoning.map_or(0, Reasoning::budget);
+    let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
     let tools = profile.tools.clone();
     let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
     let fixed = system.len() as u64 + tools.iter().map(offered).sum::<u64>();
     let system_tokens = fixed / BYTES_PER_TOKEN;
     let window =
         u64::from(profile.window_tokens).saturating_sub(reply + system_tokens + tokens(&current));
-    let (mut messages, dropped_turns) = fitting(state, turn.id, window);
+    let (mut messages, dropped_turns) = fitting(state, turn.id, window, &profile.model);
     messages.extend(current);
     if tools.is_empty() {
         // Providers refuse calls of tools in a conversation that has none.
@@ -86,15 +99,47 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
     }
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
     messages.drain(..from);
-    Assembled { model: profile.model.clone(), system, messages, sampling, tools, dropped_turns }
+    let model = profile.model.clone();
+    Assembled { model, system, messages, sampling, tools, dropped_turns, withheld_thoughts }
+}
+
+/// Whether it has what only another model may be sent.
+fn is_foreign(message: &Message, model: &ModelRef) -> bool {
+    message.blocks.as_ref().is_some_and(|blocks| blocks.model != *model)
+}
+
+/// LLM-3: what a model said beside text and tool calls is sent to it, and to no other.
+fn without_foreign(message: &mut Message, model: &ModelRef) {
+    if is_foreign(message, model) {
+        message.blocks = None;
+    }
+}
+
+/// What `model` is shown of a turn that is over.
+fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
+    let mut messages = turn.messages();
+    for message in &mut messages {
+        without_foreign(message, model);
+        if let Some(blocks) = &mut message.blocks {
+            blocks.list.retain(Block::outlives_its_turn);
+        }
+        message.blocks.take_if(|blocks| blocks.list.iter().all(Block::is_said));
+    }
+    messages
 }
 
 /// The newest earlier turns that fit, and how many older ones do not. The seed counts as one turn.
 /// Looks no further back than what fits, and one turn more.
-fn fitting(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
+fn fitting(
+    state: &SessionState,
+    current: TurnId,
+    window: u64,
+    model: &ModelRef,
+) -> (Vec<Message>, u32) {
     let mut left = state.closed.iter().filter(|one| one.id != current).count();
     left += usize::from(!state.seed.is_empty());
-    let turns = state.closed.iter().rev().filter(|one| one.id != current).map(Turn::messages);
+    let turns = state.closed.iter().rev().filter(|one| one.id != current);
+    let turns = turns.map(|one| earlier(one, model));
     let seed = (!state.seed.is_empty()).then(|| state.seed.clone());
     let mut room = window;
     let mut kept = Vec::new();
@@ -113,6 +158,9 @@ fn fitting(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>,
 
 /// Tells in words what was said in calls and replies of tools that are no more.
 fn in_words(message: &mut Message) {
+    if !message.tool_uses.is_empty() {
+        message.blocks = None;
+    }
     let mut words: Vec<String> = message.content.inline().map(str::to_owned).into_iter().collect();
     for using in std::mem::take(&mut message.tool_uses) {
         words.push(format!("(called `{}` with {})", using.name, using.arguments));
@@ -132,7 +180,8 @@ fn tokens(messages: &[Message]) -> u64 {
         let most = TOOL_RESULT_CHARS as u64;
         uses.chain(one.tool_replies.iter().map(|it| it.content.bytes().min(most))).sum::<u64>()
     };
-    let size = |one: &Message| (one.content.bytes() + tools(one)) / BYTES_PER_TOKEN;
+    let beside = |one: &Message| one.blocks.as_ref().map_or(0, Blocks::bytes);
+    let size = |one: &Message| (one.content.bytes() + tools(one) + beside(one)) / BYTES_PER_TOKEN;
     messages.iter().map(|one| size(one) + MESSAGE_TOKENS).sum()
 }
 
@@ -163,6 +212,7 @@ mod tests {
         }
         let mut state = run.machine.settled().unwrap().state.clone();
         assert_eq!(state.closed.len(), 12);
+        let model = state.profile.clone().unwrap().model;
         let newest = state.closed[11].id;
         for seeded in [false, true] {
             if seeded {
@@ -170,11 +220,11 @@ mod tests {
             }
             for current in [newest, TurnId::from_u128(1)] {
                 for window in 0..600 {
-                    let (expected, found) =
-                        (fitting_all(&state, current, window), fitting(&state, current, window));
+                    let expected = fitting_all(&state, current, window);
+                    let found = fitting(&state, current, window, &model);
                     assert_eq!(found, expected, "{window} {seeded}");
                 }
-                assert_eq!(fitting(&state, current, 600).1, 0);
+                assert_eq!(fitting(&state, current, 600, &model).1, 0);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use clawnode_kernel::{ShrinkToFit, Violation};
 use clawnode_proto::{
     Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
+    block::{Block, Blocks},
     codec,
     limits::MORE_STEPS,
     llm::{Message, ModelFailure, Role, Sampling, StopReason, Text, Usage},
@@ -124,6 +125,9 @@ pub enum StepEnd {
         stop: StopReason,
         /// What it used.
         usage: Usage,
+        /// What the model said beside text and tool calls.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        blocks: Option<Blocks>,
     },
     /// Badly.
     Failed {
@@ -387,6 +391,7 @@ impl Step {
     ) -> Vec<Message> {
         let content = self.text().cloned().unwrap_or_else(|| Text::from(""));
         let mut said = Message::text(Role::Assistant, content);
+        said.blocks = self.blocks();
         let mut answer = Message::text(Role::User, "");
         let mut complaints = Vec::new();
         for tool in &self.tools {
@@ -412,6 +417,20 @@ impl Step {
             messages.push(answer);
         }
         complaints.into_iter().map(|text| Message::text(Role::User, text)).collect()
+    }
+
+    /// What the model said beside text and tool calls, without the calls that no model is shown.
+    fn blocks(&self) -> Option<Blocks> {
+        let Some(StepEnd::Done { blocks: Some(blocks), .. }) = &self.end else { return None };
+        let (mut blocks, mut tools) = (blocks.clone(), self.tools.iter());
+        blocks.list.retain(|block| match block {
+            Block::ToolUse {} => tools.next().is_some_and(ToolCall::is_well_formed),
+            Block::Text { .. }
+            | Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::Opaque { .. } => true,
+        });
+        Some(blocks)
     }
 
     /// Its model call and its tools have ended.
