@@ -7,6 +7,7 @@ use super::{
     book::WireName,
     check::Asked,
     script::{Reply, Step, ToolCall},
+    thoughts::{self, seal, sign},
 };
 
 /// Stands for a time of as many digits.
@@ -38,6 +39,10 @@ struct Writer<'a> {
     /// Anthropic's open block, and how many there were.
     open: Option<&'static str>,
     blocks: u32,
+    /// What the open block has thought.
+    thought: String,
+    /// How many blocks of thoughts there are in all.
+    thoughts: usize,
     /// Tool calls made.
     calls: usize,
     /// Pieces said, which this server counts as tokens.
@@ -46,9 +51,19 @@ struct Writer<'a> {
 
 /// The parts of a streamed reply to request `seq`.
 pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Vec<Part> {
-    let parts = Vec::new();
-    let mut writer =
-        Writer { wire, seq, asked, reply, parts, open: None, blocks: 0, calls: 0, tokens: 0 };
+    let mut writer = Writer {
+        wire,
+        seq,
+        asked,
+        reply,
+        parts: Vec::new(),
+        open: None,
+        blocks: 0,
+        thought: String::new(),
+        thoughts: thoughts::count(&reply.steps),
+        calls: 0,
+        tokens: 0,
+    };
     writer.begin();
     for step in &reply.steps {
         writer.step(step);
@@ -62,7 +77,7 @@ pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> 
     writer.parts
 }
 
-/// A reply that is not streamed; only its words and tool calls count.
+/// A reply that is not streamed; only its words, thoughts and tool calls count.
 pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
     let text: String = reply.steps.iter().filter_map(said).collect();
     let calls: Vec<Value> = reply
@@ -76,17 +91,20 @@ pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> B
     let tokens = (said + calls.len()) as u64;
     let body = match wire {
         WireName::Anthropic => {
-            let text = (!text.is_empty() || calls.is_empty())
-                .then(|| json!({"type": "text", "text": text}));
+            let content = whole_blocks(seq, reply);
             json!({
                 "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
-                "content": text.into_iter().chain(calls).collect::<Vec<_>>(),
+                "content": content,
                 "stop_reason": stop(wire, reply), "stop_sequence": null,
                 "usage": {"input_tokens": asked.words, "output_tokens": tokens},
             })
         }
         WireName::Openai => {
             let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+            let thought: String = reply.steps.iter().filter_map(thought).collect();
+            if !thought.is_empty() {
+                message["reasoning_content"] = thought.into();
+            }
             if !calls.is_empty() {
                 message["tool_calls"] = calls.into();
                 if text.is_empty() {
@@ -105,6 +123,43 @@ pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> B
         }
     };
     body.to_string().into()
+}
+
+/// The content of a whole reply on Anthropic's wire.
+fn whole_blocks(seq: u64, reply: &Reply) -> Vec<Value> {
+    let (mut blocks, mut calls) = (Vec::<Value>::new(), 0);
+    let thoughts = thoughts::count(&reply.steps);
+    let grow = |blocks: &mut Vec<Value>, kind: &str, text: &str| match blocks.last_mut() {
+        Some(last) if last["type"] == kind => {
+            let grown = format!("{}{text}", last[kind].as_str().unwrap_or_default());
+            last[kind] = grown.into();
+        }
+        _ => blocks.push(json!({"type": kind, kind: text})),
+    };
+    for step in &reply.steps {
+        if let Some(text) = said(step) {
+            grow(&mut blocks, "text", text);
+        } else if let Some(text) = thought(step) {
+            grow(&mut blocks, "thinking", text);
+        } else if let Step::Redacted { data } = step {
+            let data = seal(blocks.len(), thoughts, data);
+            blocks.push(json!({"type": "redacted_thinking", "data": data}));
+        }
+        for call in called(step) {
+            let id = id(WireName::Anthropic, seq, calls, call);
+            blocks.push(whole_call(WireName::Anthropic, &id, call));
+            calls += 1;
+        }
+    }
+    for (index, block) in blocks.iter_mut().enumerate() {
+        if let Some(text) = block["thinking"].as_str() {
+            block["signature"] = sign(index, thoughts, text).into();
+        }
+    }
+    if blocks.is_empty() {
+        blocks.push(json!({"type": "text", "text": ""}));
+    }
+    blocks
 }
 
 fn whole_call(wire: WireName, id: &str, call: &ToolCall) -> Value {
@@ -160,6 +215,13 @@ pub(super) const fn error_kind(wire: WireName, status: u16) -> &'static str {
 fn said(step: &Step) -> Option<&str> {
     match step {
         Step::Text { text } | Step::Split { text } | Step::Refusal { text } => Some(text),
+        _ => None,
+    }
+}
+
+fn thought(step: &Step) -> Option<&str> {
+    match step {
+        Step::Thinking { text } => Some(text),
         _ => None,
     }
 }
@@ -228,6 +290,7 @@ impl Writer<'_> {
                 self.split(before, 1);
             }
             Step::Thinking { text } => self.thinking(text),
+            Step::Redacted { data } => self.redacted(data),
             Step::Refusal { text } => match self.wire {
                 WireName::Anthropic => self.text(text),
                 WireName::Openai => self.chunk(&json!({"refusal": text}), None),
@@ -313,9 +376,18 @@ impl Writer<'_> {
             WireName::Anthropic => {
                 self.open("thinking", &json!({"type": "thinking", "thinking": ""}));
                 self.delta(&json!({"type": "thinking_delta", "thinking": text}));
-                self.delta(&json!({"type": "signature_delta", "signature": "c2ln"}));
+                self.thought.push_str(text);
             }
             WireName::Openai => self.chunk(&json!({"reasoning_content": text}), None),
+        }
+    }
+
+    fn redacted(&mut self, data: &str) {
+        if self.wire == WireName::Anthropic {
+            self.close();
+            let data = seal(self.blocks as usize, self.thoughts, data);
+            self.open("redacted_thinking", &json!({"type": "redacted_thinking", "data": data}));
+            self.close();
         }
     }
 
@@ -380,6 +452,11 @@ impl Writer<'_> {
     }
 
     fn close(&mut self) {
+        if self.open == Some("thinking") {
+            let thought = std::mem::take(&mut self.thought);
+            let signature = sign(self.blocks as usize, self.thoughts, &thought);
+            self.delta(&json!({"type": "signature_delta", "signature": signature}));
+        }
         if self.open.take().is_some() {
             let stop = json!({"type": "content_block_stop", "index": self.blocks});
             self.event("content_block_stop", &stop);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::check::Asked;
+use super::{book::WireName, check::Asked, thoughts::check_turn};
 
 /// What begins a line of the user's text that is a tool call.
 const TOOL: &str = "/tool ";
@@ -123,6 +123,11 @@ pub enum Step {
     Thinking {
         /// The thought.
         text: String,
+    },
+    /// A thought that only the server can read; only Anthropic's wire has such.
+    Redacted {
+        /// What it is made of.
+        data: String,
     },
     /// A piece of a refusal (on Anthropic's wire it is a stop reason, and this is text).
     Refusal {
@@ -318,6 +323,14 @@ impl Script {
     pub fn turn(mut self, text: &str, acts: impl IntoIterator<Item = Act>) -> Self {
         self.turns.insert(text.to_owned(), acts.into_iter().collect());
         self
+    }
+
+    /// Holds a request to what the turn's earlier replies have thought.
+    pub(super) fn check(&self, wire: WireName, asked: &Asked) -> Result<(), String> {
+        match self.turns.get(&asked.last_user) {
+            Some(acts) => check_turn(wire, asked, acts),
+            None => Ok(()),
+        }
     }
 
     /// The next act for this request.

@@ -247,7 +247,9 @@ impl Shared {
 
     fn read(&self, wire: WireName, headers: &HeaderMap, body: &[u8]) -> Result<Asked, Refusal> {
         self.authorize(wire, headers)?;
-        check(wire, headers, body).map_err(Refusal::Malformed)
+        let asked = check(wire, headers, body).map_err(Refusal::Malformed)?;
+        self.script().check(wire, &asked).map_err(Refusal::Malformed)?;
+        Ok(asked)
     }
 }
 
