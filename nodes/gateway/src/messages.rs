@@ -119,6 +119,7 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
                 return rest::json(json(&ReplyView { session, turn, text, usage, outcome }));
             }
             TurnBody::Accepted(_)
+            | TurnBody::Thought(_)
             | TurnBody::Notice(_)
             | TurnBody::ToolUse(_)
             | TurnBody::ApprovalRequest(_)

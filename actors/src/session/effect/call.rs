@@ -67,6 +67,8 @@ struct RunningCall<'a> {
     spent: Usage,
     tool_uses: Vec<ToolUse>,
     blocks: ReplyBlocks,
+    /// Thoughts were shown.
+    has_thought: bool,
     /// Shown before the text, and no part of it.
     seam: &'static str,
     /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
@@ -169,6 +171,7 @@ impl<'a> RunningCall<'a> {
             spent: Usage::default(),
             tool_uses: Vec::new(),
             blocks: ReplyBlocks::default(),
+            has_thought: false,
             seam: job.seam,
             gathered: Vec::new(),
             due: Instant::now(),
@@ -249,13 +252,21 @@ impl<'a> RunningCall<'a> {
                 self.blocks.item(item);
                 None
             }
-            ModelEvent::Thought(_) => None,
+            ModelEvent::Thought(delta) => {
+                self.has_thought |= !delta.is_empty();
+                if let Some(FrameBody::Thought { delta: last }) = self.gathered.last_mut() {
+                    last.push_str(&delta);
+                } else {
+                    self.gathered.push(FrameBody::Thought { delta });
+                }
+                None
+            }
             ModelEvent::Usage(usage) => {
                 self.usage = self.spent.plus(usage);
                 None
             }
             ModelEvent::Retrying { retry, wait, failure } => {
-                if !self.text.is_empty() {
+                if !self.text.is_empty() || std::mem::take(&mut self.has_thought) {
                     self.gathered.push(FrameBody::Reset {});
                 }
                 self.text.clear();
