@@ -45,7 +45,7 @@ impl Ledger {
         if self.counters.contains_key(&entity) { Counter::KIND } else { Session::KIND }
     }
 
-    fn book(&mut self, entity: EntityId) -> &mut Book<Session> {
+    pub(super) fn book(&mut self, entity: EntityId) -> &mut Book<Session> {
         self.books.entry(entity).or_insert_with(|| Book::new(entity))
     }
 

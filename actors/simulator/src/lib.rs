@@ -53,6 +53,7 @@ mod sessions;
 mod settle;
 mod sizes;
 mod steps;
+mod thoughts;
 mod tools;
 mod trace;
 mod violation;

@@ -3,11 +3,13 @@
 use std::fmt::{Debug, Write as _};
 
 use clawnode_proto::{
-    Grammar, Timestamp,
+    FrameBody, Grammar, Timestamp,
     codec::{decode, encode},
     job::Job,
+    llm::{Sampling, Usage},
     policy::Policy,
-    turn::TurnEvent,
+    reasoning::Reasoning,
+    turn::{TurnBody, TurnEvent},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -76,6 +78,12 @@ fn session_inputs() {
 fn blocks() {
     let mut golden = all(&[sample::thinking_message()]);
     golden.push_str(&events(&[sample::thinking_event()]));
+    golden.push_str(&all(&[FrameBody::Thought { delta: "hm".to_owned() }]));
+    golden.push_str(&all(&[TurnEvent::from(TurnBody::Thought("hm".to_owned()))]));
+    let amounts = [Reasoning::Off, Reasoning::High, Reasoning::Tokens(2_000)];
+    let sampling = |it| Sampling { reasoning: Some(it), ..Sampling::default() };
+    golden.push_str(&all(&amounts.map(sampling)));
+    golden.push_str(&all(&[Usage { reasoning_tokens: 7, ..Usage::default() }]));
     insta::assert_snapshot!(golden);
 }
 

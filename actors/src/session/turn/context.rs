@@ -188,7 +188,9 @@ fn tokens(messages: &[Message]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::played::PlayedActivation;
+    use clawnode_proto::llm::{Text, Usage};
+
+    use crate::session::{played::PlayedActivation, turn::prepare::SessionJob};
 
     /// The same, from the oldest turn on.
     fn fitting_all(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
@@ -201,6 +203,77 @@ mod tests {
             dropped += 1;
         }
         (earlier.concat(), dropped)
+    }
+
+    fn thought(signature: Option<&str>) -> Block {
+        Block::Thinking { text: "hm".into(), signature: signature.map(Text::from) }
+    }
+
+    /// The request that was begun last.
+    fn request(run: &PlayedActivation) -> Assembled {
+        match run.started.last() {
+            Some((_, SessionJob::Call(job))) => job.request.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// LLM-3, and of LLM-2 that what no provider needs back is not kept in the request.
+    #[test]
+    fn thoughts_are_shown_to_their_own_model_and_unsigned_ones_while_their_turn_runs() {
+        let mut run = PlayedActivation::new(&[], Vec::new());
+        run.says("m0");
+        let own = request(&run).model;
+        let other: ModelRef = "p/other".parse().unwrap();
+        let says = |model: &ModelRef, signature| {
+            let list = vec![thought(signature), Block::Text { bytes: 2 }];
+            Some(Blocks { model: model.clone(), list })
+        };
+        let has = |request: &Assembled| -> Vec<bool> {
+            let said = request.messages.iter().filter(|one| one.role == Role::Assistant);
+            said.map(|one| one.blocks.is_some()).collect()
+        };
+        let mut requests = Vec::new();
+        for (n, blocks) in [
+            says(&own, Some("c2ln")),
+            says(&own, Some("")),
+            says(&own, None),
+            says(&other, Some("c2ln")),
+            None,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            run.replies_with(Usage::default(), &[], blocks);
+            run.says(&format!("m{}", n + 1));
+            requests.push(request(&run));
+        }
+        let last = requests.last().unwrap();
+        assert_eq!(has(last), [true, false, false, false, false]);
+        assert_eq!(last.messages[1].blocks, says(&own, Some("c2ln")));
+        let told: Vec<bool> = requests.iter().map(|it| it.withheld_thoughts).collect();
+        assert_eq!(told, [false, false, false, true, false], "said once");
+
+        // A round of tools, one of whose calls no model is shown.
+        let list = vec![
+            thought(Some("")),
+            Block::ToolUse {},
+            thought(None),
+            Block::ToolUse {},
+            Block::Text { bytes: 2 },
+        ];
+        let blocks = Some(Blocks { model: own.clone(), list: list.clone() });
+        run.replies_with(Usage::default(), &[("look", "[1"), ("look", "{}")], blocks);
+        let state = &run.machine.settled().unwrap().state;
+        let (turn, profile) = (state.running().unwrap(), state.profile.as_ref().unwrap());
+        let shown = assemble(state, profile, turn);
+        let said = shown.messages.iter().rfind(|one| one.role == Role::Assistant).unwrap();
+        let kept: Vec<Block> = [0, 2, 3, 4].map(|at| list[at].clone()).to_vec();
+        assert_eq!(said.blocks.as_ref().unwrap().list, kept);
+        assert_eq!(said.tool_uses.len(), 1);
+        let changed = Profile { model: other, ..profile.clone() };
+        let shown = assemble(state, &changed, turn);
+        assert!(shown.messages.iter().all(|one| one.blocks.is_none()));
+        assert!(shown.withheld_thoughts);
     }
 
     #[test]

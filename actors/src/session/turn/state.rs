@@ -430,6 +430,10 @@ impl Step {
             | Block::RedactedThinking { .. }
             | Block::Opaque { .. } => true,
         });
+        #[cfg(feature = "test-util")]
+        if clawnode_kernel::KernelBug::ThoughtsTurnedRound.is_in_folds() {
+            blocks.list.reverse();
+        }
         Some(blocks)
     }
 
