@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cursor::Cursor, id::SwitchId, kill_switch::SwitchScope};
+use crate::{cursor::Cursor, id::SwitchId, kill_switch::SwitchScope, reasoning::Reasoning};
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
     methods::{Call, Method, Nothing, calls},
@@ -55,6 +55,10 @@ pub struct ChatSend {
     /// `turn`: a turn of its own. `steer`: part of the running turn.
     #[serde(default)]
     pub mode: SendMode,
+    /// How much the model thinks in this turn: `off`, `low`, `medium`, `high`, or a number of tokens. Default:
+    /// as the agent is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
 }
 
 /// Body of `POST /v1/sessions/{session}/messages`: `chat.send` for a session that its key names.
@@ -67,6 +71,10 @@ pub struct SessionMessage {
     /// `turn`: a turn of its own. `steer`: part of the running turn.
     #[serde(default)]
     pub mode: SendMode,
+    /// How much the model thinks in this turn: `off`, `low`, `medium`, `high`, or a number of tokens. Default:
+    /// as the agent is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
     /// Whether to stream the turn as server-sent events, or to answer when it has ended.
     #[serde(default)]
     pub stream: bool,

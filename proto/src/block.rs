@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{llm::ModelRef, text::Text};
+use crate::{model_ref::ModelRef, text::Text};
 
 /// The blocks of one reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

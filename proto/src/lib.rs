@@ -34,6 +34,7 @@ pub mod limits;
 pub mod llm;
 pub mod mcp;
 pub mod methods;
+mod model_ref;
 mod name;
 pub mod node;
 pub mod offline;

@@ -28,6 +28,7 @@ mod http;
 mod models;
 mod openai;
 mod options;
+mod parts;
 mod prompt;
 mod retry;
 mod sse;

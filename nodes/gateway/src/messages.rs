@@ -80,7 +80,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         Some((peer, conversation)) => (peer.to_owned(), Some(conversation.to_owned())),
         None => (peer, None),
     };
-    let SessionMessage { content, mode, idempotency_key, stream: _ } = message;
+    let SessionMessage { content, mode, reasoning, idempotency_key, stream: _ } = message;
     Ok(ChatSend {
         channel: channel.to_string(),
         account: account.to_string(),
@@ -92,6 +92,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         agent: Some(agent.to_string()),
         idempotency_key,
         mode,
+        reasoning,
     })
 }
 

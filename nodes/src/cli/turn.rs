@@ -292,6 +292,7 @@ mod tests {
             agent: None,
             idempotency_key: Some("k".to_owned()),
             mode: SendMode::Turn,
+            reasoning: None,
         })
     }
 

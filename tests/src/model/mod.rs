@@ -16,6 +16,7 @@ mod render;
 mod script;
 mod server;
 mod thoughts;
+mod whole;
 
 pub use book::{Call, Logged, Violations, WireName, read_log};
 pub use script::{Act, DefaultReply, Reply, Script, Status, Step, ToolCall};

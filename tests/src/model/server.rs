@@ -31,8 +31,9 @@ use super::{
     book::{Book, Call, Violations, WireName},
     check::{Asked, check},
     listen::{Breakable, Breaker},
-    render::{NO_TIME, Part, error, error_kind, stream as streamed, whole},
+    render::{NO_TIME, Part, error, error_kind, stream as streamed},
     script::{Act, Script, Status},
+    whole::whole,
 };
 
 /// Bytes of one request (32 MiB), as the vendors have it.

@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_proto::llm::{FailureClass, StopReason, Usage};
-use serde::Deserialize;
+use clawnode_proto::llm::{FailureClass, StopReason};
 use serde_json::Value;
 
+use super::events::{
+    AnthropicCounts, AnthropicError, AnthropicEvent, BlockDelta, MessageEnding, MessageStart,
+    ReplyBlock, WholeReply,
+};
 use crate::llm::{
     Item,
     blocks::push_bounded,
@@ -31,123 +34,6 @@ const KNOWN: [&str; 8] = [
     "ping",
     "error",
 ];
-
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum AnthropicEvent {
-    MessageStart {
-        message: MessageStart,
-    },
-    ContentBlockStart {
-        index: u32,
-        content_block: ReplyBlock,
-    },
-    ContentBlockDelta {
-        index: u32,
-        delta: BlockDelta,
-    },
-    ContentBlockStop {
-        index: u32,
-    },
-    MessageDelta {
-        delta: MessageEnding,
-        usage: Option<AnthropicCounts>,
-    },
-    MessageStop,
-    Ping,
-    Error {
-        error: AnthropicError,
-    },
-    #[serde(other)]
-    Unknown,
-}
-
-#[derive(Deserialize)]
-struct MessageStart {
-    model: String,
-    usage: Option<AnthropicCounts>,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum ReplyBlock {
-    Text {
-        #[serde(default)]
-        text: String,
-    },
-    Thinking {
-        thinking: Option<String>,
-        signature: Option<String>,
-    },
-    RedactedThinking {
-        data: Option<String>,
-    },
-    ToolUse {
-        #[serde(default)]
-        id: String,
-        #[serde(default)]
-        name: String,
-        #[serde(default)]
-        input: Value,
-    },
-    #[serde(other)]
-    Unknown,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "type")]
-enum BlockDelta {
-    #[serde(rename = "text_delta")]
-    Text { text: String },
-    #[serde(rename = "thinking_delta")]
-    Thinking {
-        #[serde(default)]
-        thinking: String,
-    },
-    #[serde(rename = "signature_delta")]
-    Signature {
-        #[serde(default)]
-        signature: String,
-    },
-    #[serde(rename = "input_json_delta")]
-    InputJson { partial_json: String },
-    #[serde(other)]
-    Unknown,
-}
-
-#[derive(Deserialize)]
-struct MessageEnding {
-    stop_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct AnthropicError {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    message: String,
-}
-
-#[derive(Deserialize)]
-struct WholeReply {
-    model: String,
-    content: Vec<ReplyBlock>,
-    stop_reason: Option<String>,
-    usage: Option<AnthropicCounts>,
-}
-
-/// Token counts; each report holds the ones it knows, cumulative.
-#[derive(Clone, Copy, Default, Deserialize)]
-struct AnthropicCounts {
-    #[serde(rename = "input_tokens")]
-    input: Option<u64>,
-    #[serde(rename = "output_tokens")]
-    output: Option<u64>,
-    #[serde(rename = "cache_creation_input_tokens")]
-    cache_write: Option<u64>,
-    #[serde(rename = "cache_read_input_tokens")]
-    cache_read: Option<u64>,
-}
 
 /// What an open block holds.
 enum OpenBlock {
@@ -461,24 +347,6 @@ impl AnthropicReader {
         );
         let message = if error.message.trim().is_empty() { error.kind } else { error.message };
         AttemptFailure::last(class, message).again(passes)
-    }
-}
-
-impl AnthropicCounts {
-    fn usage(&self) -> Usage {
-        let cache_read_tokens = self.cache_read.unwrap_or(0);
-        let cache_write_tokens = self.cache_write.unwrap_or(0);
-        // The wire counts cached tokens apart; `Usage` counts them in.
-        let input = self.input.unwrap_or(0);
-        Usage {
-            input_tokens: input
-                .saturating_add(cache_read_tokens)
-                .saturating_add(cache_write_tokens),
-            output_tokens: self.output.unwrap_or(0),
-            cache_read_tokens,
-            cache_write_tokens,
-            ..Usage::default()
-        }
     }
 }
 

@@ -12,10 +12,10 @@ use serde_json::{Value, value::RawValue};
 use super::AnthropicReader;
 use crate::llm::{
     Item, ModelRequest, PlainMessage, ToolOffer,
-    blocks::Part,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     options::BaseUrl,
+    parts::Part,
     prompt::{alternate, not_sent},
 };
 

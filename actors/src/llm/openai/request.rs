@@ -14,10 +14,10 @@ use serde_json::{Value, value::RawValue};
 use super::{EXTRA_CONTENT, OpenAiReader};
 use crate::llm::{
     Item, ModelRequest, PlainMessage, PlainReply, ToolOffer,
-    blocks::Part,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     options::BaseUrl,
+    parts::Part,
     prompt::{alternate, not_sent},
 };
 

@@ -270,7 +270,8 @@ mod tests {
         let kept: Vec<Block> = [0, 2, 3, 4].map(|at| list[at].clone()).to_vec();
         assert_eq!(said.blocks.as_ref().unwrap().list, kept);
         assert_eq!(said.tool_uses.len(), 1);
-        let changed = Profile { model: other, ..profile.clone() };
+        let third = "p/third".parse().unwrap();
+        let changed = Profile { model: third, ..profile.clone() };
         let shown = assemble(state, &changed, turn);
         assert!(shown.messages.iter().all(|one| one.blocks.is_none()));
         assert!(shown.withheld_thoughts);

@@ -91,6 +91,7 @@ impl Conversation {
             agent: self.agent().map(ToString::to_string),
             idempotency_key: Some(ulid::Ulid::generate().to_string()),
             mode: SendMode::Turn,
+            reasoning: None,
         };
         match self {
             Self::New { user, name, .. } => {
