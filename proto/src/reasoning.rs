@@ -62,22 +62,20 @@ impl Reasoning {
 
 impl fmt::Display for Reasoning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tokens(tokens) => write!(f, "{tokens}"),
-            named => {
-                let name = Self::NAMED.iter().find(|(_, it)| it == named);
-                f.write_str(name.map_or("", |(name, _)| name))
-            }
+        if let Self::Tokens(tokens) = self {
+            return write!(f, "{tokens}");
         }
+        let name = Self::NAMED.iter().find(|(_, it)| it == self);
+        f.write_str(name.map_or("", |(name, _)| name))
     }
 }
 
 impl Serialize for Reasoning {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Tokens(tokens) => serializer.serialize_u32(*tokens),
-            named => serializer.collect_str(named),
+        if let Self::Tokens(tokens) = self {
+            return serializer.serialize_u32(*tokens);
         }
+        serializer.collect_str(self)
     }
 }
 

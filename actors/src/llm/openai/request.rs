@@ -183,7 +183,6 @@ impl<'a> OpenAiMessage<'a> {
         let (mut thoughts, mut tool_calls, mut extra_content) = (None, Vec::new(), None);
         for part in message.parts() {
             match part {
-                Part::Text(_) => {}
                 Part::Item(Item::Thinking { text, signature: Some(signature) }) => {
                     if signature.is_empty() {
                         thoughts.get_or_insert_with(String::new).push_str(text);
@@ -192,7 +191,7 @@ impl<'a> OpenAiMessage<'a> {
                 Part::Item(Item::Opaque { field, data }) if field == EXTRA_CONTENT => {
                     extra_content = Some(serde_json::from_str(data).map_err(not_sent)?);
                 }
-                Part::Item(_) => {}
+                Part::Text(_) | Part::Item(_) => {}
                 Part::ToolUse(tool_use) => {
                     let function = Called { name: &tool_use.name, arguments: &tool_use.arguments };
                     let (id, extra_content) = (tool_use.id.as_str(), extra_content.take());

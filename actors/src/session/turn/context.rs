@@ -77,7 +77,9 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
     let before = before.filter(|_| current.len() <= 1).map(Turn::messages);
     let withheld_thoughts =
         current.iter().chain(before.iter().flatten()).any(|one| is_foreign(one, &profile.model));
-    current.iter_mut().for_each(|one| without_foreign(one, &profile.model));
+    for message in &mut current {
+        without_foreign(message, &profile.model);
+    }
     // A call that is made again shows what it showed the first time; what waits joins the next.
     let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let joining = if begins { &turn.steers[..] } else { &[] };

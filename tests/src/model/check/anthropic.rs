@@ -252,8 +252,11 @@ pub(super) fn anthropic(request: Messages) -> Result<Asked, String> {
             .to_owned());
     }
     let (model, stream, offers) = (request.model, request.stream, request.tools.is_some());
+    if !thinks {
+        thoughts.clear();
+    }
     let usage = true;
-    Ok(Asked { model, last_user, rounds, results, thoughts, thinks, offers, stream, usage, words })
+    Ok(Asked { model, last_user, rounds, results, thoughts, offers, stream, usage, words })
 }
 
 /// The results in a message; each block stands where it may.

@@ -147,7 +147,6 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
         rounds: reading.rounds,
         results: reading.results,
         thoughts: reading.thoughts,
-        thinks: request.reasoning_effort.is_some(),
         offers: request.tools.is_some(),
         stream: request.stream,
         words: reading.words,
