@@ -127,9 +127,9 @@ async fn a_server_that_is_strict_refuses_what_was_changed() {
             Vec::clear,
         ];
         for (nth, change) in changes.into_iter().enumerate() {
-            let mut changed = request.clone();
-            change(&mut changed.messages[1].blocks);
-            let events = asked(wire, &server, changed).await;
+            let mut again = request.clone();
+            change(&mut again.messages[1].blocks);
+            let events = asked(wire, &server, again).await;
             let refused = !server.take_violations().is_empty();
             let expected = match wire {
                 Wire::Anthropic => nth < 3,
