@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cursor::Cursor, id::SwitchId, kill_switch::SwitchScope, llm::ModelRef};
+use crate::{
+    cursor::Cursor, id::SwitchId, kill_switch::SwitchScope, llm::ModelRef, reasoning::Reasoning,
+};
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
     methods::{Call, Method, Nothing, calls},
@@ -59,6 +61,10 @@ pub struct ChatSend {
     /// `turn`: a turn of its own. `steer`: part of the running turn.
     #[serde(default)]
     pub mode: SendMode,
+    /// How much the model thinks in this turn: `off`, `low`, `medium`, `high`, or a number of tokens. Default:
+    /// as the agent is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
 }
 
 /// Body of `POST /v1/sessions/{session}/messages`: `chat.send` for a session that its key names.
@@ -74,6 +80,10 @@ pub struct SessionMessage {
     /// `turn`: a turn of its own. `steer`: part of the running turn.
     #[serde(default)]
     pub mode: SendMode,
+    /// How much the model thinks in this turn: `off`, `low`, `medium`, `high`, or a number of tokens. Default:
+    /// as the agent is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
     /// Whether to stream the turn as server-sent events, or to answer when it has ended.
     #[serde(default)]
     pub stream: bool,

@@ -113,6 +113,11 @@ pub enum FrameBody {
         /// What is added.
         delta: String,
     },
+    /// More of what the model thinks. It is no part of the reply.
+    Thought {
+        /// What is added.
+        delta: String,
+    },
     /// The reply of this call begins again, because its provider broke off: what its earlier frames
     /// said is void.
     Reset {},

@@ -12,6 +12,7 @@
 pub mod agents;
 pub mod api;
 pub mod archive;
+pub mod block;
 pub mod codec;
 pub mod cursor;
 pub mod envelope;
@@ -34,6 +35,7 @@ pub mod llm;
 pub mod mcp;
 pub mod methods;
 pub mod model;
+mod model_ref;
 mod name;
 pub mod node;
 pub mod offline;
@@ -42,6 +44,7 @@ pub mod overview;
 pub mod plugin;
 pub mod policy;
 pub mod provider;
+pub mod reasoning;
 mod role;
 pub mod route;
 #[cfg(feature = "schema")]

@@ -116,6 +116,14 @@ limits! {
         /// Arguments of all tool calls of one reply. Longer arguments are cut, which makes them invalid.
         /// With the text of the reply they fit into one append.
         TOOL_ARGUMENTS_BYTES: usize = 128 << 10, "bytes";
+        /// What one reply says beside its text and tool calls: thoughts, signatures, opaque items. A thought
+        /// that is longer is cut, and is not sent back.
+        REPLY_BLOCKS_BYTES: usize = 1 << 20, "bytes";
+        /// Thoughts and opaque items of one reply. Further ones are left out.
+        REPLY_BLOCKS: usize = 256, "blocks";
+        /// The same of one reply in its event. The blob store keeps what is more, so that it fits into one
+        /// append with the text and the arguments.
+        REPLY_BLOCKS_INLINE: usize = 32 << 10, "bytes";
         /// A tool's result as the model sees it. The rest is left out, and the result says so.
         TOOL_RESULT_CHARS: usize = 50_000, "characters";
         /// A tool's result in its event. The blob store keeps longer results, so that the results of a
@@ -212,8 +220,8 @@ limits! {
         /// Rows of one day of usage that name a user and a model. Further calls are counted without these
         /// names.
         USAGE_ROWS: usize = 1_000, "rows";
-        /// Names in those rows. With an eighth more of both, and 290 bytes a row, a day is at most about
-        /// 470 KiB and fits into one value of the key-value store.
+        /// Names in those rows. With an eighth more of both, and 320 bytes a row, a day is at most about
+        /// 495 KiB and fits into one value of the key-value store.
         USAGE_BYTES: usize = 128 << 10, "bytes";
         /// Days of usage that are kept.
         USAGE_DAYS: u64 = 100, "days";

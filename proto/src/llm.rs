@@ -1,16 +1,16 @@
 //! What is said to and by a model, whatever its provider.
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    block::Blocks,
     error::ErrorCode,
-    id::{AgentName, Attempt, CallId, EntityId, ParseIdError, TurnId},
+    id::{AgentName, Attempt, CallId, EntityId, TurnId},
+    reasoning::Reasoning,
     tool::{ToolReply, ToolUse},
 };
 
-pub use crate::text::Text;
+pub use crate::{model_ref::ModelRef, text::Text};
 
 /// Who says a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,12 +37,21 @@ pub struct Message {
     /// What came of those that it asked for before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_replies: Vec<ToolReply>,
+    /// What the assistant said beside text and tool calls, and the order of everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Blocks>,
 }
 
 impl Message {
     /// Words alone.
     pub fn text(role: Role, content: impl Into<Text>) -> Self {
-        Self { role, content: content.into(), tool_uses: Vec::new(), tool_replies: Vec::new() }
+        Self {
+            role,
+            content: content.into(),
+            tool_uses: Vec::new(),
+            tool_replies: Vec::new(),
+            blocks: None,
+        }
     }
 }
 
@@ -60,6 +69,14 @@ pub struct Usage {
     /// Tokens that were written to the provider's cache.
     #[serde(default)]
     pub cache_write_tokens: u64,
+    /// Of the tokens that the model wrote, those of thoughts, if the provider counts them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Usage {
@@ -71,6 +88,7 @@ impl Usage {
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
             cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
         }
     }
 }
@@ -97,68 +115,6 @@ pub enum StopReason {
     },
 }
 
-/// A model and the provider that serves it, `PROVIDER/MODEL`.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, PartialOrd, Ord)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(example = "openai/gpt-4o"))]
-#[serde(try_from = "String", into = "String")]
-pub struct ModelRef {
-    /// The provider's name in the configuration.
-    pub provider: String,
-    /// The model's name at the provider; may hold further slashes.
-    pub model: String,
-}
-
-impl fmt::Display for ModelRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.provider, self.model)
-    }
-}
-
-impl fmt::Debug for ModelRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{self}\"")
-    }
-}
-
-/// What should have been there, with the provider of well-known names.
-fn expected(text: &str) -> &'static str {
-    let is_like = |names: &[&str]| names.iter().any(|name| text.starts_with(name));
-    if is_like(&["gpt-", "o1", "o3", "o4", "chatgpt-"]) {
-        "a model `PROVIDER/MODEL`: write `openai/` before it"
-    } else if is_like(&["claude"]) {
-        "a model `PROVIDER/MODEL`: write `anthropic/` before it"
-    } else {
-        "a model `PROVIDER/MODEL`, such as `openai/gpt-4o` or `ollama/llama3.2`"
-    }
-}
-
-impl FromStr for ModelRef {
-    type Err = ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, ParseIdError> {
-        match text.split_once('/') {
-            Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
-                Ok(Self { provider: provider.to_owned(), model: model.to_owned() })
-            }
-            _ => Err(ParseIdError::new(text, expected(text))),
-        }
-    }
-}
-
-impl TryFrom<String> for ModelRef {
-    type Error = ParseIdError;
-
-    fn try_from(text: String) -> Result<Self, ParseIdError> {
-        text.parse()
-    }
-}
-
-impl From<ModelRef> for String {
-    fn from(model: ModelRef) -> Self {
-        model.to_string()
-    }
-}
-
 /// Sampling settings. The provider decides about those that are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -176,6 +132,9 @@ pub struct Sampling {
     /// Texts at which the model stops.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
+    /// How much the model thinks before it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
 }
 
 /// How a model call failed, so that callers can act on it.

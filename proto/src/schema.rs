@@ -19,12 +19,30 @@ macro_rules! texts {
     )*};
 }
 
+impl schemars::JsonSchema for Reasoning {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Reasoning".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "anyOf": [
+            { "type": "string", "enum": ["off", "low", "medium", "high"] },
+            { "type": "integer", "minimum": Self::MIN_TOKENS, "maximum": u32::MAX },
+        ] })
+    }
+}
+
 use crate::{
     frame::FrameKey,
     id::{
         CallId, Digest, EntityId, EventId, ExecutionId, InputId, JobId, Kind, ProcessId, SwitchId,
         TimerId, TurnId,
     },
+    reasoning::Reasoning,
 };
 
 texts! {

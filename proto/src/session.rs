@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::outcome::TurnOutcome;
 use crate::{
+    block::Blocks,
     grammar,
     hook::{HookSpec, HookTrail},
     id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
@@ -279,6 +280,9 @@ pub struct ModelDone {
     /// The tool calls that the model asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_uses: Vec<ToolUse>,
+    /// What the model said beside text and tool calls, and the order of everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Blocks>,
 }
 
 /// A model call ended badly.

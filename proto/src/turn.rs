@@ -92,6 +92,8 @@ events! {
     Accepted(AcceptedView) = "accepted";
     /// More of the reply, to be added to the text so far.
     Text(String) = "text";
+    /// More of what the model thinks, before or between parts of the reply.
+    Thought(String) = "thought";
     /// The tokens that one model call used.
     Usage(Usage) = "usage";
     /// Something the user should know while the turn goes on.
@@ -102,7 +104,7 @@ events! {
     ApprovalRequest(ApprovalRequest) = "approval_request";
     /// A tool call has ended.
     ToolResult(ToolFinished) = "tool_result";
-    /// The reply shown so far is void; it now begins with this.
+    /// The reply and the thoughts shown so far are void; the reply now begins with this.
     Reset(ReplyReset) = "reset";
     /// The reader was too slow. The stream continues from `cursor`, if needed with a `reset`.
     Lagged(Lagged) = "lagged";
@@ -207,6 +209,7 @@ impl TurnBody {
     pub fn of_frame(frame: FrameBody) -> Option<Self> {
         Some(match frame {
             FrameBody::Text { delta } => Self::Text(delta),
+            FrameBody::Thought { delta } => Self::Thought(delta),
             FrameBody::Usage { usage } => Self::Usage(usage),
             FrameBody::Notice(notice) => Self::Notice(notice),
             FrameBody::ToolUse(started) => Self::ToolUse(started),
@@ -295,12 +298,16 @@ mod tests {
                 TurnBody::Accepted(AcceptedView { session, turn: cursor.turn, cursor })
             }),
             any::<String>().prop_map(TurnBody::Text),
-            any::<[u64; 4]>().prop_map(|[input, output, read, write]| TurnBody::Usage(Usage {
-                input_tokens: input,
-                output_tokens: output,
-                cache_read_tokens: read,
-                cache_write_tokens: write,
-            })),
+            any::<String>().prop_map(TurnBody::Thought),
+            any::<[u64; 5]>().prop_map(|[input, output, read, write, reasoning]| TurnBody::Usage(
+                Usage {
+                    input_tokens: input,
+                    output_tokens: output,
+                    cache_read_tokens: read,
+                    cache_write_tokens: write,
+                    reasoning_tokens: reasoning,
+                }
+            )),
             any::<(String, String)>()
                 .prop_map(|(name, message)| TurnBody::Notice(Notice { name, message })),
             texts().prop_map(|(id, name, arguments)| {

@@ -232,6 +232,8 @@ impl UsageDay {
         });
         if let Some((_, row)) = self.rows.get_mut(at) {
             *row = row.plus(calls);
+            // A row has no room for it, and no one asks for it.
+            row.wasted.reasoning_tokens = 0;
         }
     }
 
@@ -308,6 +310,7 @@ mod tests {
             output_tokens: u64::MAX,
             cache_read_tokens: u64::MAX,
             cache_write_tokens: u64::MAX,
+            reasoning_tokens: u64::MAX,
         };
         let calls =
             Calls { done: u64::MAX, failed: u64::MAX, lost: u64::MAX, usage, wasted: usage };

@@ -67,6 +67,8 @@ pub enum KernelBug {
     ApprovalTooLate,
     /// A message that comes too late to join a turn is forgotten.
     LateSteersDropped,
+    /// What a provider needs back is sent back in another order.
+    ThoughtsTurnedRound,
     /// What was given back or found is folded before anybody has claimed it.
     FoldsFirst,
     /// A tool with a probe is run again unprobed when its runner died.

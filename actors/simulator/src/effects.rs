@@ -21,11 +21,15 @@ use super::{
     plan::{Poison, SeedPlan},
     process::PlannedNote,
     settle::TurnEnding,
+    thoughts::thoughts,
     tools::specs,
 };
 
 /// Short enough that some turns and steps do not get by with it.
 pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25_000 };
+
+/// The model of all agents.
+const MODEL: &str = "sim/model";
 
 /// The time of a step, where sessions are patient.
 const STEP_LONG: u32 = 70_000;
@@ -140,6 +144,7 @@ impl Sim {
         self.ledger.calling(entity, by, call, attempt)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
+        self.ledger.thinks(entity, (job.turn, call), messages)?;
         self.judge.calls(entity, by, &ShownCall { turn: job.turn, call, messages, cut })?;
         self.last_call.insert(entity, (call, attempt));
         self.runs(to, entity, counter, key, Some(attempt));
@@ -229,9 +234,12 @@ impl Sim {
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else {
             let content = Text::from(format!("answer {}", attempt.0));
+            let said = (content.bytes(), tool_uses.len());
+            let asked = MODEL.parse().ok();
+            let blocks = asked.and_then(|asked| thoughts(call, attempt, asked, said));
             let model = "sim".to_owned();
             let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-            Outcome::Done { attempt, content, stop, usage, model, tool_uses }
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks }
         };
         self.feed(to, entity, counter, MachineInput::Ended(key, outcome))
     }
@@ -268,7 +276,7 @@ impl Sim {
 }
 
 fn grant(plan: &SeedPlan) -> Option<Grant> {
-    let mut options = AgentOptions::new("default".parse().ok()?, "sim/model".parse().ok()?);
+    let mut options = AgentOptions::new("default".parse().ok()?, MODEL.parse().ok()?);
     options.tools = specs();
     options.hooks.clone_from(&plan.hooks);
     options.policy.approval_wait_ms = plan.approval_wait;

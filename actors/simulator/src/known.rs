@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clawnode_proto::{
-    Attempt, Epoch, Incarnation, Timestamp, session::TurnOutcome, timeout::TimeLevel,
+    Attempt, Epoch, Incarnation, Timestamp, block::Blocks, session::TurnOutcome, timeout::TimeLevel,
 };
 
 use super::{JudgeViolation, effects::TURN_TIME};
@@ -14,6 +14,8 @@ pub(super) struct KnownCall {
     /// Attempts that were begun, by whom.
     pub(super) begun: Vec<(Attempt, Incarnation, Epoch)>,
     pub(super) recorded: bool,
+    /// What it said beside text and tool calls.
+    pub(super) blocks: Option<Blocks>,
     /// Attempts that the provider has seen.
     pub(super) made: BTreeSet<Attempt>,
 }

@@ -46,7 +46,7 @@ impl Ledger {
         self.others.get(&entity).map_or(Session::KIND, |book| book.kind())
     }
 
-    fn book(&mut self, entity: EntityId) -> &mut Book<Session> {
+    pub(super) fn book(&mut self, entity: EntityId) -> &mut Book<Session> {
         self.books.entry(entity).or_insert_with(|| Book::new(entity))
     }
 

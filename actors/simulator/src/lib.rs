@@ -54,6 +54,7 @@ mod sessions;
 mod settle;
 mod sizes;
 mod steps;
+mod thoughts;
 mod tools;
 mod trace;
 mod violation;

@@ -72,7 +72,8 @@ impl Booked for Session {
                 call.begun.push((begun.attempt, head.incarnation, head.epoch));
             }
             SessionEvent::ModelDone(done) => {
-                own.calls.entry(done.call).or_default().recorded = true;
+                let call = own.calls.entry(done.call).or_default();
+                (call.recorded, call.blocks) = (true, done.blocks);
             }
             SessionEvent::ModelFailed(failed) => {
                 own.calls.entry(failed.call).or_default().recorded = true;

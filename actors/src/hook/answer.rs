@@ -89,6 +89,7 @@ impl From<ModelChange> for ModelPatch {
                 top_p: it.top_p,
                 max_tokens: it.max_tokens,
                 stop: it.stop,
+                ..Sampling::default()
             },
         }
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{Instrument, Span, field::Empty, info_span, warn};
 
 use super::{
-    Model, ModelEvent, ModelRequest,
+    Item, Model, ModelEvent, ModelRequest,
     call_stream::{Finish, Teller, tell},
     failure_text::{NO_END, ProviderName},
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
@@ -63,6 +63,10 @@ pub(super) trait Decoder: Send {
 pub(super) enum ReplyPiece {
     /// More of the reply.
     Text(String),
+    /// More of what the model thinks, to be shown.
+    Thought(String),
+    /// Something beside text and tool calls, whole.
+    Item(Item),
     /// A whole tool call.
     ToolUse(ToolUse),
     /// Usage so far.
@@ -279,6 +283,8 @@ async fn say(pieces: &mut Vec<ReplyPiece>, to: &Teller) -> Option<Finish> {
     for piece in pieces.drain(..) {
         match piece {
             ReplyPiece::Text(text) => to.text(text).await,
+            ReplyPiece::Thought(text) => to.thought(text).await,
+            ReplyPiece::Item(item) => to.item(item).await,
             ReplyPiece::ToolUse(tool_use) => to.tool_use(tool_use).await,
             ReplyPiece::Usage(usage) => to.usage(usage).await,
             ReplyPiece::End(finish) => return Some(finish),

@@ -12,7 +12,7 @@ use clawnode_proto::{
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::sync::mpsc;
 
-use super::ModelEvent;
+use super::{Item, ModelEvent};
 
 /// Events that a call may be ahead of its reader; beyond it the call waits, and so does the
 /// provider, by the connection's own flow control.
@@ -33,6 +33,14 @@ pub(super) struct Teller(mpsc::Sender<ModelEvent>);
 impl Teller {
     pub(super) async fn text(&self, text: String) {
         self.send(ModelEvent::Text(text)).await;
+    }
+
+    pub(super) async fn thought(&self, text: String) {
+        self.send(ModelEvent::Thought(text)).await;
+    }
+
+    pub(super) async fn item(&self, item: Item) {
+        self.send(ModelEvent::Item(item)).await;
     }
 
     pub(super) async fn tool_use(&self, tool_use: ToolUse) {

@@ -68,6 +68,8 @@ fn say(pieces: &mut Vec<ReplyPiece>, said: &mut Vec<ModelEvent>) -> Option<Finis
     for piece in pieces.drain(..) {
         match piece {
             ReplyPiece::Text(text) => said.push(ModelEvent::Text(text)),
+            ReplyPiece::Thought(text) => said.push(ModelEvent::Thought(text)),
+            ReplyPiece::Item(item) => said.push(ModelEvent::Item(item)),
             ReplyPiece::ToolUse(tool_use) => said.push(ModelEvent::ToolUse(tool_use)),
             ReplyPiece::Usage(usage) => said.push(ModelEvent::Usage(usage)),
             ReplyPiece::End(finish) => return Some(finish),

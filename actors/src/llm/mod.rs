@@ -16,6 +16,7 @@
 //! a call costs.
 
 mod anthropic;
+mod blocks;
 mod call;
 mod call_stream;
 mod demo;
@@ -27,6 +28,7 @@ mod http;
 mod models;
 mod openai;
 mod options;
+mod parts;
 pub mod profile;
 mod prompt;
 mod retry;
@@ -42,6 +44,7 @@ use clawnode_proto::{
 };
 use futures_util::stream::BoxStream;
 
+pub use blocks::{Item, PlainBlock, ReplyBlocks};
 pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
@@ -75,6 +78,9 @@ pub struct PlainMessage {
     pub tool_uses: Vec<ToolUse>,
     /// What came of those that it asked for before.
     pub tool_replies: Vec<PlainReply>,
+    /// What the assistant said beside text and tool calls to this very model, and the order of
+    /// everything; empty if there was nothing beside them.
+    pub blocks: Vec<PlainBlock>,
 }
 
 /// What came of a tool call, with its text in place.
@@ -104,12 +110,16 @@ pub struct ToolOffer {
 pub enum ModelEvent {
     /// More of the reply.
     Text(String),
+    /// More of what the model thinks, to be shown; the whole thought follows as an item.
+    Thought(String),
+    /// Something beside text and tool calls, whole, in its place between them.
+    Item(Item),
     /// A whole tool call, as the model made it.
     ToolUse(ToolUse),
     /// Usage known so far; each report replaces the one before it.
     Usage(Usage),
     /// The provider refused, could not be reached or broke off; the call is tried again after `wait`.
-    /// Texts and tool calls before it are void. The usage before it was used besides what follows.
+    /// All that was said before it is void. The usage before it was used besides what follows.
     Retrying {
         /// Which retry, from 1.
         retry: u32,

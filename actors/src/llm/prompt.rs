@@ -29,7 +29,8 @@ const ID_BYTES: usize = 40;
 impl PlainMessage {
     /// Words alone.
     pub fn text(role: Role, text: impl Into<String>) -> Self {
-        Self { role, text: text.into(), tool_uses: Vec::new(), tool_replies: Vec::new() }
+        let (tool_uses, tool_replies, blocks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { role, text: text.into(), tool_uses, tool_replies, blocks }
     }
 
     /// Whether it has nothing to say.
@@ -43,6 +44,8 @@ impl PlainMessage {
 
     /// Says the other one as well.
     fn merge(&mut self, other: Self) {
+        // Two replies in one are not what the model said (LLM-2).
+        self.blocks.clear();
         if self.has_no_words() {
             self.text = other.text;
         } else if !other.has_no_words() {

@@ -9,6 +9,7 @@ use clawnode_kernel::{
 use clawnode_proto::{
     Digest, Frame, Grammar as _, Incarnation, Input, InputId, Kind, Position, ProcessId,
     SessionKey, Timestamp,
+    block::Blocks,
     event::decode_record,
     hook::{HookPoint, HookSpec, HookTrail, ModelPatch},
     kernel::SnapshotState,
@@ -218,6 +219,16 @@ impl PlayedActivation {
 
     /// The same, which used so much.
     pub(crate) fn replies_for(&mut self, usage: Usage, uses: &[(&str, &str)]) {
+        self.replies_with(usage, uses, None);
+    }
+
+    /// The same, with something beside text and tool calls.
+    pub(crate) fn replies_with(
+        &mut self,
+        usage: Usage,
+        uses: &[(&str, &str)],
+        blocks: Option<Blocks>,
+    ) {
         let started = self.started.pop();
         let Some((key, SessionJob::Call(job))) = started else { panic!("{started:?}") };
         let tool_uses: Vec<ToolUse> = uses
@@ -235,7 +246,7 @@ impl PlayedActivation {
         drop(job);
         self.feed(MachineInput::Ended(
             key,
-            Outcome::Done { attempt, content, stop, usage, model, tool_uses },
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks },
         ));
     }
 }

@@ -5,8 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, Storage, StoreError};
-use clawnode_proto::{EntityId, limits::TOOL_RESULT_INLINE, llm::Text, tool::ToolOutcome};
+use clawnode_proto::{
+    EntityId,
+    block::{Block, Blocks},
+    limits::{REPLY_BLOCKS_INLINE, TOOL_RESULT_INLINE},
+    llm::{ModelRef, Text},
+    tool::ToolOutcome,
+};
 use tracing::warn;
+
+use crate::llm::{Item, PlainBlock};
 
 /// The first and the longest wait before a store that failed is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -44,6 +52,45 @@ pub(crate) async fn stored_text(
             }
         }
     }
+}
+
+/// What a model said beside text and tool calls, with what is long in the blob store; none if there is
+/// nothing. The second is why a part of it is not stored.
+pub(crate) async fn stored_blocks(
+    storage: &Storage,
+    entity: EntityId,
+    model: ModelRef,
+    plain: Vec<PlainBlock>,
+) -> (Option<Blocks>, Option<String>) {
+    let (mut room, mut refused) = (REPLY_BLOCKS_INLINE, None);
+    let mut stored = async |text: String| {
+        let (text, why) = stored_text(storage, entity, text, room).await;
+        room -= text.inline().map_or(0, str::len).min(room);
+        refused = refused.take().or(why);
+        text
+    };
+    let mut list = Vec::with_capacity(plain.len());
+    for block in plain {
+        list.push(match block {
+            PlainBlock::Text(bytes) => Block::Text { bytes: bytes as u64 },
+            PlainBlock::ToolUse => Block::ToolUse {},
+            PlainBlock::Item(Item::Thinking { text, signature }) => Block::Thinking {
+                text: stored(text).await,
+                signature: match signature {
+                    Some(signature) => Some(stored(signature).await),
+                    None => None,
+                },
+            },
+            PlainBlock::Item(Item::Redacted { data }) => {
+                Block::RedactedThinking { data: stored(data).await }
+            }
+            PlainBlock::Item(Item::Opaque { field, data }) => {
+                Block::Opaque { field, data: stored(data).await }
+            }
+        });
+    }
+    let blocks = (!list.is_empty()).then_some(Blocks { model, list });
+    (blocks, refused)
 }
 
 /// What came of a tool, with its text in the blob store if it is long. A part that the store refuses

@@ -135,10 +135,10 @@ pub(super) fn coalesce(events: Vec<TurnEvent>) -> Vec<TurnEvent> {
     let mut joined: Vec<TurnEvent> = Vec::with_capacity(events.len());
     for event in events {
         let of = |one: &TurnEvent| one.cursor.map(|cursor| (cursor.call, cursor.attempt));
-        if let TurnBody::Text(more) = &event.body
-            && let Some(last) = joined.last_mut()
+        if let Some(last) = joined.last_mut()
             && of(last) == of(&event)
-            && let TurnBody::Text(text) = &mut last.body
+            && let (TurnBody::Text(text), TurnBody::Text(more))
+            | (TurnBody::Thought(text), TurnBody::Thought(more)) = (&mut last.body, &event.body)
             && text.len() + more.len() <= JOINED_MOST
         {
             text.push_str(more);

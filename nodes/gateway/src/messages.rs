@@ -80,7 +80,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         Some((peer, conversation)) => (peer.to_owned(), Some(conversation.to_owned())),
         None => (peer, None),
     };
-    let SessionMessage { content, model, mode, idempotency_key, stream: _ } = message;
+    let SessionMessage { content, model, mode, reasoning, idempotency_key, stream: _ } = message;
     Ok(ChatSend {
         channel: channel.to_string(),
         account: account.to_string(),
@@ -93,6 +93,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         model,
         idempotency_key,
         mode,
+        reasoning,
     })
 }
 
@@ -120,6 +121,7 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
                 return rest::json(json(&ReplyView { session, turn, text, usage, outcome }));
             }
             TurnBody::Accepted(_)
+            | TurnBody::Thought(_)
             | TurnBody::Notice(_)
             | TurnBody::ToolUse(_)
             | TurnBody::ApprovalRequest(_)

@@ -11,7 +11,7 @@ use clawnode_proto::{
     id::KeyPart,
     kill_switch::SwitchScope,
     limits,
-    llm::Text,
+    llm::{Sampling, Text},
     methods::types,
     route::Inbound,
     session::UserMessage,
@@ -189,6 +189,7 @@ pub(super) fn send(
         model,
         idempotency_key,
         mode,
+        reasoning,
     } = params;
     let agent = match agent {
         Some(agent) => parse("agent", &agent)?,
@@ -207,7 +208,8 @@ pub(super) fn send(
     if content.is_empty() {
         return Err(invalid("`content` is empty"));
     }
-    let message = UserMessage { model, ..UserMessage::text(content) };
+    let sampling = Sampling { reasoning, ..Sampling::default() };
+    let message = UserMessage { model, sampling, ..UserMessage::text(content) };
     check_size(&message)?;
     // `peer` alone too, so that no part of a key is made of what could not be one. And with the sign in
     // neither, no peer is the conversation of another.

@@ -58,6 +58,7 @@ pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
         TurnBody::Done(_)
         | TurnBody::Accepted(_)
         | TurnBody::Text(_)
+        | TurnBody::Thought(_)
         | TurnBody::Notice(_)
         | TurnBody::ToolUse(_)
         | TurnBody::ApprovalRequest(_)

@@ -7,8 +7,8 @@ use super::top;
 use super::{
     agents, approvals, backup, chat, config, doctor, events, execute,
     flags::{GlobalFlags, RoleArg},
-    guide, hooks, import, jobs, journal, manual, mcp, models, node, panic, parked, providers, quarantine,
-    sessions, tools, tree, up, usage, verify,
+    guide, hooks, import, jobs, journal, manual, mcp, models, node, panic, parked, providers,
+    quarantine, sessions, tools, tree, up, usage, verify,
 };
 
 /// What `--help` ends with.

@@ -2,6 +2,7 @@
 
 use clawnode_proto::{
     api::SessionsHistory,
+    block::Block,
     llm::{Message, Role, Text},
     view::{HistoryView, TurnView},
 };
@@ -76,6 +77,14 @@ fn node_status(turn: &TurnView, session: &str) -> Vec<String> {
 pub(super) fn message(who: &str, it: &Message) -> String {
     let mut lines = Vec::new();
     let tools = !it.tool_uses.is_empty() || !it.tool_replies.is_empty();
+    lines.extend(it.blocks.iter().flat_map(|blocks| &blocks.list).filter_map(
+        |block| match block {
+            Block::Thinking { text, .. } if text.bytes() > 0 => {
+                Some(format!("thought: {}", words(text)))
+            }
+            _ => None,
+        },
+    ));
     // What tools answered has the role of a user, and no words.
     if !tools || it.content.inline() != Some("") {
         lines.push(format!("{who}: {}", words(&it.content)));
@@ -103,6 +112,7 @@ fn words(content: &Text) -> String {
 mod tests {
     use clawnode_proto::{
         CallId, EntityId, TurnId,
+        block::Blocks,
         llm::Usage,
         session::TurnOutcome,
         tool::{ToolReply, ToolUse},
@@ -119,6 +129,12 @@ mod tests {
             arguments: r#"{"at":1}"#.to_owned(),
         });
         assert_eq!(message("assistant", &asking), "assistant: I look.\ntool: look {\"at\":1}");
+        let thought = Block::Thinking { text: "hm\u{1b}[2J".into(), signature: None };
+        let model = "p/m".parse().unwrap();
+        asking.blocks = Some(Blocks { model, list: vec![thought, Block::ToolUse {}] });
+        let shown = message("assistant", &asking);
+        assert!(shown.starts_with("thought: hm") && shown.contains("\nassistant: I look.\n"));
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
         let mut answering = Message::text(Role::User, "");
         let reply =
             |text: &str, is_error| ToolReply { id: "1".to_owned(), content: text.into(), is_error };

@@ -245,6 +245,7 @@ async fn follow_on(
             }
             TurnStep::Wait
             | TurnStep::Tell(_)
+            | TurnStep::Think(_)
             | TurnStep::Use(_)
             | TurnStep::Used(_)
             | TurnStep::Usage(_)

@@ -54,6 +54,8 @@ struct PrintedReply {
 pub(super) enum TurnStep {
     /// Show more of the reply.
     Show(String),
+    /// Show more of what the model thinks.
+    Think(String),
     /// What was shown is void: the reply begins again, with this.
     Anew(String),
     /// Tell the person something.
@@ -137,6 +139,12 @@ impl ShownTurn {
                 self.reply.text.push_str(&more);
                 self.reply.show()
             }
+            TurnBody::Thought(more) => {
+                if cursor.is_some_and(|cursor| !self.advance(cursor)) {
+                    return TurnStep::Wait;
+                }
+                TurnStep::Think(more)
+            }
             TurnBody::Reset(ReplyReset { text }) => {
                 if let Some(cursor) = cursor {
                     self.go_to(cursor);
@@ -170,6 +178,7 @@ impl ShownTurn {
             TurnBody::Done(end) => self.done(end.outcome),
             TurnBody::Accepted(_)
             | TurnBody::Text(_)
+            | TurnBody::Thought(_)
             | TurnBody::Reset(_)
             | TurnBody::Unknown { .. } => TurnStep::Wait,
         }
@@ -284,12 +293,23 @@ mod tests {
             model: None,
             idempotency_key: Some("k".to_owned()),
             mode: SendMode::Turn,
+            reasoning: None,
         })
     }
 
     fn cursor(index: u32) -> FrameKey {
         let (turn, call) = (TurnId::from_u128(1), CallId::from_u128(2));
         FrameKey { turn, call, attempt: Attempt(1), index }
+    }
+
+    #[test]
+    fn a_thought_is_shown_once_and_is_no_part_of_the_reply() {
+        let mut turn = turn();
+        let thought = || TurnEvent::at(cursor(1), TurnBody::Thought("hm".to_owned()));
+        assert_eq!(turn.take(accepted()), TurnStep::Wait);
+        assert_eq!(turn.take(thought()), TurnStep::Think("hm".to_owned()));
+        assert_eq!(turn.take(thought()), TurnStep::Wait, "from another gateway");
+        assert_eq!(turn.text(), "");
     }
 
     fn accepted() -> TurnEvent {

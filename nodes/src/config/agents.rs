@@ -12,6 +12,7 @@ use clawnode_proto::{
     AgentName,
     llm::{ModelRef, Sampling},
     policy::{Policy, Rule, Verdict},
+    reasoning::Reasoning,
     session::Profile,
     timeout::TurnTime,
     tool::Risk,
@@ -95,6 +96,10 @@ pub struct AgentSection {
     /// A file with the system prompt, instead of `system`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soul: Option<PathBuf>,
+    /// How much its model thinks before it answers: `off`, `low`, `medium`, `high`, or a number of tokens
+    /// from 1,024 on. Unless set, the provider decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
     /// How it chooses its words.
     pub sampling: SamplingOptions,
     /// Tokens that its model reads at most. Unless set: what is known of the model, but at most 200,000 as
@@ -244,6 +249,7 @@ impl Default for AgentSection {
             models: Vec::new(),
             system: None,
             soul: None,
+            reasoning: None,
             sampling: SamplingOptions::default(),
             window_tokens: None,
             step_limit: 25,
@@ -289,7 +295,7 @@ impl From<Rule> for RuleOptions {
 impl From<SamplingOptions> for Sampling {
     fn from(it: SamplingOptions) -> Self {
         let SamplingOptions { temperature, top_p, max_tokens, stop } = it;
-        Self { temperature, top_p, max_tokens, stop }
+        Self { temperature, top_p, max_tokens, stop, reasoning: None }
     }
 }
 

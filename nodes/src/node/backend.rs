@@ -19,7 +19,7 @@ use super::{
     archive::ArchiveDoor,
     execute::Executions,
     mcp::McpDoor,
-    model_door::ModelDoor,
+    model_answers::ModelAnswers,
     models::CurrentModels,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
@@ -60,8 +60,8 @@ impl NodeBackend {
         Executions { sessions, agents, switch, alive: self.overview.alive() }
     }
 
-    pub(super) const fn models(&self) -> ModelDoor<'_> {
-        ModelDoor { agents: &self.agents, models: &self.models }
+    pub(super) const fn models(&self) -> ModelAnswers<'_> {
+        ModelAnswers { agents: &self.agents, models: &self.models }
     }
 
     /// The agents and their tools.

@@ -41,7 +41,7 @@ pub mod import;
 pub mod kinds;
 pub mod load;
 pub mod mcp;
-mod model_door;
+mod model_answers;
 pub mod models;
 pub mod observe;
 pub mod offline;

@@ -18,7 +18,7 @@ use clawnode_cluster::{Clock, SystemClock};
 use clawnode_executors::mcp::Pins;
 use clawnode_proto::{
     AgentName, Capability, ErrorChain, ToolName,
-    llm::{ModelFailure, ModelRef},
+    llm::{ModelFailure, ModelRef, Sampling},
     policy::Policy,
     tool::ToolSpec,
 };
@@ -258,7 +258,7 @@ fn agent(
         })?,
         (None, None) => String::new(),
     };
-    options.sampling = it.sampling.clone().into();
+    options.sampling = Sampling { reasoning: it.reasoning, ..it.sampling.clone().into() };
     options.window_tokens = it.window_tokens;
     options.step_limit = it.step_limit;
     options.max_turns = it.max_turns;

@@ -9,7 +9,7 @@ use clawnode_proto::{
     codec::{decode, encode},
     envelope::{InputError, VERSIONS},
     id::{AgentName, Attempt},
-    llm::{ModelRef, Sampling, Text, Usage},
+    llm::{Message, ModelRef, Role, Sampling, Text, Usage},
     policy::Policy,
     session::{ModelBegun, Profile, SessionEvent, SessionInput, UserMessage},
     timeout::TurnTime,
@@ -157,6 +157,12 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         ModelBegun { turn, call, attempt: Attempt(1), request, dropped_turns: 0, estimate: None };
     let read = SessionEvent::decode_body("model_begun", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));
+
+    // What is older than blocks reads as its text, then its tool calls.
+    let message = Message::text(Role::Assistant, "hi");
+    let old = serde_json::json!({"role": "assistant", "content": {"type": "inline", "text": "hi"}});
+    assert_eq!(decode::<Message>(&encode(&old).unwrap()).unwrap(), message);
+    assert_eq!(message.blocks, None);
 
     let old = old_data::Usage { input_tokens: 3, output_tokens: 4 };
     let new: Usage = decode(&encode(&old).unwrap()).unwrap();

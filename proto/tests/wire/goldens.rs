@@ -3,12 +3,14 @@
 use std::fmt::{Debug, Write as _};
 
 use clawnode_proto::{
-    Grammar, Timestamp,
+    FrameBody, Grammar, Timestamp,
     codec::{decode, encode},
     job::Job,
+    llm::{Sampling, Usage},
     policy::Policy,
+    reasoning::Reasoning,
     session::SessionInput,
-    turn::TurnEvent,
+    turn::{TurnBody, TurnEvent},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -78,6 +80,20 @@ fn model_choices() {
 #[test]
 fn session_inputs() {
     insta::assert_snapshot!(all(&sample::session_inputs()));
+}
+
+/// What a model says beside text and tool calls.
+#[test]
+fn blocks() {
+    let mut golden = all(&[sample::thinking_message()]);
+    golden.push_str(&events(&[sample::thinking_event()]));
+    golden.push_str(&all(&[FrameBody::Thought { delta: "hm".to_owned() }]));
+    golden.push_str(&all(&[TurnEvent::from(TurnBody::Thought("hm".to_owned()))]));
+    let amounts = [Reasoning::Off, Reasoning::High, Reasoning::Tokens(2_000)];
+    let sampling = |it| Sampling { reasoning: Some(it), ..Sampling::default() };
+    golden.push_str(&all(&amounts.map(sampling)));
+    golden.push_str(&all(&[Usage { reasoning_tokens: 7, ..Usage::default() }]));
+    insta::assert_snapshot!(golden);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use clawnode_proto::{
         Artifact, CleanJobs, CleanView, Ended, JobRecord, JobRun, LogCut, LogLine, LogPart,
         LogStream, RunEnd, StoredLog, StoredResult,
     },
+    block::{Block, Blocks},
     execute::PlanStep,
     feed::{ClusterEvent, EventBatch, EventBody},
     frame::{ApprovalRequest, FrameBatch, Notice, ToolFinished, ToolStarted},
@@ -75,7 +76,9 @@ where
 }
 
 fn usage() -> Usage {
-    Usage { input_tokens: 12, output_tokens: 300, cache_read_tokens: 4, cache_write_tokens: 1 }
+    let (input_tokens, output_tokens) = (12, 300);
+    let (cache_read_tokens, cache_write_tokens) = (4, 1);
+    Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, ..Usage::default() }
 }
 
 fn failure() -> ModelFailure {
@@ -89,6 +92,7 @@ fn failure() -> ModelFailure {
 
 fn sampling() -> Sampling {
     Sampling {
+        reasoning: None,
         temperature: Some(0.5),
         top_p: None,
         max_tokens: Some(64),
@@ -219,6 +223,45 @@ fn spec(capability: Option<Capability>, class: EffectClass, risk: Risk) -> ToolS
         pin: None,
         time: None,
     }
+}
+
+/// A reply that thinks, in the order that one provider wants back.
+pub(crate) fn blocks() -> Blocks {
+    let blob = Text::Blob { digest: Digest::of(b"long"), bytes: 300_000 };
+    let thinking = |signature| Block::Thinking { text: "hm".into(), signature };
+    Blocks {
+        model: name("anthropic/claude-x"),
+        list: vec![
+            thinking(Some("c2ln".into())),
+            Block::Text { bytes: 4 },
+            Block::RedactedThinking { data: blob.clone() },
+            thinking(None),
+            Block::Thinking { text: blob, signature: Some("".into()) },
+            Block::Opaque { field: "extra_content".to_owned(), data: r#"{"a":1}"#.into() },
+            Block::ToolUse {},
+        ],
+    }
+}
+
+/// A message that has them.
+pub(crate) fn thinking_message() -> Message {
+    let (tool_uses, blocks) = (vec![tool_use()], Some(blocks()));
+    Message { tool_uses, blocks, ..Message::text(Role::Assistant, "well") }
+}
+
+/// An event that has them.
+pub(crate) fn thinking_event() -> SessionEvent {
+    ModelDone {
+        call: call(),
+        attempt: Attempt(2),
+        content: "well".into(),
+        stop: StopReason::ToolUse,
+        usage: usage(),
+        model: "model-1".to_owned(),
+        tool_uses: vec![tool_use()],
+        blocks: Some(blocks()),
+    }
+    .into()
 }
 
 /// A message of each kind that tools bring about.
@@ -446,7 +489,8 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
     let done = |content, stop| {
         let model = "model-1".to_owned();
         let tool_uses = Vec::new();
-        ModelDone { call: call(), attempt, content, stop, usage: usage(), model, tool_uses }
+        let (call, usage, blocks) = (call(), usage(), None);
+        ModelDone { call, attempt, content, stop, usage, model, tool_uses, blocks }
     };
     let (turn, tool) = (turn(), tool_call());
     let tool_done = |outcome| {

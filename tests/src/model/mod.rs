@@ -2,7 +2,8 @@
 //! Completions, streamed and not, and Ollama's list of models.
 //!
 //! It answers by [`Script`]: acts for certain user texts, then acts in turn, then a default reply
-//! derived from the last user message, which may name tools to call. It counts and lists what it was asked ([`Call`]), can write
+//! derived from the last user message, which may name tools to call. What it thinks it wants back, exactly
+//! and in its place ([`thoughts`]). It counts and lists what it was asked ([`Call`]), can write
 //! that down with an fsync per line so that nothing is forgotten when processes are killed
 //! ([`Logged`]), and holds its clients to the wire: a malformed request is a violation, is answered
 //! 400, and fails the test when the server stops or is dropped. As a process of its own it is
@@ -14,6 +15,8 @@ mod listen;
 mod render;
 mod script;
 mod server;
+mod thoughts;
+mod whole;
 
 pub use book::{Call, Logged, Violations, WireName, read_log};
 pub use script::{Act, DefaultReply, Reply, Script, Status, Step, ToolCall};

@@ -1,12 +1,12 @@
 //! A reply in the bytes of a wire.
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
     book::WireName,
     check::Asked,
-    script::{Reply, Step, ToolCall},
+    script::{self, Reply, Step, ToolCall},
+    thoughts::{seal, sign},
 };
 
 /// A placeholder for a time of as many digits.
@@ -38,6 +38,10 @@ struct Writer<'a> {
     /// Anthropic's open block, and how many there were.
     open: Option<&'static str>,
     blocks: u32,
+    /// What the open block has thought.
+    thought: String,
+    /// How many blocks of thoughts there are in all.
+    thoughts: usize,
     /// Tool calls made.
     calls: usize,
     /// Pieces said, which this server counts as tokens.
@@ -46,9 +50,19 @@ struct Writer<'a> {
 
 /// The parts of a streamed reply to request `seq`.
 pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Vec<Part> {
-    let parts = Vec::new();
-    let mut writer =
-        Writer { wire, seq, asked, reply, parts, open: None, blocks: 0, calls: 0, tokens: 0 };
+    let mut writer = Writer {
+        wire,
+        seq,
+        asked,
+        reply,
+        parts: Vec::new(),
+        open: None,
+        blocks: 0,
+        thought: String::new(),
+        thoughts: script::thoughts(&reply.steps),
+        calls: 0,
+        tokens: 0,
+    };
     writer.begin();
     for step in &reply.steps {
         writer.step(step);
@@ -62,67 +76,8 @@ pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> 
     writer.parts
 }
 
-/// A reply that is not streamed; only its words and tool calls count.
-pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
-    let text: String = reply.steps.iter().filter_map(said).collect();
-    let calls: Vec<Value> = reply
-        .steps
-        .iter()
-        .flat_map(called)
-        .enumerate()
-        .map(|(nth, call)| whole_call(wire, &id(wire, seq, nth, call), call))
-        .collect();
-    let said = reply.steps.iter().filter(|step| said(step).is_some()).count();
-    let tokens = (said + calls.len()) as u64;
-    let body = match wire {
-        WireName::Anthropic => {
-            let text = (!text.is_empty() || calls.is_empty())
-                .then(|| json!({"type": "text", "text": text}));
-            json!({
-                "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
-                "content": text.into_iter().chain(calls).collect::<Vec<_>>(),
-                "stop_reason": stop(wire, reply), "stop_sequence": null,
-                "usage": {"input_tokens": asked.words, "output_tokens": tokens},
-            })
-        }
-        WireName::Openai => {
-            let mut message = json!({"role": "assistant", "content": text, "refusal": null});
-            if !calls.is_empty() {
-                message["tool_calls"] = calls.into();
-                if text.is_empty() {
-                    message["content"] = Value::Null;
-                }
-            }
-            json!({
-                "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_700_000_000,
-                "model": asked.model,
-                "choices": [{
-                    "index": 0, "logprobs": null, "finish_reason": stop(wire, reply),
-                    "message": message,
-                }],
-                "usage": openai_usage(asked.words, tokens),
-            })
-        }
-    };
-    body.to_string().into()
-}
-
-fn whole_call(wire: WireName, id: &str, call: &ToolCall) -> Value {
-    match wire {
-        // The wire has no form for arguments that are no JSON.
-        WireName::Anthropic => json!({
-            "type": "tool_use", "id": id, "name": call.name,
-            "input": serde_json::from_str::<Value>(&call.arguments).unwrap_or_else(|_| json!({})),
-        }),
-        WireName::Openai => json!({
-            "id": id, "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }),
-    }
-}
-
 /// The id of the `nth` call in the answer to request `seq`.
-fn id(wire: WireName, seq: u64, nth: usize, call: &ToolCall) -> String {
+pub(super) fn id(wire: WireName, seq: u64, nth: usize, call: &ToolCall) -> String {
     let prefix = match wire {
         WireName::Anthropic => "toolu",
         WireName::Openai => "call",
@@ -157,21 +112,21 @@ pub(super) const fn error_kind(wire: WireName, status: u16) -> &'static str {
     }
 }
 
-fn said(step: &Step) -> Option<&str> {
+pub(super) fn said(step: &Step) -> Option<&str> {
     match step {
         Step::Text { text } | Step::Split { text } | Step::Refusal { text } => Some(text),
         _ => None,
     }
 }
 
-fn called(step: &Step) -> &[ToolCall] {
+pub(super) fn called(step: &Step) -> &[ToolCall] {
     match step {
         Step::Tools { calls, .. } => calls,
         _ => &[],
     }
 }
 
-fn stop(wire: WireName, reply: &Reply) -> &str {
+pub(super) fn stop(wire: WireName, reply: &Reply) -> &str {
     let calls = reply.steps.iter().any(|step| !called(step).is_empty());
     reply.stop.as_deref().unwrap_or(match (wire, reply.cut_off, calls) {
         (WireName::Anthropic, true, _) => "max_tokens",
@@ -183,7 +138,7 @@ fn stop(wire: WireName, reply: &Reply) -> &str {
     })
 }
 
-fn openai_usage(input: u64, output: u64) -> Value {
+pub(super) fn openai_usage(input: u64, output: u64) -> Value {
     json!({
         "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
         "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
@@ -228,6 +183,7 @@ impl Writer<'_> {
                 self.split(before, 1);
             }
             Step::Thinking { text } => self.thinking(text),
+            Step::Redacted { data } => self.redacted(data),
             Step::Refusal { text } => match self.wire {
                 WireName::Anthropic => self.text(text),
                 WireName::Openai => self.chunk(&json!({"refusal": text}), None),
@@ -313,9 +269,18 @@ impl Writer<'_> {
             WireName::Anthropic => {
                 self.open("thinking", &json!({"type": "thinking", "thinking": ""}));
                 self.delta(&json!({"type": "thinking_delta", "thinking": text}));
-                self.delta(&json!({"type": "signature_delta", "signature": "c2ln"}));
+                self.thought.push_str(text);
             }
             WireName::Openai => self.chunk(&json!({"reasoning_content": text}), None),
+        }
+    }
+
+    fn redacted(&mut self, data: &str) {
+        if self.wire == WireName::Anthropic {
+            self.close();
+            let data = seal(self.blocks as usize, self.thoughts, data);
+            self.open("redacted_thinking", &json!({"type": "redacted_thinking", "data": data}));
+            self.close();
         }
     }
 
@@ -380,6 +345,11 @@ impl Writer<'_> {
     }
 
     fn close(&mut self) {
+        if self.open == Some("thinking") {
+            let thought = std::mem::take(&mut self.thought);
+            let signature = sign(self.blocks as usize, self.thoughts, &thought);
+            self.delta(&json!({"type": "signature_delta", "signature": signature}));
+        }
         if self.open.take().is_some() {
             let stop = json!({"type": "content_block_stop", "index": self.blocks});
             self.event("content_block_stop", &stop);

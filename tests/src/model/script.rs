@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::check::Asked;
+use super::{book::WireName, check::Asked};
 
 /// What begins a line of the user's text that is a tool call.
 const TOOL: &str = "/tool ";
@@ -114,6 +114,11 @@ pub enum Step {
     Thinking {
         /// The thought.
         text: String,
+    },
+    /// A thought that only the server can read; only Anthropic's wire has such.
+    Redacted {
+        /// What it is made of.
+        data: String,
     },
     /// A piece of a refusal (on Anthropic's wire it is a stop reason, and this is text).
     Refusal { text: String },
@@ -303,6 +308,14 @@ impl Script {
         self
     }
 
+    /// Holds a request to what the turn's earlier replies have thought.
+    pub(super) fn check(&self, wire: WireName, asked: &Asked) -> Result<(), String> {
+        match self.turns.get(&asked.last_user) {
+            Some(acts) => check_turn(wire, asked, acts),
+            None => Ok(()),
+        }
+    }
+
     /// The next act for this request.
     pub(super) fn next(&mut self, asked: &Asked) -> Act {
         let turn = self.turns.get(&asked.last_user).and_then(|acts| acts.get(asked.rounds));
@@ -353,4 +366,56 @@ fn calls(asked: &Asked) -> Vec<ToolCall> {
     };
     let now = lines.split(|line| *line == THEN).nth(asked.rounds);
     now.into_iter().flatten().filter_map(call).collect()
+}
+
+/// How many blocks of thoughts a reply has.
+pub(super) fn thoughts(steps: &[Step]) -> usize {
+    let (mut count, mut open) = (0, false);
+    for step in steps {
+        match step {
+            Step::Thinking { .. } => {
+                count += usize::from(!open);
+                open = true;
+            }
+            Step::Redacted { .. } => {
+                count += 1;
+                open = false;
+            }
+            Step::Text { .. }
+            | Step::Split { .. }
+            | Step::Refusal { .. }
+            | Step::Clock
+            | Step::Tools { .. } => open = false,
+            _ => {}
+        }
+    }
+    count
+}
+
+/// What a reply thinks.
+fn thought(act: &Act) -> String {
+    let Act::Reply(reply) = act else { return String::new() };
+    let text = |step: &Step| match step {
+        Step::Thinking { text } => Some(text.clone()),
+        _ => None,
+    };
+    reply.steps.iter().filter_map(text).collect()
+}
+
+/// Holds a request to what this turn's replies, as they are scripted, have thought.
+fn check_turn(wire: WireName, asked: &Asked, acts: &[Act]) -> Result<(), String> {
+    for (round, (sent, act)) in asked.thoughts.iter().zip(acts).enumerate() {
+        if *sent != thought(act) {
+            return Err(match wire {
+                WireName::Anthropic => format!(
+                    "round {round}: Expected `thinking` or `redacted_thinking`: the thoughts of a round \
+                     of tools cannot be left out or modified"
+                ),
+                WireName::Openai => format!(
+                    "round {round}: thinking is enabled but reasoning_content is missing, or is another"
+                ),
+            });
+        }
+    }
+    Ok(())
 }

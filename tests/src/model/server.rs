@@ -31,8 +31,9 @@ use super::{
     book::{Book, Call, Violations, WireName},
     check::{Asked, check},
     listen::{Breakable, Breaker},
-    render::{NO_TIME, Part, error, error_kind, stream as streamed, whole},
+    render::{NO_TIME, Part, error, error_kind, stream as streamed},
     script::{Act, Script, Status},
+    whole::whole,
 };
 
 /// Bytes of one request (32 MiB), as the vendors have it.
@@ -247,7 +248,9 @@ impl Shared {
 
     fn read(&self, wire: WireName, headers: &HeaderMap, body: &[u8]) -> Result<Asked, Refusal> {
         self.authorize(wire, headers)?;
-        check(wire, headers, body).map_err(Refusal::Malformed)
+        let asked = check(wire, headers, body).map_err(Refusal::Malformed)?;
+        self.script().check(wire, &asked).map_err(Refusal::Malformed)?;
+        Ok(asked)
     }
 }
 

@@ -19,6 +19,7 @@ mod points;
 mod streams;
 mod support;
 mod suspects;
+mod thoughts;
 
 mod tool_kills;
 mod tools;

@@ -13,6 +13,7 @@ mod calls;
 mod faults;
 mod server;
 mod streams;
+mod thoughts;
 mod tools;
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc, time::Duration};

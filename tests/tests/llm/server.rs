@@ -26,7 +26,7 @@ fn http() -> Client {
     Client::builder().tls_backend_preconfigured(tls).build().unwrap()
 }
 
-async fn post(server: &ModelServer, wire: WireName, body: &Value) -> (u16, Value) {
+pub(crate) async fn post(server: &ModelServer, wire: WireName, body: &Value) -> (u16, Value) {
     let path = match wire {
         WireName::Anthropic => "v1/messages",
         WireName::Openai => "v1/chat/completions",

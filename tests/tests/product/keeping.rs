@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_tests::{
-    model::{ModelServer, Script},
+    model::{ModelServer, Reply, Script, Step},
     nats::{NatsServer, ServerOptions},
     process::{Client, Ground, Home, Message, Node, ProcessError},
     wait::until,
@@ -121,11 +121,18 @@ async fn a_deleted_session_is_gone_and_may_begin_anew() -> Outcome {
 
 #[tokio::test]
 async fn a_deleted_session_leaves_nothing_on_the_disk() -> Outcome {
-    let (_server, home) = scene(Script::default()).await;
+    // What is thought is kept in the event, and what is long beside it.
+    let think = |bytes: usize| Step::Thinking { text: format!("{}{SECRET}", "t".repeat(bytes)) };
+    let say = || Step::Text { text: "so".to_owned() };
+    let reply = Reply::steps([think(9), say(), think(40_000), say()]);
+    let script = Script::default().turn(&secret(0, 40_000).content, [reply.into()]);
+    let (_server, home) = scene(script).await;
     let home = home.var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "12");
     let node = Node::up(&home).await?;
     let client = node.client()?;
-    for n in 0..16 {
+    client.chat(&secret(0, 40_000)).await?;
+    assert!(blob_bytes(&home).0 > 40_000, "a long thought is beside the journal");
+    for n in 1..16 {
         client.chat(&secret(n, 40_000)).await?;
     }
     let (_, largest) = blob_bytes(&home);

@@ -247,7 +247,7 @@ impl Bench {
         let (content, model) = (Text::from(content), "m".to_owned());
         let (attempt, usage) = (job.attempt, Usage::default());
         drop(job);
-        let done = Outcome::Done { attempt, content, stop, usage, model, tool_uses };
+        let done = Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks: None };
         self.feed(MachineInput::Ended(call, done));
     }
 }

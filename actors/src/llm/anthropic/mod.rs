@@ -1,5 +1,7 @@
-//! Anthropic's Messages API: what is asked (`request`), and what a reply says (`reply`).
+//! Anthropic's Messages API: what is asked (`request`), and what a reply says (`reply`,
+//! from its `events`).
 
+mod events;
 mod reply;
 mod request;
 

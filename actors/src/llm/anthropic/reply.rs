@@ -2,15 +2,20 @@
 //!
 //! The decoder holds the stream to its grammar (`message_start`, blocks that open, grow and close,
 //! `message_delta`, `message_stop`) and skips kinds of events, blocks and deltas that it does not
-//! know, as the vendor asks of clients. Thinking is not part of the reply.
+//! know, as the vendor asks of clients. Thinking is shown as it comes, and whole once its block closes.
 
 use std::collections::BTreeMap;
 
-use clawnode_proto::llm::{FailureClass, StopReason, Usage};
-use serde::Deserialize;
+use clawnode_proto::llm::{FailureClass, StopReason};
 use serde_json::Value;
 
+use super::events::{
+    AnthropicCounts, AnthropicError, AnthropicEvent, BlockDelta, MessageEnding, MessageStart,
+    ReplyBlock, WholeReply,
+};
 use crate::llm::{
+    Item,
+    blocks::push_bounded,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
     http::AttemptFailure,
@@ -30,119 +35,18 @@ const KNOWN: [&str; 8] = [
     "error",
 ];
 
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum AnthropicEvent {
-    MessageStart {
-        message: MessageStart,
-    },
-    ContentBlockStart {
-        index: u32,
-        content_block: ReplyBlock,
-    },
-    ContentBlockDelta {
-        index: u32,
-        delta: BlockDelta,
-    },
-    ContentBlockStop {
-        index: u32,
-    },
-    MessageDelta {
-        delta: MessageEnding,
-        usage: Option<AnthropicCounts>,
-    },
-    MessageStop,
-    Ping,
-    Error {
-        error: AnthropicError,
-    },
-    #[serde(other)]
-    Unknown,
-}
-
-#[derive(Deserialize)]
-struct MessageStart {
-    model: String,
-    usage: Option<AnthropicCounts>,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum ReplyBlock {
-    Text {
-        #[serde(default)]
-        text: String,
-    },
-    Thinking,
-    RedactedThinking,
-    ToolUse {
-        #[serde(default)]
-        id: String,
-        #[serde(default)]
-        name: String,
-        #[serde(default)]
-        input: Value,
-    },
-    #[serde(other)]
-    Unknown,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "type")]
-enum BlockDelta {
-    #[serde(rename = "text_delta")]
-    Text { text: String },
-    #[serde(rename = "thinking_delta")]
-    Thinking,
-    #[serde(rename = "signature_delta")]
-    Signature,
-    #[serde(rename = "input_json_delta")]
-    InputJson { partial_json: String },
-    #[serde(other)]
-    Unknown,
-}
-
-#[derive(Deserialize)]
-struct MessageEnding {
-    stop_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct AnthropicError {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    message: String,
-}
-
-#[derive(Deserialize)]
-struct WholeReply {
-    model: String,
-    content: Vec<ReplyBlock>,
-    stop_reason: Option<String>,
-    usage: Option<AnthropicCounts>,
-}
-
-/// Token counts; each report holds the ones it knows, cumulative.
-#[derive(Clone, Copy, Default, Deserialize)]
-struct AnthropicCounts {
-    #[serde(rename = "input_tokens")]
-    input: Option<u64>,
-    #[serde(rename = "output_tokens")]
-    output: Option<u64>,
-    #[serde(rename = "cache_creation_input_tokens")]
-    cache_write: Option<u64>,
-    #[serde(rename = "cache_read_input_tokens")]
-    cache_read: Option<u64>,
-}
-
 /// What an open block holds.
 enum OpenBlock {
     Text,
     /// A tool call, and the arguments that it began with: these are an empty object, and the real
     /// ones follow.
     Tool(Growing, Value),
-    /// Thinking, one tool call too many, or something newer than this build.
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    Redacted(String),
+    /// One tool call too many, or something newer than this build.
     Other,
 }
 
@@ -213,7 +117,14 @@ impl Decoder for AnthropicReader {
                         pieces.push(ReplyPiece::ToolUse(call.done()));
                     }
                 }
-                ReplyBlock::Thinking | ReplyBlock::RedactedThinking | ReplyBlock::Unknown => {}
+                ReplyBlock::Thinking { thinking, signature } => {
+                    let (text, signature) =
+                        (thinking.unwrap_or_default(), signature.unwrap_or_default());
+                    push_thought(text.clone(), pieces);
+                    push_thinking(text, signature, pieces);
+                }
+                ReplyBlock::RedactedThinking { data } => push_redacted(data, pieces),
+                ReplyBlock::Unknown => {}
             }
         }
         let (stop, model) = (stop_with(self.room.calls(), stop)?, reply.model);
@@ -262,9 +173,13 @@ impl AnthropicReader {
                 Some(call) => OpenBlock::Tool(call, input),
                 None => OpenBlock::Other,
             },
-            ReplyBlock::Thinking | ReplyBlock::RedactedThinking | ReplyBlock::Unknown => {
-                OpenBlock::Other
+            ReplyBlock::Thinking { thinking, signature } => {
+                let text = thinking.unwrap_or_default();
+                push_thought(text.clone(), pieces);
+                OpenBlock::Thinking { text, signature: signature.unwrap_or_default() }
             }
+            ReplyBlock::RedactedThinking { data } => OpenBlock::Redacted(data.unwrap_or_default()),
+            ReplyBlock::Unknown => OpenBlock::Other,
         };
         match self.blocks.insert(index, Some(open)) {
             None => Ok(()),
@@ -286,20 +201,23 @@ impl AnthropicReader {
             (OpenBlock::Tool(call, _), BlockDelta::InputJson { partial_json }) => {
                 self.room.argue(call, &partial_json);
             }
-            (
-                OpenBlock::Text,
-                BlockDelta::Thinking | BlockDelta::Signature | BlockDelta::InputJson { .. },
-            ) => {
+            (OpenBlock::Thinking { text, .. }, BlockDelta::Thinking { thinking }) => {
+                push_bounded(text, &thinking);
+                push_thought(thinking, pieces);
+            }
+            (OpenBlock::Thinking { signature, .. }, BlockDelta::Signature { signature: more }) => {
+                push_bounded(signature, &more);
+            }
+            (OpenBlock::Other | OpenBlock::Redacted(_), _) | (_, BlockDelta::Unknown) => {}
+            (OpenBlock::Text, _) => {
                 return Err(AttemptFailure::broken("something else within a block of text"));
             }
-            (
-                OpenBlock::Tool(..),
-                BlockDelta::Text { .. } | BlockDelta::Thinking | BlockDelta::Signature,
-            ) => {
+            (OpenBlock::Tool(..), _) => {
                 return Err(AttemptFailure::broken("something else within a tool call"));
             }
-            (OpenBlock::Text | OpenBlock::Tool(..), BlockDelta::Unknown)
-            | (OpenBlock::Other, _) => {}
+            (OpenBlock::Thinking { .. }, _) => {
+                return Err(AttemptFailure::broken("something else within a thought"));
+            }
         }
         Ok(())
     }
@@ -309,6 +227,8 @@ impl AnthropicReader {
         match open {
             None => return Err(AttemptFailure::broken("an end of a block that is not open")),
             Some(OpenBlock::Text | OpenBlock::Other) => {}
+            Some(OpenBlock::Thinking { text, signature }) => push_thinking(text, signature, pieces),
+            Some(OpenBlock::Redacted(data)) => push_redacted(Some(data), pieces),
             Some(OpenBlock::Tool(call, _)) if call.is_begun() => {
                 pieces.push(ReplyPiece::ToolUse(call.done()));
             }
@@ -370,7 +290,11 @@ impl AnthropicReader {
                 OpenBlock::Tool(call, _) if cut_off => {
                     pieces.push(ReplyPiece::ToolUse(call.done()));
                 }
-                OpenBlock::Text | OpenBlock::Tool(..) | OpenBlock::Other => {
+                OpenBlock::Text
+                | OpenBlock::Tool(..)
+                | OpenBlock::Thinking { .. }
+                | OpenBlock::Redacted(_)
+                | OpenBlock::Other => {
                     return Err(AttemptFailure::broken("`message_stop` within a block"));
                 }
             }
@@ -426,26 +350,29 @@ impl AnthropicReader {
     }
 }
 
-impl AnthropicCounts {
-    fn usage(&self) -> Usage {
-        let cache_read_tokens = self.cache_read.unwrap_or(0);
-        let cache_write_tokens = self.cache_write.unwrap_or(0);
-        // The wire counts cached tokens apart; `Usage` counts them in.
-        let input = self.input.unwrap_or(0);
-        Usage {
-            input_tokens: input
-                .saturating_add(cache_read_tokens)
-                .saturating_add(cache_write_tokens),
-            output_tokens: self.output.unwrap_or(0),
-            cache_read_tokens,
-            cache_write_tokens,
-        }
-    }
-}
-
 fn push_text(text: String, pieces: &mut Vec<ReplyPiece>) {
     if !text.is_empty() {
         pieces.push(ReplyPiece::Text(text));
+    }
+}
+
+fn push_thought(text: String, pieces: &mut Vec<ReplyPiece>) {
+    if !text.is_empty() {
+        pieces.push(ReplyPiece::Thought(text));
+    }
+}
+
+/// A whole thought. Without a signature the vendor does not take it back.
+fn push_thinking(text: String, signature: String, pieces: &mut Vec<ReplyPiece>) {
+    if !(text.is_empty() && signature.is_empty()) {
+        let signature = (!signature.is_empty()).then_some(signature);
+        pieces.push(ReplyPiece::Item(Item::Thinking { text, signature }));
+    }
+}
+
+fn push_redacted(data: Option<String>, pieces: &mut Vec<ReplyPiece>) {
+    if let Some(data) = data.filter(|data| !data.is_empty()) {
+        pieces.push(ReplyPiece::Item(Item::Redacted { data }));
     }
 }
 

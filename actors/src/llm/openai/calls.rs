@@ -5,7 +5,7 @@
 
 use clawnode_proto::tool::ToolUse;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use crate::llm::tool_uses::{Growing, ToolUseBounds};
 
@@ -15,6 +15,8 @@ pub(super) struct Fragment {
     index: Option<u32>,
     id: Option<String>,
     function: Option<FunctionDelta>,
+    /// What the provider wants back with the call; Gemini has its thought signatures in it.
+    extra_content: Option<Box<RawValue>>,
 }
 
 /// A piece of what is called; all there was before there could be several calls.
@@ -29,16 +31,23 @@ pub(super) struct FunctionDelta {
 #[derive(Default)]
 pub(super) struct CallDeltas {
     room: ToolUseBounds,
-    made: Vec<(Option<u32>, Growing)>,
+    made: Vec<CallDelta>,
     /// Where the last piece went; `None` if it was left out.
     last: Option<usize>,
+}
+
+/// One of them.
+struct CallDelta {
+    index: Option<u32>,
+    call: Growing,
+    extra: Option<Box<RawValue>>,
 }
 
 // === impl Fragment ===
 
 impl From<FunctionDelta> for Fragment {
     fn from(function: FunctionDelta) -> Self {
-        Self { index: None, id: None, function: Some(function) }
+        Self { index: None, id: None, function: Some(function), extra_content: None }
     }
 }
 
@@ -65,9 +74,9 @@ impl CallDeltas {
         }
     }
 
-    /// All of them, as whole as they are.
-    pub(super) fn done(&mut self) -> impl Iterator<Item = ToolUse> {
-        std::mem::take(&mut self.made).into_iter().map(|(_, call)| call.done())
+    /// All of them, as whole as they are, each with what the provider wants back with it.
+    pub(super) fn done(&mut self) -> impl Iterator<Item = (Option<Box<RawValue>>, ToolUse)> {
+        std::mem::take(&mut self.made).into_iter().map(|it| (it.extra, it.call.done()))
     }
 
     fn piece(&mut self, fragment: Fragment, first: bool) {
@@ -85,30 +94,32 @@ impl CallDeltas {
         let is_named = name.is_some_and(|name| !name.is_empty());
         match (fragment.index, id) {
             (Some(_), _) => {
-                let at = self.made.iter().rposition(|(index, _)| *index == fragment.index)?;
-                let call = &self.made.get(at)?.1;
+                let at = self.made.iter().rposition(|it| it.index == fragment.index)?;
+                let call = &self.made.get(at)?.call;
                 // Some servers give all calls one number, each with an id and a name of its own.
                 let other = !id.is_empty() && call.is_identified() && !call.is(id);
                 (!(other && is_named && call.is_named())).then_some(at)
             }
             (None, "") => {
                 let at = self.last?;
-                let call = &self.made.get(at)?.1;
+                let call = &self.made.get(at)?.call;
                 // A name cannot go on after the arguments have begun.
                 (!(is_named && (call.is_begun() || !first))).then_some(at)
             }
-            (None, id) => self.made.iter().rposition(|(_, call)| call.is(id)),
+            (None, id) => self.made.iter().rposition(|it| it.call.is(id)),
         }
     }
 
     fn open(&mut self, index: Option<u32>) {
         let call = self.room.open();
         self.last = call.is_some().then_some(self.made.len());
-        self.made.extend(call.map(|call| (index, call)));
+        self.made.extend(call.map(|call| CallDelta { index, call, extra: None }));
     }
 
     fn add(&mut self, fragment: Fragment) {
-        let Some((_, call)) = self.last.and_then(|at| self.made.get_mut(at)) else { return };
+        let Some(made) = self.last.and_then(|at| self.made.get_mut(at)) else { return };
+        let call = &mut made.call;
+        made.extra = made.extra.take().or(fragment.extra_content);
         call.identify(fragment.id.as_deref().unwrap_or_default());
         let Some(FunctionDelta { name, arguments }) = fragment.function else { return };
         call.name(name.as_deref().unwrap_or_default());
@@ -133,7 +144,7 @@ mod tests {
             calls.grow(chunk);
         }
         let tuple = |ToolUse { id, name, arguments }| (id, name, arguments);
-        calls.done().map(tuple).collect()
+        calls.done().map(|(_, call)| tuple(call)).collect()
     }
 
     fn call(id: &str, name: &str, arguments: &str) -> (String, String, String) {

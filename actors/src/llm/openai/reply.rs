@@ -2,14 +2,19 @@
 //!
 //! The proper end is a finish reason and then `[DONE]`; one without the other is a failure. Usage
 //! comes in a last chunk without choices, in every chunk, or not at all. Tool calls are whole at
-//! the end and not before.
+//! the end and not before. Thoughts are shown as they come, and whole once something else follows.
 
 use clawnode_proto::llm::{FailureClass, StopReason, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::calls::{CallDeltas, Fragment, FunctionDelta};
+use super::{
+    EXTRA_CONTENT,
+    calls::{CallDeltas, Fragment, FunctionDelta},
+};
 use crate::llm::{
+    Item,
+    blocks::push_bounded,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
     http::{AttemptFailure, class_of, message_in, passes},
@@ -43,6 +48,10 @@ struct ReplyChoice {
 struct ReplyDelta {
     content: Option<String>,
     refusal: Option<String>,
+    /// Thoughts, from a server that wants those of a round of tools back under this name.
+    reasoning_content: Option<Value>,
+    /// Thoughts, from a server that does not.
+    reasoning: Option<Value>,
     tool_calls: Option<Vec<Fragment>>,
     function_call: Option<FunctionDelta>,
 }
@@ -52,6 +61,12 @@ struct OpenAiCounts {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    reasoning_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +82,9 @@ pub(in crate::llm) struct OpenAiReader {
     model: String,
     refused: bool,
     calls: CallDeltas,
+    thought: String,
+    /// Whether the server wants the thought back.
+    wants_thought: bool,
     usage: Usage,
     stop: Option<StopReason>,
 }
@@ -149,6 +167,7 @@ impl OpenAiReader {
         is_whole: bool,
         pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
+        self.think(delta.reasoning_content, delta.reasoning, pieces);
         let mut calls = delta.tool_calls.unwrap_or_default();
         if calls.is_empty() {
             calls.extend(delta.function_call.map(Fragment::from));
@@ -160,6 +179,7 @@ impl OpenAiReader {
             if self.stop.is_some() {
                 return Err(AttemptFailure::broken("a tool call after the finish reason"));
             }
+            self.thought_ends(pieces);
             if is_whole { self.calls.whole(calls) } else { self.calls.grow(calls) }
         }
         let refusal = delta.refusal.filter(|text| !text.is_empty());
@@ -169,9 +189,33 @@ impl OpenAiReader {
             if self.stop.is_some() {
                 return Err(AttemptFailure::broken("text after the finish reason"));
             }
+            self.thought_ends(pieces);
             pieces.push(ReplyPiece::Text(text));
         }
         Ok(())
+    }
+
+    /// More of a thought. Some servers send it under both names.
+    fn think(&mut self, wanted: Option<Value>, other: Option<Value>, pieces: &mut Vec<ReplyPiece>) {
+        let text = |value: Option<Value>| match value {
+            Some(Value::String(text)) if !text.is_empty() => Some(text),
+            _ => None,
+        };
+        let (wanted, other) = (text(wanted), text(other));
+        self.wants_thought |= wanted.is_some();
+        if let Some(more) = wanted.or(other) {
+            push_bounded(&mut self.thought, &more);
+            pieces.push(ReplyPiece::Thought(more));
+        }
+    }
+
+    /// The thought so far is whole.
+    fn thought_ends(&mut self, pieces: &mut Vec<ReplyPiece>) {
+        let text = std::mem::take(&mut self.thought);
+        let signature = std::mem::take(&mut self.wants_thought).then(String::new);
+        if !text.is_empty() {
+            pieces.push(ReplyPiece::Item(Item::Thinking { text, signature }));
+        }
     }
 
     fn end(&mut self, pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure> {
@@ -180,7 +224,14 @@ impl OpenAiReader {
         };
         let stop = if self.refused { StopReason::Refusal } else { stop };
         let stop = stop_with(self.calls.len(), stop)?;
-        pieces.extend(self.calls.done().map(ReplyPiece::ToolUse));
+        self.thought_ends(pieces);
+        for (extra, call) in self.calls.done() {
+            pieces.extend(extra.map(|extra| {
+                let (field, data) = (EXTRA_CONTENT.to_owned(), extra.get().to_owned());
+                ReplyPiece::Item(Item::Opaque { field, data })
+            }));
+            pieces.push(ReplyPiece::ToolUse(call));
+        }
         let model = std::mem::take(&mut self.model);
         pieces.push(ReplyPiece::End(Finish { stop, usage: self.usage, model }));
         Ok(())
@@ -218,12 +269,15 @@ impl OpenAiReader {
 
 impl OpenAiCounts {
     fn usage(&self) -> Usage {
+        let details = self.completion_tokens_details.as_ref();
+        let reasoning = details.and_then(|details| details.reasoning_tokens);
         let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
         Usage {
             input_tokens: self.prompt_tokens.unwrap_or(0),
             output_tokens: self.completion_tokens.unwrap_or(0),
             cache_read_tokens: cached.unwrap_or(0),
             cache_write_tokens: 0,
+            reasoning_tokens: reasoning.unwrap_or(0),
         }
     }
 }

@@ -5,18 +5,19 @@ use std::borrow::Cow;
 use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
-    tool::ToolUse,
+    reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
-use super::OpenAiReader;
+use super::{EXTRA_CONTENT, OpenAiReader};
 use crate::llm::{
-    ModelRequest, PlainMessage, PlainReply, ToolOffer,
+    Item, ModelRequest, PlainMessage, PlainReply, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     options::BaseUrl,
+    parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
 };
@@ -53,6 +54,8 @@ struct ChatBody<'a> {
     max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -78,6 +81,9 @@ struct OpenAiMessage<'a> {
     role: &'static str,
     /// `null` for an assistant that only calls.
     content: Option<Cow<'a, str>>,
+    /// The thoughts of a round of tools, for a server that wants them back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<OpenAiToolCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +95,8 @@ struct OpenAiToolCall<'a> {
     id: &'a str,
     r#type: &'static str,
     function: Called<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
@@ -118,7 +126,7 @@ impl Dialect for OpenAi {
             messages.push(OpenAiMessage::text(role, system));
         }
         for message in &conversation {
-            say(message, &mut messages);
+            say(message, &mut messages)?;
         }
         let limit = request.sampling.max_tokens.map(|wanted| profile.capped(wanted));
         let body = ChatBody {
@@ -132,6 +140,7 @@ impl Dialect for OpenAi {
             max_tokens: limit.filter(|_| !renamed),
             max_completion_tokens: limit.filter(|_| renamed),
             stop: &request.sampling.stop,
+            reasoning_effort: request.sampling.reasoning.and_then(Reasoning::effort),
         };
         let mut headers = headers(&request.idempotency_key);
         if let Some(key) = &self.key {
@@ -161,7 +170,8 @@ impl<'a> From<&'a ToolOffer> for OpenAiTool<'a> {
 impl<'a> OpenAiMessage<'a> {
     fn text(role: &'static str, text: &'a str) -> Self {
         let content = Some(Cow::Borrowed(text));
-        Self { role, content, tool_calls: Vec::new(), tool_call_id: None }
+        let tool_calls = Vec::new();
+        Self { role, content, reasoning_content: None, tool_calls, tool_call_id: None }
     }
 
     fn reply(reply: &'a PlainReply) -> Self {
@@ -170,13 +180,51 @@ impl<'a> OpenAiMessage<'a> {
         } else {
             Cow::Borrowed(reply.text.as_str())
         };
-        let tool_call_id = Some(reply.id.as_str());
-        Self { role: "tool", content: Some(content), tool_calls: Vec::new(), tool_call_id }
+        let (content, tool_call_id) = (Some(content), Some(reply.id.as_str()));
+        Self { content, tool_call_id, ..Self::text("tool", "") }
+    }
+
+    /// What the model said, and with it what its server wants back.
+    fn said(message: &'a PlainMessage) -> Result<Self, ModelFailure> {
+        let (mut thoughts, mut tool_calls, mut extra_content) = (None, Vec::new(), None);
+        for part in message.parts() {
+            match part {
+                Part::Item(Item::Thinking { text, signature: Some(signature) }) => {
+                    if signature.is_empty() {
+                        thoughts.get_or_insert_with(String::new).push_str(text);
+                    }
+                }
+                Part::Item(Item::Opaque { field, data }) if field == EXTRA_CONTENT => {
+                    extra_content = Some(serde_json::from_str(data).map_err(not_sent)?);
+                }
+                Part::Text(_) | Part::Item(_) => {}
+                Part::ToolUse(tool_use) => {
+                    let function = Called { name: &tool_use.name, arguments: &tool_use.arguments };
+                    let (id, extra_content) = (tool_use.id.as_str(), extra_content.take());
+                    tool_calls.push(OpenAiToolCall {
+                        id,
+                        r#type: FUNCTION,
+                        function,
+                        extra_content,
+                    });
+                }
+            }
+        }
+        Ok(Self {
+            role: "assistant",
+            content: (!message.text.is_empty()).then_some(Cow::Borrowed(&message.text)),
+            reasoning_content: thoughts,
+            tool_calls,
+            tool_call_id: None,
+        })
     }
 }
 
 /// A message; each tool reply is one of its own, before the user's words.
-fn say<'a>(message: &'a PlainMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
+fn say<'a>(
+    message: &'a PlainMessage,
+    messages: &mut Vec<OpenAiMessage<'a>>,
+) -> Result<(), ModelFailure> {
     match message.role {
         Role::User => {
             messages.extend(message.tool_replies.iter().map(OpenAiMessage::reply));
@@ -184,17 +232,7 @@ fn say<'a>(message: &'a PlainMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
                 messages.push(OpenAiMessage::text("user", &message.text));
             }
         }
-        Role::Assistant => {
-            let call = |tool_use: &'a ToolUse| {
-                let function = Called { name: &tool_use.name, arguments: &tool_use.arguments };
-                OpenAiToolCall { id: &tool_use.id, r#type: FUNCTION, function }
-            };
-            messages.push(OpenAiMessage {
-                role: "assistant",
-                content: (!message.text.is_empty()).then_some(Cow::Borrowed(&message.text)),
-                tool_calls: message.tool_uses.iter().map(call).collect(),
-                tool_call_id: None,
-            });
-        }
+        Role::Assistant => messages.push(OpenAiMessage::said(message)?),
     }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use crate::llm::{ModelRequest, PlainMessage, anthropic::Anthropic, call::Dialect
 
 fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
     let sampling =
-        Sampling { temperature: Some(0.5), top_p: Some(0.9), max_tokens, stop: Vec::new() };
+        Sampling { temperature: Some(0.5), top_p: Some(0.9), max_tokens, ..Sampling::default() };
     ModelRequest {
         model: model.to_owned(),
         system: "be brief".to_owned(),

@@ -3,6 +3,7 @@
 use clawnode_kernel::{Entity, Service};
 use clawnode_proto::{
     EntityId, ErrorChain, ProcessId, Seq, SessionKey, Timestamp,
+    block::Blocks,
     llm::{Message, Text, Usage},
     view::{HistoryView, SessionRow, TurnView},
 };
@@ -31,6 +32,9 @@ impl Sessions {
         for message in told {
             let content = Text::from(self.text(&message.content).await?);
             let mut shown = Message { content, ..message };
+            for text in shown.blocks.iter_mut().flat_map(Blocks::texts_mut) {
+                *text = Text::from(self.text(text).await?);
+            }
             for reply in &mut shown.tool_replies {
                 reply.content = Text::from(self.text(&reply.content).await?);
             }

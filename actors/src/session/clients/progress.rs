@@ -22,6 +22,8 @@ pub(in crate::session) struct Progress {
     text_before: u64,
     /// Bytes of text shown by the current call.
     text_of_call: u64,
+    /// Whether thoughts of the current call were shown.
+    has_thought: bool,
     /// Whether text may be missing, so that only the journal can tell.
     holes: bool,
     /// What the reader had seen before it came here, until the owner's frames were found to lead
@@ -42,6 +44,7 @@ impl Progress {
             past: Vec::new(),
             text_before: 0,
             text_of_call: 0,
+            has_thought: false,
             // A reader that resumes has shown text that is not counted here.
             holes: resumed.is_some(),
             resumed,
@@ -139,6 +142,7 @@ impl Progress {
             Some(at) => {
                 self.past.push(at.call);
                 self.text_before += std::mem::take(&mut self.text_of_call);
+                self.has_thought = false;
                 self.holes |= misses;
             }
             None => self.holes |= misses,
@@ -154,6 +158,7 @@ impl Progress {
                 if let FrameBody::Text { delta } = &body {
                     self.text_of_call += delta.len() as u64;
                 }
+                self.has_thought |= matches!(body, FrameBody::Thought { .. });
                 events.extend(TurnBody::of_frame(body).map(|body| TurnEvent::at(key, body)));
             }
         }
@@ -164,7 +169,8 @@ impl Progress {
     /// What the current call said so far is void. If the reader was shown any of it, nothing is shown
     /// from now on, and what earlier calls said is missed at the end.
     fn void(&mut self, cursor: FrameKey) -> Option<TurnEvent> {
-        let shown = std::mem::take(&mut self.text_of_call) > 0 || self.holes;
+        let has_thought = std::mem::take(&mut self.has_thought);
+        let shown = std::mem::take(&mut self.text_of_call) > 0 || self.holes || has_thought;
         shown.then(|| {
             self.text_before = 0;
             self.holes = false;
@@ -336,6 +342,24 @@ mod tests {
         let again = progress.recall(vec![frame(1, 0, "two")]);
         assert_eq!(again, events);
         assert!(!progress.has_holes());
+    }
+
+    #[test]
+    fn thoughts_alone_are_taken_back_too_and_only_those_of_the_call() {
+        let thought = || FrameBody::Thought { delta: "hm".to_owned() };
+        let frame = |key, body| Frame { key, body };
+        let reset = |events: Vec<TurnEvent>| {
+            events.iter().any(|event| matches!(event.body, TurnBody::Reset(_)))
+        };
+        let mut progress = Progress::new(TURN, None);
+        assert!(!reset(progress.take(frame(key(0, 0, 0), FrameBody::Reset {}))));
+        let shown = progress.take(frame(key(0, 0, 1), thought()));
+        assert_eq!(shown[0].body, TurnBody::Thought("hm".to_owned()));
+        assert!(reset(progress.take(frame(key(0, 0, 2), FrameBody::Reset {}))));
+        progress.take(frame(key(0, 0, 3), thought()));
+        assert!(reset(progress.take(frame(key(0, 1, 0), thought()))), "a higher attempt");
+        assert!(!reset(progress.take(frame(key(1, 0, 0), FrameBody::Reset {}))), "another call");
+        assert!(!progress.has_holes(), "thoughts are no text");
     }
 
     #[test]

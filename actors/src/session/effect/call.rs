@@ -23,9 +23,9 @@ use super::{
     run::SessionRunner,
 };
 use crate::{
-    llm::ModelEvent,
+    llm::{ModelEvent, ReplyBlocks},
     session::{
-        texts::stored_text,
+        texts::{stored_blocks, stored_text},
         turn::{kind::Outcome, prepare::CallJob},
     },
 };
@@ -66,6 +66,9 @@ struct RunningCall<'a> {
     /// Of that, what tries used that broke off.
     spent: Usage,
     tool_uses: Vec<ToolUse>,
+    blocks: ReplyBlocks,
+    /// Thoughts were shown.
+    has_thought: bool,
     /// Shown before the text, and no part of it.
     seam: &'static str,
     /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
@@ -102,14 +105,21 @@ impl SessionRunner {
             CallStreamEnd::Failed(failure) => Some(failure.class),
         });
         call.flush().await;
-        let RunningCall { text, usage, tool_uses, .. } = call;
+        let RunningCall { text, usage, tool_uses, blocks, .. } = call;
         let attempt = job.attempt;
-        let (content, refused) = stored_text(&self.parts.storage, entity, text, INLINE_BYTES).await;
+        let storage = &self.parts.storage;
+        let (content, mut refused) = stored_text(storage, entity, text, INLINE_BYTES).await;
+        let mut kept = None;
+        if matches!(end, CallStreamEnd::Done { .. }) {
+            let model = job.request.model;
+            let (blocks, why) = stored_blocks(storage, entity, model, blocks.done()).await;
+            (kept, refused) = (blocks, refused.or(why));
+        }
         let end = refused
             .map_or(end, |why| CallStreamEnd::Failed(ModelFailure::new(FailureClass::Lost, why)));
         Some(match end {
             CallStreamEnd::Done { stop, model } => {
-                Outcome::Done { attempt, content, stop, usage, model, tool_uses }
+                Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks: kept }
             }
             CallStreamEnd::Failed(failure) => {
                 Outcome::Failed { attempt, failure, partial: content, usage }
@@ -160,6 +170,8 @@ impl<'a> RunningCall<'a> {
             usage: Usage::default(),
             spent: Usage::default(),
             tool_uses: Vec::new(),
+            blocks: ReplyBlocks::default(),
+            has_thought: false,
             seam: job.seam,
             gathered: Vec::new(),
             due: Instant::now(),
@@ -174,6 +186,11 @@ impl<'a> RunningCall<'a> {
             );
             let body = FrameBody::Notice(Notice { name: "history_dropped".to_owned(), message });
             self.gathered.push(body);
+        }
+        if job.request.withheld_thoughts {
+            let message = "the model has changed: the thoughts of the other one are left out";
+            let (name, message) = ("thoughts_withheld".to_owned(), message.to_owned());
+            self.gathered.push(FrameBody::Notice(Notice { name, message }));
         }
         let model = match self.runner.parts.models.resolve_model(&job.request.model) {
             Ok(model) => model,
@@ -216,6 +233,7 @@ impl<'a> RunningCall<'a> {
                 let begins = self.text.is_empty() && !delta.is_empty();
                 let seam = if begins { self.seam } else { "" };
                 self.text.push_str(&delta);
+                self.blocks.text(delta.len());
                 if let Some(FrameBody::Text { delta: last }) = self.gathered.last_mut() {
                     last.push_str(seam);
                     last.push_str(&delta);
@@ -227,6 +245,20 @@ impl<'a> RunningCall<'a> {
             }
             ModelEvent::ToolUse(using) => {
                 self.tool_uses.push(using);
+                self.blocks.tool_use();
+                None
+            }
+            ModelEvent::Item(item) => {
+                self.blocks.item(item);
+                None
+            }
+            ModelEvent::Thought(delta) => {
+                self.has_thought |= !delta.is_empty();
+                if let Some(FrameBody::Thought { delta: last }) = self.gathered.last_mut() {
+                    last.push_str(&delta);
+                } else {
+                    self.gathered.push(FrameBody::Thought { delta });
+                }
                 None
             }
             ModelEvent::Usage(usage) => {
@@ -234,11 +266,12 @@ impl<'a> RunningCall<'a> {
                 None
             }
             ModelEvent::Retrying { retry, wait, failure } => {
-                if !self.text.is_empty() {
+                if !self.text.is_empty() || std::mem::take(&mut self.has_thought) {
                     self.gathered.push(FrameBody::Reset {});
                 }
                 self.text.clear();
                 self.tool_uses.clear();
+                self.blocks = ReplyBlocks::default();
                 self.spent = self.usage;
                 let message = retrying(&failure.message, retry, wait);
                 self.gathered

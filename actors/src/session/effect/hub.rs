@@ -92,7 +92,7 @@ impl KeptFrames {
 
 fn size(frame: &Frame) -> usize {
     match &frame.body {
-        FrameBody::Text { delta } => delta.len(),
+        FrameBody::Text { delta } | FrameBody::Thought { delta } => delta.len(),
         FrameBody::ToolUse(it) => it.arguments.len(),
         FrameBody::ApprovalRequest(it) => it.arguments.len(),
         FrameBody::ToolResult(it) => it.content.len(),

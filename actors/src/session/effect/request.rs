@@ -2,6 +2,7 @@
 
 use clawnode_cluster::Backoff;
 use clawnode_proto::{
+    block::{Block, Blocks},
     limits::TOOL_RESULT_CHARS,
     llm::{FailureClass, Message, ModelFailure, Text},
     tool::ToolSpec,
@@ -9,7 +10,7 @@ use clawnode_proto::{
 use tracing::warn;
 
 use super::run::{AGAIN, SessionRunner};
-use crate::llm::{ModelRequest, PlainMessage, PlainReply, ToolOffer};
+use crate::llm::{Item, ModelRequest, PlainBlock, PlainMessage, PlainReply, ToolOffer};
 use crate::session::{texts::unpacked, turn::prepare::CallJob};
 
 impl SessionRunner {
@@ -36,6 +37,9 @@ impl SessionRunner {
         for message in assembled {
             let mut plain = PlainMessage::text(message.role, self.text(&message.content).await?);
             plain.tool_uses.clone_from(&message.tool_uses);
+            if let Some(blocks) = &message.blocks {
+                plain.blocks = self.blocks(blocks).await?;
+            }
             for reply in &message.tool_replies {
                 let text = shown(self.text(&reply.content).await?);
                 let (id, is_error) = (reply.id.clone(), reply.is_error);
@@ -44,6 +48,33 @@ impl SessionRunner {
             messages.push(plain);
         }
         Ok(messages)
+    }
+
+    async fn blocks(&self, blocks: &Blocks) -> Result<Vec<PlainBlock>, ModelFailure> {
+        let mut plain = Vec::with_capacity(blocks.list.len());
+        for block in &blocks.list {
+            plain.push(match block {
+                Block::Text { bytes } => {
+                    PlainBlock::Text(usize::try_from(*bytes).unwrap_or(usize::MAX))
+                }
+                Block::ToolUse {} => PlainBlock::ToolUse,
+                Block::Thinking { text, signature } => PlainBlock::Item(Item::Thinking {
+                    text: self.text(text).await?,
+                    signature: match signature {
+                        Some(signature) => Some(self.text(signature).await?),
+                        None => None,
+                    },
+                }),
+                Block::RedactedThinking { data } => {
+                    PlainBlock::Item(Item::Redacted { data: self.text(data).await? })
+                }
+                Block::Opaque { field, data } => {
+                    let (field, data) = (field.clone(), self.text(data).await?);
+                    PlainBlock::Item(Item::Opaque { field, data })
+                }
+            });
+        }
+        Ok(plain)
     }
 
     pub(in crate::session) async fn text(&self, text: &Text) -> Result<String, ModelFailure> {

@@ -2,9 +2,12 @@
 //! its replay byte for byte.
 
 use clawnode_proto::{
-    Digest, TurnId, codec,
+    Digest, TurnId,
+    block::{Block, Blocks},
+    codec,
     limits::TOOL_RESULT_CHARS,
     llm::{Message, ModelRef, Role, Sampling},
+    reasoning::Reasoning,
     session::Profile,
     tool::ToolSpec,
 };
@@ -41,6 +44,9 @@ pub struct Assembled {
     /// Whole turns left out because the window is full.
     #[serde(skip)]
     pub dropped_turns: u32,
+    /// Thoughts of another model are left out of this turn, or of the one before it.
+    #[serde(skip)]
+    pub withheld_thoughts: bool,
 }
 
 impl Assembled {
@@ -80,6 +86,7 @@ pub(super) fn assemble_by(
         } else {
             turn.sampling.stop.clone()
         },
+        reasoning: turn.sampling.reasoning.or(profile.sampling.reasoning),
     };
     let system = match &turn.system {
         Some(more) if profile.system.is_empty() => more.clone(),
@@ -87,17 +94,25 @@ pub(super) fn assemble_by(
         None => profile.system.clone(),
     };
     let mut current = turn.messages();
+    let before = state.closed.iter().rev().find(|one| one.id != turn.id);
+    let before = before.filter(|_| current.len() <= 1).map(Turn::messages);
+    let withheld_thoughts =
+        current.iter().chain(before.iter().flatten()).any(|one| is_foreign(one, &profile.model));
+    for message in &mut current {
+        without_foreign(message, &profile.model);
+    }
     // A call that is made again shows what it showed the first time; what waits joins the next.
     let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let joining = if begins { &turn.steers[..] } else { &[] };
     current
         .extend(joining.iter().map(|(_, steer)| Message::text(Role::User, steer.content.clone())));
-    let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from);
+    let thoughts = sampling.reasoning.map_or(0, Reasoning::budget);
+    let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
     let tools = profile.tools.clone();
     let room = u64::from(profile.window_tokens).saturating_sub(reply);
     let room = measured.map_or(room, |measured| measured.estimate_of(room));
     let window = room.saturating_sub(fixed_tokens(&system, &tools) + tokens(&current));
-    let (mut messages, dropped_turns) = fitting(state, turn.id, window);
+    let (mut messages, dropped_turns) = fitting(state, turn.id, window, &profile.model);
     messages.extend(current);
     if tools.is_empty() {
         // Providers refuse calls of tools in a conversation that has none.
@@ -105,15 +120,47 @@ pub(super) fn assemble_by(
     }
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
     messages.drain(..from);
-    Assembled { model: profile.model.clone(), system, messages, sampling, tools, dropped_turns }
+    let model = profile.model.clone();
+    Assembled { model, system, messages, sampling, tools, dropped_turns, withheld_thoughts }
+}
+
+/// Whether it has what only another model may be sent.
+fn is_foreign(message: &Message, model: &ModelRef) -> bool {
+    message.blocks.as_ref().is_some_and(|blocks| blocks.model != *model)
+}
+
+/// LLM-3: what a model said beside text and tool calls is sent to it, and to no other.
+fn without_foreign(message: &mut Message, model: &ModelRef) {
+    if is_foreign(message, model) {
+        message.blocks = None;
+    }
+}
+
+/// What `model` is shown of a turn that is over.
+fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
+    let mut messages = turn.messages();
+    for message in &mut messages {
+        without_foreign(message, model);
+        if let Some(blocks) = &mut message.blocks {
+            blocks.list.retain(Block::outlives_its_turn);
+        }
+        message.blocks.take_if(|blocks| blocks.list.iter().all(Block::is_said));
+    }
+    messages
 }
 
 /// The newest earlier turns that fit, and how many older ones do not. The seed counts as one turn.
 /// Looks no further back than what fits, and one turn more.
-fn fitting(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
+fn fitting(
+    state: &SessionState,
+    current: TurnId,
+    window: u64,
+    model: &ModelRef,
+) -> (Vec<Message>, u32) {
     let mut left = state.closed.iter().filter(|one| one.id != current).count();
     left += usize::from(!state.seed.is_empty());
-    let turns = state.closed.iter().rev().filter(|one| one.id != current).map(Turn::messages);
+    let turns = state.closed.iter().rev().filter(|one| one.id != current);
+    let turns = turns.map(|one| earlier(one, model));
     let seed = (!state.seed.is_empty()).then(|| state.seed.clone());
     let mut room = window;
     let mut kept = Vec::new();
@@ -132,6 +179,9 @@ fn fitting(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>,
 
 /// Tells in words what was said in calls and replies of tools that are no more.
 fn in_words(message: &mut Message) {
+    if !message.tool_uses.is_empty() {
+        message.blocks = None;
+    }
     let mut words: Vec<String> = message.content.inline().map(str::to_owned).into_iter().collect();
     for using in std::mem::take(&mut message.tool_uses) {
         words.push(format!("(called `{}` with {})", using.name, using.arguments));
@@ -157,14 +207,17 @@ fn tokens(messages: &[Message]) -> u64 {
         let most = TOOL_RESULT_CHARS as u64;
         uses.chain(one.tool_replies.iter().map(|it| it.content.bytes().min(most))).sum::<u64>()
     };
-    let size = |one: &Message| (one.content.bytes() + tools(one)) / BYTES_PER_TOKEN;
+    let beside = |one: &Message| one.blocks.as_ref().map_or(0, Blocks::bytes);
+    let size = |one: &Message| (one.content.bytes() + tools(one) + beside(one)) / BYTES_PER_TOKEN;
     messages.iter().map(|one| size(one) + MESSAGE_TOKENS).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::played::PlayedActivation;
+    use clawnode_proto::llm::{Text, Usage};
+
+    use crate::session::{played::PlayedActivation, turn::prepare::SessionJob};
 
     /// The same, from the oldest turn on.
     fn fitting_all(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
@@ -179,6 +232,78 @@ mod tests {
         (earlier.concat(), dropped)
     }
 
+    fn thought(signature: Option<&str>) -> Block {
+        Block::Thinking { text: "hm".into(), signature: signature.map(Text::from) }
+    }
+
+    /// The request that was begun last.
+    fn request(run: &PlayedActivation) -> Assembled {
+        match run.started.last() {
+            Some((_, SessionJob::Call(job))) => job.request.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// LLM-3, and of LLM-2 that what no provider needs back is not kept in the request.
+    #[test]
+    fn thoughts_are_shown_to_their_own_model_and_unsigned_ones_while_their_turn_runs() {
+        let mut run = PlayedActivation::new(&[], Vec::new());
+        run.says("m0");
+        let own = request(&run).model;
+        let other: ModelRef = "p/other".parse().unwrap();
+        let says = |model: &ModelRef, signature| {
+            let list = vec![thought(signature), Block::Text { bytes: 2 }];
+            Some(Blocks { model: model.clone(), list })
+        };
+        let has = |request: &Assembled| -> Vec<bool> {
+            let said = request.messages.iter().filter(|one| one.role == Role::Assistant);
+            said.map(|one| one.blocks.is_some()).collect()
+        };
+        let mut requests = Vec::new();
+        for (n, blocks) in [
+            says(&own, Some("c2ln")),
+            says(&own, Some("")),
+            says(&own, None),
+            says(&other, Some("c2ln")),
+            None,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            run.replies_with(Usage::default(), &[], blocks);
+            run.says(&format!("m{}", n + 1));
+            requests.push(request(&run));
+        }
+        let last = requests.last().unwrap();
+        assert_eq!(has(last), [true, false, false, false, false]);
+        assert_eq!(last.messages[1].blocks, says(&own, Some("c2ln")));
+        let told: Vec<bool> = requests.iter().map(|it| it.withheld_thoughts).collect();
+        assert_eq!(told, [false, false, false, true, false], "said once");
+
+        // A round of tools, one of whose calls no model is shown.
+        let list = vec![
+            thought(Some("")),
+            Block::ToolUse {},
+            thought(None),
+            Block::ToolUse {},
+            Block::Text { bytes: 2 },
+        ];
+        let blocks = Some(Blocks { model: own.clone(), list: list.clone() });
+        run.replies_with(Usage::default(), &[("look", "[1"), ("look", "{}")], blocks);
+        let state = &run.machine.settled().unwrap().state;
+        let (turn, profile) = (state.running().unwrap(), state.profile.as_ref().unwrap());
+        let shown = assemble(state, profile, turn);
+        let said = shown.messages.iter().rfind(|one| one.role == Role::Assistant).unwrap();
+        let kept: Vec<Block> = [0, 2, 3, 4].map(|at| list[at].clone()).to_vec();
+        assert_eq!(said.blocks.as_ref().unwrap().list, kept);
+        assert_eq!(said.tool_uses.len(), 1);
+        let third = "p/third".parse().unwrap();
+        let changed = Profile { model: third, ..profile.clone() };
+        let shown = assemble(state, &changed, turn);
+        assert!(shown.messages.iter().all(|one| one.blocks.is_none()));
+        assert!(shown.withheld_thoughts);
+    }
+
     #[test]
     fn the_newest_turns_that_fit_are_shown_whatever_the_window() {
         let mut run = PlayedActivation::new(&[], Vec::new());
@@ -188,6 +313,7 @@ mod tests {
         }
         let mut state = run.machine.settled().unwrap().state.clone();
         assert_eq!(state.closed.len(), 12);
+        let model = state.profile.clone().unwrap().model;
         let newest = state.closed[11].id;
         for seeded in [false, true] {
             if seeded {
@@ -195,11 +321,11 @@ mod tests {
             }
             for current in [newest, TurnId::from_u128(1)] {
                 for window in 0..600 {
-                    let (expected, found) =
-                        (fitting_all(&state, current, window), fitting(&state, current, window));
+                    let expected = fitting_all(&state, current, window);
+                    let found = fitting(&state, current, window, &model);
                     assert_eq!(found, expected, "{window} {seeded}");
                 }
-                assert_eq!(fitting(&state, current, 600).1, 0);
+                assert_eq!(fitting(&state, current, 600, &model).1, 0);
             }
         }
     }

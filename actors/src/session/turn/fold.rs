@@ -56,6 +56,7 @@ impl SessionState {
                     content: done.content.clone(),
                     stop: done.stop.clone(),
                     usage: done.usage,
+                    blocks: done.blocks.clone(),
                 };
                 self.ended(done.call, done.attempt, end)?;
                 self.wanted(done.call, &done.tool_uses);
@@ -389,6 +390,7 @@ mod tests {
             content: "so".into(),
             stop: StopReason::EndTurn,
             usage: Usage::default(),
+            blocks: None,
         };
         ended.open.front_mut().unwrap().steps[0].end = Some(end);
         assert!(ended.begun(turn, call, Attempt(2), NOW).is_err(), "it has ended (I3)");

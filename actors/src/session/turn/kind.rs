@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use clawnode_kernel::{Begun, EffectKind, EntityKind, Violation};
 use clawnode_proto::{
-    Attempt, CallId, Digest, Head, Input, Kind, TurnId, codec,
+    Attempt, CallId, Digest, Head, Input, Kind, TurnId,
+    block::Blocks,
+    codec,
     hook::{HookTrail, ModelPatch},
     limits::PENDING_INPUTS,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
@@ -50,6 +52,8 @@ pub enum Outcome {
         model: String,
         /// The tools that it asks for.
         tool_uses: Vec<ToolUse>,
+        /// What it said beside text and tool calls.
+        blocks: Option<Blocks>,
     },
     /// Of a tool, and what hooks did to it.
     Tool(ToolEnd, HookTrail),
@@ -320,9 +324,9 @@ impl EntityKind for Session {
             return Vec::new();
         }
         let event = match outcome {
-            Outcome::Done { attempt, content, stop, usage, model, tool_uses } => {
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks } => {
                 let tool_uses = tool_uses.into_iter().map(ToolUse::canonical).collect();
-                ModelDone { call, attempt, content, stop, usage, model, tool_uses }.into()
+                ModelDone { call, attempt, content, stop, usage, model, tool_uses, blocks }.into()
             }
             Outcome::Tool(..)
             | Outcome::ModelJudged { .. }

@@ -132,6 +132,7 @@ impl SessionState {
             content: Text::from(""),
             stop: StopReason::ToolUse,
             usage: Usage::default(),
+            blocks: None,
         };
         let tools = vec![ToolCall::planned(it.call, &step)];
         let attempt = Attempt(1);

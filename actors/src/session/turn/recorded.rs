@@ -3,7 +3,9 @@
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
-    Digest, Input, codec,
+    Digest, Input,
+    block::Blocks,
+    codec,
     llm::Text,
     session::{ModelBegun, SessionEvent, SessionInput, ToolEnd},
 };
@@ -24,7 +26,10 @@ pub(super) fn view(input: &Input) -> Value {
 pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
     match codec::decode(&input.body) {
         Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
-            let history = message.history.iter().filter_map(|one| blob_of(&one.content));
+            let history = message.history.iter().flat_map(|earlier| {
+                let beside = earlier.blocks.iter().flat_map(blobs_of_blocks);
+                blob_of(&earlier.content).into_iter().chain(beside)
+            });
             blob_of(&message.content).into_iter().chain(history).collect()
         }
         Ok(SessionInput::ToolResult(result)) => match &result.end {
@@ -46,7 +51,10 @@ pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
 /// The blobs that hold an event's texts.
 pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
     match event {
-        SessionEvent::ModelDone(done) => blob_of(&done.content).into_iter().collect(),
+        SessionEvent::ModelDone(done) => {
+            let beside = done.blocks.iter().flat_map(blobs_of_blocks);
+            blob_of(&done.content).into_iter().chain(beside).collect()
+        }
         SessionEvent::ModelFailed(failed) => blob_of(&failed.partial).into_iter().collect(),
         SessionEvent::ToolDone(done) => {
             done.outcome.iter().filter_map(|outcome| blob_of(&outcome.content)).collect()
@@ -74,6 +82,10 @@ pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Resul
     }
     let text = format!("the request of `{call}` differs from what the journal gives");
     Some(Err(Violation(text)))
+}
+
+fn blobs_of_blocks(blocks: &Blocks) -> impl Iterator<Item = Digest> {
+    blocks.texts().filter_map(blob_of)
 }
 
 fn blob_of(text: &Text) -> Option<Digest> {

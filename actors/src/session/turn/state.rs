@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use clawnode_kernel::{ShrinkToFit, Violation};
 use clawnode_proto::{
     Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
+    block::{Block, Blocks},
     codec,
     limits::MORE_STEPS,
     llm::{Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage},
@@ -136,6 +137,9 @@ pub enum StepEnd {
         stop: StopReason,
         /// What it used.
         usage: Usage,
+        /// What the model said beside text and tool calls.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        blocks: Option<Blocks>,
     },
     /// Badly.
     Failed {
@@ -400,6 +404,7 @@ impl Step {
     ) -> Vec<Message> {
         let content = self.text().cloned().unwrap_or_else(|| Text::from(""));
         let mut said = Message::text(Role::Assistant, content);
+        said.blocks = self.blocks();
         let mut answer = Message::text(Role::User, "");
         let mut complaints = Vec::new();
         for tool in &self.tools {
@@ -425,6 +430,24 @@ impl Step {
             messages.push(answer);
         }
         complaints.into_iter().map(|text| Message::text(Role::User, text)).collect()
+    }
+
+    /// What the model said beside text and tool calls, without the calls that no model is shown.
+    fn blocks(&self) -> Option<Blocks> {
+        let Some(StepEnd::Done { blocks: Some(blocks), .. }) = &self.end else { return None };
+        let (mut blocks, mut tools) = (blocks.clone(), self.tools.iter());
+        blocks.list.retain(|block| match block {
+            Block::ToolUse {} => tools.next().is_some_and(ToolCall::is_well_formed),
+            Block::Text { .. }
+            | Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::Opaque { .. } => true,
+        });
+        #[cfg(feature = "test-util")]
+        if clawnode_kernel::KernelBug::ThoughtsTurnedRound.is_in_folds() {
+            blocks.list.reverse();
+        }
+        Some(blocks)
     }
 
     /// Its model call and its tools have ended.

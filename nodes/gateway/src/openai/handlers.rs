@@ -138,7 +138,10 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
     while let Some(event) = events.next().await {
         count(gateway, &event.body, sent);
         match reply.take(event.body) {
-            ReplyStep::Nothing | ReplyStep::Text(_) | ReplyStep::Diverged => {}
+            ReplyStep::Nothing
+            | ReplyStep::Text(_)
+            | ReplyStep::Thought(_)
+            | ReplyStep::Diverged => {}
             ReplyStep::Finished(reason) => return rest::json(label.completion(&reply, reason)),
             ReplyStep::Failed(error) => {
                 drain(gateway, events, sent);

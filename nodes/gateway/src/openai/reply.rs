@@ -18,6 +18,8 @@ pub(super) struct OpenAiReply {
     told: usize,
     /// What was told before the reply was begun again, until `text` has caught up with it.
     before: Option<String>,
+    /// What the model thought, of which nothing is void.
+    thought: String,
     usage: Usage,
 }
 
@@ -28,6 +30,8 @@ pub(super) enum ReplyStep {
     Nothing,
     /// More of the reply.
     Text(String),
+    /// More of what the model thinks.
+    Thought(String),
     /// The reply was begun again, and is another one now. No matter to who reads only the whole.
     Diverged,
     /// The reply is whole.
@@ -77,6 +81,9 @@ struct CompletionChoice<'a> {
 struct Spoken<'a> {
     role: &'static str,
     content: &'a str,
+    /// What the model thought; left out if it did not.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reasoning_content: &'a str,
     refusal: Option<()>,
 }
 
@@ -105,6 +112,8 @@ struct ChunkDelta<'a> {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
 }
 
 /// `usage` of a chunk: left out, `null`, or known.
@@ -124,6 +133,14 @@ struct Tokens {
     total: u64,
     #[serde(rename = "prompt_tokens_details")]
     details: TokenDetails,
+    #[serde(rename = "completion_tokens_details", skip_serializing_if = "Option::is_none")]
+    completion_details: Option<CompletionDetails>,
+}
+
+/// Left out if no provider counted them.
+#[derive(Clone, Copy, Serialize)]
+struct CompletionDetails {
+    reasoning_tokens: u64,
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -141,7 +158,13 @@ impl OpenAiReply {
                 self.text.push_str(&more);
                 self.tell()
             }
+            TurnBody::Thought(more) => {
+                self.thought.push_str(&more);
+                ReplyStep::Thought(more)
+            }
             TurnBody::Reset(reset) => {
+                // What a stream has told of it cannot be taken back, and is no part of the reply.
+                self.thought.clear();
                 let before = std::mem::replace(&mut self.text, reset.text);
                 self.before.get_or_insert(before);
                 self.tell()
@@ -238,7 +261,12 @@ impl Label {
             model: &self.model,
             choices: [CompletionChoice {
                 index: 0,
-                message: Spoken { role: "assistant", content: reply.text(), refusal: None },
+                message: Spoken {
+                    role: "assistant",
+                    content: reply.text(),
+                    reasoning_content: &reply.thought,
+                    refusal: None,
+                },
                 logprobs: None,
                 finish_reason,
             }],
@@ -248,11 +276,16 @@ impl Label {
 
     /// The first chunk: who speaks.
     pub(super) fn first(&self) -> String {
-        self.chunk(ChunkDelta { role: Some("assistant"), content: Some("") }, None)
+        let (role, content) = (Some("assistant"), Some(""));
+        self.chunk(ChunkDelta { role, content, ..ChunkDelta::default() }, None)
     }
 
     pub(super) fn text(&self, text: &str) -> String {
-        self.chunk(ChunkDelta { role: None, content: Some(text) }, None)
+        self.chunk(ChunkDelta { content: Some(text), ..ChunkDelta::default() }, None)
+    }
+
+    pub(super) fn thought(&self, text: &str) -> String {
+        self.chunk(ChunkDelta { reasoning_content: Some(text), ..ChunkDelta::default() }, None)
     }
 
     pub(super) fn finish(&self, reason: FinishReason) -> String {
@@ -312,6 +345,9 @@ impl From<&Usage> for Tokens {
             completion: usage.output_tokens,
             total: usage.input_tokens.saturating_add(usage.output_tokens),
             details: TokenDetails { cached_tokens: usage.cache_read_tokens },
+            completion_details: Some(usage.reasoning_tokens)
+                .filter(|tokens| *tokens > 0)
+                .map(|reasoning_tokens| CompletionDetails { reasoning_tokens }),
         }
     }
 }
@@ -321,6 +357,35 @@ mod tests {
     use clawnode_proto::turn::ReplyReset;
 
     use super::*;
+
+    #[test]
+    fn thoughts_are_told_beside_the_reply_and_no_part_of_it() {
+        let mut reply = OpenAiReply::default();
+        let thought = |text: &str| TurnBody::Thought(text.to_owned());
+        assert_eq!(reply.take(thought("void")), ReplyStep::Thought("void".to_owned()));
+        assert_eq!(reply.take(reset("")), ReplyStep::Nothing);
+        assert_eq!(reply.take(thought("hm")), ReplyStep::Thought("hm".to_owned()));
+        assert_eq!(reply.take(text("a")), ReplyStep::Text("a".to_owned()));
+        let usage = Usage { output_tokens: 9, reasoning_tokens: 7, ..Usage::default() };
+        assert_eq!(reply.take(TurnBody::Usage(usage)), ReplyStep::Nothing);
+        let label = Label {
+            turn: clawnode_proto::TurnId::from_u128(1),
+            created: 1,
+            model: "m".to_owned(),
+            usage: false,
+        };
+        let whole: serde_json::Value =
+            serde_json::from_str(&label.completion(&reply, FinishReason::Stop)).unwrap();
+        let message = &whole["choices"][0]["message"];
+        assert_eq!(
+            (&message["content"], &message["reasoning_content"]),
+            (&"a".into(), &"hm".into())
+        );
+        assert_eq!(whole["usage"]["completion_tokens_details"]["reasoning_tokens"], 7);
+        let chunk: serde_json::Value = serde_json::from_str(&label.thought("hm")).unwrap();
+        let delta = serde_json::json!({"reasoning_content": "hm"});
+        assert_eq!(chunk["choices"][0]["delta"], delta);
+    }
 
     fn text(text: &str) -> TurnBody {
         TurnBody::Text(text.to_owned())

@@ -5,6 +5,7 @@ use clawnode_proto::{
     api::SendMode,
     id::KeyPart,
     llm::{Message, Role, Sampling},
+    reasoning::Reasoning,
     session::UserMessage,
     stateless::{OPENAI, OPENAI_ACCOUNT, Once, is_once},
 };
@@ -42,7 +43,7 @@ enum RequestMessage {
 type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
-const USED: [&str; 10] = [
+const USED: [&str; 11] = [
     "model",
     "messages",
     "user",
@@ -52,12 +53,13 @@ const USED: [&str; 10] = [
     "top_p",
     "max_tokens",
     "max_completion_tokens",
+    "reasoning_effort",
     "stop",
 ];
 
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
 /// done here anyway. Any other parameter is refused: a client relies on what it asks for.
-const REFUSED: [RefusedParameter; 24] = [
+const REFUSED: [RefusedParameter; 23] = [
     ("tools", is_empty_list, "tools are not offered yet"),
     ("functions", is_empty_list, "functions are not offered"),
     ("tool_choice", |it| it == "none" || it == "auto", "tools are not offered yet"),
@@ -82,7 +84,6 @@ const REFUSED: [RefusedParameter; 24] = [
     ("prediction", |_| false, "it is not offered"),
     ("web_search_options", |_| false, "it is not offered"),
     ("seed", |_| false, "it is not passed on"),
-    ("reasoning_effort", |_| false, "it is not passed on"),
     ("verbosity", |it| it == "medium", "it is not passed on"),
     // Without tools it means nothing.
     ("parallel_tool_calls", Value::is_boolean, "it is not true or false"),
@@ -282,7 +283,23 @@ fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiError> {
             })?)
         }
     };
-    Ok(Sampling { temperature, top_p, max_tokens, stop: stops(fields)? })
+    let (stop, reasoning) = (stops(fields)?, effort(fields)?);
+    Ok(Sampling { temperature, top_p, max_tokens, stop, reasoning })
+}
+
+/// How much the model thinks, in the words of this protocol.
+fn effort(fields: &Map<String, Value>) -> Result<Option<Reasoning>, OpenAiError> {
+    let name = "reasoning_effort";
+    let Some(value) = fields.get(name) else { return Ok(None) };
+    let effort = match value.as_str() {
+        Some("none") => Some(Reasoning::Off),
+        Some("minimal" | "low") => Some(Reasoning::Low),
+        Some("medium") => Some(Reasoning::Medium),
+        Some("high" | "xhigh") => Some(Reasoning::High),
+        _ => None,
+    };
+    let what = "`reasoning_effort` is not `none`, `minimal`, `low`, `medium`, `high` or `xhigh`";
+    Ok(Some(effort.ok_or_else(|| OpenAiError::invalid(name, what))?))
 }
 
 /// A number from 0 to `most`.
@@ -457,10 +474,13 @@ mod tests {
             top_p: Some(0.9),
             max_tokens: Some(7),
             stop: vec!["END".to_owned()],
+            reasoning: None,
         };
         assert_eq!(asked.send.message.sampling, expected);
         let newer = ask(json!({"max_tokens": 7, "max_completion_tokens": 9})).unwrap();
         assert_eq!(newer.send.message.sampling.max_tokens, Some(9));
+        let thinking = ask(json!({"reasoning_effort": "none"})).unwrap();
+        assert_eq!(thinking.send.message.sampling.reasoning, Some(Reasoning::Off));
         let usage = ask(json!({"stream": true, "stream_options": {"include_usage": true}}));
         let usage = usage.unwrap();
         assert!(usage.stream && usage.include_usage);
@@ -492,7 +512,6 @@ mod tests {
             (json!({"logprobs": true}), "logprobs"),
             (json!({"top_logprobs": 3}), "top_logprobs"),
             (json!({"seed": 7}), "seed"),
-            (json!({"reasoning_effort": "high"}), "reasoning_effort"),
             (json!({"metadata": {"a": "b"}}), "metadata"),
             (json!({"store": true}), "store"),
             (json!({"max_token": 7}), "max_token"),
@@ -521,6 +540,8 @@ mod tests {
             (json!({"messages": [{"role": "user", "content": 7}]}), "messages[0].content"),
             (json!({"messages": [{"role": "king", "content": "x"}]}), "messages[0].role"),
             (json!({"messages": [{"content": "x"}]}), "messages[0].role"),
+            (json!({"reasoning_effort": "much"}), "reasoning_effort"),
+            (json!({"reasoning_effort": 3}), "reasoning_effort"),
             (json!({"temperature": 3}), "temperature"),
             (json!({"temperature": "hot"}), "temperature"),
             (json!({"max_tokens": 0}), "max_tokens"),

@@ -160,6 +160,10 @@ impl CompletionStream {
                 at(out, event.cursor);
                 data(out, &self.label.text(&text));
             }
+            ReplyStep::Thought(text) => {
+                at(out, event.cursor);
+                data(out, &self.label.thought(&text));
+            }
             ReplyStep::Finished(reason) if ends_well => {
                 data(out, &self.label.finish(reason));
                 if self.label.usage {

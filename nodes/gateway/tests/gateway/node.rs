@@ -50,8 +50,13 @@ use tokio::sync::{Semaphore, watch};
 
 use super::example;
 
-pub(super) const USAGE: Usage =
-    Usage { input_tokens: 3, output_tokens: 2, cache_read_tokens: 1, cache_write_tokens: 0 };
+pub(super) const USAGE: Usage = Usage {
+    input_tokens: 3,
+    output_tokens: 2,
+    cache_read_tokens: 1,
+    cache_write_tokens: 0,
+    reasoning_tokens: 0,
+};
 
 type Log = watch::Sender<Vec<TurnEvent>>;
 

@@ -192,6 +192,8 @@ async fn parameter_errors_name_the_parameter() {
         (with("peer", json!("a~b")), "parameter `peer`"),
         (with("conversation", json!("a~b")), "parameter `conversation`"),
         (with("mode", json!("shout")), "parameter `mode`"),
+        (with("reasoning", json!("much")), "parameter `reasoning`"),
+        (with("reasoning", json!(9)), "parameter `reasoning`"),
         (with("agent", json!("no spaces")), "parameter `agent`"),
         (with("idempotency_key", json!("")), "parameter `idempotency_key`"),
     ];

@@ -92,6 +92,7 @@ impl Conversation {
             model: None,
             idempotency_key: Some(ulid::Ulid::generate().to_string()),
             mode: SendMode::Turn,
+            reasoning: None,
         };
         match self {
             Self::New { user, name, .. } => {

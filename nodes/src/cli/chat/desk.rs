@@ -61,6 +61,8 @@ pub(super) struct ChatTerminal {
     pub unsent: Option<(String, String)>,
     /// The latest calls, the oldest first.
     pub calls: VecDeque<DeskCall>,
+    /// What the model thinks, as far as it is no whole line yet.
+    thought: String,
     pub attached: Vec<AttachedFile>,
     /// Turns with a call that the person decides about later.
     pub undecided: Vec<OpenTurn>,
@@ -127,6 +129,7 @@ impl ChatTerminal {
             is_deaf: false,
             unsent: None,
             calls: VecDeque::new(),
+            thought: String::new(),
             attached: Vec::new(),
             undecided: Vec::new(),
             listed: Vec::new(),
@@ -169,6 +172,29 @@ impl ChatTerminal {
         self.since = Instant::now();
         self.heard = self.since;
         "thinking".clone_into(&mut self.doing);
+    }
+
+    /// Shows the whole lines of what the model thinks.
+    pub(super) fn think(&mut self, more: &str) -> Result<(), Failure> {
+        self.heard = Instant::now();
+        self.thought.push_str(more);
+        let Some((lines, rest)) = self.thought.rsplit_once('\n') else { return Ok(()) };
+        let (lines, rest) = (lines.to_owned(), rest.to_owned());
+        self.thought = rest;
+        self.show_thought(&lines)
+    }
+
+    /// Shows what is left of it.
+    pub(super) fn thought_ends(&mut self) -> Result<(), Failure> {
+        let rest = std::mem::take(&mut self.thought);
+        self.show_thought(&rest)
+    }
+
+    fn show_thought(&mut self, text: &str) -> Result<(), Failure> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        self.screen.say(TextRole::Aside, text.trim_matches('\n'))
     }
 
     /// Something was heard of the turn: it goes on with this.

@@ -264,6 +264,13 @@ impl Chat<'_> {
 
     /// What a step shows.
     fn shows(&mut self, step: TurnStep, asked: &mut AskedCalls) -> Result<(), Failure> {
+        if let Some(desk) = &mut self.desk {
+            match &step {
+                TurnStep::Think(more) => return desk.think(more),
+                TurnStep::Wait => {}
+                _ => desk.thought_ends()?,
+            }
+        }
         match step {
             TurnStep::Show(text) => self.show(&text),
             TurnStep::Anew(text) => self.anew(&text),
@@ -295,7 +302,9 @@ impl Chat<'_> {
                 }
                 Ok(())
             }
-            TurnStep::Wait
+            // Only a person at a terminal is shown what the model thinks.
+            TurnStep::Think(_)
+            | TurnStep::Wait
             | TurnStep::Ask(_)
             | TurnStep::Completed
             | TurnStep::Failed(_)
@@ -457,6 +466,7 @@ impl Chat<'_> {
         if let Some(desk) = &mut self.desk {
             desk.question = None;
             desk.screen.clear()?;
+            desk.thought_ends()?;
             return desk.screen.end_reply();
         }
         match (self.out.json || turn.text().is_empty(), self.interactive) {

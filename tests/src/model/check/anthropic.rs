@@ -7,6 +7,7 @@ use super::{
     request::{Asked, count},
     tools::{Pairs, check_offers},
 };
+use crate::model::thoughts::{check_sealed, check_signed};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,17 +22,21 @@ pub(super) struct Messages {
     temperature: Option<f64>,
     #[serde(default)]
     stop_sequences: Vec<String>,
-    #[serde(rename = "top_p")]
-    _top_p: Option<f64>,
-    #[serde(rename = "top_k")]
-    _top_k: Option<u32>,
+    top_p: Option<f64>,
+    top_k: Option<u32>,
     #[serde(rename = "metadata")]
     _metadata: Option<Value>,
     tools: Option<Vec<Tool>>,
     #[serde(rename = "tool_choice")]
     _tool_choice: Option<Value>,
-    #[serde(rename = "thinking")]
-    _thinking: Option<Value>,
+    thinking: Option<Thinking>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum Thinking {
+    Enabled { budget_tokens: u32 },
+    Disabled,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +79,13 @@ enum Block {
         #[serde(rename = "cache_control")]
         _cache_control: Option<Value>,
     },
+    Thinking {
+        thinking: String,
+        signature: String,
+    },
+    RedactedThinking {
+        data: String,
+    },
     ToolUse {
         id: String,
         name: String,
@@ -95,7 +107,10 @@ impl Content {
             Self::Blocks(blocks) => {
                 let text = |block: &'_ Block| match block {
                     Block::Text { .. } => true,
-                    Block::ToolUse { .. } | Block::ToolResult { .. } => false,
+                    Block::Thinking { .. }
+                    | Block::RedactedThinking { .. }
+                    | Block::ToolUse { .. }
+                    | Block::ToolResult { .. } => false,
                 };
                 if blocks.is_empty() {
                     return Err("a message without content".to_owned());
@@ -122,9 +137,56 @@ impl Block {
     fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text, .. } => Some(text),
-            Self::ToolUse { .. } | Self::ToolResult { .. } => None,
+            Self::Thinking { .. }
+            | Self::RedactedThinking { .. }
+            | Self::ToolUse { .. }
+            | Self::ToolResult { .. } => None,
         }
     }
+
+    fn is_thought(&self) -> bool {
+        matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
+    }
+}
+
+impl Messages {
+    /// Whether it is told to think; what it is told may not be at odds with that.
+    fn thinks(&self) -> Result<bool, String> {
+        let Some(Thinking::Enabled { budget_tokens }) = self.thinking else { return Ok(false) };
+        if budget_tokens < 1_024 {
+            return Err("`thinking.budget_tokens` is less than 1024".to_owned());
+        }
+        if budget_tokens >= self.max_tokens {
+            return Err("`max_tokens` must be greater than `thinking.budget_tokens`".to_owned());
+        }
+        if self.temperature.is_some_and(|it| it < 1.0) || self.top_k.is_some() {
+            return Err("`temperature` or `top_k` with thinking".to_owned());
+        }
+        if self.top_p.is_some_and(|it| it < 0.95) {
+            return Err("`top_p` under 0.95 with thinking".to_owned());
+        }
+        Ok(true)
+    }
+}
+
+/// What a message of the assistant's thinks; every thought stands where it was, and has its signature.
+fn check_thoughts(blocks: &[Block]) -> Result<String, String> {
+    let count = blocks.iter().filter(|block| block.is_thought()).count();
+    let mut thoughts = String::new();
+    for (index, block) in blocks.iter().enumerate() {
+        match block {
+            Block::Thinking { thinking, signature } => {
+                check_signed((index, count), thinking, signature)?;
+                thoughts.push_str(thinking);
+            }
+            Block::RedactedThinking { data } => check_sealed((index, count), data)?,
+            Block::Text { .. } | Block::ToolUse { .. } | Block::ToolResult { .. } => {}
+        }
+    }
+    if blocks.last().is_some_and(Block::is_thought) {
+        return Err("the final block in an assistant message cannot be `thinking`".to_owned());
+    }
+    Ok(thoughts)
 }
 
 pub(super) fn anthropic(request: Messages) -> Result<Asked, String> {
@@ -144,6 +206,10 @@ pub(super) fn anthropic(request: Messages) -> Result<Asked, String> {
     if let Some(tools) = &request.tools {
         check_offers(tools.iter().map(|tool| (tool.name.as_str(), &tool.input_schema)))?;
     }
+    let (thinks, disabled) =
+        (request.thinks()?, matches!(request.thinking, Some(Thinking::Disabled)));
+    // What was thought since the user's last words, and whether that began with a thought.
+    let (mut thoughts, mut begun) = (Vec::new(), None);
     let mut expected = AnthropicRole::User;
     let (mut last_user, mut rounds, mut results) = (String::new(), 0, Vec::new());
     let mut pairs = Pairs::default();
@@ -162,17 +228,35 @@ pub(super) fn anthropic(request: Messages) -> Result<Asked, String> {
                     rounds += 1;
                 } else {
                     (last_user, rounds) = (text, 0);
+                    (thoughts, begun) = (Vec::new(), None);
                 }
                 AnthropicRole::Assistant
             }
-            AnthropicRole::Assistant => AnthropicRole::User,
+            AnthropicRole::Assistant => {
+                let blocks = message.content.blocks();
+                if disabled && blocks.iter().any(Block::is_thought) {
+                    return Err("a thought, but `thinking` is disabled".to_owned());
+                }
+                thoughts.push(check_thoughts(blocks)?);
+                begun.get_or_insert(blocks.first().is_some_and(Block::is_thought));
+                AnthropicRole::User
+            }
         };
     }
     if expected == AnthropicRole::User {
         return Err("the last message is not the user's".to_owned());
     }
+    if thinks && begun == Some(false) {
+        return Err("Expected `thinking` or `redacted_thinking`, but found something else: when \
+                    `thinking` is enabled, a final `assistant` message must start with a thinking block"
+            .to_owned());
+    }
     let (model, stream, offers) = (request.model, request.stream, request.tools.is_some());
-    Ok(Asked { model, last_user, rounds, results, offers, stream, usage: true, words })
+    if !thinks {
+        thoughts.clear();
+    }
+    let usage = true;
+    Ok(Asked { model, last_user, rounds, results, thoughts, offers, stream, usage, words })
 }
 
 /// The results in a message; checks that each block is where it may be.
@@ -185,6 +269,11 @@ fn check_blocks<'a>(
     for block in blocks {
         match (block, role) {
             (Block::Text { .. }, _) => said = true,
+            (Block::Thinking { .. } | Block::RedactedThinking { .. }, AnthropicRole::Assistant) => {
+            }
+            (Block::Thinking { .. } | Block::RedactedThinking { .. }, AnthropicRole::User) => {
+                return Err("a thought of the user's".to_owned());
+            }
             (Block::ToolUse { id, name, input }, AnthropicRole::Assistant) => {
                 let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
                 if id.is_empty() || !id.bytes().all(plain) {

@@ -33,6 +33,7 @@ pub(super) struct Completions {
     tools: Option<Vec<Tool>>,
     #[serde(rename = "tool_choice")]
     _tool_choice: Option<Value>,
+    reasoning_effort: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +54,7 @@ enum OpenAiMessage {
     },
     Assistant {
         content: Option<String>,
+        reasoning_content: Option<String>,
         tool_calls: Option<Vec<ToolCall>>,
     },
     Tool {
@@ -93,6 +95,7 @@ struct ToolCall {
     #[serde(rename = "type")]
     _kind: Kind,
     function: Called,
+    extra_content: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -121,6 +124,10 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
     if request.stop.as_ref().is_some_and(|stop| stop.as_array().is_some_and(|all| all.len() > 4)) {
         return Err("more than 4 stop sequences".to_owned());
     }
+    let efforts = ["low", "medium", "high"];
+    if request.reasoning_effort.as_ref().is_some_and(|it| !efforts.contains(&it.as_str())) {
+        return Err("an unknown `reasoning_effort`".to_owned());
+    }
     if let Some(tools) = &request.tools {
         let functions = tools.iter().map(|tool| &tool.function);
         check_offers(functions.map(|function| (function.name.as_str(), &function.parameters)))?;
@@ -139,6 +146,7 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
         last_user: reading.last_user,
         rounds: reading.rounds,
         results: reading.results,
+        thoughts: reading.thoughts,
         offers: request.tools.is_some(),
         stream: request.stream,
         words: reading.words,
@@ -155,6 +163,8 @@ struct Reading<'a> {
     last_user: String,
     rounds: usize,
     results: Vec<String>,
+    /// What the assistant thought since the user's last words.
+    thoughts: Vec<String>,
     words: u64,
 }
 
@@ -173,13 +183,18 @@ impl<'a> Reading<'a> {
                 if !self.users_turn {
                     self.results.clear();
                 }
+                if self.thoughts.iter().any(|thought| !thought.is_empty()) {
+                    return Err("`reasoning_content` of a turn that is over".to_owned());
+                }
+                self.thoughts.clear();
                 (self.last_user, self.rounds) = (content.clone(), 0);
                 self.users_turn = true;
             }
             OpenAiMessage::Assistant { .. } if !self.begun => {
                 return Err("the conversation begins with the assistant".to_owned());
             }
-            OpenAiMessage::Assistant { content, tool_calls } => {
+            OpenAiMessage::Assistant { content, reasoning_content, tool_calls } => {
+                self.thoughts.push(reasoning_content.clone().unwrap_or_default());
                 if let Some(content) = content {
                     self.text(content)?;
                 }
@@ -217,7 +232,10 @@ impl<'a> Reading<'a> {
     }
 
     fn call(&mut self, call: &'a ToolCall) -> Result<(), String> {
-        let ToolCall { id, function, .. } = call;
+        let ToolCall { id, function, extra_content, .. } = call;
+        if extra_content.as_ref().is_some_and(|it| !it.is_object()) {
+            return Err(format!("the `extra_content` of tool call `{id}` is not an object"));
+        }
         if !(1..=ID_BYTES).contains(&id.len()) {
             return Err(format!("a tool call id `{id}` that is not 1 to {ID_BYTES} bytes long"));
         }

@@ -15,6 +15,9 @@ pub(in crate::model) struct Asked {
     pub(in crate::model) rounds: usize,
     /// What tools answered in the last message.
     pub(in crate::model) results: Vec<String>,
+    /// What the assistant thought in each of those rounds, as it is sent back; none if it is not wanted
+    /// back.
+    pub(in crate::model) thoughts: Vec<String>,
     /// Whether tools are offered.
     pub(in crate::model) offers: bool,
     pub(in crate::model) stream: bool,

@@ -85,6 +85,8 @@ pub(in crate::session) fn patched(mut request: Assembled, patches: &[ModelPatch]
             let message = usize::try_from(change.index).ok();
             if let Some(message) = message.and_then(|index| request.messages.get_mut(index)) {
                 message.content = change.content.clone().into();
+                // They were said with other words.
+                message.blocks = None;
             }
         }
         if let Some(text) = &patch.append {
@@ -94,6 +96,7 @@ pub(in crate::session) fn patched(mut request: Assembled, patches: &[ModelPatch]
         ours.temperature = theirs.temperature.or(ours.temperature);
         ours.top_p = theirs.top_p.or(ours.top_p);
         ours.max_tokens = theirs.max_tokens.or(ours.max_tokens);
+        ours.reasoning = theirs.reasoning.or(ours.reasoning);
         if !theirs.stop.is_empty() {
             ours.stop.clone_from(&theirs.stop);
         }

@@ -40,14 +40,14 @@ const TEST_TOOL: &str = "add";
 
 /// What of it a client asks for.
 #[derive(Debug)]
-pub(super) struct ModelDoor<'a> {
+pub(super) struct ModelAnswers<'a> {
     pub(super) agents: &'a Agents,
     pub(super) models: &'a CurrentModels,
 }
 
-// === impl ModelDoor ===
+// === impl ModelAnswers ===
 
-impl ModelDoor<'_> {
+impl ModelAnswers<'_> {
     /// Refuses a model that a message to this agent may not choose.
     pub(super) fn permit(&self, agent: &AgentName, model: &ModelRef) -> Result<(), ErrorBody> {
         let Some(options) = self.agents.options(agent) else { return Ok(()) };
@@ -118,7 +118,7 @@ impl ModelDoor<'_> {
                 ModelEvent::Text(text) if !text.is_empty() => {
                     (result.text, pieces) = (true, pieces + 1);
                 }
-                ModelEvent::Text(_) => {}
+                ModelEvent::Text(_) | ModelEvent::Thought(_) | ModelEvent::Item(_) => {}
                 ModelEvent::ToolUse(call) => {
                     let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
                     let is_right = arguments.is_some_and(|it| it["a"] == 2 && it["b"] == 3);

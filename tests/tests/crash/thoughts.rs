@@ -1,0 +1,100 @@
+//! Thoughts in flight: a process dies in a round of tools, another goes on, and the provider, which
+//! refuses a thought that is missing, altered or in another place, takes what it is sent (LLM-2).
+
+use clawnode_proto::{block::Block, session::TurnOutcome};
+use clawnode_tests::{
+    effects::EffectCounter,
+    model::{Act, Reply, Script, Step},
+    process::{Message, Node},
+};
+use serde_json::{Value, json};
+
+use super::support::{Outcome, Scene, Under};
+
+/// Bytes of a thought that is too long for its event.
+const LONG: usize = 40 << 10;
+
+fn think(text: &str) -> Step {
+    Step::Thinking { text: text.to_owned() }
+}
+
+/// Two rounds of tools, with thoughts between all that is said, and the answer.
+fn script() -> Script {
+    let say = |text: &str| Step::Text { text: text.to_owned() };
+    let call = |name: &str| Step::tools([(name, json!({}))]);
+    let first = [
+        think("Wo ist Köln 🦀?"),
+        say("I look."),
+        Step::Redacted { data: "secret".to_owned() },
+        think(&"é".repeat(LONG / 2)),
+        call("effect_once"),
+    ];
+    let acts: [Act; 3] = [
+        Reply::steps(first).into(),
+        Reply::steps([think("Again."), call("effect_safe")]).into(),
+        Reply::steps([think("So."), say("There.")]).into(),
+    ];
+    Script::default().turn("go", acts)
+}
+
+/// A turn whose process dies at `point`; all of it is in the journal, and went back.
+async fn hit(under: Under, point: &str, openai: bool) -> Outcome {
+    let dir = tempfile::tempdir().unwrap();
+    let counter = EffectCounter::start(dir.path()).await.unwrap();
+    let mut scene = Scene::on(under, script()).await;
+    let settings = scene.home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    let model = if openai { "model = \"openai/scripted\"\n" } else { "" };
+    let config = format!(
+        "[agents.default]\n{model}reasoning = \"high\"\ntools = [\"effect_once\", \"effect_safe\"]\n"
+    );
+    std::fs::write(settings.join("config.toml"), config).unwrap();
+    scene = scene.with_var("CLAWNODE_TEST_EFFECTS", &counter.url());
+    if openai {
+        scene.home = scene.home.openai(&scene.server);
+    }
+
+    let message = Message::new("ada", "go");
+    scene.die_at(point, &message).await?;
+    let node = Node::up(&scene.home).await?;
+    let client = node.client()?;
+    assert_eq!(client.chat(&message).await?, "I look.\n\nThere.", "at `{point}`");
+    let history = client.history(&message.session()).await?;
+    let turn = &history.turns[0];
+    assert!(matches!(turn.outcome, Some(TurnOutcome::Completed { .. })), "{turn:?}");
+    let thoughts = turn.messages.iter().flat_map(|it| &it.blocks).flat_map(|it| &it.list);
+    let texts = thoughts.filter_map(|block| match block {
+        Block::Thinking { text, .. } => text.inline(),
+        _ => None,
+    });
+    let long = "é".repeat(LONG / 2);
+    assert!(texts.eq(["Wo ist Köln 🦀?", &long, "Again.", "So."]), "at `{point}`");
+    node.stop().await?;
+
+    let asked = scene.server.calls();
+    let last: Value = serde_json::from_slice(&asked.last().unwrap().body).unwrap();
+    let sent = last["messages"].to_string();
+    assert!(sent.contains("Wo ist Köln 🦀?") && sent.contains(&long), "at `{point}`");
+    let told = if openai { &last["reasoning_effort"] } else { &last["thinking"]["type"] };
+    assert_eq!(told, if openai { "high" } else { "enabled" });
+    assert_eq!(scene.server.take_violations(), Vec::<String>::new(), "at `{point}`");
+    Ok(())
+}
+
+#[tokio::test]
+async fn thoughts_of_a_round_outlive_the_process_that_heard_them() -> Outcome {
+    for point in ["before-job", "before-done", "after-result"] {
+        hit(Under::Local, point, false).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn thoughts_without_a_signature_go_back_after_a_kill_too() -> Outcome {
+    hit(Under::Local, "after-result", true).await
+}
+
+#[tokio::test]
+async fn thoughts_go_back_from_another_process_of_a_cluster() -> Outcome {
+    hit(Under::Nats, "after-result", false).await
+}
