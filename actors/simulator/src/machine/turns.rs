@@ -1,0 +1,289 @@
+//! What becomes of a session's turns: their limits, their time, and what they say and use.
+
+use std::sync::Arc;
+
+use clawnode_actors::session::{Effect, Outcome, Session, SessionJob, SessionState, Turn};
+use clawnode_kernel::{Activation, Entity, MachineInput};
+use clawnode_proto::{
+    CallId, FrameKey, Input, TimerId, Timestamp, TurnId,
+    hook::HookTrail,
+    limits::{BAD_CALLS, MORE_STEPS, PENDING_INPUTS},
+    llm::{Message, Role, StopReason, Text, Usage},
+    session::{Profile, SessionInput, ToolEnd, TurnOutcome, UserMessage},
+    timeout::{TimeLevel, TurnTime},
+    tool::{EffectClass, Risk, ToolOutcome, ToolSpec, ToolUse},
+};
+
+use super::bench::{Bench, input, key, message};
+
+/// A tool that runs beside its session.
+fn look() -> ToolSpec {
+    ToolSpec {
+        name: "look".parse().unwrap(),
+        description: String::new(),
+        input_schema: r#"{"type":"object"}"#.to_owned(),
+        class: EffectClass::Safe,
+        risk: Risk::ReadOnly,
+        capability: None,
+        timeout_ms: 1_000,
+        time: None,
+        pin: None,
+    }
+}
+
+/// A session whose first call runs, of an agent with this profile and a tool.
+fn begun(change: impl FnOnce(&mut Profile)) -> Bench {
+    let mut bench = Bench::new();
+    let profile = Arc::make_mut(&mut bench.grant.profile);
+    profile.tools = vec![look()];
+    change(profile);
+    bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
+    bench
+}
+
+fn state(bench: &Bench) -> SessionState {
+    Entity::<Session>::of(key().entity(), &bench.loaded()).unwrap().state
+}
+
+fn first() -> TurnId {
+    TurnId::from(message("a", 10).id)
+}
+
+fn turn(bench: &Bench) -> Turn {
+    state(bench).turn(first()).unwrap().clone()
+}
+
+fn uses(tool: &str, numbers: std::ops::Range<u32>) -> Vec<ToolUse> {
+    let using = |n: u32| ToolUse {
+        id: n.to_string(),
+        name: tool.to_owned(),
+        arguments: format!("{{\"n\":{n}}}"),
+    };
+    numbers.map(using).collect()
+}
+
+/// What runs that is a tool, or a model call.
+fn running(bench: &Bench) -> (usize, usize) {
+    let count = |is: fn(&SessionJob) -> bool| bench.started.iter().filter(|(_, it)| is(it)).count();
+    (count(|it| matches!(it, SessionJob::Tool(_))), count(|it| matches!(it, SessionJob::Call(_))))
+}
+
+/// The tool that was begun first has done its work.
+fn looked(bench: &mut Bench) {
+    let at = bench.started.iter().position(|(_, it)| matches!(it, SessionJob::Tool(_))).unwrap();
+    let (effect, _) = bench.started.remove(at);
+    let end = ToolEnd::Known { outcome: ToolOutcome::done("seen") };
+    bench.feed(MachineInput::Ended(effect, Outcome::Tool(end, HookTrail::default())));
+}
+
+/// The model asks for one look, which is done.
+fn round(bench: &mut Bench, number: u32) {
+    bench.replies("so", uses("look", number..number + 1));
+    looked(bench);
+}
+
+/// The call that was begun last ends, and used so much.
+fn says(bench: &mut Bench, content: &str, tool_uses: Vec<ToolUse>, output_tokens: u64) {
+    let Some((call, SessionJob::Call(job))) = bench.started.pop() else { panic!("no call") };
+    let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    let usage = Usage { output_tokens, ..Usage::default() };
+    let (content, model) = (Text::from(content), "m".to_owned());
+    let done = Outcome::Done { attempt: job.attempt, content, stop, usage, model, tool_uses };
+    drop(job.permit);
+    bench.feed(MachineInput::Ended(call, done));
+}
+
+// === limits ===
+
+#[test]
+fn a_turn_that_has_used_up_its_steps_goes_on_if_a_person_says_so() {
+    let mut bench = begun(|it| (it.step_limit, it.step_wait_ms) = (2, 60_000));
+    round(&mut bench, 1);
+    assert!(!turn(&bench).waits_for_person());
+    round(&mut bench, 2);
+    let asked = |bench: &Bench| {
+        let asks = |(effect, _): &&(Effect, SessionJob)| matches!(effect, Effect::AskSteps { .. });
+        bench.started.iter().filter(asks).count()
+    };
+    assert_eq!((running(&bench), asked(&bench)), ((0, 0), 1));
+    let waits = turn(&bench);
+    assert!(waits.wants_steps() && waits.waits_for_person() && waits.asks().next().is_none());
+    // Another one's timer, and another turn's word.
+    let timer = TimerId::of_steps(first(), 3);
+    bench.feed(MachineInput::Deliver(vec![input("t", &SessionInput::TimerFired { timer })]));
+    let other = SessionInput::Continue { turn: TurnId::from_u128(1) };
+    bench.feed(MachineInput::Deliver(vec![input("other", &other)]));
+    assert!(turn(&bench).wants_steps());
+    let more = SessionInput::Continue { turn: first() };
+    bench.feed(MachineInput::Deliver(vec![input("more", &more)]));
+    assert_eq!((running(&bench).1, turn(&bench).more_steps), (1, MORE_STEPS));
+    assert!(!turn(&bench).wants_steps());
+}
+
+#[test]
+fn a_turn_that_has_used_up_its_steps_ends_if_nobody_says_so() {
+    let ended = TurnOutcome::StepLimit { limit: 2 };
+    let mut bench = begun(|it| (it.step_limit, it.step_wait_ms) = (2, 60_000));
+    (1..=2).for_each(|number| round(&mut bench, number));
+    assert_eq!(turn(&bench).outcome, None);
+    let timer = TimerId::of_steps(first(), 2);
+    bench.feed(MachineInput::Deliver(vec![input("t", &SessionInput::TimerFired { timer })]));
+    assert_eq!(turn(&bench).outcome, Some(ended.clone()));
+    assert!(!turn(&bench).waits_for_person());
+    // Where nobody is asked.
+    let mut bench = begun(|it| (it.step_limit, it.step_wait_ms) = (2, 0));
+    (1..=2).for_each(|number| round(&mut bench, number));
+    assert_eq!(turn(&bench).outcome, Some(ended));
+}
+
+#[test]
+fn as_many_tools_run_at_a_time_as_the_agent_says() {
+    for (most, runs) in [(1, 1), (2, 2), (9, 3)] {
+        let mut bench = begun(|it| it.max_parallel_tools = most);
+        bench.replies("so", uses("look", 0..3));
+        assert_eq!(running(&bench), (runs, 0), "{most}");
+        for left in (0..3).rev() {
+            looked(&mut bench);
+            assert_eq!(running(&bench), (runs.min(left), usize::from(left == 0)), "{most}");
+        }
+    }
+}
+
+#[test]
+fn a_model_is_told_of_bad_calls_only_so_often() {
+    let mut bench = begun(|_| {});
+    for number in 0..BAD_CALLS {
+        bench.replies("", uses("none", number..number + 1));
+        assert_eq!(running(&bench), (0, 1));
+        round(&mut bench, number);
+    }
+    bench.replies("", uses("none", 9..10));
+    let outcome = turn(&bench).outcome;
+    assert!(
+        matches!(&outcome, Some(TurnOutcome::BadCalls { detail }) if detail.contains("`none`")),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn so_many_messages_wait_and_no_more() {
+    let mut bench = begun(|_| {});
+    let many: Vec<Input> = (0..PENDING_INPUTS).map(|n| message(&format!("m{n}"), 1)).collect();
+    bench.feed(MachineInput::Deliver(many.clone()));
+    assert_eq!(bench.inputs("accepted").len(), PENDING_INPUTS);
+    // What is no message does not wait behind them.
+    let last = TurnId::from(many[PENDING_INPUTS - 2].id);
+    bench.feed(MachineInput::Deliver(vec![input("stop", &SessionInput::Cancel { turn: last })]));
+    assert_eq!(state(&bench).closed.len(), 1);
+    assert_eq!(bench.inputs("accepted").last(), Some(&many[PENDING_INPUTS - 1].id));
+}
+
+// === time ===
+
+/// TIME-1, also of what runs when it is over.
+#[test]
+fn a_turn_ends_once_its_time_is_over_and_not_before() {
+    let time = TurnTime { global_ms: 10_000, step_ms: 0 };
+    let mut bench = begun(|it| it.time = time);
+    bench.now.wall = Timestamp(10_000);
+    bench.replies("so", uses("look", 0..2));
+    assert_eq!((running(&bench).0, turn(&bench).outcome), (2, None));
+    bench.now.wall = Timestamp(10_001);
+    looked(&mut bench);
+    let outcome = turn(&bench).outcome;
+    assert!(
+        matches!(outcome, Some(TurnOutcome::TimedOut { level: TimeLevel::Global, .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_call_is_given_what_its_turn_and_step_have_left() {
+    let left = |bench: &Bench| {
+        let Some((_, SessionJob::Call(job))) = bench.started.last() else { panic!("no call") };
+        job.limit.as_ref().map(|limit| (limit.level, limit.left_ms))
+    };
+    let time = TurnTime { global_ms: 10_000, step_ms: 4_000 };
+    let mut bench = begun(|it| it.time = time);
+    assert_eq!(left(&bench), Some((TimeLevel::Step, 4_000)));
+    // Made again after a crash, it is the same step.
+    bench.now.wall = Timestamp(1_001);
+    bench.feed(MachineInput::Deliver(vec![message("b", 1)]));
+    bench.again(Activation::Recovery);
+    assert_eq!(left(&bench), Some((TimeLevel::Step, 3_000)));
+    // The next one has its own, and what is left of the turn.
+    bench.now.wall = Timestamp(2_001);
+    round(&mut bench, 0);
+    assert_eq!(left(&bench), Some((TimeLevel::Step, 4_000)));
+    bench.now.wall = Timestamp(5_001);
+    round(&mut bench, 1);
+    bench.now.wall = Timestamp(8_001);
+    round(&mut bench, 2);
+    assert_eq!(left(&bench), Some((TimeLevel::Global, 2_000)));
+}
+
+// === what is said and used ===
+
+#[test]
+fn a_turn_knows_what_its_calls_said_and_used_and_how_many_were_lost() {
+    let mut bench = begun(|_| {});
+    // The first try is lost with its process.
+    bench.again(Activation::Recovery);
+    says(&mut bench, "", uses("look", 0..1), 3);
+    looked(&mut bench);
+    let seam = |bench: &Bench| {
+        let Some((_, SessionJob::Call(job))) = bench.started.last() else { panic!("no call") };
+        job.seam
+    };
+    assert_eq!(seam(&bench), "", "nothing was said yet");
+    assert_eq!(turn(&bench).text_bytes(), 0);
+    says(&mut bench, "so", uses("look", 1..2), 4);
+    assert_eq!(turn(&bench).end_key().call, CallId::derive_tools(turn(&bench).steps[1].call));
+    looked(&mut bench);
+    assert_eq!(seam(&bench), "\n\n");
+    assert_eq!((turn(&bench).lost(), turn(&bench).reported().output_tokens), (2, 7));
+    says(&mut bench, "then", Vec::new(), 5);
+    let turn = turn(&bench);
+    assert_eq!((turn.lost(), turn.lost_attempts), (1, 1));
+    assert_eq!((turn.reported().output_tokens, turn.usage.output_tokens), (12, 12));
+    let texts: Vec<_> = turn.texts().map(|(seam, text)| (seam, text.clone())).collect();
+    assert_eq!(texts, [("", Text::from("so")), ("\n\n", Text::from("then"))]);
+    assert_eq!(turn.text_bytes(), 8);
+    let last = turn.steps.last().unwrap();
+    let (call, attempt, index) = (last.call, last.attempt, FrameKey::DONE);
+    assert_eq!(turn.end_key(), FrameKey { turn: first(), call, attempt, index });
+}
+
+#[test]
+fn only_the_first_message_brings_an_earlier_conversation() {
+    let with = |name: &str| {
+        let history = vec![Message::text(Role::User, name)];
+        input(name, &SessionInput::UserMessage(UserMessage { history, ..UserMessage::text("x") }))
+    };
+    let mut bench = Bench::new();
+    bench.feed(MachineInput::Deliver(vec![with("one"), with("two")]));
+    assert_eq!(state(&bench).seed, [Message::text(Role::User, "one")]);
+    let mut bench = begun(|_| {});
+    bench.feed(MachineInput::Deliver(vec![with("two")]));
+    bench.replies("so", Vec::new());
+    bench.feed(MachineInput::Deliver(vec![with("three")]));
+    assert_eq!(state(&bench).seed, []);
+}
+
+#[test]
+fn a_steer_joins_what_runs_and_nothing_else() {
+    let steer = |name: &str| input(name, &SessionInput::Steer(UserMessage::text("and")));
+    let mut bench = begun(|_| {});
+    bench.feed(MachineInput::Deliver(vec![steer("s1")]));
+    assert_eq!(state(&bench).open.len(), 1);
+    assert_eq!(turn(&bench).joined, [TurnId::from(steer("s1").id)]);
+    // One that is cancelled says nothing more.
+    bench.feed(MachineInput::Deliver(vec![input("c", &SessionInput::Cancel { turn: first() })]));
+    bench.feed(MachineInput::Deliver(vec![steer("s2")]));
+    assert_eq!(state(&bench).open.len(), 2);
+    // Nor does one that has not begun.
+    let mut bench = Bench::new();
+    bench.paused = true;
+    bench.feed(MachineInput::Deliver(vec![message("a", 10), steer("s1")]));
+    assert_eq!(state(&bench).open.len(), 2);
+}
