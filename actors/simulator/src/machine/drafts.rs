@@ -1,7 +1,7 @@
 //! How a machine cuts what it writes, and in which order it stands there.
 
-use clawnode_kernel::{Activation, Machine, MachineInput, MachineOptions};
-use clawnode_proto::{Incarnation, ProcessId, event::decode_record, limits::APPEND_EVENTS};
+use clawnode_kernel::{Activation, Core, Machine, MachineInput, MachineOptions};
+use clawnode_proto::{Digest, Incarnation, ProcessId, event::decode_record, limits::APPEND_EVENTS};
 
 use super::bench::{Bench, KIB, key, message};
 
@@ -65,4 +65,61 @@ fn a_snapshot_waits_until_something_is_claimed() {
     assert_eq!(bench.journal.len(), records, "{:?}", bench.kinds(0));
     bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
     assert!(bench.journal.len() < records, "{:?}", bench.kinds(0));
+}
+
+/// As large as what a session has heard: the state that a snapshot stores.
+#[test]
+fn a_snapshot_in_a_blob_is_only_taken_as_it_was_stored() {
+    let mut bench = snapshotted(300 * KIB);
+    let loaded = bench.loaded();
+    assert!(Core::of(key().entity(), &loaded, &|_| true).is_ok());
+    let state = loaded.snapshot.unwrap();
+    let at = state.windows(9).position(|it| it == b"xxxxxxxxx").unwrap();
+    let (digest, mut damaged) = (Digest::of(&state), state.to_vec());
+    damaged[at] = b'y';
+    bench.blobs.insert(digest, damaged.into());
+    assert!(Core::of(key().entity(), &bench.loaded(), &|_| true).is_err());
+}
+
+/// One that is loaded again goes on counting where it was.
+#[test]
+fn a_snapshot_is_due_once_the_journal_has_grown_as_large_as_its_state() {
+    let mut bench = snapshotted(100 * KIB);
+    // Less than the state, together; then more.
+    for (name, kinds) in [("b", 1), ("c", 1), ("d", 0)] {
+        again(&mut bench);
+        bench.feed(MachineInput::Deliver(vec![message(name, 40 * KIB)]));
+        rest(&mut bench);
+        let others = bench.kinds(0).iter().filter(|kind| **kind == "accepted").count();
+        assert_eq!(others.min(1), kinds, "{name}: {:?}", bench.kinds(0));
+    }
+}
+
+/// Its call has ended, what it said is told, and it leaves memory.
+fn rest(bench: &mut Bench) {
+    bench.replies("so", Vec::new());
+    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
+    bench.feed(MachineInput::Confirmed(call));
+    bench.feed(MachineInput::Tick);
+    bench.feed(MachineInput::MakeRoom);
+}
+
+/// The same process takes it again; snapshots need only a few events.
+fn again(bench: &mut Bench) {
+    bench.activations += 1;
+    let me = Incarnation { process: ProcessId::from_u128(2), counter: bench.activations };
+    let options = MachineOptions { snapshot_every: 5, ..MachineOptions::default() };
+    bench.stopped = None;
+    bench.machine = Machine::new(key().entity(), me, Activation::Fresh, options, bench.now).0;
+    bench.load();
+}
+
+/// A session that has heard so much, in a snapshot.
+fn snapshotted(size: usize) -> Bench {
+    let mut bench = Bench::new();
+    again(&mut bench);
+    bench.feed(MachineInput::Deliver(vec![message("a", size)]));
+    rest(&mut bench);
+    assert_eq!(bench.kinds(0)[0], "snapshot");
+    bench
 }

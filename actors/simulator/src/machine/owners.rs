@@ -1,6 +1,9 @@
 //! What a machine tells other processes of its entity, and how it lets the entity go.
 
-use clawnode_kernel::{Activation, ActivationEnd, MachineInput, OwnerSays, Service};
+use clawnode_cluster::{AppendAnswer, StoreError};
+use clawnode_kernel::{
+    Activation, ActivationEnd, Core, MachineInput, MachineOutput, OwnerSays, Service,
+};
 use clawnode_proto::{
     Digest, Epoch, Input, Kind, Order, Position, Timestamp, TurnId,
     session::{SessionInput, UserMessage},
@@ -197,4 +200,101 @@ fn a_journal_that_the_store_cannot_read_can_be_buried_and_nothing_else() {
     let mut bench = busy();
     bench.feed(unreadable());
     assert!(matches!(bench.stopped, Some(ActivationEnd::Corrupt(_))), "{:?}", bench.stopped);
+}
+
+// === a store that is behind ===
+
+/// A read may show the past, but not for ever.
+#[test]
+fn a_store_that_lost_what_it_acknowledged_is_told_apart_from_one_that_is_behind() {
+    let back =
+        |tail: u64| MachineInput::ReadBack { after_expected: Vec::new(), tail: Position(tail) };
+    let waiting = || {
+        let mut bench = busy();
+        bench.slow = true;
+        bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
+        bench
+    };
+    let mut bench = waiting();
+    let behind = bench.journal.len() as u64 - 1;
+    for (after, is_over) in [(0, false), (59_999, false), (1, true)] {
+        bench.now.steady = Timestamp(bench.now.steady.0 + after);
+        bench.feed(back(behind));
+        assert_eq!(
+            matches!(bench.stopped, Some(ActivationEnd::Diverged(_))),
+            is_over,
+            "{:?}",
+            bench.stopped
+        );
+    }
+    // It is sent again as long as nothing is lost.
+    let mut bench = waiting();
+    for _ in 0..3 {
+        bench.feed(back(behind + 1));
+        bench.now.steady = Timestamp(bench.now.steady.0 + 60_000);
+    }
+    assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
+}
+
+#[test]
+fn what_is_sent_again_waits_longer_each_time() {
+    let mut bench = busy();
+    bench.slow = true;
+    bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
+    for most in [50, 100, 200, 400, 800, 1_000, 1_000] {
+        let unknown = StoreError::Unavailable { store: "journal", detail: "no answer".to_owned() };
+        bench.feed(MachineInput::Answered(AppendAnswer::Unknown(unknown)));
+        let Some(MachineOutput::Append { wait, .. }) = bench.appending.take() else {
+            panic!("{:?}", bench.stopped)
+        };
+        assert_eq!(wait.as_millis(), most);
+    }
+}
+
+// === what a damaged journal still tells ===
+
+#[test]
+fn a_damaged_journal_still_tells_whose_it_is_and_what_came() {
+    let mut bench = busy();
+    bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
+    // Nothing follows what is before it.
+    bench.journal.reverse();
+    let core = Core::salvaged(key().entity(), &bench.loaded());
+    assert_eq!((core.key.clone(), core.kind), (Some(key().to_string()), Some(Kind::SESSION)));
+    assert!(core.has(message("a", 10).id) && core.has(message("b", 10).id));
+    // The first event stands for all before it.
+    let mut bench = busy();
+    bench.replies("so", Vec::new());
+    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
+    bench.feed(MachineInput::Confirmed(call));
+    bench.feed(MachineInput::Deliver(vec![input("delete", &SessionInput::Delete)]));
+    assert_eq!(bench.kinds(0), ["snapshot"]);
+    let core = Core::salvaged(key().entity(), &bench.loaded());
+    assert!(core.has(message("a", 10).id) && core.service == Service::Deleted);
+}
+
+/// A message that is repeated within a week is known, and so are the last thousand.
+#[test]
+fn an_input_is_known_again_for_a_week_at_least() {
+    let week = 7 * 24 * 3_600_000;
+    let stray = SessionInput::Continue { turn: TurnId::from_u128(1) };
+    let deliver = |bench: &mut Bench, numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            bench.feed(MachineInput::Deliver(vec![input(&format!("s{number}"), &stray)]));
+        }
+    };
+    let a = message("a", 10).id;
+    let mut bench = busy();
+    bench.now.wall = Timestamp(1 + week);
+    deliver(&mut bench, 0..1_100);
+    assert!(bench.core().has(a), "it came a week ago");
+    bench.now.wall = Timestamp(2 + week);
+    deliver(&mut bench, 1_100..1_101);
+    assert!(!bench.core().has(a));
+    let mut bench = busy();
+    bench.now.wall = Timestamp(2 + week);
+    deliver(&mut bench, 0..1_023);
+    assert!(bench.core().has(a), "it is one of the last");
+    deliver(&mut bench, 1_023..1_024);
+    assert!(!bench.core().has(a));
 }

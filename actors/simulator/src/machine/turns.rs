@@ -11,7 +11,7 @@ use clawnode_proto::{
     llm::{Message, Role, StopReason, Text, Usage},
     session::{Profile, SessionInput, ToolEnd, TurnOutcome, UserMessage},
     timeout::{TimeLevel, TurnTime},
-    tool::{EffectClass, Risk, ToolOutcome, ToolSpec, ToolUse},
+    tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec, ToolUse},
 };
 
 use super::bench::{Bench, input, key, message};
@@ -220,6 +220,40 @@ fn a_call_is_given_what_its_turn_and_step_have_left() {
     bench.now.wall = Timestamp(8_001);
     round(&mut bench, 2);
     assert_eq!(left(&bench), Some((TimeLevel::Global, 2_000)));
+}
+
+/// What is stopped because its step has no time left has timed out; what ends well has not.
+#[test]
+fn a_tool_that_is_stopped_for_its_time_has_timed_out() {
+    let mut bench = begun(|it| it.time = TurnTime { global_ms: 0, step_ms: 5_000 });
+    bench.replies("so", uses("look", 0..2));
+    bench.now.wall = Timestamp(10_000);
+    bench.feed(MachineInput::Deliver(vec![message("b", 1)]));
+    looked(&mut bench);
+    let (effect, _) = bench.started.remove(0);
+    let outcome = ToolOutcome::failed(ToolFailure::Cancelled, "stopped".to_owned());
+    let end = Outcome::Tool(ToolEnd::Known { outcome }, HookTrail::default());
+    bench.feed(MachineInput::Ended(effect, end));
+    let [well, stopped] = &turn(&bench).steps[0].tools[..] else { panic!("two tools") };
+    assert_eq!(well.told(), (Text::from("seen"), false));
+    let (text, is_error) = stopped.told();
+    assert!(is_error && text.inline().unwrap().starts_with("stopped\n["), "{text:?}");
+}
+
+/// I4: what still runs may have to be looked after.
+#[test]
+fn a_session_is_not_at_rest_while_a_tool_of_a_cancelled_turn_runs() {
+    let mut bench = begun(|_| {});
+    bench.replies("so", uses("look", 0..1));
+    let stop = input("stop", &SessionInput::Cancel { turn: first() });
+    bench.feed(MachineInput::Deliver(vec![stop.clone()]));
+    assert_eq!(turn(&bench).outcome, Some(TurnOutcome::Cancelled));
+    let told = bench.started.iter().position(|(_, it)| matches!(it, SessionJob::Emit(_)));
+    let (told, _) = bench.started.remove(told.unwrap());
+    bench.feed(MachineInput::Confirmed(told));
+    assert!(!bench.completed.contains(&stop.id), "it still runs");
+    looked(&mut bench);
+    assert!(bench.completed.contains(&stop.id));
 }
 
 // === what is said and used ===
