@@ -8,8 +8,9 @@ use clawnode_proto::{
     CallId, FrameKey, Input, TimerId, Timestamp, TurnId,
     hook::HookTrail,
     limits::{BAD_CALLS, MORE_STEPS, PENDING_INPUTS},
-    llm::{Message, Role, StopReason, Text, Usage},
-    session::{Profile, SessionInput, ToolEnd, TurnOutcome, UserMessage},
+    llm::{FailureClass, Message, ModelFailure, Role, StopReason, Text, Usage},
+    policy::{Decided, Decision},
+    session::{ApprovalDecided, Profile, SessionInput, ToolEnd, TurnOutcome, UserMessage},
     timeout::{TimeLevel, TurnTime},
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec, ToolUse},
 };
@@ -220,6 +221,73 @@ fn a_call_is_given_what_its_turn_and_step_have_left() {
     bench.now.wall = Timestamp(8_001);
     round(&mut bench, 2);
     assert_eq!(left(&bench), Some((TimeLevel::Global, 2_000)));
+}
+
+/// Who was asked for more than there was time for has run out of it; another failure is one.
+#[test]
+fn a_call_that_is_stopped_for_the_time_of_its_turn_has_timed_out() {
+    for (at, class, is_late) in [
+        (10_001, FailureClass::Cancelled, true),
+        (10_001, FailureClass::NoAgent, false),
+        (9_999, FailureClass::Cancelled, false),
+    ] {
+        let mut bench = begun(|it| it.time = TurnTime { global_ms: 10_000, step_ms: 0 });
+        let Some((call, SessionJob::Call(job))) = bench.started.pop() else { panic!("no call") };
+        let failure = ModelFailure::new(class, "it failed".to_owned());
+        let (attempt, partial, usage) = (job.attempt, Text::from(""), Usage::default());
+        drop(job);
+        bench.now.wall = Timestamp(at);
+        let failed = Outcome::Failed { attempt, failure, partial, usage };
+        bench.feed(MachineInput::Ended(call, failed));
+        let outcome = turn(&bench).outcome.unwrap();
+        assert_eq!(matches!(outcome, TurnOutcome::TimedOut { .. }), is_late, "{outcome:?}");
+    }
+}
+
+/// A timer wakes a session whose job hangs; one that came too early is set again, for later each time.
+#[test]
+fn a_timer_is_set_for_the_first_limit_and_again_if_it_came_early() {
+    for (global_ms, step_ms, due) in
+        [(8_000, 10_000, 13_001), (0, 10_000, 15_001), (20_000, 0, 25_001)]
+    {
+        let mut bench = begun(|it| {
+            it.time = TurnTime { global_ms, step_ms };
+            it.tools[0].capability = Some("sim".parse().unwrap());
+        });
+        bench.replies("so", uses("look", 0..1));
+        let set = |bench: &Bench| {
+            let mut times = bench.started.iter().filter_map(|(effect, _)| match effect {
+                Effect::Time { fired, due, .. } => Some((*fired, due.0)),
+                _ => None,
+            });
+            times.next_back()
+        };
+        assert_eq!(set(&bench), Some((0, due)));
+        for (fired, later) in (0..8).zip([1, 2, 4, 8, 16, 32, 60, 60]) {
+            let timer = TimerId::of_time(first(), fired);
+            let heard = input(&format!("t{fired}"), &SessionInput::TimerFired { timer });
+            bench.feed(MachineInput::Deliver(vec![heard]));
+            assert_eq!(set(&bench), Some((fired + 1, due + 1_000 * later)));
+        }
+    }
+}
+
+/// APR-3: the first decision counts, and later ones change nothing.
+#[test]
+fn a_second_decision_about_a_call_changes_nothing() {
+    let mut bench = begun(|it| it.tools[0].risk = Risk::Write);
+    bench.replies("so", uses("look", 0..1));
+    let Some((_, SessionJob::Ask(ask))) = bench.started.pop() else { panic!("nobody is asked") };
+    let (call, action) = (ask.approval.action.call, ask.approval.digest);
+    for (name, decision) in [("yes", Decision::Approve), ("no", Decision::Deny)] {
+        let decided = Decided { decision, by: "ada".to_owned(), reason: None };
+        let decided = ApprovalDecided { call, action, decided };
+        let heard = input(name, &SessionInput::ApprovalDecided(decided));
+        bench.feed(MachineInput::Deliver(vec![heard]));
+    }
+    assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
+    assert_eq!(bench.kinds(0).iter().filter(|it| **it == "approval_given").count(), 1);
+    assert_eq!(running(&bench), (1, 0));
 }
 
 /// What is stopped because its step has no time left has timed out; what ends well has not.
