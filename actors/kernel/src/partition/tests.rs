@@ -117,7 +117,7 @@ fn who_is_silent_is_asked_twice_before_its_entity_is_claimed() {
     let out = says(&mut partition, OwnerSays::Silent);
     let heir = PreviousOwner::Of(Some(OWNER));
     assert_eq!(activated(&out), (Activation::Recovery, heir, vec![input(1)]));
-    assert_eq!(says(&mut partition, OwnerSays::Held), [], "nobody is asked any more");
+    assert_eq!(says(&mut partition, OwnerSays::Held), [], "its answer is no longer needed");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn who_is_rung_for_what_it_has_goes_on_sooner() {
     let mut partition = active();
     let asked = PartitionOutput::AskActor(AskId(7), entity(), input(1).id);
     assert_eq!(partition.handle(NOW, rung()), [asked, reads(1)]);
-    // Whoever is asked has just given it up.
+    // The process that is asked has just given it up.
     let mut partition = asking(&[1]);
     let out = partition.handle(NOW, rung());
     assert_eq!(out, [PartitionOutput::ReadTail(entity()), answer()]);
@@ -261,7 +261,7 @@ fn what_is_lost_again_and_again_waits_longer_each_time() {
         activated(&inbox(&mut partition, &[1]));
         at += wait;
     }
-    // Until something comes of it.
+    // An input that is done resets the wait.
     completed(&mut partition, 1);
     gone(&mut partition, at, Gone::Lost);
     assert!(tick(&mut partition, at + 100).contains(&reads(0)));
@@ -305,7 +305,7 @@ fn who_stands_back_takes_nothing_new_and_gives_back_what_is_not_active() {
     assert_eq!((partition.entities(), partition.handles()), (0, 0));
     assert_eq!(partition.handle(NOW, PartitionInput::Scanned(vec![entity()])), []);
     assert_eq!(deliver(&mut partition, 1, false), [nak(1)]);
-    // Whoever is active stays, and is served.
+    // An active entity stays, and is served.
     let mut partition = active();
     assert_eq!(partition.handle(NOW, PartitionInput::Cordon(true)), []);
     assert_eq!(deliver(&mut partition, 2, false), [reads(1)]);
@@ -398,7 +398,7 @@ fn an_entity_stays_while_something_of_it_is_put_aside() {
     let out = partition.handle(NOW, aside(2));
     assert_eq!(out, [PartitionOutput::Ack(HandleId(2))]);
     assert_eq!(partition.entities(), 0);
-    // Whoever is active has an actor, which ends first.
+    // An active entity has an actor, which ends first.
     let mut partition = active();
     completed(&mut partition, 1);
     deliver(&mut partition, 2, false);

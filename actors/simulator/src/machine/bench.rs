@@ -243,6 +243,12 @@ impl Bench {
         Core::of(key().entity(), &self.loaded(), &|_| true).unwrap()
     }
 
+    /// The end of its turn is published.
+    pub(super) fn published(&mut self) {
+        let Some((effect, _)) = self.started.pop() else { panic!("nothing is to be published") };
+        self.feed(MachineInput::Confirmed(effect));
+    }
+
     /// The call that was begun last ends.
     pub(super) fn replies(&mut self, content: &str, tool_uses: Vec<ToolUse>) {
         let Some((call, SessionJob::Call(job))) = self.started.pop() else {

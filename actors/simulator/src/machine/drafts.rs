@@ -1,4 +1,4 @@
-//! How a machine cuts what it writes, and in which order it stands there.
+//! How a machine divides what it writes into appends, in which order, and when it writes snapshots.
 
 use clawnode_kernel::{Activation, Core, Machine, MachineInput, MachineOptions};
 use clawnode_proto::{Digest, Incarnation, ProcessId, event::decode_record, limits::APPEND_EVENTS};
@@ -34,14 +34,13 @@ fn inputs_that_come_together_are_stored_together_within_the_limits() {
     }
 }
 
-/// What was told at the end of a turn is told once: that it was stands before what comes next.
+/// The end of a turn is published once: the journal says so before the next input.
 #[test]
 fn what_is_confirmed_is_stored_with_whatever_comes_next() {
     let mut bench = Bench::new();
     bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(MachineInput::Confirmed(call));
+    bench.published();
     let before = bench.journal.len();
     bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
     assert_eq!(bench.kinds(before)[..2], ["emitted", "accepted"]);
@@ -53,8 +52,7 @@ fn a_snapshot_waits_until_something_is_claimed() {
     let mut bench = Bench::new();
     bench.feed(MachineInput::Deliver(vec![message("a", 10)]));
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(MachineInput::Confirmed(call));
+    bench.published();
     bench.feed(MachineInput::MakeRoom);
     let (records, me) = (bench.journal.len(), ProcessId::from_u128(2));
     let options = MachineOptions { snapshot_every: 1, ..MachineOptions::default() };
@@ -95,11 +93,10 @@ fn a_snapshot_is_due_once_the_journal_has_grown_as_large_as_its_state() {
     }
 }
 
-/// Its call has ended, what it said is told, and it leaves memory.
+/// Its call ends, the end of its turn is published, and it leaves memory.
 fn rest(bench: &mut Bench) {
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(MachineInput::Confirmed(call));
+    bench.published();
     bench.feed(MachineInput::Tick);
     bench.feed(MachineInput::MakeRoom);
 }

@@ -63,8 +63,7 @@ fn only_a_later_claim_fences_an_owner() {
 fn a_rumour_fences_nobody_who_has_claimed_nothing() {
     let mut bench = busy();
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(MachineInput::Confirmed(call));
+    bench.published();
     let epoch = bench.core().tail.epoch;
     bench.again(Activation::Fresh);
     bench.feed(MachineInput::FencedHint(Epoch(epoch.0 + 1)));
@@ -82,13 +81,13 @@ fn one_that_is_handed_over_takes_nothing_more_and_stays_until_its_call_has_ended
     bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
     assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
     bench.replies("so", Vec::new());
-    // What was said at last is told, and it goes.
+    // The end of its turn is published, and it goes.
     if let Some((call, _)) = bench.started.pop() {
         bench.feed(MachineInput::Confirmed(call));
     }
     assert!(matches!(bench.stopped, Some(ActivationEnd::Released)), "{:?}", bench.stopped);
     assert_eq!(bench.inputs("accepted"), [message("a", 10).id]);
-    assert!(bench.core().released, "nobody need ask for it");
+    assert!(bench.core().released, "no process need ask this one for it");
 }
 
 #[test]
@@ -108,7 +107,7 @@ fn what_an_append_announced_is_not_begun_once_the_entity_is_given_up() {
 fn one_that_waits_for_its_call_does_not_give_way_while_something_runs() {
     let mut bench = busy();
     bench.replies("so", Vec::new());
-    let Some((told, _)) = bench.started.pop() else { panic!("its end is told") };
+    let Some((told, _)) = bench.started.pop() else { panic!("nothing is to be published") };
     bench.paused = true;
     bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
     bench.feed(MachineInput::MakeRoom);
@@ -122,8 +121,7 @@ fn one_that_waits_for_its_call_does_not_give_way_while_something_runs() {
 fn one_that_nobody_uses_stays_for_its_time_and_goes() {
     let mut bench = busy();
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(MachineInput::Confirmed(call));
+    bench.published();
     bench.now.steady = Timestamp(bench.now.steady.0 + 59_999);
     bench.feed(MachineInput::Tick);
     assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
@@ -262,11 +260,10 @@ fn a_damaged_journal_still_tells_whose_it_is_and_what_came() {
     let core = Core::salvaged(key().entity(), &bench.loaded());
     assert_eq!((core.key.clone(), core.kind), (Some(key().to_string()), Some(Kind::SESSION)));
     assert!(core.has(message("a", 10).id) && core.has(message("b", 10).id));
-    // The first event stands for all before it.
+    // A snapshot replaces all before it.
     let mut bench = busy();
     bench.replies("so", Vec::new());
-    let Some((call, _)) = bench.started.pop() else { panic!("its end is told") };
-    bench.feed(MachineInput::Confirmed(call));
+    bench.published();
     bench.feed(MachineInput::Deliver(vec![input("delete", &SessionInput::Delete)]));
     assert_eq!(bench.kinds(0), ["snapshot"]);
     let core = Core::salvaged(key().entity(), &bench.loaded());

@@ -131,7 +131,7 @@ fn a_turn_that_has_used_up_its_steps_ends_if_nobody_says_so() {
     bench.feed(MachineInput::Deliver(vec![input("t", &SessionInput::TimerFired { timer })]));
     assert_eq!(turn(&bench).outcome, Some(ended.clone()));
     assert!(!turn(&bench).waits_for_person());
-    // Where nobody is asked.
+    // An agent that asks no person.
     let mut bench = begun(|it| (it.step_limit, it.step_wait_ms) = (2, 0));
     (1..=2).for_each(|number| round(&mut bench, number));
     assert_eq!(turn(&bench).outcome, Some(ended));
@@ -181,7 +181,7 @@ fn so_many_messages_wait_and_no_more() {
 
 // === time ===
 
-/// TIME-1, also of what runs when it is over.
+/// TIME-1, also while tools run.
 #[test]
 fn a_turn_ends_once_its_time_is_over_and_not_before() {
     let time = TurnTime { global_ms: 10_000, step_ms: 0 };
@@ -277,7 +277,7 @@ fn a_timer_is_set_for_the_first_limit_and_again_if_it_came_early() {
 fn a_second_decision_about_a_call_changes_nothing() {
     let mut bench = begun(|it| it.tools[0].risk = Risk::Write);
     bench.replies("so", uses("look", 0..1));
-    let Some((_, SessionJob::Ask(ask))) = bench.started.pop() else { panic!("nobody is asked") };
+    let Some((_, SessionJob::Ask(ask))) = bench.started.pop() else { panic!("no person is asked") };
     let (call, action) = (ask.approval.action.call, ask.approval.digest);
     for (name, decision) in [("yes", Decision::Approve), ("no", Decision::Deny)] {
         let decided = Decided { decision, by: "ada".to_owned(), reason: None };
