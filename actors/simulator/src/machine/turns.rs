@@ -10,7 +10,9 @@ use clawnode_proto::{
     limits::{BAD_CALLS, MORE_STEPS, PENDING_INPUTS},
     llm::{FailureClass, Message, ModelFailure, Role, StopReason, Text, Usage},
     policy::{Decided, Decision},
-    session::{ApprovalDecided, Profile, SessionInput, ToolEnd, TurnOutcome, UserMessage},
+    session::{
+        ApprovalDecided, Profile, SessionInput, ToolEnd, ToolResult, TurnOutcome, UserMessage,
+    },
     timeout::{TimeLevel, TurnTime},
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec, ToolUse},
 };
@@ -290,6 +292,27 @@ fn a_second_decision_about_a_call_changes_nothing() {
     assert_eq!(running(&bench), (1, 0));
 }
 
+/// TIME-1: a person may take as long as they like.
+#[test]
+fn the_time_of_a_person_is_no_time_of_the_turn() {
+    let time = TurnTime { global_ms: 10_000, step_ms: 0 };
+    let mut bench = begun(|it| (it.time, it.tools[0].risk) = (time, Risk::Write));
+    bench.replies("so", uses("look", 0..1));
+    let Some((_, SessionJob::Ask(ask))) = bench.started.pop() else { panic!("no person is asked") };
+    let decided = Decided { decision: Decision::Approve, by: "ada".to_owned(), reason: None };
+    let (call, action) = (ask.approval.action.call, ask.approval.digest);
+    let decided = ApprovalDecided { call, action, decided };
+    bench.now.wall = Timestamp(60_000);
+    bench.feed(MachineInput::Deliver(vec![input("yes", &SessionInput::ApprovalDecided(decided))]));
+    assert_eq!((running(&bench), turn(&bench).outcome), ((1, 0), None));
+    let mut bench = begun(|it| (it.time, it.step_limit, it.step_wait_ms) = (time, 1, 600_000));
+    round(&mut bench, 0);
+    bench.now.wall = Timestamp(60_000);
+    let more = SessionInput::Continue { turn: first() };
+    bench.feed(MachineInput::Deliver(vec![input("more", &more)]));
+    assert_eq!((running(&bench), turn(&bench).outcome), ((0, 1), None));
+}
+
 /// What is stopped because its step has no time left has timed out; what ends well has not.
 #[test]
 fn a_tool_that_is_stopped_for_its_time_has_timed_out() {
@@ -324,6 +347,31 @@ fn a_session_is_not_at_rest_while_a_tool_of_a_cancelled_turn_runs() {
     assert!(bench.completed.contains(&stop.id));
 }
 
+#[test]
+fn a_result_is_taken_only_for_the_call_and_the_try_that_it_answers() {
+    let mut bench = begun(|it| {
+        it.max_parallel_tools = 2;
+        it.tools[0].capability = Some("sim".parse().unwrap());
+    });
+    bench.replies("so", uses("look", 0..2));
+    let jobs = bench.started.iter().filter_map(|(_, job)| match job {
+        SessionJob::Publish(it) => Some((it.job.call, it.job.nonce)),
+        _ => None,
+    });
+    let [one, two] = jobs.collect::<Vec<_>>()[..] else { panic!("{:?}", bench.started) };
+    for (name, call, nonce, ended) in
+        [("x", one.0, two.1, 0), ("y", two.0, one.1, 0), ("z", two.0, two.1, 1)]
+    {
+        let end = ToolEnd::Known { outcome: ToolOutcome::done("seen") };
+        let result = SessionInput::ToolResult(ToolResult { call, nonce, end });
+        bench.feed(MachineInput::Deliver(vec![input(name, &result)]));
+        let ends = bench.kinds(0).iter().filter(|kind| **kind == "tool_done").count();
+        assert_eq!(ends, ended, "{name}");
+    }
+    let tools = &turn(&bench).steps[0].tools;
+    assert!(tools[0].end.is_none() && tools[1].end.is_some());
+}
+
 // === what is said and used ===
 
 #[test]
@@ -351,6 +399,13 @@ fn a_turn_knows_what_its_calls_said_and_used_and_how_many_were_lost() {
     let texts: Vec<_> = turn.texts().map(|(seam, text)| (seam, text.clone())).collect();
     assert_eq!(texts, [("", Text::from("so")), ("\n\n", Text::from("then"))]);
     assert_eq!(turn.text_bytes(), 8);
+    let told = turn.messages();
+    assert_eq!(told.last(), Some(&Message::text(Role::Assistant, "then")));
+    let asked = told.iter().flat_map(|it| &it.tool_uses).map(|it| it.id.clone());
+    let answered = told.iter().flat_map(|it| &it.tool_replies).map(|it| it.id.clone());
+    let calls = turn.steps.iter().flat_map(|step| &step.tools).map(|it| it.call.to_string());
+    let calls: Vec<String> = calls.collect();
+    assert_eq!((asked.collect(), answered.collect()), (calls.clone(), calls));
     let last = turn.steps.last().unwrap();
     let (call, attempt, index) = (last.call, last.attempt, FrameKey::DONE);
     assert_eq!(turn.end_key(), FrameKey { turn: first(), call, attempt, index });
@@ -367,8 +422,16 @@ fn only_the_first_message_brings_an_earlier_conversation() {
     assert_eq!(state(&bench).seed, [Message::text(Role::User, "one")]);
     let mut bench = begun(|_| {});
     bench.feed(MachineInput::Deliver(vec![with("two")]));
-    bench.replies("so", Vec::new());
-    bench.feed(MachineInput::Deliver(vec![with("three")]));
+    for name in ["three", "four"] {
+        let call = bench.started.iter().position(|(_, it)| matches!(it, SessionJob::Call(_)));
+        let call = bench.started.remove(call.unwrap());
+        bench.started.push(call);
+        bench.replies("so", Vec::new());
+        if name == "four" {
+            assert!(state(&bench).open.is_empty());
+            bench.feed(MachineInput::Deliver(vec![with(name)]));
+        }
+    }
     assert_eq!(state(&bench).seed, []);
 }
 
@@ -388,4 +451,22 @@ fn a_steer_joins_what_runs_and_nothing_else() {
     bench.paused = true;
     bench.feed(MachineInput::Deliver(vec![message("a", 10), steer("s1")]));
     assert_eq!(state(&bench).open.len(), 2);
+}
+
+#[test]
+fn a_steer_that_no_call_was_shown_becomes_a_turn_of_its_own() {
+    let steer = |name: &str| input(name, &SessionInput::Steer(UserMessage::text("and")));
+    let [shown, late] = ["s1", "s2"].map(|name| TurnId::from(steer(name).id));
+    let mut bench = begun(|_| {});
+    bench.feed(MachineInput::Deliver(vec![steer("s1")]));
+    round(&mut bench, 0);
+    bench.feed(MachineInput::Deliver(vec![steer("s2")]));
+    bench.feed(MachineInput::Deliver(vec![input("c", &SessionInput::Cancel { turn: first() })]));
+    let [call] = bench.aborted[..] else { panic!("{:?}", bench.aborted) };
+    bench.feed(MachineInput::Gone(call));
+    assert_eq!(
+        (turn(&bench).outcome, turn(&bench).joined),
+        (Some(TurnOutcome::Cancelled), vec![shown])
+    );
+    assert_eq!(state(&bench).open.iter().map(|it| it.id).collect::<Vec<_>>(), [late]);
 }
