@@ -17,7 +17,7 @@ use clawnode_proto::{
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec, ToolUse},
 };
 
-use super::bench::{Bench, input, key, message};
+use super::bench::{Bench, KIB, input, key, message};
 
 /// A tool that runs beside its session.
 fn look() -> ToolSpec {
@@ -150,6 +150,27 @@ fn as_many_tools_run_at_a_time_as_the_agent_says() {
             assert_eq!(running(&bench), (runs.min(left), usize::from(left == 0)), "{most}");
         }
     }
+}
+
+#[test]
+fn results_that_do_not_fit_together_go_into_appends_of_their_own() {
+    let mut bench = begun(|it| it.max_parallel_tools = 3);
+    bench.replies("so", uses("look", 0..3));
+    bench.slow = true;
+    bench.feed(MachineInput::Deliver(vec![message("b", 10)]));
+    bench.feed(MachineInput::Deliver(vec![message("c", 250 * KIB)]));
+    for (effect, _) in std::mem::take(&mut bench.started) {
+        let outcome = ToolOutcome::done("x".repeat(300 * KIB));
+        let end = Outcome::Tool(ToolEnd::Known { outcome }, HookTrail::default());
+        bench.feed(MachineInput::Ended(effect, end));
+    }
+    let before = bench.journal.len();
+    bench.slow = false;
+    bench.answer();
+    assert!(bench.stopped.is_none(), "{:?}", bench.stopped);
+    assert_eq!(bench.journal.len(), before + 5, "{:?}", bench.kinds(before));
+    assert!(turn(&bench).steps[0].is_over());
+    assert_eq!((state(&bench).open.len(), running(&bench)), (3, (0, 1)));
 }
 
 #[test]
