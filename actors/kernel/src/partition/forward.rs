@@ -230,6 +230,8 @@ mod tests {
         assert_eq!(activation(&mut partition, &input), Activation::Fresh);
         let (mut partition, _) = foreign(&input);
         partition.handle(NOW, PartitionInput::Forwarded(input.entity, Forwarded::Orphan));
+        partition.handle(Timestamp(NOW.plus(ORPHAN_FOR).0 - 1), PartitionInput::Tick);
+        assert_eq!(partition.orphans.len(), 1);
         partition.handle(NOW.plus(ORPHAN_FOR), PartitionInput::Tick);
         assert_eq!(activation(&mut partition, &input), Activation::Fresh);
     }

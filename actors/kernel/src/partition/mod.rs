@@ -13,6 +13,8 @@ mod hand_over;
 mod io;
 mod owners;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 pub use dispatch::Partition;
 pub use io::{

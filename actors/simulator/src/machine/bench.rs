@@ -36,12 +36,15 @@ pub(super) type Line = (&'static str, Option<InputId>);
 pub(super) struct Bench {
     pub(super) machine: Machine<Session>,
     pub(super) now: Now,
+    /// What its agent allows it.
+    pub(super) grant: Grant,
     pub(super) process: u128,
     pub(super) activations: u64,
     pub(super) journal: Vec<Record>,
     pub(super) blobs: BTreeMap<Digest, Bytes>,
     pub(super) completed: Vec<InputId>,
     pub(super) started: Vec<(Effect, SessionJob)>,
+    pub(super) aborted: Vec<Effect>,
     pub(super) erased: usize,
     pub(super) stopped: Option<ActivationEnd>,
     /// Appends wait for [`Bench::answer`].
@@ -74,12 +77,14 @@ impl Bench {
         let mut bench = Self {
             machine: Self::machine(1, 0, Activation::Fresh, now),
             now,
+            grant: grant(),
             process: 1,
             activations: 0,
             journal: Vec::new(),
             blobs: BTreeMap::new(),
             completed: Vec::new(),
             started: Vec::new(),
+            aborted: Vec::new(),
             erased: 0,
             stopped: None,
             slow: false,
@@ -146,7 +151,7 @@ impl Bench {
                         waiting.push(MachineInput::Deferred(key));
                     }
                     MachineOutput::Acquire(key, _) => {
-                        waiting.push(MachineInput::Granted(key, grant()));
+                        waiting.push(MachineInput::Granted(key, self.grant.clone()));
                     }
                     MachineOutput::EnterProbation if self.tries == Tries::Later => {}
                     MachineOutput::EnterProbation => {
@@ -155,6 +160,7 @@ impl Bench {
                         waiting.push(MachineInput::Probation { blamed });
                     }
                     MachineOutput::LeaveProbation { .. } => self.noted = false,
+                    MachineOutput::Abort(effect) => self.aborted.push(effect),
                     MachineOutput::Start(effect, job) => self.started.push((effect, job.job)),
                     MachineOutput::Complete(input) => self.completed.push(input),
                     MachineOutput::Archive { state, .. } => {
@@ -236,6 +242,12 @@ impl Bench {
 
     pub(super) fn core(&self) -> Core {
         Core::of(key().entity(), &self.loaded(), &|_| true).unwrap()
+    }
+
+    /// The end of its turn is published.
+    pub(super) fn published(&mut self) {
+        let Some((effect, _)) = self.started.pop() else { panic!("nothing is to be published") };
+        self.feed(MachineInput::Confirmed(effect));
     }
 
     /// The call that was begun last ends.

@@ -2,5 +2,8 @@
 
 mod bench;
 mod calls;
+mod drafts;
 mod names;
+mod owners;
 mod scenarios;
+mod turns;

@@ -101,6 +101,7 @@ fn one_at_rest_makes_room_at_once_and_one_that_works_does_not() {
     bench.replies("so", Vec::new());
     let Some((call, _)) = bench.started.pop() else { panic!("its end is published") };
     bench.feed(MachineInput::Confirmed(call));
+    assert!(bench.stopped.is_none(), "it was used since");
     bench.feed(MachineInput::MakeRoom);
     assert!(matches!(bench.stopped, Some(ActivationEnd::Passivated)), "{:?}", bench.stopped);
 }
