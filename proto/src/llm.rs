@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::ErrorCode,
     id::{AgentName, Attempt, CallId, EntityId, ParseIdError, TurnId},
+    media::Media,
     tool::{ToolReply, ToolUse},
 };
 
@@ -31,6 +32,9 @@ pub struct Message {
     pub role: Role,
     /// What is said.
     pub content: Text,
+    /// What is attached to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Media>,
     /// Tools that the assistant asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_uses: Vec<ToolUse>,
@@ -42,7 +46,13 @@ pub struct Message {
 impl Message {
     /// Words alone.
     pub fn text(role: Role, content: impl Into<Text>) -> Self {
-        Self { role, content: content.into(), tool_uses: Vec::new(), tool_replies: Vec::new() }
+        Self {
+            role,
+            content: content.into(),
+            attachments: Vec::new(),
+            tool_uses: Vec::new(),
+            tool_replies: Vec::new(),
+        }
     }
 }
 

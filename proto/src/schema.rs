@@ -22,8 +22,8 @@ macro_rules! texts {
 use crate::{
     frame::FrameKey,
     id::{
-        CallId, Digest, EntityId, EventId, ExecutionId, InputId, JobId, Kind, ProcessId, SwitchId,
-        TimerId, TurnId,
+        CallId, Digest, EntityId, EventId, ExecutionId, FileId, InputId, JobId, Kind, ProcessId,
+        SwitchId, TimerId, TurnId,
     },
 };
 
@@ -33,6 +33,7 @@ texts! {
     EntityId = "^ent_[0-9a-z]{26}$";
     EventId = "^ev_[0-9a-z]{26}$";
     ExecutionId = "^exe_[0-9a-z]{26}$";
+    FileId = "^file_[0-9a-z]{26}$";
     FrameKey = "^turn_";
     InputId = "^in_[0-9a-z]{26}$";
     JobId = "^job_[0-9a-z]{26}$";

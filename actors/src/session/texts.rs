@@ -53,14 +53,16 @@ pub(crate) async fn stored_outcome(
     entity: EntityId,
     outcome: ToolOutcome,
 ) -> ToolOutcome {
-    let Text::Inline { text } = outcome.content else { return outcome };
+    let ToolOutcome { content: Text::Inline { text }, failure, media } = outcome else {
+        return outcome;
+    };
     let (mut content, refused) = stored_text(storage, entity, text, TOOL_RESULT_INLINE).await;
     if let (Some(why), Text::Inline { text }) = (refused, &mut content) {
         for part in ["\n(the rest is left out: ", &why, ")"] {
             text.push_str(part);
         }
     }
-    ToolOutcome { content, failure: outcome.failure }
+    ToolOutcome { content, failure, media }
 }
 
 /// As much of a text as an event may hold.
@@ -75,6 +77,17 @@ pub(crate) fn packed(session: EntityId, text: String) -> Bytes {
     let mut bytes = text.into_bytes();
     bytes.extend(session.as_u128().to_be_bytes());
     Bytes::from(bytes)
+}
+
+/// The content of an attachment as its blob holds it: followed by whose it is, as a text is.
+pub(crate) fn packed_content(session: EntityId, content: &[u8]) -> Bytes {
+    [content, &session.as_u128().to_be_bytes()].concat().into()
+}
+
+/// The content of `length` bytes that a blob begins with.
+pub(crate) fn content_of(blob: Bytes, length: u64) -> Bytes {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    blob.slice(..length.min(blob.len()))
 }
 
 /// The text of `length` bytes that a blob begins with.

@@ -667,7 +667,7 @@ mod tests {
             toolbox.execute(run("endless"), CancellationToken::new()),
         );
         match again.await {
-            Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content })
+            Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content, .. })
                 if content.inline().is_some_and(|it| it.contains("token at a: enough")) => {}
             other => return Err(format!("LATCH-1: {other:?}")),
         }

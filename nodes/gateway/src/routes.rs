@@ -9,7 +9,7 @@ use axum::{
 use clawnode_proto::api::Method;
 
 use super::{
-    docs, events, execute, jobs, messages, openai, openapi, page, rest, serve::Gateway, ws,
+    docs, events, execute, files, jobs, messages, openai, openapi, page, rest, serve::Gateway, ws,
 };
 
 /// One verb of one path.
@@ -139,6 +139,8 @@ pub(super) static ROUTES: &[Route] = &[
         .with(RouteBody::Object(r#"{"turn":"turn_…"}"#)),
     a(Post, "/v1/sessions/{session}/continue", M::ChatContinue)
         .with(RouteBody::Optional(r#"{"turn":"turn_…"}"#)),
+    own(Post, "/v1/sessions/{session}/files", || post(files::upload)).asked(&[("name", Text)]),
+    own(Get, "/v1/sessions/{session}/files/{file}", || get(files::show)),
     a(Get, "/v1/sessions/{session}/export", M::SessionsExport),
     a(Get, "/v1/sessions/{session}/journal", M::JournalShow).asked(PAGE),
     a(Post, "/v1/journal/verify", M::JournalVerify).with(RouteBody::Optional(r#"{"session":"…"}"#)),

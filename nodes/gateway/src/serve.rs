@@ -24,6 +24,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener},
+    sync::Semaphore,
     task::JoinHandle,
 };
 use tokio_util::{
@@ -35,6 +36,7 @@ use super::{
     auth::Auth,
     backend::{Backend, RequestCaller},
     connections::{ConnectionSlot, Connections},
+    files::UPLOADS,
     local_socket,
     metrics::Metrics,
     openai::Repeats,
@@ -59,6 +61,8 @@ pub(super) struct Gateway {
     pub(super) connections: Connections,
     /// Requests that may come again.
     pub(super) repeats: Repeats,
+    /// Places for uploads.
+    pub(super) uploads: Semaphore,
     /// Where it listens.
     pub(super) addr: SocketAddr,
     pub(super) started: Timestamp,
@@ -129,6 +133,7 @@ async fn start(
         metrics: Metrics::default(),
         connections: Connections::new(options.connections, options.unauthenticated),
         repeats: Repeats::default(),
+        uploads: Semaphore::new(UPLOADS),
         addr,
         started: options.clock.now(),
         draining: shutdown,

@@ -138,7 +138,7 @@ fn ulid() -> u128 {
 }
 
 fn told(outcome: ToolOutcome) -> (Option<ToolFailure>, String) {
-    let ToolOutcome { content, failure } = outcome;
+    let ToolOutcome { content, failure, media: _ } = outcome;
     (failure, content.inline().unwrap_or_default().to_owned())
 }
 

@@ -3,6 +3,7 @@
 use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
+    media::MediaKind,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -10,15 +11,20 @@ use serde_json::{Value, value::RawValue};
 
 use super::AnthropicReader;
 use crate::llm::{
-    ModelRequest, PlainMessage, ToolOffer,
+    ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
+    media::in_words,
     options::BaseUrl,
     prompt::{alternate, not_sent},
 };
 
 /// The version of the API that this file speaks.
 const VERSION: &str = "2023-06-01";
+
+/// Bytes of the longest picture in base64 that the API takes (5 MiB). A larger one would be refused with
+/// each request of its conversation.
+const PICTURE_BASE64_BYTES: usize = 5 << 20;
 
 /// The wire.
 #[derive(Debug)]
@@ -73,13 +79,21 @@ enum RequestBlock<'a> {
     ToolResult {
         tool_use_id: &'a str,
         /// Left out if there is none: the API has no empty text.
-        #[serde(skip_serializing_if = "str::is_empty")]
-        content: &'a str,
+        #[serde(skip_serializing_if = "Content::is_empty")]
+        content: Content<'a>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
     Text {
         text: &'a str,
+    },
+    Image {
+        source: Source,
+    },
+    Document {
+        source: Source,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a str>,
     },
     ToolUse {
         id: &'a str,
@@ -89,6 +103,14 @@ enum RequestBlock<'a> {
     },
 }
 
+/// Content in place.
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "base64")]
+struct Source {
+    media_type: &'static str,
+    data: String,
+}
+
 // === impl Anthropic ===
 
 impl Dialect for Anthropic {
@@ -96,7 +118,8 @@ impl Dialect for Anthropic {
         "anthropic"
     }
 
-    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
+    fn prepare(&self, mut request: ModelRequest) -> Result<Prepared, ModelFailure> {
+        in_words(&mut request.messages, takes);
         let messages = alternate(request.messages)?;
         let body = MessagesBody {
             model: &request.model,
@@ -133,19 +156,63 @@ impl<'a> From<&'a ToolOffer> for AnthropicTool<'a> {
     }
 }
 
+/// What the API takes.
+fn takes(media: &PlainMedia) -> bool {
+    match media.media_type().kind() {
+        MediaKind::Image => media.content.len().div_ceil(3) * 4 <= PICTURE_BASE64_BYTES,
+        MediaKind::Document => true,
+        MediaKind::Audio => false,
+    }
+}
+
+impl<'a> Content<'a> {
+    /// The content of a tool's reply.
+    fn of(reply: &'a PlainReply) -> Self {
+        let text = if reply.text.trim().is_empty() { "" } else { &reply.text };
+        if reply.media.is_empty() {
+            return Self::Text(text);
+        }
+        let said = (!text.is_empty()).then_some(RequestBlock::Text { text });
+        Self::Blocks(said.into_iter().chain(reply.media.iter().map(RequestBlock::of)).collect())
+    }
+
+    const fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::Blocks(blocks) => blocks.is_empty(),
+        }
+    }
+}
+
+impl<'a> RequestBlock<'a> {
+    fn of(media: &'a PlainMedia) -> Self {
+        let source = Source { media_type: media.media_type().as_str(), data: media.base64() };
+        match media.media_type().kind() {
+            MediaKind::Image => Self::Image { source },
+            // Sound is in words here (`takes`).
+            MediaKind::Document | MediaKind::Audio => {
+                Self::Document { source, title: media.about.name.as_deref() }
+            }
+        }
+    }
+}
+
 /// A message: plain text where it is nothing else; tool results first and tool uses last, as the
 /// API wants them.
 fn said(message: &PlainMessage) -> Result<AnthropicMessage<'_>, ModelFailure> {
-    let PlainMessage { role, text, tool_uses, tool_replies } = message;
-    if tool_uses.is_empty() && tool_replies.is_empty() {
+    let PlainMessage { role, text, media, tool_uses, tool_replies } = message;
+    if media.is_empty() && tool_uses.is_empty() && tool_replies.is_empty() {
         return Ok(AnthropicMessage { role: *role, content: Content::Text(text) });
     }
-    let mut blocks = Vec::with_capacity(tool_replies.len() + 1 + tool_uses.len());
+    let room = tool_replies.len() + media.len() + 1 + tool_uses.len();
+    let mut blocks = Vec::with_capacity(room);
     for reply in tool_replies {
-        let content = if reply.text.trim().is_empty() { "" } else { &reply.text };
         let (tool_use_id, is_error) = (&reply.id, reply.is_error);
+        let content = Content::of(reply);
         blocks.push(RequestBlock::ToolResult { tool_use_id, content, is_error });
     }
+    // Models do best with pictures before the question about them.
+    blocks.extend(media.iter().map(RequestBlock::of));
     if !text.is_empty() {
         blocks.push(RequestBlock::Text { text });
     }
@@ -154,4 +221,76 @@ fn said(message: &PlainMessage) -> Result<AnthropicMessage<'_>, ModelFailure> {
         blocks.push(RequestBlock::ToolUse { id: &tool_use.id, name: &tool_use.name, input });
     }
     Ok(AnthropicMessage { role: *role, content: Content::Blocks(blocks) })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use clawnode_proto::{llm::Sampling, media::MediaType, tool::ToolUse};
+    use serde_json::json;
+
+    use super::*;
+    use crate::llm::media::tests::media;
+
+    #[test]
+    fn pictures_and_documents_are_blocks_and_sound_is_told() {
+        let using =
+            ToolUse { id: "t".to_owned(), name: "look".to_owned(), arguments: "{}".to_owned() };
+        let reply = PlainReply {
+            id: "t".to_owned(),
+            text: "seen".to_owned(),
+            is_error: false,
+            media: vec![media(MediaType::Jpeg, None)],
+        };
+        let all = [
+            media(MediaType::Png, Some("a.png")),
+            media(MediaType::Pdf, Some("a.pdf")),
+            media(MediaType::Wav, None),
+        ];
+        let messages = vec![
+            PlainMessage { media: all.to_vec(), ..PlainMessage::text(Role::User, "see") },
+            PlainMessage { tool_uses: vec![using], ..PlainMessage::text(Role::Assistant, "") },
+            PlainMessage { tool_replies: vec![reply], ..PlainMessage::text(Role::User, "") },
+        ];
+        let request = ModelRequest {
+            model: "m".to_owned(),
+            system: String::new(),
+            messages,
+            tools: Vec::new(),
+            sampling: Sampling::default(),
+            idempotency_key: "k".to_owned(),
+        };
+        let wire =
+            Anthropic { base: "http://127.0.0.1".parse().unwrap(), key: None, max_tokens: 9 };
+        let body = wire.prepare(request).unwrap().body;
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let source = |kind: &str| json!({"type": "base64", "media_type": kind, "data": "YWI="});
+        let told = "see\n\n(attached: a WAV recording, 2 bytes, which this model cannot read)";
+        let expected = json!([
+            {"role": "user", "content": [
+                {"type": "image", "source": source("image/png")},
+                {"type": "document", "source": source("application/pdf"), "title": "a.pdf"},
+                {"type": "text", "text": told},
+            ]},
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "t", "name": "look", "input": {}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": [
+                    {"type": "text", "text": "seen"},
+                    {"type": "image", "source": source("image/jpeg")},
+                ]},
+            ]},
+        ]);
+        assert_eq!(body["messages"], expected);
+    }
+
+    #[test]
+    fn a_picture_that_is_too_large_for_the_wire_is_told() {
+        let mut picture = media(MediaType::Png, None);
+        for (bytes, expected) in [(PICTURE_BASE64_BYTES / 4 * 3, true), (5_000_000, false)] {
+            picture.content = Bytes::from(vec![0; bytes]);
+            assert_eq!(takes(&picture), expected, "{bytes}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use clawnode_kernel::Violation;
 use clawnode_proto::{
     Digest, Input, codec,
     llm::Text,
+    media::Media,
     session::{ModelBegun, SessionEvent, SessionInput, ToolEnd},
 };
 use serde_json::Value;
@@ -16,15 +17,16 @@ pub(super) fn view(input: &Input) -> Value {
     serde_json::to_value(input).unwrap_or_default()
 }
 
-/// The blobs that hold an input's texts.
+/// The blobs that hold an input's texts and attachments.
 pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
     match codec::decode(&input.body) {
         Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
-            let history = message.history.iter().filter_map(|one| blob_of(&one.content));
-            blob_of(&message.content).into_iter().chain(history).collect()
+            let said = message.history.iter().map(|one| (&one.content, &one.attachments));
+            let said = said.chain([(&message.content, &message.attachments)]);
+            said.flat_map(|(text, media)| blobs_of(text, media)).collect()
         }
         Ok(SessionInput::ToolResult(result)) => match &result.end {
-            ToolEnd::Known { outcome } => blob_of(&outcome.content).into_iter().collect(),
+            ToolEnd::Known { outcome } => blobs_of(&outcome.content, &outcome.media).collect(),
             ToolEnd::Uncertain { .. } => Vec::new(),
         },
         Ok(
@@ -39,13 +41,14 @@ pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
     }
 }
 
-/// The blobs that hold an event's texts.
+/// The blobs that hold an event's texts and attachments.
 pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
     match event {
         SessionEvent::ModelDone(done) => blob_of(&done.content).into_iter().collect(),
         SessionEvent::ModelFailed(failed) => blob_of(&failed.partial).into_iter().collect(),
         SessionEvent::ToolDone(done) => {
-            done.outcome.iter().filter_map(|outcome| blob_of(&outcome.content)).collect()
+            let outcomes = done.outcome.iter();
+            outcomes.flat_map(|outcome| blobs_of(&outcome.content, &outcome.media)).collect()
         }
         _ => Vec::new(),
     }
@@ -65,6 +68,10 @@ pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Resul
     }
     let text = format!("the request of `{call}` differs from what the journal gives");
     Some(Err(Violation(text)))
+}
+
+fn blobs_of<'a>(text: &'a Text, media: &'a [Media]) -> impl Iterator<Item = Digest> + 'a {
+    blob_of(text).into_iter().chain(media.iter().map(|one| one.blob))
 }
 
 fn blob_of(text: &Text) -> Option<Digest> {
