@@ -1,12 +1,19 @@
 //! What Anthropic demands of a request.
 
+use clawnode_proto::media::MediaType;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    media::{self, IMAGES},
     request::{Asked, count},
     tools::{Pairs, check_offers},
 };
+
+/// Bytes of one picture in base64.
+const IMAGE_BYTES: usize = 5 << 20;
+/// Bytes of one document in base64: those of a request.
+const DOCUMENT_BYTES: usize = 32 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,6 +81,14 @@ enum Block {
         #[serde(rename = "cache_control")]
         _cache_control: Option<Value>,
     },
+    Image {
+        source: Source,
+    },
+    Document {
+        source: Source,
+        #[serde(rename = "title")]
+        _title: Option<String>,
+    },
     ToolUse {
         id: String,
         name: String,
@@ -87,16 +102,19 @@ enum Block {
     },
 }
 
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum Source {
+    Base64 { media_type: String, data: String },
+}
+
 impl Content {
     /// Its texts joined, or why it is malformed.
     fn text(&self) -> Result<String, String> {
         let texts: Vec<&str> = match self {
             Self::Text(text) => vec![text],
             Self::Blocks(blocks) => {
-                let text = |block: &'_ Block| match block {
-                    Block::Text { .. } => true,
-                    Block::ToolUse { .. } | Block::ToolResult { .. } => false,
-                };
+                let text = |block: &'_ Block| matches!(block, Block::Text { .. });
                 if blocks.is_empty() {
                     return Err("a message without content".to_owned());
                 }
@@ -122,8 +140,21 @@ impl Block {
     fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text, .. } => Some(text),
-            Self::ToolUse { .. } | Self::ToolResult { .. } => None,
+            Self::Image { .. }
+            | Self::Document { .. }
+            | Self::ToolUse { .. }
+            | Self::ToolResult { .. } => None,
         }
+    }
+
+    /// Holds a picture or a document to the wire.
+    fn check_media(&self) -> Result<(), String> {
+        let (Source::Base64 { media_type, data }, types, most) = match self {
+            Self::Image { source } => (source, &IMAGES[..], IMAGE_BYTES),
+            Self::Document { source, .. } => (source, &[MediaType::Pdf][..], DOCUMENT_BYTES),
+            Self::Text { .. } | Self::ToolUse { .. } | Self::ToolResult { .. } => return Ok(()),
+        };
+        media::check(media_type, data, types, most)
     }
 }
 
@@ -185,6 +216,13 @@ fn check_blocks<'a>(
     for block in blocks {
         match (block, role) {
             (Block::Text { .. }, _) => said = true,
+            (Block::Image { .. } | Block::Document { .. }, AnthropicRole::Assistant) => {
+                return Err("a picture or document of the assistant's".to_owned());
+            }
+            (block @ (Block::Image { .. } | Block::Document { .. }), _) => {
+                block.check_media()?;
+                said = true;
+            }
             (Block::ToolUse { id, name, input }, AnthropicRole::Assistant) => {
                 let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
                 if id.is_empty() || !id.bytes().all(plain) {
@@ -206,7 +244,7 @@ fn check_blocks<'a>(
                 return Err("a tool result of the assistant's".to_owned());
             }
             (Block::ToolResult { .. }, _) if said => {
-                return Err("a tool result after text".to_owned());
+                return Err("a tool result after other content".to_owned());
             }
             (Block::ToolResult { tool_use_id, content, .. }, _) => {
                 pairs.answer(tool_use_id)?;
@@ -222,18 +260,19 @@ fn check_blocks<'a>(
 
 /// The text of a tool result.
 fn result(content: &Value) -> Result<String, String> {
-    let block = |block: &Value| {
-        let text = block.get("text").and_then(Value::as_str);
-        text.filter(|_| block.get("type").is_some_and(|kind| kind == "text")).map(str::to_owned)
+    let blocks: Vec<Block> = match content {
+        Value::String(text) if text.trim().is_empty() => {
+            return Err("an empty tool result".to_owned());
+        }
+        Value::String(text) => return Ok(text.clone()),
+        blocks => serde_json::from_value(blocks.clone())
+            .map_err(|error| format!("a tool result that is not readable: {error}"))?,
     };
-    let text = match content {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(blocks) => blocks.iter().map(block).collect(),
-        _ => None,
-    };
-    match text {
-        Some(text) if text.trim().is_empty() => Err("an empty tool result".to_owned()),
-        Some(text) => Ok(text),
-        None => Err("a tool result that is no text".to_owned()),
+    let is_result =
+        |block: &Block| !matches!(block, Block::ToolUse { .. } | Block::ToolResult { .. });
+    if !blocks.iter().all(is_result) {
+        return Err("a tool result with tools in it".to_owned());
     }
+    blocks.iter().try_for_each(Block::check_media)?;
+    Content::Blocks(blocks).text()
 }
