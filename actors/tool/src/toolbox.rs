@@ -511,6 +511,7 @@ mod tests {
             idempotency_key: "job_7".to_owned(),
             timeout: Duration::from_secs(30),
             sink: crate::RunSink::default(),
+            shown: crate::ShownMedia::default(),
             limit: None,
         }
     }

@@ -127,6 +127,7 @@ async fn call(
         idempotency_key: JobId::from(call).to_string(),
         timeout: Duration::from_millis(u64::from(timeout)),
         sink: clawnode_tool::RunSink::default(),
+        shown: clawnode_tool::ShownMedia::default(),
         limit: None,
     };
     toolbox.execute(run, cancelled).await
