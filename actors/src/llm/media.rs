@@ -5,6 +5,7 @@ use std::fmt;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use clawnode_proto::media::{Media, MediaType};
+use clawnode_tool::append::append;
 
 use super::PlainMessage;
 
@@ -68,7 +69,7 @@ fn keep(text: &mut String, media: &mut Vec<PlainMedia>, takes: fn(&PlainMedia) -
             if !text.is_empty() {
                 text.push_str("\n\n");
             }
-            text.push_str(&format!("(attached: {}, which this model cannot read)", one.about));
+            append(text, format_args!("(attached: {}, which this model cannot read)", one.about));
         }
         is_taken
     });

@@ -121,7 +121,7 @@ pub(crate) fn packed_content(session: EntityId, content: &[u8]) -> Bytes {
 }
 
 /// The content of `length` bytes that a blob begins with.
-pub(crate) fn content_of(blob: Bytes, length: u64) -> Bytes {
+pub(crate) fn content_of(blob: &Bytes, length: u64) -> Bytes {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     blob.slice(..length.min(blob.len()))
 }

@@ -34,7 +34,7 @@ pub(super) struct ShownTurn {
 #[derive(Debug)]
 enum TurnStart {
     /// By saying something.
-    Say(ChatSend),
+    Say(Box<ChatSend>),
     /// It has begun already.
     Follow { session: String, turn: TurnId },
 }
@@ -80,7 +80,7 @@ impl ShownTurn {
     /// A turn that begins by saying `say`. It needs an idempotency key, because it may be sent
     /// again.
     pub(super) fn new(say: ChatSend) -> Self {
-        Self::of(TurnStart::Say(say))
+        Self::of(TurnStart::Say(Box::new(say)))
     }
 
     /// A turn that has begun.

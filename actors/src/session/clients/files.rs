@@ -108,7 +108,7 @@ impl Sessions {
     pub async fn file_part(&self, file: FileId, part: Digest) -> Result<Bytes, FileError> {
         let blob = self.storage().blobs.get(part).await?.ok_or(FileError::NotFound(file))?;
         let length = blob.len().saturating_sub(OWNER_BYTES);
-        Ok(content_of(blob, length as u64))
+        Ok(content_of(&blob, length as u64))
     }
 
     /// A file as an attachment of a message. It stays as long as its session from here on.

@@ -69,7 +69,7 @@ impl SessionRunner {
     async fn media(&self, attachments: &[Media]) -> Result<Vec<PlainMedia>, ModelFailure> {
         let mut media = Vec::with_capacity(attachments.len());
         for about in attachments {
-            let content = content_of(self.blob(about.blob).await?, about.bytes);
+            let content = content_of(&self.blob(about.blob).await?, about.bytes);
             media.push(PlainMedia { about: about.clone(), content });
         }
         Ok(media)

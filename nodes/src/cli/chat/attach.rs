@@ -115,7 +115,8 @@ pub(super) fn inline(files: &[AttachedFile]) -> Option<Vec<Attachment>> {
 /// What tells these files from others, for the key of a message that is sent again.
 pub(super) fn fingerprint(files: &[AttachedFile]) -> String {
     let media = files.iter().filter_map(AttachedFile::media);
-    media.map(|content| format!("\0{}", clawnode_proto::Digest::of(content.bytes()))).collect()
+    let digests = media.map(|content| clawnode_proto::Digest::of(content.bytes()).to_string());
+    digests.collect::<Vec<_>>().join("\0")
 }
 
 // === impl AttachedFile ===
