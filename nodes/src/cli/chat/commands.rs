@@ -39,11 +39,7 @@ const ALL: [(&str, &str, &str); 12] = [
     ("/model", "", "show the model"),
     ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
     ("/tools", "", "show the agent and its tools"),
-    (
-        "/attach",
-        "[FILE]",
-        "attach a picture, PDF, sound or text to your next message, or list them",
-    ),
+    ("/attach", "[FILE]", "attach a picture, PDF, sound or text file, or list them"),
     ("/show", "", "show the last tool calls in full"),
     ("/edit", "", "write the message in $VISUAL or $EDITOR"),
     ("/cancel", "", "cancel a turn that runs elsewhere; Ctrl-C cancels yours"),
