@@ -25,6 +25,22 @@ pub enum SendMode {
 /// Stands between a peer and their conversation in the last part of a session's key.
 pub const CONVERSATION: char = '~';
 
+/// Something to attach to a message: an uploaded file, or content in place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Attachment {
+    /// A file of the same session, as `POST /v1/sessions/{session}/files` names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The content in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// The name of the content's file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
 /// Parameters of `chat.send`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -40,8 +56,11 @@ pub struct ChatSend {
     /// `PEER~CONVERSATION`. Bindings use `peer` alone. Neither may contain `~`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
-    /// The text of the message.
+    /// The text of the message. It may be empty if something is attached.
     pub content: String,
+    /// Pictures, PDFs and sound, at most 8 of 5 MB. One frame takes less than that: upload large files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// The server or workspace, for bindings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guild: Option<String>,
@@ -72,8 +91,11 @@ pub struct ChatSend {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionMessage {
-    /// The text of the message.
+    /// The text of the message. It may be empty if something is attached.
     pub content: String,
+    /// Pictures, PDFs and sound, at most 8 of 5 MB. One body takes less than that: upload large files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// The model of this turn, as `PROVIDER/MODEL`, instead of the agent's. The agent must allow it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,

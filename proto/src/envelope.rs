@@ -10,9 +10,15 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// The oldest and newest version of the envelope that this build speaks. In version 2 an input may be
-/// for any kind of entity; version 1 has sessions only.
-pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=2;
+/// The oldest and newest version of the envelope that this build speaks. In version 3 a message may
+/// have attachments, in version 2 an input may be for any kind of entity; version 1 has sessions only.
+pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=3;
+
+/// The oldest reader of a message with attachments: an older one would lose them unseen.
+pub const ATTACHMENTS: u16 = 3;
+
+/// The newest version that any other input is written as: nothing in its layout is newer.
+pub const PLAIN: u16 = 2;
 
 /// The oldest reader of inputs for this kind: one of version 1 would take an unknown kind for damage.
 fn oldest_reader(kind: Kind) -> u16 {
@@ -125,7 +131,7 @@ impl Input {
     ) -> Result<Self, CodecError> {
         let entity = EntityId::derive(kind, key);
         Ok(Self {
-            v: *VERSIONS.end(),
+            v: PLAIN,
             v_min: oldest_reader(kind),
             id: InputId::derive(entity, &idempotency_key),
             entity,
@@ -150,7 +156,7 @@ impl Input {
     ) -> Self {
         let idempotency_key = IdempotencyKey::of_order(order.as_str(), about);
         Self {
-            v: *VERSIONS.end(),
+            v: PLAIN,
             v_min: oldest_reader(kind),
             id: InputId::derive(entity, &idempotency_key),
             entity,

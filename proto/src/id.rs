@@ -184,6 +184,10 @@ opaque_id!(
     ExecutionId, "exe"
 );
 opaque_id!(
+    /// An uploaded file of a session.
+    FileId, "file"
+);
+opaque_id!(
     /// One timer of an entity.
     TimerId, "tmr"
 );

@@ -33,6 +33,7 @@ mod kind;
 pub mod limits;
 pub mod llm;
 pub mod mcp;
+pub mod media;
 pub mod methods;
 pub mod model;
 mod model_ref;
@@ -71,7 +72,7 @@ pub use error::{ErrorBody, ErrorChain, ErrorCode};
 pub use event::{Grammar, Head, Sealed, Tail};
 pub use frame::{Frame, FrameBody, FrameKey};
 pub use id::{
-    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, ExecutionId,
+    AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, EventId, ExecutionId, FileId,
     HookName, IdempotencyKey, Incarnation, InputId, JobId, Kind, McpServerName, NodeName,
     Partition, Position, ProcessId, Seq, SessionKey, SshHostName, SwitchId, TimerId, ToolName,
     TurnId,

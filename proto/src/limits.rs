@@ -71,6 +71,26 @@ limits! {
         /// Arguments, or the result, of a tool call in a frame. The rest is cut.
         FRAME_TOOL_CHARS: usize = 4_000, "characters";
     }
+    "Attachments" {
+        /// Attachments of one message, and of one tool's result.
+        ATTACHMENTS: usize = 8, "attachments";
+        /// One attachment.
+        ATTACHMENT_BYTES: usize = 5_000_000, "bytes";
+        /// The name of an attachment. A longer one is cut.
+        ATTACHMENT_NAME_BYTES: usize = 200, "bytes";
+        /// Attachments in one request to a model, the newest first. The model is told in words of the others. In
+        /// base64 they fit into the 32 MB that providers take.
+        ATTACHMENTS_SENT_BYTES: u64 = 20_000_000, "bytes";
+        /// One uploaded file. Only files within `ATTACHMENT_BYTES` can be attached.
+        FILE_BYTES: usize = 50_000_000, "bytes";
+        /// Files of one session. Those that no message names go for newer ones once they are
+        /// `FILE_KEPT` old.
+        FILES: usize = 256, "files";
+        /// How long an uploaded file is kept for a message that names it.
+        FILE_KEPT: Duration = Duration::from_hours(24);
+        /// A body of `POST /v1/chat/completions`, which can have attachments in base64.
+        COMPLETION_BYTES: usize = 32 << 20, "bytes";
+    }
     "Entities and the cluster" {
         /// Claims without progress after which an entity is quarantined.
         CLAIMS_WITHOUT_PROGRESS: u32 = 5, "claims";

@@ -6,6 +6,7 @@ use crate::{
     block::Blocks,
     error::ErrorCode,
     id::{AgentName, Attempt, CallId, EntityId, TurnId},
+    media::Media,
     reasoning::Reasoning,
     tool::{ToolReply, ToolUse},
 };
@@ -31,6 +32,9 @@ pub struct Message {
     pub role: Role,
     /// What is said.
     pub content: Text,
+    /// What is attached to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Media>,
     /// Tools that the assistant asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_uses: Vec<ToolUse>,
@@ -48,6 +52,7 @@ impl Message {
         Self {
             role,
             content: content.into(),
+            attachments: Vec::new(),
             tool_uses: Vec::new(),
             tool_replies: Vec::new(),
             blocks: None,

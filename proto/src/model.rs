@@ -5,20 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::AgentName,
     llm::{ModelRef, Usage},
+    media::MediaKind,
 };
-
-/// What a model may take beside text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum InputKind {
-    /// Pictures.
-    Image,
-    /// Documents (PDF).
-    Document,
-    /// Sound.
-    Audio,
-}
 
 /// How a model reasons, and how a request says how much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +81,7 @@ pub struct ModelView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
     /// What the model takes besides text.
-    pub input: Vec<InputKind>,
+    pub input: Vec<MediaKind>,
     /// Whether it calls tools.
     pub tools: bool,
     /// How it reasons.

@@ -39,8 +39,8 @@ impl schemars::JsonSchema for Reasoning {
 use crate::{
     frame::FrameKey,
     id::{
-        CallId, Digest, EntityId, EventId, ExecutionId, InputId, JobId, Kind, ProcessId, SwitchId,
-        TimerId, TurnId,
+        CallId, Digest, EntityId, EventId, ExecutionId, FileId, InputId, JobId, Kind, ProcessId,
+        SwitchId, TimerId, TurnId,
     },
     reasoning::Reasoning,
 };
@@ -51,6 +51,7 @@ texts! {
     EntityId = "^ent_[0-9a-z]{26}$";
     EventId = "^ev_[0-9a-z]{26}$";
     ExecutionId = "^exe_[0-9a-z]{26}$";
+    FileId = "^file_[0-9a-z]{26}$";
     FrameKey = r"^turn_[0-9a-z]{26}\.call_[0-9a-z]{26}\.[0-9]+\.[0-9]+$";
     InputId = "^in_[0-9a-z]{26}$";
     JobId = "^job_[0-9a-z]{26}$";

@@ -9,6 +9,7 @@ use crate::{
     hook::{HookSpec, HookTrail},
     id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
     llm::{Message, ModelFailure, ModelRef, Sampling, StopReason, Text, Usage},
+    media::Media,
     name::ToolName,
     policy::{Decided, Policy},
     timeout::TurnTime,
@@ -101,6 +102,9 @@ pub enum ToolEnd {
 pub struct UserMessage {
     /// The text of the message.
     pub content: Text,
+    /// What is attached to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Media>,
     /// An earlier conversation that the session begins with. Only its first turn may have one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Message>,
@@ -120,6 +124,7 @@ impl UserMessage {
     pub fn text(content: impl Into<Text>) -> Self {
         Self {
             content: content.into(),
+            attachments: Vec::new(),
             history: Vec::new(),
             system: None,
             sampling: Sampling::default(),

@@ -10,8 +10,8 @@
 use std::{fmt, str::FromStr};
 
 use crate::id::{
-    CallId, Capability, Digest, EntityId, JobId, McpServerName, NodeName, ParseIdError, Partition,
-    ProcessId, SshHostName, TimerId,
+    CallId, Capability, Digest, EntityId, FileId, JobId, McpServerName, NodeName, ParseIdError,
+    Partition, ProcessId, SshHostName, TimerId,
 };
 
 /// Keys of the bucket about agents begin with this.
@@ -26,6 +26,8 @@ pub const JOB_KEYS: &str = "js.";
 pub const PROBATION_KEYS: &str = "probation.";
 /// Keys of the bucket with what is kept of jobs for people begin with this.
 pub const ARCHIVE_KEYS: &str = "archive.";
+/// Keys of the bucket with uploaded files begin with this.
+pub const FILE_KEYS: &str = "file.";
 /// Keys of the bucket with what operators have stopped begin with this.
 pub const LATCH_KEYS: &str = "latch.";
 /// Keys of the bucket with the tools of MCP servers begin with this.
@@ -289,6 +291,16 @@ pub fn job_key(job: JobId) -> String {
 /// The key of the bucket that is there while an entity is in hand that may kill its process.
 pub fn probation_key(entity: EntityId) -> String {
     format!("{PROBATION_KEYS}{entity}")
+}
+
+/// Keys of the bucket with the uploaded files of a session begin with this.
+pub fn file_keys(session: EntityId) -> String {
+    format!("{FILE_KEYS}{session}.")
+}
+
+/// The key of the bucket with an uploaded file of a session.
+pub fn file_key(session: EntityId, file: FileId) -> String {
+    format!("{}{file}", file_keys(session))
 }
 
 /// The key of the bucket with what is kept of a job for people.

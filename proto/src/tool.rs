@@ -6,6 +6,7 @@ use crate::{
     codec::{self, CodecError},
     id::{Capability, Digest},
     json,
+    media::Media,
     name::ToolName,
     text::Text,
     timeout::ToolTime,
@@ -161,6 +162,9 @@ pub struct ToolReply {
     /// Whether it is an error.
     #[serde(default)]
     pub is_error: bool,
+    /// What it is shown besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
 }
 
 /// How a tool call failed, so that callers can act on it.
@@ -208,17 +212,20 @@ pub struct ToolOutcome {
     /// How it failed; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<ToolFailure>,
+    /// Pictures and other content that it gave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
 }
 
 impl ToolOutcome {
     /// It did what was asked.
     pub fn done(content: impl Into<Text>) -> Self {
-        Self { content: content.into(), failure: None }
+        Self { content: content.into(), failure: None, media: Vec::new() }
     }
 
     /// It did not.
     pub fn failed(failure: ToolFailure, why: impl Into<Text>) -> Self {
-        Self { content: why.into(), failure: Some(failure) }
+        Self { content: why.into(), failure: Some(failure), media: Vec::new() }
     }
 }
 

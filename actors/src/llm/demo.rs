@@ -20,6 +20,7 @@ use tracing::{Instrument, info_span};
 use super::{
     Model, ModelEvent, ModelRequest, PlainMessage,
     call_stream::{Finish, Teller, tell},
+    media::in_words,
     prompt::alternate,
     tool_uses::MOST,
 };
@@ -59,9 +60,10 @@ pub(super) fn check(model: &str) -> Result<(), ModelFailure> {
     delay(model).map(drop)
 }
 
-async fn answer(request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
+async fn answer(mut request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
     let delay = delay(&request.model)?;
     let offers = !request.tools.is_empty();
+    in_words(&mut request.messages, |_| false);
     // Before merging: what an earlier turn asked for is not asked for again.
     let asked = request.messages.last().map(|message| message.text.clone()).unwrap_or_default();
     let messages = alternate(request.messages)?;
@@ -312,6 +314,7 @@ mod tests {
             id: call.id.clone(),
             text: text.to_owned(),
             is_error: call.name == "put",
+            media: Vec::new(),
         };
         let long = "é".repeat(300);
         let tool_replies = calls.iter().zip(["42 ", long.as_str()]).map(reply).collect();

@@ -25,6 +25,7 @@ mod failure_text;
 #[cfg(feature = "test-util")]
 pub mod fuzz;
 mod http;
+mod media;
 mod models;
 mod openai;
 mod options;
@@ -46,6 +47,7 @@ use futures_util::stream::BoxStream;
 
 pub use blocks::{Item, PlainBlock, ReplyBlocks};
 pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
+pub use media::PlainMedia;
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
 
@@ -74,6 +76,8 @@ pub struct PlainMessage {
     pub role: Role,
     /// What is said.
     pub text: String,
+    /// What is attached to it.
+    pub media: Vec<PlainMedia>,
     /// Tools that the assistant asks for; their arguments are JSON objects, their ids unique.
     pub tool_uses: Vec<ToolUse>,
     /// What came of those that it asked for before.
@@ -92,6 +96,8 @@ pub struct PlainReply {
     pub text: String,
     /// Whether it is an error.
     pub is_error: bool,
+    /// What the model is shown besides.
+    pub media: Vec<PlainMedia>,
 }
 
 /// A tool that a model may ask for.

@@ -29,13 +29,17 @@ const ID_BYTES: usize = 40;
 impl PlainMessage {
     /// Words alone.
     pub fn text(role: Role, text: impl Into<String>) -> Self {
-        let (tool_uses, tool_replies, blocks) = (Vec::new(), Vec::new(), Vec::new());
-        Self { role, text: text.into(), tool_uses, tool_replies, blocks }
+        let (media, tool_uses) = (Vec::new(), Vec::new());
+        let (tool_replies, blocks) = (Vec::new(), Vec::new());
+        Self { role, text: text.into(), media, tool_uses, tool_replies, blocks }
     }
 
     /// Whether it has nothing to say.
     pub fn is_blank(&self) -> bool {
-        self.has_no_words() && self.tool_uses.is_empty() && self.tool_replies.is_empty()
+        self.has_no_words()
+            && self.media.is_empty()
+            && self.tool_uses.is_empty()
+            && self.tool_replies.is_empty()
     }
 
     fn has_no_words(&self) -> bool {
@@ -52,6 +56,7 @@ impl PlainMessage {
             self.text.push_str(SEAM);
             self.text.push_str(&other.text);
         }
+        self.media.extend(other.media);
         self.tool_uses.extend(other.tool_uses);
         self.tool_replies.extend(other.tool_replies);
     }
@@ -165,8 +170,12 @@ mod tests {
 
     /// A user that answers them.
     fn answers(ids: &[&str], text: &str) -> PlainMessage {
-        let answer =
-            |id: &&str| PlainReply { id: (*id).to_owned(), text: "ok".to_owned(), is_error: false };
+        let answer = |id: &&str| PlainReply {
+            id: (*id).to_owned(),
+            text: "ok".to_owned(),
+            is_error: false,
+            media: Vec::new(),
+        };
         PlainMessage { tool_replies: ids.iter().map(answer).collect(), ..said(Role::User, text) }
     }
 

@@ -12,14 +12,14 @@ use clawnode_proto::{
     subject::job_key,
     tool::{ToolFailure, ToolOutcome},
 };
-use clawnode_tool::{Archive, Available, RunSink, ToolRun};
+use clawnode_tool::{Archive, Available, RunSink, ShownMedia, ToolRun};
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
 
 use super::state::{RunnerContext, RunnerMessage};
-use crate::session::{Awaited, TraceLink, stored_outcome};
+use crate::session::{Awaited, TraceLink, stored_outcome, stored_with_media};
 
 /// The first and the longest wait before a store that failed is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -104,6 +104,7 @@ impl RunnerWork {
         if let Some(trace) = &job.traceparent {
             (self.link)(&span, trace);
         }
+        let shown = ShownMedia::kept();
         let end = async {
             let Some(arguments) = json::read_object(&job.arguments) else {
                 let why = "the arguments are not a JSON object";
@@ -117,7 +118,7 @@ impl RunnerWork {
             {
                 return ToolEnd::Known { outcome };
             }
-            let run = run_of(&job, arguments, recording.sink());
+            let run = ToolRun { shown: shown.clone(), ..run_of(&job, arguments, recording.sink()) };
             toolbox.end_calling(run, job.callbacks.clone(), capabilities, stop).await
         }
         .instrument(span)
@@ -125,7 +126,8 @@ impl RunnerWork {
         let end = match end {
             ToolEnd::Known { outcome } => {
                 let session = job.session.entity();
-                let outcome = stored_outcome(&self.storage, session, outcome).await;
+                let shown = shown.take();
+                let outcome = stored_with_media(&self.storage, session, outcome, shown).await;
                 ToolEnd::Known { outcome }
             }
             uncertain @ ToolEnd::Uncertain { .. } => uncertain,
@@ -199,5 +201,6 @@ fn run_of(job: &Job, arguments: Map<String, Value>, sink: RunSink) -> ToolRun {
         },
         limit: job.limit.clone(),
         sink,
+        shown: ShownMedia::default(),
     }
 }

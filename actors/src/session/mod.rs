@@ -29,7 +29,7 @@ pub use effect::{
     hub::FrameHub,
     run::{ResolveModel, RunnerParts, SessionRunner, TraceLink},
 };
-pub(crate) use texts::stored_outcome;
+pub(crate) use texts::{stored_outcome, stored_with_media};
 pub use turn::{
     context::Assembled,
     effect::{Effect, Want},

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use clawnode_cluster::{Backoff, Storage, StoreError};
 use clawnode_proto::{
-    EntityId,
+    Digest, EntityId,
     block::{Block, Blocks},
     limits::{REPLY_BLOCKS_INLINE, TOOL_RESULT_INLINE},
     llm::{ModelRef, Text},
+    media::Content,
     tool::ToolOutcome,
 };
 use tracing::warn;
@@ -34,22 +35,31 @@ pub(crate) async fn stored_text(
         return (Text::from(text), None);
     }
     let bytes = text.len() as u64;
-    let content = packed(entity, text.clone());
+    match stored_blob(storage, packed(entity, text.clone())).await {
+        Ok(digest) => (Text::Blob { digest, bytes }, None),
+        Err(failure) => {
+            let why = format!("a text of {bytes} bytes is not stored: {failure}");
+            (Text::from(beginning(text, inline)), Some(why))
+        }
+    }
+}
+
+/// Content in the blob store. A store that is out of reach or full is waited for.
+async fn stored_blob(storage: &Storage, content: Bytes) -> Result<Digest, StoreError> {
     let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
     let mut refusals = 0;
     loop {
         match storage.blobs.put(content.clone()).await {
-            Ok(digest) => return (Text::Blob { digest, bytes }, None),
             Err(failure @ StoreError::Refused { .. }) if refusals >= REFUSALS_MAX => {
-                let why = format!("a text of {bytes} bytes is not stored: {failure}");
-                return (Text::from(beginning(text, inline)), Some(why));
+                return Err(failure);
             }
             Err(failure) => {
                 refusals += u32::from(matches!(failure, StoreError::Refused { .. }));
-                warn!(%failure, "a text cannot be stored; trying again");
+                warn!(%failure, "content cannot be stored; trying again");
                 let wait = backoff.next(&mut rand::rng());
                 tokio::time::sleep(wait).await;
             }
+            stored => return stored,
         }
     }
 }
@@ -100,14 +110,41 @@ pub(crate) async fn stored_outcome(
     entity: EntityId,
     outcome: ToolOutcome,
 ) -> ToolOutcome {
-    let Text::Inline { text } = outcome.content else { return outcome };
+    let ToolOutcome { content: Text::Inline { text }, failure, media } = outcome else {
+        return outcome;
+    };
     let (mut content, refused) = stored_text(storage, entity, text, TOOL_RESULT_INLINE).await;
     if let (Some(why), Text::Inline { text }) = (refused, &mut content) {
         for part in ["\n(the rest is left out: ", &why, ")"] {
             text.push_str(part);
         }
     }
-    ToolOutcome { content, failure: outcome.failure }
+    ToolOutcome { content, failure, media }
+}
+
+/// The same with what its run showed to the model. Content that the store refuses is left out, and the
+/// text says so.
+pub(crate) async fn stored_with_media(
+    storage: &Storage,
+    entity: EntityId,
+    outcome: ToolOutcome,
+    shown: Vec<Content>,
+) -> ToolOutcome {
+    let mut outcome = stored_outcome(storage, entity, outcome).await;
+    for content in shown {
+        match stored_blob(storage, packed_content(entity, content.bytes())).await {
+            Ok(blob) => outcome.media.push(content.stored(blob)),
+            Err(failure) => {
+                warn!(%failure, "what a tool shows is not stored");
+                if let Text::Inline { text } = &mut outcome.content {
+                    text.push_str(
+                        "\n[one of the attachments is not shown: it could not be stored]",
+                    );
+                }
+            }
+        }
+    }
+    outcome
 }
 
 /// As much of a text as an event may hold.
@@ -122,6 +159,17 @@ pub(crate) fn packed(session: EntityId, text: String) -> Bytes {
     let mut bytes = text.into_bytes();
     bytes.extend(session.as_u128().to_be_bytes());
     Bytes::from(bytes)
+}
+
+/// The content of an attachment as its blob holds it: followed by whose it is, as a text is.
+pub(crate) fn packed_content(session: EntityId, content: &[u8]) -> Bytes {
+    [content, &session.as_u128().to_be_bytes()].concat().into()
+}
+
+/// The content of `length` bytes that a blob begins with.
+pub(crate) fn content_of(blob: &Bytes, length: u64) -> Bytes {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    blob.slice(..length.min(blob.len()))
 }
 
 /// The text of `length` bytes that a blob begins with.

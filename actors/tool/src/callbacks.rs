@@ -21,7 +21,7 @@ use clawnode_proto::{
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{RunSink, ToolRun, Toolbox, append::append, schema};
+use crate::{RunSink, ShownMedia, ToolRun, Toolbox, append::append, schema};
 
 /// Calls of one run at a time, even if its agent may have more.
 const AT_ONCE: u32 = 8;
@@ -100,6 +100,8 @@ impl CallBack {
             limit: None,
             // The log is the outer run's own.
             sink: RunSink::default(),
+            // Code that calls a tool gets text.
+            shown: ShownMedia::default(),
         };
         match self.toolbox.end(run, cancelled).await {
             ToolEnd::Known { outcome } => outcome,

@@ -13,7 +13,7 @@ use clawnode_proto::{
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{CallBack, RunSink};
+use crate::{CallBack, RunSink, ShownMedia};
 
 /// One way of running tools.
 #[async_trait]
@@ -73,6 +73,8 @@ pub struct ToolRun {
     pub timeout: Duration,
     /// Takes what it says, for people.
     pub sink: RunSink,
+    /// Takes what it shows to the model besides its text.
+    pub shown: ShownMedia,
     /// The limit that this is, if it is known.
     pub limit: Option<TimeLimit>,
 }

@@ -319,6 +319,7 @@ mod tests {
             idempotency_key: "job_7".to_owned(),
             timeout: Duration::from_secs(1),
             sink: crate::RunSink::default(),
+            shown: crate::ShownMedia::default(),
             limit: None,
         };
         let toolbox = available.peek(|available| available.toolbox.clone());

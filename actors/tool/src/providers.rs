@@ -223,8 +223,9 @@ mod tests {
             (0, ProviderStatus::Healthy)
         );
 
-        let known =
-            |failure| ToolEnd::Known { outcome: ToolOutcome { content: "".into(), failure } };
+        let known = |failure| ToolEnd::Known {
+            outcome: ToolOutcome { content: "".into(), failure, media: Vec::new() },
+        };
         for (ms, failure) in [
             (10, None),
             (20, Some(ToolFailure::Failed)),

@@ -510,6 +510,7 @@ mod tests {
             idempotency_key: "job_7".to_owned(),
             timeout: Duration::from_secs(30),
             sink: crate::RunSink::default(),
+            shown: crate::ShownMedia::default(),
             limit: None,
         }
     }
@@ -666,7 +667,7 @@ mod tests {
             toolbox.execute(run("endless"), CancellationToken::new()),
         );
         match again.await {
-            Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content })
+            Ok(ToolOutcome { failure: Some(ToolFailure::Refused), content, .. })
                 if content.inline().is_some_and(|text| text.contains("token at a: enough")) => {}
             other => return Err(format!("LATCH-1: {other:?}")),
         }

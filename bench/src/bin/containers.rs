@@ -149,6 +149,7 @@ async fn run(toolbox: &Toolbox, round: u32) -> Result<(), BenchError> {
         idempotency_key: JobId::from(call).to_string(),
         timeout: TIMEOUT,
         sink: RunSink::default(),
+        shown: clawnode_tool::ShownMedia::default(),
         limit: None,
     };
     let outcome = toolbox.execute(run, CancellationToken::new()).await;

@@ -7,8 +7,14 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_proto::{
-    AgentName, ErrorBody, FrameKey, IdempotencyKey, JobId, SessionKey, Traceparent, TurnId,
-    api::SendMode, methods::types, route::Inbound, session::UserMessage, turn::TurnEvent,
+    AgentName, EntityId, ErrorBody, FileId, FrameKey, IdempotencyKey, JobId, SessionKey,
+    Traceparent, TurnId,
+    api::SendMode,
+    media::{Content, FileView},
+    methods::types,
+    route::Inbound,
+    session::UserMessage,
+    turn::TurnEvent,
     view::AcceptedView,
 };
 use futures_util::stream::BoxStream;
@@ -19,6 +25,24 @@ pub use super::session_ref::SessionRef;
 /// What a handler answers.
 pub type HandlerResult<T> = Result<T, ErrorBody>;
 
+/// Something to attach to a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAttachment {
+    /// The place of its message in the history, unless it is the new message's.
+    pub history: Option<usize>,
+    /// What it is.
+    pub source: AttachmentSource,
+}
+
+/// Where an attachment comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachmentSource {
+    /// The request.
+    Content(Content),
+    /// An earlier upload to the same session.
+    File(FileId),
+}
+
 /// A message on its way to a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SendRequest {
@@ -26,6 +50,8 @@ pub struct SendRequest {
     pub session: SessionKey,
     /// What is said.
     pub message: UserMessage,
+    /// What the node attaches to it.
+    pub attachments: Vec<NewAttachment>,
     /// A turn of its own, or part of the running one.
     pub mode: SendMode,
     /// The client's name for this request; sending again with the same one is harmless.
@@ -107,6 +133,22 @@ pub trait Backend: Answers {
         turn: Option<TurnId>,
         after: Option<FrameKey>,
     ) -> Result<Following, ErrorBody>;
+
+    /// Stores a file of a session, for messages that name it. Dropped half-way, it stores nothing that
+    /// stays.
+    async fn store_file(
+        &self,
+        session: EntityId,
+        name: Option<String>,
+        content: BoxStream<'static, Result<Bytes, ErrorBody>>,
+    ) -> Result<FileView, ErrorBody>;
+
+    /// A file of a session, and its content.
+    async fn file(
+        &self,
+        session: EntityId,
+        file: FileId,
+    ) -> Result<(FileView, BoxStream<'static, Result<Bytes, ErrorBody>>), ErrorBody>;
 
     /// A whole file that a job made.
     async fn artifact(&self, job: JobId, run: Option<u32>, name: &str) -> Result<Bytes, ErrorBody>;

@@ -218,6 +218,11 @@ impl OpenAiError {
         Self { body, param: Some(param.into()), code: None }
     }
 
+    /// The same about a parameter.
+    pub(super) fn about(self, param: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..self }
+    }
+
     /// The refusal of a model that there is not.
     pub(super) fn no_model(model: &str) -> Self {
         let message = format!("the model `{model}` does not exist; models are this node's agents");

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use clawnode_proto::{Timestamp, Traceparent};
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -25,6 +26,8 @@ pub(super) struct Gateway {
     pub(super) connections: Connections,
     /// Requests that may come again.
     pub(super) repeats: Repeats,
+    /// Places for uploads.
+    pub(super) uploads: Semaphore,
     /// Where it listens.
     pub(super) addr: SocketAddr,
     pub(super) started: Timestamp,

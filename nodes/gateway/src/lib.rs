@@ -16,6 +16,7 @@
 //! - GATE-5: any gateway goes on from any gateway's cursor; nothing is missed, nothing repeated.
 #![forbid(unsafe_code)]
 
+mod attachments;
 mod auth;
 mod backend;
 mod connection;
@@ -24,6 +25,7 @@ mod docs;
 mod error;
 mod events;
 mod execute;
+mod files;
 mod frame;
 mod gateway;
 mod guard;
@@ -51,7 +53,8 @@ mod turn;
 mod ws;
 
 pub use backend::{
-    Answers, Backend, Following, HandlerResult, RequestCaller, SendRequest, SessionRef,
+    Answers, AttachmentSource, Backend, Following, HandlerResult, NewAttachment, RequestCaller,
+    SendRequest, SessionRef,
 };
 pub use execute::ExecuteRequest;
 pub use jobs::{CleanFilter, JobFilter, LogFilter};

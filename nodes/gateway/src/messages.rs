@@ -80,13 +80,15 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         Some((peer, conversation)) => (peer.to_owned(), Some(conversation.to_owned())),
         None => (peer, None),
     };
-    let SessionMessage { content, model, mode, reasoning, idempotency_key, stream: _ } = message;
+    let SessionMessage { content, attachments, model, mode, reasoning, idempotency_key, stream: _ } =
+        message;
     Ok(ChatSend {
         channel: channel.to_string(),
         account: account.to_string(),
         peer,
         conversation,
         content,
+        attachments,
         guild: None,
         team: None,
         agent: Some(agent.to_string()),

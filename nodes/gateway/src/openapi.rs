@@ -23,6 +23,7 @@ mod tests {
         ErrorCode,
         api::{Method, SessionMessage},
         execute::{ExecuteParams, ExecutionView},
+        media::FileView,
         policy::Approval,
         turn::TurnEvent,
         view::ReplyView,
@@ -151,6 +152,17 @@ mod tests {
                 "Streams a turn, from the event after `Last-Event-ID` on. 204 after its end.",
                 any(),
                 vec![(200, EVENTS, told(answers)), (204, "", Value::Null)],
+            ),
+            (Verb::Post, "/v1/sessions/{session}/files") => answered(
+                "Stores a file of a session, up to 50 MB. The body is the file. A message names it in \
+                 `attachments`.",
+                any(),
+                vec![(201, JSON, of::<FileView>(answers))],
+            ),
+            (Verb::Get, "/v1/sessions/{session}/files/{file}") => answered(
+                "A file of a session.",
+                any(),
+                vec![(200, "application/octet-stream", json!({}))],
             ),
             (Verb::Post, "/v1/approvals/{call}") => answered(
                 "Approves or denies a tool call that waits for a person.",

@@ -198,7 +198,15 @@ pub(super) async fn wrong_verb(request: Request) -> Response {
 
 /// Reads a body as text: bounded in bytes and time.
 pub(super) async fn body(gateway: &Gateway, body: axum::body::Body) -> Result<String, ErrorBody> {
-    let limit = limits::WS_FRAME_BYTES;
+    body_within(gateway, body, limits::WS_FRAME_BYTES).await
+}
+
+/// The same with a bound of its own.
+pub(super) async fn body_within(
+    gateway: &Gateway,
+    body: axum::body::Body,
+    limit: usize,
+) -> Result<String, ErrorBody> {
     let deadline = gateway.options.body_deadline;
     let read = tokio::time::timeout(deadline, axum::body::to_bytes(body, limit));
     let bytes = match read.await {

@@ -10,7 +10,7 @@ use axum::{
 use clawnode_proto::api::Method;
 
 use super::{
-    docs, events, execute,
+    docs, events, execute, files,
     gateway::Gateway,
     guard::guard,
     jobs, messages, openai, openapi, page, rest,
@@ -77,6 +77,8 @@ static OWN: &[Route] = &[
         .with(Object(messages::EXAMPLE)),
     own(Get, "/v1/sessions/{session}/events", || get(events::events))
         .asked(&[("turn", Text), ("cursor", Text)]),
+    own(Post, "/v1/sessions/{session}/files", || post(files::upload)).asked(&[("name", Text)]),
+    own(Get, "/v1/sessions/{session}/files/{file}", || get(files::show)),
     own(Post, "/v1/approvals/{call}", || post(rest::decide))
         .with(Object(r#"{"decision":"approve","digest":"DIGEST"}"#)),
     own(Get, "/v1/jobs/{job}/artifacts/{*name}", || get(jobs::artifact)).asked(&[("run", Number)]),

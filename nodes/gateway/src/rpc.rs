@@ -23,6 +23,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
+    attachments,
     auth::{TICKET_LIFE, TICKET_PROTOCOL},
     backend::{Backend, RequestCaller, SendRequest, SessionRef},
     error::json,
@@ -183,6 +184,7 @@ pub(super) fn send(
         peer,
         conversation,
         content,
+        attachments,
         guild,
         team,
         agent,
@@ -205,7 +207,8 @@ pub(super) fn send(
         Some(key) => parse("idempotency_key", &key)?,
         None => fresh_key()?,
     };
-    if content.is_empty() {
+    let attachments = attachments::read(attachments)?;
+    if content.is_empty() && attachments.is_empty() {
         return Err(invalid("`content` is empty"));
     }
     let sampling = Sampling { reasoning, ..Sampling::default() };
@@ -230,7 +233,7 @@ pub(super) fn send(
         account: parse("account", &account)?,
         peer: whole,
     };
-    Ok(SendRequest { session, message, mode, key, trace, sent_before: false })
+    Ok(SendRequest { session, message, attachments, mode, key, trace, sent_before: false })
 }
 
 /// What a client wants to see of a turn.

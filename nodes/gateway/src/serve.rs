@@ -12,6 +12,7 @@ use axum::Router;
 use futures_util::future::BoxFuture;
 use tokio::{
     net::{TcpListener, TcpStream, UnixListener},
+    sync::Semaphore,
     task::JoinHandle,
 };
 use tokio_util::{
@@ -24,6 +25,7 @@ use super::{
     backend::Backend,
     connection::{Connection, http},
     connections::{ConnectionSlot, Connections},
+    files::UPLOADS,
     gateway::Gateway,
     local_socket,
     metrics::Metrics,
@@ -87,6 +89,7 @@ async fn start(
         metrics: Metrics::default(),
         connections: Connections::new(options.connections, options.unauthenticated),
         repeats: Repeats::default(),
+        uploads: Semaphore::new(UPLOADS),
         addr,
         started: options.clock.now(),
         draining: shutdown,

@@ -62,6 +62,7 @@ impl Wired {
         let worker = spawned.await?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
         usage::begin(&base.supervisor, &sessions, &worker).await?;
+        sweep::begin_files(&base.supervisor, sessions.clone(), &worker).await?;
         sweep::begin(config, &base.supervisor, sessions, &worker).await?;
         Ok(worker)
     }

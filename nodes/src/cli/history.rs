@@ -90,14 +90,19 @@ pub(super) fn message(who: &str, it: &Message) -> String {
         lines.push(format!("{who}: {}", words(&it.content)));
     }
     lines.extend(
+        it.attachments.iter().map(|media| format!("attached: {}", clean(&media.to_string()))),
+    );
+    lines.extend(
         it.tool_uses.iter().map(|tool_use| {
             format!("tool: {} {}", exact(&tool_use.name), exact(&tool_use.arguments))
         }),
     );
-    lines.extend(it.tool_replies.iter().map(|reply| {
+    for reply in &it.tool_replies {
         let who = if reply.is_error { "failed" } else { "result" };
-        format!("{who}: {}", words(&reply.content))
-    }));
+        lines.push(format!("{who}: {}", words(&reply.content)));
+        let shown = reply.media.iter().map(|media| format!("shown: {}", clean(&media.to_string())));
+        lines.extend(shown);
+    }
     lines.join("\n")
 }
 
@@ -136,8 +141,12 @@ mod tests {
         assert!(shown.starts_with("thought: hm") && shown.contains("\nassistant: I look.\n"));
         assert!(!shown.contains('\u{1b}'), "{shown:?}");
         let mut answering = Message::text(Role::User, "");
-        let reply =
-            |text: &str, is_error| ToolReply { id: "1".to_owned(), content: text.into(), is_error };
+        let reply = |text: &str, is_error| ToolReply {
+            id: "1".to_owned(),
+            content: text.into(),
+            is_error,
+            media: Vec::new(),
+        };
         answering.tool_replies = vec![reply("a cat", false), reply("no\u{1b}[2J dog", true)];
         let shown = message("user", &answering);
         assert!(shown.starts_with("result: a cat\nfailed: no"), "{shown}");

@@ -287,6 +287,7 @@ mod tests {
             peer: "ada".to_owned(),
             conversation: None,
             content: "hello".to_owned(),
+            attachments: Vec::new(),
             guild: None,
             team: None,
             agent: None,

@@ -8,6 +8,7 @@ use std::{
 use clawnode_proto::{
     ErrorBody, ErrorChain, ErrorCode,
     api::{Call, Method, Nothing, calls},
+    media::FileView,
 };
 use reqwest::{StatusCode, header};
 use serde::Deserialize;
@@ -211,6 +212,39 @@ impl NodeClient {
         self.answer(status, &body)
     }
 
+    /// Uploads a file to a session.
+    pub async fn upload(
+        &self,
+        session: &str,
+        name: &str,
+        content: Vec<u8>,
+    ) -> Result<FileView, ClientError> {
+        let content = bytes::Bytes::from(content);
+        let post = |http: &reqwest::Client, url: &str| {
+            let url = reqwest::Url::parse(url);
+            let mut url = url.map_err(|error| self.protocol(format!("its address: {error}")))?;
+            if let Ok(mut path) = url.path_segments_mut() {
+                path.pop_if_empty().extend(["v1", "sessions", session, "files"]);
+            }
+            url.query_pairs_mut().append_pair("name", name);
+            Ok::<_, ClientError>(self.authorize(http.post(url).body(content.clone())).send())
+        };
+        let sent = match &self.local {
+            Some((http, url)) => match post(http, url)?.await {
+                Err(error) if error.is_connect() => post(&self.http, &self.url)?.await,
+                sent => sent,
+            },
+            None => post(&self.http, &self.url)?.await,
+        };
+        let response = sent.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+        match serde_json::from_slice(&body) {
+            Ok(file) if status.is_success() => Ok(file),
+            _ => Err(self.refused(status, &body)),
+        }
+    }
+
     fn answer(&self, status: StatusCode, body: &[u8]) -> Result<Value, ClientError> {
         if let Ok(RpcAnswer { error: Some(error), .. }) = serde_json::from_slice::<RpcAnswer>(body)
         {
@@ -228,6 +262,17 @@ impl NodeClient {
         #[derive(Deserialize)]
         struct Wrapped {
             error: ErrorBody,
+        }
+        /// A problem of RFC 9457.
+        #[derive(Deserialize)]
+        struct Problem {
+            code: ErrorCode,
+            detail: String,
+            hint: Option<String>,
+        }
+        if let Ok(Problem { code, detail, hint }) = serde_json::from_slice(body) {
+            let body = ErrorBody::new(code, detail);
+            return ClientError::Answered(ErrorBody { hint, ..body });
         }
         let wrapped = serde_json::from_slice::<Wrapped>(body).map(|it| it.error);
         if let Ok(body) = wrapped.or_else(|_| serde_json::from_slice::<ErrorBody>(body)) {

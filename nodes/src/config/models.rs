@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use clawnode_actors::llm::profile::{InputKinds, ModelExtras, ModelOverride};
-use clawnode_proto::model::{CacheStyle, InputKind, ModelPrice, ReasoningStyle};
+use clawnode_proto::{
+    media::MediaKind,
+    model::{CacheStyle, ModelPrice, ReasoningStyle},
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,7 +42,7 @@ pub struct ModelSection {
     pub max_output_tokens: Option<u32>,
     /// What it takes beside text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub input: Option<Vec<InputKind>>,
+    pub input: Option<Vec<MediaKind>>,
     /// Whether it calls tools. Agents have none with one that does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<bool>,
@@ -283,7 +286,7 @@ mod tests {
         let model: ModelRef = "openai/gpt-4o-mini".parse().unwrap();
         let profile = profiles.of(&model);
         assert_eq!((profile.window_tokens, profiles.window(&model)), (9, 9));
-        assert_eq!(profile.input.list(), [InputKind::Audio]);
+        assert_eq!(profile.input.list(), [MediaKind::Audio]);
         let price = ModelPrice { input: 3, output: 4, cache_read: 3, cache_write: 3 };
         assert_eq!((profile.price, profile.tools), (Some(price), true));
         assert_eq!(section.body["a"], serde_json::json!({"b": [1, 2.5, true]}));

@@ -8,11 +8,22 @@ use clawnode_actors::{
     agent::Agents,
     session::{SendError, SentMessage, Sessions, clients::route::Routes},
 };
-use clawnode_gateway::{Backend, Following, SendRequest, SessionRef};
+use clawnode_gateway::{
+    AttachmentSource, Backend, Following, NewAttachment, SendRequest, SessionRef,
+};
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, FrameKey, IdempotencyKey, JobId, TurnId, api::SendMode,
-    route::Inbound, session::SessionInput, tool::ToolSpec, view::AcceptedView,
+    AgentName, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, IdempotencyKey, JobId, TurnId,
+    api::SendMode,
+    media::{FileView, Media},
+    route::Inbound,
+    session::SessionInput,
+    tool::ToolSpec,
+    view::AcceptedView,
+};
+use futures_util::{
+    StreamExt as _,
+    stream::{self, BoxStream},
 };
 
 use super::{
@@ -64,6 +75,18 @@ impl NodeBackend {
         ModelAnswers { agents: &self.agents, models: &self.models }
     }
 
+    /// What a message names or brings, as an attachment of its session.
+    async fn attached(
+        &self,
+        session: EntityId,
+        source: AttachmentSource,
+    ) -> Result<Media, ErrorBody> {
+        Ok(match source {
+            AttachmentSource::Content(content) => self.sessions.attach(session, content).await?,
+            AttachmentSource::File(file) => self.sessions.attach_file(session, file).await?,
+        })
+    }
+
     /// The agents and their tools.
     pub(super) fn needs(&self) -> Vec<(AgentName, Vec<ToolSpec>)> {
         let profiles = self.agents.names().into_iter().filter_map(|agent| {
@@ -86,7 +109,8 @@ impl Backend for NodeBackend {
     }
 
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody> {
-        let SendRequest { session, message, mode, key, trace, sent_before } = request;
+        let SendRequest { session, mut message, attachments, mode, key, trace, sent_before } =
+            request;
         if let Some(refusal) = self.switch.refusal() {
             return Err(refusal);
         }
@@ -96,6 +120,13 @@ impl Backend for NodeBackend {
         }
         if let Some(model) = &message.model {
             self.models().permit(&session.agent, model)?;
+        }
+        for NewAttachment { history, source } in attachments {
+            let media = self.attached(session.entity(), source).await?;
+            match history.and_then(|at| message.history.get_mut(at)) {
+                Some(earlier) => earlier.attachments.push(media),
+                None => message.attachments.push(media),
+            }
         }
         if sent_before && let Some(turn) = self.sessions.turn_of(&session, &message).await? {
             let sent = self.sessions.follow(session.entity(), Some(turn), None).await?;
@@ -119,6 +150,36 @@ impl Backend for NodeBackend {
         let sent = sent.map_err(|error| named(session, error))?;
         let key = session.key.as_ref().map_or_else(|| session.id.to_string(), ToString::to_string);
         Ok(following(sent, key))
+    }
+
+    async fn store_file(
+        &self,
+        session: EntityId,
+        name: Option<String>,
+        mut content: BoxStream<'static, Result<Bytes, ErrorBody>>,
+    ) -> Result<FileView, ErrorBody> {
+        if let Some(refusal) = self.switch.refusal() {
+            return Err(refusal);
+        }
+        let mut upload = self.sessions.upload(session, name.as_deref()).await?;
+        while let Some(piece) = content.next().await {
+            upload.write(&piece?).await?;
+        }
+        Ok(upload.finish().await?)
+    }
+
+    async fn file(
+        &self,
+        session: EntityId,
+        file: FileId,
+    ) -> Result<(FileView, BoxStream<'static, Result<Bytes, ErrorBody>>), ErrorBody> {
+        let record = self.sessions.file(session, file).await?;
+        let (sessions, parts) = (self.sessions.clone(), record.parts.clone());
+        let content = stream::iter(parts).then(move |part| {
+            let sessions = sessions.clone();
+            async move { Ok(sessions.file_part(file, part).await?) }
+        });
+        Ok((record.view(file), content.boxed()))
     }
 
     async fn artifact(&self, job: JobId, run: Option<u32>, name: &str) -> Result<Bytes, ErrorBody> {

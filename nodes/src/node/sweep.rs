@@ -1,4 +1,5 @@
-//! Looking after sessions of requests that name no user: they go once they have rested for a time.
+//! Looking after sessions of requests that name no user, and after uploaded files: they go once they
+//! have rested for a time.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,6 +18,34 @@ const SEEN_FOR: Duration = Duration::from_mins(10);
 const BETWEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Rounds within the time for which a session is kept.
 const ROUNDS: u32 = 24;
+
+/// The time between two looks for uploaded files that no message came to name (1 h).
+const FILES_EVERY: Duration = Duration::from_hours(1);
+
+/// Has a worker look after uploaded files.
+pub async fn begin_files(
+    supervisor: &Supervisor,
+    sessions: Sessions,
+    worker: &Worker,
+) -> Result<(), ractor::SpawnErr> {
+    let worker = worker.clone();
+    let sweep = move || sweep_files(sessions.clone(), worker.clone());
+    supervisor.adopt_task("worker.files", sweep).await
+}
+
+/// Removes files of the sessions that this worker serves first, for as long as it runs.
+async fn sweep_files(sessions: Sessions, worker: Worker) {
+    let partitions = sessions.storage().partitions;
+    loop {
+        tokio::time::sleep(FILES_EVERY).await;
+        let firsts: BTreeSet<Partition> = worker.placement().firsts().collect();
+        match sessions.sweep_files(|id| firsts.contains(&id.partition(partitions))).await {
+            Ok(0) => {}
+            Ok(removed) => info!(removed, "uploaded files that no message names are removed"),
+            Err(failure) => debug!(%failure, "cannot go through the uploaded files now"),
+        }
+    }
+}
 
 /// Has a worker look after them, unless they are kept for ever.
 pub async fn begin(

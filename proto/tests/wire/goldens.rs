@@ -6,10 +6,11 @@ use clawnode_proto::{
     FrameBody, Grammar, Timestamp,
     codec::{decode, encode},
     job::Job,
-    llm::{Sampling, Usage},
+    llm::{Message, Role, Sampling, Usage},
     policy::Policy,
     reasoning::Reasoning,
-    session::SessionInput,
+    session::{SessionInput, ToolEnd, UserMessage},
+    tool::{ToolOutcome, ToolReply},
     turn::{TurnBody, TurnEvent},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -111,6 +112,24 @@ fn tools_and_jobs() {
     golden.push_str(&all(&[Job { not_after: Some(Timestamp(7)), ..sample::job() }]));
     let read_only = vec!["git diff *".to_owned()];
     golden.push_str(&all(&[Policy { read_only, ..sample::policy() }]));
+    insta::assert_snapshot!(golden);
+}
+
+/// What has no attachments has the bytes that it had before there were any: the other goldens show it.
+#[test]
+fn attachments() {
+    let mut golden = all(&sample::media());
+    golden.push_str(&all(&sample::files()));
+    let attachments: Vec<_> = sample::media().into_iter().take(1).collect();
+    let message = UserMessage { attachments: attachments.clone(), ..UserMessage::text("see") };
+    golden.push_str(&all(&[SessionInput::UserMessage(message)]));
+    let message = Message { attachments: attachments.clone(), ..Message::text(Role::User, "see") };
+    golden.push_str(&all(&[message]));
+    let (id, content) = ("toolu_1".to_owned(), "a picture".into());
+    let media = attachments.clone();
+    golden.push_str(&all(&[ToolReply { id, content, is_error: false, media }]));
+    let outcome = ToolOutcome { media: attachments, ..ToolOutcome::done("a picture") };
+    golden.push_str(&all(&[ToolEnd::Known { outcome }]));
     insta::assert_snapshot!(golden);
 }
 

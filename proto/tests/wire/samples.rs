@@ -27,6 +27,7 @@ use clawnode_proto::{
         UsageRecord,
     },
     mcp::McpPins,
+    media::{FileRecord, Media, MediaType},
     node::{FileState, Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     plugin::StoreKeys,
     policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
@@ -107,6 +108,7 @@ fn model() -> ModelRef {
 pub(crate) fn user_message() -> UserMessage {
     UserMessage {
         content: "hello".into(),
+        attachments: Vec::new(),
         history: vec![Message::text(Role::User, "before")],
         system: Some("be brief".to_owned()),
         sampling: sampling(),
@@ -266,11 +268,52 @@ pub(crate) fn thinking_event() -> SessionEvent {
 
 /// A message of each kind that tools bring about.
 pub(crate) fn tool_messages() -> Vec<Message> {
-    let reply = ToolReply { id: "toolu_1".to_owned(), content: "12:00".into(), is_error: true };
+    let reply = ToolReply {
+        id: "toolu_1".to_owned(),
+        content: "12:00".into(),
+        is_error: true,
+        media: Vec::new(),
+    };
     vec![
         Message { tool_uses: vec![tool_use()], ..Message::text(Role::Assistant, "") },
         Message { tool_replies: vec![reply], ..Message::text(Role::User, "and?") },
     ]
+}
+
+/// One attachment of each type, the last one without a name.
+pub(crate) fn media() -> Vec<Media> {
+    let types = [
+        (MediaType::Png, Some("a.png")),
+        (MediaType::Jpeg, Some("a.jpg")),
+        (MediaType::Webp, Some("a.webp")),
+        (MediaType::Gif, Some("a.gif")),
+        (MediaType::Pdf, Some("a.pdf")),
+        (MediaType::Wav, Some("a.wav")),
+        (MediaType::Mp3, None),
+    ];
+    let media = |(media_type, name): (_, Option<&str>)| Media {
+        media_type,
+        blob: Digest::of(b"blob"),
+        bytes: 70,
+        name: name.map(str::to_owned),
+    };
+    types.into_iter().map(media).collect()
+}
+
+/// An uploaded file as it is first, once a message names it, and before it is removed.
+pub(crate) fn files() -> Vec<FileRecord> {
+    let file = FileRecord {
+        media_type: MediaType::Pdf,
+        name: Some("a.pdf".to_owned()),
+        bytes: 70,
+        parts: vec![Digest::of(b"blob")],
+        at: Timestamp(1_700_000_000_000),
+        is_named: false,
+        is_going: false,
+    };
+    let named = FileRecord { is_named: true, name: None, ..file.clone() };
+    let going = FileRecord { is_going: true, ..file.clone() };
+    vec![file, named, going]
 }
 
 /// One tool as it was approved, and said to be something else since.

@@ -70,8 +70,12 @@ fn kept(events: &[ModelEvent]) -> [PlainMessage; 2] {
         }
     }
     let (tool_uses, blocks) = (calls(events), blocks.done());
-    let answer =
-        |id: &str| PlainReply { id: id.to_owned(), text: "ok".to_owned(), is_error: false };
+    let answer = |id: &str| PlainReply {
+        id: id.to_owned(),
+        text: "ok".to_owned(),
+        is_error: false,
+        media: Vec::new(),
+    };
     let tool_replies = tool_uses.iter().map(|it| answer(&it.id)).collect();
     [
         PlainMessage { tool_uses, blocks, ..PlainMessage::text(Role::Assistant, text(events)) },

@@ -33,7 +33,7 @@ fn tool_use(id: &str, name: &str, arguments: &str) -> ToolUse {
 }
 
 fn reply(id: &str, text: &str, is_error: bool) -> PlainReply {
-    PlainReply { id: id.to_owned(), text: text.to_owned(), is_error }
+    PlainReply { id: id.to_owned(), text: text.to_owned(), is_error, media: Vec::new() }
 }
 
 /// What each call asks for.

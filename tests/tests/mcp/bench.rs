@@ -66,6 +66,7 @@ fn run(tool: &str, arguments: serde_json::Map<String, serde_json::Value>) -> Too
         timeout: Duration::from_secs(30),
         limit: None,
         sink: clawnode_tool::RunSink::default(),
+        shown: clawnode_tool::ShownMedia::default(),
     }
 }
 

@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use super::{Outcome, said, scene};
 
 /// What nothing but the messages of a test says.
-const SECRET: &str = "the-walrus-was-paul";
+pub(super) const SECRET: &str = "the-walrus-was-paul";
 
 /// Whether any file below a folder has the secret, byte by byte.
-fn has_secret(folder: &Path) -> bool {
+pub(super) fn has_secret(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().any(|entry| {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -50,7 +50,7 @@ fn blob_bytes(home: &Home) -> (u64, u64) {
     (sizes.iter().sum(), sizes.iter().copied().max().unwrap_or(0))
 }
 
-async fn delete(client: &Client) -> Result<(), ProcessError> {
+pub(super) async fn delete(client: &Client) -> Result<(), ProcessError> {
     let session = secret(0, 0).session();
     let _: Value = client.call("sessions.delete", json!({ "session": session })).await?;
     let list: Value = client.call("sessions.list", json!({ "state": "deleted" })).await?;

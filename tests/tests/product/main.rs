@@ -3,6 +3,7 @@
 
 mod agents;
 mod approvals;
+mod attachments;
 mod cluster;
 mod containers;
 mod executions;

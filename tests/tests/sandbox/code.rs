@@ -175,6 +175,7 @@ impl Place {
             timeout: Duration::from_secs(330),
             limit: None,
             sink: clawnode_tool::RunSink::default(),
+            shown: clawnode_tool::ShownMedia::default(),
         };
         let here = ["docker", "process"].map(|it| it.parse().unwrap()).into();
         match self.toolbox.end_calling(run, Some(self.callbacks()), here, cancelled).await {

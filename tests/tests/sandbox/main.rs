@@ -127,6 +127,7 @@ async fn call(
         idempotency_key: JobId::from(call).to_string(),
         timeout: Duration::from_millis(u64::from(timeout)),
         sink: clawnode_tool::RunSink::default(),
+        shown: clawnode_tool::ShownMedia::default(),
         limit: None,
     };
     toolbox.execute(run, cancelled).await
@@ -138,7 +139,7 @@ fn ulid() -> u128 {
 }
 
 fn told(outcome: ToolOutcome) -> (Option<ToolFailure>, String) {
-    let ToolOutcome { content, failure } = outcome;
+    let ToolOutcome { content, failure, media: _ } = outcome;
     (failure, content.inline().unwrap_or_default().to_owned())
 }
 

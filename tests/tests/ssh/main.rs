@@ -65,6 +65,7 @@ async fn end(toolbox: &Toolbox, arguments: Value, cancelled: CancellationToken) 
         timeout: Duration::from_secs(140),
         limit: None,
         sink: clawnode_tool::RunSink::default(),
+        shown: clawnode_tool::ShownMedia::default(),
     };
     toolbox.end(run, cancelled).await
 }

@@ -76,6 +76,7 @@ fn run(tool: &str) -> ToolRun {
         timeout: Duration::from_mins(1),
         limit: None,
         sink: clawnode_tool::RunSink::default(),
+        shown: clawnode_tool::ShownMedia::default(),
     }
 }
 

@@ -150,6 +150,7 @@ mod tests {
             idempotency_key: "job_1".to_owned(),
             timeout: TIMEOUT,
             sink: clawnode_tool::RunSink::default(),
+            shown: clawnode_tool::ShownMedia::default(),
             limit: None,
         };
         basics.run(run).unwrap_or_else(|failed| failed)

@@ -133,7 +133,7 @@ impl McpTools {
         let _under_way = self.0.0.begin();
         let server = self.0.name();
         Ok(match up.calls.call(&tool, arguments, &run.idempotency_key, cancelled).await {
-            CallEnd::Answered(result) => reply::outcome(&result),
+            CallEnd::Answered(result) => reply::outcome(&result, &run.shown),
             CallEnd::Refused(why) => {
                 let why = format!("the MCP server `{server}` refused the call: {why}");
                 ToolOutcome::failed(ToolFailure::Failed, why)

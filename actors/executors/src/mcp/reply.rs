@@ -1,9 +1,13 @@
-//! What a tool of an MCP server answers, as an outcome. Only text is handed on; what else there is
-//! is named, with its kind and size, and never looked into.
+//! What a tool of an MCP server answers, as an outcome. Text is handed on, and so are pictures, PDFs and
+//! sound that a model can be shown; what else there is is named, with its kind and size.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clawnode_kernel::jobs::Probe;
-use clawnode_proto::tool::{ToolFailure, ToolOutcome};
-use clawnode_tool::{OUTPUT_BYTES, append::append};
+use clawnode_proto::{
+    media::Content,
+    tool::{ToolFailure, ToolOutcome},
+};
+use clawnode_tool::{OUTPUT_BYTES, ShownMedia, append::append};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
@@ -14,8 +18,8 @@ const PARTS: usize = 1_000;
 /// Characters of a name, an address or a media type.
 const SHOWN: usize = 200;
 
-/// The outcome.
-pub(super) fn outcome(result: &CallToolResult) -> ToolOutcome {
+/// The outcome. What a model can be shown is put into `shown`.
+pub(super) fn outcome(result: &CallToolResult, shown: &ShownMedia) -> ToolOutcome {
     let mut text = String::new();
     for (at, part) in result.content.iter().enumerate() {
         if at == PARTS || text.len() > OUTPUT_BYTES {
@@ -25,7 +29,7 @@ pub(super) fn outcome(result: &CallToolResult) -> ToolOutcome {
         if at > 0 {
             text.push('\n');
         }
-        tell(&mut text, part);
+        tell(&mut text, part, shown);
     }
     // It repeats what the text says, where there is text.
     if let Some(structured) = result.structured_content.as_ref().filter(|_| text.is_empty()) {
@@ -42,7 +46,7 @@ pub(super) fn outcome(result: &CallToolResult) -> ToolOutcome {
 /// text.
 pub(super) fn probe(result: &CallToolResult) -> Probe {
     if result.is_error == Some(true) {
-        let said = outcome(result);
+        let said = outcome(result, &ShownMedia::default());
         let said = short(said.content.inline().unwrap_or_default());
         return Probe::Unclear(format!("its probe failed: {said}"));
     }
@@ -51,14 +55,20 @@ pub(super) fn probe(result: &CallToolResult) -> Probe {
         _ => None,
     };
     let answer: Option<Value> = result.structured_content.clone().or_else(text);
-    Probe::told(answer.as_ref(), || outcome(result))
+    Probe::told(answer.as_ref(), || outcome(result, &ShownMedia::default()))
 }
 
-fn tell(text: &mut String, part: &ContentBlock) {
+fn tell(text: &mut String, part: &ContentBlock, shown: &ShownMedia) {
     match part {
         ContentBlock::Text(it) => text.push_str(&it.text),
-        ContentBlock::Image(it) => blob(text, "an image", Some(&it.mime_type), it.data.len()),
-        ContentBlock::Audio(it) => blob(text, "a sound", Some(&it.mime_type), it.data.len()),
+        ContentBlock::Image(it) => {
+            let blob = Blob { what: "an image", kind: Some(&it.mime_type), data: &it.data };
+            blob.tell(text, None, shown);
+        }
+        ContentBlock::Audio(it) => {
+            let blob = Blob { what: "a sound", kind: Some(&it.mime_type), data: &it.data };
+            blob.tell(text, None, shown);
+        }
         ContentBlock::ResourceLink(it) => {
             let (name, uri) = (short(&it.name), short(&it.uri));
             append(text, format_args!("[a link to the resource `{name}` at `{uri}`, not read]"));
@@ -69,7 +79,8 @@ fn tell(text: &mut String, part: &ContentBlock) {
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob: data, .. } => {
                 let what = format!("the resource `{}`", short(uri));
-                blob(text, &what, mime_type.as_deref(), data.len());
+                let blob = Blob { what: &what, kind: mime_type.as_deref(), data };
+                blob.tell(text, Some(uri), shown);
             }
             _ => text.push_str("[a resource of an unknown kind, not shown]"),
         },
@@ -77,10 +88,25 @@ fn tell(text: &mut String, part: &ContentBlock) {
     }
 }
 
-/// Names what is not text. `base64` is the length of how it came.
-fn blob(text: &mut String, what: &str, kind: Option<&str>, base64: usize) {
-    let kind = short(kind.unwrap_or("an unknown type"));
-    append(text, format_args!("[{what}, {kind}, {} bytes, not shown]", base64 / 4 * 3));
+/// What is not text.
+struct Blob<'a> {
+    what: &'a str,
+    /// The type that its server claims.
+    kind: Option<&'a str>,
+    /// In base64.
+    data: &'a str,
+}
+
+impl Blob<'_> {
+    /// Shows it if that can be done, and names it.
+    fn tell(&self, text: &mut String, name: Option<&str>, shown: &ShownMedia) {
+        let content = STANDARD.decode(self.data).ok();
+        let content = content.and_then(|bytes| Content::new(name, bytes).ok());
+        let is_shown = content.is_some_and(|content| shown.show(content));
+        let (what, kind) = (self.what, short(self.kind.unwrap_or("an unknown type")));
+        let (bytes, fate) = (self.data.len() / 4 * 3, if is_shown { "shown" } else { "not shown" });
+        append(text, format_args!("[{what}, {kind}, {bytes} bytes, {fate}]"));
+    }
 }
 
 fn short(text: &str) -> String {
@@ -94,7 +120,36 @@ mod tests {
     use super::*;
 
     fn told(result: serde_json::Value) -> ToolOutcome {
-        outcome(&serde_json::from_value(result).unwrap())
+        outcome(&serde_json::from_value(result).unwrap(), &ShownMedia::default())
+    }
+
+    #[test]
+    fn what_a_model_can_be_shown_is_shown() {
+        let png = "iVBORw0KGgo=";
+        let image = json!({ "type": "image", "data": png, "mimeType": "image/gif" });
+        let text = json!({ "type": "image", "data": "aGVsbG8=", "mimeType": "image/png" });
+        let broken = json!({ "type": "audio", "data": "?", "mimeType": "audio/wav" });
+        let resource =
+            json!({ "type": "resource", "resource": { "uri": "a://b/c.png", "blob": png } });
+        let result = json!({ "content": [image, text, broken, resource] });
+        let shown = ShownMedia::kept();
+        let outcome = outcome(&serde_json::from_value(result.clone()).unwrap(), &shown);
+        assert_eq!(
+            outcome.content.inline().unwrap(),
+            "[an image, image/gif, 9 bytes, shown]\n[an image, image/png, 6 bytes, not shown]\n\
+             [a sound, audio/wav, 0 bytes, not shown]\n[the resource `a://b/c.png`, an unknown type, \
+             9 bytes, shown]"
+        );
+        let taken = shown.take();
+        let names: Vec<_> =
+            taken.into_iter().map(|it| it.stored(clawnode_proto::Digest::ZERO).name).collect();
+        assert_eq!(names, [None, Some("c.png".to_owned())]);
+        let unwanted = told(result);
+        assert!(!unwanted.content.inline().unwrap().contains("bytes, shown]"), "text alone");
+        let many = json!({ "content": vec![image; 9] });
+        let outcome = super::outcome(&serde_json::from_value(many).unwrap(), &shown);
+        assert!(outcome.content.inline().unwrap().ends_with("9 bytes, not shown]"), "8 at most");
+        assert_eq!(shown.take().len(), 8);
     }
 
     #[test]

@@ -492,6 +492,7 @@ mod tests {
             idempotency_key: "job_1".to_owned(),
             timeout: Duration::from_secs(400),
             sink: RunSink::default(),
+            shown: clawnode_tool::ShownMedia::default(),
             limit: None,
         }
     }

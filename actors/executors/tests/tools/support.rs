@@ -37,6 +37,7 @@ pub(crate) async fn call_as(
         idempotency_key: "job_1".to_owned(),
         timeout: PATIENCE,
         sink: clawnode_tool::RunSink::default(),
+        shown: clawnode_tool::ShownMedia::default(),
         limit: None,
     };
     tool.execute(run, CancellationToken::new()).await

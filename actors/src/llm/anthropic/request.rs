@@ -3,6 +3,8 @@
 use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
+    media::MediaKind,
+    model::ReasoningStyle,
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -11,9 +13,10 @@ use serde_json::{Value, value::RawValue};
 
 use super::AnthropicReader;
 use crate::llm::{
-    Item, ModelRequest, PlainMessage, ToolOffer,
+    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
+    media::in_words,
     options::BaseUrl,
     parts::Part,
     profile::ModelProfile,
@@ -28,6 +31,9 @@ const VERSION: &str = "2023-06-01";
 const OWN_HOST: &str = "api.anthropic.com";
 /// The least `top_p` that the API takes beside thoughts.
 const THINKING_TOP_P: f64 = 0.95;
+/// Bytes of the longest picture in base64 that the API takes (5 MiB). A larger one would be refused with
+/// each request of its conversation.
+const PICTURE_BASE64_BYTES: usize = 5 << 20;
 
 /// The wire.
 #[derive(Debug)]
@@ -56,12 +62,21 @@ struct MessagesBody<'a> {
     stop_sequences: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<Thinking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig>,
 }
 
 #[derive(Serialize)]
 struct Thinking {
     r#type: &'static str,
-    budget_tokens: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget_tokens: Option<u32>,
+}
+
+/// How much a model thinks that decides by itself how long.
+#[derive(Serialize)]
+struct OutputConfig {
+    effort: &'static str,
 }
 
 #[derive(Serialize)]
@@ -90,8 +105,8 @@ enum RequestBlock<'a> {
     ToolResult {
         tool_use_id: &'a str,
         /// Left out if there is none: the API has no empty text.
-        #[serde(skip_serializing_if = "str::is_empty")]
-        content: &'a str,
+        #[serde(skip_serializing_if = "Content::is_empty")]
+        content: Content<'a>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
@@ -105,6 +120,14 @@ enum RequestBlock<'a> {
     RedactedThinking {
         data: &'a str,
     },
+    Image {
+        source: Source,
+    },
+    Document {
+        source: Source,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a str>,
+    },
     ToolUse {
         id: &'a str,
         name: &'a str,
@@ -113,16 +136,27 @@ enum RequestBlock<'a> {
     },
 }
 
+/// Content in place.
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "base64")]
+struct Source {
+    media_type: &'static str,
+    data: String,
+}
+
 // === impl Thinking ===
 
 impl Thinking {
     /// A budget that leaves room for a reply of so many tokens, or for half of what the model writes at
     /// most: the API refuses a budget that is not below the limit.
     fn within(reply: u32, reasoning: Reasoning, profile: &ModelProfile) -> Self {
+        if profile.reasoning == ReasoningStyle::AnthropicAdaptive {
+            return Self { r#type: "adaptive", budget_tokens: None };
+        }
         let budget = reasoning.budget();
         let most = profile.capped(reply.saturating_add(budget));
         let budget = budget.min(most.saturating_sub(reply.min(most / 2)));
-        Self { r#type: "enabled", budget_tokens: budget.max(Reasoning::MIN_TOKENS) }
+        Self { r#type: "enabled", budget_tokens: Some(budget.max(Reasoning::MIN_TOKENS)) }
     }
 }
 
@@ -135,19 +169,23 @@ impl Dialect for Anthropic {
 
     fn prepare(
         &self,
-        request: ModelRequest,
+        mut request: ModelRequest,
         profile: &ModelProfile,
     ) -> Result<Prepared, ModelFailure> {
+        in_words(&mut request.messages, |media| {
+            takes(media) && profile.input.takes(media.media_type().kind())
+        });
         let messages = alternate(request.messages)?;
         let sampling = &request.sampling;
         let reply = sampling.max_tokens.unwrap_or(self.max_tokens);
         let reasoning = sampling.reasoning.filter(|it| *it != Reasoning::Off);
-        let thinking = reasoning
-            .filter(|_| may_think(&messages))
-            .map(|reasoning| Thinking::within(reply, reasoning, profile));
+        let reasoning = reasoning.filter(|_| may_think(&messages));
+        let adapts = profile.reasoning == ReasoningStyle::AnthropicAdaptive;
+        let thinking = reasoning.map(|reasoning| Thinking::within(reply, reasoning, profile));
+        let effort = reasoning.filter(|_| adapts).and_then(Reasoning::effort);
         let thinks = thinking.is_some();
         // The limit is of the reply; the API counts thoughts in.
-        let budget = thinking.as_ref().map_or(0, |thinking| thinking.budget_tokens);
+        let budget = reasoning.map_or(0, Reasoning::budget);
         let max_tokens = profile.capped(reply.saturating_add(budget));
         let by_itself = sampling.reasoning.is_none() && self.base.host() != OWN_HOST;
         let said = |message| said(message, thinks || by_itself);
@@ -165,6 +203,7 @@ impl Dialect for Anthropic {
                 .filter(|it| profile.sampling && (!thinks || *it >= THINKING_TOP_P)),
             stop_sequences: &request.sampling.stop,
             thinking,
+            output_config: effort.map(|effort| OutputConfig { effort }),
         };
         let mut headers = headers(&request.idempotency_key);
         headers.insert("anthropic-version", reqwest::header::HeaderValue::from_static(VERSION));
@@ -187,6 +226,47 @@ impl<'a> From<&'a ToolOffer> for AnthropicTool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         let ToolOffer { name, description, input_schema } = offer;
         Self { name, description, input_schema }
+    }
+}
+
+/// What the API takes.
+fn takes(media: &PlainMedia) -> bool {
+    match media.media_type().kind() {
+        MediaKind::Image => media.content.len().div_ceil(3) * 4 <= PICTURE_BASE64_BYTES,
+        MediaKind::Document => true,
+        MediaKind::Audio => false,
+    }
+}
+
+impl<'a> Content<'a> {
+    /// The content of a tool's reply.
+    fn of(reply: &'a PlainReply) -> Self {
+        let text = if reply.text.trim().is_empty() { "" } else { &reply.text };
+        if reply.media.is_empty() {
+            return Self::Text(text);
+        }
+        let said = (!text.is_empty()).then_some(RequestBlock::Text { text });
+        Self::Blocks(said.into_iter().chain(reply.media.iter().map(RequestBlock::of)).collect())
+    }
+
+    const fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::Blocks(blocks) => blocks.is_empty(),
+        }
+    }
+}
+
+impl<'a> RequestBlock<'a> {
+    fn of(media: &'a PlainMedia) -> Self {
+        let source = Source { media_type: media.media_type().as_str(), data: media.base64() };
+        match media.media_type().kind() {
+            MediaKind::Image => Self::Image { source },
+            // Sound is in words here (`takes`).
+            MediaKind::Document | MediaKind::Audio => {
+                Self::Document { source, title: media.about.name.as_deref() }
+            }
+        }
     }
 }
 
@@ -230,18 +310,20 @@ fn thought(item: &Item) -> Option<RequestBlock<'_>> {
 /// A message: plain text where it is nothing else; tool results first, as the API wants them, and what
 /// the model said in its order. LLM-2: its thoughts go back exactly or not at all.
 fn said(message: &PlainMessage, thinks: bool) -> Result<AnthropicMessage<'_>, ModelFailure> {
-    let PlainMessage { role, text, tool_uses, tool_replies, .. } = message;
+    let PlainMessage { role, text, media, tool_uses, tool_replies, .. } = message;
     let parts = message.parts();
     let has_thoughts = thinks && has_thoughts(&parts);
-    if tool_uses.is_empty() && tool_replies.is_empty() && !has_thoughts {
+    if media.is_empty() && tool_uses.is_empty() && tool_replies.is_empty() && !has_thoughts {
         return Ok(AnthropicMessage { role: *role, content: Content::Text(text) });
     }
-    let mut blocks = Vec::with_capacity(tool_replies.len() + parts.len());
+    let mut blocks = Vec::with_capacity(tool_replies.len() + media.len() + parts.len());
     for reply in tool_replies {
-        let content = if reply.text.trim().is_empty() { "" } else { &reply.text };
         let (tool_use_id, is_error) = (&reply.id, reply.is_error);
+        let content = Content::of(reply);
         blocks.push(RequestBlock::ToolResult { tool_use_id, content, is_error });
     }
+    // Models do best with pictures before the question about them.
+    blocks.extend(media.iter().map(RequestBlock::of));
     for part in parts {
         match part {
             Part::Text(text) => blocks.push(RequestBlock::Text { text }),
@@ -254,4 +336,79 @@ fn said(message: &PlainMessage, thinks: bool) -> Result<AnthropicMessage<'_>, Mo
         }
     }
     Ok(AnthropicMessage { role: *role, content: Content::Blocks(blocks) })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use clawnode_proto::{llm::Sampling, media::MediaType, tool::ToolUse};
+    use serde_json::json;
+
+    use super::*;
+    use crate::llm::{media::tests::media, profile::ModelProfiles};
+
+    #[test]
+    fn pictures_and_documents_are_blocks_and_sound_is_told() {
+        let using =
+            ToolUse { id: "t".to_owned(), name: "look".to_owned(), arguments: "{}".to_owned() };
+        let reply = PlainReply {
+            id: "t".to_owned(),
+            text: "seen".to_owned(),
+            is_error: false,
+            media: vec![media(MediaType::Jpeg, None)],
+        };
+        let all = [
+            media(MediaType::Png, Some("a.png")),
+            media(MediaType::Pdf, Some("a.pdf")),
+            media(MediaType::Wav, None),
+        ];
+        let messages = vec![
+            PlainMessage { media: all.to_vec(), ..PlainMessage::text(Role::User, "see") },
+            PlainMessage { tool_uses: vec![using], ..PlainMessage::text(Role::Assistant, "") },
+            PlainMessage { tool_replies: vec![reply], ..PlainMessage::text(Role::User, "") },
+        ];
+        let request = ModelRequest {
+            model: "m".to_owned(),
+            system: String::new(),
+            messages,
+            tools: Vec::new(),
+            sampling: Sampling::default(),
+            idempotency_key: "k".to_owned(),
+        };
+        let wire =
+            Anthropic { base: "http://127.0.0.1".parse().unwrap(), key: None, max_tokens: 9 };
+        let body = wire
+            .prepare(request, &ModelProfiles::default().of(&"p/m".parse().unwrap()))
+            .unwrap()
+            .body;
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let source = |kind: &str| json!({"type": "base64", "media_type": kind, "data": "YWI="});
+        let told = "see\n\n(attached: a WAV recording, 2 bytes, which this model cannot read)";
+        let expected = json!([
+            {"role": "user", "content": [
+                {"type": "image", "source": source("image/png")},
+                {"type": "document", "source": source("application/pdf"), "title": "a.pdf"},
+                {"type": "text", "text": told},
+            ]},
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "t", "name": "look", "input": {}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": [
+                    {"type": "text", "text": "seen"},
+                    {"type": "image", "source": source("image/jpeg")},
+                ]},
+            ]},
+        ]);
+        assert_eq!(body["messages"], expected);
+    }
+
+    #[test]
+    fn a_picture_that_is_too_large_for_the_wire_is_told() {
+        let mut picture = media(MediaType::Png, None);
+        for (bytes, expected) in [(PICTURE_BASE64_BYTES / 4 * 3, true), (5_000_000, false)] {
+            picture.content = Bytes::from(vec![0; bytes]);
+            assert_eq!(takes(&picture), expected, "{bytes}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
+    media::{MediaKind, MediaType},
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -13,9 +14,10 @@ use serde_json::{Value, value::RawValue};
 
 use super::{EXTRA_CONTENT, OpenAiReader};
 use crate::llm::{
-    Item, ModelRequest, PlainMessage, PlainReply, ToolOffer,
+    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
+    media::in_words,
     options::BaseUrl,
     parts::Part,
     profile::ModelProfile,
@@ -80,7 +82,7 @@ struct FunctionSpec<'a> {
 struct OpenAiMessage<'a> {
     role: &'static str,
     /// `null` for an assistant that only calls.
-    content: Option<Cow<'a, str>>,
+    content: Option<Content<'a>>,
     /// The thoughts of a round of tools, for a server that wants them back.
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<String>,
@@ -88,6 +90,39 @@ struct OpenAiMessage<'a> {
     tool_calls: Vec<OpenAiToolCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<ContentPart<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ContentPart<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: ImageUrl },
+    InputAudio { input_audio: InputAudio },
+    File { file: FileData },
+}
+
+#[derive(Serialize)]
+struct ImageUrl {
+    url: String,
+}
+
+#[derive(Serialize)]
+struct InputAudio {
+    data: String,
+    format: &'static str,
+}
+
+#[derive(Serialize)]
+struct FileData {
+    filename: String,
+    file_data: String,
 }
 
 #[derive(Serialize)]
@@ -114,9 +149,10 @@ impl Dialect for OpenAi {
 
     fn prepare(
         &self,
-        request: ModelRequest,
+        mut request: ModelRequest,
         profile: &ModelProfile,
     ) -> Result<Prepared, ModelFailure> {
+        in_words(&mut request.messages, |media| profile.input.takes(media.media_type().kind()));
         let renamed = profile.max_completion_tokens || self.base.host() == OWN_HOST;
         let conversation = alternate(request.messages)?;
         let mut messages = Vec::with_capacity(conversation.len() + 1);
@@ -169,7 +205,7 @@ impl<'a> From<&'a ToolOffer> for OpenAiTool<'a> {
 
 impl<'a> OpenAiMessage<'a> {
     fn text(role: &'static str, text: &'a str) -> Self {
-        let content = Some(Cow::Borrowed(text));
+        let content = Some(Content::Text(Cow::Borrowed(text)));
         let tool_calls = Vec::new();
         Self { role, content, reasoning_content: None, tool_calls, tool_call_id: None }
     }
@@ -180,7 +216,7 @@ impl<'a> OpenAiMessage<'a> {
         } else {
             Cow::Borrowed(reply.text.as_str())
         };
-        let (content, tool_call_id) = (Some(content), Some(reply.id.as_str()));
+        let (content, tool_call_id) = (Some(Content::Text(content)), Some(reply.id.as_str()));
         Self { content, tool_call_id, ..Self::text("tool", "") }
     }
 
@@ -212,11 +248,44 @@ impl<'a> OpenAiMessage<'a> {
         }
         Ok(Self {
             role: "assistant",
-            content: (!message.text.is_empty()).then_some(Cow::Borrowed(&message.text)),
+            content: (!message.text.is_empty())
+                .then_some(Content::Text(Cow::Borrowed(&message.text))),
             reasoning_content: thoughts,
             tool_calls,
             tool_call_id: None,
         })
+    }
+}
+
+/// The parts of a user's message that has attachments, or follows replies that have some: a tool's
+/// message takes text alone.
+fn content_parts(message: &PlainMessage) -> Vec<ContentPart<'_>> {
+    let mut parts = Vec::new();
+    for reply in message.tool_replies.iter().filter(|reply| !reply.media.is_empty()) {
+        let text = Cow::Owned(format!("(from the tool call `{}`)", reply.id));
+        parts.push(ContentPart::Text { text });
+        parts.extend(reply.media.iter().map(ContentPart::of));
+    }
+    parts.extend(message.media.iter().map(ContentPart::of));
+    if !parts.is_empty() && !message.text.is_empty() {
+        parts.push(ContentPart::Text { text: Cow::Borrowed(&message.text) });
+    }
+    parts
+}
+
+impl ContentPart<'_> {
+    fn of(media: &PlainMedia) -> Self {
+        match media.media_type().kind() {
+            MediaKind::Image => Self::ImageUrl { image_url: ImageUrl { url: media.data_url() } },
+            MediaKind::Document => {
+                let (filename, file_data) = (media.file_name(), media.data_url());
+                Self::File { file: FileData { filename, file_data } }
+            }
+            MediaKind::Audio => {
+                let format = if media.media_type() == MediaType::Wav { "wav" } else { "mp3" };
+                Self::InputAudio { input_audio: InputAudio { data: media.base64(), format } }
+            }
+        }
     }
 }
 
@@ -228,11 +297,93 @@ fn say<'a>(
     match message.role {
         Role::User => {
             messages.extend(message.tool_replies.iter().map(OpenAiMessage::reply));
-            if !message.text.is_empty() {
+            let parts = content_parts(message);
+            if !parts.is_empty() {
+                let content = Some(Content::Parts(parts));
+                let (tool_calls, tool_call_id) = (Vec::new(), None);
+                messages.push(OpenAiMessage {
+                    role: "user",
+                    content,
+                    reasoning_content: None,
+                    tool_calls,
+                    tool_call_id,
+                });
+            } else if !message.text.is_empty() {
                 messages.push(OpenAiMessage::text("user", &message.text));
             }
         }
         Role::Assistant => messages.push(OpenAiMessage::said(message)?),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{llm::Sampling, tool::ToolUse};
+    use serde_json::json;
+
+    use super::*;
+    use crate::llm::{media::tests::media, profile::ModelProfiles};
+
+    #[test]
+    fn attachments_are_parts_and_those_of_tools_follow_their_replies() {
+        let using =
+            ToolUse { id: "t".to_owned(), name: "look".to_owned(), arguments: "{}".to_owned() };
+        let reply = PlainReply {
+            id: "t".to_owned(),
+            text: "seen".to_owned(),
+            is_error: false,
+            media: vec![media(MediaType::Jpeg, None)],
+        };
+        let all = [
+            media(MediaType::Png, Some("a.png")),
+            media(MediaType::Pdf, None),
+            media(MediaType::Wav, None),
+            media(MediaType::Mp3, None),
+        ];
+        let messages = vec![
+            PlainMessage { media: all.to_vec(), ..PlainMessage::text(Role::User, "see") },
+            PlainMessage { tool_uses: vec![using], ..PlainMessage::text(Role::Assistant, "") },
+            PlainMessage { tool_replies: vec![reply], ..PlainMessage::text(Role::User, "and?") },
+        ];
+        let request = ModelRequest {
+            model: "m".to_owned(),
+            system: String::new(),
+            messages,
+            tools: Vec::new(),
+            sampling: Sampling::default(),
+            idempotency_key: "k".to_owned(),
+        };
+        let wire = OpenAi { base: "http://127.0.0.1".parse().unwrap(), key: None };
+        let body = wire
+            .prepare(request, &ModelProfiles::default().of(&"p/m".parse().unwrap()))
+            .unwrap()
+            .body;
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let image = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
+        let audio = |format: &str| {
+            let input_audio = json!({"data": "YWI=", "format": format});
+            json!({"type": "input_audio", "input_audio": input_audio})
+        };
+        let pdf = "data:application/pdf;base64,YWI=";
+        let expected = json!([
+            {"role": "user", "content": [
+                image("data:image/png;base64,YWI="),
+                {"type": "file", "file": {"filename": "attachment.pdf", "file_data": pdf}},
+                audio("wav"),
+                audio("mp3"),
+                {"type": "text", "text": "see"},
+            ]},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "t", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+            ]},
+            {"role": "tool", "content": "seen", "tool_call_id": "t"},
+            {"role": "user", "content": [
+                {"type": "text", "text": "(from the tool call `t`)"},
+                image("data:image/jpeg;base64,YWI="),
+                {"type": "text", "text": "and?"},
+            ]},
+        ]);
+        assert_eq!(body["messages"], expected);
+    }
 }

@@ -1,6 +1,9 @@
 //! What is known of one model.
 
-use clawnode_proto::model::{CacheStyle, InputKind, ModelPrice, ReasoningStyle};
+use clawnode_proto::{
+    media::MediaKind,
+    model::{CacheStyle, ModelPrice, ReasoningStyle},
+};
 
 /// The part of a window that a reply may take by default: one in so many.
 const REPLY_SHARE: u32 = 4;
@@ -65,21 +68,30 @@ impl ModelProfile {
 
 impl InputKinds {
     /// Those in a list.
-    pub fn of(kinds: &[InputKind]) -> Self {
+    pub fn of(kinds: &[MediaKind]) -> Self {
         let has = |kind| kinds.contains(&kind);
         Self {
-            image: has(InputKind::Image),
-            document: has(InputKind::Document),
-            audio: has(InputKind::Audio),
+            image: has(MediaKind::Image),
+            document: has(MediaKind::Document),
+            audio: has(MediaKind::Audio),
+        }
+    }
+
+    /// Whether this kind is taken.
+    pub(in crate::llm) const fn takes(self, kind: MediaKind) -> bool {
+        match kind {
+            MediaKind::Image => self.image,
+            MediaKind::Document => self.document,
+            MediaKind::Audio => self.audio,
         }
     }
 
     /// As a list.
-    pub fn list(self) -> Vec<InputKind> {
+    pub fn list(self) -> Vec<MediaKind> {
         let all = [
-            (self.image, InputKind::Image),
-            (self.document, InputKind::Document),
-            (self.audio, InputKind::Audio),
+            (self.image, MediaKind::Image),
+            (self.document, MediaKind::Document),
+            (self.audio, MediaKind::Audio),
         ];
         all.into_iter().filter(|(is_taken, _)| *is_taken).map(|(_, kind)| kind).collect()
     }

@@ -22,7 +22,8 @@ const UNKNOWN: ModelProfile = ModelProfile {
     window_tokens: 100_000,
     max_output_tokens: None,
     reply_tokens: None,
-    input: TEXT,
+    // A setting may say otherwise; to be refused is better than to hide a picture from a model that sees.
+    input: ALL,
     tools: true,
     reasoning: ReasoningStyle::None,
     cache: CacheStyle::None,
@@ -268,6 +269,7 @@ const fn vendor(
     ModelProfile {
         window_tokens,
         max_output_tokens: Some(max_output_tokens),
+        input: TEXT,
         reasoning,
         cache: CacheStyle::Implicit,
         ..UNKNOWN

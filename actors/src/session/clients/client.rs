@@ -17,7 +17,7 @@ use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds,
 use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
     TurnId,
-    envelope::VERSIONS,
+    envelope::{ATTACHMENTS, PLAIN, VERSIONS},
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
@@ -109,9 +109,9 @@ impl Sessions {
         Self { version, ..self }
     }
 
-    /// The version of the envelope that inputs are written as.
+    /// The version of the envelope that inputs without attachments are written as.
     pub(in crate::session) fn writes(&self) -> u16 {
-        self.version.load(Ordering::Relaxed)
+        self.version.load(Ordering::Relaxed).min(PLAIN)
     }
 
     /// Stores a message durably and follows its turn. A repeat under the same key finds the
@@ -132,7 +132,10 @@ impl Sessions {
         let input = self.fitted(session, input).await?;
         let mut stored = Input::new(Kind::SESSION, &name, idempotency_key, self.now(), &input)?;
         fits(&stored)?;
-        stored.v = self.version.load(Ordering::Relaxed);
+        stored.v = self.writes();
+        if has_attachments(&input) {
+            (stored.v, stored.v_min) = (ATTACHMENTS, ATTACHMENTS);
+        }
         stored.traceparent = trace;
         let mut turn = TurnId::from(stored.id);
         let steers = matches!(input, SessionInput::Steer(_));
@@ -225,7 +228,7 @@ impl Sessions {
         let now = self.now();
         let mut stored = Input::new(Kind::SESSION, &key, idempotency_key, now, input)?;
         fits(&stored)?;
-        stored.v = self.version.load(Ordering::Relaxed);
+        stored.v = self.writes();
         Ok(stored)
     }
 
@@ -373,6 +376,18 @@ impl Sessions {
             return Err(SendError::TooLarge { found: total, limit: TEXT_BYTES });
         }
         Ok(message)
+    }
+}
+
+/// Whether builds that know no attachments would lose some of it.
+fn has_attachments(input: &SessionInput) -> bool {
+    match input {
+        SessionInput::UserMessage(message) | SessionInput::Steer(message) => {
+            let earlier = message.history.iter();
+            !message.attachments.is_empty()
+                || earlier.into_iter().any(|it| !it.attachments.is_empty())
+        }
+        _ => false,
     }
 }
 

@@ -4,10 +4,12 @@
 //! here reads journals and writes inboxes; nothing here appends.
 
 pub(in crate::session) mod approvals;
+pub(in crate::session) mod attach;
 pub mod client;
 pub(in crate::session) mod directory;
 pub(in crate::session) mod ears;
 pub mod execute;
+pub mod files;
 pub(in crate::session) mod flight;
 pub(in crate::session) mod follow;
 pub(in crate::session) mod inspect;

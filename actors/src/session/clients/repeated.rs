@@ -59,6 +59,9 @@ impl Sessions {
         let closed = entity.state.closed.last().filter(|_| is_recent);
         let turn = entity.state.open.iter().next_back().or(closed)?;
         let began_with = turn.said.first().map(|(_, text)| text);
-        (began_with == Some(&message.content)).then_some(turn.id)
+        let attached = turn.attached.first().filter(|(at, _)| *at == 0);
+        let attached = attached.map_or(&[][..], |(_, media)| media);
+        let is_same = began_with == Some(&message.content) && attached == message.attachments;
+        is_same.then_some(turn.id)
     }
 }

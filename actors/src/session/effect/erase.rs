@@ -8,7 +8,7 @@ use clawnode_proto::{Digest, EntityId, Input, JobId, event::decode_record, sessi
 use clawnode_tool::archive;
 
 use crate::session::{
-    clients::{client::Sessions, send_error::SendError},
+    clients::{client::Sessions, files, send_error::SendError},
     turn::kind::Session,
 };
 
@@ -27,7 +27,7 @@ pub(in crate::session) fn open_jobs(records: &[Record]) -> BTreeSet<JobId> {
     open
 }
 
-/// Removes the texts of a session and of these inputs, but for the snapshot that it still loads from,
+/// Removes the texts and files of a session and of these inputs, but for the snapshot that it still loads from,
 /// which is returned.
 pub(in crate::session) async fn erase(
     sessions: &Sessions,
@@ -35,6 +35,7 @@ pub(in crate::session) async fn erase(
     dropped: &[Input],
 ) -> Result<Option<Digest>, SendError> {
     archive::forget(sessions.storage(), entity).await?;
+    files::forget(sessions.storage(), entity).await?;
     Ok(sessions.entities().erase(Session::KIND, entity, dropped).await?)
 }
 

@@ -15,7 +15,7 @@ use clawnode_proto::{
     subject::job_key,
     tool::{ToolFailure, ToolOutcome},
 };
-use clawnode_tool::{Available, RunSink, ToolRun};
+use clawnode_tool::{Available, RunSink, ShownMedia, ToolRun};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -24,7 +24,7 @@ use super::{
     run::{AGAIN, SessionRunner},
 };
 use crate::session::{
-    texts::stored_outcome,
+    texts::stored_with_media,
     turn::{
         prepare::{PublishJob, SettleJob, ToolJob},
         settle::{Closing, GiveStep, Settling, closing, settling},
@@ -66,6 +66,7 @@ impl SessionRunner {
         if let Err(outcome) = toolbox.is_decided(job.would, job.action) {
             return ToolEnd::Known { outcome };
         }
+        let shown = ShownMedia::kept();
         let run = ToolRun {
             call: job.call,
             agent: job.agent,
@@ -76,10 +77,12 @@ impl SessionRunner {
             limit: Some(job.limit),
             // Only jobs are archived.
             sink: RunSink::default(),
+            shown: shown.clone(),
         };
         match toolbox.end(run, cancelled).await {
             ToolEnd::Known { outcome } => {
-                let outcome = stored_outcome(&self.parts.storage, entity, outcome).await;
+                let (storage, shown) = (&self.parts.storage, shown.take());
+                let outcome = stored_with_media(storage, entity, outcome, shown).await;
                 ToolEnd::Known { outcome }
             }
             uncertain @ ToolEnd::Uncertain { .. } => uncertain,

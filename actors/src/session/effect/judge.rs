@@ -7,7 +7,8 @@ use clawnode_proto::{
     CallId, EntityId, SessionKey, ToolName, TurnId,
     hook::{HookFault, HookPoint, HookSpec, HookTrail, ModelPatch},
     limits::{HOOK_ARGUMENTS_BYTES, HOOK_PATCH_BYTES},
-    llm::Role,
+    llm::{Message, Role},
+    media::Media,
     session::ToolEnd,
     tool::{ToolOutcome, ToolSpec},
 };
@@ -207,7 +208,7 @@ impl Subject for ModelSubject<'_> {
         Ok(json!({
             "model": self.request.model,
             "system": self.request.system,
-            "messages": messages.iter().map(message).collect::<Vec<_>>(),
+            "messages": messages.iter().zip(&self.request.messages).map(message).collect::<Vec<_>>(),
             "sampling": self.request.sampling,
             "tools": tools,
         }))
@@ -240,22 +241,35 @@ impl Subject for ModelSubject<'_> {
     }
 }
 
-fn message(it: &PlainMessage) -> Value {
+/// A message, and its attachments by reference.
+fn message((it, stored): (&PlainMessage, &Message)) -> Value {
     let role = match it.role {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
     let uses = it.tool_uses.iter();
     let uses = uses.map(|it| json!({ "id": it.id, "tool": it.name, "arguments": it.arguments }));
-    let replies = it.tool_replies.iter();
-    let replies =
-        replies.map(|it| json!({ "id": it.id, "content": it.text, "is_error": it.is_error }));
-    json!({
+    let replies = it.tool_replies.iter().zip(&stored.tool_replies).map(|(it, stored)| {
+        let reply = json!({ "id": it.id, "content": it.text, "is_error": it.is_error });
+        with(reply, "media", &stored.media)
+    });
+    let message = json!({
         "role": role,
         "content": it.text,
         "tool_uses": uses.collect::<Vec<_>>(),
         "tool_replies": replies.collect::<Vec<_>>(),
-    })
+    });
+    with(message, "attachments", &stored.attachments)
+}
+
+/// A document with these attachments, if there are some.
+fn with(mut document: Value, name: &str, media: &[Media]) -> Value {
+    if let Some(fields) = document.as_object_mut()
+        && !media.is_empty()
+    {
+        fields.insert(name.to_owned(), json!(media));
+    }
+    document
 }
 
 impl Subject for ToolSubject {
@@ -291,10 +305,11 @@ impl Subject for ResultSubject<'_> {
         let arguments: Value =
             serde_json::from_str(&self.arguments).map_err(|_no_call| HookFault::TooLarge)?;
         let failure = self.outcome.failure.map(clawnode_proto::tool::ToolFailure::as_str);
+        let result = json!({ "content": content, "failure": failure });
         Ok(json!({
             "tool": self.tool,
             "arguments": arguments,
-            "result": { "content": content, "failure": failure },
+            "result": with(result, "media", &self.outcome.media),
         }))
     }
 

@@ -1,34 +1,47 @@
 //! From what the model shall see to what it is asked: texts in place, tools as they are offered.
 
+use bytes::Bytes;
 use clawnode_cluster::Backoff;
 use clawnode_proto::{
+    Digest,
     block::{Block, Blocks},
     limits::TOOL_RESULT_CHARS,
     llm::{FailureClass, Message, ModelFailure, Text},
+    media::Media,
     tool::ToolSpec,
 };
 use tracing::warn;
 
 use super::run::{AGAIN, SessionRunner};
-use crate::llm::{Item, ModelRequest, PlainBlock, PlainMessage, PlainReply, ToolOffer};
-use crate::session::{texts::unpacked, turn::prepare::CallJob};
+use crate::llm::{Item, ModelRequest, PlainBlock, PlainMedia, PlainMessage, PlainReply, ToolOffer};
+use crate::session::{
+    texts::{content_of, unpacked},
+    turn::prepare::CallJob,
+};
 
 impl SessionRunner {
     pub(in crate::session) async fn request(
         &self,
         job: &CallJob,
     ) -> Result<ModelRequest, ModelFailure> {
+        let mut messages = self.messages(&job.request.messages).await?;
+        for (plain, message) in messages.iter_mut().zip(&job.request.messages) {
+            plain.media = self.media(&message.attachments).await?;
+            for (plain, reply) in plain.tool_replies.iter_mut().zip(&message.tool_replies) {
+                plain.media = self.media(&reply.media).await?;
+            }
+        }
         Ok(ModelRequest {
             model: job.request.model.model.clone(),
             system: job.request.system.clone(),
-            messages: self.messages(&job.request.messages).await?,
+            messages,
             tools: job.request.tools.iter().map(offer).collect::<Result<_, _>>()?,
             sampling: job.request.sampling.clone(),
             idempotency_key: format!("{}.{}", job.call, job.attempt),
         })
     }
 
-    /// Messages with their texts in place.
+    /// Messages with their texts in place, without their attachments.
     pub(in crate::session) async fn messages(
         &self,
         assembled: &[Message],
@@ -43,7 +56,7 @@ impl SessionRunner {
             for reply in &message.tool_replies {
                 let text = shown(self.text(&reply.content).await?);
                 let (id, is_error) = (reply.id.clone(), reply.is_error);
-                plain.tool_replies.push(PlainReply { id, text, is_error });
+                plain.tool_replies.push(PlainReply { id, text, is_error, media: Vec::new() });
             }
             messages.push(plain);
         }
@@ -78,14 +91,26 @@ impl SessionRunner {
     }
 
     pub(in crate::session) async fn text(&self, text: &Text) -> Result<String, ModelFailure> {
-        let (digest, length) = match text {
-            Text::Inline { text } => return Ok(text.clone()),
-            Text::Blob { digest, bytes } => (*digest, *bytes),
-        };
+        match text {
+            Text::Inline { text } => Ok(text.clone()),
+            Text::Blob { digest, bytes } => Ok(unpacked(&self.blob(*digest).await?, *bytes)),
+        }
+    }
+
+    async fn media(&self, attachments: &[Media]) -> Result<Vec<PlainMedia>, ModelFailure> {
+        let mut media = Vec::with_capacity(attachments.len());
+        for about in attachments {
+            let content = content_of(&self.blob(about.blob).await?, about.bytes);
+            media.push(PlainMedia { about: about.clone(), content });
+        }
+        Ok(media)
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Bytes, ModelFailure> {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             match self.parts.storage.blobs.get(digest).await {
-                Ok(Some(bytes)) => return Ok(unpacked(&bytes, length)),
+                Ok(Some(bytes)) => return Ok(bytes),
                 Ok(None) => {
                     let message = format!("a part of the conversation (`{digest}`) is missing");
                     let class = FailureClass::Rejected;

@@ -5,8 +5,9 @@ use clawnode_proto::{
     Digest, TurnId,
     block::{Block, Blocks},
     codec,
-    limits::TOOL_RESULT_CHARS,
+    limits::{ATTACHMENTS_SENT_BYTES, TOOL_RESULT_CHARS},
     llm::{Message, ModelRef, Role, Sampling},
+    media::{Media, MediaKind},
     reasoning::Reasoning,
     session::Profile,
     tool::ToolSpec,
@@ -23,6 +24,13 @@ use super::{
 const BYTES_PER_TOKEN: u64 = 3;
 /// Tokens that a message costs beside its text.
 const MESSAGE_TOKENS: u64 = 8;
+/// Tokens of a picture, whatever its size: what vendors count for one that they scaled down.
+const IMAGE_TOKENS: u64 = 1_600;
+/// Bytes of a document that make about one token: a page has some 2,000 tokens, and 200 kB if it is
+/// scanned. One of text alone has fewer bytes and is held too small.
+const DOCUMENT_BYTES_PER_TOKEN: u64 = 100;
+/// Bytes of sound that make about one token: 10 tokens a second, and 10 to 30 kB.
+const AUDIO_BYTES_PER_TOKEN: u64 = 1_000;
 /// Tokens kept free for the reply when nobody says how many.
 const REPLY_TOKENS: u64 = 1_024;
 
@@ -104,8 +112,10 @@ pub(super) fn assemble_by(
     // A call that is made again shows what it showed the first time; what waits joins the next.
     let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let joining = if begins { &turn.steers[..] } else { &[] };
-    current
-        .extend(joining.iter().map(|(_, steer)| Message::text(Role::User, steer.content.clone())));
+    current.extend(joining.iter().map(|(_, steer)| Message {
+        attachments: steer.attachments.clone(),
+        ..Message::text(Role::User, steer.content.clone())
+    }));
     let thoughts = sampling.reasoning.map_or(0, Reasoning::budget);
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
     let tools = profile.tools.clone();
@@ -120,6 +130,7 @@ pub(super) fn assemble_by(
     }
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
     messages.drain(..from);
+    let messages = within_one_request(messages);
     let model = profile.model.clone();
     Assembled { model, system, messages, sampling, tools, dropped_turns, withheld_thoughts }
 }
@@ -177,6 +188,31 @@ fn fitting(
     (kept.into_iter().rev().flatten().collect(), dropped)
 }
 
+/// The newest attachments that one request may hold; the model is told in words of the others.
+fn within_one_request(messages: Vec<Message>) -> Vec<Message> {
+    let mut room = ATTACHMENTS_SENT_BYTES;
+    let mut kept = Vec::with_capacity(messages.len());
+    for mut message in messages.into_iter().rev() {
+        let mut left_out = Vec::new();
+        let mut fits = |media: &Media| {
+            let left = room.checked_sub(media.bytes);
+            room = left.unwrap_or(room);
+            if left.is_none() {
+                left_out.push(format!("({media}, is not shown here any more)"));
+            }
+            left.is_some()
+        };
+        message.attachments.retain(&mut fits);
+        message.tool_replies.iter_mut().for_each(|reply| reply.media.retain(&mut fits));
+        if !left_out.is_empty() {
+            kept.push(Message::text(Role::User, left_out.join("\n")));
+        }
+        kept.push(message);
+    }
+    kept.reverse();
+    kept
+}
+
 /// Tells in words what was said in calls and replies of tools that are no more.
 fn in_words(message: &mut Message) {
     if !message.tool_uses.is_empty() {
@@ -189,6 +225,7 @@ fn in_words(message: &mut Message) {
     for reply in std::mem::take(&mut message.tool_replies) {
         let said = reply.content.inline().unwrap_or("(a long result)").to_owned();
         words.push(format!("(the result: {said})"));
+        message.attachments.extend(reply.media);
     }
     if message.content.inline().is_some() {
         message.content = words.join("\n").into();
@@ -207,13 +244,34 @@ fn tokens(messages: &[Message]) -> u64 {
         let most = TOOL_RESULT_CHARS as u64;
         uses.chain(one.tool_replies.iter().map(|it| it.content.bytes().min(most))).sum::<u64>()
     };
+    let media = |one: &Message| {
+        let given = one.tool_replies.iter().flat_map(|reply| &reply.media);
+        one.attachments.iter().chain(given).map(media_tokens).sum::<u64>()
+    };
     let beside = |one: &Message| one.blocks.as_ref().map_or(0, Blocks::bytes);
-    let size = |one: &Message| (one.content.bytes() + tools(one) + beside(one)) / BYTES_PER_TOKEN;
+    let size = |one: &Message| {
+        (one.content.bytes() + tools(one) + beside(one)) / BYTES_PER_TOKEN + media(one)
+    };
     messages.iter().map(|one| size(one) + MESSAGE_TOKENS).sum()
+}
+
+/// About as many tokens as an attachment costs.
+fn media_tokens(media: &Media) -> u64 {
+    match media.media_type.kind() {
+        MediaKind::Image => IMAGE_TOKENS,
+        MediaKind::Document => media.bytes / DOCUMENT_BYTES_PER_TOKEN,
+        MediaKind::Audio => media.bytes / AUDIO_BYTES_PER_TOKEN,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use clawnode_proto::{
+        media::{MediaType, Size},
+        session::{SessionInput, UserMessage},
+        tool::ToolReply,
+    };
+
     use super::*;
     use clawnode_proto::llm::{Text, Usage};
 
@@ -302,6 +360,73 @@ mod tests {
         let shown = assemble(state, &changed, turn);
         assert!(shown.messages.iter().all(|one| one.blocks.is_none()));
         assert!(shown.withheld_thoughts);
+    }
+
+    fn picture(n: u8, bytes: u64) -> Media {
+        let (media_type, blob) = (MediaType::Png, Digest::of(&[n]));
+        Media { media_type, blob, bytes, name: Some(format!("{n}.png")) }
+    }
+
+    fn with(attachments: Vec<Media>) -> Message {
+        Message { attachments, ..Message::text(Role::User, "see") }
+    }
+
+    #[test]
+    fn a_request_holds_the_newest_attachments_and_words_about_the_others() {
+        let most = ATTACHMENTS_SENT_BYTES;
+        let tool = |media| {
+            let (id, content) = ("1".to_owned(), "ok".into());
+            let reply = ToolReply { id, content, is_error: false, media };
+            Message { tool_replies: vec![reply], ..Message::text(Role::User, "") }
+        };
+        let given = vec![
+            with(vec![picture(1, most / 2), picture(2, 1)]),
+            tool(vec![picture(3, most / 4)]),
+            with(vec![picture(4, most / 2), picture(5, 2)]),
+        ];
+        let gone =
+            format!("(a PNG picture \"1.png\", {}, is not shown here any more)", Size(most / 2));
+        let expected = vec![
+            with(vec![picture(2, 1)]),
+            Message::text(Role::User, gone),
+            tool(vec![picture(3, most / 4)]),
+            with(vec![picture(4, most / 2), picture(5, 2)]),
+        ];
+        assert_eq!(within_one_request(given.clone()), expected);
+        assert_eq!(within_one_request(given[1..].to_vec()), given[1..], "these fit");
+    }
+
+    #[test]
+    fn attachments_of_a_turn_are_shown_with_what_they_came_with() {
+        let mut run = PlayedActivation::new(&[], Vec::new());
+        let message =
+            UserMessage { attachments: vec![picture(1, 70)], ..UserMessage::text("what is it?") };
+        run.hears("a", &SessionInput::UserMessage(message));
+        let steer = UserMessage { attachments: vec![picture(2, 9)], ..UserMessage::text("or it?") };
+        run.hears("b", &SessionInput::Steer(steer));
+        run.replies(&[("far", "{\"at\":1}")]);
+        let state = run.machine.settled().unwrap().state.clone();
+        let (turn, profile) = (state.running().unwrap(), state.profile.as_ref().unwrap());
+        let attached = |messages: &[Message]| {
+            let all = messages.iter().flat_map(|one| one.attachments.clone());
+            all.filter_map(|media| media.name).collect::<Vec<_>>()
+        };
+        assert_eq!(attached(&turn.messages()), ["1.png"], "the steer waits");
+        let assembled = assemble(&state, profile, turn);
+        assert_eq!(attached(&assembled.messages), ["1.png", "2.png"]);
+        let without = SessionState {
+            open: state
+                .open
+                .iter()
+                .cloned()
+                .map(|turn| Turn { attached: Vec::new(), ..turn })
+                .collect(),
+            ..state.clone()
+        };
+        let other = assemble(&without, profile, without.running().unwrap());
+        assert_ne!(assembled.digest(), other.digest(), "digests see references");
+        let media = picture(1, 1);
+        assert_eq!(media_tokens(&media), IMAGE_TOKENS);
     }
 
     #[test]

@@ -210,7 +210,9 @@ impl SessionState {
             None => {
                 let index = u32::try_from(running.steps.len()).unwrap_or(u32::MAX);
                 let steers = std::mem::take(&mut running.steers);
-                running.said.extend(steers.into_iter().map(|(_, steer)| (index, steer.content)));
+                for (_, steer) in steers {
+                    running.hear(index, steer.content, steer.attachments);
+                }
                 running.clock.begin(now);
                 let begun_ms = running.clock.spent_ms();
                 let (end, tools) = (None, Vec::new());
@@ -321,6 +323,7 @@ impl SessionState {
         }
         turn.judged = None;
         turn.said.slim();
+        turn.attached.slim();
         turn.steers.slim();
         turn.joined.slim();
         turn.steps.slim();

@@ -7,6 +7,7 @@ use clawnode_proto::{
     block::Blocks,
     codec,
     llm::Text,
+    media::Media,
     session::{ModelBegun, SessionEvent, SessionInput, ToolEnd},
 };
 use serde_json::Value;
@@ -22,18 +23,18 @@ pub(super) fn view(input: &Input) -> Value {
     serde_json::to_value(input).unwrap_or_default()
 }
 
-/// The blobs that hold an input's texts.
+/// The blobs that hold an input's texts and attachments.
 pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
     match codec::decode(&input.body) {
         Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
             let history = message.history.iter().flat_map(|earlier| {
                 let beside = earlier.blocks.iter().flat_map(blobs_of_blocks);
-                blob_of(&earlier.content).into_iter().chain(beside)
+                blobs_of(&earlier.content, &earlier.attachments).chain(beside)
             });
-            blob_of(&message.content).into_iter().chain(history).collect()
+            blobs_of(&message.content, &message.attachments).chain(history).collect()
         }
         Ok(SessionInput::ToolResult(result)) => match &result.end {
-            ToolEnd::Known { outcome } => blob_of(&outcome.content).into_iter().collect(),
+            ToolEnd::Known { outcome } => blobs_of(&outcome.content, &outcome.media).collect(),
             ToolEnd::Uncertain { .. } => Vec::new(),
         },
         Ok(
@@ -48,7 +49,7 @@ pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
     }
 }
 
-/// The blobs that hold an event's texts.
+/// The blobs that hold an event's texts and attachments.
 pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
     match event {
         SessionEvent::ModelDone(done) => {
@@ -57,7 +58,8 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
         }
         SessionEvent::ModelFailed(failed) => blob_of(&failed.partial).into_iter().collect(),
         SessionEvent::ToolDone(done) => {
-            done.outcome.iter().filter_map(|outcome| blob_of(&outcome.content)).collect()
+            let outcomes = done.outcome.iter();
+            outcomes.flat_map(|outcome| blobs_of(&outcome.content, &outcome.media)).collect()
         }
         _ => Vec::new(),
     }
@@ -86,6 +88,10 @@ pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Resul
 
 fn blobs_of_blocks(blocks: &Blocks) -> impl Iterator<Item = Digest> {
     blocks.texts().filter_map(blob_of)
+}
+
+fn blobs_of<'a>(text: &'a Text, media: &'a [Media]) -> impl Iterator<Item = Digest> + 'a {
+    blob_of(text).into_iter().chain(media.iter().map(|one| one.blob))
 }
 
 fn blob_of(text: &Text) -> Option<Digest> {

@@ -9,6 +9,7 @@ use clawnode_proto::{
     codec,
     limits::MORE_STEPS,
     llm::{Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage},
+    media::Media,
     session::{Plan, Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
     tool::{ToolReply, ToolUse},
 };
@@ -51,6 +52,9 @@ pub struct Turn {
     pub id: TurnId,
     /// What began it, and what joined it, as the model was told, by the step that told it first.
     pub said: Vec<(u32, Text)>,
+    /// What is attached to what was said, by its place in `said`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<(u32, Vec<Media>)>,
     /// What waits to join the next model request, and the input it came with.
     pub steers: Vec<(TurnId, UserMessage)>,
     /// Inputs that joined this turn, under the ids that their own turns would have had.
@@ -288,9 +292,10 @@ impl SessionState {
         if self.seed.is_empty() && self.closed.is_empty() && self.open.is_empty() {
             self.seed = message.history;
         }
-        self.open.push_back(Turn {
+        let mut turn = Turn {
             id,
-            said: vec![(0, message.content)],
+            said: Vec::new(),
+            attached: Vec::new(),
             steers: Vec::new(),
             joined: Vec::new(),
             system: message.system,
@@ -307,13 +312,33 @@ impl SessionState {
             outcome: None,
             usage: Usage::default(),
             lost_attempts: 0,
-        });
+        };
+        turn.hear(0, message.content, message.attachments);
+        self.open.push_back(turn);
     }
 }
 
 // === impl Turn ===
 
 impl Turn {
+    /// Takes what a person says, as the model is told it first by this step.
+    pub(in crate::session) fn hear(&mut self, step: u32, text: Text, attachments: Vec<Media>) {
+        if !attachments.is_empty() {
+            let at = u32::try_from(self.said.len()).unwrap_or(u32::MAX);
+            self.attached.push((at, attachments));
+        }
+        self.said.push((step, text));
+    }
+
+    /// What a person said, at this place.
+    fn heard(&self, at: usize, text: &Text) -> Message {
+        let mut message = Message::text(Role::User, text.clone());
+        if let Some((_, media)) = self.attached.iter().find(|(place, _)| *place as usize == at) {
+            message.attachments.clone_from(media);
+        }
+        message
+    }
+
     /// What was said, by whom, in order, with the tools that were asked for and what came of them: as
     /// a model is told it.
     pub fn messages(&self) -> Vec<Message> {
@@ -330,8 +355,9 @@ impl Turn {
     fn tell(&self, is_told: impl Fn(&ToolCall) -> bool) -> (Vec<Message>, Vec<usize>) {
         let (mut messages, mut notes) = (Vec::new(), Vec::new());
         for index in 0..self.steps.len().max(1) {
-            let told = self.said.iter().filter(|(step, _)| *step as usize == index);
-            messages.extend(told.map(|(_, text)| Message::text(Role::User, text.clone())));
+            let told = self.said.iter().enumerate();
+            let told = told.filter(|(_, (step, _))| *step as usize == index);
+            messages.extend(told.map(|(at, (_, text))| self.heard(at, text)));
             if let Some(step) = self.steps.get(index) {
                 let complaints = step.tell(&mut messages, &is_told);
                 notes.extend((messages.len()..).take(complaints.len()));
@@ -414,7 +440,8 @@ impl Step {
                 let id = tool.call.to_string();
                 said.tool_uses.push(ToolUse { id: id.clone(), ..tool.using.clone() });
                 if is_told(tool) {
-                    answer.tool_replies.push(ToolReply { id, content, is_error });
+                    let media = tool.media();
+                    answer.tool_replies.push(ToolReply { id, content, is_error, media });
                 }
             } else if is_told(tool) {
                 complaints.push(content);

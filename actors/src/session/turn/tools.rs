@@ -10,6 +10,7 @@ use clawnode_proto::{
     json,
     limits::{BAD_CALLS, REPLY_TOOLS},
     llm::{StopReason, Text},
+    media::Media,
     policy::{Action, Verdict},
     session::{
         ApprovalAsked, ApprovalGiven, Profile, SessionEvent, ToolAsked, ToolDone, ToolEnd,
@@ -119,7 +120,7 @@ impl ToolCall {
                     content @ Text::Blob { .. } => content.clone(),
                 };
                 let failure = Some(ToolFailure::TimedOut);
-                ToolEnd::Known { outcome: ToolOutcome { content, failure } }
+                ToolEnd::Known { outcome: ToolOutcome { content, failure, ..outcome } }
             }
             (end, _) => end,
         })
@@ -129,10 +130,12 @@ impl ToolCall {
     pub fn told(&self) -> (Text, bool) {
         let name: String = self.using.name.chars().take(80).collect();
         match self.ended().as_ref() {
-            Some(ToolEnd::Known { outcome: ToolOutcome { content, failure: None } }) => {
+            Some(ToolEnd::Known { outcome: ToolOutcome { content, failure: None, .. } }) => {
                 (content.clone(), false)
             }
-            Some(ToolEnd::Known { outcome: ToolOutcome { content, failure: Some(failure) } }) => {
+            Some(ToolEnd::Known {
+                outcome: ToolOutcome { content, failure: Some(failure), .. },
+            }) => {
                 let text = content.inline().filter(|_| *failure == ToolFailure::Invalid);
                 match text {
                     Some(why) => (format!("The call of `{name}` was not run: {why}").into(), true),
@@ -147,6 +150,14 @@ impl ToolCall {
                 (text.into(), true)
             }
             None => (format!("The call of `{name}` was not finished.").into(), true),
+        }
+    }
+
+    /// What the model is shown besides.
+    pub fn media(&self) -> Vec<Media> {
+        match &self.end {
+            Some(ToolEnd::Known { outcome }) => outcome.media.clone(),
+            Some(ToolEnd::Uncertain { .. }) | None => Vec::new(),
         }
     }
 

@@ -14,8 +14,8 @@ use clawnode_cluster::INBOX;
 use clawnode_proto::{
     node::NodeRole,
     subject::{
-        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, JOB_KEYS, LATCH_KEYS, LETTER_KEYS, MCP_KEYS,
-        PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS, USAGE_KEYS,
+        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, FILE_KEYS, JOB_KEYS, LATCH_KEYS, LETTER_KEYS,
+        MCP_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS, USAGE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -200,6 +200,8 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{USAGE_KEYS}>")));
         // The archived jobs, for people.
         self.publish(prefix.bucket(&format!("{ARCHIVE_KEYS}*")));
+        // Uploaded files, until they are too old or their session goes.
+        self.publish(prefix.bucket(&format!("{FILE_KEYS}*.*")));
         // Calls that wait for a person are shown to people.
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
         // The tools of an MCP server, written by the node that runs it.
@@ -231,6 +233,8 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{AGENT_KEYS}>")));
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
         self.publish(prefix.bucket(&format!("{LATCH_KEYS}>")));
+        // Files that clients upload, and messages name.
+        self.publish(prefix.bucket(&format!("{FILE_KEYS}*.*")));
         // What a person approves of it.
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
         self.api("CONSUMER.LIST", &names.inbox);

@@ -8,7 +8,9 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use clawnode_proto::{AgentName, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing};
+use clawnode_proto::{
+    AgentName, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing, limits::COMPLETION_BYTES,
+};
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
@@ -81,7 +83,8 @@ pub(in super::super) async fn completions(
         Ok(key) => key,
         Err(error) => return error.respond(),
     };
-    let body = match rest::body(&gateway, request.into_body()).await {
+    let body = rest::body_within(&gateway, request.into_body(), COMPLETION_BYTES).await;
+    let body = match body {
         Ok(body) => body,
         Err(error) => return OpenAiError::from(error).respond(),
     };

@@ -4,6 +4,7 @@
 //! client, found again by its `Idempotency-Key`.
 
 mod handlers;
+mod parts;
 mod repeats;
 mod reply;
 mod request;

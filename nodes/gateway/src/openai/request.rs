@@ -11,11 +11,15 @@ use clawnode_proto::{
 };
 use serde_json::{Map, Value};
 
-use super::super::{
-    backend::SendRequest,
-    error::OpenAiError,
-    params::document,
-    rpc::{FRESH_KEY, check_size, fresh_key},
+use super::{
+    super::{
+        attachments::check_count,
+        backend::{AttachmentSource, NewAttachment, SendRequest},
+        error::OpenAiError,
+        params::document,
+        rpc::{FRESH_KEY, check_size, fresh_key},
+    },
+    parts::{MessageContent, about},
 };
 
 /// Characters of an unknown name that are repeated.
@@ -35,9 +39,12 @@ pub(super) struct Ask {
 /// A message of the conversation, by who says it.
 enum RequestMessage {
     System(String),
-    User(String),
+    User(MessageContent),
     Assistant(String),
 }
+
+/// A message, and what the node attaches to it.
+type NewMessage = (UserMessage, Vec<NewAttachment>);
 
 /// A parameter, which of its values are harmless, and why the others are refused.
 type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
@@ -120,7 +127,7 @@ impl Ask {
         let (said, system) = conversation(&fields)?;
         let sampling = sampling(&fields)?;
         let user = text(&fields, "user")?.filter(|user| !user.is_empty());
-        let (peer, message) = match user {
+        let (peer, (message, attachments)) = match user {
             Some(user) => (stable_peer(&user)?, message_of_known_session(said)?),
             None => (fresh_peer(key.as_ref())?, message_of_fresh_session(said)?),
         };
@@ -139,6 +146,7 @@ impl Ask {
             send: SendRequest {
                 session,
                 message,
+                attachments,
                 mode: SendMode::Turn,
                 key,
                 trace,
@@ -164,11 +172,11 @@ fn refuse(fields: &Map<String, Value>) -> Result<(), OpenAiError> {
 }
 
 /// With `user`: the session knows what was said before the last reply.
-fn message_of_known_session(said: Vec<RequestMessage>) -> Result<UserMessage, OpenAiError> {
+fn message_of_known_session(said: Vec<RequestMessage>) -> Result<NewMessage, OpenAiError> {
     let mut fresh = Vec::new();
     for message in said.into_iter().rev() {
         match message {
-            RequestMessage::User(text) => fresh.push(text),
+            RequestMessage::User(content) => fresh.push(content),
             RequestMessage::Assistant(_) => break,
             RequestMessage::System(_) => {}
         }
@@ -177,21 +185,39 @@ fn message_of_known_session(said: Vec<RequestMessage>) -> Result<UserMessage, Op
         return Err(not_last());
     }
     fresh.reverse();
-    Ok(UserMessage::text(fresh.join("\n\n")))
+    let (mut texts, mut attachments) = (Vec::new(), Vec::new());
+    for content in fresh {
+        texts.extend((!content.text.is_empty()).then_some(content.text));
+        attachments.extend(attached(content.attachments, None));
+    }
+    check_count(attachments.len()).map_err(|error| about("messages", error))?;
+    Ok((UserMessage::text(texts.join("\n\n")), attachments))
 }
 
 /// Without `user`: all that was said before the last message is the new session's past.
-fn message_of_fresh_session(mut said: Vec<RequestMessage>) -> Result<UserMessage, OpenAiError> {
+fn message_of_fresh_session(mut said: Vec<RequestMessage>) -> Result<NewMessage, OpenAiError> {
     let Some(RequestMessage::User(last)) = said.pop() else { return Err(not_last()) };
-    let history = said.into_iter().filter_map(|message| {
-        let (role, text) = match message {
-            RequestMessage::User(text) => (Role::User, text),
-            RequestMessage::Assistant(text) => (Role::Assistant, text),
-            RequestMessage::System(_) => return None,
+    let (mut history, mut attachments) = (Vec::new(), Vec::new());
+    for message in said {
+        let (role, content) = match message {
+            RequestMessage::User(content) => (Role::User, content),
+            RequestMessage::Assistant(text) => {
+                (Role::Assistant, MessageContent { text, attachments: Vec::new() })
+            }
+            RequestMessage::System(_) => continue,
         };
-        Some(Message::text(role, text))
-    });
-    Ok(UserMessage { history: history.collect(), ..UserMessage::text(last) })
+        attachments.extend(attached(content.attachments, Some(history.len())));
+        history.push(Message::text(role, content.text));
+    }
+    attachments.extend(attached(last.attachments, None));
+    Ok((UserMessage { history, ..UserMessage::text(last.text) }, attachments))
+}
+
+fn attached(
+    sources: Vec<AttachmentSource>,
+    history: Option<usize>,
+) -> impl Iterator<Item = NewAttachment> {
+    sources.into_iter().map(move |source| NewAttachment { history, source })
 }
 
 fn not_last() -> OpenAiError {
@@ -223,15 +249,23 @@ fn said_in(at: usize, message: &Value) -> Result<RequestMessage, OpenAiError> {
             return Err(OpenAiError::unsupported(path(field), format!("`{field}` is not offered")));
         }
     }
-    let text = || content(&path("content"), message.get("content"));
+    let content = || MessageContent::read(&path("content"), message.get("content"));
+    let text = || {
+        let MessageContent { text, attachments } = content()?;
+        if attachments.is_empty() {
+            return Ok(text);
+        }
+        let message = "only messages of role `user` have attachments";
+        Err(OpenAiError::unsupported(path("content"), message))
+    };
     match message.get("role").and_then(Value::as_str) {
         Some("system" | "developer") => Ok(RequestMessage::System(text()?)),
         Some("user") => {
-            let text = text()?;
-            if text.is_empty() {
+            let content = content()?;
+            if content.text.is_empty() && content.attachments.is_empty() {
                 return Err(OpenAiError::invalid(path("content"), "a user message is empty"));
             }
-            Ok(RequestMessage::User(text))
+            Ok(RequestMessage::User(content))
         }
         Some("assistant") => Ok(RequestMessage::Assistant(text()?)),
         Some(role @ ("tool" | "function")) => {
@@ -244,27 +278,6 @@ fn said_in(at: usize, message: &Value) -> Result<RequestMessage, OpenAiError> {
         }
         None => Err(OpenAiError::invalid(path("role"), "`role` is missing")),
     }
-}
-
-/// A text, or a list of text parts.
-fn content(path: &str, value: Option<&Value>) -> Result<String, OpenAiError> {
-    match value {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Array(parts)) => parts.iter().map(|part| text_part(path, part)).collect(),
-        _ => Err(OpenAiError::invalid(path, format!("`{path}` is neither text nor text parts"))),
-    }
-}
-
-fn text_part<'a>(path: &str, part: &'a Value) -> Result<&'a str, OpenAiError> {
-    let kind = part.get("type").and_then(Value::as_str).unwrap_or("untyped");
-    if kind != "text" {
-        let kind: String = kind.chars().take(40).collect();
-        let message = format!("content parts of type `{kind}` are not offered; only text is");
-        return Err(OpenAiError::unsupported(path, message));
-    }
-    part.get("text")
-        .and_then(Value::as_str)
-        .ok_or_else(|| OpenAiError::invalid(path, "a text part has no `text`"))
 }
 
 fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiError> {
@@ -487,6 +500,33 @@ mod tests {
     }
 
     #[test]
+    fn pictures_belong_to_their_messages() {
+        let image = json!({"type": "image_url", "image_url": {
+            "url": "data:image/png;base64,iVBORw0KGgo="}});
+        let messages = json!([
+            {"role": "user", "content": "one"},
+            {"role": "assistant", "content": "two"},
+            {"role": "user", "content": [image, {"type": "text", "text": "three"}]},
+            {"role": "user", "content": [image]},
+        ]);
+        let places =
+            |send: &SendRequest| send.attachments.iter().map(|one| one.history).collect::<Vec<_>>();
+        let fresh = ask(json!({"messages": messages})).unwrap().send;
+        assert_eq!(places(&fresh), [Some(2), None]);
+        assert_eq!(fresh.message.content.inline(), Some(""));
+        let known = ask(json!({"messages": messages, "user": "ada"})).unwrap().send;
+        assert_eq!(places(&known), [None, None]);
+        assert_eq!(known.message.content.inline(), Some("three"));
+        let many = json!({"role": "user", "content": [image, image, image, image, image]});
+        let both = json!({"user": "ada", "messages": [many, many]});
+        let error = ask(both).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("messages"));
+        let said = json!({"role": "assistant", "content": [image]});
+        let error = ask(json!({"messages": [said, {"role": "user", "content": "x"}]})).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("messages[0].content"));
+    }
+
+    #[test]
     fn nulls_are_absent_and_harmless_values_are_taken() {
         ask(json!({
             "tools": null, "n": 1, "logprobs": false, "user": null, "stop": null, "top_p": 1,
@@ -499,8 +539,8 @@ mod tests {
 
     #[test]
     fn what_is_not_offered_is_refused_by_name() {
-        let image = json!([{"role": "user", "content": [
-            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}]);
+        let video = json!([{"role": "user", "content": [
+            {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AA"}}]}]);
         let tool = json!([{"role": "tool", "tool_call_id": "x", "content": "y"}]);
         let called = json!([{"role": "assistant", "content": "x", "tool_calls": [{"id": "x"}]},
             {"role": "user", "content": "y"}]);
@@ -517,7 +557,7 @@ mod tests {
             (json!({"max_token": 7}), "max_token"),
             (json!({"response_format": {"type": "json_object"}}), "response_format"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
-            (json!({"messages": image}), "messages[0].content"),
+            (json!({"messages": video}), "messages[0].content"),
             (json!({"messages": tool}), "messages[0].role"),
             (json!({"messages": called}), "messages[0].tool_calls"),
         ];

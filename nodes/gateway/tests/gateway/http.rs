@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 64] = [
+const ROUTES: [(&str, &str, &str, u16); 69] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
@@ -44,6 +44,11 @@ const ROUTES: [(&str, &str, &str, u16); 64] = [
     ("POST", "/v1/sessions/default:a:b:c/messages", "", 400),
     ("POST", "/v1/sessions/ent_00000000000000000000000001/messages", r#"{"content":"hi"}"#, 400),
     ("GET", "/v1/sessions/default:a:b:c/messages", "", 405),
+    ("POST", "/v1/sessions/default:a:b:c/messages", r#"{"content":"","attachments":[{}]}"#, 400),
+    ("POST", "/v1/sessions/default:a:b:c/files?name=a.png", "x", 201),
+    ("POST", "/v1/sessions/ent_00000000000000000000000001/files", "x", 400),
+    ("GET", "/v1/sessions/default:a:b:c/files/file_00000000000000000000000001", "", 404),
+    ("GET", "/v1/sessions/default:a:b:c/files/x", "", 400),
     ("POST", "/v1/sessions/default:a:b:c/cancel", r#"{"turn":"x"}"#, 400),
     ("POST", "/v1/tickets", "", 200),
     ("GET", "/v1/jobs?state=failed&limit=5", "", 200),
@@ -123,6 +128,37 @@ async fn a_file_of_a_job_is_never_a_page_of_the_gateway() {
     assert_eq!(headers["x-content-type-options"], "nosniff");
     assert!(headers["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
     assert_eq!(response.text().await.unwrap(), "<script>1</script>");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_is_streamed_both_ways_and_refused_when_it_is_too_large() {
+    let gateway = Gateway::start().await;
+    let url = gateway.url("/v1/sessions/default:a:b:c/files");
+    let client = http_client();
+    let pieces = futures_util::stream::iter([Ok("ab"), Ok::<_, std::io::Error>("cd")]);
+    let body = reqwest::Body::wrap_stream(pieces);
+    let request = client.post(format!("{url}?name=a%20b.png")).bearer_auth(TOKEN).body(body);
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 201);
+    let stored: Value = response.json().await.unwrap();
+    assert_eq!((&stored["bytes"], &stored["name"]), (&json!(4), &json!("a b.png")), "{stored}");
+    let file = stored["file"].as_str().unwrap();
+    let response = client.get(format!("{url}/{file}")).bearer_auth(TOKEN).send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "application/pdf");
+    assert_eq!(response.headers()["content-disposition"], "attachment", "no page of this origin");
+    assert_eq!(response.headers()["content-length"], "4");
+    assert_eq!(response.text().await.unwrap(), "%PDF");
+    let mut raw = TcpStream::connect(gateway.serving.addr).await.unwrap();
+    let head = format!(
+        "POST /v1/sessions/default:a:b:c/files HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Content-Length: 50000001\r\nConnection: close\r\n\r\n",
+        gateway.serving.addr
+    );
+    raw.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    raw.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413"), "before any of it came: {answer}");
     gateway.stop().await;
 }
 

@@ -39,7 +39,7 @@ const ALL: [(&str, &str, &str); 12] = [
     ("/model", "[MODEL]", "show the model, or use another from your next message on"),
     ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
     ("/tools", "", "show the agent and its tools"),
-    ("/attach", "FILE", "put a text file into your next message"),
+    ("/attach", "[FILE]", "attach a picture, PDF, sound or text file, or list them"),
     ("/show", "", "show the last tool calls in full"),
     ("/edit", "", "write the message in $VISUAL or $EDITOR"),
     ("/cancel", "", "cancel a turn that runs elsewhere; Ctrl-C cancels yours"),

@@ -70,6 +70,17 @@ impl Conversation {
         }
     }
 
+    /// Its session, also before a message was stored in it, where its agent is known.
+    pub(super) fn would_be(&self) -> Option<SessionKey> {
+        match self {
+            Self::Known(key) => Some(key.clone()),
+            Self::New { user, name, agent } => {
+                let agent = agent.clone()?;
+                format!("{agent}:{CHANNEL}:{ACCOUNT}:{user}{CONVERSATION}{name}").parse().ok()
+            }
+        }
+    }
+
     /// Its agent, where that is known before the first answer.
     pub(super) const fn agent(&self) -> Option<&AgentName> {
         match self {
@@ -85,6 +96,7 @@ impl Conversation {
             account: ACCOUNT.to_owned(),
             peer: String::new(),
             conversation: None,
+            attachments: Vec::new(),
             content,
             guild: None,
             team: None,
@@ -226,6 +238,10 @@ mod tests {
         ] {
             assert_eq!(is_of(&key.parse().unwrap(), "ada", None), is, "{key}");
         }
+        let agent = Some("default".parse().unwrap());
+        assert_eq!(new.would_be(), None, "bindings choose its agent");
+        let named = Conversation::New { user: "ada".to_owned(), name: name.clone(), agent };
+        assert_eq!(named.would_be(), Some(key.clone()));
         let say = Conversation::Known(key).say("on".to_owned());
         assert_eq!((say.peer.as_str(), say.conversation), ("ada", Some(name)));
         assert_eq!(say.agent.as_deref(), Some("default"), "a binding that changed moves nothing");

@@ -26,7 +26,7 @@ use super::{
     look::TextRole,
 };
 use crate::{
-    cli::output::{clean, exact, size, time},
+    cli::output::{clean, exact, time},
     config::{nearest, paths},
     failure::{Exit, Failure},
 };
@@ -225,17 +225,23 @@ impl Chat<'_> {
     }
 
     fn attach(&mut self, path: Option<&str>) -> Result<(), Failure> {
-        let Some(path) = path else { return self.aside("which file? /attach FILE") };
+        let Some(path) = path else {
+            let files = self.desk.as_ref().map_or(&[][..], |desk| &desk.attached);
+            return self.aside(&attach::listed(files));
+        };
         let path = path.trim_matches(['"', '\'']);
         let path = paths::resolve(&PathBuf::from(path), None, self.context.loaded.env());
         let file = match attach::read(&path) {
             Ok(file) => file,
             Err(why) => return Err(Failure::new(Exit::Failed, "local_file", why)),
         };
-        let bytes = size(file.text.len() as u64);
-        let words = format!("{} ({bytes}) goes with your next message", exact(&file.name));
+        let words = attach::listed(std::slice::from_ref(&file));
         if let Some(desk) = &mut self.desk {
             desk.attached.push(file);
+            if let Some(why) = attach::too_many(&desk.attached) {
+                desk.attached.pop();
+                return Err(Failure::new(Exit::Failed, "local_file", why));
+            }
         }
         self.aside(&words)
     }

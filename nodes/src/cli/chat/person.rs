@@ -1,7 +1,10 @@
 //! A person at a terminal: a line, what it says or does, and again.
 
+use clawnode_proto::api::Attachment;
+
 use super::{
-    Chat, Person, TerminalEvent, TurnResult, Which, attach,
+    Chat, Person, TerminalEvent, TurnResult, Which,
+    attach::{self, AttachedFile},
     commands::{self, ChatLine},
     editor::Typed,
     look::TextRole,
@@ -148,10 +151,22 @@ impl Chat<'_> {
         let known = self.conversation.key().is_some();
         let mut say = self.conversation.say(content.clone());
         say.model.clone_from(&desk.model);
+        let content = content + &attach::fingerprint(&files);
         // The same text again is the same message, if that was stored after all.
         if let Some((_, key)) = desk.unsent.take().filter(|(unsent, _)| *unsent == content) {
             say.idempotency_key = Some(key);
         }
+        say.attachments = match self.attachments(&files).await {
+            Ok(attachments) => attachments,
+            Err(failure) => {
+                self.restore(text);
+                if let Some(desk) = &mut self.desk {
+                    desk.attached = files;
+                }
+                self.failure(&failure)?;
+                return Ok(true);
+            }
+        };
         let key = say.idempotency_key.clone();
         let mut turn = ShownTurn::new(say);
         let said = self.take_turn(&mut turn).await?;
@@ -182,6 +197,34 @@ impl Chat<'_> {
             }
             said => self.ended(said),
         }
+    }
+
+    /// Files as attachments of the next message. Those that are too large for it are uploaded.
+    async fn attachments(&mut self, files: &[AttachedFile]) -> Result<Vec<Attachment>, Failure> {
+        if let Some(inline) = attach::inline(files) {
+            return Ok(inline);
+        }
+        let Some(session) = self.conversation.would_be() else {
+            let what = "the files are too large for the first message of a conversation whose agent \
+                        is not known";
+            return Err(Failure::new(Exit::Failed, "local_file", what)
+                .hint("start the chat with `--agent`, or send a message without them first"));
+        };
+        let session = session.to_string();
+        let files =
+            files.iter().filter_map(|file| Some((file.name.clone(), file.media()?.clone())));
+        let files: Vec<_> = files.collect();
+        self.or_break(async |chat: &mut Self| {
+            let client = chat.gateways.current();
+            let mut attachments = Vec::with_capacity(files.len());
+            for (name, content) in &files {
+                let file = client.upload(&session, name, content.bytes().to_vec()).await?;
+                let file = Some(file.file.to_string());
+                attachments.push(Attachment { file, data: None, name: None });
+            }
+            Ok(attachments)
+        })
+        .await
     }
 
     /// A text that was not sent is in the line again, alone: what was typed after it was typed for

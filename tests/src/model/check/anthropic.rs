@@ -1,13 +1,20 @@
 //! What Anthropic demands of a request.
 
+use clawnode_proto::media::MediaType;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    media::{self, IMAGES},
     request::{Asked, count},
     tools::{Pairs, check_offers},
 };
 use crate::model::thoughts::{check_sealed, check_signed};
+
+/// Bytes of one picture in base64.
+const IMAGE_BYTES: usize = 5 << 20;
+/// Bytes of one document in base64: those of a request.
+const DOCUMENT_BYTES: usize = 32 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,13 +37,21 @@ pub(super) struct Messages {
     #[serde(rename = "tool_choice")]
     _tool_choice: Option<Value>,
     thinking: Option<Thinking>,
+    output_config: Option<OutputConfig>,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 enum Thinking {
     Enabled { budget_tokens: u32 },
+    Adaptive,
     Disabled,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutputConfig {
+    effort: String,
 }
 
 #[derive(Deserialize)]
@@ -86,6 +101,14 @@ enum Block {
     RedactedThinking {
         data: String,
     },
+    Image {
+        source: Source,
+    },
+    Document {
+        source: Source,
+        #[serde(rename = "title")]
+        _title: Option<String>,
+    },
     ToolUse {
         id: String,
         name: String,
@@ -99,19 +122,19 @@ enum Block {
     },
 }
 
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum Source {
+    Base64 { media_type: String, data: String },
+}
+
 impl Content {
     /// Its texts joined, or why it is malformed.
     fn text(&self) -> Result<String, String> {
         let texts: Vec<&str> = match self {
             Self::Text(text) => vec![text],
             Self::Blocks(blocks) => {
-                let text = |block: &'_ Block| match block {
-                    Block::Text { .. } => true,
-                    Block::Thinking { .. }
-                    | Block::RedactedThinking { .. }
-                    | Block::ToolUse { .. }
-                    | Block::ToolResult { .. } => false,
-                };
+                let text = |block: &'_ Block| matches!(block, Block::Text { .. });
                 if blocks.is_empty() {
                     return Err("a message without content".to_owned());
                 }
@@ -139,6 +162,8 @@ impl Block {
             Self::Text { text, .. } => Some(text),
             Self::Thinking { .. }
             | Self::RedactedThinking { .. }
+            | Self::Image { .. }
+            | Self::Document { .. }
             | Self::ToolUse { .. }
             | Self::ToolResult { .. } => None,
         }
@@ -147,17 +172,39 @@ impl Block {
     fn is_thought(&self) -> bool {
         matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
     }
+
+    /// Holds a picture or a document to the wire.
+    fn check_media(&self) -> Result<(), String> {
+        let (Source::Base64 { media_type, data }, types, most) = match self {
+            Self::Image { source } => (source, &IMAGES[..], IMAGE_BYTES),
+            Self::Document { source, .. } => (source, &[MediaType::Pdf][..], DOCUMENT_BYTES),
+            Self::Text { .. }
+            | Self::Thinking { .. }
+            | Self::RedactedThinking { .. }
+            | Self::ToolUse { .. }
+            | Self::ToolResult { .. } => return Ok(()),
+        };
+        media::check(media_type, data, types, most)
+    }
 }
 
 impl Messages {
     /// Whether it is told to think; what it is told may not be at odds with that.
     fn thinks(&self) -> Result<bool, String> {
-        let Some(Thinking::Enabled { budget_tokens }) = self.thinking else { return Ok(false) };
-        if budget_tokens < 1_024 {
-            return Err("`thinking.budget_tokens` is less than 1024".to_owned());
+        if let Some(OutputConfig { effort }) = &self.output_config
+            && !["low", "medium", "high", "max"].contains(&effort.as_str())
+        {
+            return Err(format!("`output_config.effort` is `{effort}`"));
         }
-        if budget_tokens >= self.max_tokens {
-            return Err("`max_tokens` must be greater than `thinking.budget_tokens`".to_owned());
+        match self.thinking {
+            Some(Thinking::Enabled { budget_tokens }) if budget_tokens < 1_024 => {
+                return Err("`thinking.budget_tokens` is less than 1024".to_owned());
+            }
+            Some(Thinking::Enabled { budget_tokens }) if budget_tokens >= self.max_tokens => {
+                return Err("`max_tokens` must be greater than `thinking.budget_tokens`".to_owned());
+            }
+            Some(Thinking::Enabled { .. } | Thinking::Adaptive) => {}
+            Some(Thinking::Disabled) | None => return Ok(false),
         }
         if self.temperature.is_some_and(|it| it < 1.0) || self.top_k.is_some() {
             return Err("`temperature` or `top_k` with thinking".to_owned());
@@ -180,7 +227,11 @@ fn check_thoughts(blocks: &[Block]) -> Result<String, String> {
                 thoughts.push_str(thinking);
             }
             Block::RedactedThinking { data } => check_sealed((index, count), data)?,
-            Block::Text { .. } | Block::ToolUse { .. } | Block::ToolResult { .. } => {}
+            Block::Text { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::ToolUse { .. }
+            | Block::ToolResult { .. } => {}
         }
     }
     if blocks.last().is_some_and(Block::is_thought) {
@@ -274,6 +325,13 @@ fn check_blocks<'a>(
             (Block::Thinking { .. } | Block::RedactedThinking { .. }, AnthropicRole::User) => {
                 return Err("a thought of the user's".to_owned());
             }
+            (Block::Image { .. } | Block::Document { .. }, AnthropicRole::Assistant) => {
+                return Err("a picture or document of the assistant's".to_owned());
+            }
+            (block @ (Block::Image { .. } | Block::Document { .. }), _) => {
+                block.check_media()?;
+                said = true;
+            }
             (Block::ToolUse { id, name, input }, AnthropicRole::Assistant) => {
                 let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
                 if id.is_empty() || !id.bytes().all(plain) {
@@ -295,7 +353,7 @@ fn check_blocks<'a>(
                 return Err("a tool result of the assistant's".to_owned());
             }
             (Block::ToolResult { .. }, _) if said => {
-                return Err("a tool result after text".to_owned());
+                return Err("a tool result after other content".to_owned());
             }
             (Block::ToolResult { tool_use_id, content, .. }, _) => {
                 pairs.answer(tool_use_id)?;
@@ -311,18 +369,19 @@ fn check_blocks<'a>(
 
 /// The text of a tool result.
 fn result(content: &Value) -> Result<String, String> {
-    let block = |block: &Value| {
-        let text = block.get("text").and_then(Value::as_str);
-        text.filter(|_| block.get("type").is_some_and(|kind| kind == "text")).map(str::to_owned)
+    let blocks: Vec<Block> = match content {
+        Value::String(text) if text.trim().is_empty() => {
+            return Err("an empty tool result".to_owned());
+        }
+        Value::String(text) => return Ok(text.clone()),
+        blocks => serde_json::from_value(blocks.clone())
+            .map_err(|error| format!("a tool result that is not readable: {error}"))?,
     };
-    let text = match content {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(blocks) => blocks.iter().map(block).collect(),
-        _ => None,
-    };
-    match text {
-        Some(text) if text.trim().is_empty() => Err("an empty tool result".to_owned()),
-        Some(text) => Ok(text),
-        None => Err("a tool result that is no text".to_owned()),
+    let is_result =
+        |block: &Block| !matches!(block, Block::ToolUse { .. } | Block::ToolResult { .. });
+    if !blocks.iter().all(is_result) {
+        return Err("a tool result with tools in it".to_owned());
     }
+    blocks.iter().try_for_each(Block::check_media)?;
+    Content::Blocks(blocks).text()
 }

@@ -1,13 +1,19 @@
 //! What `OpenAI` demands of a request.
 
+use clawnode_proto::media::MediaType;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    media::{self, IMAGES},
     request::{Asked, count},
     tools::{Pairs, check_offers},
 };
 
+/// Bytes of all parts of a message in base64, as the vendor has it for files.
+const PART_BYTES: usize = 50 << 20;
+/// What clawnode writes before a tool's pictures, which are no words of the user's.
+const FROM_TOOL: &str = "(from the tool call ";
 /// Bytes of the id of a tool call.
 const ID_BYTES: usize = 40;
 
@@ -50,7 +56,7 @@ enum OpenAiMessage {
         content: String,
     },
     User {
-        content: String,
+        content: UserContent,
     },
     Assistant {
         content: Option<String>,
@@ -61,6 +67,44 @@ enum OpenAiMessage {
         content: String,
         tool_call_id: String,
     },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum UserContent {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum Part {
+    Text { text: String },
+    ImageUrl { image_url: ImageUrl },
+    InputAudio { input_audio: InputAudio },
+    File { file: FileData },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ImageUrl {
+    url: String,
+    #[serde(rename = "detail")]
+    _detail: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InputAudio {
+    data: String,
+    format: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileData {
+    filename: String,
+    file_data: String,
 }
 
 #[derive(Deserialize)]
@@ -153,6 +197,38 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
     })
 }
 
+/// The text of a message's parts; each part holds to the wire.
+fn parts_text(parts: &[Part]) -> Result<String, String> {
+    if parts.is_empty() {
+        return Err("a message without parts".to_owned());
+    }
+    let mut texts = Vec::new();
+    for part in parts {
+        match part {
+            Part::Text { text } if text.trim().is_empty() => {
+                return Err("a part with empty text".to_owned());
+            }
+            Part::Text { text } => texts.push(text.as_str()),
+            Part::ImageUrl { image_url } => media::check_url(&image_url.url, &IMAGES, PART_BYTES)?,
+            Part::InputAudio { input_audio: InputAudio { data, format } } => {
+                let (claimed, kind) = match format.as_str() {
+                    "wav" => ("audio/wav", MediaType::Wav),
+                    "mp3" => ("audio/mpeg", MediaType::Mp3),
+                    other => return Err(format!("sound of the format `{other}`")),
+                };
+                media::check(claimed, data, &[kind], PART_BYTES)?;
+            }
+            Part::File { file } => {
+                if file.filename.is_empty() {
+                    return Err("a file without a name".to_owned());
+                }
+                media::check_url(&file.file_data, &[MediaType::Pdf], PART_BYTES)?;
+            }
+        }
+    }
+    Ok(texts.join("\n"))
+}
+
 /// A conversation, message by message.
 #[derive(Default)]
 struct Reading<'a> {
@@ -179,15 +255,26 @@ impl<'a> Reading<'a> {
             }
             OpenAiMessage::System { content } => return self.text(content),
             OpenAiMessage::User { content } => {
-                self.text(content)?;
+                let text = match content {
+                    UserContent::Text(text) => text.clone(),
+                    UserContent::Parts(parts) => parts_text(parts)?,
+                };
+                self.words += count(&text);
+                let is_picture_alone = matches!(content, UserContent::Parts(_));
+                if text.trim().is_empty() && !is_picture_alone {
+                    return Err("a message with empty text".to_owned());
+                }
                 if !self.users_turn {
                     self.results.clear();
                 }
-                if self.thoughts.iter().any(|thought| !thought.is_empty()) {
-                    return Err("`reasoning_content` of a turn that is over".to_owned());
+                // Parts without words of a person are what tools gave.
+                if !text.starts_with(FROM_TOOL) {
+                    if self.thoughts.iter().any(|thought| !thought.is_empty()) {
+                        return Err("`reasoning_content` of a turn that is over".to_owned());
+                    }
+                    self.thoughts.clear();
+                    (self.last_user, self.rounds) = (text, 0);
                 }
-                self.thoughts.clear();
-                (self.last_user, self.rounds) = (content.clone(), 0);
                 self.users_turn = true;
             }
             OpenAiMessage::Assistant { .. } if !self.begun => {

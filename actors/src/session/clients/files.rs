@@ -1,0 +1,442 @@
+//! Uploaded files: content that clients send ahead of the messages that name it.
+//!
+//! A file is a record in the key-value store and blobs of its session, in parts of the size of an
+//! attachment: so an upload holds one part in memory, and what can be attached is one part. The blobs of
+//! a file are its own. A record names each part before it is stored, so an upload that breaks off leaves
+//! nothing that is not found.
+//!
+//! A file that a message names stays as long as its session. Any other is removed by a worker once it is
+//! `FILE_KEPT` old: gateways may not remove blobs. The record says first that it goes, and a message that
+//! names the file at the same time is refused, or keeps it.
+
+use bytes::Bytes;
+use clawnode_cluster::{BucketEntry, BucketError, Storage, StoreError};
+use clawnode_proto::{
+    CodecError, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, FileId, Position, Timestamp,
+    limits::{ATTACHMENT_BYTES, FILE_BYTES, FILE_KEPT, FILES},
+    media::{FileRecord, FileView, Media, MediaError, MediaType, file_name},
+    subject::{FILE_KEYS, file_key, file_keys},
+};
+use tracing::debug;
+
+use super::{client::Sessions, send_error::SendError};
+use crate::session::texts::content_of;
+
+/// What errors call it.
+const STORE: &str = "files";
+/// Bytes after a part in its blob: of which file it is, and whose.
+const OWNER_BYTES: usize = 32;
+/// How often a message tries to name a file that another writer changes.
+const TRIES: usize = 5;
+
+/// Why a file is not stored, not found or not attached.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The session has too many.
+    #[error("the session has {FILES} files already")]
+    TooMany,
+    /// It is larger than a file may be.
+    #[error("the file is larger than {FILE_BYTES} bytes")]
+    TooLarge,
+    /// Its content cannot be used.
+    #[error("the file cannot be used: {0}")]
+    Media(MediaError),
+    /// There is none, or no more.
+    #[error("the session has no file `{0}`")]
+    NotFound(FileId),
+    /// It is larger than what can be attached.
+    #[error("file `{0}` cannot be attached: {1}")]
+    NotAttachable(FileId, MediaError),
+    /// A store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its record cannot be read or written.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+/// A file on its way into a session. One that is dropped before its end is removed later.
+#[derive(Debug)]
+pub struct FileUpload {
+    storage: Storage,
+    session: EntityId,
+    file: FileId,
+    name: Option<String>,
+    at: Timestamp,
+    /// The record, once its type is known, and where the store has it.
+    record: Option<(FileRecord, Position)>,
+    /// What came since the last part.
+    part: Vec<u8>,
+}
+
+/// Why a record was not changed.
+enum PutError {
+    /// Another writer changed it.
+    Conflict,
+    File(FileError),
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// Begins a file of this session, which there need not be yet.
+    pub async fn upload(
+        &self,
+        session: EntityId,
+        name: Option<&str>,
+    ) -> Result<FileUpload, FileError> {
+        if self.storage().bucket.list(&file_keys(session)).await?.len() >= FILES {
+            return Err(FileError::TooMany);
+        }
+        Ok(FileUpload {
+            storage: self.storage().clone(),
+            session,
+            file: FileId::from_u128(rand::random()),
+            name: name.and_then(file_name),
+            at: self.now(),
+            record: None,
+            part: Vec::new(),
+        })
+    }
+
+    /// What is known of a file.
+    pub async fn file(&self, session: EntityId, file: FileId) -> Result<FileRecord, FileError> {
+        Ok(self.known_file(session, file).await?.0)
+    }
+
+    /// A part of a file.
+    pub async fn file_part(&self, file: FileId, part: Digest) -> Result<Bytes, FileError> {
+        let blob = self.storage().blobs.get(part).await?.ok_or(FileError::NotFound(file))?;
+        let length = blob.len().saturating_sub(OWNER_BYTES);
+        Ok(content_of(&blob, length as u64))
+    }
+
+    /// A file as an attachment of a message. It stays as long as its session from here on.
+    pub async fn attach_file(&self, session: EntityId, file: FileId) -> Result<Media, FileError> {
+        let key = file_key(session, file);
+        for _ in 0..TRIES {
+            let (mut record, position) = self.known_file(session, file).await?;
+            let [blob] = record.parts[..] else {
+                return Err(FileError::NotAttachable(file, MediaError::TooLarge(record.bytes)));
+            };
+            let (media_type, bytes, name) = (record.media_type, record.bytes, record.name.clone());
+            let media = Media { media_type, blob, bytes, name };
+            if record.is_named {
+                return Ok(media);
+            }
+            record.is_named = true;
+            match put(self.storage(), &key, &record, position).await {
+                Ok(_) => return Ok(media),
+                Err(PutError::Conflict) => {}
+                Err(PutError::File(failure)) => return Err(failure),
+            }
+        }
+        let detail = format!("other writers changed `{key}`");
+        Err(StoreError::Unavailable { store: STORE, detail }.into())
+    }
+
+    async fn known_file(
+        &self,
+        session: EntityId,
+        file: FileId,
+    ) -> Result<(FileRecord, Position), FileError> {
+        let entry = self.storage().bucket.get(&file_key(session, file)).await?;
+        let BucketEntry { value, position } = entry.ok_or(FileError::NotFound(file))?;
+        let record = FileRecord::from_bytes(&value)?;
+        if record.is_going { Err(FileError::NotFound(file)) } else { Ok((record, position)) }
+    }
+
+    /// Removes files that are too old and that no message names, of the sessions that are `mine`. Says
+    /// how many.
+    pub async fn sweep_files(&self, mine: impl Fn(EntityId) -> bool) -> Result<usize, StoreError> {
+        let now = self.now();
+        let mut removed = 0;
+        for (key, entry) in self.storage().bucket.list(FILE_KEYS).await? {
+            let session = key.strip_prefix(FILE_KEYS).and_then(|rest| rest.split('.').next());
+            let session: Option<EntityId> = session.and_then(|text| text.parse().ok());
+            // What a later build wrote is left to it.
+            let record = FileRecord::from_bytes(&entry.value).ok();
+            if let (Some(record), Some(_)) = (record, session.filter(|id| mine(*id)))
+                && (record.is_going || (!record.is_named && now.since(record.at) >= FILE_KEPT))
+            {
+                removed += usize::from(remove(self.storage(), &key, record, entry.position).await?);
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// Removes all files of a session that is deleted.
+pub(in crate::session) async fn forget(
+    storage: &Storage,
+    session: EntityId,
+) -> Result<(), StoreError> {
+    for (key, entry) in storage.bucket.list(&file_keys(session)).await? {
+        let Ok(record) = FileRecord::from_bytes(&entry.value) else { continue };
+        remove(storage, &key, record, entry.position).await?;
+    }
+    Ok(())
+}
+
+/// Removes a file, unless its record was changed meanwhile. The blobs go before the record: a record
+/// without them is found again, they without a record are not.
+async fn remove(
+    storage: &Storage,
+    key: &str,
+    mut record: FileRecord,
+    mut position: Position,
+) -> Result<bool, StoreError> {
+    if !record.is_going {
+        record.is_going = true;
+        position = match put(storage, key, &record, position).await {
+            Ok(position) => position,
+            Err(PutError::File(FileError::Store(failure))) => return Err(failure),
+            Err(PutError::Conflict | PutError::File(_)) => return Ok(false),
+        };
+    }
+    for part in &record.parts {
+        storage.blobs.delete(*part).await?;
+    }
+    match storage.bucket.delete(key, position).await {
+        Ok(()) => Ok(true),
+        Err(BucketError::Conflict { .. }) => {
+            debug!(key, "another process removes a file too");
+            Ok(false)
+        }
+        Err(BucketError::Store(failure)) => Err(failure),
+    }
+}
+
+async fn put(
+    storage: &Storage,
+    key: &str,
+    record: &FileRecord,
+    position: Position,
+) -> Result<Position, PutError> {
+    let bytes = record.to_bytes().map_err(|error| PutError::File(error.into()))?;
+    storage.bucket.put(key, position, bytes.into(), None).await.map_err(|error| match error {
+        BucketError::Conflict { .. } => PutError::Conflict,
+        BucketError::Store(failure) => PutError::File(failure.into()),
+    })
+}
+
+// === impl FileUpload ===
+
+impl FileUpload {
+    /// Takes more of the content. What is no known type is refused before the rest of it comes.
+    pub async fn write(&mut self, mut content: &[u8]) -> Result<(), FileError> {
+        let stored = self.record.as_ref().map_or(0, |(record, _)| record.bytes);
+        if stored + (self.part.len() + content.len()) as u64 > FILE_BYTES as u64 {
+            return Err(FileError::TooLarge);
+        }
+        while !content.is_empty() {
+            let room = ATTACHMENT_BYTES - self.part.len();
+            let (now, later) = content.split_at(room.min(content.len()));
+            self.part.extend_from_slice(now);
+            content = later;
+            if self.record.is_none() && self.part.len() >= MediaType::HEAD {
+                self.record = Some((self.first_record()?, Position(0)));
+            }
+            if self.part.len() == ATTACHMENT_BYTES {
+                self.store_part().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file, once all of its content came.
+    pub async fn finish(mut self) -> Result<FileView, FileError> {
+        if self.record.is_none() {
+            self.record = Some((self.first_record()?, Position(0)));
+        }
+        if !self.part.is_empty() {
+            self.store_part().await?;
+        }
+        let (record, _) = self.record.ok_or(FileError::Media(MediaError::Empty))?;
+        Ok(record.view(self.file))
+    }
+
+    fn first_record(&self) -> Result<FileRecord, FileError> {
+        if self.part.is_empty() {
+            return Err(FileError::Media(MediaError::Empty));
+        }
+        let media_type = MediaType::of(&self.part);
+        Ok(FileRecord {
+            media_type: media_type.map_err(|error| FileError::Media(error.into()))?,
+            name: self.name.clone(),
+            bytes: 0,
+            parts: Vec::new(),
+            at: self.at,
+            is_named: false,
+            is_going: false,
+        })
+    }
+
+    async fn store_part(&mut self) -> Result<(), FileError> {
+        let Some((record, position)) = &mut self.record else { return Ok(()) };
+        let mut content = std::mem::take(&mut self.part);
+        record.bytes += content.len() as u64;
+        content.extend_from_slice(&self.file.as_u128().to_be_bytes());
+        content.extend_from_slice(&self.session.as_u128().to_be_bytes());
+        record.parts.push(Digest::of(&content));
+        match put(&self.storage, &file_key(self.session, self.file), record, *position).await {
+            Ok(stored) => *position = stored,
+            Err(PutError::File(failure)) => return Err(failure),
+            // Its session was deleted meanwhile.
+            Err(PutError::Conflict) => return Err(FileError::NotFound(self.file)),
+        }
+        self.storage.blobs.put(content.into()).await?;
+        Ok(())
+    }
+}
+
+// === impl FileError ===
+
+impl From<FileError> for ErrorBody {
+    fn from(error: FileError) -> Self {
+        let message = ErrorChain(&error).to_string();
+        match error {
+            FileError::TooMany => Self::new(ErrorCode::Overloaded, message)
+                .hint("files that no message names are removed after a day"),
+            FileError::TooLarge => {
+                Self::new(ErrorCode::TooLarge, message).hint("upload a smaller one")
+            }
+            FileError::NotAttachable(..) => {
+                Self::new(ErrorCode::TooLarge, message).hint("attach a smaller one")
+            }
+            FileError::Media(_) => Self::new(ErrorCode::InvalidParams, message)
+                .hint(format!("its bytes decide; upload {}", MediaType::ACCEPTED)),
+            FileError::NotFound(_) => Self::new(ErrorCode::NotFound, message)
+                .hint("upload it to this session; a file that no message names is kept for a day"),
+            FileError::Store(failure) => SendError::Store(failure).into(),
+            FileError::Codec(_) => Self::new(ErrorCode::Internal, message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering},
+        },
+        time::Duration,
+    };
+
+    use clawnode_cluster::Clock;
+    use clawnode_local as local;
+
+    use super::*;
+
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n and more";
+    const ADA: EntityId = EntityId::from_u128(1);
+    const BOB: EntityId = EntityId::from_u128(2);
+
+    #[derive(Debug, Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    fn sessions() -> (Sessions, Arc<Hand>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let hand = Arc::new(Hand::default());
+        let clock: Arc<dyn Clock> = hand.clone();
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        (Sessions::new(storage, clock), hand, dir)
+    }
+
+    async fn stored(sessions: &Sessions, content: &[&[u8]]) -> Result<FileView, FileError> {
+        let mut upload = sessions.upload(ADA, Some("a/b.png")).await?;
+        for piece in content {
+            upload.write(piece).await?;
+        }
+        upload.finish().await
+    }
+
+    async fn blobs(sessions: &Sessions) -> usize {
+        sessions.storage().blobs.list().await.unwrap().len()
+    }
+
+    #[tokio::test]
+    async fn a_file_is_stored_in_parts_and_read_again() {
+        let (sessions, _, _dir) = sessions();
+        let long = vec![7; ATTACHMENT_BYTES];
+        let file = stored(&sessions, &[PNG, &long]).await.unwrap();
+        assert_eq!(file.bytes, (PNG.len() + long.len()) as u64);
+        assert_eq!((file.media_type, file.name.as_deref()), (MediaType::Png, Some("b.png")));
+        let record = sessions.file(ADA, file.file).await.unwrap();
+        let mut content = Vec::new();
+        for part in &record.parts {
+            content.extend(sessions.file_part(file.file, *part).await.unwrap());
+        }
+        assert!(content == [PNG, &long].concat());
+        let refused = sessions.attach_file(ADA, file.file).await.unwrap_err();
+        assert!(matches!(refused, FileError::NotAttachable(..)), "{refused}");
+        assert!(matches!(sessions.file(BOB, file.file).await, Err(FileError::NotFound(_))));
+        let small = stored(&sessions, &[&PNG[..3], &PNG[3..]]).await.unwrap();
+        let media = sessions.attach_file(ADA, small.file).await.unwrap();
+        assert_eq!((media.bytes, media.name.as_deref()), (PNG.len() as u64, Some("b.png")));
+        assert_eq!(sessions.attach_file(ADA, small.file).await.unwrap(), media, "once more");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_leaves_nothing() {
+        let (sessions, _, _dir) = sessions();
+        for content in [&b""[..], b"hello", b"hello, this is a text"] {
+            let refused = stored(&sessions, &[content]).await.unwrap_err();
+            assert!(matches!(refused, FileError::Media(_)), "{refused}");
+        }
+        let mut upload = sessions.upload(ADA, None).await.unwrap();
+        upload.write(PNG).await.unwrap();
+        let refused = upload.write(&vec![0; FILE_BYTES]).await.unwrap_err();
+        assert!(matches!(refused, FileError::TooLarge), "{refused}");
+        assert_eq!(blobs(&sessions).await, 0);
+    }
+
+    #[tokio::test]
+    async fn files_go_with_their_time_or_their_session() {
+        let (sessions, clock, _dir) = sessions();
+        let named = stored(&sessions, &[PNG]).await.unwrap();
+        sessions.attach_file(ADA, named.file).await.unwrap();
+        let idle = stored(&sessions, &[PNG]).await.unwrap();
+        let mut broken = sessions.upload(ADA, None).await.unwrap();
+        broken.write(PNG).await.unwrap();
+        broken.write(&vec![0; ATTACHMENT_BYTES]).await.unwrap();
+        drop(broken);
+        assert_eq!(blobs(&sessions).await, 3, "the same content is a blob of each file");
+        clock.0.store(millis(FILE_KEPT) - 1, Ordering::Relaxed);
+        assert_eq!(sessions.sweep_files(|_| true).await.unwrap(), 0);
+        clock.0.store(millis(FILE_KEPT), Ordering::Relaxed);
+        assert_eq!(sessions.sweep_files(|id| id == BOB).await.unwrap(), 0);
+        assert_eq!(sessions.sweep_files(|id| id == ADA).await.unwrap(), 2);
+        assert_eq!(blobs(&sessions).await, 1);
+        assert!(matches!(sessions.file(ADA, idle.file).await, Err(FileError::NotFound(_))));
+        sessions.file(ADA, named.file).await.unwrap();
+        forget(sessions.storage(), ADA).await.unwrap();
+        assert_eq!(blobs(&sessions).await, 0);
+        assert_eq!(sessions.storage().bucket.list(FILE_KEYS).await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_goes_is_not_attached() {
+        let (sessions, _, _dir) = sessions();
+        let file = stored(&sessions, &[PNG]).await.unwrap().file;
+        let (mut record, position) = sessions.known_file(ADA, file).await.unwrap();
+        record.is_going = true;
+        let key = file_key(ADA, file);
+        assert!(put(sessions.storage(), &key, &record, position).await.is_ok());
+        assert!(matches!(sessions.attach_file(ADA, file).await, Err(FileError::NotFound(_))));
+        assert_eq!(sessions.sweep_files(|_| true).await.unwrap(), 1, "what was begun is ended");
+        assert_eq!(blobs(&sessions).await, 0);
+    }
+
+    fn millis(duration: Duration) -> u64 {
+        u64::try_from(duration.as_millis()).unwrap()
+    }
+}

@@ -1,0 +1,175 @@
+//! The content of a message: text, or parts of text, pictures, files and sound.
+
+use clawnode_proto::ErrorBody;
+use serde_json::Value;
+
+use super::super::{
+    attachments::{self, AttachmentError},
+    backend::AttachmentSource,
+    error::OpenAiError,
+    params::parse,
+};
+
+/// Characters of an unknown type that are repeated.
+const TYPE_CHARS: usize = 40;
+
+/// What a message says.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct MessageContent {
+    pub(super) text: String,
+    pub(super) attachments: Vec<AttachmentSource>,
+}
+
+// === impl MessageContent ===
+
+impl MessageContent {
+    /// Reads the `content` of a message.
+    pub(super) fn read(path: &str, value: Option<&Value>) -> Result<Self, OpenAiError> {
+        let mut content = Self::default();
+        match value {
+            Some(Value::String(text)) => content.text.clone_from(text),
+            Some(Value::Array(parts)) => {
+                parts.iter().try_for_each(|part| content.part(path, part))?;
+            }
+            _ => {
+                let message = format!("`{path}` is neither text nor a list of parts");
+                return Err(OpenAiError::invalid(path, message));
+            }
+        }
+        let counted = attachments::check_count(content.attachments.len());
+        counted.map_err(|error| about(path, error))?;
+        Ok(content)
+    }
+
+    fn part(&mut self, path: &str, part: &Value) -> Result<(), OpenAiError> {
+        let kind = part.get("type").and_then(Value::as_str).unwrap_or("untyped");
+        let field = |within: &str, name: &str| {
+            let value = part.get(within).and_then(|it| it.get(name));
+            value.and_then(Value::as_str)
+        };
+        let missing = |name: &str| {
+            OpenAiError::invalid(path, format!("a part of type `{kind}` has no `{name}`"))
+        };
+        let source = match kind {
+            "text" => {
+                let text = part.get("text").and_then(Value::as_str);
+                self.text.push_str(text.ok_or_else(|| missing("text"))?);
+                return Ok(());
+            }
+            "image_url" => {
+                let url = field("image_url", "url").ok_or_else(|| missing("image_url.url"))?;
+                if field("image_url", "detail").is_some_and(|detail| detail != "auto") {
+                    let message = "`image_url.detail`: it is not passed on";
+                    return Err(OpenAiError::unsupported(path, message));
+                }
+                if url.starts_with("https:") || url.starts_with("http:") {
+                    let message = "pictures are not fetched from URLs; send a data URL, \
+                                   `data:image/png;base64,…`";
+                    return Err(OpenAiError::unsupported(path, message));
+                }
+                content(path, attachments::data_url(None, url))?
+            }
+            "input_audio" => {
+                let data = field("input_audio", "data");
+                let data = data.ok_or_else(|| missing("input_audio.data"))?;
+                content(path, attachments::content(None, data))?
+            }
+            "file" => match (field("file", "file_id"), field("file", "file_data")) {
+                (Some(file), _) => {
+                    let file = parse("file_id", file).map_err(|error| about(path, error))?;
+                    AttachmentSource::File(file)
+                }
+                (None, Some(data)) => {
+                    content(path, attachments::data_url(field("file", "filename"), data))?
+                }
+                (None, None) => return Err(missing("file.file_data")),
+            },
+            kind => {
+                let kind: String = kind.chars().take(TYPE_CHARS).collect();
+                let message = format!("content parts of type `{kind}` are not offered");
+                return Err(OpenAiError::unsupported(path, message));
+            }
+        };
+        self.attachments.push(source);
+        Ok(())
+    }
+}
+
+fn content(
+    path: &str,
+    read: Result<clawnode_proto::media::Content, AttachmentError>,
+) -> Result<AttachmentSource, OpenAiError> {
+    let content = read.map_err(|error| about(path, error.of(&format!("a part of `{path}`"))))?;
+    Ok(AttachmentSource::Content(content))
+}
+
+/// An error that is about a parameter.
+pub(super) fn about(path: &str, error: ErrorBody) -> OpenAiError {
+    OpenAiError::from(error).about(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::ErrorCode;
+    use serde_json::json;
+
+    use super::*;
+
+    const PNG: &str = "data:image/png;base64,iVBORw0KGgo=";
+    const PDF: &str = "data:application/pdf;base64,JVBERi0xLjc=";
+
+    fn read(parts: &Value) -> Result<MessageContent, OpenAiError> {
+        MessageContent::read("messages[0].content", Some(parts))
+    }
+
+    fn image(url: &str) -> Value {
+        json!({"type": "image_url", "image_url": {"url": url}})
+    }
+
+    #[test]
+    fn parts_are_text_and_attachments() {
+        let content = read(&json!([
+            {"type": "text", "text": "what "},
+            image(PNG),
+            {"type": "file", "file": {"file_data": PDF, "filename": "x.pdf"}},
+            {"type": "input_audio", "input_audio": {"data": "SUQzBAA=", "format": "mp3"}},
+            {"type": "file", "file": {"file_id": "file_00000000000000000000000001"}},
+            {"type": "text", "text": "is it?"},
+        ]))
+        .unwrap();
+        assert_eq!(content.text, "what is it?");
+        assert_eq!(content.attachments.len(), 4);
+        assert!(format!("{:?}", content.attachments[1]).contains("x.pdf"));
+    }
+
+    #[test]
+    fn a_part_that_makes_no_sense_is_refused_by_name() {
+        let (invalid, unsupported) = (ErrorCode::InvalidParams, ErrorCode::Unsupported);
+        for (part, code, says) in [
+            (image("data:image/png;base64,!!!"), invalid, "not base64"),
+            (image("data:image/png;base64,aGVsbG8="), invalid, "PNG"),
+            (image("nonsense"), invalid, "data URL"),
+            (image("https://example.com/a.png"), unsupported, "data URL"),
+            (json!({"type": "image_url"}), invalid, "image_url.url"),
+            (json!({"type": "file", "file": {}}), invalid, "file.file_data"),
+            (json!({"type": "file", "file": {"file_id": "x"}}), invalid, "file_id"),
+            (json!({"type": "input_audio"}), invalid, "input_audio.data"),
+            (json!({"type": "video"}), unsupported, "`video`"),
+            (json!({"type": "text"}), invalid, "text"),
+            (
+                json!({"type": "image_url", "image_url": {"url": PNG, "detail": "high"}}),
+                unsupported,
+                "detail",
+            ),
+        ] {
+            let error = read(&json!([part])).unwrap_err();
+            assert_eq!(
+                (error.body.code, error.param.as_deref()),
+                (code, Some("messages[0].content"))
+            );
+            assert!(error.body.message.contains(says), "{}", error.body.message);
+        }
+        let many = read(&json!(vec![image(PNG); 9])).unwrap_err();
+        assert!(many.body.message.contains("the limit is 8"), "{}", many.body.message);
+    }
+}
