@@ -339,22 +339,22 @@ mod tests {
         assert_eq!(told, [false, false, false, true, false], "said once");
 
         // A round of tools, one of whose calls no model is shown.
-        let list = vec![
+        let said = vec![
             thought(Some("")),
             Block::ToolUse {},
             thought(None),
             Block::ToolUse {},
             Block::Text { bytes: 2 },
         ];
-        let blocks = Some(Blocks { model: own.clone(), list: list.clone() });
+        let blocks = Some(Blocks { model: own.clone(), list: said.clone() });
         run.replies_with(Usage::default(), &[("look", "[1"), ("look", "{}")], blocks);
         let state = &run.machine.settled().unwrap().state;
         let (turn, profile) = (state.running().unwrap(), state.profile.as_ref().unwrap());
         let shown = assemble(state, profile, turn);
-        let said = shown.messages.iter().rfind(|one| one.role == Role::Assistant).unwrap();
-        let kept: Vec<Block> = [0, 2, 3, 4].map(|at| list[at].clone()).to_vec();
-        assert_eq!(said.blocks.as_ref().unwrap().list, kept);
-        assert_eq!(said.tool_uses.len(), 1);
+        let reply = shown.messages.iter().rfind(|one| one.role == Role::Assistant).unwrap();
+        let kept: Vec<Block> = [0, 2, 3, 4].map(|at| said[at].clone()).to_vec();
+        assert_eq!(reply.blocks.as_ref().unwrap().list, kept);
+        assert_eq!(reply.tool_uses.len(), 1);
         let third = "p/third".parse().unwrap();
         let changed = Profile { model: third, ..profile.clone() };
         let shown = assemble(state, &changed, turn);

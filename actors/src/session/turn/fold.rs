@@ -2,7 +2,7 @@
 
 use clawnode_proto::{
     Attempt, CallId, Head, Timestamp, TurnId,
-    session::{SessionEvent, ToolEnd, TurnOutcome},
+    session::{SessionEvent, Settled, ToolEnd, TurnOutcome},
     tool::{Risk, ToolSpec, ToolUse},
 };
 
@@ -90,19 +90,22 @@ impl SessionState {
             // A pointer for readers; the content is the call's.
             SessionEvent::Reply(_) => Ok(()),
             SessionEvent::TurnDone(done) => self.close(done.turn, &done.outcome),
-            SessionEvent::Settled(settled) => {
-                self.usage = self.usage.plus(settled.usage);
-                let turn = self
-                    .closed
-                    .iter_mut()
-                    .rev()
-                    .find(|turn| turn.id == settled.turn)
-                    .ok_or_else(|| Violation(format!("`{}` has not ended", settled.turn)))?;
-                turn.usage = settled.usage;
-                turn.lost_attempts = settled.lost_attempts;
-                Ok(())
-            }
+            SessionEvent::Settled(settled) => self.settled(settled),
         }
+    }
+
+    /// The turn is closed; what it used is known.
+    fn settled(&mut self, settled: &Settled) -> Result<(), Violation> {
+        self.usage = self.usage.plus(settled.usage);
+        let turn = self
+            .closed
+            .iter_mut()
+            .rev()
+            .find(|turn| turn.id == settled.turn)
+            .ok_or_else(|| Violation(format!("`{}` has not ended", settled.turn)))?;
+        turn.usage = settled.usage;
+        turn.lost_attempts = settled.lost_attempts;
+        Ok(())
     }
 
     /// Takes one of those about tools.
