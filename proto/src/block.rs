@@ -69,7 +69,7 @@ impl Blocks {
         self.list.iter_mut().flat_map(Block::texts_mut).flatten()
     }
 
-    /// Bytes of what is beside text and tool calls.
+    /// Bytes of everything beside text and tool calls.
     pub fn bytes(&self) -> u64 {
         self.texts().map(Text::bytes).sum()
     }

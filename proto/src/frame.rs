@@ -113,7 +113,7 @@ pub enum FrameBody {
         /// What is added.
         delta: String,
     },
-    /// More of what the model thinks. It is no part of the reply.
+    /// More of the model's thoughts. It is no part of the reply.
     Thought {
         /// What is added.
         delta: String,

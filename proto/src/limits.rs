@@ -78,7 +78,7 @@ limits! {
         ATTACHMENT_BYTES: usize = 5_000_000, "bytes";
         /// The name of an attachment. A longer one is cut.
         ATTACHMENT_NAME_BYTES: usize = 200, "bytes";
-        /// Attachments in one request to a model, the newest first. The model is told in words of the others. In
+        /// Attachments in one request to a model, the newest first. A sentence takes the place of each other one. In
         /// base64 they fit into the 32 MB that providers take.
         ATTACHMENTS_SENT_BYTES: u64 = 20_000_000, "bytes";
         /// One uploaded file. Only files within `ATTACHMENT_BYTES` can be attached.

@@ -248,7 +248,7 @@ macro_rules! declare {
                 match self { $( Self::$variant => concat!($($about),*), )* }
             }
 
-            /// The schemas of what it takes and answers.
+            /// The schemas of its parameters and its answer.
             #[cfg(feature = "schema")]
             pub fn schemas(self, of: &mut SchemaGenerator) -> (Schema, Schema) {
                 match self {

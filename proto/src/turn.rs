@@ -92,7 +92,7 @@ events! {
     Accepted(AcceptedView) = "accepted";
     /// More of the reply, to be added to the text so far.
     Text(String) = "text";
-    /// More of what the model thinks, before or between parts of the reply.
+    /// More of the model's thoughts, before or between parts of the reply.
     Thought(String) = "thought";
     /// The tokens that one model call used.
     Usage(Usage) = "usage";

@@ -63,7 +63,7 @@ pub(super) trait Decoder: Send {
 pub(super) enum ReplyPiece {
     /// More of the reply.
     Text(String),
-    /// More of what the model thinks, to be shown.
+    /// More of the model's thoughts, to be shown.
     Thought(String),
     /// Something beside text and tool calls, whole.
     Item(Item),

@@ -116,7 +116,7 @@ pub struct ToolOffer {
 pub enum ModelEvent {
     /// More of the reply.
     Text(String),
-    /// More of what the model thinks, to be shown; the whole thought follows as an item.
+    /// More of the model's thoughts, to be shown; the whole thought follows as an item.
     Thought(String),
     /// Something beside text and tool calls, whole, in its place between them.
     Item(Item),

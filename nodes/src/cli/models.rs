@@ -32,11 +32,13 @@ pub(super) enum ModelsCommand {
     /// Show what clawnode knows of a model, and where it knows it from
     Show {
         /// The model, as PROVIDER/MODEL
+        #[arg(id = "MODEL")]
         model: ModelRef,
     },
     /// Call a model once, and say whether text, tool calls and streaming work; costs a few hundred tokens
     Test {
         /// The model, as PROVIDER/MODEL
+        #[arg(id = "MODEL")]
         model: ModelRef,
     },
 }

@@ -54,7 +54,7 @@ struct PrintedReply {
 pub(super) enum TurnStep {
     /// Show more of the reply.
     Show(String),
-    /// Show more of what the model thinks.
+    /// Show more of the model's thoughts.
     Think(String),
     /// What was shown is void: the reply begins again, with this.
     Anew(String),

@@ -90,16 +90,9 @@ fn says(bench: &mut Bench, content: &str, tool_uses: Vec<ToolUse>, output_tokens
     let Some((call, SessionJob::Call(job))) = bench.started.pop() else { panic!("no call") };
     let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
     let usage = Usage { output_tokens, ..Usage::default() };
-    let (content, model) = (Text::from(content), "m".to_owned());
-    let done = Outcome::Done {
-        attempt: job.attempt,
-        content,
-        stop,
-        usage,
-        model,
-        tool_uses,
-        blocks: None,
-    };
+    let (content, model, blocks) = (Text::from(content), "m".to_owned(), None);
+    let done =
+        Outcome::Done { attempt: job.attempt, content, stop, usage, model, tool_uses, blocks };
     drop(job.permit);
     bench.feed(MachineInput::Ended(call, done));
 }

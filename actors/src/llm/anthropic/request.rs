@@ -26,7 +26,7 @@ use crate::llm::{
 /// The version of the API that this file speaks.
 const VERSION: &str = "2023-06-01";
 
-/// The vendor's own host. Its models think if they are told to, and not otherwise; those behind
+/// The vendor's own host. Its models think only if a request says so; those behind
 /// compatible servers may.
 const OWN_HOST: &str = "api.anthropic.com";
 /// The least `top_p` that the API takes beside thoughts.
@@ -147,8 +147,8 @@ struct Source {
 // === impl Thinking ===
 
 impl Thinking {
-    /// A budget that leaves room for a reply of so many tokens, or for half of what the model writes at
-    /// most: the API refuses a budget that is not below the limit.
+    /// A budget that leaves room for a reply of so many tokens, but for at most half of the model's
+    /// largest output: the API refuses a budget that is not below the limit.
     fn within(reply: u32, reasoning: Reasoning, profile: &ModelProfile) -> Self {
         if profile.reasoning == ReasoningStyle::AnthropicAdaptive {
             return Self { r#type: "adaptive", budget_tokens: None };
@@ -270,7 +270,7 @@ impl<'a> RequestBlock<'a> {
     }
 }
 
-/// Whether the model may be told to think: what runs is not a round of tools that began without a
+/// Whether a request may ask for thoughts: the running turn is not in a round of tools that began without a
 /// thought that can be sent back. The API refuses that.
 fn may_think(messages: &[PlainMessage]) -> bool {
     let mut rest = messages;

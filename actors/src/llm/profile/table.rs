@@ -1,16 +1,17 @@
 //! The built-in table, as of [`DATE`].
 //!
-//! Source: the vendors' own pages of models and prices (platform.claude.com, developers.openai.com,
-//! ai.google.dev, api-docs.deepseek.com, platform.moonshot.ai) and the model cards of open models. What is
-//! not certain is left out: such a model has the figures of the more general row, or of `UNKNOWN`. Open
-//! models have no prices: their servers set them.
+//! The figures are those that the vendors publish (platform.claude.com, developers.openai.com, ai.google.dev,
+//! api-docs.deepseek.com, platform.moonshot.ai) and those of the model cards of open models. They were collected
+//! in part from quotations of these pages, so compare a row with its page before you rely on a price. What is not
+//! certain is left out: such a model has the figures of the more general row, or of `UNKNOWN`. Open models have
+//! no prices: their servers set them.
 
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::model::{CacheStyle, ModelPrice, ReasoningStyle};
 
 use super::model::{InputKinds, ModelProfile};
 
-/// When the table was last compared with its sources.
+/// When the table was last changed.
 pub const DATE: &str = "2026-11-26";
 
 /// Tokens that an agent's model reads at most by default: a larger window is not filled

@@ -1,10 +1,17 @@
 //! What requests look like for models of different profiles, on both wires.
 
-use clawnode_proto::llm::{Role, Sampling};
+use clawnode_proto::{
+    llm::{Role, Sampling},
+    media::MediaType,
+    reasoning::Reasoning,
+};
 use serde_json::{Value, json};
 
 use super::ModelProfiles;
-use crate::llm::{ModelRequest, PlainMessage, anthropic::Anthropic, call::Dialect, openai::OpenAi};
+use crate::llm::{
+    ModelRequest, PlainMessage, anthropic::Anthropic, call::Dialect, media::tests::media,
+    openai::OpenAi,
+};
 
 fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
     let sampling =
@@ -20,8 +27,12 @@ fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
 }
 
 fn sent(wire: &dyn Dialect, model: &str, max_tokens: Option<u32>) -> Value {
-    let profile = ModelProfiles::default().of(&format!("p/{model}").parse().unwrap());
-    let prepared = wire.prepare(asked(model, max_tokens), &profile).unwrap();
+    body(wire, asked(model, max_tokens))
+}
+
+fn body(wire: &dyn Dialect, request: ModelRequest) -> Value {
+    let profile = ModelProfiles::default().of(&format!("p/{}", request.model).parse().unwrap());
+    let prepared = wire.prepare(request, &profile).unwrap();
     serde_json::from_slice(&prepared.body).unwrap()
 }
 
@@ -63,4 +74,49 @@ fn anthropics_limit_is_what_the_model_can_write() {
     }
     assert_eq!(sent(&wire, "claude-sonnet-4-5", None)["temperature"], 0.5);
     assert_eq!(sent(&wire, "claude-opus-5", None).get("temperature"), None);
+}
+
+#[test]
+fn a_model_is_told_to_think_as_its_profile_says() {
+    let wire = Anthropic { base: "http://h".parse().unwrap(), key: None, max_tokens: 8_192 };
+    let thinks = |model, max_tokens, reasoning| {
+        let mut request = asked(model, max_tokens);
+        request.sampling.reasoning = Some(reasoning);
+        body(&wire, request)
+    };
+    let budget = |tokens: u32| json!({"type": "enabled", "budget_tokens": tokens});
+    let sent = thinks("claude-sonnet-4-5", Some(100), Reasoning::Medium);
+    assert_eq!((&sent["thinking"], &sent["max_tokens"]), (&budget(8_192), &json!(8_292)));
+    assert_eq!((sent.get("output_config"), sent.get("temperature")), (None, None));
+    // The limit is the model's own, and the budget has to be below it.
+    let sent = thinks("claude-sonnet-4-5", Some(60_000), Reasoning::Tokens(60_000));
+    assert_eq!((&sent["thinking"], &sent["max_tokens"]), (&budget(32_000), &json!(64_000)));
+    let sent = thinks("claude-opus-4-6", Some(100), Reasoning::Medium);
+    assert_eq!(sent["thinking"], json!({"type": "adaptive"}));
+    assert_eq!(sent["output_config"], json!({"effort": "medium"}));
+    let sent = thinks("claude-opus-4-6", Some(100), Reasoning::Off);
+    assert_eq!((sent.get("thinking"), sent.get("output_config")), (None, None));
+}
+
+#[test]
+fn a_model_is_sent_what_it_takes() {
+    let wires: [(&dyn Dialect, _, _); 2] = [
+        (&openai("http://127.0.0.1:1/v1"), "deepseek-chat", "gpt-4o"),
+        (
+            &Anthropic { base: "http://h".parse().unwrap(), key: None, max_tokens: 8_192 },
+            "deepseek-chat",
+            "unknown",
+        ),
+    ];
+    for (wire, blind, seeing) in wires {
+        let shown = |model| {
+            let mut request = asked(model, None);
+            request.messages[0].media = vec![media(MediaType::Png, Some("a.png"))];
+            body(wire, request)["messages"].to_string()
+        };
+        let told = shown(blind);
+        assert!(told.contains("a PNG picture") && told.contains("cannot read"), "{told}");
+        assert!(!told.contains("YWI="), "{told}");
+        assert!(shown(seeing).contains("YWI="), "{}", shown(seeing));
+    }
 }

@@ -188,7 +188,7 @@ fn fitting(
     (kept.into_iter().rev().flatten().collect(), dropped)
 }
 
-/// The newest attachments that one request may hold; the model is told in words of the others.
+/// The newest attachments that one request may hold; a sentence takes the place of each other one.
 fn within_one_request(messages: Vec<Message>) -> Vec<Message> {
     let mut room = ATTACHMENTS_SENT_BYTES;
     let mut kept = Vec::with_capacity(messages.len());

@@ -321,7 +321,7 @@ impl SessionState {
 // === impl Turn ===
 
 impl Turn {
-    /// Takes what a person says, as the model is told it first by this step.
+    /// Takes a person's message that the model sees first in this step.
     pub(in crate::session) fn hear(&mut self, step: u32, text: Text, attachments: Vec<Media>) {
         if !attachments.is_empty() {
             let at = u32::try_from(self.said.len()).unwrap_or(u32::MAX);

@@ -30,7 +30,7 @@ pub(super) enum ReplyStep {
     Nothing,
     /// More of the reply.
     Text(String),
-    /// More of what the model thinks.
+    /// More of the model's thoughts.
     Thought(String),
     /// The reply was begun again, and is another one now. No matter to who reads only the whole.
     Diverged,

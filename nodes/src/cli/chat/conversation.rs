@@ -193,7 +193,7 @@ pub(super) fn reply(turn: &TurnView) -> &str {
     last.and_then(|it| it.content.inline()).unwrap_or_default()
 }
 
-/// The beginning of what was said, in a line.
+/// The beginning of a message, in a line.
 pub(super) fn title(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().take(TITLE_CHARS).collect();
     let line = words.join(" ");

@@ -174,7 +174,7 @@ impl ChatTerminal {
         "thinking".clone_into(&mut self.doing);
     }
 
-    /// Shows the whole lines of what the model thinks.
+    /// Shows the whole lines of the model's thoughts.
     pub(super) fn think(&mut self, more: &str) -> Result<(), Failure> {
         self.heard = Instant::now();
         self.thought.push_str(more);

@@ -189,7 +189,7 @@ impl Block {
 }
 
 impl Messages {
-    /// Whether it is told to think; what it is told may not be at odds with that.
+    /// Whether the request asks for thoughts; its other settings have to agree with that.
     fn thinks(&self) -> Result<bool, String> {
         if let Some(OutputConfig { effort }) = &self.output_config
             && !["low", "medium", "high", "max"].contains(&effort.as_str())
@@ -216,7 +216,7 @@ impl Messages {
     }
 }
 
-/// What a message of the assistant's thinks; every thought stands where it was, and has its signature.
+/// What a message of the assistant's thinks; every thought is in its place, and has its signature.
 fn check_thoughts(blocks: &[Block]) -> Result<String, String> {
     let count = blocks.iter().filter(|block| block.is_thought()).count();
     let mut thoughts = String::new();
