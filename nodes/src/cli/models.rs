@@ -103,12 +103,12 @@ fn detail(it: &ModelView) -> String {
     } else {
         format!(", of which {} are used unless `window_tokens` says more", it.used_tokens)
     };
-    let reply = it.max_output_tokens.map_or_else(|| "not known".to_owned(), tokens);
+    let reply = it.max_output_tokens.map(|most| format!("at most {}", tokens(most)));
     let mut facts = vec![
         ("model", clean(&it.model.to_string())),
         ("agents", if agents.is_empty() { "none".to_owned() } else { agents.join(", ") }),
         ("window", format!("{}{used}", tokens(it.window_tokens))),
-        ("reply", format!("at most {reply}")),
+        ("reply", reply.unwrap_or_else(|| "not known".to_owned())),
         ("input", input(it)),
         ("tools", yes(it.tools).to_owned()),
         ("reasoning", word(&it.reasoning)),

@@ -85,7 +85,7 @@ impl ModelProfiles {
 
     /// What is known of a model. Each field comes from the most specific pattern that sets it.
     pub fn of(&self, model: &ModelRef) -> ModelProfile {
-        let (mut profile, _) = built_in(&model.model);
+        let (mut profile, _) = built_in(&model.to_string());
         for (_, it) in self.fitting(model) {
             it.apply(&mut profile);
         }
@@ -96,7 +96,7 @@ impl ModelProfiles {
     /// before that of the table.
     pub fn patterns(&self, model: &ModelRef) -> Vec<String> {
         let own = self.fitting(model).into_iter().rev().map(|(pattern, _)| pattern.to_owned());
-        own.chain(built_in(&model.model).1.map(str::to_owned)).collect()
+        own.chain(built_in(&model.to_string()).1.map(str::to_owned)).collect()
     }
 
     /// Tokens that a model reads where its agent does not say how many.

@@ -164,6 +164,7 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("gemma3:1b*", without_tools(open(32_768, TEXT))),
     ("phi4", without_tools(open(16_384, TEXT))),
     ("phi4:*", without_tools(open(16_384, TEXT))),
+    ("demo/*", open(100_000, TEXT)),
 ];
 
 /// $3 and $15.
@@ -173,10 +174,14 @@ const OPUS: Option<ModelPrice> = Some(cents(500, 2_500, 50, 625));
 /// $1.25 and $10.
 const GPT_5: Option<ModelPrice> = Some(micro(1_250_000, 10_000_000, 125_000));
 
-/// What is known of the model of this name, and the pattern of the row.
+/// What is known of the model of this name, and the pattern of the row. A pattern without a provider is
+/// compared with the last part of the name.
 pub(super) fn built_in(model: &str) -> (ModelProfile, Option<&'static str>) {
-    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
-    let fitting = TABLE.iter().filter(|(pattern, _)| Pattern::from(*pattern).fits(&name));
+    let whole = model.to_ascii_lowercase();
+    let last = whole.rsplit('/').next().unwrap_or(&whole);
+    let compared = |pattern: &str| if pattern.contains('/') { whole.as_str() } else { last };
+    let fitting =
+        TABLE.iter().filter(|(pattern, _)| Pattern::from(*pattern).fits(compared(pattern)));
     let best = fitting.max_by_key(|(pattern, _)| specificity(pattern));
     best.map_or((UNKNOWN, None), |(pattern, profile)| (*profile, Some(*pattern)))
 }
@@ -331,6 +336,9 @@ mod tests {
             ("qwen3:8b", Some("qwen3*")),
             ("Qwen/Qwen3-30B-A3B-Thinking-2507", Some("qwen3-*-thinking-2507*")),
             ("gemma3:1b", Some("gemma3:1b*")),
+            ("demo/echo", Some("demo/*")),
+            ("p/demo/echo", None),
+            ("echo", None),
             ("some-model", None),
             ("o2", None),
         ] {
