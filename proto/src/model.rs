@@ -13,8 +13,10 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningStyle {
-    /// It does not, or nothing is known about it.
+    /// Nothing is known about it: a request asks for what is configured.
     #[default]
+    Unknown,
+    /// It does not. A request does not ask for it.
     None,
     /// `thinking` with a budget of tokens, as Anthropic's API has it.
     AnthropicBudget,

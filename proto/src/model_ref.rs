@@ -8,7 +8,7 @@ use crate::id::ParseIdError;
 
 /// A model and the provider that serves it, `PROVIDER/MODEL`.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, PartialOrd, Ord)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(example = "openai/gpt-4o"))]
 #[serde(try_from = "String", into = "String")]
 pub struct ModelRef {
     /// The provider's name in the configuration.

@@ -112,6 +112,23 @@ impl AttemptFailure {
     }
 }
 
+// === impl Prepared ===
+
+impl Prepared {
+    /// A text from the other side without the secrets that it was sent: some servers quote a header that
+    /// they refuse.
+    fn without_secrets(&self, mut text: String) -> String {
+        for value in self.headers.values().filter(|value| value.is_sensitive()) {
+            if let Ok(secret) = value.to_str()
+                && !secret.is_empty()
+            {
+                text = text.replace(secret, "[key]");
+            }
+        }
+        text
+    }
+}
+
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither headers (the key) nor body (what people said).
@@ -145,7 +162,7 @@ impl Http {
             Err(_elapsed) => return Err(AttemptFailure::silent(self.idle)),
         };
         if !response.status().is_success() {
-            return Err(self.refused(response).await);
+            return Err(self.refused(request, response).await);
         }
         match media_type(response.headers()) {
             "" | "text/event-stream" => Ok(HttpAnswer::Stream(response)),
@@ -194,7 +211,7 @@ impl Http {
         AttemptFailure::broken(format_args!("{url}: no answer: {why}")).again(true)
     }
 
-    async fn refused(&self, response: Response) -> AttemptFailure {
+    async fn refused(&self, request: &Prepared, response: Response) -> AttemptFailure {
         let status = response.status();
         let after = asked_wait(response.headers(), self.clock.now());
         let may_retry = response.headers().get("x-should-retry").is_none_or(|v| v != "false");
@@ -213,7 +230,8 @@ impl Http {
         // An account without credit gets no better by waiting.
         let quota = has_no_credit(&body);
         let class = if quota { FailureClass::Rejected } else { class_of(status.as_u16()) };
-        let (message, status) = (self.clean(&message), status.as_u16());
+        let message = self.clean(&request.without_secrets(message));
+        let status = status.as_u16();
         let failure = ModelFailure { status: Some(status), ..ModelFailure::new(class, message) };
         let again = may_retry && !quota && passes(status);
         AttemptFailure { failure, again, in_reply: false, after }
@@ -296,6 +314,8 @@ pub(super) fn message_in(body: &Value) -> Option<String> {
 mod tests {
     use clawnode_cluster::SystemClock;
 
+    use reqwest::header::HeaderValue;
+
     use super::*;
     use crate::llm::options::Wire;
 
@@ -325,6 +345,19 @@ mod tests {
     fn only_what_passes_is_tried_again() {
         let again: Vec<u16> = (300..600).filter(|status| passes(*status)).collect();
         assert_eq!(again, [408, 429, 500, 502, 503, 504, 529]);
+    }
+
+    #[test]
+    fn what_a_request_had_in_secret_is_not_in_its_refusal() {
+        let mut headers = HeaderMap::new();
+        let mut secret = HeaderValue::from_static("s3cret");
+        secret.set_sensitive(true);
+        headers.insert("x-team", secret);
+        headers.insert("x-plain", HeaderValue::from_static("plain"));
+        let url = "http://127.0.0.1:1".parse().unwrap();
+        let request = Prepared { url, headers, body: Bytes::new(), offers: false };
+        let text = request.without_secrets("x-team `s3cret`, x-plain `plain`".to_owned());
+        assert_eq!(text, "x-team `[key]`, x-plain `plain`");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use clawnode_proto::{
     hook::{HookPoint, HookSpec, HookTrail, ModelPatch},
     kernel::SnapshotState,
     limits::INLINE_BYTES,
-    llm::{StopReason, Text, Usage},
+    llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
     session::{SessionEvent, SessionInput, UserMessage},
     tool::{EffectClass, Risk, ToolSpec, ToolUse},
 };
@@ -248,6 +248,16 @@ impl PlayedActivation {
             key,
             Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks },
         ));
+    }
+
+    /// The call that was begun last fails.
+    pub(crate) fn fails(&mut self, class: FailureClass) {
+        let started = self.started.pop();
+        let Some((key, SessionJob::Call(job))) = started else { panic!("{started:?}") };
+        let (attempt, partial) = (job.attempt, Text::from(""));
+        drop(job);
+        let (failure, usage) = (ModelFailure::new(class, "no"), Usage::default());
+        self.feed(MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage }));
     }
 }
 

@@ -45,7 +45,8 @@ pub(super) fn read(attachments: Vec<Attachment>) -> Result<Vec<NewAttachment>, E
             }
             (Some(_), Some(_)) | (None, None) => {
                 let what = format!("`attachments[{at}]` has neither `file` nor `data`, or both");
-                return Err(invalid(what));
+                return Err(invalid(what)
+                    .hint(r#"write `{"file":"file_…"}` or `{"data":"BASE64","name":"NAME"}`"#));
             }
         };
         Ok(NewAttachment { history: None, source })

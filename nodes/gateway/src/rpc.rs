@@ -7,7 +7,7 @@ use std::{future::ready, sync::Arc, time::Instant};
 
 use clawnode_proto::{
     ErrorBody, ErrorCode, FrameKey, IdempotencyKey, SessionKey, Traceparent, TurnId,
-    api::{CONVERSATION, ChatSend, JobArtifact, Method, SessionsResume},
+    api::{CONVERSATION, ChatSend, JobArtifact, Method, SendMode, SessionsResume},
     id::KeyPart,
     kill_switch::SwitchScope,
     limits,
@@ -210,6 +210,12 @@ pub(super) fn send(
     let attachments = attachments::read(attachments)?;
     if content.is_empty() && attachments.is_empty() {
         return Err(invalid("`content` is empty"));
+    }
+    if matches!(mode, SendMode::Steer) && (model.is_some() || reasoning.is_some()) {
+        return Err(invalid(
+            "`model` and `reasoning` are of a turn, and `steer` adds to one that runs",
+        )
+        .hint("leave them out, or send the message as a turn"));
     }
     let sampling = Sampling { reasoning, ..Sampling::default() };
     let message = UserMessage { model, sampling, ..UserMessage::text(content) };

@@ -190,9 +190,9 @@ mod tests {
         let event = TurnBody::Text("hé".to_owned()).into();
         let frame = Incoming::Frame { id: 7, event, data: json!("hé") };
         assert_eq!(Incoming::read(text).unwrap(), Some(frame));
-        let text = r#"{"id":7,"event":"thought","data":{"text":"hm"}}"#;
+        let text = r#"{"id":7,"event":"later","data":{"text":"hm"}}"#;
         let data = json!({ "text": "hm" });
-        let event = TurnBody::Unknown { name: "thought".to_owned(), data: data.clone() }.into();
+        let event = TurnBody::Unknown { name: "later".to_owned(), data: data.clone() }.into();
         assert_eq!(Incoming::read(text).unwrap(), Some(Incoming::Frame { id: 7, event, data }));
         Incoming::read(r#"{"id":7,"event":"usage","data":"none"}"#).unwrap_err();
     }

@@ -121,6 +121,13 @@ impl Backend for NodeBackend {
         if let Some(model) = &message.model {
             self.models().permit(&session.agent, model)?;
         }
+        // Content that is stored for a message which is then refused has no owner: what may be refused
+        // comes first.
+        for attachment in &attachments {
+            if let AttachmentSource::File(file) = attachment.source {
+                self.sessions.file(session.entity(), file).await?;
+            }
+        }
         for NewAttachment { history, source } in attachments {
             let media = self.attached(session.entity(), source).await?;
             match history.and_then(|at| message.history.get_mut(at)) {

@@ -19,8 +19,10 @@ const BETWEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mi
 /// Rounds within the time for which a session is kept.
 const ROUNDS: u32 = 24;
 
-/// The time between two looks for uploaded files that no message came to name (1 h).
+/// The time between two looks for uploaded files that no message came to name (1 h), and before the first,
+/// so that a node that never runs for long removes them too.
 const FILES_EVERY: Duration = Duration::from_hours(1);
+const FILES_FIRST: Duration = Duration::from_mins(1);
 
 /// Has a worker look after uploaded files.
 pub async fn begin_files(
@@ -36,8 +38,10 @@ pub async fn begin_files(
 /// Removes files of the sessions that this worker serves first, for as long as it runs.
 async fn sweep_files(sessions: Sessions, worker: Worker) {
     let partitions = sessions.storage().partitions;
+    let mut wait = FILES_FIRST;
     loop {
-        tokio::time::sleep(FILES_EVERY).await;
+        tokio::time::sleep(wait).await;
+        wait = FILES_EVERY;
         let firsts: BTreeSet<Partition> = worker.placement().firsts().collect();
         match sessions.sweep_files(|id| firsts.contains(&id.partition(partitions))).await {
             Ok(0) => {}

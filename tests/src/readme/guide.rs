@@ -17,7 +17,12 @@ serve
 "#;
 
 /// Each guide, by its page.
-pub const GUIDES: [Scene; 8] = [
+pub const GUIDES: [Scene; 9] = [
+    Scene {
+        readme: "docs/guide/attachments.md",
+        folder: FOLDER,
+        steps: &[Step::new("TOKEN=", "serve", "shows 'a PNG picture'")],
+    },
     Scene { readme: "docs/guide/chat.md", folder: FOLDER, steps: &[SCRIPTED] },
     Scene {
         readme: "docs/guide/clients.md",

@@ -162,7 +162,7 @@ async fn malformed_tools_are_violations() {
         ("/messages/2/content/0/tool_use_id", json!("t2"), "an orphan tool result `t2`"),
         ("/messages/2/content", json!("d"), "no tool result for `t1`"),
         ("/messages/2/content/0/content", json!(" "), "an empty tool result"),
-        ("/messages/2/content", late, "a tool result after text"),
+        ("/messages/2/content", late, "a tool result after other content"),
     ];
     let again = json!({"id": "t1", "type": "function",
         "function": {"name": "get", "arguments": "{}"}});

@@ -65,7 +65,7 @@ async fn a_picture_reaches_the_model_also_after_a_crash_and_goes_with_its_sessio
     assert_eq!(status, 201, "{idle}");
     let data = STANDARD.encode(&picture);
     let attachments = json!([{ "file": file["file"] }, { "data": data, "name": "b.png" }]);
-    server.turn("what is it?", [Act::Stall]);
+    server.push(Act::Stall);
     let asking = tokio::spawn({
         let client = client.clone();
         async move { say(&client, "what is it?", attachments).await }

@@ -26,7 +26,7 @@ use crate::llm::{
 /// The version of the API that this file speaks.
 const VERSION: &str = "2023-06-01";
 
-/// The vendor's own host. Its models think only if a request says so; those behind
+/// The vendor's own host. Its models think only if a request says so, unless they adapt; those behind
 /// compatible servers may.
 const OWN_HOST: &str = "api.anthropic.com";
 /// The least `top_p` that the API takes beside thoughts.
@@ -179,15 +179,17 @@ impl Dialect for Anthropic {
         let sampling = &request.sampling;
         let reply = sampling.max_tokens.unwrap_or(self.max_tokens);
         let reasoning = sampling.reasoning.filter(|it| *it != Reasoning::Off);
-        let reasoning = reasoning.filter(|_| may_think(&messages));
+        let reasoning = reasoning.filter(|_| profile.reasoning != ReasoningStyle::None);
         let adapts = profile.reasoning == ReasoningStyle::AnthropicAdaptive;
+        // A model that decides itself may begin a round of tools without a thought.
+        let reasoning = reasoning.filter(|_| adapts || may_think(&messages));
         let thinking = reasoning.map(|reasoning| Thinking::within(reply, reasoning, profile));
         let effort = reasoning.filter(|_| adapts).and_then(Reasoning::effort);
         let thinks = thinking.is_some();
         // The limit is of the reply; the API counts thoughts in.
         let budget = reasoning.map_or(0, Reasoning::budget);
         let max_tokens = profile.capped(reply.saturating_add(budget));
-        let by_itself = sampling.reasoning.is_none() && self.base.host() != OWN_HOST;
+        let by_itself = sampling.reasoning.is_none() && (adapts || self.base.host() != OWN_HOST);
         let said = |message| said(message, thinks || by_itself);
         let body = MessagesBody {
             model: &request.model,

@@ -6,6 +6,7 @@ use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
     media::{MediaKind, MediaType},
+    model::ReasoningStyle,
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -165,6 +166,9 @@ impl Dialect for OpenAi {
             say(message, &mut messages)?;
         }
         let limit = request.sampling.max_tokens.map(|wanted| profile.capped(wanted));
+        let may_say = profile.reasoning != ReasoningStyle::None
+            && (profile.effort_with_tools || request.tools.is_empty());
+        let reasoning = request.sampling.reasoning.filter(|_| may_say);
         let body = ChatBody {
             model: &request.model,
             messages,
@@ -175,8 +179,9 @@ impl Dialect for OpenAi {
             top_p: request.sampling.top_p.filter(|_| profile.sampling),
             max_tokens: limit.filter(|_| !renamed),
             max_completion_tokens: limit.filter(|_| renamed),
-            stop: &request.sampling.stop,
-            reasoning_effort: request.sampling.reasoning.and_then(Reasoning::effort),
+            // Reasoning models refuse it.
+            stop: if profile.sampling { &request.sampling.stop } else { &[] },
+            reasoning_effort: reasoning.and_then(Reasoning::effort),
         };
         let mut headers = headers(&request.idempotency_key);
         if let Some(key) = &self.key {

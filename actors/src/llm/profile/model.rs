@@ -30,6 +30,8 @@ pub struct ModelProfile {
     pub sampling: bool,
     /// Whether the limit of a reply is called `max_completion_tokens` on `OpenAI`'s wire.
     pub max_completion_tokens: bool,
+    /// Whether `reasoning_effort` may go beside tools on `OpenAI`'s wire.
+    pub effort_with_tools: bool,
     /// Whether the system prompt has the role `developer` on `OpenAI`'s wire.
     pub developer_role: bool,
     /// What its vendor asks for it; absent if it is not known.

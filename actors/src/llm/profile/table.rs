@@ -26,10 +26,11 @@ const UNKNOWN: ModelProfile = ModelProfile {
     // A setting may say otherwise; to be refused is better than to hide a picture from a model that sees.
     input: ALL,
     tools: true,
-    reasoning: ReasoningStyle::None,
+    reasoning: ReasoningStyle::Unknown,
     cache: CacheStyle::None,
     sampling: true,
     max_completion_tokens: false,
+    effort_with_tools: true,
     developer_role: false,
     price: None,
 };
@@ -49,7 +50,7 @@ const ALL: InputKinds = InputKinds { image: true, document: true, audio: true };
 /// one. The most specific pattern decides.
 static TABLE: &[(&str, ModelProfile)] = &[
     // Anthropic. A `*` before it: other vendors write `us.anthropic.claude-…`.
-    ("*claude-*", claude(200_000, 8_192, ReasoningStyle::None, None)),
+    ("*claude-*", claude(200_000, 8_192, ReasoningStyle::Unknown, None)),
     ("*claude-3-haiku*", claude(200_000, 4_096, ReasoningStyle::None, Some(cents(25, 125, 3, 30)))),
     (
         "*claude-3-opus*",
@@ -103,8 +104,18 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("gpt-5.1", effort(400_000, 128_000, PAGES, GPT_5)),
     ("gpt-5.1-20*", effort(400_000, 128_000, PAGES, GPT_5)),
     ("gpt-5.2", effort(400_000, 128_000, PAGES, Some(micro(1_750_000, 14_000_000, 175_000)))),
-    ("gpt-5.4", effort(1_050_000, 128_000, PAGES, Some(micro(2_500_000, 15_000_000, 250_000)))),
-    ("gpt-5.5", effort(1_050_000, 128_000, PAGES, None)),
+    ("gpt-5.4*", no_effort_beside_tools(effort(400_000, 128_000, PAGES, None))),
+    (
+        "gpt-5.4",
+        no_effort_beside_tools(effort(
+            1_050_000,
+            128_000,
+            PAGES,
+            Some(micro(2_500_000, 15_000_000, 250_000)),
+        )),
+    ),
+    ("gpt-5.5*", no_effort_beside_tools(effort(400_000, 128_000, PAGES, None))),
+    ("gpt-5.5", no_effort_beside_tools(effort(1_050_000, 128_000, PAGES, None))),
     ("o1", effort(200_000, 100_000, PAGES, Some(cents(1_500, 6_000, 750, 1_500)))),
     ("o1-20*", effort(200_000, 100_000, PAGES, Some(cents(1_500, 6_000, 750, 1_500)))),
     ("o3", effort(200_000, 100_000, PAGES, Some(cents(200, 800, 50, 200)))),
@@ -229,6 +240,7 @@ const fn gpt(
         window_tokens,
         max_output_tokens: Some(max_output_tokens),
         input,
+        reasoning: ReasoningStyle::None,
         cache: CacheStyle::Key,
         price,
         ..UNKNOWN
@@ -283,7 +295,12 @@ const fn vendor(
 }
 
 const fn open(window_tokens: u32, input: InputKinds) -> ModelProfile {
-    ModelProfile { window_tokens, input, ..UNKNOWN }
+    ModelProfile { window_tokens, input, reasoning: ReasoningStyle::None, ..UNKNOWN }
+}
+
+/// One that refuses `reasoning_effort` beside tools on the wire of Chat Completions.
+const fn no_effort_beside_tools(profile: ModelProfile) -> ModelProfile {
+    ModelProfile { effort_with_tools: false, ..profile }
 }
 
 const fn without_tools(profile: ModelProfile) -> ModelProfile {

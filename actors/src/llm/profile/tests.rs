@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::ModelProfiles;
 use crate::llm::{
-    ModelRequest, PlainMessage, anthropic::Anthropic, call::Dialect, media::tests::media,
-    openai::OpenAi,
+    ModelRequest, PlainMessage, ToolOffer, anthropic::Anthropic, call::Dialect,
+    media::tests::media, openai::OpenAi,
 };
 
 fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
@@ -96,6 +96,39 @@ fn a_model_is_told_to_think_as_its_profile_says() {
     assert_eq!(sent["output_config"], json!({"effort": "medium"}));
     let sent = thinks("claude-opus-4-6", Some(100), Reasoning::Off);
     assert_eq!((sent.get("thinking"), sent.get("output_config")), (None, None));
+}
+
+#[test]
+fn a_model_that_is_known_not_to_think_is_not_asked_to() {
+    let anthropic = Anthropic { base: "http://h".parse().unwrap(), key: None, max_tokens: 8_192 };
+    let openai = openai("http://127.0.0.1:1/v1");
+    let wires: [(&dyn Dialect, _); 2] = [(&anthropic, "thinking"), (&openai, "reasoning_effort")];
+    for (wire, field) in wires {
+        for (model, is_asked) in [
+            ("claude-3-haiku-20240307", false),
+            ("gpt-4o", false),
+            ("llama3.2", false),
+            ("o3", true),
+            ("claude-sonnet-4-5", true),
+            ("unknown", true),
+        ] {
+            let mut request = asked(model, None);
+            request.sampling.reasoning = Some(Reasoning::Low);
+            assert_eq!(body(wire, request).get(field).is_some(), is_asked, "{model} {field}");
+        }
+    }
+    for (model, is_asked) in [("gpt-5.4", false), ("gpt-5.5-pro", false), ("gpt-5.1", true)] {
+        let mut request = asked(model, None);
+        request.sampling.reasoning = Some(Reasoning::Low);
+        assert!(body(&openai, request.clone()).get("reasoning_effort").is_some(), "{model}");
+        request.tools = vec![ToolOffer {
+            name: "look".parse().unwrap(),
+            description: String::new(),
+            input_schema: json!({"type": "object"}),
+        }];
+        let asks = body(&openai, request).get("reasoning_effort").is_some();
+        assert_eq!(asks, is_asked, "{model} beside tools");
+    }
 }
 
 #[test]

@@ -134,6 +134,10 @@ impl Sessions {
         fits(&stored)?;
         stored.v = self.writes();
         if has_attachments(&input) {
+            // Once it is accepted, an older build that takes the session over would not see them.
+            if self.version.load(Ordering::Relaxed) < ATTACHMENTS {
+                return Err(SendError::OlderBuild);
+            }
             (stored.v, stored.v_min) = (ATTACHMENTS, ATTACHMENTS);
         }
         stored.traceparent = trace;

@@ -17,7 +17,7 @@ use clawnode_proto::{
     media::{FileRecord, FileView, Media, MediaError, MediaType, file_name},
     subject::{FILE_KEYS, file_key, file_keys},
 };
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{client::Sessions, send_error::SendError};
 use crate::session::texts::content_of;
@@ -159,7 +159,11 @@ impl Sessions {
             if let (Some(record), Some(_)) = (record, session.filter(|id| mine(*id)))
                 && (record.is_going || (!record.is_named && now.since(record.at) >= FILE_KEPT))
             {
-                removed += usize::from(remove(self.storage(), &key, record, entry.position).await?);
+                match remove(self.storage(), &key, record, entry.position).await {
+                    Ok(is_removed) => removed += usize::from(is_removed),
+                    // The others go nevertheless.
+                    Err(failure) => warn!(key, %failure, "cannot remove an uploaded file now"),
+                }
             }
         }
         Ok(removed)
@@ -171,11 +175,18 @@ pub(in crate::session) async fn forget(
     storage: &Storage,
     session: EntityId,
 ) -> Result<(), StoreError> {
-    for (key, entry) in storage.bucket.list(&file_keys(session)).await? {
-        let Ok(record) = FileRecord::from_bytes(&entry.value) else { continue };
-        remove(storage, &key, record, entry.position).await?;
+    for _ in 0..TRIES {
+        let mut is_changed = false;
+        for (key, entry) in storage.bucket.list(&file_keys(session)).await? {
+            let Ok(record) = FileRecord::from_bytes(&entry.value) else { continue };
+            is_changed |= !remove(storage, &key, record, entry.position).await?;
+        }
+        if !is_changed {
+            return Ok(());
+        }
     }
-    Ok(())
+    let detail = format!("other writers change the files of `{session}`");
+    Err(StoreError::Unavailable { store: STORE, detail })
 }
 
 /// Removes a file, unless its record was changed meanwhile. The blobs go before the record: a record
@@ -285,7 +296,17 @@ impl FileUpload {
             // Its session was deleted meanwhile.
             Err(PutError::Conflict) => return Err(FileError::NotFound(self.file)),
         }
-        self.storage.blobs.put(content.into()).await?;
+        let blob = self.storage.blobs.put(content.into()).await?;
+        // Its session may have been deleted meanwhile: what is stored after that, nothing names.
+        let key = file_key(self.session, self.file);
+        let entry = self.storage.bucket.get(&key).await?;
+        let is_kept = entry
+            .and_then(|entry| FileRecord::from_bytes(&entry.value).ok())
+            .is_some_and(|record| !record.is_going);
+        if !is_kept {
+            self.storage.blobs.delete(blob).await?;
+            return Err(FileError::NotFound(self.file));
+        }
         Ok(())
     }
 }
@@ -296,8 +317,10 @@ impl From<FileError> for ErrorBody {
     fn from(error: FileError) -> Self {
         let message = ErrorChain(&error).to_string();
         match error {
-            FileError::TooMany => Self::new(ErrorCode::Overloaded, message)
-                .hint("files that no message names are removed after a day"),
+            FileError::TooMany => Self::new(ErrorCode::Overloaded, message).hint(
+                "files that no message names are removed after a day, the others with the session: \
+                 start a new one",
+            ),
             FileError::TooLarge => {
                 Self::new(ErrorCode::TooLarge, message).hint("upload a smaller one")
             }

@@ -26,9 +26,9 @@ impl SessionRunner {
     ) -> Result<ModelRequest, ModelFailure> {
         let mut messages = self.messages(&job.request.messages).await?;
         for (plain, message) in messages.iter_mut().zip(&job.request.messages) {
-            plain.media = self.media(&message.attachments).await?;
+            plain.media = self.media(&message.attachments, &mut plain.text).await?;
             for (plain, reply) in plain.tool_replies.iter_mut().zip(&message.tool_replies) {
-                plain.media = self.media(&reply.media).await?;
+                plain.media = self.media(&reply.media, &mut plain.text).await?;
             }
         }
         Ok(ModelRequest {
@@ -97,25 +97,43 @@ impl SessionRunner {
         }
     }
 
-    async fn media(&self, attachments: &[Media]) -> Result<Vec<PlainMedia>, ModelFailure> {
+    /// Attachments with their content in place. Of one whose content is gone, the text says so: a
+    /// conversation goes on without a picture.
+    async fn media(
+        &self,
+        attachments: &[Media],
+        text: &mut String,
+    ) -> Result<Vec<PlainMedia>, ModelFailure> {
         let mut media = Vec::with_capacity(attachments.len());
         for about in attachments {
-            let content = content_of(&self.blob(about.blob).await?, about.bytes);
-            media.push(PlainMedia { about: about.clone(), content });
+            match self.stored(about.blob).await? {
+                Some(blob) => {
+                    let content = content_of(&blob, about.bytes);
+                    media.push(PlainMedia { about: about.clone(), content });
+                }
+                None => {
+                    warn!(blob = %about.blob, "the content of an attachment is missing");
+                    let said = format!("(attached: {about}, which is not stored any more)");
+                    text.push_str(if text.is_empty() { "" } else { "\n\n" });
+                    text.push_str(&said);
+                }
+            }
         }
         Ok(media)
     }
 
     async fn blob(&self, digest: Digest) -> Result<Bytes, ModelFailure> {
+        self.stored(digest).await?.ok_or_else(|| {
+            let message = format!("a part of the conversation (`{digest}`) is missing");
+            ModelFailure::new(FailureClass::Rejected, message)
+        })
+    }
+
+    async fn stored(&self, digest: Digest) -> Result<Option<Bytes>, ModelFailure> {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             match self.parts.storage.blobs.get(digest).await {
-                Ok(Some(bytes)) => return Ok(bytes),
-                Ok(None) => {
-                    let message = format!("a part of the conversation (`{digest}`) is missing");
-                    let class = FailureClass::Rejected;
-                    return Err(ModelFailure::new(class, message));
-                }
+                Ok(found) => return Ok(found),
                 // Damage does not go away by waiting.
                 Err(failure) if !failure.is_transient() => {
                     let message = format!("a part of the conversation cannot be read: {failure}");

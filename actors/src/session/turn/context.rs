@@ -6,7 +6,7 @@ use clawnode_proto::{
     block::{Block, Blocks},
     codec,
     limits::{ATTACHMENTS_SENT_BYTES, TOOL_RESULT_CHARS},
-    llm::{Message, ModelRef, Role, Sampling},
+    llm::{FailureClass, Message, ModelRef, Role, Sampling},
     media::{Media, MediaKind},
     reasoning::Reasoning,
     session::Profile,
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{
     measure::Measured,
-    state::{SessionState, Turn},
+    state::{SessionState, StepEnd, Turn},
 };
 
 /// Bytes of text that make about one token. English prose has about four; erring low drops a turn
@@ -116,7 +116,8 @@ pub(super) fn assemble_by(
         attachments: steer.attachments.clone(),
         ..Message::text(Role::User, steer.content.clone())
     }));
-    let thoughts = sampling.reasoning.map_or(0, Reasoning::budget);
+    // However much it may think: the conversation needs room too.
+    let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(profile.window_tokens / 4);
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
     let tools = profile.tools.clone();
     let room = u64::from(profile.window_tokens).saturating_sub(reply);
@@ -150,6 +151,9 @@ fn without_foreign(message: &mut Message, model: &ModelRef) {
 /// What `model` is shown of a turn that is over.
 fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
     let mut messages = turn.messages();
+    if is_refused(turn) {
+        messages = messages.into_iter().flat_map(without_attachments).collect();
+    }
     for message in &mut messages {
         without_foreign(message, model);
         if let Some(blocks) = &mut message.blocks {
@@ -158,6 +162,24 @@ fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
         message.blocks.take_if(|blocks| blocks.list.iter().all(Block::is_said));
     }
     messages
+}
+
+/// Whether a provider refused the turn's last request. It may have been because of what is attached, and
+/// each later request that has it would be refused as well.
+fn is_refused(turn: &Turn) -> bool {
+    let end = turn.steps.last().and_then(|step| step.end.as_ref());
+    matches!(end, Some(StepEnd::Failed { failure, .. }) if failure.class == FailureClass::Rejected)
+}
+
+/// A message, and in words what was attached to it.
+fn without_attachments(mut message: Message) -> Vec<Message> {
+    let mut media = std::mem::take(&mut message.attachments);
+    media
+        .extend(message.tool_replies.iter_mut().flat_map(|reply| std::mem::take(&mut reply.media)));
+    let told = |media: &Media| format!("({media}, is not shown again: the request was refused)");
+    let words: Vec<String> = media.iter().map(told).collect();
+    let words = (!words.is_empty()).then(|| Message::text(Role::User, words.join("\n")));
+    std::iter::once(message).chain(words).collect()
 }
 
 /// The newest earlier turns that fit, and how many older ones do not. The seed counts as one turn.
@@ -172,7 +194,11 @@ fn fitting(
     left += usize::from(!state.seed.is_empty());
     let turns = state.closed.iter().rev().filter(|one| one.id != current);
     let turns = turns.map(|one| earlier(one, model));
-    let seed = (!state.seed.is_empty()).then(|| state.seed.clone());
+    let seed = (!state.seed.is_empty()).then(|| {
+        let mut seed = state.seed.clone();
+        seed.iter_mut().for_each(|message| without_foreign(message, model));
+        seed
+    });
     let mut room = window;
     let mut kept = Vec::new();
     for messages in turns.chain(seed) {
@@ -341,6 +367,7 @@ mod tests {
         // A round of tools, one of whose calls no model is shown.
         let said = vec![
             thought(Some("")),
+            Block::Opaque { field: "extra_content".to_owned(), data: "{}".into() },
             Block::ToolUse {},
             thought(None),
             Block::ToolUse {},
@@ -352,7 +379,8 @@ mod tests {
         let (turn, profile) = (state.running().unwrap(), state.profile.as_ref().unwrap());
         let shown = assemble(state, profile, turn);
         let reply = shown.messages.iter().rfind(|one| one.role == Role::Assistant).unwrap();
-        let kept: Vec<Block> = [0, 2, 3, 4].map(|at| said[at].clone()).to_vec();
+        // The opaque item is of the call that is not shown, and goes to no other.
+        let kept: Vec<Block> = [0, 3, 4, 5].map(|at| said[at].clone()).to_vec();
         assert_eq!(reply.blocks.as_ref().unwrap().list, kept);
         assert_eq!(reply.tool_uses.len(), 1);
         let third = "p/third".parse().unwrap();
@@ -394,6 +422,26 @@ mod tests {
         ];
         assert_eq!(within_one_request(given.clone()), expected);
         assert_eq!(within_one_request(given[1..].to_vec()), given[1..], "these fit");
+    }
+
+    /// One bad picture must not have each later request refused too.
+    #[test]
+    fn attachments_of_a_refused_request_are_not_shown_again() {
+        for (class, is_shown) in [(FailureClass::Rejected, false), (FailureClass::Overloaded, true)]
+        {
+            let mut run = PlayedActivation::new(&[], Vec::new());
+            let message =
+                UserMessage { attachments: vec![picture(1, 70)], ..UserMessage::text("see") };
+            run.hears("a", &SessionInput::UserMessage(message));
+            run.fails(class);
+            run.says("and now?");
+            let messages = request(&run).messages;
+            assert_eq!(messages[0].attachments.len(), usize::from(is_shown), "{class:?}");
+            let told = messages.iter().any(|one| {
+                one.content.inline().is_some_and(|text| text.contains("is not shown again"))
+            });
+            assert_eq!(told, !is_shown, "{class:?}");
+        }
     }
 
     #[test]

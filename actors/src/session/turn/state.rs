@@ -463,12 +463,12 @@ impl Step {
     fn blocks(&self) -> Option<Blocks> {
         let Some(StepEnd::Done { blocks: Some(blocks), .. }) = &self.end else { return None };
         let (mut blocks, mut tools) = (blocks.clone(), self.tools.iter());
+        // An opaque item belongs to the call after it. Without that call, it would go to another.
+        let are_all_shown = self.tools.iter().all(ToolCall::is_well_formed);
         blocks.list.retain(|block| match block {
             Block::ToolUse {} => tools.next().is_some_and(ToolCall::is_well_formed),
-            Block::Text { .. }
-            | Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::Opaque { .. } => true,
+            Block::Opaque { .. } => are_all_shown,
+            Block::Text { .. } | Block::Thinking { .. } | Block::RedactedThinking { .. } => true,
         });
         #[cfg(feature = "test-util")]
         if clawnode_kernel::KernelBug::ThoughtsTurnedRound.is_in_folds() {

@@ -1,9 +1,10 @@
 //! Reads a chat completion request: what it asks for that we have, and what we must refuse.
 
 use clawnode_proto::{
-    AgentName, IdempotencyKey, SessionKey, Traceparent,
+    AgentName, ErrorBody, ErrorCode, IdempotencyKey, SessionKey, Traceparent,
     api::SendMode,
     id::KeyPart,
+    limits::ATTACHMENTS,
     llm::{Message, Role, Sampling},
     reasoning::Reasoning,
     session::UserMessage,
@@ -26,6 +27,8 @@ use super::{
 const NAME_CHARS: usize = 40;
 /// Stop sequences at most, as OpenAI has it.
 const STOPS: usize = 4;
+/// Attachments of all messages of one request: those of eight full messages.
+const REQUEST_ATTACHMENTS: usize = 8 * ATTACHMENTS;
 
 /// What a caller wants, once it makes sense.
 #[derive(Debug)]
@@ -210,6 +213,12 @@ fn message_of_fresh_session(mut said: Vec<RequestMessage>) -> Result<NewMessage,
         history.push(Message::text(role, content.text));
     }
     attachments.extend(attached(last.attachments, None));
+    if attachments.len() > REQUEST_ATTACHMENTS {
+        let found = attachments.len();
+        let what =
+            format!("the messages have {found} attachments, the limit is {REQUEST_ATTACHMENTS}");
+        return Err(about("messages", ErrorBody::new(ErrorCode::InvalidParams, what)));
+    }
     Ok((UserMessage { history, ..UserMessage::text(last.text) }, attachments))
 }
 

@@ -24,6 +24,7 @@ fn known(turn: &Value) -> Value {
         "action": approval().digest,
         "name": "out/page.html",
         "server": "clock",
+        "model": "openai/gpt-4o",
         "latch": SwitchId::from_u128(1),
         "execution": ExecutionId::from_u128(1),
         "execution_id": ExecutionId::from_u128(1),

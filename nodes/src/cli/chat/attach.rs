@@ -167,7 +167,7 @@ mod tests {
             panic!("{attached:?}");
         };
         assert_eq!((data.as_str(), name.as_str()), ("iVBORw0KGgo=", "a.txt"));
-        assert!(listed(&files).contains("a.txt (a PNG picture, 8 bytes)"), "{}", listed(&files));
+        assert!(listed(&files).contains("a.txt (a PNG picture, 8 B)"), "{}", listed(&files));
         assert!(listed(&[]).contains("nothing is attached"));
         for bytes in [&b"\x89PNG\xff"[..], b"a\0b"] {
             assert!(read(&path("b", bytes)).unwrap_err().contains("neither text nor a PNG"));

@@ -145,7 +145,10 @@ impl Chat<'_> {
         let content = attach::joined(text, &files);
         if content.len() > clawnode_proto::limits::MESSAGE_BYTES {
             self.restore(text);
-            self.aside("the message was not sent: with its files it is over 1 MiB; attach less")?;
+            self.aside(
+                "the message was not sent: with its text files it is over 1 MiB. Nothing is attached \
+                 any more; attach less",
+            )?;
             return Ok(true);
         }
         let known = self.conversation.key().is_some();
