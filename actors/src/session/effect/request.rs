@@ -106,17 +106,14 @@ impl SessionRunner {
     ) -> Result<Vec<PlainMedia>, ModelFailure> {
         let mut media = Vec::with_capacity(attachments.len());
         for about in attachments {
-            match self.stored(about.blob).await? {
-                Some(blob) => {
-                    let content = content_of(&blob, about.bytes);
-                    media.push(PlainMedia { about: about.clone(), content });
-                }
-                None => {
-                    warn!(blob = %about.blob, "the content of an attachment is missing");
-                    let said = format!("(attached: {about}, which is not stored any more)");
-                    text.push_str(if text.is_empty() { "" } else { "\n\n" });
-                    text.push_str(&said);
-                }
+            if let Some(blob) = self.stored(about.blob).await? {
+                let content = content_of(&blob, about.bytes);
+                media.push(PlainMedia { about: about.clone(), content });
+            } else {
+                warn!(blob = %about.blob, "the content of an attachment is missing");
+                let said = format!("(attached: {about}, which is not stored any more)");
+                text.push_str(if text.is_empty() { "" } else { "\n\n" });
+                text.push_str(&said);
             }
         }
         Ok(media)

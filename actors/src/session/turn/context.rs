@@ -164,7 +164,7 @@ fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
     messages
 }
 
-/// Whether a provider refused the turn's last request. It may have been because of what is attached, and
+/// Whether a provider refused the turn's last request. An attachment may have been the reason, and
 /// each later request that has it would be refused as well.
 fn is_refused(turn: &Turn) -> bool {
     let end = turn.steps.last().and_then(|step| step.end.as_ref());
@@ -196,7 +196,9 @@ fn fitting(
     let turns = turns.map(|one| earlier(one, model));
     let seed = (!state.seed.is_empty()).then(|| {
         let mut seed = state.seed.clone();
-        seed.iter_mut().for_each(|message| without_foreign(message, model));
+        for message in &mut seed {
+            without_foreign(message, model);
+        }
         seed
     });
     let mut room = window;

@@ -145,10 +145,7 @@ impl Chat<'_> {
         let content = attach::joined(text, &files);
         if content.len() > clawnode_proto::limits::MESSAGE_BYTES {
             self.restore(text);
-            self.aside(
-                "the message was not sent: with its text files it is over 1 MiB. Nothing is attached \
-                 any more; attach less",
-            )?;
+            self.aside("not sent: over 1 MiB with its text files; nothing is attached any more")?;
             return Ok(true);
         }
         let known = self.conversation.key().is_some();
