@@ -458,7 +458,7 @@ impl Sim {
         &mut self,
         to: ProcessId,
         entity: EntityId,
-        (activation, heir): (Activation, PreviousOwner),
+        (activation, previous_owner): (Activation, PreviousOwner),
     ) -> Result<(), JudgeViolation> {
         let now = self.now(to);
         let options = self.plan.machine;
@@ -466,7 +466,7 @@ impl Sim {
         let counter = process.number();
         let incarnation = Incarnation { process: to, counter };
         let (machine, outs) = Machine::new(entity, incarnation, activation, options, now);
-        let machine = Box::new(machine.after(heir));
+        let machine = Box::new(machine.after(previous_owner));
         let actor =
             Actor { counter, machine, stopped: false, fenced: false, running: BTreeMap::new() };
         process.actors.insert(entity, actor);

@@ -68,10 +68,10 @@ fn a_session_that_never_rests_is_snapshotted() {
         assert_eq!(&folded.snapshot().unwrap()[..], &state[..]);
     }
     // Who takes over makes the call that was under way once more, and goes on.
-    let mut heir = resume(loaded(&run), every(20));
-    assert_eq!(heir.started.len(), 1);
-    heir.replies(&[]);
-    assert_eq!(heir.machine.settled().unwrap().state.closed.len(), 40);
+    let mut successor = resume(loaded(&run), every(20));
+    assert_eq!(successor.started.len(), 1);
+    successor.replies(&[]);
+    assert_eq!(successor.machine.settled().unwrap().state.closed.len(), 40);
 }
 
 #[test]
@@ -121,17 +121,18 @@ fn what_a_death_over_a_snapshot_left_is_found_by_who_comes_after() {
     let id = key().entity();
     assert!(leftovers::<Session>(id, &loaded(&run)).is_empty(), "its owner may still be at it");
     let options = every(10_000);
-    let mut heir = resume(LoadedJournal { records: run.journal.clone(), snapshot: None }, options);
+    let mut successor =
+        resume(LoadedJournal { records: run.journal.clone(), snapshot: None }, options);
     let found = |run: &PlayedActivation| {
         leftovers::<Session>(id, &LoadedJournal { records: run.journal.clone(), snapshot: None })
     };
-    assert_eq!(found(&heir), left);
+    assert_eq!(found(&successor), left);
     // Also when much has happened since.
-    if !heir.started.is_empty() {
-        heir.replies(&[]);
+    if !successor.started.is_empty() {
+        successor.replies(&[]);
     }
-    turn(&mut heir, 99, 10);
-    assert_eq!(found(&heir), left);
+    turn(&mut successor, 99, 10);
+    assert_eq!(found(&successor), left);
 }
 
 #[test]
@@ -149,13 +150,13 @@ fn a_deletion_is_over_once_nothing_is_left() {
     let records = run.journal.clone();
     let tombstone = snapshot_of(&records).unwrap();
     assert_eq!(tombstone.superseded, Some(vec![state]));
-    let mut heir = resume(LoadedJournal { records, snapshot: None }, every(20));
-    heir.hears("delete", &SessionInput::Delete);
-    assert_eq!(heir.scrubbed, [vec![state]]);
-    assert!(heir.completed.is_empty());
-    heir.feed(clawnode_kernel::MachineInput::Scrubbed);
-    assert_eq!(heir.completed.len(), 1);
-    let last = heir.journal.last().unwrap();
+    let mut successor = resume(LoadedJournal { records, snapshot: None }, every(20));
+    successor.hears("delete", &SessionInput::Delete);
+    assert_eq!(successor.scrubbed, [vec![state]]);
+    assert!(successor.completed.is_empty());
+    successor.feed(clawnode_kernel::MachineInput::Scrubbed);
+    assert_eq!(successor.completed.len(), 1);
+    let last = successor.journal.last().unwrap();
     let events = clawnode_proto::event::decode_record(&last.bytes).unwrap();
     assert!(matches!(events[0].event::<KernelEvent>(), Ok(Some(KernelEvent::Claim(_)))));
 }

@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clawnode_tests::{
-    model::{Act, Call, Script},
+    model::{Act, Call, Script, Status},
     process::{Client, Message, Node},
     wait::until,
 };
@@ -101,6 +101,33 @@ async fn a_picture_reaches_the_model_also_after_a_crash_and_goes_with_its_sessio
         assert_eq!(home.run(&check).await?.code, 0, "{check:?}");
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_without_a_picture_that_is_gone_or_was_refused() -> Outcome {
+    let (server, home) = scene(Script::default()).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let pictures = |name: &str| json!([{ "data": STANDARD.encode([picture(100), name.into()].concat()), "name": name }]);
+    let asked = || String::from_utf8_lossy(&server.calls().pop().unwrap().body).into_owned();
+    assert_eq!(say(&client, "what is it?", pictures("a.png")).await.0, 200);
+    for blob in std::fs::read_dir(home.data().join("blobs")).unwrap() {
+        std::fs::remove_file(blob.unwrap().path()).unwrap();
+    }
+    let (status, answer) = say(&client, "and now?", json!([])).await;
+    assert_eq!(status, 200, "{answer}");
+    let request = asked();
+    assert!(request.contains(r#"a.png\", 105 bytes, which is not stored any more"#), "{request}");
+    server.push(Act::Status(Status { status: 400, ..Status::default() }));
+    let (status, answer) = say(&client, "and this?", pictures("b.png")).await;
+    assert_ne!(status, 200, "{answer}");
+    assert!(asked().contains(r#""type":"image""#), "it was shown once");
+    let (status, answer) = say(&client, "never mind", json!([])).await;
+    assert_eq!(status, 200, "{answer}");
+    let request = asked();
+    assert!(request.contains(r#"b.png\", 105 bytes, is not shown again"#), "{request}");
+    assert!(!request.contains(r#""type":"image""#), "{request}");
+    node.stop().await
 }
 
 #[tokio::test]

@@ -81,14 +81,14 @@ fn asks(number: u64) -> PartitionOutput {
 /// How the entity is activated, and with what.
 fn activated(out: &[PartitionOutput]) -> (Activation, PreviousOwner, Vec<Input>) {
     let [
-        PartitionOutput::Activate(_, Kind::SESSION, how, heir),
+        PartitionOutput::Activate(_, Kind::SESSION, how, previous),
         PartitionOutput::Deliver(_, inputs),
         ..,
     ] = out
     else {
         panic!("{out:?}")
     };
-    (*how, *heir, inputs.clone())
+    (*how, *previous, inputs.clone())
 }
 
 /// A partition whose entity is active, with one input in hand.
@@ -115,8 +115,8 @@ fn who_is_silent_is_asked_twice_before_its_entity_is_claimed() {
     let mut partition = asking(&[1]);
     assert_eq!(says(&mut partition, OwnerSays::Silent), [asks(1)]);
     let out = says(&mut partition, OwnerSays::Silent);
-    let heir = PreviousOwner::Of(Some(OWNER));
-    assert_eq!(activated(&out), (Activation::Recovery, heir, vec![input(1)]));
+    let previous = PreviousOwner::Of(Some(OWNER));
+    assert_eq!(activated(&out), (Activation::Recovery, previous, vec![input(1)]));
     assert_eq!(says(&mut partition, OwnerSays::Held), [], "its answer is no longer needed");
 }
 

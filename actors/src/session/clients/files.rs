@@ -342,13 +342,19 @@ mod tests {
     use std::{
         sync::{
             Arc,
-            atomic::{AtomicU64, Ordering},
+            atomic::{AtomicU16, AtomicU64, Ordering},
         },
         time::Duration,
     };
 
-    use clawnode_cluster::Clock;
+    use clawnode_cluster::{Blobs, Clock};
     use clawnode_local as local;
+    use clawnode_proto::{
+        IdempotencyKey, SessionKey,
+        envelope::ATTACHMENTS,
+        media::Content,
+        session::{SessionInput, UserMessage},
+    };
 
     use super::*;
 
@@ -457,6 +463,63 @@ mod tests {
         assert!(matches!(sessions.attach_file(ADA, file).await, Err(FileError::NotFound(_))));
         assert_eq!(sessions.sweep_files(|_| true).await.unwrap(), 1, "what was begun is ended");
         assert_eq!(blobs(&sessions).await, 0);
+    }
+
+    /// Blobs of a session that is deleted just before each of them is stored.
+    #[derive(Debug)]
+    struct Deleted(Storage);
+
+    #[async_trait::async_trait]
+    impl Blobs for Deleted {
+        async fn put(&self, content: Bytes) -> Result<Digest, StoreError> {
+            forget(&self.0, ADA).await?;
+            self.0.blobs.put(content).await
+        }
+
+        async fn get(&self, digest: Digest) -> Result<Option<Bytes>, StoreError> {
+            self.0.blobs.get(digest).await
+        }
+
+        async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
+            self.0.blobs.delete(digest).await
+        }
+
+        async fn list(&self) -> Result<Vec<Digest>, StoreError> {
+            self.0.blobs.list().await
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_outlives_its_session_leaves_nothing() {
+        let (sessions, clock, _dir) = sessions();
+        let storage = sessions.storage().clone();
+        let late = Storage { blobs: Arc::new(Deleted(storage.clone())), ..storage };
+        let late = Sessions::new(late, clock);
+        let refused = stored(&late, &[PNG]).await.unwrap_err();
+        assert!(matches!(refused, FileError::NotFound(_)), "{refused}");
+        assert_eq!(blobs(&sessions).await, 0);
+        assert_eq!(sessions.storage().bucket.list(FILE_KEYS).await.unwrap(), []);
+    }
+
+    /// An older build that takes the session over would answer without the picture.
+    #[tokio::test]
+    async fn a_cluster_with_an_older_build_takes_no_attachments() {
+        let (sessions, _, _dir) = sessions();
+        let key: SessionKey = "default:test:bot:ada".parse().unwrap();
+        let media = sessions.attach(key.entity(), Content::new(None, PNG.to_vec()).unwrap()).await;
+        let attachments = vec![media.unwrap()];
+        let version = Arc::new(AtomicU16::new(ATTACHMENTS - 1));
+        let sessions = sessions.writing(Arc::clone(&version));
+        let send = async |attachments: &[Media]| {
+            let attachments = attachments.to_vec();
+            let message = UserMessage { attachments, ..UserMessage::text("see") };
+            let once = IdempotencyKey::try_from("once".to_owned()).unwrap();
+            sessions.send(&key, SessionInput::UserMessage(message), once, None).await.map(drop)
+        };
+        let refused = send(&attachments).await;
+        assert!(matches!(refused, Err(SendError::OlderBuild)), "{refused:?}");
+        version.store(ATTACHMENTS, Ordering::Relaxed);
+        send(&attachments).await.unwrap();
     }
 
     fn millis(duration: Duration) -> u64 {

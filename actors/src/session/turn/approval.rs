@@ -233,10 +233,11 @@ mod tests {
         let ask = asked(&mut run);
         assert_eq!(ask.approval.action.arguments, recorded);
         // The next owner reads the same.
-        let mut heir = PlayedActivation::new(&[HookPoint::BeforeToolCall], run.journal.clone());
-        let again = asked(&mut heir);
+        let mut successor =
+            PlayedActivation::new(&[HookPoint::BeforeToolCall], run.journal.clone());
+        let again = asked(&mut successor);
         assert_eq!(again.approval, ask.approval);
-        assert_eq!(runs_approved(&mut heir, &again), recorded);
+        assert_eq!(runs_approved(&mut successor, &again), recorded);
     }
 
     /// A frame says whether it has all of what a person is asked about.

@@ -170,8 +170,8 @@ mod tests {
         run.hears("result", &SessionInput::ToolResult(result));
         assert!(matches!(run.started.last(), Some((_, SessionJob::Call(_)))), "{:?}", run.started);
         assert_eq!(told(&run), ["use", "use", "result", "result"]);
-        let mut heir = PlayedActivation::new(&[], run.journal.clone());
-        assert!(matches!(heir.started.pop(), Some((_, SessionJob::Call(_)))));
-        assert_eq!(heir.told, run.told, "the next owner tells the same");
+        let mut successor = PlayedActivation::new(&[], run.journal.clone());
+        assert!(matches!(successor.started.pop(), Some((_, SessionJob::Call(_)))));
+        assert_eq!(successor.told, run.told, "the next owner tells the same");
     }
 }

@@ -296,6 +296,8 @@ impl RoleGrants {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -323,6 +325,25 @@ mod tests {
             let is_node = !matches!(role, BusRole::Admin | BusRole::Admission);
             let granted = RoleGrants::of(role, &Prefix::default()).publish;
             assert_eq!(granted.contains(&format!("{INBOX}.>")), is_node, "{role}");
+        }
+    }
+
+    /// The document has a row for all that may be written, so that its own test tries it on a server.
+    #[test]
+    fn grant_2_every_subject_that_is_written_is_in_the_document() {
+        let document = include_str!("../../../../docs/stolen-credentials.md");
+        let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let family = |subject: &str| {
+            let depth = if subject.starts_with("cn.kv.") { 3 } else { 2 };
+            subject.split('.').take(depth).collect::<Vec<_>>().join(".")
+        };
+        let told: BTreeSet<String> = rows.map(family).collect();
+        for role in BusRole::ALL {
+            let granted = RoleGrants::of(role, &Prefix::default()).publish;
+            for subject in granted.iter().filter(|subject| subject.starts_with("cn.")) {
+                let it = family(subject);
+                assert!(told.contains(&it), "{role} may write `{subject}`, and no row has `{it}`");
+            }
         }
     }
 

@@ -530,6 +530,10 @@ mod tests {
         let both = json!({"user": "ada", "messages": [many, many]});
         let error = ask(both).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("messages"));
+        let eight = json!({"role": "user", "content": vec![&image; ATTACHMENTS]});
+        let messages = |count: usize| json!({"messages": vec![&eight; count]});
+        assert_eq!(ask(messages(8)).unwrap().send.attachments.len(), REQUEST_ATTACHMENTS);
+        assert_eq!(ask(messages(9)).unwrap_err().param.as_deref(), Some("messages"));
         let said = json!({"role": "assistant", "content": [image]});
         let error = ask(json!({"messages": [said, {"role": "user", "content": "x"}]})).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("messages[0].content"));

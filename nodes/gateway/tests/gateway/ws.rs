@@ -175,6 +175,11 @@ async fn parameter_errors_name_the_parameter() {
         params[field] = value;
         params
     };
+    let steer = |field: &str, value: &str| {
+        let mut params = with("mode", json!("steer"));
+        params[field] = json!(value);
+        params
+    };
     let table = [
         (without("channel"), "missing field `channel`"),
         (without("account"), "missing field `account`"),
@@ -192,6 +197,8 @@ async fn parameter_errors_name_the_parameter() {
         (with("peer", json!("a~b")), "parameter `peer`"),
         (with("conversation", json!("a~b")), "parameter `conversation`"),
         (with("mode", json!("shout")), "parameter `mode`"),
+        (steer("reasoning", "low"), "`model` and `reasoning` are of a turn"),
+        (steer("model", "openai/gpt-4o"), "`model` and `reasoning` are of a turn"),
         (with("reasoning", json!("much")), "parameter `reasoning`"),
         (with("reasoning", json!(9)), "parameter `reasoning`"),
         (with("agent", json!("no spaces")), "parameter `agent`"),

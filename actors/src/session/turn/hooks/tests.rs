@@ -43,8 +43,8 @@ fn hook_1_the_next_owner_shows_the_model_what_the_journal_says() {
     let started = first.started.pop();
     let Some((_, SessionJob::Call(call))) = started else { panic!("{started:?}") };
 
-    let mut heir = PlayedActivation::new(&points, first.journal.clone());
-    let started = heir.started.pop();
+    let mut successor = PlayedActivation::new(&points, first.journal.clone());
+    let started = successor.started.pop();
     let Some((_, SessionJob::Call(again))) = started else { panic!("{started:?}") };
     assert_eq!((again.attempt, again.request.digest()), (Attempt(2), call.request.digest()));
     assert_eq!(again.request.messages.last().unwrap().content.inline(), Some("in English"));
