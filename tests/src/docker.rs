@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const TURN: Duration = Duration::from_mins(10);
 /// Two engines would pull each other's default bridge down. In the directory for temporary files.
 const LOCK: &str = "clawnode-tests-docker.lock";
+/// The addresses of the networks that engines make: a bridge with one of them is a test's, and goes.
+const NETWORKS: &str = "10.213.0.0/16";
 /// What static busybox is installed as, and the image that is made of it.
 const BUSYBOX: &str = "/bin/busybox";
 
@@ -41,6 +43,7 @@ impl Engine {
     /// Starts one; takes root and the packages `docker.io` and `docker-compose`.
     pub async fn start() -> Result<Self, ProcessError> {
         let turn = turn().await?;
+        remove_bridges();
         // Not below the tests' own folder: a socket's path has at most 107 bytes.
         let dir = tempfile::tempdir_in("/tmp").map_err(ProcessError::io("make a folder"))?;
         let daemon = Self::daemon(dir.path())?;
@@ -58,6 +61,7 @@ impl Engine {
             .args([Path::new("--data-root"), &at("data"), Path::new("--exec-root"), &at("exec")])
             .args([Path::new("--pidfile"), &at("pid")])
             .args(["-H", &format!("unix://{}", at("socket").display())])
+            .args(["--default-address-pool", &format!("base={NETWORKS},size=24")])
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
@@ -218,6 +222,7 @@ impl Engine {
         ended
             .map_err(|_elapsed| ProcessError::Late("the end of dockerd".to_owned()))?
             .map_err(ProcessError::io("wait for dockerd"))?;
+        remove_bridges();
         Ok(())
     }
 }
@@ -231,6 +236,23 @@ impl Drop for Engine {
             drop(std::process::Command::new("sh").args(["-c", &end]).status());
         } else {
             self.kill_containers();
+        }
+        remove_bridges();
+    }
+}
+
+/// Removes the bridges of engines that have ended, whose networks would otherwise fill the machine:
+/// a daemon leaves them for its next start. It takes the turn, so no engine is running.
+fn remove_bridges() {
+    let shown = std::process::Command::new("ip")
+        .args(["-o", "-4", "address", "show", "to", NETWORKS])
+        .output()
+        .map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
+    for line in shown.unwrap_or_default().lines() {
+        let name = line.split_whitespace().nth(1).unwrap_or_default();
+        if name.starts_with("br-") {
+            // One that is gone already is as it should be.
+            drop(std::process::Command::new("ip").args(["link", "delete", name]).output());
         }
     }
 }
