@@ -11,7 +11,8 @@
 //! bucket, and a process reads them before it takes work. Not here: who may set a switch (the gateway's
 //! token), and who hears of it (the node).
 //!
-//! `actor` has its two loops, which have no mailbox: what they hear goes into the state behind the handle.
+//! `actor` and `contact` have its two loops, which have no mailbox: what they hear goes into the state behind
+//! the handle.
 //!
 //! Invariants
 //! - LATCH-1 nothing begins that this process's view of the kill switches stops.
@@ -21,13 +22,15 @@
 //!   unknown, until an operator clears it; it keeps no process from starting.
 
 mod actor;
+mod contact;
 mod handle;
 #[cfg(feature = "test-util")]
 mod planted;
 mod state;
 mod store;
 
-pub use actor::{contact, follow, look, read};
+pub use actor::{follow, look, read};
+pub use contact::contact;
 pub use handle::{SwitchGate, WorkPermit};
 #[cfg(feature = "test-util")]
 pub use planted::SwitchBug;
