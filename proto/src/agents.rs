@@ -70,7 +70,7 @@ pub struct AgentDetail {
 }
 
 /// Tools that an agent's configuration names and that its model is not given: those of an MCP server
-/// that does not work, does not have them, or whose tools nobody has approved.
+/// that does not work, does not have them, or whose tools are not approved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissingToolView {

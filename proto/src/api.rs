@@ -22,7 +22,7 @@ pub enum SendMode {
     Steer,
 }
 
-/// Stands between a peer and their conversation in the last part of a session's key.
+/// Separates a peer from their conversation in the last part of a session's key.
 pub const CONVERSATION: char = '~';
 
 /// Something to attach to a message: an uploaded file, or content in place.

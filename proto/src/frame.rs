@@ -31,7 +31,7 @@ pub struct FrameKey {
 }
 
 impl FrameKey {
-    /// The index of a turn's error frame: after all that was streamed, and the same whoever
+    /// The index of a turn's error frame: after all that was streamed, and the same on every process that
     /// emits it.
     pub const ERROR: u32 = u32::MAX - 1;
     /// The index of a turn's last frame.

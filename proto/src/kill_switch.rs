@@ -1,4 +1,4 @@
-//! The latch: what operators have stopped, until somebody says that it may go on.
+//! The latch: what operators have stopped, until an operator says that it may go on.
 //!
 //! One record for each scope, in the bucket, changed by compare-and-set alone. A record is never
 //! removed to clear a latch: it is replaced by one that says so, so that of two views the one with
@@ -139,7 +139,7 @@ impl SwitchScope {
         text.parse().ok().filter(|scope: &Self| scope.key() == key)
     }
 
-    /// What people are told is stopped.
+    /// What people read is stopped.
     pub fn stopped(&self) -> String {
         match self {
             Self::All => "everything".to_owned(),

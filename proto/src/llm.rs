@@ -38,7 +38,7 @@ pub struct Message {
     /// Tools that the assistant asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_uses: Vec<ToolUse>,
-    /// What came of those that it asked for before.
+    /// The results of those that it asked for before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_replies: Vec<ToolReply>,
     /// What the assistant said beside text and tool calls, and the order of everything.
@@ -165,7 +165,7 @@ pub enum FailureClass {
     Cancelled,
     /// The agent is not configured, so it was not made.
     NoAgent,
-    /// The process that made it is gone, and nobody knows.
+    /// The process that made it is gone, and the outcome is unknown.
     Lost,
     /// An operator stopped it, or stopped it from being made.
     Stopped,

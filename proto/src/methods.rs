@@ -280,7 +280,7 @@ macro_rules! declare {
 
 methods!(declare);
 
-/// Parameters of what takes none.
+/// Parameters of a method that takes none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Nothing {}

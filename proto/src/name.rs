@@ -89,7 +89,7 @@ name!(
     |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 );
 name!(
-    /// An MCP server's name in the configuration. Without `__` it is told apart from the tool in
+    /// An MCP server's name in the configuration. Without `__` it is distinguished from the tool in
     /// `server__tool`, whatever the tool is called.
     McpServerName, 32,
     "an MCP server's name: 1 to 32 of a-z, A-Z, 0-9, `-`, `_`, without `__`, and no `_` at an end",

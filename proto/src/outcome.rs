@@ -25,7 +25,7 @@ pub enum TurnOutcome {
         /// How.
         failure: ModelFailure,
     },
-    /// Somebody cancelled it.
+    /// A client cancelled it.
     Cancelled,
     /// An operator stopped it.
     Stopped {
@@ -67,7 +67,7 @@ pub enum TurnOutcome {
         step: u32,
         /// Its tool.
         tool: ToolName,
-        /// What came of it.
+        /// Its result.
         detail: String,
     },
 }

@@ -45,7 +45,7 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, String>,
     /// Whether the arguments are just those, character by character and of the same types. A value that
-    /// is `*` and nothing else stands for any.
+    /// is `*` and nothing else matches any.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
     /// What happens to the call.

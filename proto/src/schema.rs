@@ -1,4 +1,4 @@
-//! Schemas of what is written by hand: texts, for people and clients alike.
+//! Schemas of types that are written by hand: texts, for people and clients alike.
 
 /// Says that these are texts in JSON, and what they look like.
 macro_rules! texts {

@@ -38,7 +38,7 @@ pub const SSH_KEYS: &str = "ssh.";
 pub const USAGE_KEYS: &str = "usage.";
 /// Keys of the bucket with what plugins keep begin with this.
 pub const STORE_KEYS: &str = "store.";
-/// Stands for the owner of a store that plugins share; no plugin is called that.
+/// Names the owner of a store that plugins share; no plugin is called that.
 const SHARED: &str = "=";
 /// What all subjects and stream names of one cluster begin with (`cn` unless configured).
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -272,7 +272,7 @@ pub fn ssh_key(host: &SshHostName) -> String {
     format!("{SSH_KEYS}{host}")
 }
 
-/// The key of the bucket with the names of what is in a plugin's store, or in one that plugins share.
+/// The key of the bucket with the names of the entries of a plugin's store, or in one that plugins share.
 /// Both names are single tokens, by their types.
 pub fn store_keys_key(plugin: Option<&str>, store: &str) -> String {
     format!("{STORE_KEYS}{}.{store}", plugin.unwrap_or(SHARED))

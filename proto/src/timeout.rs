@@ -17,7 +17,7 @@ use serde_json::Value;
 pub enum TimeLevel {
     /// Of one call of a tool.
     Command,
-    /// Of what runs the tool.
+    /// Of the tool's runner.
     Provider,
     /// Of a step of a turn: a model call, and the tools that it asks for.
     Step,

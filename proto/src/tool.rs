@@ -1,4 +1,4 @@
-//! Tools: what a model may ask for, and what came of it.
+//! Tools: what a model may ask for, and the results.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub enum EffectClass {
     Idempotent,
     /// A probe tells whether it happened: it is asked before the tool is run again.
     Check,
-    /// Twice is wrong: never run again by itself. An outcome that nobody knows is shown.
+    /// Twice is wrong: never run again by itself. An unknown outcome is shown.
     Once,
 }
 
@@ -142,7 +142,7 @@ impl ToolUse {
         }
     }
 
-    /// The digest of what is asked for: the same call again has the same.
+    /// The digest of the call: the same call again has the same.
     pub fn digest(&self) -> Digest {
         // Keys in another order or other white space are the same call.
         let arguments = serde_json::from_str::<serde_json::Value>(&self.arguments)
@@ -151,13 +151,13 @@ impl ToolUse {
     }
 }
 
-/// What came of a tool call, in the form that the model is told.
+/// The result of a tool call, in the form that the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolReply {
     /// The [`ToolUse::id`] that it answers.
     pub id: String,
-    /// What the model is told.
+    /// What the model reads.
     pub content: Text,
     /// Whether it is an error.
     #[serde(default)]
@@ -203,7 +203,7 @@ impl ToolFailure {
     }
 }
 
-/// What came of a tool call.
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolOutcome {

@@ -114,7 +114,7 @@ events! {
     Done(StreamEnd) = "done";
 }
 
-/// The reply so far, instead of what was shown.
+/// The reply so far, in place of the text shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplyReset {
@@ -123,7 +123,7 @@ pub struct ReplyReset {
     pub text: String,
 }
 
-/// What a slow reader is told.
+/// What a slow reader gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lagged {

@@ -36,7 +36,7 @@ pub struct WarningView {
 }
 
 impl WarningView {
-    /// Whether nothing goes on until somebody acts.
+    /// Whether nothing goes on until a person acts.
     pub fn is_fatal(&self) -> bool {
         ["bus.unreachable", "bus.no_leader", "nodes.no_worker", "panic.all"].contains(&&*self.name)
     }

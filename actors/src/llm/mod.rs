@@ -80,14 +80,14 @@ pub struct PlainMessage {
     pub media: Vec<PlainMedia>,
     /// Tools that the assistant asks for; their arguments are JSON objects, their ids unique.
     pub tool_uses: Vec<ToolUse>,
-    /// What came of those that it asked for before.
+    /// The results of those that it asked for before.
     pub tool_replies: Vec<PlainReply>,
     /// What the assistant said beside text and tool calls to this very model, and the order of
     /// everything; empty if there was nothing beside them.
     pub blocks: Vec<PlainBlock>,
 }
 
-/// What came of a tool call, with its text in place.
+/// The result of a tool call, with its text in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainReply {
     /// The id of the tool use that it answers.

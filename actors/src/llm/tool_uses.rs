@@ -19,7 +19,7 @@ pub(super) const NAME_BYTES: usize = 256;
 /// Calls that are kept of one reply.
 pub(super) const MOST: usize = REPLY_TOOLS + 1;
 
-/// What the tool calls of one reply have taken of what they may.
+/// How much of its bounds the tool calls of one reply have used.
 #[derive(Debug, Default)]
 pub(super) struct ToolUseBounds {
     calls: usize,

@@ -37,13 +37,13 @@ pub(crate) struct PlayedActivation {
     /// The kinds of the session's own events, append by append.
     pub(crate) appends: Vec<Vec<&'static str>>,
     pub(crate) started: Vec<(Effect, SessionJob)>,
-    /// What clients are told before the last of them.
+    /// What clients see before the last of them.
     pub(crate) told: Vec<Frame>,
     /// What was archived: the records, and the state.
     pub(crate) archives: Vec<(Vec<Record>, Bytes)>,
     /// Archives are never answered for, as if the process died over one.
     pub(crate) dies: bool,
-    /// What turns tell is told at once.
+    /// What turns send is sent at once.
     emits: bool,
     pub(crate) discarded: Vec<Digest>,
     pub(crate) scrubbed: Vec<Vec<Digest>>,
@@ -86,7 +86,7 @@ impl PlayedActivation {
         Self::with(points, loaded, MachineOptions::default(), false)
     }
 
-    /// The same, whose snapshots are stored, and what turns tell is told if `emits`.
+    /// The same, whose snapshots are stored, and what turns send is sent if `emits`.
     pub(crate) fn with(
         points: &[HookPoint],
         loaded: LoadedJournal,

@@ -103,8 +103,8 @@ pub(crate) async fn stored_blocks(
     (blocks, refused)
 }
 
-/// What came of a tool, with its text in the blob store if it is long. A part that the store refuses
-/// is left out, and whoever reads the result is told: the tool has run all the same.
+/// The result of a tool, with its text in the blob store if it is long. A part that the store refuses
+/// is left out, and the result says so: the tool has run all the same.
 pub(crate) async fn stored_outcome(
     storage: &Storage,
     entity: EntityId,

@@ -71,7 +71,7 @@ impl Connection {
         Self { local, peer, slot: Arc::new(slot) }
     }
 
-    /// Whoever is at the other end has shown the token.
+    /// The client has shown the token.
     pub(super) fn authenticated(&self) -> Result<(), ErrorBody> {
         if self.slot.authenticated() {
             return Ok(());

@@ -54,7 +54,7 @@ pub(super) struct OpenAiError {
     code: Option<&'static str>,
 }
 
-/// A problem of RFC 9457. Its `type` is left out, which stands for `about:blank`: `code` tells kinds of
+/// A problem of RFC 9457. Its `type` is left out, which means `about:blank`: `code` tells kinds of
 /// problems apart.
 #[derive(Serialize)]
 struct ProblemBody<'a> {

@@ -74,7 +74,7 @@ fn server_sent(event: &TurnEvent) -> String {
 // === impl RequestId ===
 
 impl RequestId {
-    /// The id of what cannot be answered by id.
+    /// The id of a request that cannot be answered by id.
     pub(super) fn null() -> Self {
         Self("null".into())
     }

@@ -122,7 +122,7 @@ impl Judge<LogFilter> for JobLogs {
             Some(_) => return Err(CursorError(Method::JobsLogs).into()),
         };
         let tail = tail.map(|tail| rows(Some(tail))).transpose()?;
-        // Whoever asks for the last lines wants all of them.
+        // A request for the last lines wants all of them.
         let limit = rows(limit.or(tail))? as usize;
         if search.as_ref().is_some_and(|text| text.chars().count() > SEARCH_CHARS) {
             let what = format!("`search` is longer than {SEARCH_CHARS} characters");
@@ -197,7 +197,7 @@ fn part(name: String, content: &Bytes, offset: u64) -> ArtifactView {
 
 // === REST ===
 
-/// The file itself. Whatever a command made is never shown as a page of this origin; that nobody
+/// The file itself. Whatever a command made is never shown as a page of this origin; that no browser
 /// guesses what it is, and that a page may do nothing, the guard says of all answers.
 pub(super) async fn artifact(
     State(gateway): State<Arc<Gateway>>,

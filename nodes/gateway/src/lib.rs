@@ -11,7 +11,7 @@
 //!
 //! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.
 //! - GATE-2: every stream ends in `done`.
-//! - GATE-3: a slow reader slows nothing but itself: its streams are told `lagged` and resume.
+//! - GATE-3: a slow reader slows nothing but itself: its streams get `lagged` and resume.
 //! - GATE-4: a lost client cancels nothing.
 //! - GATE-5: any gateway goes on from any gateway's cursor; nothing is missed, nothing repeated.
 #![forbid(unsafe_code)]

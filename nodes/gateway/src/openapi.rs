@@ -38,7 +38,7 @@ mod tests {
     };
 
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
-    /// Stands for what has a shape of its own that is not ours to state.
+    /// For a body with a shape of its own that is not ours to state.
     const ANY_OBJECT: &str = "object";
 
     /// What a route takes in its body and answers.
@@ -266,7 +266,7 @@ mod tests {
         target.and_then(|name| all.get(name)).unwrap_or(schema)
     }
 
-    /// What the route's parameters are for, as the type of what it takes says.
+    /// What the route's parameters are for, from the type of its parameters.
     fn parameters(route: &Route, named: &[String], takes: &Value) -> Vec<Value> {
         let about = |mut parameter: Value| {
             let name = parameter["name"].as_str().unwrap_or_default();

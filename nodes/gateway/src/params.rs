@@ -56,7 +56,7 @@ pub mod given {
     pub type JournalVerify = Option<SessionRef>;
     /// At most so many rows after this one.
     pub type ListParams = (Option<Cursor>, usize);
-    /// The server, the tool, and the digest of what is approved.
+    /// The server, the tool, and the digest of the approved tool.
     pub type McpApprove = (McpServerName, Option<String>, Option<String>);
     pub type McpParams = McpServerName;
     pub type PanicClear = Checked<types::PanicClear>;

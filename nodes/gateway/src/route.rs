@@ -12,7 +12,7 @@ use super::gateway::Gateway;
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) verb: Verb,
-    /// As axum writes it: `{name}` stands for one part of a path, `{*name}` for all that is left.
+    /// As axum writes it: `{name}` matches one part of a path, `{*name}` for all that is left.
     pub(super) path: &'static str,
     /// What a query may have. Another name is passed on, and the method refuses it by name; without any
     /// of its own, a route takes no notice of a query.
@@ -28,7 +28,7 @@ pub(super) enum Verb {
     Delete,
 }
 
-/// What the text of a query's parameter stands for.
+/// How the text of a query's parameter is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueryKind {
     Text,
@@ -41,9 +41,9 @@ pub(super) enum QueryKind {
 pub(super) enum RouteBody {
     /// Nothing; a body is not read.
     None,
-    /// A JSON object, or nothing. An example, for whoever sends something else.
+    /// A JSON object, or nothing. An example, for the error when something else is sent.
     Optional(&'static str),
-    /// A JSON object. An example, for whoever sends something else.
+    /// A JSON object. An example, for the error when something else is sent.
     Object(&'static str),
 }
 

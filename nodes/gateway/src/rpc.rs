@@ -220,7 +220,7 @@ pub(super) fn send(
     let sampling = Sampling { reasoning, ..Sampling::default() };
     let message = UserMessage { model, sampling, ..UserMessage::text(content) };
     check_size(&message)?;
-    // `peer` alone too, so that no part of a key is made of what could not be one. And with the sign in
+    // `peer` alone too, so that no part of a key is made from a text that could not be one. And with the sign in
     // neither, no peer is the conversation of another.
     let mut whole: KeyPart = parse("peer", &peer)?;
     for (name, text) in [("peer", Some(&peer)), ("conversation", conversation.as_ref())] {

@@ -236,7 +236,7 @@ impl ShownTurn {
     }
 }
 
-/// What came of a tool call, in a line; clients of the API have more.
+/// The result of a tool call, in a line; clients of the API have more.
 pub(super) fn result_line(content: &str, failed: bool) -> String {
     let text = content.trim_end();
     let (text, most) = if failed {

@@ -284,7 +284,7 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         session: SessionRef,
     ) -> HandlerResult<QuarantineDone> {
-        self.sessions.entities().bury(session.id).await.map_err(|error| named(&session, error))
+        self.sessions.entities().discard(session.id).await.map_err(|error| named(&session, error))
     }
 
     async fn parked_list(
@@ -441,7 +441,7 @@ impl NodeBackend {
         decision: Decision,
         (call, action, reason): (CallId, Digest, Option<String>),
     ) -> HandlerResult<Approval> {
-        // Whoever has the gateway's token is the operator; where they came in is all that is known.
+        // The holder of the gateway's token is the operator; where they came in is all that is known.
         let by = format!("operator at {}", self.overview.node());
         Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)
     }

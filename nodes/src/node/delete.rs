@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Answers `sessions.delete`; returns once its tombstone is stored.
 pub(super) async fn delete(sessions: &Sessions, session: &SessionRef) -> Result<(), ErrorBody> {
     // A session out of service takes no message, so this is an order to the kernel.
-    match sessions.bury(session.id).await {
+    match sessions.discard(session.id).await {
         Ok(()) => return Ok(()),
         Err(SendError::Entity(failure)) if matches!(*failure, EntityError::InService(_)) => {}
         Err(failure) => return Err(named(session, failure)),

@@ -180,7 +180,7 @@ fn resolved(
         model.map_err(|error| refused(ErrorChain(&error).to_string()))?;
         models.check(&agent.model).map_err(|failure| refused(failure.message))?;
     }
-    // What people are told is the model of the agent that they speak to unless they name another.
+    // People see the model of the agent that they speak to unless they name another.
     let choice = match config.agents.get(&default).and_then(|agent| agent.model.clone()) {
         Some(model) => ModelChoice { model, why: format!("agent `{default}` has it") },
         None => choice,

@@ -137,14 +137,14 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         tools: Vec::new(),
         max_parallel_tools: 8,
         loop_guard: LoopGuard { warn: 3, refuse: 5, end: 30 },
-        // Of what is older than policies nothing is allowed that nobody thought of.
+        // Data older than policies allows nothing that its writer did not know.
         policy: Policy {
             rules: Vec::new(),
             approval_wait_ms: 7 * 24 * 3_600_000,
             read_only: Vec::new(),
         },
         step_wait_ms: 0,
-        // Of what is older than limits no turn is ended by one that nobody set.
+        // Data older than limits ends no turn by a limit that was not set.
         time: TurnTime::default(),
         hooks: Vec::new(),
     };

@@ -968,7 +968,7 @@ pub(crate) fn cluster_events() -> EventBatch {
     EventBatch { events: bodies.into_iter().map(event).collect(), dropped: 2 }
 }
 
-/// What the bucket has of latches, and what is told of them.
+/// The values of kill switches in the bucket, and their messages.
 pub(crate) fn latches() -> Vec<SwitchRecord> {
     let latch = |scope| KillSwitch {
         id: SwitchId::from_u128(9),

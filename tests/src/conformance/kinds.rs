@@ -222,7 +222,7 @@ pub async fn journals_of_all_kinds_are_looked_at(ground: &dyn Ground) -> Result 
         sessions.history(id).await.err(),
         sessions.export(id).await.err(),
         sessions.delete(id, "delete".parse()?).await.err(),
-        sessions.bury(id).await.err(),
+        sessions.discard(id).await.err(),
         sessions.follow(id, None, None).await.err(),
     ];
     for refusal in refusals {
@@ -287,7 +287,7 @@ pub async fn a_second_kind_is_quarantined_restored_and_deleted(ground: &dyn Grou
     let mut newer = CounterInput::Add { by: 9 }.to(other, "newer".parse()?, Timestamp(1))?;
     (newer.v, newer.v_min) = (99, 99);
     storage.inbox.put(&newer).await?;
-    all.bury(gone.id).await?;
+    all.discard(gone.id).await?;
     eventually("it is kept", || async {
         let letters = clawnode_kernel::letters::list(&storage).await?;
         Ok(letters.iter().any(|one| one.entity == gone.id))

@@ -7,7 +7,7 @@
 //! liveness.
 //!
 //! Supervised by: the node, as a task that is started again. Messages come from: its tools' runs,
-//! the pins, the membership. Phases: stands by, starts, is up, is down (with why) and waits to start
+//! the pins, the membership. Phases: waits, starts, is up, is down (with why) and waits to start
 //! again, for a bounded time that doubles; it never gives up.
 //!
 //! - [`options`](McpOptions): what is configured.

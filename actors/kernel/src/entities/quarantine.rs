@@ -137,7 +137,7 @@ impl Entities {
 
     /// Deletes an entity that is out of service, with what is parked or waits for it. Answers once
     /// its tombstone is stored.
-    pub async fn bury(&self, id: EntityId) -> Result<QuarantineDone, EntityError> {
+    pub async fn discard(&self, id: EntityId) -> Result<QuarantineDone, EntityError> {
         let fallen = self.fallen(id).await?;
         self.order(&fallen, Order::Bury).await
     }

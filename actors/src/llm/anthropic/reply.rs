@@ -109,7 +109,7 @@ impl Decoder for AnthropicReader {
                 ReplyBlock::ToolUse { id, name, input } => {
                     let mut arguments = input.to_string();
                     if nth == last && is_cut_off(&stop) {
-                        // What came of it was made an object; it is left open, as it was.
+                        // Its pieces were made an object; it is left open, as it was.
                         arguments.pop();
                     }
                     if let Some(mut call) = self.called(&id, &name) {

@@ -19,7 +19,7 @@ pub(super) struct Fragment {
     extra_content: Option<Box<RawValue>>,
 }
 
-/// A piece of what is called; all there was before there could be several calls.
+/// A piece of a call; all there was before there could be several calls.
 #[derive(Deserialize)]
 pub(super) struct FunctionDelta {
     name: Option<String>,

@@ -1,7 +1,7 @@
 //! What gateways do about calls that wait for a person, and turns that wait for more steps.
 //!
 //! What is shown comes from the bucket, where the session's owner put it; what decides is an input
-//! of the session, which its journal judges: the first one about a call counts. Who decides is told
+//! of the session, which its journal judges: the first one about a call counts. Who decides reads
 //! what counts, as the journal has it, or will have it once it takes what waits. The note in the
 //! bucket that something was decided is for lists alone.
 

@@ -102,7 +102,7 @@ impl Sessions {
         self.entities.storage()
     }
 
-    /// The same, writing inputs as the version that stands there: the newest that all processes
+    /// The same, writing inputs as the version that is found there: the newest that all processes
     /// speak.
     #[must_use]
     pub fn writing(self, version: Arc<AtomicU16>) -> Self {
@@ -193,7 +193,7 @@ impl Sessions {
 
     /// Deletes a session that is out of service, with what is parked or waits for it. Answers once its
     /// tombstone is stored.
-    pub async fn bury(&self, session: EntityId) -> Result<(), SendError> {
+    pub async fn discard(&self, session: EntityId) -> Result<(), SendError> {
         match self.entities.kind(session).await {
             Ok(Some(kind)) if kind != Session::KIND => {
                 return Err(SendError::OtherKind { entity: session, kind });
@@ -202,7 +202,7 @@ impl Sessions {
             Ok(_) | Err(StoreError::Corrupt { .. }) => {}
             Err(failure) => return Err(failure.into()),
         }
-        self.entities.bury(session).await?;
+        self.entities.discard(session).await?;
         Ok(())
     }
 

@@ -42,7 +42,7 @@ pub(in crate::session) struct JournalEnd {
     /// The last event; none can be read if absent.
     pub(in crate::session) hash: Option<Digest>,
     pub(in crate::session) is_tombstone: bool,
-    /// What a list asks for, once somebody has folded the journal up to here.
+    /// What a list asks for, once a process has folded the journal up to here.
     pub(in crate::session) facts: Option<Arc<Facts>>,
 }
 
@@ -89,7 +89,7 @@ impl SessionDirectory {
         Ok(read(&held))
     }
 
-    /// Notes what somebody found out about journals, of those that still end there. Not while another
+    /// Notes what was found out about journals, of those that still end there. Not while another
     /// reads them: it is found out again.
     pub(in crate::session) fn note(&self, found: Vec<(JournalEnd, Facts)>) {
         let Ok(mut held) = self.0.try_lock() else { return };

@@ -37,7 +37,7 @@ const PACE: Duration = Duration::from_millis(100);
 /// Time slots in one [`PACE`].
 const SLOTS: u32 = 100;
 
-/// All subscriptions to frames of this process; one is here for as long as somebody listens.
+/// All subscriptions to frames of this process; one is here for as long as it has listeners.
 #[derive(Default)]
 pub(in crate::session) struct FrameSubscriptions {
     all: Mutex<HashMap<EntityId, Weak<FrameSubscription>>>,
@@ -80,7 +80,7 @@ struct FrameListener {
 // === impl FrameSubscriptions ===
 
 impl FrameSubscriptions {
-    /// Listens; registered when this returns. Where nobody listens yet, the subscription is asked for
+    /// Listens; registered when this returns. Without a listener so far, the subscription is asked for
     /// before this first waits, so that what its caller sends next comes after it.
     pub(in crate::session) async fn listen(
         self: &Arc<Self>,
@@ -92,7 +92,7 @@ impl FrameSubscriptions {
         }
         let frames = storage.bus.subscribe(storage.prefix.frames(session)).await?;
         Ok(match self.known(session) {
-            // Somebody else was first; this one heard all since it asked.
+            // Another was first; this one heard all since it asked.
             Some(_) => frames,
             None => self.open(session, frames).1,
         })
@@ -167,7 +167,7 @@ impl FrameSubscriptions {
             opened: Instant::now(),
             _stop: stop.clone().drop_guard(),
         });
-        // Whoever was there before goes on with its own.
+        // A listener that was there before goes on with its own.
         self.lock().insert(of, Arc::downgrade(&ear));
         // Detached: it ends with the last listener, or with the bus.
         drop(tokio::spawn(hand_on(frames, heard, stop)));
@@ -260,14 +260,14 @@ impl Drop for FrameListener {
     }
 }
 
-/// Hands on what is heard until nobody listens, or the bus ends.
+/// Hands on what is heard until the last listener has gone, or the bus ends.
 async fn hand_on(
     mut frames: Subscription,
     heard: broadcast::Sender<BusEvent>,
     stop: CancellationToken,
 ) {
     while let Some(Some(event)) = stop.run_until_cancelled(frames.next()).await {
-        // Nobody may be listening yet.
+        // There may be no listener yet.
         heard.send(event).ok();
     }
 }
@@ -296,7 +296,7 @@ mod tests {
         })
     }
 
-    /// A subscription, what it is told, and whether it is still there.
+    /// A subscription, what it hears, and whether it is still there.
     fn subscription() -> (mpsc::Sender<BusEvent>, Subscription) {
         let (tell, told) = mpsc::channel(8);
         let events = futures_util::stream::unfold(told, |mut told| async {
@@ -396,7 +396,7 @@ mod tests {
         let (ear, mut first) = ears.open(session(), frames);
         drop(tell);
         assert_eq!(first.next().await, None);
-        assert!(ear.listen().is_none(), "nobody hands on");
+        assert!(ear.listen().is_none(), "no task hands on");
         let (tell, frames) = subscription();
         let (_, mut second) = ears.open(session(), frames);
         drop(first);

@@ -1,7 +1,7 @@
 //! Executions: sessions with one turn whose steps are planned; begun, looked at, and cancelled.
 //!
-//! Whoever asks is told from the journal, so any gateway tells the same. What no worker has taken up
-//! is only known to whoever stored it: gateways count what waits in an inbox, and may not read it.
+//! The answer comes from the journal, so any gateway gives the same. What no worker has taken up
+//! is only known to the gateway that stored it: gateways count what waits in an inbox, and may not read it.
 
 use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
@@ -40,7 +40,7 @@ pub enum ExecuteError {
     /// There is none.
     #[error("no execution `{0}`")]
     NotFound(ExecutionId),
-    /// It, or something else for its session, is stored, and nobody has taken it up.
+    /// It, or something else for its session, is stored, and no worker has taken it up.
     #[error("no worker has processed the input of execution `{0}` yet")]
     NotTaken(ExecutionId),
     /// The request's name is taken.
@@ -72,7 +72,7 @@ pub enum ExecuteError {
 /// A plan that is stored.
 #[derive(Debug)]
 pub enum StoredPlan {
-    /// Nobody has taken it up, as far as whoever stored it can see.
+    /// No worker has taken it up, as far as the gateway that stored it can see.
     Waits(Box<Input>, Plan),
     /// The journal has it.
     Taken(Box<Entity<Session>>),
@@ -83,7 +83,7 @@ pub enum StoredPlan {
 pub enum KnownPlan {
     /// Nothing.
     Nothing,
-    /// So many inputs wait in its session, and nobody has taken up any of them.
+    /// So many inputs wait in its session, and no worker has taken up any of them.
     Waits(usize),
     /// Its plan is this one.
     Stored(StoredPlan),

@@ -1,9 +1,9 @@
 //! Reads that are shared by all who wait for the same: after a gateway's death hundreds of readers
 //! of one session come to another gateway at once.
 //!
-//! A read answers only those who asked before it began, so nobody is told what was so before the
-//! question. Whoever asks while one is under way waits for the next, with all who ask meanwhile:
-//! at most one read of a key at a time, and nothing is kept once it was told.
+//! A read answers only those who asked before it began, so that no answer is older than its
+//! question. Who asks while one is under way waits for the next, with all who ask meanwhile:
+//! at most one read of a key at a time, and nothing is kept once it was answered.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -20,7 +20,7 @@ pub(in crate::session) struct SharedReadsOf<K, V> {
     waiting: Mutex<HashMap<K, Vec<oneshot::Sender<V>>>>,
 }
 
-/// Reads one key for as long as somebody waits. Dropping it, also in a panic, lets go of those.
+/// Reads one key for as long as a caller waits. Dropping it, also in a panic, lets go of those.
 struct Flight<K: Eq + Hash, V> {
     key: K,
     all: Arc<SharedReadsOf<K, V>>,
@@ -76,7 +76,7 @@ where
         };
         if first {
             let flight = Flight { key, all: Arc::clone(self), over: false };
-            // Detached: it ends as soon as nobody waits, and must not end with whoever began it.
+            // Detached: it ends as soon as no caller waits, and must not end with the one that began it.
             drop(tokio::spawn(flight.run(read)));
         }
         answer.await.ok()
@@ -90,13 +90,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Flight<K, V> {
         while let Some(waiting) = self.next() {
             let value = read().await;
             for one in waiting {
-                // Whoever left needs no answer.
+                // A caller that has left needs no answer.
                 one.send(value.clone()).ok();
             }
         }
     }
 
-    /// Who waits now; with nobody there the flight is over.
+    /// Who waits now; with no one left the flight is over.
     fn next(&mut self) -> Option<Vec<oneshot::Sender<V>>> {
         let mut all = self.all.lock();
         let waiting = all.get_mut(&self.key)?;
@@ -191,7 +191,7 @@ mod tests {
         reads.begun(1).await;
         let late: Vec<_> = (0..500).map(|_| reads.asking(1)).collect();
         reads.waiting(1, 500).await;
-        // Another key waits for nobody.
+        // Another key does not wait.
         let other = reads.asking(2);
         reads.begun(2).await;
         reads.gate.add_permits(2);

@@ -28,8 +28,8 @@ use crate::session::turn::{
     tools::ToolCall,
 };
 
-/// Events that wait for their reader: a few times what it takes at once. A reader that stands still
-/// makes its follower wait, and nobody else; what the session's one subscription drops meanwhile is
+/// Events that wait for their reader: a few times what it takes at once. A reader that has stopped
+/// makes its own follower wait; what the session's one subscription drops meanwhile is
 /// caught up on like all that was missed. Who must not wait lets go and follows again from its cursor.
 const EVENTS_MAX: usize = 64;
 /// How long the first frame of a turn may take before the journal is looked at: it may be a repeat
@@ -63,7 +63,7 @@ enum FollowStep {
 
 // === the loop ===
 
-/// Follows until the turn's end or until nobody reads any more.
+/// Follows until the turn's end or until its reader has gone.
 pub(in crate::session) fn follow(it: FollowRequest) -> BoxStream<'static, TurnEvent> {
     let (tx, rx) = mpsc::channel(EVENTS_MAX);
     // Detached: it ends with its turn, or as soon as its reader is gone.
@@ -174,7 +174,7 @@ impl TurnFollower {
     /// Takes what was heard. What is missing before it is asked of the owner first, once: what the
     /// owner does not have either, the end makes good.
     async fn hear(&mut self, mut frames: Vec<Frame>) -> FollowStep {
-        // Whoever has seen frames of a call would take a refusal for an old one.
+        // A reader that has seen frames of a call would take a refusal for an old one.
         let (heard, rings) = (frames.len(), refusal_key(self.progress.turn()));
         frames.retain(|one| one.key != rings);
         let refused = frames.len() < heard;
@@ -216,7 +216,7 @@ impl TurnFollower {
         self.send(event).await;
     }
 
-    /// Reads the journal: a turn that has ended is told to its end; of one that runs, the owner
+    /// Reads the journal: a turn that has ended is sent to its end; of one that runs, the owner
     /// may still have what was missed.
     async fn catch_up(&mut self, ask: bool) -> FollowStep {
         let Some(SessionLookup { nothing_waits, entity }) =
@@ -269,7 +269,7 @@ impl TurnFollower {
         FollowStep::More
     }
 
-    /// Tells what waits for a person, if nobody told it: whoever asked may have left memory, with
+    /// Sends what waits for a person, if it was not sent: the session that asked may have left memory, with
     /// the frames that said so.
     async fn tell_asked(&mut self, requests: Vec<ApprovalRequest>) {
         let cursor = self.progress.at();

@@ -291,7 +291,7 @@ impl SessionQuery {
 // === impl Facts ===
 
 impl Facts {
-    /// What a row says; nothing is wanted of what has none.
+    /// What a row says; an entity without a row is in no list.
     fn of(row: Option<&SessionRow>) -> Self {
         let key = row.and_then(|row| row.key.as_deref()?.parse::<SessionKey>().ok());
         Self {

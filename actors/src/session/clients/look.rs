@@ -124,7 +124,7 @@ fn begins(record: &Record, turn: TurnId) -> bool {
     events.iter().any(begun) && !events.iter().any(|one| concerns(one, turn))
 }
 
-/// Whether an event may end a turn, or is something that its reader is told from the fold.
+/// Whether an event may end a turn, or is something that its reader gets from the fold.
 fn concerns(sealed: &Sealed, turn: TurnId) -> bool {
     match sealed.event::<SessionEvent>() {
         Ok(Some(SessionEvent::TurnDone(done))) => done.turn == turn,

@@ -1,6 +1,6 @@
 //! What clients and operators ask of sessions: send, follow, list, inspect, delete.
 //!
-//! `client` is the entry; it stands on the kernel's `Entities`, which sees entities of every kind. Everything
+//! `client` is the entry; it uses the kernel's `Entities`, which sees entities of every kind. Everything
 //! here reads journals and writes inboxes; nothing here appends.
 
 pub(in crate::session) mod approvals;

@@ -49,7 +49,7 @@ pub enum RouteError {
         /// Its agent.
         agent: AgentName,
     },
-    /// Nobody could say which of the two is meant.
+    /// It would not be clear which of the two is meant.
     #[error(
         "bindings {first} and {second} state the same conditions, but name agents `{one}` and \
          `{other}`"

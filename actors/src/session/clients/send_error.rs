@@ -1,4 +1,4 @@
-//! Why a request about a session fails, and what clients are told.
+//! Why a request about a session fails, and what clients read.
 
 use clawnode_cluster::StoreError;
 use clawnode_kernel::{EntityError, FoldError};

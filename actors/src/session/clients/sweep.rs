@@ -1,7 +1,7 @@
 //! Sessions of requests that name no user go by themselves, once nothing has happened in them for a
 //! time.
 //!
-//! Whoever serves a partition looks, and tells the session by an input; the session's own fold decides.
+//! The worker that serves a partition looks, and sends the session an input; the session's own fold decides.
 //! It goes only if its one turn is still the only one and has ended, so nothing is lost that is under way
 //! or came since, also where two processes look at the same time. A clock that is wrong tells no session
 //! to go that this process has not seen at rest itself for a while. What was told and not done yet is in the inbox, which survives a crash.
@@ -44,7 +44,7 @@ pub struct Sweep {
     resting: HashMap<EntityId, (Digest, Instant)>,
 }
 
-/// What came of one session.
+/// The result for one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// It was told to go.
@@ -152,7 +152,7 @@ impl Sessions {
         if entity.core.service != Service::Active || !sweep.has_seen(id, last) {
             return Ok(Found::Stays);
         }
-        // Once for each state of its journal, whoever looks.
+        // Once for each state of its journal, on any worker.
         let input = SessionInput::TimerFired { timer: TimerId::of_rest(turn) };
         let stored = self.addressed(id, &input, key_of(last)?).await?;
         // While a turn is open its input waits.

@@ -1,4 +1,4 @@
-//! Jobs that sessions of this process wait for, and what becomes of them when whoever runs one
+//! Jobs that sessions of this process wait for, and what becomes of them when the process that runs one
 //! dies: a run of class `once` is never taken up again, so its session need not wait until the
 //! queue, or its timer, brings it up.
 //!
@@ -23,7 +23,7 @@ use super::{
 use crate::session::turn::settle::given_up;
 
 /// A call that was asked for this long ago may be one whose owner has died, perhaps with its
-/// runner: nobody heard of that death here.
+/// runner: this process did not hear of that death.
 const ASKED_BEFORE: Duration = Duration::from_secs(2);
 /// Tries to store a result; after that the timer of the wait brings it.
 const TRIES: u32 = 10;
@@ -59,10 +59,10 @@ impl SessionRunner {
         }
     }
 
-    /// Tells its session that nobody knows what came of a job, if whoever ran it is dead.
+    /// Tells its session that the end of a job is unknown, if the process that ran it is dead.
     async fn look_after(&self, awaited: Awaited) {
         let job = awaited.id;
-        let detail = match self.bury(job).await {
+        let detail = match self.record_unknown(job).await {
             Ok(Some(detail)) => detail,
             Ok(None) => return,
             Err(failure) => {
@@ -89,8 +89,8 @@ impl SessionRunner {
         }
     }
 
-    /// Writes down that nobody knows what came of a job of class `once`, if a dead process ran it.
-    async fn bury(&self, job: JobId) -> Result<Option<String>, BucketError> {
+    /// Writes down that the end of a job of class `once` is unknown, if a dead process ran it.
+    async fn record_unknown(&self, job: JobId) -> Result<Option<String>, BucketError> {
         let (position, state) = self.state_of(job).await?;
         let Some(state) = state else { return Ok(None) };
         let is_dead = |process| self.is_dead(process);
@@ -100,7 +100,7 @@ impl SessionRunner {
             return Ok(Some(detail));
         }
         if !matches!(state, JobState::Started { .. }) {
-            // Whoever set it tells the session.
+            // The process that set it tells the session.
             self.waits.remove(job);
         }
         Ok(None)

@@ -12,7 +12,7 @@ use crate::session::{
     turn::kind::Session,
 };
 
-/// The jobs that the records of a journal ask for and that have not ended, without folding it: nobody
+/// The jobs that the records of a journal ask for and that have not ended, without folding it: no runner
 /// would take their results.
 pub(in crate::session) fn open_jobs(records: &[Record]) -> BTreeSet<JobId> {
     let mut open = BTreeSet::new();

@@ -1,6 +1,6 @@
 //! Sends the frames of running turns to clients.
 //!
-//! What is told of tools is derived from the journal by `turn::tool_frames`, comes with the job of an
+//! What clients see of tools is derived from the journal by `turn::tool_frames`, comes with the job of an
 //! effect, and is sent here alone: a job starts after the append that decided it, so nothing that is
 //! shown is undone (I5). The text of a call under way and notices about it are provisional.
 

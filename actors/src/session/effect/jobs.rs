@@ -1,4 +1,4 @@
-//! The tool calls of a session: run beside it, or given to whoever can, and brought to an end.
+//! The tool calls of a session: run beside it, or given to a runner, and brought to an end.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::session::{
     },
 };
 
-/// How soon the state of a job is looked at again that somebody runs who is alive.
+/// How soon the state of a job is looked at again whose runner is alive.
 const RUNS_ON: Duration = Duration::from_secs(2);
 
 impl SessionRunner {
@@ -89,7 +89,7 @@ impl SessionRunner {
         }
     }
 
-    /// Gives a tool call to whoever can run it, and sets the timer that ends the wait for it; until
+    /// Gives a tool call to a runner that can run it, and sets the timer that ends the wait for it; until
     /// both are stored.
     pub(in crate::session) async fn give(&self, entity: EntityId, it: &PublishJob) {
         let job = &it.job;
@@ -157,7 +157,7 @@ impl SessionRunner {
         self.judged_end(entity, &of, end, after).await
     }
 
-    /// Brings a job to an end whose time is over: whoever runs it is waited for, and nobody else may
+    /// Brings a job to an end whose time is over: its runner is waited for, and no other may
     /// begin it.
     async fn settle(&self, it: &SettleJob) -> ToolEnd {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
@@ -175,7 +175,7 @@ impl SessionRunner {
         }
     }
 
-    /// `None`: somebody runs it.
+    /// `None`: a runner runs it.
     async fn try_settle(&self, it: &SettleJob) -> Result<Option<ToolEnd>, BucketError> {
         let job = it.job.id;
         let (position, state) = self.state_of(job).await?;
@@ -194,7 +194,7 @@ impl SessionRunner {
         }
     }
 
-    /// Closes the jobs of a turn that has ended: nobody begins them any more, who runs one is told
+    /// Closes the jobs of a turn that has ended: no runner begins them any more, one that runs is told
     /// to stop, and their states go away by themselves some day.
     pub(in crate::session) async fn close(&self, entity: EntityId, jobs: &[JobId]) {
         for job in jobs {
@@ -209,7 +209,7 @@ impl SessionRunner {
 
     async fn try_close(&self, entity: EntityId, job: JobId) -> Result<(), BucketError> {
         self.waits.remove(job);
-        // Nobody waits for it any more; if it has just fired, its session finds nothing to do.
+        // Nothing waits for it any more; if it has just fired, its session finds nothing to do.
         self.parts.storage.timers.cancel(entity, TimerId::from(job)).await?;
         let (position, state) = match self.parts.storage.bucket.get(&job_key(job)).await? {
             // A state that cannot be read is closed like any other: it would stay for ever.
@@ -223,7 +223,7 @@ impl SessionRunner {
         self.set_state(job, position, &JobState::Closed, Some(JOB_CLOSED_TTL)).await
     }
 
-    /// Best effort: a run that does not hear of it goes on to its end, and nobody waits for it.
+    /// Best effort: a run that does not hear of it goes on to its end, and nothing waits for it.
     async fn cancel_at(&self, process: ProcessId, job: JobId) {
         let Ok(bytes) = codec::encode(&NodeRequest::CancelJob { job }) else { return };
         let subject = self.parts.storage.prefix.rpc(process);

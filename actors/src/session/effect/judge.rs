@@ -123,7 +123,7 @@ impl SessionRunner {
         }
     }
 
-    /// A tool's end as hooks leave it, for a tool whose result nobody has recorded.
+    /// A tool's end as hooks leave it, for a tool whose result is not recorded yet.
     pub(in crate::session) async fn judged_end(
         &self,
         entity: EntityId,
@@ -139,7 +139,7 @@ impl SessionRunner {
         (ToolEnd::Known { outcome: changed.unwrap_or(outcome) }, trail)
     }
 
-    /// What the model is told instead of this result, if hooks changed it or hold it back.
+    /// What the model reads instead of this result, if hooks changed it or hold it back.
     async fn judge_result(
         &self,
         entity: EntityId,

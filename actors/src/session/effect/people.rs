@@ -1,6 +1,6 @@
 //! What a session waits for people for: a decision about a tool call, or more steps.
 //!
-//! Nobody is waited for without an end: with whatever a person is asked, a timer is stored.
+//! No person is waited for without an end: with every question, a timer is stored.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl SessionRunner {
         let Some(entry) = self.parts.storage.bucket.get(&key).await? else { return Ok(()) };
         match self.parts.storage.bucket.delete(&key, entry.position).await {
             Ok(()) => Ok(()),
-            // Somebody noted a decision; the next look has its position.
+            // Another noted a decision; the next look has its position.
             Err(BucketError::Conflict { .. }) => Err(StoreError::Refused {
                 store: "bucket",
                 detail: "it has just changed".to_owned(),

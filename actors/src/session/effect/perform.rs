@@ -1,4 +1,4 @@
-//! Performing what was decided: clients are told first what is recorded, then each kind of job has its
+//! Performing what was decided: clients get what is recorded first, then each kind of job has its
 //! way.
 
 use clawnode_kernel::driver::{Performing, Port};
@@ -26,7 +26,7 @@ struct EffectRun {
 // === impl SessionRunner ===
 
 impl SessionRunner {
-    /// Performs an effect to its end, once clients are told what is recorded of the turn's tools.
+    /// Performs an effect to its end, once clients have what is recorded of the turn's tools.
     pub(in crate::session) fn performing(
         &self,
         entity: EntityId,
@@ -97,7 +97,7 @@ impl SessionRunner {
                 }
             }),
             SessionJob::Ask(job) => {
-                // Only what is stored is told: who hears of a question may decide at once.
+                // Only what is stored is sent: who sees a question may decide at once.
                 let told = told.take();
                 unless(cancelled, port, effect, async move {
                     self.ask(entity, &job).await;

@@ -89,7 +89,7 @@ pub struct RunnerParts {
     pub clock: Arc<dyn Clock>,
     /// Hangs spans under the traces of inputs.
     pub link: TraceLink,
-    /// Where operators are told what happens.
+    /// Where operators read what happens.
     pub feed: Feed,
 }
 
@@ -115,7 +115,7 @@ impl SessionRunner {
     }
 
     /// Tells the client that its agent is missing, and ends the turn unless it comes soon: a reload
-    /// may bring it, and nobody waits for ever.
+    /// may bring it, and no wait is without an end.
     async fn miss(&self, entity: EntityId, want: &Want, admission: Box<AgentAnswer>) {
         let Want { agent, turn, call } = want;
         let key = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };

@@ -44,7 +44,7 @@ impl From<&Job> for Awaited {
 }
 
 impl Awaited {
-    /// What its session is told of its end; the same input, whoever tells it.
+    /// The input about its end for its session; the same from every sender.
     ///
     /// # Errors
     /// If it cannot be encoded.

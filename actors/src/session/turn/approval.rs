@@ -189,7 +189,7 @@ mod tests {
         assert!(turn.waits_for_person() && !turn.wants_steps());
         let replies: usize = shown.iter().map(|it| it.tool_replies.len()).sum();
         assert_eq!(replies, 0, "nothing is known of the call yet\n{shown:?}");
-        // What the model is told of a call that is none is the node's own word.
+        // What the model reads about a call that is none is the node's own text.
         let [note] = notes[..] else { panic!("{notes:?}") };
         assert_eq!(note, shown.len() - 1);
         assert!(shown[note].content.inline().unwrap().contains("`look`"), "{shown:?}");
@@ -197,7 +197,7 @@ mod tests {
         assert!(turn.messages().iter().any(|it| !it.tool_replies.is_empty()));
     }
 
-    /// Arguments that mean several things are no call: nobody is asked, and nothing runs.
+    /// Arguments that mean several things are no call: no person is asked, and nothing runs.
     #[test]
     fn arguments_with_two_fields_of_one_name_are_a_bad_call() {
         for written in [r#"{"at":1,"at":2}"#, r#"{"at":1,"o":[{"x":1,"x":2}]}"#] {
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// What earlier builds recorded is asked about and run as it stands there, to the byte. Hooks
+    /// What earlier builds recorded is asked about and run as it is recorded, to the byte. Hooks
     /// may still record such text.
     #[test]
     fn apr_2_arguments_that_are_recorded_otherwise_stay_as_they_are() {
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(runs_approved(&mut successor, &again), recorded);
     }
 
-    /// A frame says whether it has all of what a person is asked about.
+    /// A frame says whether it has everything that a person is asked about.
     #[test]
     fn a_frame_says_that_it_is_cut() {
         for (length, is_cut) in [(3_000, false), (5_000, true)] {

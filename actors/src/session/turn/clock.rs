@@ -75,7 +75,7 @@ impl TurnClock {
         until.0.saturating_sub(begun.0).saturating_sub(self.waited_ms)
     }
 
-    /// When it will have had so much, if nobody is waited for any more.
+    /// When it will have had so much, if it waits for no person any more.
     fn due(&self, spent_ms: u64) -> Option<Timestamp> {
         let begun = self.begun.filter(|_| self.waits.is_none())?;
         Some(Timestamp(begun.0.saturating_add(self.waited_ms).saturating_add(spent_ms)))
@@ -218,8 +218,8 @@ mod tests {
     use crate::session::{Outcome, SessionJob, played::PlayedActivation};
     use clawnode_kernel::MachineInput;
 
-    /// A job that hangs where it runs is told to stop once the time of its step is over, though its
-    /// session waits for it since nobody took it in time.
+    /// A job that hangs on its runner is stopped once the time of its step is over, though its
+    /// session waits for it since no runner took it in time.
     #[test]
     fn what_is_waited_for_is_stopped_when_its_time_is_over() {
         let mut run = PlayedActivation::new(&[], Vec::new());
@@ -247,7 +247,7 @@ mod tests {
         run.now.wall = Timestamp(60_000);
         run.hears("time", &SessionInput::TimerFired { timer: timer.unwrap() });
         let (stops, job) = run.started.pop().unwrap();
-        assert!(is_late(&job), "it is told to stop");
+        assert!(is_late(&job), "it is stopped");
         // Both hear how it ends; it has ended once.
         let ends = |key| {
             let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };

@@ -31,7 +31,7 @@ const IMAGE_TOKENS: u64 = 1_600;
 const DOCUMENT_BYTES_PER_TOKEN: u64 = 100;
 /// Bytes of sound that make about one token: 10 tokens a second, and 10 to 30 kB.
 const AUDIO_BYTES_PER_TOKEN: u64 = 1_000;
-/// Tokens kept free for the reply when nobody says how many.
+/// Tokens kept free for the reply when no setting says how many.
 const REPLY_TOKENS: u64 = 1_024;
 
 /// A model request before its blobs are resolved.

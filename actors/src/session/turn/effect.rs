@@ -9,7 +9,7 @@ use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint};
 /// What must be under way for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// A model call, or the planned step that stands where one would.
+    /// A model call, or the planned step in its place.
     Call {
         /// Of which turn.
         turn: TurnId,

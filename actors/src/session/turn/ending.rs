@@ -27,7 +27,7 @@ pub(in crate::session) fn after(
         return end(turn, TurnOutcome::Completed { stop: why.clone() });
     }
     if let Some(over) = over {
-        // What has just come of its tools is a part of what it has so far.
+        // The results of its tools that have just come are a part of what it has so far.
         let brought = tools::brought(profile, turn, step);
         return if brought.is_empty() { end(turn, over) } else { brought };
     }

@@ -75,7 +75,7 @@ pub enum Outcome {
     },
     /// Of hooks, about a tool's result.
     ResultJudged {
-        /// What the model is told instead, if it was changed or is held back.
+        /// What the model reads instead, if it was changed or is held back.
         outcome: Option<ToolOutcome>,
         /// What they did.
         trail: HookTrail,

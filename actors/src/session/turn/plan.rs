@@ -1,4 +1,4 @@
-//! A turn whose tool calls are planned: what stands where a model would be asked, and how it ends.
+//! A turn whose tool calls are planned: what takes the place of a model call, and how it ends.
 //! Pure.
 //!
 //! Each step is one `step_planned`, which is to the fold what a model's reply with one tool call
@@ -55,7 +55,7 @@ pub(in crate::session) fn over(turn: &Turn, plan: &Plan) -> Option<TurnOutcome> 
 // === impl ToolCall ===
 
 impl ToolCall {
-    /// What a plan asks for. How often does not count: nobody goes round in circles.
+    /// What a plan asks for. How often does not count: a plan has an end.
     fn planned(call: CallId, step: &PlanStep) -> Self {
         let (name, arguments) = (step.tool.to_string(), step.arguments.clone());
         Self {
@@ -230,7 +230,7 @@ mod tests {
                 vec!["tool_done", "turn_done", "settled"],
             ]
         );
-        // A model that is asked later is told what was done.
+        // A model that is asked later reads what was done.
         run.says("what was that?");
         let Some((_, SessionJob::Call(call))) = run.started.pop() else { panic!("no call") };
         assert_eq!(call.request.messages.len(), 6, "{:?}", call.request.messages);
@@ -264,7 +264,9 @@ mod tests {
     }
 
     fn decide(run: &mut PlayedActivation, decision: Decision) {
-        let Some((_, SessionJob::Ask(ask))) = run.started.pop() else { panic!("nobody is asked") };
+        let Some((_, SessionJob::Ask(ask))) = run.started.pop() else {
+            panic!("no person is asked")
+        };
         let (call, action) = (ask.approval.action.call, ask.approval.digest);
         let decided = Decided { decision, by: "ada".to_owned(), reason: None };
         let decided = ApprovalDecided { call, action, decided };
@@ -353,7 +355,7 @@ mod tests {
     }
 
     proptest! {
-        /// PLAN-1: whoever goes on from any point of the journal begins each step once, in order,
+        /// PLAN-1: a process that goes on from any point of the journal begins each step once, in order,
         /// and runs none again that has ended.
         #[test]
         fn plan_1_an_heir_goes_on_where_the_journal_ends(

@@ -28,7 +28,7 @@ use crate::agent::Permit;
 /// All that performing an effect takes.
 #[derive(Debug)]
 pub struct EffectJob {
-    /// What is recorded of the turn's tools, which is told before the job is done.
+    /// What is recorded of the turn's tools, which clients see before the job is done.
     pub told: Option<ToolFrames>,
     /// The trace that the turn belongs to.
     pub trace: Option<Traceparent>,
@@ -45,9 +45,9 @@ pub enum SessionJob {
     Call(CallJob),
     /// Run a tool.
     Tool(ToolJob),
-    /// Give a tool call to whoever can run it.
+    /// Give a tool call to a runner that can run it.
     Publish(PublishJob),
-    /// Bring a tool call to an end, whoever runs it.
+    /// Bring a tool call to an end, on any runner.
     Settle(Box<SettleJob>),
     /// Ask people about a tool call.
     Ask(Box<AskJob>),
@@ -74,7 +74,7 @@ pub struct CallJob {
     pub request: Assembled,
     /// Held while the call runs.
     pub permit: Arc<Permit>,
-    /// What stands before its text, because an earlier call has said something.
+    /// What comes before its text, because an earlier call has said something.
     pub seam: &'static str,
     /// What its turn and step have left for it.
     pub limit: Option<TimeLimit>,
@@ -94,9 +94,9 @@ pub struct TimeJob {
 /// All that bringing a tool call to an end takes.
 #[derive(Clone, Debug)]
 pub struct SettleJob {
-    /// What whoever runs it was given.
+    /// The job that its runner was given.
     pub job: Job,
-    /// The limit that ends it; absent if nobody took it in time.
+    /// The limit that ends it; absent if no runner took it in time.
     pub late: Option<TimeLimit>,
     /// The hooks that judge its result.
     pub after: Vec<HookSpec>,
@@ -137,7 +137,7 @@ pub enum JudgeSubject {
         tool: ToolName,
         /// What it was run with.
         arguments: String,
-        /// What came of it.
+        /// Its result.
         outcome: ToolOutcome,
     },
 }
@@ -145,7 +145,7 @@ pub enum JudgeSubject {
 /// All that giving a tool call away takes.
 #[derive(Debug)]
 pub struct PublishJob {
-    /// What whoever runs it needs.
+    /// What its runner needs.
     pub job: Job,
     /// When it was asked for, by the writer's clock.
     pub asked_at: Timestamp,

@@ -34,7 +34,7 @@ pub enum GiveStep {
 pub enum Settling {
     /// A process that is alive runs it: look again later. If it is late, tell the process to stop.
     Wait {
-        /// Who is told to stop.
+        /// The process that has to stop.
         cancel: Option<ProcessId>,
     },
     /// Set its state to this, at the position at which it was read; if that succeeds, it has ended so.
@@ -50,7 +50,7 @@ pub enum Closing {
     Closed,
     /// Set its state to `closed`, at the position at which it was read.
     Set {
-        /// Who runs it and is told to stop.
+        /// The process that runs it and has to stop.
         cancel: Option<ProcessId>,
     },
 }
@@ -80,7 +80,7 @@ impl GiveStep {
     }
 }
 
-/// Decides about a job whose wait of `wait` is over and whose state is this. Nobody may begin it
+/// Decides about a job whose wait of `wait` is over and whose state is this. No runner may begin it
 /// afterwards, and what may have happened is never said not to have happened.
 pub fn settling(
     it: &SettleJob,
@@ -106,7 +106,7 @@ pub fn settling(
         Some(JobState::Started { process, .. }) if !is_dead(process) => {
             Settling::Wait { cancel: it.late.is_some().then_some(process) }
         }
-        // Of one with a probe, nobody was there to probe.
+        // Of one with a probe, no worker was there to probe.
         Some(JobState::Started { process, .. }) if !is_repeatable => {
             let detail = died(process);
             Settling::Set(
@@ -210,15 +210,15 @@ mod tests {
         settling(&it, state, Duration::from_mins(1), |process| process == DEAD)
     }
 
-    /// What may have happened is never said not to have happened, and nobody may begin what is said
+    /// What may have happened is never said not to have happened, and no runner may begin what is said
     /// not to have happened.
     #[test]
     fn what_is_said_of_a_job_follows_from_its_state() {
         let late = || Some(ToolTime::of_tool("t", 1_000).limit(None, Vec::new()));
         for class in [EffectClass::Safe, EffectClass::Check, EffectClass::Once] {
-            let nobody = settled(class, None, None);
-            let Settling::Set(JobState::Revoked, ToolEnd::Known { outcome }) = nobody else {
-                panic!("{nobody:?}")
+            let unheld = settled(class, None, None);
+            let Settling::Set(JobState::Revoked, ToolEnd::Known { outcome }) = unheld else {
+                panic!("{unheld:?}")
             };
             assert_eq!(outcome.failure, Some(ToolFailure::Unavailable));
             let too_late = settled(class, late(), None);

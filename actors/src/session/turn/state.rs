@@ -41,7 +41,7 @@ pub struct SessionState {
     /// How large the last request was whose size a provider reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
-    /// Somebody asked for its deletion.
+    /// A client asked for its deletion.
     pub doomed: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct Turn {
     /// What hooks decided about the call that is next or under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<ModelJudged>,
-    /// Somebody cancelled it.
+    /// A client cancelled it.
     pub cancelled: bool,
     /// Steps that it was given beside its agent's.
     #[serde(default)]
@@ -91,7 +91,7 @@ pub struct Turn {
     pub outcome: Option<TurnOutcome>,
     /// What it used, once it is settled.
     pub usage: Usage,
-    /// Calls begun whose outcome nobody knows.
+    /// Calls begun whose outcome is unknown.
     pub lost_attempts: u32,
 }
 
@@ -102,7 +102,7 @@ pub struct LimitReached {
     pub limit: u32,
     /// When, by the writer's clock.
     pub at: Timestamp,
-    /// Nobody gave it more in time.
+    /// No person allowed more in time.
     pub overdue: bool,
 }
 
@@ -502,7 +502,7 @@ mod tests {
         SessionState { key: Some(key.parse().unwrap()), ..SessionState::default() }
     }
 
-    /// The word of whoever looks is no more than a question: the session itself knows what is open.
+    /// The input of the process that looks is only a question: the session itself knows what is open.
     #[test]
     fn only_a_stateless_session_at_rest_goes_by_itself() {
         let stateless = format!("default:openai:default:{}", Once::Random(7).peer().unwrap());

@@ -1,4 +1,4 @@
-//! What clients are told of a reply's tools, derived from what is recorded of them. Pure.
+//! What clients see of a reply's tools, derived from what is recorded of them. Pure.
 
 use clawnode_proto::{
     Attempt, CallId, Frame, FrameBody, FrameKey, TurnId,
@@ -12,14 +12,14 @@ use super::{
     tools::ToolCall,
 };
 
-/// What is recorded of a turn's tools, as clients are told it.
+/// What is recorded of a turn's tools, as clients see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolFrames {
     /// Of which turn.
     pub turn: TurnId,
     /// Whether it begins with the turn: no model call tells of a planned one.
     pub begins: bool,
-    /// What clients are told, in order.
+    /// What clients see, in order.
     pub frames: Vec<Frame>,
 }
 
@@ -42,7 +42,7 @@ impl ToolFrames {
         (!last.tools.is_empty()).then(|| Self::of(turn, last))
     }
 
-    /// The same, and a notice after what is told of this step.
+    /// The same, and a notice after the frames of this step.
     #[must_use]
     pub(in crate::session) fn and_notice(
         mut self,
@@ -69,8 +69,8 @@ impl ToolFrames {
     }
 }
 
-/// What the world is told of a reply's tools: all that were asked for, and the results of those
-/// before the first that has none. Their keys follow from the reply alone, so that whoever tells
+/// What clients see of a reply's tools: all that were asked for, and the results of those
+/// before the first that has none. Their keys follow from the reply alone, so that a process that sends
 /// them tells the same.
 pub(in crate::session) fn frames(
     turn: TurnId,
@@ -100,7 +100,7 @@ fn cut(text: &str) -> String {
 }
 
 impl ToolCall {
-    /// What the world is told when a person is asked.
+    /// What clients see when a person is asked.
     pub(in crate::session) fn request(&self) -> Option<ApprovalRequest> {
         let approval = self.approval.as_ref()?;
         let chars = self.arguments().chars().count();
@@ -117,7 +117,7 @@ impl ToolCall {
         })
     }
 
-    /// What the world is told of its end.
+    /// What clients see of its end.
     fn finished(&self) -> Option<ToolFinished> {
         let (content, failure) = match &self.ended()? {
             ToolEnd::Known { outcome } => {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::session::{SessionJob, played::PlayedActivation};
 
-    /// What clients are told before the effect that was begun last.
+    /// What clients see before the effect that was begun last.
     fn told(run: &PlayedActivation) -> Vec<&'static str> {
         let name = |frame: &Frame| match frame.body {
             FrameBody::ToolUse(_) => "use",
@@ -162,7 +162,7 @@ mod tests {
         run.says("go");
         assert_eq!(told(&run), [""; 0], "no tool was asked for");
         run.replies(&[("far", r#"{"at":1}"#), ("none", "{}")]);
-        // The second one is no tool, which is recorded; its result is told after that of the first.
+        // The second one is no tool, which is recorded; its result is sent after that of the first.
         assert_eq!(told(&run), ["use", "use"]);
         let Some((_, SessionJob::Publish(it))) = run.started.pop() else { panic!("no job") };
         let end = ToolEnd::Known { outcome: ToolOutcome::done("did") };

@@ -48,7 +48,7 @@ pub struct ToolCall {
     /// That a person was asked about it.
     #[serde(default)]
     pub approval: Option<ApprovalState>,
-    /// Its time is over: it is brought to an end, whoever runs it.
+    /// Its time is over: it is brought to an end, on any runner.
     pub overdue: bool,
     /// The limit that brings it to an end, if it is one of its turn or step.
     #[serde(default)]
@@ -126,7 +126,7 @@ impl ToolCall {
         })
     }
 
-    /// What the model is told came of it, and whether that is an error.
+    /// Its result as the model reads it, and whether that is an error.
     pub fn told(&self) -> (Text, bool) {
         let name: String = self.using.name.chars().take(80).collect();
         match self.ended().as_ref() {
@@ -161,7 +161,7 @@ impl ToolCall {
         }
     }
 
-    /// What the model is told when it goes round in circles.
+    /// What the model reads when it makes the same calls again and again.
     pub(in crate::session) fn warning(&self) -> Text {
         let name: String = self.using.name.chars().take(80).collect();
         format!(
@@ -217,7 +217,7 @@ pub(in crate::session) fn next(
     NextCalls::Nothing
 }
 
-/// What inputs say came of the calls of a reply, or was decided about them.
+/// What inputs say about the ends of a reply's calls, or was decided about them.
 pub(in crate::session) fn brought(
     profile: &Profile,
     turn: &Turn,
@@ -399,7 +399,7 @@ fn judge<'a>(
     Ok(spec)
 }
 
-/// The last complaint, if the model was told of calls that cannot be run as often as it may be.
+/// The last complaint, if the model has read as many about calls that cannot be run as it may.
 fn too_many_bad(turn: &Turn) -> Option<String> {
     let bad = |step: &&Step| step.tools.iter().any(ToolCall::is_bad);
     if turn.steps.iter().filter(bad).count() as u64 <= u64::from(BAD_CALLS) {

@@ -14,9 +14,9 @@ use super::super::{error::json, turn::lost};
 #[derive(Debug, Default)]
 pub(super) struct OpenAiReply {
     text: String,
-    /// How much of `text` was told.
+    /// How much of `text` was sent.
     told: usize,
-    /// What was told before the reply was begun again, until `text` has caught up with it.
+    /// What was sent before the reply was begun again, until `text` has caught up with it.
     before: Option<String>,
     /// What the model thought, of which nothing is void.
     thought: String,

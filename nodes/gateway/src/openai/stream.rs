@@ -1,6 +1,6 @@
 //! A completion as server-sent events.
 //!
-//! Each text's `id` is its cursor, and `Clawnode-Session` names the session: whoever is cut off goes
+//! Each text's `id` is its cursor, and `Clawnode-Session` names the session: a client that is cut off goes
 //! on at `/v1/sessions/SESSION/events`, at any gateway.
 //!
 //! The answer's head waits for the turn's first word, for [`HEAD_WITHIN`] at most, so that a failure
@@ -197,7 +197,7 @@ fn diverged() -> ErrorBody {
         .hint("ask again with the same `Idempotency-Key` to read it whole")
 }
 
-/// Where whoever has seen the event that follows goes on. What is told at the end has no place of
+/// Where a client that has seen the event that follows goes on. What is told at the end has no place of
 /// its own.
 fn at(out: &mut String, cursor: Option<FrameKey>) {
     if let Some(cursor) = cursor.filter(|cursor| cursor.index != FrameKey::DONE) {
@@ -220,7 +220,7 @@ fn data(out: &mut String, json: &str) {
     out.push_str("\n\n");
 }
 
-/// Counts how a turn ends whose error was told already; `done` follows an error at once.
+/// Counts how a turn ends whose error was sent already; `done` follows an error at once.
 pub(super) fn drain(gateway: &Gateway, mut events: BoxStream<'static, TurnEvent>, sent: Instant) {
     use futures_util::FutureExt as _;
     while let Some(Some(event)) = events.next().now_or_never() {

@@ -88,7 +88,7 @@ const ROUTES: [(&str, &str, &str, u16); 69] = [
     ("GET", "/v1/../healthz", "", 200),
 ];
 
-/// As `GET` names it; whoever sends something else is shown what to send.
+/// As `GET` names it; a request with something else is answered with what to send.
 #[tokio::test]
 async fn a_decision_names_the_digest_or_is_told_how() {
     let gateway = Gateway::start().await;
@@ -116,7 +116,7 @@ async fn a_decision_names_the_digest_or_is_told_how() {
     gateway.stop().await;
 }
 
-/// What a command made must not become a page that acts for whoever looks at it.
+/// What a command made must not become a page that acts for its viewer.
 #[tokio::test]
 async fn a_file_of_a_job_is_never_a_page_of_the_gateway() {
     let gateway = Gateway::start().await;

@@ -1,6 +1,6 @@
 //! The gateway through real sockets, before a scripted node.
 //!
-//! Method: [`node::Node`] answers by what it is told; the clients are tokio-tungstenite, reqwest and
+//! Method: [`node::Node`] answers from its script; the clients are tokio-tungstenite, reqwest and
 //! bare TCP. Nothing waits for time to pass, only for an answer, with one long patience.
 
 #[cfg(test)]

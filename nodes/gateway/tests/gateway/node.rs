@@ -74,7 +74,7 @@ pub(super) struct Node {
     pub(super) paused: Mutex<Vec<AgentName>>,
     pub(super) latch: Mutex<Option<KillSwitch>>,
     pub(super) not_ready: AtomicBool,
-    /// Streams that somebody follows.
+    /// Streams that have a reader.
     pub(super) followed: watch::Sender<usize>,
     pub(super) resumed: AtomicUsize,
     /// Whether a later send takes less time than an earlier one.
@@ -215,7 +215,7 @@ impl Node {
     }
 }
 
-/// Counts one stream while somebody holds it.
+/// Counts one stream while it is held.
 struct Followed(watch::Sender<usize>);
 
 impl Drop for Followed {

@@ -86,7 +86,7 @@ pub(super) struct DeskCall {
     pub name: String,
     pub arguments: String,
     pub began: Instant,
-    /// What came of it, and whether it failed.
+    /// Its result, and whether it failed.
     pub result: Option<(String, bool)>,
 }
 

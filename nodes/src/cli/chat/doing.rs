@@ -37,7 +37,7 @@ const LISTED: usize = 10;
 const SHOWN: usize = 5;
 
 impl Chat<'_> {
-    /// Does what a command says. False: the person leaves. What fails is told, and the chat goes on.
+    /// Does what a command says. False: the person leaves. A failure is printed, and the chat goes on.
     pub(super) async fn perform(&mut self, command: ChatCommand) -> Result<bool, Failure> {
         let done = match command {
             ChatCommand::Quit => return Ok(false),

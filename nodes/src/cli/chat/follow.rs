@@ -27,7 +27,7 @@ use crate::{
     failure::{Exit, Failure},
 };
 
-/// How long a connection is kept between two turns. Nobody answers pings meanwhile, so the gateway
+/// How long a connection is kept between two turns. Pings are not answered meanwhile, so the gateway
 /// would close it soon after.
 const IDLE_MOST: Duration = Duration::from_secs(20);
 /// How often the sign turns that says that one waits.
@@ -175,7 +175,7 @@ impl Chat<'_> {
 
     fn tick(&mut self) -> Result<(), Failure> {
         let (Some(desk), Some(tty)) = (&mut self.desk, self.person.tty()) else { return Ok(()) };
-        // This process may have stood still, with keys on their way that nobody saw a question for.
+        // This process may have stood still, with keys on their way that were typed before the question was shown.
         if desk.is_about_to_ask() && tty.has_typed() {
             tty.forget();
             desk.put_off();

@@ -119,7 +119,7 @@ impl Turn {
         self.judged.as_ref()?.blocked.as_ref()
     }
 
-    /// Takes the journal's word of what hooks decided.
+    /// Takes from the journal the decisions of hooks.
     pub(in crate::session) fn hooked(&mut self, it: &ModelHooked) -> Result<(), Violation> {
         if self.steps.iter().any(|step| step.call == it.call && step.end.is_some()) {
             return Err(Violation(format!(
@@ -235,7 +235,7 @@ pub(in crate::session) fn has_run(outcome: &ToolOutcome) -> bool {
     )
 }
 
-/// What the model is told in place of a result that a hook holds back.
+/// What the model reads in place of a result that a hook holds back.
 pub(in crate::session) fn withheld(block: &HookBlock) -> ToolOutcome {
     let HookBlock { hook, reason } = block;
     let why = format!("The call was made, but hook `{hook}` holds its result back: {reason}");
@@ -271,7 +271,7 @@ impl ToolCall {
         changed.unwrap_or(&self.using.arguments)
     }
 
-    /// Takes the journal's word of what hooks decided.
+    /// Takes from the journal the decisions of hooks.
     pub(in crate::session) fn hooked(&mut self, it: &ToolHooked) -> Result<(), Violation> {
         if self.judged.is_some() || self.asked.is_some() || self.approval.is_some() {
             return Err(Violation(format!("`{}` is judged late, or twice (HOOK-1)", it.call)));

@@ -32,7 +32,7 @@ fn without_hooks_a_turn_is_two_appends_and_with_one_it_is_three() {
     assert_eq!(hooked.appends, [vec!["configured"], begun, end]);
 }
 
-/// HOOK-1: what was journaled holds for the next owner too, who asks nobody; what was not does not.
+/// HOOK-1: what was journaled holds for the next owner too, which asks no hook; what was not does not.
 #[test]
 fn hook_1_the_next_owner_shows_the_model_what_the_journal_says() {
     let points = [HookPoint::BeforeLlmCall];
@@ -100,7 +100,7 @@ fn hook_2_what_people_are_asked_about_is_what_hooks_made_of_it() {
     run.replies(&[("write", r#"{"at":1}"#)]);
     let (key, job) = run.judge();
     assert!(matches!(job.subject, JudgeSubject::Tool { .. }));
-    assert_eq!(run.appends.last().unwrap(), &["model_done"], "nobody is asked before hooks are");
+    assert_eq!(run.appends.last().unwrap(), &["model_done"], "no person is asked before hooks are");
     let arguments = Some(changed.to_owned());
     run.feed(MachineInput::Ended(
         key,
@@ -119,7 +119,7 @@ fn arguments_that_do_not_fit_are_not_run_whoever_made_them() {
     let mut run = PlayedActivation::new(&[HookPoint::BeforeToolCall], Vec::new());
     run.says("hello");
     run.replies(&[("look", r#"{"at":1}"#), ("look", r#"{"at":"x"}"#)]);
-    // The second never runs, so nobody is asked about it.
+    // The second never runs, so no person is asked about it.
     let (key, _) = run.judge();
     assert!(run.started.is_empty(), "{:?}", run.started);
     let arguments = Some(r#"{"at":"y"}"#.to_owned());
@@ -132,7 +132,7 @@ fn arguments_that_do_not_fit_are_not_run_whoever_made_them() {
     assert!(!run.appends.concat().contains(&"tool_asked"));
 }
 
-/// The result that an input brings is recorded once hooks have judged it, and the model is told what
+/// The result that an input brings is recorded once hooks have judged it, and the model reads what
 /// they made of it.
 #[test]
 fn a_result_that_is_brought_is_judged_before_it_is_recorded() {
