@@ -143,6 +143,8 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
             approval_wait_ms: 7 * 24 * 3_600_000,
             read_only: Vec::new(),
         },
+        chain: Vec::new(),
+        outage_ms: Profile::outage(),
         step_wait_ms: 0,
         // Of what is older than limits no turn is ended by one that nobody set.
         time: TurnTime::default(),
