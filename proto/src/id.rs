@@ -291,6 +291,14 @@ impl TimerId {
     }
 }
 
+impl TimerId {
+    /// The timer that ends a model call's wait for its provider; the next one after so many waits.
+    pub fn of_outage(call: CallId, waits: u32) -> Self {
+        let parts: [&[u8]; 2] = [&call.as_u128().to_be_bytes(), &waits.to_be_bytes()];
+        Self(derive("clawnode outage timer id v1", &parts))
+    }
+}
+
 impl From<CallId> for TimerId {
     fn from(call: CallId) -> Self {
         Self(call.0)

@@ -175,6 +175,30 @@ pub enum FailureClass {
     StepTime,
 }
 
+impl FailureClass {
+    /// Whether another model may answer instead: the request is not the reason.
+    pub const fn gives_way(self) -> bool {
+        self.is_down() || matches!(self, Self::Timeout | Self::BrokenStream)
+    }
+
+    /// Whether the provider cannot serve calls now, and may later.
+    pub const fn is_down(self) -> bool {
+        matches!(self, Self::Unreachable | Self::RateLimited | Self::Overloaded)
+    }
+}
+
+/// How long a request may be that its provider found too long, as far as the provider says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PromptTooLong {
+    /// How many tokens the model reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// How many tokens the request has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<u64>,
+}
+
 /// A failed model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -189,12 +213,15 @@ pub struct ModelFailure {
     /// How long the provider asks to be left alone, in milliseconds, where that was too long to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// The request is too long for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_long: Option<PromptTooLong>,
 }
 
 impl ModelFailure {
     /// One without an HTTP status.
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), status: None, retry_after_ms: None }
+        Self { class, message: message.into(), status: None, retry_after_ms: None, too_long: None }
     }
 
     /// The stable code for it.

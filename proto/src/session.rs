@@ -147,6 +147,8 @@ grammar! {
         ModelDone(ModelDone) = "model_done", required, progress;
         /// A model call failed. clawnode never makes this attempt again.
         ModelFailed(ModelFailed) = "model_failed", required, progress;
+        /// An attempt at a model call has ended, and the call has not.
+        ModelGaveWay(ModelGaveWay) = "model_gave_way", required, progress;
         /// Hooks have judged a tool call.
         ToolHooked(ToolHooked) = "tool_hooked", required;
         /// A tool call waits for a person.
@@ -217,12 +219,30 @@ pub struct Profile {
     /// The hooks of the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookSpec>,
+    /// The models that may answer, in order of preference; `model` is the one that is asked now. Absent if
+    /// there is one only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<ModelRef>,
+    /// How long a turn waits while no provider of its models is available, in milliseconds. 0: it
+    /// fails at once.
+    #[serde(default = "Profile::outage", skip_serializing_if = "is_usual_outage")]
+    pub outage_ms: u32,
 }
 
 impl Profile {
     /// Tool calls of one reply that run at a time, unless it is configured.
     pub const fn parallel_tools() -> u32 {
         8
+    }
+
+    /// How long a turn waits for a provider, unless it is configured: 1 h.
+    pub const fn outage() -> u32 {
+        3_600_000
+    }
+
+    /// How many models may answer.
+    pub fn models(&self) -> usize {
+        self.chain.len().max(1)
     }
 
     /// The tool of this name.
@@ -234,6 +254,11 @@ impl Profile {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_usual_parallel(tools: &u32) -> bool {
     *tools == Profile::parallel_tools()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_usual_outage(outage_ms: &u32) -> bool {
+    *outage_ms == Profile::outage()
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -304,6 +329,24 @@ pub struct ModelFailed {
     pub partial: Text,
     /// The tokens that the call used, as far as the provider reported them.
     pub usage: Usage,
+}
+
+/// An attempt at a model call has ended, and the call has not: it is no outcome. The next attempt may ask
+/// another model. Text that arrived before is void.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ModelGaveWay {
+    /// The call.
+    pub call: CallId,
+    /// The number of the attempt, from 1.
+    pub attempt: Attempt,
+    /// Why the attempt ended.
+    pub why: ModelFailure,
+    /// The tokens that the attempt used, as far as the provider reported them.
+    pub usage: Usage,
+    /// How long the turn waits before the next attempt, in milliseconds. 0: the attempt follows at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wait_ms: u32,
 }
 
 /// A tool call waits for a person. The wait is counted from here on.

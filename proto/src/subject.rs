@@ -20,6 +20,8 @@ pub const AGENT_KEYS: &str = "agent.";
 pub const LETTER_KEYS: &str = "letter.";
 /// Keys of the bucket with calls that wait for a person begin with this.
 pub const APPROVAL_KEYS: &str = "approval.";
+/// Keys of the bucket with calls that wait for a provider begin with this.
+pub const OUTAGE_KEYS: &str = "outage.";
 /// Keys of the bucket with the states of jobs begin with this.
 pub const JOB_KEYS: &str = "js.";
 /// Keys of the bucket with entities that may have killed their process begin with this.
@@ -260,6 +262,11 @@ pub fn capability_token(capability: &Capability) -> String {
 /// The key of the bucket with a call that waits for a person.
 pub fn approval_key(call: CallId) -> String {
     format!("{APPROVAL_KEYS}{call}")
+}
+
+/// The key of the bucket with a call that waits for a provider.
+pub fn outage_key(call: CallId) -> String {
+    format!("{OUTAGE_KEYS}{call}")
 }
 
 /// The key of the bucket with what is known of an MCP server's tools.

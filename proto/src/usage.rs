@@ -60,8 +60,16 @@ pub struct Calls {
     pub lost: u64,
     /// Tokens of the calls that succeeded.
     pub usage: Usage,
-    /// Tokens of the calls that failed.
+    /// Tokens of the calls that failed, and of attempts that gave way.
     pub wasted: Usage,
+    /// Attempts that ended so that the call went on with another one, of another model or later.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gave_way: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What rows are summed by.
@@ -202,6 +210,7 @@ impl Calls {
             lost: self.lost.saturating_add(other.lost),
             usage: self.usage.plus(other.usage),
             wasted: self.wasted.plus(other.wasted),
+            gave_way: self.gave_way.saturating_add(other.gave_way),
         }
     }
 }
@@ -312,8 +321,14 @@ mod tests {
             cache_write_tokens: u64::MAX,
             reasoning_tokens: u64::MAX,
         };
-        let calls =
-            Calls { done: u64::MAX, failed: u64::MAX, lost: u64::MAX, usage, wasted: usage };
+        let calls = Calls {
+            done: u64::MAX,
+            failed: u64::MAX,
+            lost: u64::MAX,
+            usage,
+            wasted: usage,
+            gave_way: u64::MAX,
+        };
         // Few long names fill it by their bytes, many short ones by their number.
         for length in [700, 120, 90, 1] {
             let mut day = UsageDay { upto: Followed(vec![Position(u64::MAX)]), rows: Vec::new() };

@@ -110,6 +110,9 @@ pub struct StatusView {
     /// Tool calls that wait for a person (`approvals.list`). Absent if the store does not answer in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<u64>,
+    /// Turns that wait for a provider. Absent if the store does not answer in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outages: Option<u64>,
     /// The living processes that this node knows.
     pub nodes: Vec<NodeView>,
     /// Processes whose heartbeats stopped recently; the cluster takes them for dead.
@@ -138,7 +141,7 @@ pub struct SessionRow {
     /// The first words of the first message, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// `idle`, `running`, `waiting` (for a person), `quarantined`, `deleted` or `corrupt`.
+    /// `idle`, `running`, `waiting` (for a person or a provider), `quarantined`, `deleted` or `corrupt`.
     pub state: String,
     /// How many turns it has.
     pub turns: u64,
@@ -208,6 +211,9 @@ pub struct TurnView {
     /// Whether the turn has used up its steps and waits for more (`chat.continue`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wants_steps: bool,
+    /// Until when the turn waits, because no provider of its models is available. Then it asks again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_until: Option<Timestamp>,
     /// The indexes in `messages`, from 0, of those that clawnode wrote to the model, and not the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<u32>,
@@ -221,7 +227,7 @@ pub struct HistoryView {
     pub id: EntityId,
     /// The readable key.
     pub key: String,
-    /// `idle`, `running`, `waiting` (for a person), `quarantined` or `deleted`.
+    /// `idle`, `running`, `waiting` (for a person or a provider), `quarantined` or `deleted`.
     pub state: String,
     /// The turns, in order.
     pub turns: Vec<TurnView>,

@@ -83,6 +83,13 @@ fn sweep(seeds: std::ops::Range<u64>, counters: usize) {
     );
 }
 
+/// Models give way to others, and turns wait for providers.
+#[test]
+fn sim_calls_give_way() {
+    let gave_way: usize = (0..40).map(|seed| replay(seed, KernelBug::None).gave_way).sum();
+    assert!(gave_way > 40, "{gave_way} attempts gave way");
+}
+
 /// The same with hooks, which may decide otherwise whenever they are asked again.
 #[test]
 fn sim_hooks() {
@@ -339,6 +346,9 @@ planted! {
     finds_approval_too_late: ApprovalTooLate in 1000 by ["APR-1"];
     finds_late_steers_dropped: LateSteersDropped in 1000 by ["MSG-2", "MSG-3"];
     finds_thoughts_turned_round: ThoughtsTurnedRound in 50 by ["LLM-2"];
+    finds_foreign_thoughts_kept: ForeignThoughtsKept in 50 by ["LLM-3"];
+    finds_gives_up_at_once: GivesUpAtOnce in 50 by ["GIVE-1"];
+    finds_provider_wait_forgotten: ProviderWaitForgotten in 1000 by ["E1"];
     finds_folds_first: FoldsFirst in 1000 by ["E1"];
     finds_short_memory: ShortMemory in 1000 by ["D1"];
 }

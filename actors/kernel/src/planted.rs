@@ -69,6 +69,12 @@ pub enum KernelBug {
     LateSteersDropped,
     /// What a provider needs back is sent back in another order.
     ThoughtsTurnedRound,
+    /// What a model thought is sent to another one that answers instead.
+    ForeignThoughtsKept,
+    /// A call whose attempt gave way is taken to have failed.
+    GivesUpAtOnce,
+    /// A new owner does not set the timer of a turn that waits for a provider again.
+    ProviderWaitForgotten,
     /// What was given back or found is folded before anybody has claimed it.
     FoldsFirst,
     /// A tool with a probe is run again unprobed when its runner died.

@@ -18,6 +18,7 @@ use rand::Rng;
 use super::{
     JudgeViolation, Sim,
     judge::ShownCall,
+    models::ModelPlan,
     plan::{Poison, SeedPlan},
     process::PlannedNote,
     settle::TurnEnding,
@@ -27,9 +28,6 @@ use super::{
 
 /// Short enough that some turns and steps do not get by with it.
 pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25_000 };
-
-/// The model of all agents.
-const MODEL: &str = "sim/model";
 
 /// The time of a step, where sessions are patient.
 const STEP_LONG: u32 = 70_000;
@@ -144,7 +142,9 @@ impl Sim {
         self.ledger.calling(entity, by, call, attempt)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
-        self.ledger.thinks(entity, (job.turn, call), messages)?;
+        let model = &job.request.model;
+        self.ledger.thinks(entity, (job.turn, call), (model, messages))?;
+        self.asked.insert((call, attempt), model.clone());
         self.judge.calls(entity, by, &ShownCall { turn: job.turn, call, messages, cut })?;
         self.last_call.insert(entity, (call, attempt));
         self.runs(to, entity, counter, key, Some(attempt));
@@ -229,13 +229,18 @@ impl Sim {
             return Ok(());
         };
         let usage = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
-        let outcome = if fails {
-            let failure = failure(FailureClass::Overloaded, "try later");
+        let asked = self.asked.get(&(call, attempt)).cloned();
+        let since_start = self.world.now().0.saturating_sub(self.started);
+        let is_down = asked.as_ref().is_some_and(|it| self.plan.models.is_down(it, since_start));
+        let outcome = if fails || is_down {
+            let failure = match is_down {
+                true => ModelPlan::down(),
+                false => ModelPlan::failure(call, attempt),
+            };
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else {
             let content = Text::from(format!("answer {}", attempt.0));
             let said = (content.bytes(), tool_uses.len());
-            let asked = MODEL.parse().ok();
             let blocks = asked.and_then(|asked| thoughts(call, attempt, asked, said));
             let model = "sim".to_owned();
             let stop = if tool_uses.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
@@ -276,7 +281,9 @@ impl Sim {
 }
 
 fn grant(plan: &SeedPlan) -> Option<Grant> {
-    let mut options = AgentOptions::new("default".parse().ok()?, MODEL.parse().ok()?);
+    let mut options = AgentOptions::new("default".parse().ok()?, ModelPlan::first()?);
+    options.fallback = plan.models.fallback();
+    options.outage = plan.models.outage;
     options.tools = specs();
     options.hooks.clone_from(&plan.hooks);
     options.policy.approval_wait_ms = plan.approval_wait;

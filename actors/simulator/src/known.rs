@@ -1,9 +1,13 @@
 //! What the ledger knows of one call and one turn.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
-    Attempt, Epoch, Incarnation, Timestamp, block::Blocks, session::TurnOutcome, timeout::TimeLevel,
+    Attempt, CallId, Epoch, Incarnation, Timestamp,
+    block::Blocks,
+    llm::ModelRef,
+    session::{ModelGaveWay, TurnOutcome},
+    timeout::TimeLevel,
 };
 
 use super::{JudgeViolation, effects::TURN_TIME};
@@ -18,6 +22,10 @@ pub(super) struct KnownCall {
     pub(super) blocks: Option<Blocks>,
     /// Attempts that the provider has seen.
     pub(super) made: BTreeSet<Attempt>,
+    /// The models that attempts asked, by the configuration that was journaled before.
+    pub(super) asked: BTreeMap<Attempt, ModelRef>,
+    /// Attempts that gave way, and for how long the turn then waited.
+    pub(super) gave_way: BTreeMap<Attempt, u32>,
 }
 
 /// What is known of one turn.
@@ -31,8 +39,48 @@ pub(super) struct KnownTurn {
     pub(super) begun: Option<Timestamp>,
     /// Steps of its plan that were begun.
     pub(super) planned: u32,
+    /// Its last call.
+    pub(super) last_call: Option<CallId>,
     /// Its last call measured its own time, by a clock that is never set.
     pub(super) late_call: bool,
+}
+
+impl KnownCall {
+    /// The attempt after which its turn waited last.
+    fn waited(&self) -> Option<Attempt> {
+        self.gave_way.iter().rev().find(|(_, wait_ms)| **wait_ms > 0).map(|(attempt, _)| *attempt)
+    }
+
+    /// GIVE-1: an attempt gives way.
+    pub(super) fn gives_way(
+        &mut self,
+        it: &ModelGaveWay,
+        chain: &[ModelRef],
+    ) -> Result<(), JudgeViolation> {
+        let wrong = |what: &str| {
+            let text = format!("attempt {} at `{}` gives way {what}", it.attempt, it.call);
+            Err(JudgeViolation::new("GIVE-1", text))
+        };
+        if self.recorded || self.begun.iter().all(|(attempt, ..)| *attempt != it.attempt) {
+            return wrong("and does not run");
+        }
+        let waited = self.waited();
+        let since = self.gave_way.keys().filter(|attempt| Some(**attempt) > waited).count();
+        if since >= chain.len().max(1) + 3 {
+            return wrong("too often");
+        }
+        match self.gave_way.insert(it.attempt, it.wait_ms) {
+            Some(_) => wrong("twice"),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether every model of its chain was asked since its turn waited last.
+    pub(super) fn was_asked_of_all(&self, chain: &[ModelRef]) -> bool {
+        let waited = self.waited();
+        let round = self.asked.iter().filter(|(attempt, _)| Some(**attempt) > waited);
+        chain.iter().all(|model| round.clone().any(|(_, asked)| asked == model))
+    }
 }
 
 impl KnownTurn {

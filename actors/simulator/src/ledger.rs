@@ -135,6 +135,10 @@ impl Ledger {
         attempt: Attempt,
     ) -> Checked {
         let known = self.book(entity).own.calls.entry(call).or_default();
+        if known.gave_way.contains_key(&attempt) {
+            let text = format!("attempt {attempt} at `{call}` is made, and gave way before");
+            return Err(JudgeViolation::new("GIVE-1", text));
+        }
         let mine = |(one, who, _): &&(Attempt, Incarnation, Epoch)| *one == attempt && *who == by;
         if known.begun.iter().find(mine).is_none() {
             let name = if known.recorded { "C7" } else { "I8" };
@@ -217,6 +221,12 @@ impl Ledger {
         let (made, begun) = calls
             .fold((0, 0), |(made, begun), call| (made + call.made.len(), begun + call.begun.len()));
         (turns, made, begun)
+    }
+
+    /// Attempts that gave way.
+    pub(super) fn gave_way(&self) -> usize {
+        let calls = self.books.values().flat_map(|book| book.own.calls.values());
+        calls.map(|call| call.gave_way.len()).sum()
     }
 
     /// Entities that are out of service.

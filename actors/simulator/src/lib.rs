@@ -12,6 +12,8 @@
 //! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
 //! HOOK-1 nothing that a hook decided takes effect unjournaled; HOOK-2 what is sent and run is what
 //! a hook has judged;
+//! GIVE-1 a call gives way only so often, no attempt begins while its turn waits, and no turn fails that
+//! another model of its chain could have served; LLM-3 no model is shown the thoughts of another;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
 //! G1 no call starts after a drain gave calls up; F1 a process that has read that another has the
 //! entity starts nothing; OUT-1 nothing is out of service but what kills its actor, is damaged, or was in
@@ -41,6 +43,7 @@ mod known;
 mod ledger;
 #[cfg(test)]
 mod machine;
+mod models;
 mod operator;
 mod ops;
 mod pause;
@@ -62,7 +65,7 @@ mod violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_kernel::KernelBug;
-use clawnode_proto::{Attempt, CallId, EntityId, Kind, ProcessId};
+use clawnode_proto::{Attempt, CallId, EntityId, Kind, ProcessId, llm::ModelRef};
 use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
 pub use self::violation::JudgeViolation;
@@ -124,6 +127,8 @@ pub struct RunReport {
     pub jobs: usize,
     /// Runs of them.
     pub runs: u32,
+    /// Attempts at model calls that gave way.
+    pub gave_way: usize,
 }
 
 /// A run in which an invariant did not hold.
@@ -160,6 +165,8 @@ struct Sim {
     last_writer: BTreeMap<EntityId, ProcessId>,
     /// The last model call of each entity.
     last_call: BTreeMap<EntityId, (CallId, Attempt)>,
+    /// The model that each attempt asks.
+    asked: BTreeMap<(CallId, Attempt), ModelRef>,
     /// Which entities are noted as in hand, and by whom.
     in_hand: BTreeMap<EntityId, ProcessId>,
     /// Whose calls kill its actor, if the plan says so.
@@ -185,7 +192,19 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
             let (hash, steps) = (sim.hash, sim.steps);
             let millis = sim.world.now().0 - sim.started;
             let (jobs, runs) = sim.effects.tally();
-            Ok(RunReport { hash, steps, millis, turns, calls, attempts, quarantined, jobs, runs })
+            let gave_way = sim.ledger.gave_way();
+            Ok(RunReport {
+                hash,
+                steps,
+                millis,
+                turns,
+                calls,
+                attempts,
+                quarantined,
+                jobs,
+                runs,
+                gave_way,
+            })
         }
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
@@ -243,6 +262,7 @@ impl Sim {
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),
             last_call: BTreeMap::new(),
+            asked: BTreeMap::new(),
             in_hand: BTreeMap::new(),
             poisoned: None,
             damaged: None,

@@ -8,7 +8,7 @@ use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{pause::Pause, scale::Scale, sizes::Sizes};
+use super::{models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
 
 /// How likely each thing is, once something befalls the world.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,6 +82,8 @@ pub(super) struct SeedPlan {
     pub(super) sizes: Sizes,
     /// How long people have to decide about a tool call, in milliseconds.
     pub(super) approval_wait: u64,
+    /// The models of agents, and when their providers are down.
+    pub(super) models: ModelPlan,
     /// The hooks of agents.
     pub(super) hooks: Vec<HookSpec>,
     /// What is different with very many sessions, if there are.
@@ -164,6 +166,7 @@ impl SeedPlan {
             sizes: Sizes::Small,
             approval_wait: rng.random_range(8_000..60_000),
             scarce: rng.random_bool(0.2),
+            models: ModelPlan::default(),
             hooks: Vec::new(),
             scale: None,
         };
@@ -180,6 +183,7 @@ impl SeedPlan {
 
     /// What few seeds have.
     fn unusual(&mut self, rng: &mut ChaCha8Rng) {
+        self.models = ModelPlan::of(self.seed, self.busy);
         if self.poison.is_some() && rng.random_bool(0.4) {
             self.poison = Some(Poison::Fold);
         }

@@ -15,6 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{
     FATE, JudgeViolation, Sim,
     chaos::SILENT,
+    models::ModelPlan,
     plan::{SeedPlan, Weights},
     process::PlannedNote,
     sizes::Sizes,
@@ -54,6 +55,7 @@ impl SeedPlan {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5ca1_e000);
         let lost = NODES / 3;
         Self {
+            models: ModelPlan::default(),
             hooks: Vec::new(),
             seed,
             local: false,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use clawnode_actors::session::{Effect, EffectJob, Session, Want};
 use clawnode_proto::{
-    CallId, Head, Input, InputId, TurnId,
+    Attempt, CallId, Head, Input, InputId, TurnId,
     llm::FailureClass,
-    session::{SessionEvent, SessionInput},
+    session::{Profile, SessionEvent, SessionInput, TurnOutcome},
 };
 
 use super::{
@@ -30,6 +30,8 @@ pub(super) struct SessionHistory {
     pub(super) tools: ToolBook,
     /// The turn whose call was begun last.
     last_turn: Option<TurnId>,
+    /// The configuration that was journaled last.
+    profile: Option<Profile>,
 }
 
 impl Simulated for Session {
@@ -63,9 +65,14 @@ impl Booked for Session {
             SessionEvent::ModelBegun(begun) => {
                 let turn = own.turns.entry(begun.turn).or_default();
                 turn.begun.get_or_insert(head.ts);
+                turn.last_call = Some(begun.call);
                 own.last_turn = Some(begun.turn);
                 let call = own.calls.entry(begun.call).or_default();
-                if call.begun.iter().any(|(_, _, epoch)| *epoch == head.epoch) {
+                let model = own.profile.as_ref().map(|profile| profile.model.clone());
+                call.asked.extend(model.map(|model| (begun.attempt, model)));
+                let gave_way = |attempt: &Attempt| call.gave_way.contains_key(attempt);
+                let mut open = call.begun.iter().filter(|(attempt, ..)| !gave_way(attempt));
+                if open.any(|(_, _, epoch)| *epoch == head.epoch) {
                     let text = format!("`{}` is begun twice by one owner", begun.call);
                     return Err(JudgeViolation::new("C6", text));
                 }
@@ -75,8 +82,19 @@ impl Booked for Session {
                 let call = own.calls.entry(done.call).or_default();
                 (call.recorded, call.blocks) = (true, done.blocks);
             }
+            SessionEvent::Configured(profile) => own.profile = Some(profile),
+            SessionEvent::ModelGaveWay(it) => {
+                let chain = own.profile.as_ref().map(|it| &it.chain[..]).unwrap_or_default();
+                own.calls.entry(it.call).or_default().gives_way(&it, chain)?;
+            }
             SessionEvent::ModelFailed(failed) => {
-                own.calls.entry(failed.call).or_default().recorded = true;
+                let call = own.calls.entry(failed.call).or_default();
+                call.recorded = true;
+                let chain = own.profile.as_ref().map(|it| &it.chain[..]).unwrap_or_default();
+                if failed.failure.class.gives_way() && !call.was_asked_of_all(chain) {
+                    let text = format!("`{}` failed, and others could be asked", failed.call);
+                    return Err(JudgeViolation::new("GIVE-1", text));
+                }
                 let by_time = [FailureClass::GlobalTime, FailureClass::StepTime];
                 if let Some(turn) = own.last_turn {
                     own.turns.entry(turn).or_default().late_call =
@@ -89,6 +107,13 @@ impl Booked for Session {
             SessionEvent::TurnDone(done) => {
                 let turn = own.turns.entry(done.turn).or_default();
                 turn.in_time(&done.outcome, head.ts)?;
+                let failed = matches!(&done.outcome, TurnOutcome::Failed { failure }
+                    if failure.class.gives_way());
+                let call = turn.last_call.and_then(|call| own.calls.get(&call));
+                if failed && call.is_some_and(|call| !call.recorded) {
+                    let text = format!("`{}` failed, and its call has no outcome", done.turn);
+                    return Err(JudgeViolation::new("GIVE-1", text));
+                }
                 if turn.outcome.replace(done.outcome).is_some() {
                     let text = format!("`{}` has ended twice", done.turn);
                     return Err(JudgeViolation::new("E2", text));
@@ -111,6 +136,7 @@ impl Booked for Session {
 
     fn forget(own: &mut SessionHistory) {
         own.calls.clear();
+        own.profile = None;
         own.tools = ToolBook::default();
     }
 

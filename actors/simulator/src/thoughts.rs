@@ -49,11 +49,16 @@ impl Ledger {
         &mut self,
         entity: EntityId,
         (turn, call): (TurnId, CallId),
-        messages: &[Message],
+        (model, messages): (&ModelRef, &[Message]),
     ) -> Checked {
         let wrong = |what: &str| {
             Err(JudgeViolation::new("LLM-2", format!("`{call}` shows thoughts {what}")))
         };
+        let foreign = |it: &&Blocks| it.model != *model;
+        if let Some(blocks) = messages.iter().filter_map(|it| it.blocks.as_ref()).find(foreign) {
+            let text = format!("`{call}` shows `{model}` the thoughts of `{}`", blocks.model);
+            return Err(JudgeViolation::new("LLM-3", text));
+        }
         let sent: Vec<&Block> = messages.iter().flat_map(|it| &it.blocks).flat_map(items).collect();
         for block in &sent {
             if let Block::Thinking { text, signature: Some(signed) } = block
@@ -65,7 +70,9 @@ impl Ledger {
         let calls = &self.book(entity).own.calls;
         let earlier = (0..CALLS).map(|step| CallId::derive(turn, step));
         let earlier = earlier.take_while(|one| *one != call).filter_map(|one| calls.get(&one));
-        let said: Vec<&Block> = earlier.flat_map(|it| &it.blocks).flat_map(items).collect();
+        let own = |it: &&Blocks| it.model == *model;
+        let said = earlier.flat_map(|it| &it.blocks).filter(own).flat_map(items);
+        let said: Vec<&Block> = said.collect();
         if sent.ends_with(&said) { Ok(()) } else { wrong("other than those of its turn") }
     }
 }

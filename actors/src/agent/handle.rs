@@ -91,14 +91,22 @@ impl Grant {
         Self { profile, options: Arc::new(options), permit: Permit::free() }
     }
 
-    /// The configuration with the model that a turn has chosen, if it has.
-    pub fn profile_with(&self, choice: Option<&ModelRef>) -> Arc<Profile> {
-        match choice {
-            Some(model) if *model != self.profile.model => {
-                Arc::new(self.options.profile_with(model))
-            }
-            Some(_) | None => Arc::clone(&self.profile),
+    /// The configuration with the model that a turn has chosen, if it has, or with another one of that
+    /// one's chain.
+    pub fn profile_with(
+        &self,
+        choice: Option<&ModelRef>,
+        asked: impl FnOnce(&[ModelRef]) -> Option<ModelRef>,
+    ) -> Arc<Profile> {
+        let first = choice.unwrap_or(&self.options.model);
+        let chain = self.options.chain(first);
+        let asked = asked(&chain).unwrap_or_else(|| first.clone());
+        let is_usual = *first == self.profile.model && asked == *first;
+        let real = self.options.profiles.real_window(&asked);
+        if is_usual && real.is_none_or(|real| real >= self.profile.window_tokens) {
+            return Arc::clone(&self.profile);
         }
+        Arc::new(self.options.profile_of(&chain, &asked))
     }
 }
 

@@ -28,6 +28,11 @@ pub struct AgentOptions {
     pub sampling: Sampling,
     /// Models that a message may choose beside `model` (none), as patterns of `PROVIDER/MODEL`.
     pub models: Vec<String>,
+    /// The models that answer when `model` does not (none), in order of preference.
+    pub fallback: Vec<ModelRef>,
+    /// How long a turn waits while no provider of its models is available (default 1 h): more outlives longer
+    /// outages, less tells people sooner. Zero: it fails at once.
+    pub outage: Duration,
     /// What is known of models.
     pub profiles: ModelProfiles,
     /// Tokens that the model reads at most (default: what its profile says): more keeps older turns
@@ -69,6 +74,8 @@ impl AgentOptions {
             system: String::new(),
             sampling: Sampling::default(),
             models: Vec::new(),
+            fallback: Vec::new(),
+            outage: Duration::from_millis(u64::from(Profile::outage())),
             profiles: ModelProfiles::default(),
             window_tokens: None,
             step_limit: 25,
@@ -92,6 +99,22 @@ impl AgentOptions {
     /// The same, answered by this model. What is known of models is resolved here and journaled with the
     /// rest, so that a replay needs no table.
     pub fn profile_with(&self, model: &ModelRef) -> Profile {
+        self.profile_of(&self.chain(model), model)
+    }
+
+    /// The models that may answer where this one is chosen.
+    pub fn chain(&self, first: &ModelRef) -> Vec<ModelRef> {
+        let mut chain = vec![first.clone()];
+        for model in &self.fallback {
+            if !chain.contains(model) {
+                chain.push(model.clone());
+            }
+        }
+        chain
+    }
+
+    /// The same, answered by this model of a chain.
+    pub fn profile_of(&self, chain: &[ModelRef], model: &ModelRef) -> Profile {
         let known = self.profiles.of(model);
         let window = self.profiles.window(model);
         let window_tokens = match self.window_tokens {
@@ -100,6 +123,8 @@ impl AgentOptions {
             Some(configured) => configured.min(window),
             None => window,
         };
+        let real = self.profiles.real_window(model);
+        let window_tokens = real.map_or(window_tokens, |real| real.min(window_tokens));
         Profile {
             agent: self.name.clone(),
             model: model.clone(),
@@ -115,6 +140,8 @@ impl AgentOptions {
             step_wait_ms: u32::try_from(self.step_wait.as_millis()).unwrap_or(u32::MAX),
             time: self.time,
             hooks: self.hooks.clone(),
+            chain: if chain.len() > 1 { chain.to_vec() } else { Vec::new() },
+            outage_ms: u32::try_from(self.outage.as_millis()).unwrap_or(u32::MAX),
         }
     }
 
@@ -142,6 +169,31 @@ mod tests {
         claude.window_tokens = Some(8_000);
         assert_eq!(read(&claude), (8_000, Some(2_000)), "what is configured is stronger");
         assert_eq!(read(&agent("x/unknown")), (100_000, None));
+    }
+
+    #[test]
+    fn what_a_provider_says_of_its_window_holds_for_all_sessions_of_the_process() {
+        let grant = crate::agent::Grant::free(agent("anthropic/claude-sonnet-4-5"));
+        let window = || grant.profile_with(None, |_| None).window_tokens;
+        assert_eq!(window(), 200_000);
+        let model = &grant.options.model;
+        for (says, window_tokens) in [(150_000, 150_000), (180_000, 150_000), (9_000, 9_000)] {
+            grant.options.profiles.learn_window(model, says);
+            assert_eq!(window(), window_tokens);
+        }
+        assert!(grant.profile_with(None, |_| None).reply_tokens.is_none_or(|it| it < 9_000));
+    }
+
+    #[test]
+    fn a_chain_names_each_model_once_and_is_absent_where_there_is_one() {
+        let mut agent = agent("a/one");
+        assert!(agent.profile().chain.is_empty());
+        agent.fallback = ["b/two", "a/one", "b/two"].map(|name| name.parse().unwrap()).to_vec();
+        let names =
+            |profile: Profile| profile.chain.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(agent.profile()), ["a/one", "b/two"]);
+        let chosen = "c/three".parse().unwrap();
+        assert_eq!(names(agent.profile_with(&chosen)), ["c/three", "b/two", "a/one"]);
     }
 
     #[test]

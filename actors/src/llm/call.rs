@@ -23,6 +23,7 @@ use super::{
     prompt::not_sent,
     retry::Retry,
     sse::{EventsError, SseEvent, SseEvents, within},
+    too_long::too_long,
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
@@ -159,7 +160,10 @@ impl Inner {
         });
         match ended {
             Ok(finish) => Ok(self.fit(finish, asked)),
-            Err(failure) => Err(self.named.explain(failure, &asked)),
+            Err(failure) => {
+                let too_long = too_long(&failure);
+                Err(self.named.explain(ModelFailure { too_long, ..failure }, &asked))
+            }
         }
     }
 

@@ -34,6 +34,7 @@ pub mod profile;
 mod prompt;
 mod retry;
 mod sse;
+mod too_long;
 mod tool_uses;
 
 use std::{fmt, time::Duration};

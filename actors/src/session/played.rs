@@ -252,11 +252,15 @@ impl PlayedActivation {
 
     /// The call that was begun last fails.
     pub(crate) fn fails(&mut self, class: FailureClass) {
+        self.fails_as(ModelFailure::new(class, "no"), Usage::default());
+    }
+
+    /// The same, as it is said here, with what it used.
+    pub(crate) fn fails_as(&mut self, failure: ModelFailure, usage: Usage) {
         let started = self.started.pop();
         let Some((key, SessionJob::Call(job))) = started else { panic!("{started:?}") };
         let (attempt, partial) = (job.attempt, Text::from(""));
         drop(job);
-        let (failure, usage) = (ModelFailure::new(class, "no"), Usage::default());
         self.feed(MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage }));
     }
 }

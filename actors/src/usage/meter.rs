@@ -14,8 +14,15 @@ use clawnode_proto::{
 use crate::session::Session;
 
 /// Events of a session that are read here; all others are passed over unread.
-const READ: [&str; 6] =
-    ["born", "configured", "model_begun", "model_done", "model_failed", "turn_done"];
+const READ: [&str; 7] = [
+    "born",
+    "configured",
+    "model_begun",
+    "model_done",
+    "model_failed",
+    "model_gave_way",
+    "turn_done",
+];
 
 /// Where a journal is, as far as its usage goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +73,7 @@ impl Meter {
         let model = state.profile.map(|profile| profile.model);
         let running = state.open.front();
         let step = running.and_then(|turn| Some((turn.id, turn.steps.last()?)));
-        let open = step.filter(|(_, step)| step.end.is_none());
+        let open = step.filter(|(_, step)| step.end.is_none() && !step.has_given_way(step.attempt));
         let open = open.and_then(|(turn, step)| {
             // The configuration may have changed since that call began.
             let model = step.model.clone().or_else(|| model.clone())?;
@@ -116,6 +123,10 @@ impl Meter {
             SessionEvent::ModelFailed(failed) => {
                 let calls = Calls { failed: 1, wasted: failed.usage, ..Calls::default() };
                 counted.extend(self.end(at, failed.call, String::new(), calls));
+            }
+            SessionEvent::ModelGaveWay(it) => {
+                let calls = Calls { gave_way: 1, wasted: it.usage, ..Calls::default() };
+                counted.extend(self.end(at, it.call, String::new(), calls));
             }
             // A turn that waits may end before the one that runs.
             SessionEvent::TurnDone(done)

@@ -67,6 +67,9 @@ fn node_status(turn: &TurnView, session: &str) -> Vec<String> {
             "[has used all its steps and waits for a person: `clawnode sessions continue {session}`]"
         ));
     }
+    if turn.waits_until.is_some() {
+        lines.push("[waits for its provider, which is not available]".to_owned());
+    }
     if lines.is_empty() {
         lines.push("[running]".to_owned());
     }
@@ -116,7 +119,7 @@ fn words(content: &Text) -> String {
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        CallId, EntityId, TurnId,
+        CallId, EntityId, Timestamp, TurnId,
         block::Blocks,
         llm::Usage,
         session::TurnOutcome,
@@ -176,6 +179,7 @@ mod tests {
             lost_attempts: 0,
             asks: Vec::new(),
             wants_steps: false,
+            waits_until: None,
             notes: vec![1],
         }
     }
@@ -192,6 +196,8 @@ mod tests {
         let text = shown(TurnView { asks: vec![call], ..turn(None) });
         let line = format!("[waits for a person: `clawnode approvals approve {call}` or `deny`]");
         assert!(text.ends_with(&line) && !text.contains("[running]"), "{text}");
+        let text = shown(TurnView { waits_until: Some(Timestamp(1)), ..turn(None) });
+        assert!(text.ends_with("[waits for its provider, which is not available]"), "{text}");
         let text = shown(TurnView { wants_steps: true, ..turn(None) });
         assert!(text.ends_with("`clawnode sessions continue default:cli:local:ada`]"), "{text}");
     }

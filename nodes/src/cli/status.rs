@@ -90,7 +90,11 @@ fn turns(it: &StatusView) -> String {
         }
         None => "the storage backend did not list waiting calls in time".to_owned(),
     };
-    format!("{} running; {waiting}", it.running)
+    let down = it.outages.filter(|turns| *turns > 0).map(|turns| {
+        let verb = if turns == 1 { "waits" } else { "wait" };
+        format!("; {} {verb} for a provider: `clawnode providers`", count(turns, "turn"))
+    });
+    format!("{} running; {waiting}{}", it.running, down.unwrap_or_default())
 }
 
 fn quarantined(it: &StatusView) -> String {

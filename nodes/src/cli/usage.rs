@@ -43,7 +43,7 @@ fn table(out: Output, view: &UsageView) -> String {
 }
 
 fn cells(name: String, calls: &Calls) -> Vec<String> {
-    let Calls { done, failed, lost, usage, wasted } = calls;
+    let Calls { done, failed, lost, usage, wasted, .. } = calls;
     let numbers = [
         *done,
         *failed,

@@ -90,6 +90,13 @@ pub struct AgentSection {
     /// Models that a message may choose instead (none), as patterns of `PROVIDER/MODEL`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// Models that answer when `model` does not (none), as `PROVIDER/MODEL`, in order of preference.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<ModelRef>,
+    /// How long a turn waits while no provider of its models is available (1 h, at most 7 days);
+    /// `0s`: it fails at once.
+    #[serde(with = "units::duration")]
+    pub outage: Duration,
     /// The system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
@@ -135,7 +142,7 @@ pub struct AgentSection {
 
 /// `[agents.NAME.timeouts]`: how long turns and steps may take. The shortest of these, of the
 /// executor's limit and of a tool's own timeout applies to a tool call. The clock stops while a
-/// turn waits for a person.
+/// turn waits for a person or a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutOptions {
@@ -247,6 +254,8 @@ impl Default for AgentSection {
         Self {
             model: None,
             models: Vec::new(),
+            fallback: Vec::new(),
+            outage: Duration::from_millis(u64::from(Profile::outage())),
             system: None,
             soul: None,
             reasoning: None,

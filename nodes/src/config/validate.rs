@@ -36,6 +36,10 @@ const PLUGINS: usize = 64;
 
 /// Patterns of models that one agent's messages may choose from.
 const MODEL_CHOICES: usize = 64;
+/// Models that one agent falls back to.
+const FALLBACKS: usize = 8;
+/// The longest that a turn waits for its providers.
+const OUTAGE_MAX: Duration = Duration::from_hours(7 * 24);
 /// Hosts of one node over SSH (64): each is probed again and again.
 const SSH_HOSTS: usize = 64;
 
@@ -376,7 +380,29 @@ impl Checks<'_> {
     }
 
     fn model_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
-        let Some(model) = &agent.model else { return Ok(()) };
+        if let Some(model) = &agent.model {
+            self.provider_of(model, &["agents", name, "model"])?;
+        }
+        let path = ["agents", name, "fallback"];
+        if agent.fallback.len() > FALLBACKS {
+            let what = format!("{} models, at most {FALLBACKS}", agent.fallback.len());
+            return self.fail(
+                &path,
+                what,
+                "remove some: each is asked only if those before it fail",
+            );
+        }
+        agent.fallback.iter().try_for_each(|model| self.provider_of(model, &path))?;
+        if agent.outage > OUTAGE_MAX {
+            let what = "it is longer than 7 days".to_owned();
+            let hint = "write a time such as `1h`, or `0s` to fail at once";
+            return self.fail(&["agents", name, "outage"], what, hint);
+        }
+        Ok(())
+    }
+
+    /// Refuses a model at `path` whose provider is not known.
+    fn provider_of(&self, model: &ModelRef, path: &[&str]) -> Result<(), ConfigError> {
         let configured = self.config.providers.keys().map(String::as_str);
         let known: Vec<&str> = configured.chain(BUILT_IN_PROVIDERS.iter().copied()).collect();
         if known.contains(&model.provider.as_str()) {
@@ -388,7 +414,7 @@ impl Checks<'_> {
             known.join(", ")
         });
         let what = format!("no provider is called `{}`", model.provider);
-        self.fail(&["agents", name, "model"], what, &hint)
+        self.fail(path, what, &hint)
     }
 
     fn models_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {

@@ -176,9 +176,10 @@ fn resolved(
             StartError::config("config_invalid", what)
                 .hint("choose another with `--model PROVIDER/MODEL`, or complete the provider")
         };
-        let model = models.resolve(&agent.model);
-        model.map_err(|error| refused(ErrorChain(&error).to_string()))?;
-        models.check(&agent.model).map_err(|failure| refused(failure.message))?;
+        for model in agent.chain(&agent.model) {
+            models.resolve(&model).map_err(|error| refused(ErrorChain(&error).to_string()))?;
+            models.check(&model).map_err(|failure| refused(failure.message))?;
+        }
     }
     // People see the model of the agent that they speak to unless they name another.
     let choice = match config.agents.get(&default).and_then(|agent| agent.model.clone()) {
@@ -246,6 +247,8 @@ fn agent(
     let model = it.model.clone().unwrap_or_else(|| choice.model.clone());
     let mut options = AgentOptions::new(name.clone(), model);
     options.models.clone_from(&it.models);
+    options.fallback.clone_from(&it.fallback);
+    options.outage = it.outage;
     options.profiles = (*profiles).clone();
     options.system = match (&it.system, &it.soul) {
         (Some(system), _) => system.clone(),

@@ -160,9 +160,10 @@ impl Overview {
     /// Answers `status`.
     pub async fn status(&self) -> StatusView {
         let storage = self.storage();
-        let (sessions, approvals, bus, found, of_ground, uncounted) = tokio::join!(
+        let (sessions, approvals, outages, bus, found, of_ground, uncounted) = tokio::join!(
             self.count(),
             self.approvals(),
+            self.outages(),
             storage.health.bus(),
             self.looked.get(self.sessions.entities()),
             storage.health.warnings(),
@@ -214,6 +215,7 @@ impl Overview {
             plugins: plugins(&nodes),
             running: nodes.iter().map(|node| node.load.turns_running).sum(),
             approvals,
+            outages,
             sessions: sessions.unwrap_or_else(|_| self.counted.load(Ordering::Relaxed)),
             nodes: nodes.into_iter().map(views::node).collect(),
             dead: self.dead(),
@@ -240,6 +242,12 @@ impl Overview {
     async fn approvals(&self) -> Option<u64> {
         let asked = tokio::time::timeout(COUNT_WITHIN, self.sessions.waiting_approvals()).await;
         Some(asked.ok()?.ok()?.len() as u64)
+    }
+
+    /// How many turns wait for a provider, if the store tells in time.
+    async fn outages(&self) -> Option<u64> {
+        let asked = tokio::time::timeout(COUNT_WITHIN, self.sessions.waiting_for_providers()).await;
+        asked.ok()?.ok()
     }
 
     async fn count(&self) -> Result<u64, String> {

@@ -143,6 +143,8 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
             approval_wait_ms: 7 * 24 * 3_600_000,
             read_only: Vec::new(),
         },
+        chain: Vec::new(),
+        outage_ms: Profile::outage(),
         step_wait_ms: 0,
         // Data older than limits ends no turn by a limit that was not set.
         time: TurnTime::default(),

@@ -78,6 +78,12 @@ fn model_choices() {
     insta::assert_snapshot!(golden);
 }
 
+/// What has one model only has the bytes that it had before there were chains: the other goldens show it.
+#[test]
+fn give_way() {
+    insta::assert_snapshot!(events(&sample::give_way_events()));
+}
+
 #[test]
 fn session_inputs() {
     insta::assert_snapshot!(all(&sample::session_inputs()));

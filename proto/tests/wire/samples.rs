@@ -23,8 +23,8 @@ use clawnode_proto::{
     },
     kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
     llm::{
-        FailureClass, Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage,
-        UsageRecord,
+        FailureClass, Message, ModelFailure, ModelRef, PromptTooLong, Role, Sampling, StopReason,
+        Text, Usage, UsageRecord,
     },
     mcp::McpPins,
     media::{FileRecord, Media, MediaType},
@@ -34,9 +34,9 @@ use clawnode_proto::{
     provider::{ProviderKind, ProviderReport, RecentRuns},
     session::{
         ApprovalAsked, ApprovalDecided, ApprovalGiven, ModelBegun, ModelDone, ModelFailed,
-        ModelHooked, Plan, Profile, Reply, SessionEvent, SessionInput, Settled, StepLimitReached,
-        StepPlanned, ToolAsked, ToolDone, ToolEnd, ToolHooked, ToolResult, ToolUncertain, TurnDone,
-        TurnOutcome, UserMessage,
+        ModelGaveWay, ModelHooked, Plan, Profile, Reply, SessionEvent, SessionInput, Settled,
+        StepLimitReached, StepPlanned, ToolAsked, ToolDone, ToolEnd, ToolHooked, ToolResult,
+        ToolUncertain, TurnDone, TurnOutcome, UserMessage,
     },
     ssh::SshPin,
     timeout::{TimeBound, TimeLevel, TimeLimit, ToolTime, TurnTime},
@@ -88,6 +88,7 @@ fn failure() -> ModelFailure {
         message: "slow down".to_owned(),
         status: Some(429),
         retry_after_ms: None,
+        too_long: None,
     }
 }
 
@@ -467,7 +468,30 @@ fn profile() -> Profile {
         step_wait_ms: 0,
         time: TurnTime::default(),
         hooks: Vec::new(),
+        chain: Vec::new(),
+        outage_ms: Profile::outage(),
     }
+}
+
+/// Models that give way to others, and what is journaled of that.
+pub(crate) fn give_way_events() -> Vec<SessionEvent> {
+    let gave_way = |why, wait_ms| {
+        let (call, attempt, usage) = (call(), Attempt(2), usage());
+        SessionEvent::from(ModelGaveWay { call, attempt, why, usage, wait_ms })
+    };
+    let too_long = |size| ModelFailure {
+        too_long: Some(size),
+        ..ModelFailure::new(FailureClass::Rejected, "the prompt is too long")
+    };
+    let size = PromptTooLong { window: Some(8_192), request: Some(9_000) };
+    let chain = vec![model(), "other/model-2".parse().unwrap()];
+    vec![
+        Profile { chain, outage_ms: 60_000, ..profile() }.into(),
+        gave_way(failure(), 0),
+        gave_way(failure(), 10_000),
+        gave_way(too_long(size), 0),
+        gave_way(too_long(PromptTooLong::default()), 0),
+    ]
 }
 
 /// What a message says of its model, what is journaled of that, and what a call is measured by.

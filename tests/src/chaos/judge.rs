@@ -287,6 +287,8 @@ fn journal(
                     verdict.blame(Breach::Repeated, what);
                 }
             }
+            // The call goes on, and its owner may begin it again.
+            "model_gave_way" => drop(begun.remove(call)),
             "model_done" | "model_failed" => {
                 let before = recorded.insert(call.to_owned(), attempt);
                 if before.is_some() {
@@ -383,6 +385,7 @@ mod tests {
             lost_attempts: 1,
             asks: Vec::new(),
             wants_steps: false,
+            waits_until: None,
             notes: Vec::new(),
         }
     }

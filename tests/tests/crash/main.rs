@@ -10,6 +10,7 @@ mod drain;
 mod executions;
 mod fleet;
 mod gateways;
+mod give_way;
 mod import;
 mod journals;
 mod kills;

@@ -30,6 +30,21 @@ async fn refusals_are_classed_and_carry_the_providers_words() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_too_long_is_told_apart_with_what_the_model_reads() {
+    for wire in WIRES {
+        let words = "prompt is too long: 213462 tokens > 200000 maximum";
+        let server = server([Act::status(400, words), Act::status(400, "no")]).await.unwrap();
+        let client = client(wire, &server);
+        let events = call(&*client, ask("hi")).await;
+        let size = failed(&events).too_long.unwrap();
+        assert_eq!((size.window, size.request), (Some(200_000), Some(213_462)), "{wire:?}");
+        let events = call(&*client, ask("hi")).await;
+        assert_eq!(failed(&events).too_long, None, "{wire:?}");
+        server.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn what_passes_is_tried_again_with_the_same_key() {
     for wire in WIRES {
         for status in [408, 429, 500, 502, 503, 504, 529] {

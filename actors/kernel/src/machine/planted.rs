@@ -86,9 +86,11 @@ impl<K: EntityKind> Machine<K> {
 
     /// A machine with this bug takes the timers that it finds decided to be set.
     pub(super) fn forget_timers(&mut self) {
-        if let (true, ActivationPhase::Whole(entity)) =
-            (self.planted(KernelBug::TimersNotSetAgain), &self.body)
-        {
+        let ActivationPhase::Whole(entity) = &self.body else { return };
+        if self.planted(KernelBug::ProviderWaitForgotten) {
+            let is_wait = |effect: &K::Effect| format!("{effect:?}").starts_with("Outage {");
+            self.confirmed.extend(K::decide(&entity.state).into_iter().filter(is_wait));
+        } else if self.planted(KernelBug::TimersNotSetAgain) {
             let wanted = K::decide(&entity.state);
             // A counter's only effects are timers.
             let is_counter = K::KIND == Counter::KIND;

@@ -30,6 +30,11 @@ impl Effort {
         self.entities.insert(entity, now);
     }
 
+    /// A try at a call gave way: another one follows, whoever makes it.
+    pub(super) fn gives_way(&mut self, call: CallId) {
+        self.made.remove(&call);
+    }
+
     /// A try at a call is begun.
     pub(super) fn begins(
         &mut self,

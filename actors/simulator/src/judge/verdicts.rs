@@ -156,6 +156,10 @@ impl OutsideJudge {
                 Some(outcome) => self.deeds.says(it.call, &ToolEnd::Known { outcome }),
                 None => Ok(()),
             },
+            Ok(Some(SessionEvent::ModelGaveWay(it))) => {
+                self.effort.gives_way(it.call);
+                Ok(())
+            }
             Ok(Some(SessionEvent::ModelBegun(it))) => {
                 self.effort.begins(now, entity, (it.call, it.attempt), head.incarnation)
             }

@@ -1,6 +1,9 @@
 //! The table with what the configuration sets.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
@@ -71,16 +74,39 @@ pub enum BodyError {
     NumCtx,
 }
 
-/// What is known of all models: the table with what the configuration sets. Cheap to clone.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ModelProfiles(Arc<BTreeMap<String, ModelOverride>>);
+/// What is known of all models: the table with what the configuration sets, and what providers said since
+/// that was read. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ModelProfiles {
+    overrides: Arc<BTreeMap<String, ModelOverride>>,
+    /// How many tokens models read that found a request too long.
+    windows: Arc<RwLock<BTreeMap<ModelRef, u32>>>,
+}
+
+/// Those with the same configuration are equal.
+impl PartialEq for ModelProfiles {
+    fn eq(&self, other: &Self) -> bool {
+        self.overrides == other.overrides
+    }
+}
 
 // === impl ModelProfiles ===
 
 impl ModelProfiles {
     /// The table with these, by pattern.
     pub fn new(overrides: BTreeMap<String, ModelOverride>) -> Self {
-        Self(Arc::new(overrides))
+        Self { overrides: Arc::new(overrides), windows: Arc::default() }
+    }
+
+    /// A provider has said how many tokens a model reads.
+    pub fn learn_window(&self, model: &ModelRef, tokens: u32) {
+        let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
+        windows.entry(model.clone()).and_modify(|it| *it = tokens.min(*it)).or_insert(tokens);
+    }
+
+    /// How many tokens a model reads by its provider's word, if it ever said so.
+    pub fn real_window(&self, model: &ModelRef) -> Option<u32> {
+        self.windows.read().unwrap_or_else(PoisonError::into_inner).get(model).copied()
     }
 
     /// What is known of a model. Each field comes from the most specific pattern that sets it.
@@ -124,7 +150,8 @@ impl ModelProfiles {
     fn fitting(&self, model: &ModelRef) -> Vec<(&str, &ModelOverride)> {
         let name = model.to_string();
         let fits = |pattern: &str| Pattern::from(pattern).fits(&name);
-        let mut fitting: Vec<_> = self.0.iter().map(|(name, it)| (name.as_str(), it)).collect();
+        let mut fitting: Vec<_> =
+            self.overrides.iter().map(|(name, it)| (name.as_str(), it)).collect();
         fitting.retain(|(pattern, _)| fits(pattern));
         fitting.sort_by_key(|(pattern, _)| specificity(pattern));
         fitting

@@ -16,13 +16,15 @@ use clawnode_proto::{
     limits::{APPROVAL_KEPT, DECISION_CHARS},
     policy::{Approval, Decided, Decision},
     session::{ApprovalDecided, SessionInput},
-    subject::{APPROVAL_KEYS, approval_key},
+    subject::{APPROVAL_KEYS, OUTAGE_KEYS, approval_key},
     view::ApprovalList,
 };
 use tracing::debug;
 
 use super::{client::Sessions, send_error::SendError};
 
+/// How long after its end a wait for a provider still counts: its turn may not have begun to ask.
+const NOTE_KEPT: Duration = Duration::from_secs(5);
 /// How long what waits for a person is looked for. One process may tell of all calls of a reply
 /// while another still stores the last of them, and people's programs answer at once.
 const RECORDED_WITHIN: Duration = Duration::from_secs(1);
@@ -62,6 +64,15 @@ impl Sessions {
             }
         }
         Ok(waiting)
+    }
+
+    /// How many turns wait for a provider now.
+    pub async fn waiting_for_providers(&self) -> Result<u64, SendError> {
+        let now = self.now();
+        let notes = self.storage().bucket.list(OUTAGE_KEYS).await?;
+        let until =
+            notes.iter().filter_map(|(_, note)| codec::decode::<Timestamp>(&note.value).ok());
+        Ok(until.filter(|until| until.plus(NOTE_KEPT) > now).count() as u64)
     }
 
     /// The call of this id that waits, or has waited, for a person.

@@ -255,6 +255,7 @@ impl TurnFollower {
         let tools = turn.steps.iter().flat_map(|step| &step.tools);
         let asked = tools.filter(|tool| tool.is_asked_about());
         let requests: Vec<_> = asked.filter_map(ToolCall::request).collect();
+        let waits = turn.wait_frames();
         let owner = entity.core.incarnation;
         // A reader may make what follows wait; the session is not kept in memory meanwhile.
         drop(entity);
@@ -263,6 +264,12 @@ impl TurnFollower {
             && let over @ (FollowStep::ReadJournal | FollowStep::Over) =
                 self.ask(owner.process).await
         {
+            return over;
+        }
+        // The owner that began to wait may have left memory, too.
+        let frames = waits.into_iter().flat_map(|told| told.frames);
+        let events: Vec<_> = frames.flat_map(|frame| self.progress.take(frame)).collect();
+        if let over @ (FollowStep::ReadJournal | FollowStep::Over) = self.tell_all(events).await {
             return over;
         }
         self.tell_asked(requests).await;

@@ -48,6 +48,7 @@ impl Sessions {
             lost_attempts: turn.lost_attempts,
             asks: turn.asks().collect(),
             wants_steps: turn.wants_steps(),
+            waits_until: turn.waits_for_provider().map(|(_, wait)| wait.until),
             notes: notes.into_iter().filter_map(|at| u32::try_from(at).ok()).collect(),
         })
     }
@@ -110,7 +111,11 @@ pub(in crate::session) fn state_of(entity: &Entity<Session>) -> &'static str {
         (Service::Quarantined { .. }, _) => "quarantined",
         (Service::Deleted, _) => "deleted",
         (Service::Active, None) => "idle",
-        (Service::Active, Some(turn)) if turn.waits_for_person() => "waiting",
+        (Service::Active, Some(turn))
+            if turn.waits_for_person() || turn.waits_for_provider().is_some() =>
+        {
+            "waiting"
+        }
         (Service::Active, Some(_)) => "running",
     }
 }

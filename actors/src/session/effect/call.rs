@@ -38,6 +38,9 @@ const BATCH_MAX: usize = 16;
 /// way to the reader than the token in it. More saves work, less is smoother to read.
 const FRAME_GAP: Duration = Duration::from_millis(10);
 
+/// How long a provider may ask to wait before its one retry, if another model can be asked instead.
+const RETRY_SOON: Duration = Duration::from_secs(1);
+
 /// What people read when a call is tried again.
 fn retrying(why: &str, retry: u32, wait: Duration) -> String {
     let tenths = wait.as_millis().div_ceil(100);
@@ -47,6 +50,12 @@ fn retrying(why: &str, retry: u32, wait: Duration) -> String {
         format!("in {}.{} s", tenths / 10, tenths % 10)
     };
     format!("{why}; retry {retry} {when}")
+}
+
+/// Whether a provider is asked once more though another model can be asked at once: one that is there,
+/// once, and soon.
+fn is_worth_a_retry(retry: u32, wait: Duration, failure: &ModelFailure) -> bool {
+    retry == 1 && wait <= RETRY_SOON && failure.class != FailureClass::Unreachable
 }
 
 /// How a call's stream ended.
@@ -69,6 +78,8 @@ struct RunningCall<'a> {
     blocks: ReplyBlocks,
     /// Thoughts were shown.
     has_thought: bool,
+    /// Another model can be asked instead.
+    has_other: bool,
     /// Shown before the text, and no part of it.
     seam: &'static str,
     /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
@@ -95,7 +106,7 @@ impl SessionRunner {
         let providers = self.parts.available.peek(|it| it.providers.clone());
         let in_hand = providers.begin(ProviderKind::Model, &job.request.model.provider);
         let mut call = RunningCall::new(&self, entity, trace, &job);
-        let end = tokio::select! {
+        let mut end = tokio::select! {
             biased;
             () = cancelled.cancelled() => CallStreamEnd::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
             end = self.unless_stopped(&mut call, &job) => end?,
@@ -105,6 +116,11 @@ impl SessionRunner {
             CallStreamEnd::Failed(failure) => Some(failure.class),
         });
         call.flush().await;
+        if let CallStreamEnd::Failed(failure) = &mut end {
+            // A request that was answered was not too long.
+            failure.too_long.take_if(|_| !call.text.is_empty() || !call.tool_uses.is_empty());
+            self.learn_window(&job, failure);
+        }
         let RunningCall { text, usage, tool_uses, blocks, .. } = call;
         let attempt = job.attempt;
         let storage = &self.parts.storage;
@@ -125,6 +141,15 @@ impl SessionRunner {
                 Outcome::Failed { attempt, failure, partial: content, usage }
             }
         })
+    }
+
+    /// Remembers how much a model really reads, for all sessions of this process.
+    fn learn_window(&self, job: &CallJob, failure: &ModelFailure) {
+        let window = failure.too_long.and_then(|size| size.window);
+        let Some(window) = window.and_then(|tokens| u32::try_from(tokens).ok()) else { return };
+        if let Some(options) = self.parts.agents.options(&job.agent) {
+            options.profiles.learn_window(&job.request.model, window);
+        }
     }
 
     /// Makes a call that the kill switch permits.
@@ -172,6 +197,7 @@ impl<'a> RunningCall<'a> {
             tool_uses: Vec::new(),
             blocks: ReplyBlocks::default(),
             has_thought: false,
+            has_other: job.has_other,
             seam: job.seam,
             gathered: Vec::new(),
             due: Instant::now(),
@@ -179,6 +205,7 @@ impl<'a> RunningCall<'a> {
     }
 
     async fn run(&mut self, job: &CallJob) -> CallStreamEnd {
+        self.gathered.extend(job.notice.clone().map(FrameBody::Notice));
         if job.request.dropped_turns > 0 {
             let message = format!(
                 "the model's window is full: the oldest {} turns are left out",
@@ -264,6 +291,13 @@ impl<'a> RunningCall<'a> {
             ModelEvent::Usage(usage) => {
                 self.usage = self.spent.plus(usage);
                 None
+            }
+            ModelEvent::Retrying { retry, wait, mut failure }
+                if self.has_other && !is_worth_a_retry(retry, wait, &failure) =>
+            {
+                let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                failure.retry_after_ms.get_or_insert(wait);
+                Some(CallStreamEnd::Failed(failure))
             }
             ModelEvent::Retrying { retry, wait, failure } => {
                 if !self.text.is_empty() || std::mem::take(&mut self.has_thought) {

@@ -30,8 +30,8 @@ impl SessionRunner {
         self.parts.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
         self.close(entity, &job.jobs).await;
         self.forget_approvals(entity, &job.approvals).await;
-        if let Some(timer) = job.timer {
-            self.forget_timer(entity, timer).await;
+        for timer in &job.timers {
+            self.forget_timer(entity, *timer).await;
         }
         // Not kept for who resumes: the journal has the end, and the next turn may run by now.
         self.parts.hub.ended(entity, job.done.turn);

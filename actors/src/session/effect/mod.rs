@@ -12,6 +12,7 @@ pub(in crate::session) mod frames;
 pub(in crate::session) mod hub;
 pub(in crate::session) mod jobs;
 pub(in crate::session) mod judge;
+pub(in crate::session) mod outages;
 pub(in crate::session) mod people;
 pub(in crate::session) mod perform;
 pub(in crate::session) mod request;

@@ -112,9 +112,12 @@ impl SessionRunner {
             SessionJob::AskSteps(job) => {
                 unless(cancelled, port, effect, async move { self.ask_steps(entity, &job).await })
             }
-            SessionJob::Time(job) => {
-                unless(cancelled, port, effect, async move { self.time(entity, &job).await })
-            }
+            SessionJob::Time(job) => unless(cancelled, port, effect, async move {
+                self.time(entity, &job).await;
+                if let Effect::Outage { call, until, .. } = effect {
+                    self.note_outage(call, until).await;
+                }
+            }),
             SessionJob::Emit(job) => Box::pin(async move {
                 self.emit(entity, &job).await;
                 port.confirmed(effect);

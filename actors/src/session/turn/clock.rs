@@ -2,8 +2,8 @@
 //!
 //! It runs from the moment at which the turn's first model call is begun: what a message waits for
 //! before that (messages before it, the agent's places, a stop) is no time of its turn. It stands
-//! still while a person is waited for, about a tool call or about more steps. Whatever else happens
-//! counts, the outage of a node among it.
+//! still while a person is waited for, about a tool call or about more steps, and while no provider is
+//! available. Whatever else happens counts, the outage of a node among it.
 //!
 //! Invariant
 //! - TIME-1 a turn ends by its time only after so much of it, by the time of events.
@@ -68,6 +68,11 @@ impl TurnClock {
         }
     }
 
+    /// When the last event was.
+    pub(in crate::session) const fn seen(&self) -> Timestamp {
+        self.seen
+    }
+
     /// What the turn has had by the last event, in milliseconds.
     pub(in crate::session) fn spent_ms(&self) -> u64 {
         let Some(begun) = self.begun else { return 0 };
@@ -85,16 +90,17 @@ impl TurnClock {
 // === impl Turn ===
 
 impl Turn {
-    /// Whether a person is waited for.
-    fn waits_for_people(&self) -> bool {
+    /// Whether a person or a provider is waited for.
+    fn waits_for_others(&self) -> bool {
         let is_asked = |tool: &super::tools::ToolCall| tool.is_asked_about();
-        self.limit_reached.is_some_and(|reached| !reached.overdue)
+        self.waits_for_provider().is_some()
+            || self.limit_reached.is_some_and(|reached| !reached.overdue)
             || self.steps.iter().flat_map(|step| &step.tools).any(is_asked)
     }
 
     /// An event at this time; what follows is judged by it.
     pub(in crate::session) fn see(&mut self, now: Timestamp) {
-        let waits = self.waits_for_people();
+        let waits = self.waits_for_others();
         self.clock.see(now, waits);
     }
 

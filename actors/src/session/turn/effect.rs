@@ -62,6 +62,15 @@ pub enum Effect {
         /// When.
         due: Timestamp,
     },
+    /// The timer that ends a call's wait for a provider.
+    Outage {
+        /// Of which call.
+        call: CallId,
+        /// Which wait of it.
+        number: u32,
+        /// When.
+        until: Timestamp,
+    },
     /// A turn's post-turn effects.
     Emit {
         /// Which turn.
@@ -87,9 +96,11 @@ impl Effect {
         match self {
             Self::Call { .. } => EffectKind::Call,
             Self::Judge { .. } | Self::Tool { .. } | Self::Settle { .. } => EffectKind::Run,
-            Self::Publish { .. } | Self::Ask { .. } | Self::AskSteps { .. } | Self::Time { .. } => {
-                EffectKind::Publish
-            }
+            Self::Publish { .. }
+            | Self::Ask { .. }
+            | Self::AskSteps { .. }
+            | Self::Time { .. }
+            | Self::Outage { .. } => EffectKind::Publish,
             Self::Emit { turn } => EffectKind::Emit(turn),
         }
     }

@@ -1,13 +1,13 @@
 //! What follows a reply or a planned step, and how a turn ends. Pure.
 
 use clawnode_proto::{
-    llm::StopReason,
+    llm::{StopReason, Usage},
     session::{Reply, SessionEvent, Settled, StepLimitReached, TurnDone, TurnOutcome},
 };
 
 use super::{
     plan,
-    state::{SessionState, StepEnd, Turn},
+    state::{SessionState, Step, StepEnd, Turn},
     tools::{self, NextCalls},
 };
 
@@ -73,4 +73,27 @@ pub(in crate::session) fn end(turn: &Turn, outcome: TurnOutcome) -> Vec<SessionE
     events
         .push(Settled { turn: turn.id, usage: turn.reported(), lost_attempts: turn.lost() }.into());
     events
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Reported usage of all calls that have an outcome, and of attempts that gave way.
+    pub fn reported(&self) -> Usage {
+        self.steps.iter().fold(Usage::default(), |sum, step| {
+            let sum = sum.plus(step.used_in_vain());
+            match &step.end {
+                Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => {
+                    sum.plus(*usage)
+                }
+                None => sum,
+            }
+        })
+    }
+
+    /// Attempts whose end is unknown.
+    pub fn lost(&self) -> u32 {
+        let known = |step: &Step| step.given_way() + u32::from(step.end.is_some());
+        self.steps.iter().map(|step| step.attempt.0.saturating_sub(known(step))).sum()
+    }
 }

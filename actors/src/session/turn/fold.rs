@@ -70,6 +70,7 @@ impl SessionState {
                 };
                 self.ended(failed.call, failed.attempt, end)
             }
+            SessionEvent::ModelGaveWay(it) => self.gave_way(it, head.ts),
             SessionEvent::StepLimitReached(reached) => {
                 let (limit, at) = (reached.limit, head.ts);
                 match self.open.front_mut() {
@@ -204,6 +205,7 @@ impl SessionState {
                 step.attempt
             ))),
             Some(step) => {
+                step.may_go_on()?;
                 (step.attempt, step.model) = (attempt, model);
                 Ok(())
             }
@@ -225,6 +227,7 @@ impl SessionState {
                     model,
                     estimate: None,
                     begun_ms,
+                    gave_way: None,
                     end,
                     tools,
                 });
@@ -246,6 +249,11 @@ impl SessionState {
             return Err(Violation(format!(
                 "outcome of attempt {attempt} at `{call}`, but attempt {} is under way (SES-1)",
                 step.attempt
+            )));
+        }
+        if step.has_given_way(attempt) {
+            return Err(Violation(format!(
+                "outcome of attempt {attempt} at `{call}`, which gave way (GIVE-1)"
             )));
         }
         let estimate = step.estimate.take();

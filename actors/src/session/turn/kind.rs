@@ -9,10 +9,10 @@ use clawnode_proto::{
     codec,
     hook::{HookTrail, ModelPatch},
     limits::PENDING_INPUTS,
-    llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
+    llm::{FailureClass, ModelFailure, ModelRef, StopReason, Text, Usage},
     session::{
-        ModelBegun, ModelDone, ModelFailed, ModelHooked, Profile, SessionEvent, SessionInput,
-        ToolDone, ToolEnd, ToolUncertain, TurnOutcome,
+        ModelBegun, ModelDone, ModelFailed, ModelGaveWay, ModelHooked, Profile, SessionEvent,
+        SessionInput, ToolDone, ToolEnd, ToolUncertain, TurnOutcome,
     },
     tool::{ToolOutcome, ToolUse},
 };
@@ -22,6 +22,7 @@ use super::{
     context::assemble,
     effect::{Effect, Want},
     ending::{after, end},
+    give_way::{AfterFailure, ProviderWait},
     hooks, plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     recorded,
@@ -121,7 +122,9 @@ impl EntityKind for Session {
     fn emitted(state: &mut SessionState, turn: TurnId) {
         state.unemitted.retain(|one| *one != turn);
         let told = state.closed.iter_mut().rev().find(|one| one.id == turn);
-        told.into_iter().flat_map(|turn| &mut turn.steps).for_each(|step| step.model = None);
+        for step in told.into_iter().flat_map(|turn| &mut turn.steps) {
+            (step.model, step.gave_way) = (None, None);
+        }
     }
 
     fn deleted(state: &mut SessionState) {
@@ -191,7 +194,14 @@ impl EntityKind for Session {
                 || CallId::derive(turn.id, u32::try_from(turn.steps.len()).unwrap_or(u32::MAX));
             let model = |call| Effect::Call { turn: turn.id, call };
             match turn.steps.last() {
-                Some(Step { call, end: None, .. }) => effects.push(model(*call)),
+                Some(step @ Step { call, end: None, .. }) => {
+                    effects.push(match step.waits_for_provider() {
+                        Some(ProviderWait { number, until, .. }) => {
+                            Effect::Outage { call: *call, number, until }
+                        }
+                        None => model(*call),
+                    });
+                }
                 _ if turn.limit_reached.is_some() => {
                     let limit = turn.limit_reached.map_or(0, |reached| reached.limit);
                     effects.push(Effect::AskSteps { turn: turn.id, limit });
@@ -234,7 +244,8 @@ impl EntityKind for Session {
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else { return None };
         let turn = state.turn(turn)?;
-        let profile = grant.profile_with(turn.model.as_ref());
+        let asked = |chain: &[ModelRef]| turn.model_of(call, chain).cloned();
+        let profile = grant.profile_with(turn.model.as_ref(), asked);
         let mut events = Vec::new();
         if state.profile.as_ref() != Some(&*profile) {
             events.push(SessionEvent::from(Profile::clone(&profile)));
@@ -271,10 +282,13 @@ impl EntityKind for Session {
         let before = turn.steps.iter().take_while(|step| step.call != call);
         let said = before.filter_map(Step::text).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };
+        let notice = turn.notice(call, &profile.model);
+        let has_other = turn.has_other(call, &profile);
         let turn = turn.id;
         let agent = profile.agent.clone();
         let limit = state.left_for(call, profile.time, agent.as_str());
-        let job = CallJob { agent, turn, call, attempt, request, permit, seam, limit };
+        let job =
+            CallJob { agent, turn, call, attempt, request, permit, seam, limit, notice, has_other };
         Some((events, Some(EffectJob { told, trace, job: SessionJob::Call(job) })))
     }
 
@@ -299,6 +313,7 @@ impl EntityKind for Session {
             | Effect::Ask { .. }
             | Effect::AskSteps { .. }
             | Effect::Time { .. }
+            | Effect::Outage { .. }
             | Effect::Emit { .. } => return Vec::new(),
         };
         if let Outcome::Tool(end, hooks) = outcome {
@@ -320,9 +335,8 @@ impl EntityKind for Session {
             let hooked = ModelHooked { turn: turn.id, call, request, patches, trail };
             return if is_over { Vec::new() } else { vec![hooked.into()] };
         }
-        if !turn.steps.iter().any(|step| step.call == call && step.end.is_none()) {
-            return Vec::new();
-        }
+        let is_open = |step: &&Step| step.call == call && step.end.is_none();
+        let Some(step) = turn.steps.iter().find(is_open) else { return Vec::new() };
         let event = match outcome {
             Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks } => {
                 let tool_uses = tool_uses.into_iter().map(ToolUse::canonical).collect();
@@ -333,7 +347,14 @@ impl EntityKind for Session {
             | Outcome::ToolJudged { .. }
             | Outcome::ResultJudged { .. } => return Vec::new(),
             Outcome::Failed { attempt, failure, partial, usage } => {
-                ModelFailed { call, attempt, failure, partial, usage }.into()
+                match state.after_failure(turn, step, &failure) {
+                    AfterFailure::GivesWay { wait_ms } => {
+                        ModelGaveWay { call, attempt, why: failure, usage, wait_ms }.into()
+                    }
+                    AfterFailure::CallFails => {
+                        ModelFailed { call, attempt, failure, partial, usage }.into()
+                    }
+                }
             }
         };
         vec![event]

@@ -1,7 +1,7 @@
 //! What a turn is and what follows from it. Pure: no runtime, no store, no clock.
 //!
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
-//! `approval`, `hooks`, `clock`, `plan` and `ending` are parts of that decision. `context` makes what the
+//! `approval`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
 //! becomes of a tool call's job. `measure` says how large a request is. `recorded` tells who looks at a journal from
 //! outside what it says.
@@ -12,6 +12,7 @@ pub mod context;
 pub mod effect;
 pub(in crate::session) mod ending;
 pub(in crate::session) mod fold;
+pub mod give_way;
 pub mod hooks;
 pub mod kind;
 pub mod measure;

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, FrameKey, JobId, SessionKey, TimerId, Timestamp, ToolName,
     Traceparent, TurnId,
+    frame::Notice,
     hook::{HookPoint, HookSpec},
     job::{Callbacks, Job},
     limits::JOB_AGE_MAX,
@@ -18,8 +19,9 @@ use clawnode_proto::{
 use super::{
     context::Assembled,
     effect::Effect,
+    give_way::EndedAttempt,
     hooks,
-    state::{SessionState, StepEnd, Turn},
+    state::{SessionState, Step, StepEnd, Turn},
     tool_frames::ToolFrames,
     tools::{ToolCall, action_of},
 };
@@ -53,7 +55,7 @@ pub enum SessionJob {
     Ask(Box<AskJob>),
     /// Ask people whether a turn shall go on.
     AskSteps(AskStepsJob),
-    /// Set the timer that ends a turn or its step.
+    /// Set the timer that ends a turn, its step, or its wait for a provider.
     Time(TimeJob),
     /// Tell the world that a turn has ended.
     Emit(EmitJob),
@@ -78,6 +80,10 @@ pub struct CallJob {
     pub seam: &'static str,
     /// What its turn and step have left for it.
     pub limit: Option<TimeLimit>,
+    /// What clients are told first: why the attempt before this one gave way.
+    pub notice: Option<Notice>,
+    /// Whether another model can be asked if this one does not answer.
+    pub has_other: bool,
 }
 
 /// All that setting the timer of a turn takes.
@@ -213,8 +219,8 @@ pub struct EmitJob {
     pub agent: Option<AgentName>,
     /// Its jobs.
     pub jobs: Vec<JobId>,
-    /// The timer that may still be set for it.
-    pub timer: Option<TimerId>,
+    /// The timers that may still be set for it.
+    pub timers: Vec<TimerId>,
     /// Its calls that people were asked about.
     pub approvals: Vec<CallId>,
 }
@@ -253,6 +259,12 @@ impl Effect {
                 let (session, timer) = (state.key.clone()?, TimerId::of_time(turn, fired));
                 let job = SessionJob::Time(TimeJob { session, timer, due });
                 Some(EffectJob { told: None, trace: None, job })
+            }
+            Self::Outage { call, number, until: due } => {
+                let (session, timer) = (state.key.clone()?, TimerId::of_outage(call, number));
+                let turn = state.running()?;
+                let job = SessionJob::Time(TimeJob { session, timer, due });
+                Some(EffectJob { told: turn.wait_frames(), trace: turn.trace.clone(), job })
             }
             Self::Emit { turn } => Some(emission(state, turn)),
         }
@@ -402,6 +414,24 @@ fn ask_steps_job(state: &SessionState) -> Option<EffectJob> {
     Some(EffectJob { told: Some(told), trace, job: SessionJob::AskSteps(job) })
 }
 
+/// The attempts of a call that ended, for usage records.
+fn emitted(state: &SessionState, step: &Step) -> Vec<EmittedCall> {
+    let call = step.call;
+    let gave_way = step.gave_way.iter().flat_map(|it| &it.attempts).map(|it| {
+        let EndedAttempt { attempt, ref model, usage, .. } = *it;
+        EmittedCall { call, attempt, model: model.clone(), usage }
+    });
+    // An earlier build did not keep the model.
+    let model = step.model.as_ref().or(state.profile.as_ref().map(|it| &it.model));
+    let last = match &step.end {
+        Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => model.map(|model| {
+            EmittedCall { call, attempt: step.attempt, model: model.clone(), usage: *usage }
+        }),
+        None => None,
+    };
+    gave_way.chain(last).collect()
+}
+
 /// All that telling the world of a turn's end takes.
 fn emission(state: &SessionState, id: TurnId) -> EffectJob {
     let turn = state.turn(id);
@@ -423,19 +453,13 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
         calls: steps
             .iter()
             .filter(|_| turn.is_some_and(|turn| turn.plan.is_none()))
-            .filter_map(|step| match &step.end {
-                Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => {
-                    let asked = step.model.as_ref();
-                    // An earlier build did not keep it.
-                    let model = asked.or(state.profile.as_ref().map(|it| &it.model))?.clone();
-                    let (call, attempt) = (step.call, step.attempt);
-                    Some(EmittedCall { call, attempt, model, usage: *usage })
-                }
-                None => None,
-            })
+            .flat_map(|step| emitted(state, step))
             .collect(),
         agent: state.profile.as_ref().map(|it| it.agent.clone()),
-        timer: turn.and_then(Turn::last_timer).map(|(_turn, timer)| timer),
+        timers: turn.map_or_else(Vec::new, |turn| {
+            let time = turn.last_timer().map(|(_turn, timer)| timer);
+            time.into_iter().chain(turn.outage_timer()).collect()
+        }),
         jobs: steps.iter().flat_map(|step| &step.tools).filter_map(ToolCall::job).collect(),
         approvals: steps
             .iter()

@@ -15,7 +15,13 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{clock::TurnClock, hooks::ModelJudged, measure::Measured, tools::ToolCall};
+use super::{
+    clock::TurnClock,
+    give_way::{GaveWay, RealWindow},
+    hooks::ModelJudged,
+    measure::Measured,
+    tools::ToolCall,
+};
 
 /// What stands between the texts of two calls of one turn, for a reader who is shown one after the
 /// other.
@@ -41,6 +47,9 @@ pub struct SessionState {
     /// How large the last request was whose size a provider reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+    /// How much models really read that found a request too long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<RealWindow>,
     /// A client asked for its deletion.
     pub doomed: bool,
 }
@@ -122,6 +131,9 @@ pub struct Step {
     /// What its turn had of its time when it began, in milliseconds.
     #[serde(default)]
     pub begun_ms: u64,
+    /// How its attempts gave way, if any did; absent once usage records have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gave_way: Option<Box<GaveWay>>,
     /// How it ended; absent while it is under way.
     pub end: Option<StepEnd>,
     /// The tools that it asked for.
@@ -263,6 +275,9 @@ impl SessionState {
                 approval.overdue = approval.is_open();
             }
         } else if let Some(turn) = self.open.front_mut() {
+            if turn.provider_is_asked_again(timer) {
+                return;
+            }
             match &mut turn.limit_reached {
                 Some(reached) if TimerId::of_steps(turn.id, reached.limit) == timer => {
                     reached.overdue = true;
@@ -405,19 +420,6 @@ impl Turn {
             Some(step) => (CallId::derive_tools(step.call), Attempt(1)),
         };
         FrameKey { turn, call, attempt, index: FrameKey::DONE }
-    }
-
-    /// Reported usage of all calls that have an outcome.
-    pub fn reported(&self) -> Usage {
-        self.steps.iter().fold(Usage::default(), |sum, step| match &step.end {
-            Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => sum.plus(*usage),
-            None => sum,
-        })
-    }
-
-    /// Tries that were begun and have no outcome.
-    pub fn lost(&self) -> u32 {
-        self.steps.iter().map(|step| step.attempt.0 - u32::from(step.end.is_some())).sum()
     }
 }
 

@@ -15,7 +15,7 @@ use clawnode_proto::{
     node::NodeRole,
     subject::{
         AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, FILE_KEYS, JOB_KEYS, LATCH_KEYS, LETTER_KEYS,
-        MCP_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS, USAGE_KEYS,
+        MCP_KEYS, OUTAGE_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS, USAGE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -204,6 +204,8 @@ impl RoleGrants {
         self.publish(prefix.bucket(&format!("{FILE_KEYS}*.*")));
         // Calls that wait for a person are shown to people.
         self.publish(prefix.bucket(&format!("{APPROVAL_KEYS}*")));
+        // Calls that wait for a provider, for `status`.
+        self.publish(prefix.bucket(&format!("{OUTAGE_KEYS}*")));
         // The tools of an MCP server, written by the node that runs it.
         self.publish(prefix.bucket(&format!("{MCP_KEYS}*")));
         // The key of an SSH host, written by the first node that connects to it.

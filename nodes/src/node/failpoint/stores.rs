@@ -42,6 +42,10 @@ pub(super) enum Point {
     BeforeOutcome,
     /// C7: an outcome is recorded, and no client has heard of it.
     AfterOutcome,
+    /// C6: an attempt gave way, which is not recorded.
+    BeforeGiveWay,
+    /// C6: an attempt gave way, and the next one is not sent.
+    AfterGiveWay,
     /// C12: a turn's end was published, its input is not acknowledged.
     AfterEmit,
     /// C12: all is done but the acknowledgement.
@@ -71,7 +75,7 @@ pub(super) enum Point {
 }
 
 /// All points by name.
-const POINTS: [(&str, Point); 20] = [
+const POINTS: [(&str, Point); 22] = [
     ("before-put", Point::BeforePut),
     ("after-put", Point::AfterPut),
     ("before-accepted", Point::BeforeAccepted),
@@ -79,6 +83,8 @@ const POINTS: [(&str, Point); 20] = [
     ("after-accepted", Point::AfterAccepted),
     ("before-outcome", Point::BeforeOutcome),
     ("after-outcome", Point::AfterOutcome),
+    ("before-give-way", Point::BeforeGiveWay),
+    ("after-give-way", Point::AfterGiveWay),
     ("after-emit", Point::AfterEmit),
     ("before-ack", Point::BeforeAck),
     ("before-snapshot", Point::BeforeSnapshot),
@@ -185,6 +191,9 @@ impl Armed {
         if has("model_done") {
             self.pass(Point::BeforeOutcome);
         }
+        if has("model_gave_way") {
+            self.pass(Point::BeforeGiveWay);
+        }
         if rollup {
             self.pass(Point::BeforeSnapshot);
         }
@@ -201,6 +210,9 @@ impl Armed {
         }
         if has("model_done") {
             self.pass(Point::AfterOutcome);
+        }
+        if has("model_gave_way") {
+            self.pass(Point::AfterGiveWay);
         }
         if rollup {
             self.pass(Point::AfterSnapshot);

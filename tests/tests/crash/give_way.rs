@@ -1,0 +1,137 @@
+//! Providers that fail: another model answers, or the turn waits and goes on by itself, whatever process it is
+//! in by then (GIVE-1).
+
+use clawnode_proto::{session::TurnOutcome, view::EventView};
+use clawnode_tests::{
+    model::{Act, ModelServer, Reply, Script, Setup, Step},
+    process::{Home, Message, Node, sound},
+};
+use serde_json::{Value, json};
+
+use super::support::{Outcome, Scene, Under};
+
+/// A refusal that the provider layer does not try again.
+fn busy() -> Act {
+    Act::status_with(503, "busy", "x-should-retry", "false")
+}
+
+/// A scene whose agent has these settings; its second model is that of the server.
+async fn scene(
+    under: Under,
+    acts: impl IntoIterator<Item = Act>,
+    agent: &str,
+) -> (Scene, ModelServer) {
+    let api_key = Some(Home::key().to_owned());
+    let script = Script::default().turn("go", [Act::say("whole.")]);
+    let second = ModelServer::start(Setup { api_key, ..Setup::from(script) }).await.unwrap();
+    let mut scene = Scene::on(under, Script::queue(acts)).await;
+    let settings = scene.home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    std::fs::write(settings.join("config.toml"), format!("[agents.default]\n{agent}\n")).unwrap();
+    scene.home = scene.home.openai(&second);
+    (scene, second)
+}
+
+const CHAIN: &str = "model = \"anthropic/scripted\"\nfallback = [\"openai/scripted\"]";
+
+/// How often the journal of the message's session has events of these kinds.
+async fn journaled(
+    node: &Node,
+    message: &Message,
+    kinds: [&str; 3],
+) -> Result<[usize; 3], clawnode_tests::process::ProcessError> {
+    let events = node.client()?.journal::<EventView>(&message.session()).await?;
+    Ok(kinds.map(|kind| events.iter().filter(|event| event.kind == kind).count()))
+}
+
+const KINDS: [&str; 3] = ["model_gave_way", "model_done", "model_failed"];
+
+#[tokio::test]
+async fn a_kill_about_a_give_way_costs_no_turn_and_no_outcome() -> Outcome {
+    // What was not recorded is made again, by the same model; what was is not.
+    for (point, refused) in [("before-give-way", 2), ("after-give-way", 1)] {
+        let (mut scene, second) = scene(Under::Local, (0..refused).map(|_| busy()), CHAIN).await;
+        let message = Message::new("ada", "go");
+        scene.die_at(point, &message).await?;
+        let node = Node::up(&scene.home).await?;
+        assert_eq!(node.client()?.chat(&message).await?, "whole.", "at `{point}`");
+        assert_eq!(scene.server.count(), refused, "at `{point}`");
+        assert_eq!(journaled(&node, &message, KINDS).await?, [1, 1, 0], "at `{point}`");
+        assert!(second.count() >= 1);
+        node.stop().await?;
+        assert!(sound(&scene.home).await? > 0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_provider_finishes_what_one_broke_off() -> Outcome {
+    let begun = || Step::Text { text: "I am beg".to_owned() };
+    let cut = || Act::Reply(Reply::steps([begun(), Step::Flush, Step::Cut]));
+    let (scene, second) = scene(Under::Local, [cut(), cut()], CHAIN).await;
+    let node = Node::up(&scene.home).await?;
+    let message = Message::new("ada", "go");
+    let mut turn = node.client()?.send(&message).await?;
+    let (mut text, mut notices) = (String::new(), Vec::new());
+    loop {
+        let frame = turn.next().await?;
+        match frame.event.as_str() {
+            "text" => text.push_str(frame.data.as_str().unwrap()),
+            "reset" => text.clear(),
+            "notice" => notices.push(frame.data["name"].as_str().unwrap().to_owned()),
+            "done" => break,
+            _ => {}
+        }
+    }
+    assert_eq!((text.as_str(), second.count()), ("whole.", 1));
+    assert_eq!(notices.last().map(String::as_str), Some("model_gave_way"), "{notices:?}");
+    let history = node.client()?.history(&message.session()).await?;
+    assert!(matches!(history.turns[0].outcome, Some(TurnOutcome::Completed { .. })));
+    node.stop().await
+}
+
+/// A turn that waits is killed with its process, and goes on in the next one.
+async fn waits(under: Under) -> Outcome {
+    let (scene, _second) = scene(under, [busy(), Act::say("back.")], "outage = \"3s\"").await;
+    let node = Node::up(&scene.home).await?;
+    let message = Message::new("ada", "go");
+    let mut turn = node.client()?.send(&message).await?;
+    loop {
+        let frame = turn.next().await?;
+        if frame.event == "notice" && frame.data["name"] == "provider_down" {
+            break;
+        }
+        assert_ne!(frame.event, "done", "{frame:?}");
+    }
+    let client = node.client()?;
+    let counted = |status: &Value| status["outages"] == 1;
+    client.call_when::<Value>("status", json!({}), counted).await?;
+    node.kill().await?;
+    let node = Node::up(&scene.home).await?;
+    assert_eq!(node.client()?.chat(&message).await?, "back.");
+    assert_eq!(scene.server.count(), 2);
+    assert_eq!(journaled(&node, &message, KINDS).await?, [1, 1, 0]);
+    node.stop().await
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_for_its_provider_outlives_its_process() -> Outcome {
+    waits(Under::Local).await
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_for_its_provider_moves_to_another_process() -> Outcome {
+    waits(Under::Nats).await
+}
+
+#[tokio::test]
+async fn an_outage_that_lasts_ends_the_turn() -> Outcome {
+    let (scene, _second) = scene(Under::Local, [busy(), busy()], "outage = \"1s\"").await;
+    let node = Node::up(&scene.home).await?;
+    let message = Message::new("ada", "go");
+    let error = node.client()?.chat(&message).await.unwrap_err();
+    let refusal = error.refusal().unwrap_or_else(|| panic!("{error}"));
+    assert_eq!(refusal.code, clawnode_proto::ErrorCode::ProviderOverloaded);
+    assert_eq!(journaled(&node, &message, KINDS).await?, [1, 0, 1]);
+    node.stop().await
+}
