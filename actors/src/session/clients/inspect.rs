@@ -110,7 +110,11 @@ pub(in crate::session) fn state_of(entity: &Entity<Session>) -> &'static str {
         (Service::Quarantined { .. }, _) => "quarantined",
         (Service::Deleted, _) => "deleted",
         (Service::Active, None) => "idle",
-        (Service::Active, Some(turn)) if turn.waits_for_person() => "waiting",
+        (Service::Active, Some(turn))
+            if turn.waits_for_person() || turn.with_client().is_some() =>
+        {
+            "waiting"
+        }
         (Service::Active, Some(_)) => "running",
     }
 }

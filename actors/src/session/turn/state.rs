@@ -15,7 +15,9 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{clock::TurnClock, hooks::ModelJudged, measure::Measured, tools::ToolCall};
+use super::{
+    client::ClientOffer, clock::TurnClock, hooks::ModelJudged, measure::Measured, tools::ToolCall,
+};
 
 /// What stands between the texts of two calls of one turn, for a reader who is shown one after the
 /// other.
@@ -66,6 +68,9 @@ pub struct Turn {
     /// The model that it chose instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
+    /// What its client offers.
+    #[serde(default, skip_serializing_if = "ClientOffer::is_none")]
+    pub offer: ClientOffer,
     /// The trace that it belongs to.
     pub trace: Option<Traceparent>,
     /// Its model calls.
@@ -212,6 +217,7 @@ impl SessionState {
                 }
             }
             SessionInput::ToolResult(result) => self.bring(result),
+            SessionInput::ClientResults(results) => self.bring_results(results),
             SessionInput::ApprovalDecided(it) => {
                 if let Some(tool) = self.tools().find(|tool| tool.call == it.call) {
                     tool.decide(it, head.ts);
@@ -262,6 +268,8 @@ impl SessionState {
             if let Some(approval) = &mut tool.approval {
                 approval.overdue = approval.is_open();
             }
+        } else if self.client_is_late(|step| TimerId::of_client(step.call) == timer) {
+            // The turn ends by it, unless the results have come.
         } else if let Some(turn) = self.open.front_mut() {
             match &mut turn.limit_reached {
                 Some(reached) if TimerId::of_steps(turn.id, reached.limit) == timer => {
@@ -301,6 +309,7 @@ impl SessionState {
             system: message.system,
             sampling: message.sampling,
             model: message.model,
+            offer: ClientOffer::new(message.tools, 0),
             trace,
             steps: Vec::new(),
             plan: None,
@@ -405,14 +414,6 @@ impl Turn {
             Some(step) => (CallId::derive_tools(step.call), Attempt(1)),
         };
         FrameKey { turn, call, attempt, index: FrameKey::DONE }
-    }
-
-    /// Reported usage of all calls that have an outcome.
-    pub fn reported(&self) -> Usage {
-        self.steps.iter().fold(Usage::default(), |sum, step| match &step.end {
-            Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => sum.plus(*usage),
-            None => sum,
-        })
     }
 
     /// Tries that were begun and have no outcome.
