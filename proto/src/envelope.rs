@@ -10,9 +10,14 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// The oldest and newest version of the envelope that this build speaks. In version 3 a message may
-/// have attachments, in version 2 an input may be for any kind of entity; version 1 has sessions only.
-pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=3;
+/// The oldest and newest version of the envelope that this build speaks. In version 4 a client may offer
+/// tools, in version 3 a message may have attachments, in version 2 an input may be for any kind of
+/// entity; version 1 has sessions only.
+pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=4;
+
+/// The oldest reader of a client's tools, their results, and the settings that came with them: an older
+/// one would lose them unseen.
+pub const CLIENT_TOOLS: u16 = 4;
 
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;

@@ -130,6 +130,10 @@ codes! {
     ///
     /// Read the step's output with `execute.show`.
     StepFailed = "step_failed", 502, -32027;
+    /// The turn waits for a person's approval of a tool call, longer than this request waits.
+    ///
+    /// Decide with `clawnode approvals`, then read the turn's events or send the request again.
+    ApprovalPending = "approval_pending", 409, -32028;
     /// An operator has set a kill switch.
     ///
     /// Clear it with `clawnode panic --clear`, if it may go on.

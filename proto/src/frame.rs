@@ -9,6 +9,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
+    client_tool::ClientCalls,
     error::ErrorBody,
     id::{Attempt, CallId, Digest, ParseIdError, TurnId},
     llm::Usage,
@@ -132,6 +133,8 @@ pub enum FrameBody {
     ToolUse(ToolStarted),
     /// A tool call waits for a person.
     ApprovalRequest(ApprovalRequest),
+    /// The turn waits for tools that its client runs.
+    ClientCalls(ClientCalls),
     /// A tool call has ended.
     ToolResult(ToolFinished),
     /// The turn failed; `done` follows.

@@ -270,6 +270,11 @@ impl TimerId {
         Self(derive("clawnode approval timer id v1", &[&call.as_u128().to_be_bytes()]))
     }
 
+    /// The timer that ends the wait for a client that runs tools of this model call's reply.
+    pub fn of_client(model_call: CallId) -> Self {
+        Self(derive("clawnode client timer id v1", &[&model_call.as_u128().to_be_bytes()]))
+    }
+
     /// The timer that ends a turn's wait for more steps than so many.
     pub fn of_steps(turn: TurnId, limit: u32) -> Self {
         let parts: [&[u8]; 2] = [&turn.as_u128().to_be_bytes(), &limit.to_be_bytes()];

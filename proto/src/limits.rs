@@ -131,6 +131,14 @@ limits! {
         /// Descriptions and schemas of all tools of one agent. The journal keeps them, and the model reads
         /// them with each call.
         TOOL_SPECS_BYTES: usize = 128 << 10, "bytes";
+        /// Tools that a client offers with one request.
+        CLIENT_TOOLS: usize = 128, "tools";
+        /// Descriptions and schemas of all tools that a client offers with one request. The journal keeps them
+        /// with the message, and the model reads them with each call.
+        CLIENT_TOOLS_BYTES: usize = 64 << 10, "bytes";
+        /// How long a turn waits for the results of tools that its client runs. The agent's time does not count
+        /// meanwhile.
+        CLIENT_TOOLS_WAIT: Duration = Duration::from_hours(24);
         /// Tool calls in one reply of a model. Further calls are not run.
         REPLY_TOOLS: usize = 32, "calls";
         /// Arguments of all tool calls of one reply. Longer arguments are cut, which makes them invalid.

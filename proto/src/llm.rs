@@ -1,9 +1,12 @@
 //! What is said to and by a model, whatever its provider.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     block::Blocks,
+    client_tool::ToolChoice,
     error::ErrorCode,
     id::{AgentName, Attempt, CallId, EntityId, TurnId},
     media::Media,
@@ -140,6 +143,36 @@ pub struct Sampling {
     /// How much the model thinks before it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
+    /// How much less likely a word is that has come before, -2 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub presence_penalty: Option<f64>,
+    /// How much less likely a word is for each time that it has come before, -2 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frequency_penalty: Option<f64>,
+    /// The same seed gives the same reply, as far as the provider can do that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<i64>,
+    /// How much more or less likely tokens are, by their number at the provider, -100 to 100.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub logit_bias: BTreeMap<String, f64>,
+    /// Whether the model must, may or must not call tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether one reply may call several tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel_tool_calls: Option<bool>,
+}
+
+impl Sampling {
+    /// Whether it has a setting that builds before version 4 of the envelope do not know.
+    pub fn is_newer(&self) -> bool {
+        self.presence_penalty.is_some()
+            || self.frequency_penalty.is_some()
+            || self.seed.is_some()
+            || !self.logit_bias.is_empty()
+            || self.tool_choice.is_some()
+            || self.parallel_tool_calls.is_some()
+    }
 }
 
 /// How a model call failed, so that callers can act on it.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::outcome::TurnOutcome;
 use crate::{
     block::Blocks,
+    client_tool::{ClientResults, ClientTool},
     grammar,
     hook::{HookSpec, HookTrail},
     id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
@@ -39,6 +40,8 @@ pub enum SessionInput {
     ToolResult(ToolResult),
     /// A person has decided about a tool call.
     ApprovalDecided(ApprovalDecided),
+    /// A client has run the tools that the turn waits for.
+    ClientResults(ClientResults),
     /// Begins a turn that runs the steps of a plan, without a model.
     Execute(Plan),
     /// Gives more steps to a turn that has used up its own. It has no effect on other turns.
@@ -117,6 +120,9 @@ pub struct UserMessage {
     /// The model of this turn, instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
+    /// Tools that the client runs, beside the agent's. One with the name of an agent's tool is not offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ClientTool>,
 }
 
 impl UserMessage {
@@ -129,6 +135,7 @@ impl UserMessage {
             system: None,
             sampling: Sampling::default(),
             model: None,
+            tools: Vec::new(),
         }
     }
 }
@@ -398,6 +405,9 @@ pub struct ToolAsked {
     pub call: CallId,
     /// The tool. The model's reply has the arguments.
     pub tool: ToolName,
+    /// The client that offered the tool runs it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_client: bool,
 }
 
 /// A tool call has ended, or was never run.

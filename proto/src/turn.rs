@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::Serialize
 use serde_json::{Map, Value};
 
 use crate::{
+    client_tool::ClientCalls,
     error::ErrorBody,
     frame::{ApprovalRequest, FrameBody, FrameKey, Notice, ToolFinished, ToolStarted},
     id::TurnId,
@@ -102,6 +103,8 @@ events! {
     ToolUse(ToolStarted) = "tool_use";
     /// A tool call waits for a person.
     ApprovalRequest(ApprovalRequest) = "approval_request";
+    /// The turn waits for tools that its client runs.
+    ClientCalls(ClientCalls) = "client_calls";
     /// A tool call has ended.
     ToolResult(ToolFinished) = "tool_result";
     /// The reply and the thoughts shown so far are void; the reply now begins with this.
@@ -214,6 +217,7 @@ impl TurnBody {
             FrameBody::Notice(notice) => Self::Notice(notice),
             FrameBody::ToolUse(started) => Self::ToolUse(started),
             FrameBody::ApprovalRequest(request) => Self::ApprovalRequest(request),
+            FrameBody::ClientCalls(calls) => Self::ClientCalls(calls),
             FrameBody::ToolResult(finished) => {
                 let is_error = Some(finished.failure.is_some());
                 Self::ToolResult(ToolFinished { is_error, ..finished })
@@ -241,6 +245,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        client_tool::ClientCall,
         error::ErrorCode,
         id::{Attempt, CallId, Digest},
         llm::{FailureClass, ModelFailure, StopReason},
@@ -314,6 +319,10 @@ mod tests {
                 TurnBody::ToolUse(ToolStarted { id: CallId::from_u128(id), name, arguments })
             }),
             request().prop_map(TurnBody::ApprovalRequest),
+            texts().prop_map(|(id, name, arguments)| {
+                let call = ClientCall { id: CallId::from_u128(id), name, arguments };
+                TurnBody::ClientCalls(ClientCalls { calls: vec![call], expires: Timestamp(7) })
+            }),
             (texts(), any::<Option<String>>()).prop_map(|((id, name, content), failure)| {
                 let id = CallId::from_u128(id);
                 let is_error = Some(failure.is_some());

@@ -59,6 +59,18 @@ async function withOpenai() {
     return [text, tokens > 0];
   };
   const tool = { type: "function", function: { name: "look", parameters: SCHEMA } };
+  const tools = async () => {
+    const messages = user("look please");
+    const ask = () => one.chat.completions.create({ model: "default", messages, tools: [tool] });
+    const said = (await ask()).choices[0];
+    messages.push(said.message);
+    for (const call of said.message.tool_calls) {
+      const { name } = JSON.parse(call.function.arguments);
+      messages.push({ role: "tool", tool_call_id: call.id, content: `saw ${name}` });
+    }
+    const answer = (await ask()).choices[0];
+    return [said.finish_reason, answer.finish_reason, answer.message.content];
+  };
   const url = `data:image/png;base64,${PICTURE.toString("base64")}`;
   const shown = [
     { type: "text", text: "what is it?" },
@@ -73,7 +85,7 @@ async function withOpenai() {
       async () => [await chat("one", { user: "openai-js" }), await chat("two", { user: "openai-js" })],
       ["reply to: one", "reply to: two"],
     ),
-    tools: await cell(() => chat("hello there", { tools: [tool] })),
+    tools: await cell(tools, ["tool_calls", "stop", "I saw it."]),
     "structured output": await cell(() =>
       chat("hello there", { response_format: { type: "json_object" } }),
     ),
@@ -121,7 +133,15 @@ async function withVercel() {
       async () => [await ask({ prompt: "one", ...named }), await ask({ prompt: "two", ...named })],
       ["reply to: one", "reply to: two"],
     ),
-    tools: await cell(() => ask({ tools: { look: ai.tool({ inputSchema }) } })),
+    tools: await cell(
+      () =>
+        ask({
+          prompt: "look please",
+          tools: { look: ai.tool({ inputSchema, execute: ({ name }) => `saw ${name}` }) },
+          stopWhen: ai.stepCountIs(2),
+        }),
+      "I saw it.",
+    ),
     "structured output": await cell(() =>
       ai.generateObject({
         model: at()("default"),

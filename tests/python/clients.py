@@ -76,6 +76,16 @@ def with_openai():
             usage = chunk.usage or usage
         return text, usage.total_tokens > 0
 
+    def tools():
+        messages = user("look please")
+        said = create(model="default", messages=messages, tools=[TOOL], tool_choice="auto").choices[0]
+        messages.append(said.message)
+        for call in said.message.tool_calls:
+            name = json.loads(call.function.arguments)["name"]
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": f"saw {name}"})
+        answer = create(model="default", messages=messages, tools=[TOOL]).choices[0]
+        return said.finish_reason, answer.finish_reason, answer.message.content
+
     def busy():
         again = openai.OpenAI(timeout=60)
         return again.chat.completions.create(model="default", messages=user("busy openai"))
@@ -92,7 +102,7 @@ def with_openai():
             lambda: [chat(text, user="openai") for text in ("one", "two")],
             ["reply to: one", "reply to: two"],
         ),
-        "tools": cell(lambda: chat("hello there", tools=[TOOL]), anything),
+        "tools": cell(tools, ("tool_calls", "stop", "I saw it.")),
         "structured output": cell(
             lambda: chat("hello there", response_format={"type": "json_object"}), anything
         ),

@@ -344,6 +344,7 @@ planted! {
     finds_hands_on_backwards: HandsOnBackwards in 1000 by ["MSG-2"];
     finds_approval_of_anything: ApprovalOfAnything in 1000 by ["APR-1"];
     finds_approval_too_late: ApprovalTooLate in 1000 by ["APR-1"];
+    finds_later_results_count: LaterResultsCount in 1000 by ["CLIENT-1"];
     finds_late_steers_dropped: LateSteersDropped in 1000 by ["MSG-2", "MSG-3"];
     finds_thoughts_turned_round: ThoughtsTurnedRound in 50 by ["LLM-2"];
     finds_foreign_thoughts_kept: ForeignThoughtsKept in 50 by ["LLM-3"];

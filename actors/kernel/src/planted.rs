@@ -65,6 +65,8 @@ pub enum KernelBug {
     ApprovalOfAnything,
     /// A decision that comes too late counts.
     ApprovalTooLate,
+    /// The last results of tools that a client runs count.
+    LaterResultsCount,
     /// A message that comes too late to join a turn is forgotten.
     LateSteersDropped,
     /// What a provider needs back is sent back in another order.

@@ -94,15 +94,20 @@ impl Sim {
             SessionJob::Judge(job) => self.judged(to, (entity, counter, key), job),
             SessionJob::Tool(job) => {
                 self.is_as_judged(to, (entity, counter), job.call, &job.arguments)?;
+                self.judge.runs_here(job.call)?;
                 self.tool_starts(to, entity, counter, job.call)?;
                 self.judge.runs(job.call, &job.tool, || job.would.digest().ok())?;
             }
             SessionJob::Publish(job) => {
                 let Job { call, arguments, .. } = &job.job;
                 self.is_as_judged(to, (entity, counter), *call, arguments)?;
+                self.judge.runs_here(*call)?;
                 self.publish(to, (entity, counter, key), job)?;
             }
             SessionJob::Ask(job) => self.asked(to, (entity, counter, key), job)?,
+            SessionJob::AskClient(job) => {
+                self.asked_client(to, (entity, counter, key), job);
+            }
             SessionJob::AskSteps(job) => self.asked_for_steps(to, (entity, counter, key), job),
             SessionJob::Time(job) => self.timed(to, (entity, counter, key), job),
             SessionJob::Settle(job) => {

@@ -31,6 +31,7 @@
 mod any_machine;
 mod book;
 mod chaos;
+mod client_tools;
 mod clients;
 mod counters;
 mod effects;

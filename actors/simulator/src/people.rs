@@ -119,7 +119,7 @@ impl Sim {
         self.feed(to, entity, counter, MachineInput::Confirmed(key))
     }
 
-    fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
+    pub(super) fn confirms(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
         self.runs(to, entity, counter, key, None);
         let after = self.world.rng.random_range(1..200);
         self.world.later(
@@ -141,7 +141,7 @@ impl Sim {
     }
 
     /// Something is said to a session, some time later, once.
-    fn hears_of(&mut self, session: &SessionKey, name: &str, body: &SessionInput) {
+    pub(super) fn hears_of(&mut self, session: &SessionKey, name: &str, body: &SessionInput) {
         let after = self.world.rng.random_range(10..SOON);
         self.hears_after(session, name, body, after);
     }

@@ -152,6 +152,7 @@ impl Booked for Session {
         match body {
             SessionInput::Cancel { .. }
             | SessionInput::ToolResult(_)
+            | SessionInput::ClientResults(_)
             | SessionInput::ApprovalDecided(_)
             | SessionInput::Continue { .. }
             | SessionInput::TimerFired { .. } => None,

@@ -4,6 +4,8 @@ use clawnode_proto::{limits::INLINE_BYTES, session::UserMessage};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+use super::client_tools::offered;
+
 /// Bytes of a message that is as large as one may be, all that is around its text included.
 const LARGEST: usize = 300 << 10;
 
@@ -38,6 +40,7 @@ impl Sizes {
             None
         };
         let rest = long.saturating_sub(text.len());
-        UserMessage { system: more, ..UserMessage::text(text + &"t".repeat(rest)) }
+        let tools = offered(number);
+        UserMessage { system: more, tools, ..UserMessage::text(text + &"t".repeat(rest)) }
     }
 }

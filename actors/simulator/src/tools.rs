@@ -15,6 +15,7 @@ use rand::Rng;
 
 use super::{
     JudgeViolation, Sim,
+    client_tools::MINE,
     jobs::{capability, scarce},
     process::PlannedNote,
 };
@@ -145,7 +146,8 @@ impl Sim {
                 0 => ("hallucinated", "{}".to_owned()),
                 1 => ("look", r#"{"at":"#.to_owned()),
                 2 => ("look", r#"{"at":"here"}"#.to_owned()),
-                at @ 3..8 => ("look", format!(r#"{{"at":{at}}}"#)),
+                at @ 3..6 => (MINE, format!(r#"{{"at":{at}}}"#)),
+                at @ 6..8 => ("look", format!(r#"{{"at":{at}}}"#)),
                 at @ 8..14 => ("fetch", format!(r#"{{"at":{at}}}"#)),
                 at @ 14..20 => ("touch", format!(r#"{{"at":{at}}}"#)),
                 at @ 20..23 => ("write", format!(r#"{{"at":{at}}}"#)),

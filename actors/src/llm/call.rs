@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use clawnode_proto::{
     Digest,
-    llm::{FailureClass, ModelFailure, ModelRef, StopReason, Usage},
+    llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
     tool::ToolUse,
 };
 use futures_util::stream::BoxStream;
@@ -22,6 +22,7 @@ use super::{
     profile::{ModelProfile, ModelProfiles},
     prompt::not_sent,
     retry::Retry,
+    settings::{Setting, refused},
     sse::{EventsError, SseEvent, SseEvents, within},
     too_long::too_long,
 };
@@ -45,6 +46,10 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Prepared, ModelFailure>;
     /// A reader for one reply, which may call tools if the request `offers` some.
     fn decoder(&self, offers: bool) -> Box<dyn Decoder>;
+    /// The settings that it has, of those that not every wire has.
+    fn settings(&self) -> &'static [Setting] {
+        &[]
+    }
 }
 
 /// Reads one reply; sans-I/O.
@@ -120,6 +125,10 @@ impl Model for Provider {
             .instrument(span)
         })
     }
+
+    fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
+        self.0.refused(model, sampling)
+    }
 }
 
 // === impl Inner ===
@@ -167,9 +176,21 @@ impl Inner {
         }
     }
 
+    fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
+        let (provider, model) = (self.named.name.clone(), model.to_owned());
+        let profile = self.profiles.of(&ModelRef { provider, model });
+        refused(self.dialect.settings(), sampling, &profile).map(Setting::name)
+    }
+
     /// The request, with what the configuration adds for its model.
     fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
         let provider = self.named.name.clone();
+        if let Some(setting) = self.refused(&request.model, &request.sampling) {
+            return Err(not_sent(format_args!(
+                "`{setting}`: `{}` of provider `{provider}` does not take it",
+                request.model
+            )));
+        }
         let model = ModelRef { provider, model: request.model.clone() };
         let mut prepared = self.dialect.prepare(request, &self.profiles.of(&model))?;
         let extras = self.profiles.extras(&model);

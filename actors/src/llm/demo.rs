@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use clawnode_proto::{
-    llm::{FailureClass, ModelFailure, Role, StopReason, Usage},
+    llm::{FailureClass, ModelFailure, ModelRef, Role, Sampling, StopReason, Usage},
     tool::ToolUse,
 };
 use futures_util::stream::BoxStream;
@@ -21,7 +21,9 @@ use super::{
     Model, ModelEvent, ModelRequest, PlainMessage,
     call_stream::{Finish, Teller, tell},
     media::in_words,
-    prompt::alternate,
+    profile::ModelProfiles,
+    prompt::{alternate, not_sent},
+    settings::{Setting, refused},
     tool_uses::MOST,
 };
 
@@ -53,6 +55,13 @@ impl Model for Demo {
         );
         tell(move |to| async move { answer(request, &to).await }.instrument(span))
     }
+
+    /// It chooses nothing: neither words nor tools.
+    fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
+        let (provider, model) = ("demo".to_owned(), model.to_owned());
+        let profile = ModelProfiles::default().of(&ModelRef { provider, model });
+        refused(&[Setting::Seed], sampling, &profile).map(Setting::name)
+    }
 }
 
 /// Refuses a model that the demo does not have.
@@ -62,6 +71,9 @@ pub(super) fn check(model: &str) -> Result<(), ModelFailure> {
 
 async fn answer(mut request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
     let delay = delay(&request.model)?;
+    if let Some(setting) = Demo.refused(&request.model, &request.sampling) {
+        return Err(not_sent(format_args!("`{setting}`: the demo model does not take it")));
+    }
     let offers = !request.tools.is_empty();
     in_words(&mut request.messages, |_| false);
     // Before merging: what an earlier turn asked for is not asked for again.

@@ -33,6 +33,7 @@ mod parts;
 pub mod profile;
 mod prompt;
 mod retry;
+mod settings;
 mod sse;
 mod too_long;
 mod tool_uses;
@@ -152,4 +153,7 @@ pub enum ModelEvent {
 pub trait Model: Send + Sync + fmt::Debug {
     /// Begins a call. The request is sent when the stream is first polled.
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent>;
+
+    /// The first of these settings that the model of this name does not take. A call with it fails.
+    fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str>;
 }

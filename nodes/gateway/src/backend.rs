@@ -7,9 +7,11 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_proto::{
-    AgentName, EntityId, ErrorBody, FileId, FrameKey, IdempotencyKey, JobId, SessionKey,
+    AgentName, CallId, EntityId, ErrorBody, FileId, FrameKey, IdempotencyKey, JobId, SessionKey,
     Traceparent, TurnId,
     api::SendMode,
+    client_tool::ClientTool,
+    llm::Sampling,
     media::{Content, FileView},
     methods::types,
     route::Inbound,
@@ -61,6 +63,25 @@ pub struct SendRequest {
     /// Its client has sent it before, under a key that is not known: if a turn of the session began with
     /// this text lately, that turn is followed.
     pub sent_before: bool,
+}
+
+/// Results of tools that a client ran, on their way to the turn that waits for them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResultsRequest {
+    /// The session.
+    pub session: EntityId,
+    /// The agent that the client names.
+    pub agent: AgentName,
+    /// What the tools answered.
+    pub results: Vec<(CallId, String)>,
+    /// Text that follows the agent's system prompt from here on.
+    pub system: Option<String>,
+    /// The settings from here on.
+    pub sampling: Sampling,
+    /// The tools that the client offers from here on.
+    pub tools: Vec<ClientTool>,
+    /// The trace that the request belongs to.
+    pub trace: Option<Traceparent>,
 }
 
 /// Who asks, as far as a handler may know.
@@ -124,6 +145,10 @@ pub trait Backend: Answers {
     /// Returns once it is stored; `overloaded` when [`clawnode_proto::limits::PENDING_INPUTS`]
     /// wait. The turn's id derives from the input's, so a repeat finds the original turn.
     async fn send(&self, request: SendRequest) -> Result<Following, ErrorBody>;
+
+    /// Stores results durably and follows the turn that waits for them, from what its client has seen.
+    /// A repeat finds what followed.
+    async fn results(&self, request: ResultsRequest) -> Result<Following, ErrorBody>;
 
     /// Follows a turn (the running or last one if none is named) from after a cursor, or from its
     /// start.

@@ -127,6 +127,7 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
             | TurnBody::Notice(_)
             | TurnBody::ToolUse(_)
             | TurnBody::ApprovalRequest(_)
+            | TurnBody::ClientCalls(_)
             | TurnBody::ToolResult(_)
             | TurnBody::Lagged(_)
             | TurnBody::Unknown { .. } => {}

@@ -53,6 +53,9 @@ pub struct GatewayOptions {
     /// How long a client with waiting frames may read nothing (30 s); then its connection is
     /// closed. It resumes from its cursor.
     pub write_deadline: Duration,
+    /// How long a completion that is not streamed waits for a person's approval (60 s); then it is answered
+    /// with an error that says how to go on.
+    pub approval_patience: Duration,
     /// After how long without a word a WebSocket is pinged (30 s); after three such spans closed.
     pub ping_every: Duration,
     /// How long open streams may run on after the stop signal (30 s).
@@ -135,6 +138,7 @@ impl Default for GatewayOptions {
             auth_deadline: Duration::from_secs(10),
             body_deadline: Duration::from_secs(30),
             write_deadline: Duration::from_secs(30),
+            approval_patience: Duration::from_mins(1),
             ping_every: Duration::from_secs(30),
             drain: Duration::from_secs(30),
             clock: Arc::new(SystemClock),

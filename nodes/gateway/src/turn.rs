@@ -62,6 +62,7 @@ pub(super) fn count(gateway: &Gateway, body: &TurnBody, sent: Instant) {
         | TurnBody::Notice(_)
         | TurnBody::ToolUse(_)
         | TurnBody::ApprovalRequest(_)
+        | TurnBody::ClientCalls(_)
         | TurnBody::ToolResult(_)
         | TurnBody::Reset(_)
         | TurnBody::Lagged(_)

@@ -166,6 +166,10 @@ impl ShownTurn {
             TurnBody::Notice(notice) => TurnStep::Tell(notice.message),
             TurnBody::ToolUse(started) => TurnStep::Use(started),
             TurnBody::ApprovalRequest(request) => TurnStep::Ask(request),
+            TurnBody::ClientCalls(it) => {
+                let names: Vec<&str> = it.calls.iter().map(|call| call.name.as_str()).collect();
+                TurnStep::Tell(format!("the turn waits for its client to run {}", names.join(", ")))
+            }
             TurnBody::ToolResult(finished) => TurnStep::Used(finished),
             TurnBody::Usage(usage) => TurnStep::Usage(usage),
             TurnBody::Lagged(_) => {

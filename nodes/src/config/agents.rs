@@ -304,7 +304,7 @@ impl From<Rule> for RuleOptions {
 impl From<SamplingOptions> for Sampling {
     fn from(it: SamplingOptions) -> Self {
         let SamplingOptions { temperature, top_p, max_tokens, stop } = it;
-        Self { temperature, top_p, max_tokens, stop, reasoning: None }
+        Self { temperature, top_p, max_tokens, stop, ..Self::default() }
     }
 }
 

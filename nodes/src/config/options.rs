@@ -118,6 +118,10 @@ pub struct GatewaySection {
     /// KiB at least). Then the client gets `lagged`, and continues from its cursor once it reads
     /// again. Less spends less memory on slow clients; more rides out longer pauses.
     pub max_unread: ByteSize,
+    /// How long `/v1/chat/completions` waits for a person's approval of a tool call if the answer is not
+    /// streamed (60 s). Then it answers `approval_pending`; the turn waits on.
+    #[serde(with = "units::duration")]
+    pub approval_patience: Duration,
 }
 
 /// `[cluster]`: what nodes share.
@@ -241,6 +245,8 @@ const MAX_CONNECTIONS: u32 = 4_096;
 
 /// See [`GatewayOptions::max_unread`].
 const MAX_UNREAD: u64 = 4 << 20;
+/// See [`GatewaySection::approval_patience`].
+const APPROVAL_PATIENCE: Duration = Duration::from_mins(1);
 
 impl Default for GatewaySection {
     fn default() -> Self {
@@ -256,6 +262,7 @@ impl Default for GatewaySection {
             max_connections: MAX_CONNECTIONS,
             message_size: ByteSize(limits::MESSAGE_BYTES as u64),
             max_unread: ByteSize(MAX_UNREAD),
+            approval_patience: APPROVAL_PATIENCE,
         }
     }
 }

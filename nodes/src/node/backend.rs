@@ -9,7 +9,7 @@ use clawnode_actors::{
     session::{SendError, SentMessage, Sessions, clients::route::Routes},
 };
 use clawnode_gateway::{
-    AttachmentSource, Backend, Following, NewAttachment, SendRequest, SessionRef,
+    AttachmentSource, Backend, Following, NewAttachment, ResultsRequest, SendRequest, SessionRef,
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
@@ -28,6 +28,7 @@ use futures_util::{
 
 use super::{
     archive::ArchiveDoor,
+    client_tools,
     execute::Executions,
     mcp::McpDoor,
     model_answers::ModelAnswers,
@@ -121,6 +122,8 @@ impl Backend for NodeBackend {
         if let Some(model) = &message.model {
             self.models().permit(&session.agent, model)?;
         }
+        self.models().takes(&session.agent, message.model.as_ref(), &message.sampling)?;
+        client_tools::check(&self.agents, &session.agent, &message.tools, &message.sampling)?;
         // Content that is stored for a message which is then refused has no owner: what may be refused
         // comes first.
         for attachment in &attachments {
@@ -145,6 +148,13 @@ impl Backend for NodeBackend {
         };
         let sent = self.sessions.send(&session, input, key, trace).await?;
         Ok(following(sent, session.to_string()))
+    }
+
+    async fn results(&self, request: ResultsRequest) -> Result<Following, ErrorBody> {
+        if let Some(refusal) = self.switch.refusal() {
+            return Err(refusal);
+        }
+        client_tools::bring(self, request).await
     }
 
     async fn follow(
@@ -225,7 +235,7 @@ pub(super) fn named(session: &SessionRef, error: impl Into<SendError>) -> ErrorB
     error.into()
 }
 
-fn following(sent: SentMessage, session: String) -> Following {
+pub(super) fn following(sent: SentMessage, session: String) -> Following {
     let accepted = AcceptedView { session, turn: sent.turn, cursor: sent.cursor };
     Following { accepted, events: sent.events }
 }

@@ -28,6 +28,7 @@ pub mod archive;
 pub mod backend;
 pub mod backup;
 pub mod base;
+mod client_tools;
 mod delete;
 #[cfg(feature = "test-util")]
 pub mod effects;

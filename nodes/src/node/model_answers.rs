@@ -59,6 +59,26 @@ impl ModelAnswers<'_> {
         Err(not_allowed(&options, model))
     }
 
+    /// Refuses a setting that the model of a message to this agent is known not to take.
+    pub(super) fn takes(
+        &self,
+        agent: &AgentName,
+        model: Option<&ModelRef>,
+        sampling: &Sampling,
+    ) -> Result<(), ErrorBody> {
+        let Some(options) = self.agents.options(agent) else { return Ok(()) };
+        let model = model.unwrap_or(&options.model);
+        // What is wrong with the model itself shows when it is called.
+        let Ok(client) = self.models.resolve_model(model) else { return Ok(()) };
+        match client.refused(&model.model, sampling) {
+            None => Ok(()),
+            Some(setting) => {
+                let what = format!("parameter `{setting}`: model `{model}` does not take it");
+                Err(ErrorBody::new(ErrorCode::Unsupported, what).hint("leave it out"))
+            }
+        }
+    }
+
     /// The models of all agents.
     pub(super) fn list(&self) -> ModelList {
         let agents = self.options();

@@ -41,6 +41,7 @@ pub fn gateway_options(
         allowed_origins: it.origins.clone(),
         connections: connections.try_into().unwrap_or(defaults.connections),
         queue_bytes: unread(it.max_unread.0).unwrap_or(defaults.queue_bytes),
+        approval_patience: it.approval_patience,
         drain: config.node.drain,
         clock,
         adopt_trace: telemetry::adopt,

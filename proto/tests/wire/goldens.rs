@@ -4,6 +4,7 @@ use std::fmt::{Debug, Write as _};
 
 use clawnode_proto::{
     FrameBody, Grammar, Timestamp,
+    client_tool::ToolChoice,
     codec::{decode, encode},
     job::Job,
     llm::{Message, Role, Sampling, Usage},
@@ -118,6 +119,20 @@ fn tools_and_jobs() {
     golden.push_str(&all(&[Job { not_after: Some(Timestamp(7)), ..sample::job() }]));
     let read_only = vec!["git diff *".to_owned()];
     golden.push_str(&all(&[Policy { read_only, ..sample::policy() }]));
+    insta::assert_snapshot!(golden);
+}
+
+/// What offers no tools, and has no newer settings, has the bytes that it had before there were any: the other
+/// goldens show it.
+#[test]
+fn client_tools() {
+    let (message, results, asked) = sample::client_tools();
+    let inputs = [SessionInput::UserMessage(message), SessionInput::ClientResults(results)];
+    let mut golden = all(&inputs);
+    golden.push_str(&events(&[asked]));
+    let calls = sample::client_calls();
+    golden.push_str(&all(&[FrameBody::ClientCalls(calls)]));
+    golden.push_str(&all(&[ToolChoice::None, ToolChoice::Required]));
     insta::assert_snapshot!(golden);
 }
 

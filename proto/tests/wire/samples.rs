@@ -10,6 +10,7 @@ use clawnode_proto::{
         LogStream, RunEnd, StoredLog, StoredResult,
     },
     block::{Block, Blocks},
+    client_tool::{ClientCall, ClientCalls, ClientResult, ClientResults, ClientTool, ToolChoice},
     execute::PlanStep,
     feed::{ClusterEvent, EventBatch, EventBody},
     frame::{ApprovalRequest, FrameBatch, Notice, ToolFinished, ToolStarted},
@@ -99,6 +100,7 @@ fn sampling() -> Sampling {
         top_p: None,
         max_tokens: Some(64),
         stop: vec!["END".to_owned()],
+        ..Sampling::default()
     }
 }
 
@@ -114,7 +116,41 @@ pub(crate) fn user_message() -> UserMessage {
         system: Some("be brief".to_owned()),
         sampling: sampling(),
         model: None,
+        tools: Vec::new(),
     }
+}
+
+/// What a client offers, what it brings, and how the journal says that it was asked.
+pub(crate) fn client_tools() -> (UserMessage, ClientResults, SessionEvent) {
+    let tools = vec![ClientTool {
+        name: name("look"),
+        description: "Looks.".to_owned(),
+        input_schema: r#"{"type":"object"}"#.to_owned(),
+    }];
+    let sampling = Sampling {
+        presence_penalty: Some(0.5),
+        frequency_penalty: Some(-0.5),
+        seed: Some(7),
+        logit_bias: [("50256".to_owned(), -100.0)].into(),
+        tool_choice: Some(ToolChoice::Tool { name: name("look") }),
+        parallel_tool_calls: Some(false),
+        ..Sampling::default()
+    };
+    let message = UserMessage {
+        tools: tools.clone(),
+        sampling: sampling.clone(),
+        ..UserMessage::text("hello")
+    };
+    let results = vec![ClientResult { call: tool_call(), content: "seen".into() }];
+    let (turn, system) = (turn(), Some("be brief".to_owned()));
+    let results = ClientResults { turn, results, system, sampling, tools };
+    let asked = ToolAsked { turn, call: tool_call(), tool: name("look"), by_client: true };
+    (message, results, asked.into())
+}
+
+pub(crate) fn client_calls() -> ClientCalls {
+    let (id, name, arguments) = (tool_call(), "look".to_owned(), r#"{"at":1}"#.to_owned());
+    ClientCalls { calls: vec![ClientCall { id, name, arguments }], expires: Timestamp(7) }
 }
 
 /// The smallest message: what most of them are.
@@ -601,7 +637,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
             detail: "no such zone".to_owned(),
         }),
         Settled { turn, usage: usage(), lost_attempts: 1 }.into(),
-        ToolAsked { turn, call: tool, tool: name("time_now") }.into(),
+        ToolAsked { turn, call: tool, tool: name("time_now"), by_client: false }.into(),
         tool_done(None),
         tool_done(Some(ToolOutcome::done("12:00"))),
         tool_done(Some(ToolOutcome::failed(ToolFailure::Invalid, "no"))),

@@ -30,6 +30,7 @@ pub const GUIDES: [Scene; 9] = [
         steps: &[
             CURL,
             PYTHON,
+            Step::new("import json", "", "shows 'saw it'"),
             Step::new(
                 "clawnode sessions list --stateless",
                 "",

@@ -7,6 +7,8 @@ use clawnode_tests::{
     process::{Ground, Home, Node, ProcessError},
 };
 
+use serde_json::json;
+
 use super::{javascript, python};
 
 /// The features, in the order of the table.
@@ -36,6 +38,8 @@ type Column = BTreeMap<String, String>;
 async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessError> {
     let mut turns = vec![("hello there".to_owned(), vec![Reply::text(["Hel", "lo", "!"]).into()])];
     let busy = || Act::status_with(503, "overloaded", "x-should-retry", "false");
+    let looks = [Act::tools([("look", json!({"name": "it"}))]), Act::say("I saw it.")];
+    turns.push(("look please".to_owned(), looks.into()));
     turns.extend(CLIENTS.map(|client| (format!("busy {client}"), vec![busy()])));
     let script = Script { turns: turns.into_iter().collect(), ..Script::default() };
     let server = ModelServer::start(script).await.unwrap();

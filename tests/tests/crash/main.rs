@@ -4,6 +4,7 @@
 
 mod best;
 mod checks;
+mod client_tools;
 mod cluster;
 mod damage;
 mod drain;

@@ -73,7 +73,7 @@ impl Deeds {
     }
 
     pub(super) fn asked(&mut self, entity: EntityId, asked: Timestamp, it: &ToolAsked) {
-        let ToolAsked { turn, call, tool } = it;
+        let ToolAsked { turn, call, tool, by_client: _ } = it;
         if let Some(class) = self.tools.get(tool).copied() {
             let (turn, did) = (*turn, Vec::new());
             let deed = Deed { turn, asked, class, did, undone: false, result: None };
@@ -192,7 +192,11 @@ mod tests {
             pin: None,
             time: None,
         }]);
-        deeds.asked(SESSION, Timestamp(0), &ToolAsked { turn: TURN, call: CALL, tool });
+        deeds.asked(
+            SESSION,
+            Timestamp(0),
+            &ToolAsked { turn: TURN, call: CALL, tool, by_client: false },
+        );
         deeds
     }
 

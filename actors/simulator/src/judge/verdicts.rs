@@ -13,6 +13,7 @@ use clawnode_proto::{
 use clawnode_sim::StoreChange;
 
 use super::{
+    client::ClientDeeds,
     consent::Consent,
     deeds::Deeds,
     effort::Effort,
@@ -35,6 +36,7 @@ pub(crate) struct OutsideJudge {
     consent: Consent,
     effort: Effort,
     deeds: Deeds,
+    clients: ClientDeeds,
     /// Sessions whose journal was damaged: what they asked for before may be asked for again.
     damaged: BTreeSet<EntityId>,
     /// When a process read an inbox as it was a while before.
@@ -56,6 +58,7 @@ impl OutsideJudge {
             consent: Consent::new(approval_wait, changing),
             effort: Effort::default(),
             deeds: Deeds::new(specs),
+            clients: ClientDeeds::default(),
             damaged: BTreeSet::new(),
             misread: BTreeMap::new(),
             writers: BTreeMap::new(),
@@ -132,8 +135,12 @@ impl OutsideJudge {
             match event {
                 KernelEvent::Accepted(it) => {
                     self.consent.takes(head.ts, &it.input);
-                    if let Ok(SessionInput::ToolResult(it)) = codec::decode(&it.input.body) {
-                        return self.deeds.says(it.call, &it.end);
+                    match codec::decode(&it.input.body) {
+                        Ok(SessionInput::ToolResult(it)) => {
+                            return self.deeds.says(it.call, &it.end);
+                        }
+                        Ok(SessionInput::ClientResults(it)) => self.clients.brings(&it),
+                        _ => {}
                     }
                 }
                 KernelEvent::Parked(it) => self.consent.parked(entity, it.input),
@@ -149,13 +156,23 @@ impl OutsideJudge {
             }
             Ok(Some(SessionEvent::ToolAsked(it))) if !self.damaged.contains(&entity) => {
                 self.deeds.asked(entity, head.ts, &it);
+                self.clients.asked(&it);
                 Ok(())
             }
-            // What hooks made of it is not what it was.
-            Ok(Some(SessionEvent::ToolDone(it))) if it.hooks.is_empty() => match it.outcome {
-                Some(outcome) => self.deeds.says(it.call, &ToolEnd::Known { outcome }),
-                None => Ok(()),
-            },
+            Ok(Some(SessionEvent::ToolDone(it))) => {
+                self.clients.ended(&it)?;
+                match it.outcome {
+                    // What hooks made of it is not what it was.
+                    Some(outcome) if it.hooks.is_empty() => {
+                        self.deeds.says(it.call, &ToolEnd::Known { outcome })
+                    }
+                    Some(_) | None => Ok(()),
+                }
+            }
+            Ok(Some(SessionEvent::TurnDone(it))) => {
+                self.clients.over(it.turn);
+                Ok(())
+            }
             Ok(Some(SessionEvent::ModelGaveWay(it))) => {
                 self.effort.gives_way(it.call);
                 Ok(())
@@ -190,6 +207,9 @@ impl OutsideJudge {
         // Who lost the entity and does not know it shows what was so then.
         if self.writers.get(&entity) != Some(&by) {
             return Ok(());
+        }
+        if !self.damaged.contains(&entity) {
+            self.clients.shows(shown.turn, shown.messages)?;
         }
         self.heard(entity).shows(shown)
     }
@@ -226,6 +246,11 @@ impl OutsideJudge {
         } else {
             Ok(())
         }
+    }
+
+    /// A tool call is run by the cluster.
+    pub(crate) fn runs_here(&self, call: CallId) -> Checked {
+        self.clients.runs(call)
     }
 
     /// A job begins to run.

@@ -2,7 +2,8 @@
 
 use clawnode_proto::{
     ToolName,
-    llm::{ModelFailure, Role},
+    client_tool::ToolChoice,
+    llm::{ModelFailure, Role, Sampling},
     media::MediaKind,
     model::ReasoningStyle,
     reasoning::Reasoning,
@@ -21,6 +22,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
+    settings::{Setting, choice_among},
 };
 
 /// The version of the API that this file speaks.
@@ -64,6 +66,18 @@ struct MessagesBody<'a> {
     thinking: Option<Thinking>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_config: Option<OutputConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<WireChoice<'a>>,
+}
+
+/// Whether the model must, may or must not call tools.
+#[derive(Serialize)]
+struct WireChoice<'a> {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a ToolName>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    disable_parallel_tool_use: bool,
 }
 
 #[derive(Serialize)]
@@ -180,6 +194,10 @@ impl Dialect for Anthropic {
         let reply = sampling.max_tokens.unwrap_or(self.max_tokens);
         let reasoning = sampling.reasoning.filter(|it| *it != Reasoning::Off);
         let reasoning = reasoning.filter(|_| profile.reasoning != ReasoningStyle::None);
+        let tool_choice = wire_choice(&request.sampling, &request.tools)?;
+        // The API refuses thoughts before a call that it was told to make.
+        let is_forced = tool_choice.as_ref().is_some_and(WireChoice::is_forced);
+        let reasoning = reasoning.filter(|_| !is_forced);
         let adapts = profile.reasoning == ReasoningStyle::AnthropicAdaptive;
         // A model that decides itself may begin a round of tools without a thought.
         let reasoning = reasoning.filter(|_| adapts || may_think(&messages));
@@ -206,6 +224,7 @@ impl Dialect for Anthropic {
             stop_sequences: &request.sampling.stop,
             thinking,
             output_config: effort.map(|effort| OutputConfig { effort }),
+            tool_choice,
         };
         let mut headers = headers(&request.idempotency_key);
         headers.insert("anthropic-version", reqwest::header::HeaderValue::from_static(VERSION));
@@ -222,6 +241,35 @@ impl Dialect for Anthropic {
     fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
         Box::new(AnthropicReader::new(offers))
     }
+
+    fn settings(&self) -> &'static [Setting] {
+        &[Setting::ToolChoice, Setting::ParallelToolCalls]
+    }
+}
+
+impl WireChoice<'_> {
+    fn is_forced(&self) -> bool {
+        matches!(self.r#type, "any" | "tool")
+    }
+}
+
+fn wire_choice<'a>(
+    sampling: &'a Sampling,
+    tools: &[ToolOffer],
+) -> Result<Option<WireChoice<'a>>, ModelFailure> {
+    let disable_parallel_tool_use = sampling.parallel_tool_calls == Some(false);
+    let (r#type, name) = match choice_among(sampling, tools)? {
+        // It means nothing beside `none`, and the API does not take it there.
+        Some(ToolChoice::None) => {
+            let disable_parallel_tool_use = false;
+            return Ok(Some(WireChoice { r#type: "none", name: None, disable_parallel_tool_use }));
+        }
+        Some(ToolChoice::Required) => ("any", None),
+        Some(ToolChoice::Tool { name }) => ("tool", Some(name)),
+        None if disable_parallel_tool_use && !tools.is_empty() => ("auto", None),
+        None => return Ok(None),
+    };
+    Ok(Some(WireChoice { r#type, name, disable_parallel_tool_use }))
 }
 
 impl<'a> From<&'a ToolOffer> for AnthropicTool<'a> {

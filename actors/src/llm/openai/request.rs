@@ -1,10 +1,11 @@
 //! What is asked on `OpenAI`'s wire.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use clawnode_proto::{
     ToolName,
-    llm::{ModelFailure, Role},
+    client_tool::ToolChoice,
+    llm::{ModelFailure, Role, Sampling},
     media::{MediaKind, MediaType},
     model::ReasoningStyle,
     reasoning::Reasoning,
@@ -23,6 +24,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
+    settings::{Setting, choice_among},
 };
 
 /// The inventor's own host: it wants `max_completion_tokens`, which compatible servers do not know.
@@ -59,6 +61,31 @@ struct ChatBody<'a> {
     stop: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<i64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    logit_bias: &'a BTreeMap<String, f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<WireChoice<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_tool_calls: Option<bool>,
+}
+
+/// Whether the model must, may or must not call tools.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WireChoice<'a> {
+    Word(&'static str),
+    Tool { r#type: &'static str, function: ChosenFunction<'a> },
+}
+
+#[derive(Serialize)]
+struct ChosenFunction<'a> {
+    name: &'a ToolName,
 }
 
 #[derive(Serialize)]
@@ -182,6 +209,14 @@ impl Dialect for OpenAi {
             // Reasoning models refuse it.
             stop: if profile.sampling { &request.sampling.stop } else { &[] },
             reasoning_effort: reasoning.and_then(Reasoning::effort),
+            presence_penalty: request.sampling.presence_penalty,
+            frequency_penalty: request.sampling.frequency_penalty,
+            seed: request.sampling.seed,
+            logit_bias: &request.sampling.logit_bias,
+            tool_choice: wire_choice(&request.sampling, &request.tools)?,
+            // The vendor refuses it where there are no tools.
+            parallel_tool_calls: (request.sampling.parallel_tool_calls)
+                .filter(|_| !request.tools.is_empty()),
         };
         let mut headers = headers(&request.idempotency_key);
         if let Some(key) = &self.key {
@@ -196,6 +231,23 @@ impl Dialect for OpenAi {
     fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
         Box::new(OpenAiReader::new(offers))
     }
+
+    fn settings(&self) -> &'static [Setting] {
+        &Setting::ALL
+    }
+}
+
+fn wire_choice<'a>(
+    sampling: &'a Sampling,
+    tools: &[ToolOffer],
+) -> Result<Option<WireChoice<'a>>, ModelFailure> {
+    Ok(choice_among(sampling, tools)?.map(|choice| match choice {
+        ToolChoice::None => WireChoice::Word("none"),
+        ToolChoice::Required => WireChoice::Word("required"),
+        ToolChoice::Tool { name } => {
+            WireChoice::Tool { r#type: FUNCTION, function: ChosenFunction { name } }
+        }
+    }))
 }
 
 impl<'a> From<&'a ToolOffer> for OpenAiTool<'a> {

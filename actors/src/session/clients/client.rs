@@ -17,7 +17,8 @@ use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds,
 use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
     TurnId,
-    envelope::{ATTACHMENTS, PLAIN, VERSIONS},
+    client_tool::{ClientResults, ClientTool},
+    envelope::{ATTACHMENTS, CLIENT_TOOLS, PLAIN, VERSIONS},
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
@@ -132,14 +133,7 @@ impl Sessions {
         let input = self.fitted(session, input).await?;
         let mut stored = Input::new(Kind::SESSION, &name, idempotency_key, self.now(), &input)?;
         fits(&stored)?;
-        stored.v = self.writes();
-        if has_attachments(&input) {
-            // Once it is accepted, an older build that takes the session over would not see them.
-            if self.version.load(Ordering::Relaxed) < ATTACHMENTS {
-                return Err(SendError::OlderBuild);
-            }
-            (stored.v, stored.v_min) = (ATTACHMENTS, ATTACHMENTS);
-        }
+        self.mark(&mut stored, &input)?;
         stored.traceparent = trace;
         let mut turn = TurnId::from(stored.id);
         let steers = matches!(input, SessionInput::Steer(_));
@@ -165,6 +159,7 @@ impl Sessions {
             session,
             turn,
             after: None,
+            from: None,
             frames,
             fresh: heard_all && !steers,
         });
@@ -232,8 +227,21 @@ impl Sessions {
         let now = self.now();
         let mut stored = Input::new(Kind::SESSION, &key, idempotency_key, now, input)?;
         fits(&stored)?;
-        stored.v = self.writes();
+        self.mark(&mut stored, input)?;
         Ok(stored)
+    }
+
+    /// Says who may read an input.
+    fn mark(&self, stored: &mut Input, input: &SessionInput) -> Result<(), SendError> {
+        stored.v = self.writes();
+        if let Some(needs) = newest_part(input) {
+            // Once it is accepted, an older build that takes the session over would not see it.
+            if self.version.load(Ordering::Relaxed) < needs {
+                return Err(SendError::OlderBuild);
+            }
+            (stored.v, stored.v_min) = (needs, needs);
+        }
+        Ok(())
     }
 
     /// Follows a turn (the running or last one if none is named) from after a cursor.
@@ -249,7 +257,9 @@ impl Sessions {
             None => self.last(session).await?,
         };
         let sessions = self.clone();
-        let events = follow(FollowRequest { sessions, session, turn, after, frames, fresh: false });
+        let from = None;
+        let it = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
+        let events = follow(it);
         Ok(SentMessage { session, turn, cursor: after.unwrap_or_else(|| start_of(turn)), events })
     }
 
@@ -338,6 +348,9 @@ impl Sessions {
             SessionInput::Steer(message) => {
                 SessionInput::Steer(self.fitted_message(session, message).await?)
             }
+            SessionInput::ClientResults(results) => {
+                SessionInput::ClientResults(self.fitted_results(session, results).await?)
+            }
             // Bounded where it is made.
             other @ (SessionInput::Execute(_)
             | SessionInput::Cancel { .. }
@@ -354,12 +367,39 @@ impl Sessions {
         session: EntityId,
         mut message: UserMessage,
     ) -> Result<UserMessage, SendError> {
-        let fixed = message.system.as_ref().map_or(0, String::len);
+        let system = message.system.as_ref().map_or(0, String::len);
+        let fixed = system + message.tools.iter().map(ClientTool::bytes).sum::<usize>();
+        let mut texts: Vec<&mut Text> = vec![&mut message.content];
+        for one in &mut message.history {
+            texts.push(&mut one.content);
+            texts.extend(one.tool_replies.iter_mut().map(|reply| &mut reply.content));
+        }
+        self.fit(session, fixed, texts).await?;
+        Ok(message)
+    }
+
+    async fn fitted_results(
+        &self,
+        session: EntityId,
+        mut results: ClientResults,
+    ) -> Result<ClientResults, SendError> {
+        let system = results.system.as_ref().map_or(0, String::len);
+        let fixed = system + results.tools.iter().map(ClientTool::bytes).sum::<usize>();
+        let texts = results.results.iter_mut().map(|one| &mut one.content).collect();
+        self.fit(session, fixed, texts).await?;
+        Ok(results)
+    }
+
+    /// Stores the longest of these texts as blobs, until the rest fits beside so many fixed bytes.
+    async fn fit(
+        &self,
+        session: EntityId,
+        fixed: usize,
+        mut texts: Vec<&mut Text>,
+    ) -> Result<(), SendError> {
         if fixed > TEXT_BYTES {
             return Err(SendError::TooLarge { found: fixed, limit: TEXT_BYTES });
         }
-        let mut texts: Vec<&mut Text> = vec![&mut message.content];
-        texts.extend(message.history.iter_mut().map(|one| &mut one.content));
         let inline = |text: &Text| text.inline().map_or(64, str::len);
         let mut total: usize = fixed + texts.iter().map(|text| inline(text)).sum::<usize>();
         texts.sort_by_key(|text| std::cmp::Reverse(inline(text)));
@@ -379,19 +419,22 @@ impl Sessions {
         if total > TEXT_BYTES {
             return Err(SendError::TooLarge { found: total, limit: TEXT_BYTES });
         }
-        Ok(message)
+        Ok(())
     }
 }
 
-/// Whether builds that know no attachments would lose some of it.
-fn has_attachments(input: &SessionInput) -> bool {
+/// The oldest reader that loses nothing of it, if builds before that one would.
+fn newest_part(input: &SessionInput) -> Option<u16> {
     match input {
-        SessionInput::UserMessage(message) | SessionInput::Steer(message) => {
-            let earlier = message.history.iter();
-            !message.attachments.is_empty()
-                || earlier.into_iter().any(|it| !it.attachments.is_empty())
+        SessionInput::ClientResults(_) => Some(CLIENT_TOOLS),
+        SessionInput::UserMessage(it) | SessionInput::Steer(it) => {
+            let mut earlier = it.history.iter();
+            let has_attachments = !it.attachments.is_empty()
+                || earlier.any(|earlier| !earlier.attachments.is_empty());
+            let has_tools = !it.tools.is_empty() || it.sampling.is_newer();
+            has_tools.then_some(CLIENT_TOOLS).or(has_attachments.then_some(ATTACHMENTS))
         }
-        _ => false,
+        _ => None,
     }
 }
 

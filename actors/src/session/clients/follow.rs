@@ -8,8 +8,11 @@ use std::time::Duration;
 use clawnode_cluster::{BusEvent, Subscription};
 use clawnode_kernel::Service;
 use clawnode_proto::{
-    CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId, codec,
+    CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId,
+    client_tool::ClientCalls,
+    codec,
     frame::{ApprovalRequest, FrameBatch},
+    llm::{Text, Usage},
     session::TurnOutcome,
     turn::{ReplyReset, TurnBody, TurnEvent},
 };
@@ -19,11 +22,13 @@ use tracing::debug;
 
 use super::{
     client::Sessions,
+    follow_from::FollowFrom,
     look::{Glance, SessionLookup, shared_frames},
     progress::Progress,
+    send_error::SendError,
 };
 use crate::session::turn::{
-    state::{SEAM, Turn},
+    state::{SEAM, Step, Turn},
     tool_frames,
     tools::ToolCall,
 };
@@ -48,6 +53,8 @@ pub(in crate::session) struct FollowRequest {
     pub(in crate::session) session: EntityId,
     pub(in crate::session) turn: TurnId,
     pub(in crate::session) after: Option<FrameKey>,
+    /// What the reader has seen, if it brought results of tools.
+    pub(in crate::session) from: Option<FollowFrom>,
     pub(in crate::session) frames: Subscription,
     /// Nothing of the turn can have been missed.
     pub(in crate::session) fresh: bool,
@@ -69,12 +76,17 @@ pub(in crate::session) fn follow(it: FollowRequest) -> BoxStream<'static, TurnEv
     // Detached: it ends with its turn, or as soon as its reader is gone.
     drop(tokio::spawn(async move {
         let mut follower = TurnFollower {
-            progress: Progress::new(it.turn, it.after),
+            progress: match &it.from {
+                Some(from) => Progress::from(from),
+                None => Progress::new(it.turn, it.after),
+            },
             sessions: it.sessions,
             session: it.session,
             tx,
             absences: 0,
-            asked: Vec::new(),
+            asked: it.from.iter().flat_map(|from| from.asked.clone()).collect(),
+            seam: seam_of(it.from.as_ref()),
+            from: it.from,
             glance: Glance::default(),
         };
         follower.run(it.frames, it.fresh).await;
@@ -85,6 +97,30 @@ pub(in crate::session) fn follow(it: FollowRequest) -> BoxStream<'static, TurnEv
     events.fuse().boxed()
 }
 
+/// What a turn waits for its client to run, and what it has said before that to this reader.
+struct WaitingForClient {
+    calls: ClientCalls,
+    texts: Vec<Text>,
+    usage: Usage,
+    seen: FollowFrom,
+}
+
+/// Bytes between what a reader has seen and the text that follows it.
+fn seam_of(from: Option<&FollowFrom>) -> usize {
+    from.filter(|from| from.text_bytes > 0).map_or(0, |_| SEAM.len())
+}
+
+impl WaitingForClient {
+    fn of(turn: &Turn, from: Option<&FollowFrom>) -> Option<Self> {
+        let calls = turn.with_client()?.client_calls()?;
+        let before = from.map_or(0, |from| from.steps);
+        let texts = turn.steps.iter().skip(before).filter_map(Step::text);
+        let texts = texts.filter(|text| text.bytes() > 0).cloned().collect();
+        let seen = FollowFrom::of(turn, turn.steps.len().checked_sub(1)?)?;
+        Some(Self { calls, texts, usage: turn.reported_since(before), seen })
+    }
+}
+
 struct TurnFollower {
     progress: Progress,
     sessions: Sessions,
@@ -92,8 +128,12 @@ struct TurnFollower {
     tx: mpsc::Sender<TurnEvent>,
     /// Looks in a row that found the turn neither in the journal nor on its way there.
     absences: u32,
-    /// Calls that the reader knows to wait for a person.
+    /// Calls that the reader knows to wait for a person, or for itself.
     asked: Vec<CallId>,
+    /// What the reader has seen, if it brought results of tools: all that is told follows that.
+    from: Option<FollowFrom>,
+    /// Bytes of what stands between that and the next text.
+    seam: usize,
     glance: Glance,
 }
 
@@ -205,13 +245,27 @@ impl TurnFollower {
         FollowStep::More
     }
 
-    /// Tells an event, but no approval request twice.
-    async fn tell(&mut self, event: TurnEvent) {
-        if let TurnBody::ApprovalRequest(it) = &event.body {
-            if self.asked.contains(&it.id) {
-                return;
+    /// Tells an event, but nothing twice that the reader is asked for.
+    async fn tell(&mut self, mut event: TurnEvent) {
+        let asked: Vec<CallId> = match &event.body {
+            TurnBody::ApprovalRequest(it) => vec![it.id],
+            TurnBody::ClientCalls(it) => it.calls.iter().map(|call| call.id).collect(),
+            _ => Vec::new(),
+        };
+        if asked.iter().any(|call| self.asked.contains(call)) {
+            return;
+        }
+        self.asked.extend(asked);
+        match &mut event.body {
+            TurnBody::Text(text) if self.seam > 0 => {
+                let cut = self.seam.min(text.len());
+                self.seam -= cut;
+                text.drain(..cut);
             }
-            self.asked.push(it.id);
+            TurnBody::Reset(reset) if reset.text.is_empty() => {
+                self.seam = seam_of(self.from.as_ref());
+            }
+            _ => {}
         }
         self.send(event).await;
     }
@@ -256,6 +310,7 @@ impl TurnFollower {
         let asked = tools.filter(|tool| tool.is_asked_about());
         let requests: Vec<_> = asked.filter_map(ToolCall::request).collect();
         let waits = turn.wait_frames();
+        let called = WaitingForClient::of(turn, self.from.as_ref());
         let owner = entity.core.incarnation;
         // A reader may make what follows wait; the session is not kept in memory meanwhile.
         drop(entity);
@@ -273,7 +328,52 @@ impl TurnFollower {
             return over;
         }
         self.tell_asked(requests).await;
+        match called {
+            Some(called) => self.tell_called(called).await,
+            None => FollowStep::More,
+        }
+    }
+
+    /// Tells what a client is asked to run, and all that was said before it, if nobody told it: whoever asked
+    /// may be gone, with the frames that said so.
+    async fn tell_called(&mut self, it: WaitingForClient) -> FollowStep {
+        if it.calls.calls.iter().any(|call| self.asked.contains(&call.id)) {
+            return FollowStep::More;
+        }
+        let text = match self.said(&it.texts).await {
+            Ok(text) => text,
+            Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
+        };
+        let cursor = it.seen.cursor;
+        if self.has_told() {
+            self.send(TurnEvent::at(cursor, TurnBody::Reset(ReplyReset { text }))).await;
+        } else if !text.is_empty() {
+            self.send(TurnEvent::at(cursor, TurnBody::Text(text))).await;
+        }
+        self.send(TurnEvent::at(cursor, TurnBody::Usage(it.usage))).await;
+        self.tell(TurnEvent::at(cursor, TurnBody::ClientCalls(it.calls))).await;
+        self.progress = Progress::from(&it.seen);
         FollowStep::More
+    }
+
+    /// Texts in full, as they are shown one after the other.
+    async fn said(&self, texts: &[Text]) -> Result<String, SendError> {
+        let mut said = String::new();
+        for text in texts {
+            if !said.is_empty() {
+                said.push_str(SEAM);
+            }
+            said.push_str(&self.sessions.text(text).await?);
+        }
+        Ok(said)
+    }
+
+    /// Whether the reader may have been shown anything since it came.
+    fn has_told(&self) -> bool {
+        match &self.from {
+            Some(from) => self.progress.at() != Some(from.cursor),
+            None => self.progress.has_begun(),
+        }
     }
 
     /// Sends what waits for a person, if it was not sent: the session that asked may have left memory, with
@@ -301,9 +401,10 @@ impl TurnFollower {
 
     async fn tell_end(&mut self, turn: &Turn, outcome: TurnOutcome) -> FollowStep {
         let cursor = turn.end_key();
-        let begun = self.progress.has_begun();
+        let begun = self.has_told();
+        let before = self.from.as_ref().map_or(0, |from| from.steps);
         let (mut text, mut seam) = (String::new(), "");
-        for step in &turn.steps {
+        for step in turn.steps.iter().skip(before) {
             if let Some(content) = step.text().filter(|content| content.bytes() > 0) {
                 text.push_str(seam);
                 seam = SEAM;
@@ -330,7 +431,8 @@ impl TurnFollower {
         } else if !text.is_empty() {
             self.send(TurnEvent::at(cursor, TurnBody::Text(text))).await;
         }
-        self.send(TurnEvent::at(cursor, TurnBody::Usage(turn.usage))).await;
+        let usage = if before == 0 { turn.usage } else { turn.reported_since(before) };
+        self.send(TurnEvent::at(cursor, TurnBody::Usage(usage))).await;
         if let Some(error) = outcome.error() {
             self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
         }
@@ -432,7 +534,15 @@ mod tests {
             let (sessions, session, turn) = (self.sessions.clone(), session(), self.turn);
             let ears = Arc::clone(&sessions.shared.ears);
             let frames = ears.listen(sessions.storage(), session).await.unwrap();
-            follow(FollowRequest { sessions, session, turn, after: None, frames, fresh: true })
+            follow(FollowRequest {
+                sessions,
+                session,
+                turn,
+                after: None,
+                from: None,
+                frames,
+                fresh: true,
+            })
         }
 
         async fn publish(&self, index: u32, body: FrameBody) {

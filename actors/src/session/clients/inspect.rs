@@ -112,7 +112,9 @@ pub(in crate::session) fn state_of(entity: &Entity<Session>) -> &'static str {
         (Service::Deleted, _) => "deleted",
         (Service::Active, None) => "idle",
         (Service::Active, Some(turn))
-            if turn.waits_for_person() || turn.waits_for_provider().is_some() =>
+            if turn.waits_for_person()
+                || turn.waits_for_provider().is_some()
+                || turn.with_client().is_some() =>
         {
             "waiting"
         }

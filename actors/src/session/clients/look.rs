@@ -130,6 +130,7 @@ fn concerns(sealed: &Sealed, turn: TurnId) -> bool {
         Ok(Some(SessionEvent::TurnDone(done))) => done.turn == turn,
         Ok(Some(SessionEvent::ApprovalAsked(_) | SessionEvent::StepLimitReached(_))) => true,
         Ok(Some(SessionEvent::ModelGaveWay(it))) => it.wait_ms > 0,
+        Ok(Some(SessionEvent::ToolAsked(asked))) => asked.by_client,
         Ok(Some(_)) => false,
         Ok(None) | Err(_) => match sealed.event::<KernelEvent>() {
             Ok(Some(

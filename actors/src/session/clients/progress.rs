@@ -10,6 +10,8 @@ use clawnode_proto::{
     turn::{ReplyReset, TurnBody, TurnEvent},
 };
 
+use super::follow_from::FollowFrom;
+
 /// What the reader has seen of a turn.
 #[derive(Debug)]
 pub(in crate::session) struct Progress {
@@ -49,6 +51,12 @@ impl Progress {
             holes: resumed.is_some(),
             resumed,
         }
+    }
+
+    /// Of a reader that has seen all that was said before it brought results of tools.
+    pub(in crate::session) fn from(seen: &FollowFrom) -> Self {
+        let (turn, past) = (seen.cursor.turn, seen.seen.clone());
+        Self { at: Some(seen.cursor), past, text_before: seen.text_bytes, ..Self::new(turn, None) }
     }
 
     pub(in crate::session) const fn turn(&self) -> TurnId {

@@ -62,6 +62,12 @@ pub enum SendError {
         /// Which.
         session: String,
     },
+    /// Results of a client's tools are not those that a turn waits for.
+    #[error("parameter `messages`: {0}")]
+    Results(String),
+    /// Results of a client's tools are waited for no longer.
+    #[error("parameter `messages`: {0}")]
+    LateResults(String),
     /// A page begins nowhere.
     #[error(transparent)]
     Cursor(#[from] CursorError),
@@ -76,8 +82,11 @@ pub enum SendError {
         /// The limit.
         limit: usize,
     },
-    /// A node that may serve the session knows no attachments, and would answer without them.
-    #[error("a node of this cluster runs an older build, which does not know attachments")]
+    /// A node that may serve the session does not know all that is asked, and would answer without it.
+    #[error(
+        "a node of this cluster runs an older build, which does not know all that the message has \
+         (attachments, tools or settings)"
+    )]
     OlderBuild,
     /// A store failed.
     #[error(transparent)]
@@ -120,6 +129,10 @@ impl From<SendError> for ErrorBody {
                 .hint("`clawnode approvals list` shows the calls that still wait"),
             SendError::NoStepsWanted { .. } => Self::new(ErrorCode::Conflict, message)
                 .hint("the turn runs or has ended; `clawnode sessions show` shows it"),
+            SendError::Results(_) => Self::new(ErrorCode::InvalidParams, message)
+                .hint("bring the results of all tool calls of the reply together, each once"),
+            SendError::LateResults(_) => Self::new(ErrorCode::Conflict, message)
+                .hint("a turn ends if its client sends another message, or no results for a day"),
             SendError::Cursor(error) => error.into(),
             SendError::HiddenKey(_) => Self::new(ErrorCode::InvalidParams, message)
                 .hint("leave out control, format, direction and private characters"),

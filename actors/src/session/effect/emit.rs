@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clawnode_cluster::Backoff;
 use clawnode_proto::{
-    EntityId, Frame, FrameBody, FrameKey, codec, feed::EventBody, llm::UsageRecord,
+    EntityId, Frame, FrameBody, FrameKey, TimerId, codec, feed::EventBody, llm::UsageRecord,
 };
 use tracing::debug;
 
@@ -30,6 +30,9 @@ impl SessionRunner {
         self.parts.feed.tell(EventBody::TurnEnded { session: entity, turn, outcome });
         self.close(entity, &job.jobs).await;
         self.forget_approvals(entity, &job.approvals).await;
+        for call in &job.clients {
+            self.forget_timer(entity, TimerId::of_client(*call)).await;
+        }
         for timer in &job.timers {
             self.forget_timer(entity, *timer).await;
         }

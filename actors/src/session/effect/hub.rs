@@ -95,6 +95,7 @@ fn size(frame: &Frame) -> usize {
         FrameBody::Text { delta } | FrameBody::Thought { delta } => delta.len(),
         FrameBody::ToolUse(it) => it.arguments.len(),
         FrameBody::ApprovalRequest(it) => it.arguments.len(),
+        FrameBody::ClientCalls(it) => it.calls.iter().map(|call| call.arguments.len()).sum(),
         FrameBody::ToolResult(it) => it.content.len(),
         _ => 0,
     }

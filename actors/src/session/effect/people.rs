@@ -1,4 +1,5 @@
-//! What a session waits for people for: a decision about a tool call, or more steps.
+//! What a session waits for others for: a person's decision about a tool call, or more steps; the results
+//! of tools that its client runs.
 //!
 //! No person is waited for without an end: with every question, a timer is stored.
 
@@ -13,7 +14,7 @@ use clawnode_proto::{
 use tracing::{debug, warn};
 
 use super::run::{AGAIN, SessionRunner};
-use crate::session::turn::prepare::{AskJob, AskStepsJob, TimeJob};
+use crate::session::turn::prepare::{AskClientJob, AskJob, AskStepsJob, TimeJob};
 
 impl SessionRunner {
     /// Shows a tool call to people, and sets the timer that ends the wait for them; until both are
@@ -63,6 +64,18 @@ impl SessionRunner {
                     tokio::time::sleep(wait).await;
                 }
             }
+        }
+    }
+
+    /// Sets the timer that ends the wait for a client that runs tools, until it is stored.
+    pub(in crate::session) async fn ask_client(&self, entity: EntityId, it: &AskClientJob) {
+        let id = TimerId::of_client(it.call);
+        let Some(timer) = timer(entity, &it.session, id, it.calls.expires) else { return };
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        while let Err(failure) = self.parts.storage.timers.set(&timer).await {
+            warn!(call = %it.call, %failure, "a timer cannot be set now; trying again");
+            let wait = backoff.next(&mut rand::rng());
+            tokio::time::sleep(wait).await;
         }
     }
 

@@ -106,6 +106,16 @@ impl SessionRunner {
                     }
                 })
             }
+            SessionJob::AskClient(job) => {
+                // Who hears of the calls may bring the results at once.
+                let told = told.take();
+                unless(cancelled, port, effect, async move {
+                    self.ask_client(entity, &job).await;
+                    if let Some(told) = told {
+                        self.tell(entity, trace.as_ref(), told).await;
+                    }
+                })
+            }
             SessionJob::Publish(job) => {
                 unless(cancelled, port, effect, async move { self.give(entity, &job).await })
             }

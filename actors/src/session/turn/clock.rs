@@ -2,8 +2,8 @@
 //!
 //! It runs from the moment at which the turn's first model call is begun: what a message waits for
 //! before that (messages before it, the agent's places, a stop) is no time of its turn. It stands
-//! still while a person is waited for, about a tool call or about more steps, and while no provider is
-//! available. Whatever else happens counts, the outage of a node among it.
+//! still while a person is waited for, about a tool call or about more steps, or a client that runs
+//! tools, and while no provider is available. Whatever else happens counts, the outage of a node among it.
 //!
 //! Invariant
 //! - TIME-1 a turn ends by its time only after so much of it, by the time of events.
@@ -90,9 +90,10 @@ impl TurnClock {
 // === impl Turn ===
 
 impl Turn {
-    /// Whether a person or a provider is waited for.
+    /// Whether a person, its client or a provider is waited for.
     fn waits_for_others(&self) -> bool {
-        let is_asked = |tool: &super::tools::ToolCall| tool.is_asked_about();
+        let is_asked =
+            |tool: &super::tools::ToolCall| tool.is_asked_about() || tool.is_with_client();
         self.waits_for_provider().is_some()
             || self.limit_reached.is_some_and(|reached| !reached.overdue)
             || self.steps.iter().flat_map(|step| &step.tools).any(is_asked)
@@ -187,7 +188,10 @@ impl SessionState {
         let Some(step) = self.open.front_mut().and_then(|turn| turn.steps.last_mut()) else {
             return;
         };
-        for tool in step.tools.iter_mut().filter(|tool| tool.is_open() && tool.late.is_none()) {
+        let ends = |tool: &&mut super::tools::ToolCall| {
+            tool.is_open() && tool.late.is_none() && !tool.is_of_client()
+        };
+        for tool in step.tools.iter_mut().filter(ends) {
             tool.overdue = true;
             tool.late = Some(over.clone());
         }

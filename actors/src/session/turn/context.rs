@@ -4,6 +4,7 @@
 use clawnode_proto::{
     Digest, TurnId,
     block::{Block, Blocks},
+    client_tool::ClientTool,
     codec,
     limits::{ATTACHMENTS_SENT_BYTES, TOOL_RESULT_CHARS},
     llm::{FailureClass, Message, ModelRef, Role, Sampling},
@@ -83,6 +84,8 @@ pub(super) fn assemble_by(
     turn: &Turn,
     measured: Option<&Measured>,
 ) -> Assembled {
+    let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
+    let at = turn.steps.len() - usize::from(!begins);
     let real = state.real_window(&profile.model).filter(|real| *real < profile.window_tokens);
     let window_tokens = real.unwrap_or(profile.window_tokens);
     // The limit of a reply was made for a larger window.
@@ -97,6 +100,8 @@ pub(super) fn assemble_by(
             turn.sampling.stop.clone()
         },
         reasoning: turn.sampling.reasoning.or(profile.sampling.reasoning),
+        tool_choice: turn.offer.choice(&turn.sampling, at),
+        ..turn.sampling.clone()
     };
     let system = match &turn.system {
         Some(more) if profile.system.is_empty() => more.clone(),
@@ -112,7 +117,6 @@ pub(super) fn assemble_by(
         without_foreign(message, &profile.model);
     }
     // A call that is made again shows what it showed the first time; what waits joins the next.
-    let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let joining = if begins { &turn.steers[..] } else { &[] };
     current.extend(joining.iter().map(|(_, steer)| Message {
         attachments: steer.attachments.clone(),
@@ -121,7 +125,8 @@ pub(super) fn assemble_by(
     // However much it may think: the conversation needs room too.
     let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(window_tokens / 4);
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
-    let tools = profile.tools.clone();
+    let of_client = turn.offer.beside(profile).map(ClientTool::spec);
+    let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
     let room = u64::from(window_tokens).saturating_sub(reply);
     let room = measured.map_or(room, |measured| measured.estimate_of(room));
     let window = room.saturating_sub(fixed_tokens(&system, &tools) + tokens(&current));

@@ -46,6 +46,11 @@ pub enum Effect {
         /// Which.
         call: CallId,
     },
+    /// The tools of a model call's reply that a client runs.
+    AskClient {
+        /// The model call.
+        call: CallId,
+    },
     /// A turn that has used up its steps; people may give it more.
     AskSteps {
         /// Which.
@@ -98,6 +103,7 @@ impl Effect {
             Self::Judge { .. } | Self::Tool { .. } | Self::Settle { .. } => EffectKind::Run,
             Self::Publish { .. }
             | Self::Ask { .. }
+            | Self::AskClient { .. }
             | Self::AskSteps { .. }
             | Self::Time { .. }
             | Self::Outage { .. } => EffectKind::Publish,

@@ -80,7 +80,12 @@ pub(in crate::session) fn end(turn: &Turn, outcome: TurnOutcome) -> Vec<SessionE
 impl Turn {
     /// Reported usage of all calls that have an outcome, and of attempts that gave way.
     pub fn reported(&self) -> Usage {
-        self.steps.iter().fold(Usage::default(), |sum, step| {
+        self.reported_since(0)
+    }
+
+    /// The same without so many of the first ones.
+    pub fn reported_since(&self, first: usize) -> Usage {
+        self.steps.iter().skip(first).fold(Usage::default(), |sum, step| {
             let sum = sum.plus(step.used_in_vain());
             match &step.end {
                 Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => {

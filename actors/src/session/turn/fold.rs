@@ -152,8 +152,9 @@ impl SessionState {
                 if tool.approval.as_ref().is_some_and(|approval| !approval.is_approved()) {
                     return Err(Violation(format!("no person approved `{}` (APR-1)", asked.call)));
                 }
-                tool.asked =
-                    Some(BegunToolCall { nonce: head.eid, at: head.ts, capability, limit });
+                let by_client = asked.by_client;
+                let (nonce, at) = (head.eid, head.ts);
+                tool.asked = Some(BegunToolCall { nonce, at, capability, limit, by_client });
                 Ok(())
             }
             SessionEvent::ToolDone(done) => {
@@ -475,8 +476,13 @@ mod tests {
         let turn = state.open.front_mut().unwrap();
         let tool = &mut turn.steps[0].tools[0];
         tool.approval = None;
-        tool.asked =
-            Some(BegunToolCall { nonce: head.eid, at: NOW, capability: None, limit: None });
+        tool.asked = Some(BegunToolCall {
+            nonce: head.eid,
+            at: NOW,
+            capability: None,
+            limit: None,
+            by_client: false,
+        });
         assert!(state.fold_tool(&head, &asked).is_err(), "it has begun");
     }
 

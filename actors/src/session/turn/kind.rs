@@ -166,6 +166,11 @@ impl EntityKind for Session {
         {
             return end(turn, TurnOutcome::Blocked { block: block.clone() });
         }
+        if let Some(outcome) = turn.left_by_client(state.open.len() > 1)
+            && !turn.cancelled
+        {
+            return end(turn, outcome);
+        }
         let last = turn.steps.last();
         let over = state.timed_out();
         match (last.and_then(|step| step.end.as_ref()), over) {
@@ -210,7 +215,11 @@ impl EntityKind for Session {
                     effects.extend(hooks::effects(state, step));
                     let asked = step.tools.iter().filter(|tool| tool.is_asked_about());
                     effects.extend(asked.map(|tool| Effect::Ask { call: tool.call }));
-                    let open = step.tools.iter().filter(|tool| tool.is_open());
+                    if turn.with_client().is_some() {
+                        effects.push(Effect::AskClient { call: step.call });
+                    }
+                    let open = step.tools.iter();
+                    let open = open.filter(|tool| tool.is_open() && !tool.is_of_client());
                     effects.extend(timer(state, turn, step));
                     effects.extend(open.map(|tool| match &tool.asked {
                         Some(BegunToolCall { capability: Some(_), .. }) if tool.overdue => {
@@ -311,6 +320,7 @@ impl EntityKind for Session {
             Effect::Call { call, .. } | Effect::Tool { call } | Effect::Settle { call, .. } => call,
             Effect::Publish { .. }
             | Effect::Ask { .. }
+            | Effect::AskClient { .. }
             | Effect::AskSteps { .. }
             | Effect::Time { .. }
             | Effect::Outage { .. }

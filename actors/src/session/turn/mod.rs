@@ -1,12 +1,13 @@
 //! What a turn is and what follows from it. Pure: no runtime, no store, no clock.
 //!
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
-//! `approval`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
+//! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
 //! becomes of a tool call's job. `measure` says how large a request is. `recorded` tells who looks at a journal from
 //! outside what it says.
 
 pub mod approval;
+pub mod client;
 pub mod clock;
 pub mod context;
 pub mod effect;

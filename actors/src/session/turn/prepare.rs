@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use clawnode_proto::{
     AgentName, Attempt, CallId, Digest, FrameKey, JobId, SessionKey, TimerId, Timestamp, ToolName,
     Traceparent, TurnId,
+    client_tool::ClientCalls,
     frame::Notice,
     hook::{HookPoint, HookSpec},
     job::{Callbacks, Job},
@@ -53,6 +54,8 @@ pub enum SessionJob {
     Settle(Box<SettleJob>),
     /// Ask people about a tool call.
     Ask(Box<AskJob>),
+    /// Ask a client to run tools.
+    AskClient(AskClientJob),
     /// Ask people whether a turn shall go on.
     AskSteps(AskStepsJob),
     /// Set the timer that ends a turn, its step, or its wait for a provider.
@@ -166,6 +169,19 @@ pub struct AskJob {
     pub approval: Approval,
 }
 
+/// All that asking a client to run tools takes.
+#[derive(Debug)]
+pub struct AskClientJob {
+    /// Whose turn.
+    pub session: SessionKey,
+    /// Which.
+    pub turn: TurnId,
+    /// The model call whose reply asks for them.
+    pub call: CallId,
+    /// What the client is asked to run, and until when it is waited for.
+    pub calls: ClientCalls,
+}
+
 /// All that asking people whether a turn shall go on takes.
 #[derive(Debug)]
 pub struct AskStepsJob {
@@ -223,6 +239,8 @@ pub struct EmitJob {
     pub timers: Vec<TimerId>,
     /// Its calls that people were asked about.
     pub approvals: Vec<CallId>,
+    /// Its model calls with tools that its client was asked to run.
+    pub clients: Vec<CallId>,
 }
 
 /// A call of a turn that has ended.
@@ -254,6 +272,7 @@ impl Effect {
                 tool_job(state, self, call, again)
             }
             Self::Ask { call } => ask_job(state, call),
+            Self::AskClient { call } => ask_client_job(state, call),
             Self::AskSteps { .. } => ask_steps_job(state),
             Self::Time { turn, fired, due } => {
                 let (session, timer) = (state.key.clone()?, TimerId::of_time(turn, fired));
@@ -396,6 +415,15 @@ fn ask_job(state: &SessionState, call: CallId) -> Option<EffectJob> {
     Some(EffectJob { told, trace, job: SessionJob::Ask(Box::new(AskJob { approval })) })
 }
 
+/// All that asking a client to run tools takes.
+fn ask_client_job(state: &SessionState, call: CallId) -> Option<EffectJob> {
+    let (turn, session) = (state.running()?, state.key.clone()?);
+    let step = turn.steps.iter().find(|step| step.call == call)?;
+    let (told, trace) = (Some(ToolFrames::of(turn, step)), turn.trace.clone());
+    let job = AskClientJob { session, turn: turn.id, call, calls: step.client_calls()? };
+    Some(EffectJob { told, trace, job: SessionJob::AskClient(job) })
+}
+
 /// All that asking people whether the running turn shall go on takes.
 fn ask_steps_job(state: &SessionState) -> Option<EffectJob> {
     let (turn, session) = (state.running()?, state.key.as_ref()?);
@@ -466,6 +494,11 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
             .flat_map(|step| &step.tools)
             .filter(|tool| tool.approval.is_some())
             .map(|tool| tool.call)
+            .collect(),
+        clients: steps
+            .iter()
+            .filter(|step| step.tools.iter().any(ToolCall::is_of_client))
+            .map(|step| step.call)
             .collect(),
     });
     EffectJob { told: turn.and_then(ToolFrames::of_last), trace: None, job }

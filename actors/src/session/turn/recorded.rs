@@ -29,9 +29,14 @@ pub(super) fn blobs_of_input(input: &Input) -> Vec<Digest> {
         Ok(SessionInput::UserMessage(message) | SessionInput::Steer(message)) => {
             let history = message.history.iter().flat_map(|earlier| {
                 let beside = earlier.blocks.iter().flat_map(blobs_of_blocks);
-                blobs_of(&earlier.content, &earlier.attachments).chain(beside)
+                let replies = earlier.tool_replies.iter();
+                let replies = replies.filter_map(|reply| blob_of(&reply.content));
+                blobs_of(&earlier.content, &earlier.attachments).chain(beside).chain(replies)
             });
             blobs_of(&message.content, &message.attachments).chain(history).collect()
+        }
+        Ok(SessionInput::ClientResults(brought)) => {
+            brought.results.iter().filter_map(|one| blob_of(&one.content)).collect()
         }
         Ok(SessionInput::ToolResult(result)) => match &result.end {
             ToolEnd::Known { outcome } => blobs_of(&outcome.content, &outcome.media).collect(),

@@ -16,6 +16,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    client::ClientOffer,
     clock::TurnClock,
     give_way::{GaveWay, RealWindow},
     hooks::ModelJudged,
@@ -75,6 +76,9 @@ pub struct Turn {
     /// The model that it chose instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
+    /// What its client offers.
+    #[serde(default, skip_serializing_if = "ClientOffer::is_none")]
+    pub offer: ClientOffer,
     /// The trace that it belongs to.
     pub trace: Option<Traceparent>,
     /// Its model calls.
@@ -224,6 +228,7 @@ impl SessionState {
                 }
             }
             SessionInput::ToolResult(result) => self.bring(result),
+            SessionInput::ClientResults(results) => self.bring_results(results),
             SessionInput::ApprovalDecided(it) => {
                 if let Some(tool) = self.tools().find(|tool| tool.call == it.call) {
                     tool.decide(it, head.ts);
@@ -274,6 +279,8 @@ impl SessionState {
             if let Some(approval) = &mut tool.approval {
                 approval.overdue = approval.is_open();
             }
+        } else if self.client_is_late(|step| TimerId::of_client(step.call) == timer) {
+            // The turn ends by it, unless the results have come.
         } else if let Some(turn) = self.open.front_mut() {
             if turn.provider_is_asked_again(timer) {
                 return;
@@ -316,6 +323,7 @@ impl SessionState {
             system: message.system,
             sampling: message.sampling,
             model: message.model,
+            offer: ClientOffer::new(message.tools, 0),
             trace,
             steps: Vec::new(),
             plan: None,

@@ -8,6 +8,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    client::client_calls,
     state::{Step, Turn},
     tools::ToolCall,
 };
@@ -69,6 +70,13 @@ impl ToolFrames {
     }
 }
 
+/// The key of the frame that asks a client to run tools of this reply.
+pub(in crate::session) fn client_key(turn: TurnId, step: &Step) -> FrameKey {
+    let call = CallId::derive_tools(step.call);
+    let index = u32::try_from(step.tools.len()).unwrap_or(u32::MAX);
+    FrameKey { turn, call, attempt: Attempt(1), index }
+}
+
 /// What clients see of a reply's tools: all that were asked for, and the results of those
 /// before the first that has none. Their keys follow from the reply alone, so that a process that sends
 /// them tells the same.
@@ -85,9 +93,11 @@ pub(in crate::session) fn frames(
     });
     // All that people are asked about is asked at once, before anything of the reply runs.
     let asked = tools.iter().filter_map(ToolCall::request).map(FrameBody::ApprovalRequest);
+    // All that a client runs is begun with the reply, so the place of this never changes.
+    let of_client = client_calls(tools).map(FrameBody::ClientCalls);
     let results = tools.iter().map_while(ToolCall::finished).map(FrameBody::ToolResult);
     let key = |index| FrameKey { turn, call, attempt: Attempt(1), index };
-    let bodies = uses.map(FrameBody::ToolUse).chain(asked).chain(results);
+    let bodies = uses.map(FrameBody::ToolUse).chain(of_client).chain(asked).chain(results);
     (0..).zip(bodies).map(|(index, body)| Frame { key: key(index), body }).collect()
 }
 

@@ -71,6 +71,9 @@ pub struct BegunToolCall {
     /// How long it may take.
     #[serde(default)]
     pub limit: Option<TimeLimit>,
+    /// The client that offered its tool runs it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_client: bool,
 }
 
 /// What comes next of a model's reply that asks for tools.
@@ -255,19 +258,29 @@ fn give_up(turn: &Turn, step: &Step, over: &TimeLimit) -> Vec<SessionEvent> {
 /// need it, and those that never will run are ended.
 fn begin(session: &SessionKey, profile: &Profile, turn: &Turn, step: &Step) -> Vec<SessionEvent> {
     let most = usize::try_from(profile.max_parallel_tools.max(1)).unwrap_or(usize::MAX);
-    let mut open = step.tools.iter().filter(|tool| tool.is_open()).count();
+    let runs = |tool: &&ToolCall| tool.is_open() && !tool.is_of_client();
+    let mut open = step.tools.iter().filter(runs).count();
     let mut events = Vec::new();
     for (index, tool) in step.tools.iter().enumerate() {
         if tool.asked.is_some() || tool.end.is_some() {
             continue;
         }
-        let judged = judge(profile, step, index, tool)
-            .and_then(|spec| Ok((spec, permitted(session, profile, turn, tool, spec)?)));
+        let judged = judge(profile, turn, step, index, tool).and_then(|callee| {
+            let permitted = match &callee {
+                Callee::Agent(spec) => permitted(session, profile, turn, tool, spec)?,
+                Callee::Client(_) => Permitted::Yes,
+            };
+            Ok((callee, permitted))
+        });
         match judged {
-            Ok((spec, Permitted::Yes)) if open < most => {
+            Ok((Callee::Client(spec), _)) => {
+                let (call, tool) = (tool.call, spec.name);
+                events.push(ToolAsked { turn: turn.id, call, tool, by_client: true }.into());
+            }
+            Ok((Callee::Agent(spec), Permitted::Yes)) if open < most => {
                 open += 1;
                 let (call, tool) = (tool.call, spec.name.clone());
-                events.push(ToolAsked { turn: turn.id, call, tool }.into());
+                events.push(ToolAsked { turn: turn.id, call, tool, by_client: false }.into());
             }
             Ok((_, Permitted::Yes | Permitted::Waits)) => {}
             Ok((_, Permitted::Asks { action, reason })) => {
@@ -280,6 +293,14 @@ fn begin(session: &SessionKey, profile: &Profile, turn: &Turn, step: &Step) -> V
     events
 }
 
+/// The tool that a call names, by who runs it.
+enum Callee<'a> {
+    /// The cluster, for the agent.
+    Agent(&'a ToolSpec),
+    /// The client that offered it.
+    Client(ToolSpec),
+}
+
 /// Whether policy and people let a call run.
 enum Permitted {
     /// They do.
@@ -288,6 +309,15 @@ enum Permitted {
     Asks { action: Digest, reason: Option<String> },
     /// A person was asked, or hooks are to be.
     Waits,
+}
+
+impl Callee<'_> {
+    const fn spec(&self) -> &ToolSpec {
+        match self {
+            Self::Agent(spec) => spec,
+            Self::Client(spec) => spec,
+        }
+    }
 }
 
 fn permitted(
@@ -363,10 +393,11 @@ fn done(turn: TurnId, call: CallId, outcome: Option<ToolOutcome>) -> SessionEven
 /// Whether a call may run, as its tool is now; or why it never will.
 fn judge<'a>(
     profile: &'a Profile,
+    turn: &Turn,
     step: &Step,
     index: usize,
     tool: &ToolCall,
-) -> Result<&'a ToolSpec, ToolOutcome> {
+) -> Result<Callee<'a>, ToolOutcome> {
     let invalid = |why: String| Err(ToolOutcome::failed(ToolFailure::Invalid, why));
     let refused = |why: String| Err(ToolOutcome::failed(ToolFailure::Refused, why));
     let using = &tool.using;
@@ -378,12 +409,16 @@ fn judge<'a>(
     if step.tools.iter().take(index).any(twice) {
         return invalid(format!("another call of the same reply has the id `{}`", using.id));
     }
-    let Some(spec) = profile.tool(&using.name) else {
-        let names: Vec<&str> = profile.tools.iter().map(|tool| tool.name.as_str()).collect();
+    let agents = profile.tool(&using.name).map(Callee::Agent);
+    let callee = agents.or_else(|| turn.offer.spec(profile, &using.name).map(Callee::Client));
+    let Some(callee) = callee else {
+        let names = profile.tools.iter().map(|tool| tool.name.as_str());
+        let of_client = turn.offer.beside(profile).map(|tool| tool.name.as_str());
+        let names: Vec<&str> = names.chain(of_client).collect();
         let name: String = using.name.chars().take(80).collect();
         return invalid(format!("there is no tool `{name}`; there are: {}", names.join(", ")));
     };
-    if let Err(why) = schema::judge(spec, &using.arguments) {
+    if let Err(why) = schema::judge(callee.spec(), &using.arguments) {
         let cut = matches!(step.end, Some(StepEnd::Done { stop: StopReason::MaxTokens, .. }));
         let hint =
             if cut { " The reply was cut off at its limit of tokens: ask for less." } else { "" };
@@ -396,7 +431,7 @@ fn judge<'a>(
             tool.times
         ));
     }
-    Ok(spec)
+    Ok(callee)
 }
 
 /// The last complaint, if the model has read as many about calls that cannot be run as it may.

@@ -9,14 +9,14 @@ use axum::{
     response::Response,
 };
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing, limits::COMPLETION_BYTES,
+    AgentName, EntityId, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing,
+    limits::COMPLETION_BYTES,
 };
-use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use super::{
     super::{
-        backend::Following,
+        backend::{Following, SessionRef},
         error::{OpenAiError, json},
         gateway::Gateway,
         guard::RequestTrace,
@@ -24,9 +24,10 @@ use super::{
         rpc::fresh_key,
         turn::{count, lost},
     },
+    approval::{self, Heard, PersonWait},
     repeats::{self, WatchedRequest},
     reply::{Label, OpenAiReply, ReplyStep},
-    request::Ask,
+    request::{Ask, Wanted},
     stream::{self, drain},
 };
 
@@ -93,13 +94,19 @@ pub(in super::super) async fn completions(
         Err(error) => return OpenAiError::from(error).respond(),
     };
     let key = named.or_else(|| watched.as_ref().map(|it| it.key.clone()));
-    let Ask { model, stream, include_usage, mut send } = match Ask::read(&body, key, trace) {
+    let Ask { model, stream, include_usage, wanted } = match Ask::read(&body, key, trace) {
         Ok(ask) => ask,
         Err(error) => return error.respond(),
     };
-    send.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
     let sent = Instant::now();
-    let mut following = match gateway.backend.send(send).await {
+    let following = match wanted {
+        Wanted::Send(mut send) => {
+            send.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
+            gateway.backend.send(*send).await
+        }
+        Wanted::Results(results) => gateway.backend.results(*results).await,
+    };
+    let mut following = match following {
         Ok(following) => following,
         Err(error) => return of_model(error, &model).respond(),
     };
@@ -107,8 +114,10 @@ pub(in super::super) async fn completions(
         following.events = watched.watch(following.events);
     }
     gateway.metrics.accepted();
+    let session = following.accepted.session.parse::<SessionRef>().map(|session| session.id);
     let label = Label {
         turn: following.accepted.turn,
+        session: session.unwrap_or_else(|_unnamed| EntityId::from_u128(0)),
         created: gateway.options.clock.now().0 / 1_000,
         model,
         usage: include_usage,
@@ -136,15 +145,23 @@ fn watched(
 
 /// Waits for the whole reply.
 async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Instant) -> Response {
-    let mut reply = OpenAiReply::default();
-    let mut events = following.events;
-    while let Some(event) = events.next().await {
+    let (mut reply, mut events) = (OpenAiReply::default(), following.events);
+    let mut people = PersonWait::new(gateway.options.approval_patience);
+    let session = following.accepted.session;
+    loop {
+        let event = match people.next(gateway, &mut events).await {
+            Heard::Event(Some(event)) => event,
+            Heard::Event(None) => return OpenAiError::from(lost()).respond(),
+            Heard::TooLong(request) => return approval::pending(&request, &session),
+        };
         count(gateway, &event.body, sent);
         match reply.take(event.body) {
             ReplyStep::Nothing
             | ReplyStep::Text(_)
             | ReplyStep::Thought(_)
+            | ReplyStep::Asks(_)
             | ReplyStep::Diverged => {}
+            ReplyStep::Called(calls) => return rest::json(label.called(&reply, &calls)),
             ReplyStep::Finished(reason) => return rest::json(label.completion(&reply, reason)),
             ReplyStep::Failed(error) => {
                 drain(gateway, events, sent);
@@ -152,12 +169,19 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
             }
         }
     }
-    OpenAiError::from(lost()).respond()
 }
 
 /// What is not found behind a completion is its model: sessions are made as needed.
 fn of_model(error: ErrorBody, model: &str) -> OpenAiError {
-    if error.code == ErrorCode::NotFound { OpenAiError::no_model(model) } else { error.into() }
+    if error.code == ErrorCode::NotFound {
+        return OpenAiError::no_model(model);
+    }
+    // The node names a parameter in words.
+    let named = error.message.strip_prefix("parameter `").and_then(|rest| rest.split('`').next());
+    match named.map(str::to_owned) {
+        Some(param) => OpenAiError::from(error).about(param),
+        None => error.into(),
+    }
 }
 
 fn named<'a>(gateway: &Gateway, id: &'a str) -> Model<'a> {

@@ -203,7 +203,8 @@ impl RequestEvents {
         let Some(events) = &mut self.events else { return Poll::Ready(None) };
         let event = std::task::ready!(Pin::new(events).poll_next(cx));
         match &event {
-            Some(TurnEvent { body: TurnBody::Done(_), .. }) => {
+            // What its client is to run ends the answer as well.
+            Some(TurnEvent { body: TurnBody::Done(_) | TurnBody::ClientCalls(_), .. }) => {
                 self.events = None;
                 self.watched.ended();
             }
@@ -226,7 +227,9 @@ impl Drop for RequestEvents {
         // Detached: it ends with the turn.
         drop(runtime.spawn(async move {
             let _place = place;
-            let is_done = |event: &TurnEvent| matches!(event.body, TurnBody::Done(_));
+            let is_done = |event: &TurnEvent| {
+                matches!(event.body, TurnBody::Done(_) | TurnBody::ClientCalls(_))
+            };
             let ends = async { while events.next().await.is_some_and(|event| !is_done(&event)) {} };
             if timeout(REMEMBERED, ends).await.is_err() {
                 tracing::debug!("no longer following a turn whose client left");

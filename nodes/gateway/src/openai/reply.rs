@@ -1,14 +1,19 @@
 //! Builds a reply out of a turn's events, and says it in OpenAI's words.
 
 use clawnode_proto::{
-    ErrorBody, ErrorCode, TurnId,
+    EntityId, ErrorBody, ErrorCode, TurnId,
+    client_tool::{ClientCall, ClientCalls},
+    frame::ApprovalRequest,
     llm::{StopReason, Usage},
     session::TurnOutcome,
     turn::{StreamEnd, TurnBody},
 };
 use serde::Serialize;
 
-use super::super::{error::json, turn::lost};
+use super::{
+    super::{error::json, turn::lost},
+    tools::HandedCall,
+};
 
 /// The reply so far, and how far it can still be said as a stream, which takes nothing back.
 #[derive(Debug, Default)]
@@ -32,8 +37,12 @@ pub(super) enum ReplyStep {
     Text(String),
     /// More of the model's thoughts.
     Thought(String),
+    /// A tool call waits for a person.
+    Asks(ApprovalRequest),
     /// The reply was begun again, and is another one now. No matter to who reads only the whole.
     Diverged,
+    /// The reply is whole, and its client is to run tools.
+    Called(ClientCalls),
     /// The reply is whole.
     Finished(FinishReason),
     /// There is no reply.
@@ -47,12 +56,14 @@ pub(super) enum FinishReason {
     Stop,
     Length,
     ContentFilter,
+    ToolCalls,
 }
 
 /// What all chunks of one completion have in common.
 #[derive(Debug)]
 pub(super) struct Label {
     pub(super) turn: TurnId,
+    pub(super) session: EntityId,
     pub(super) created: u64,
     pub(super) model: String,
     /// Whether chunks carry `usage`, `null` but in the last.
@@ -80,10 +91,13 @@ struct CompletionChoice<'a> {
 #[derive(Serialize)]
 struct Spoken<'a> {
     role: &'static str,
-    content: &'a str,
+    /// `null` for one that only calls.
+    content: Option<&'a str>,
     /// What the model thought; left out if it did not.
     #[serde(skip_serializing_if = "str::is_empty")]
     reasoning_content: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<HandedCall<'a>>,
     refusal: Option<()>,
 }
 
@@ -96,6 +110,16 @@ struct CompletionChunk<'a> {
     choices: &'a [ChunkChoice<'a>],
     #[serde(skip_serializing_if = "ChunkUsage::is_left_out")]
     usage: ChunkUsage,
+    /// What this protocol has no word for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clawnode: Option<Extension<'a>>,
+}
+
+/// What a chunk says beside this protocol.
+#[derive(Clone, Copy, Serialize)]
+struct Extension<'a> {
+    /// The call that waits for a person.
+    approval: &'a ApprovalRequest,
 }
 
 #[derive(Serialize)]
@@ -114,6 +138,8 @@ struct ChunkDelta<'a> {
     content: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<&'a [HandedCall<'a>]>,
 }
 
 /// `usage` of a chunk: left out, `null`, or known.
@@ -176,10 +202,11 @@ impl OpenAiReply {
             TurnBody::Accepted(_)
             | TurnBody::Notice(_)
             | TurnBody::ToolUse(_)
-            | TurnBody::ApprovalRequest(_)
             | TurnBody::ToolResult(_)
             | TurnBody::Lagged(_)
             | TurnBody::Unknown { .. } => ReplyStep::Nothing,
+            TurnBody::ApprovalRequest(request) => ReplyStep::Asks(request),
+            TurnBody::ClientCalls(calls) => ReplyStep::Called(calls),
             TurnBody::Error(error) => ReplyStep::Failed(error),
             TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => Self::end(&outcome),
             TurnBody::Done(_) => ReplyStep::Failed(lost()),
@@ -254,6 +281,22 @@ impl OpenAiReply {
 impl Label {
     /// The whole completion.
     pub(super) fn completion(&self, reply: &OpenAiReply, finish_reason: FinishReason) -> String {
+        self.whole(reply, finish_reason, Vec::new())
+    }
+
+    /// The whole completion of a reply whose client is to run tools.
+    pub(super) fn called(&self, reply: &OpenAiReply, calls: &ClientCalls) -> String {
+        let handed = calls.calls.iter().map(|call| HandedCall::new(call, self.session, None));
+        self.whole(reply, FinishReason::ToolCalls, handed.collect())
+    }
+
+    fn whole(
+        &self,
+        reply: &OpenAiReply,
+        finish_reason: FinishReason,
+        tool_calls: Vec<HandedCall<'_>>,
+    ) -> String {
+        let only_calls = reply.text().is_empty() && !tool_calls.is_empty();
         json(&Completion {
             id: self.id(),
             object: "chat.completion",
@@ -263,8 +306,9 @@ impl Label {
                 index: 0,
                 message: Spoken {
                     role: "assistant",
-                    content: reply.text(),
+                    content: (!only_calls).then(|| reply.text()),
                     reasoning_content: &reply.thought,
+                    tool_calls,
                     refusal: None,
                 },
                 logprobs: None,
@@ -288,22 +332,43 @@ impl Label {
         self.chunk(ChunkDelta { reasoning_content: Some(text), ..ChunkDelta::default() }, None)
     }
 
+    /// A call that its client is to run, whole.
+    pub(super) fn call(&self, call: &ClientCall, index: usize) -> String {
+        let handed = [HandedCall::new(call, self.session, Some(index))];
+        self.chunk(ChunkDelta { tool_calls: Some(&handed), ..ChunkDelta::default() }, None)
+    }
+
+    /// A call that waits for a person.
+    pub(super) fn approval(&self, approval: &ApprovalRequest) -> String {
+        let delta = ChunkDelta::default();
+        let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason: None };
+        self.render(&[choice], self.no_usage(), Some(Extension { approval }))
+    }
+
     pub(super) fn finish(&self, reason: FinishReason) -> String {
         self.chunk(ChunkDelta::default(), Some(reason))
     }
 
     /// The last chunk of who asked for `include_usage`.
     pub(super) fn usage(&self, usage: &Usage) -> String {
-        self.render(&[], ChunkUsage::Known(Tokens::from(usage)))
+        self.render(&[], ChunkUsage::Known(Tokens::from(usage)), None)
     }
 
     fn chunk(&self, delta: ChunkDelta<'_>, finish_reason: Option<FinishReason>) -> String {
         let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason };
-        let usage = if self.usage { ChunkUsage::Null } else { ChunkUsage::LeftOut };
-        self.render(&[choice], usage)
+        self.render(&[choice], self.no_usage(), None)
     }
 
-    fn render(&self, choices: &[ChunkChoice<'_>], usage: ChunkUsage) -> String {
+    const fn no_usage(&self) -> ChunkUsage {
+        if self.usage { ChunkUsage::Null } else { ChunkUsage::LeftOut }
+    }
+
+    fn render(
+        &self,
+        choices: &[ChunkChoice<'_>],
+        usage: ChunkUsage,
+        clawnode: Option<Extension<'_>>,
+    ) -> String {
         json(&CompletionChunk {
             id: self.id(),
             object: "chat.completion.chunk",
@@ -311,6 +376,7 @@ impl Label {
             model: &self.model,
             choices,
             usage,
+            clawnode,
         })
     }
 
@@ -370,6 +436,7 @@ mod tests {
         assert_eq!(reply.take(TurnBody::Usage(usage)), ReplyStep::Nothing);
         let label = Label {
             turn: clawnode_proto::TurnId::from_u128(1),
+            session: EntityId::from_u128(2),
             created: 1,
             model: "m".to_owned(),
             usage: false,

@@ -1,12 +1,9 @@
 //! Reads a chat completion request: what it asks for that we have, and what we must refuse.
 
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorCode, IdempotencyKey, SessionKey, Traceparent,
+    AgentName, IdempotencyKey, SessionKey, Traceparent,
     api::SendMode,
     id::KeyPart,
-    limits::ATTACHMENTS,
-    llm::{Message, Role, Sampling},
-    reasoning::Reasoning,
     session::UserMessage,
     stateless::{OPENAI, OPENAI_ACCOUNT, Once, is_once},
 };
@@ -14,21 +11,18 @@ use serde_json::{Map, Value};
 
 use super::{
     super::{
-        attachments::check_count,
-        backend::{AttachmentSource, NewAttachment, SendRequest},
+        backend::{ResultsRequest, SendRequest},
         error::OpenAiError,
         params::document,
         rpc::{FRESH_KEY, check_size, fresh_key},
     },
-    parts::{MessageContent, about},
+    conversation::{brought, conversation, message_of_fresh_session, message_of_known_session},
+    settings,
+    tools::{self, short},
 };
 
 /// Characters of an unknown name that are repeated.
 const NAME_CHARS: usize = 40;
-/// Stop sequences at most, as OpenAI has it.
-const STOPS: usize = 4;
-/// Attachments of all messages of one request: those of eight full messages.
-const REQUEST_ATTACHMENTS: usize = 8 * ATTACHMENTS;
 
 /// What a caller wants, once it makes sense.
 #[derive(Debug)]
@@ -36,24 +30,23 @@ pub(super) struct Ask {
     pub(super) model: String,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
-    pub(super) send: SendRequest,
+    pub(super) wanted: Wanted,
 }
 
-/// A message of the conversation, by who says it.
-enum RequestMessage {
-    System(String),
-    User(MessageContent),
-    Assistant(String),
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// Say something.
+    Send(Box<SendRequest>),
+    /// Go on with a turn that waits for these results.
+    Results(Box<ResultsRequest>),
 }
-
-/// A message, and what the node attaches to it.
-type NewMessage = (UserMessage, Vec<NewAttachment>);
 
 /// A parameter, which of its values are harmless, and why the others are refused.
 type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
-const USED: [&str; 11] = [
+const USED: [&str; 18] = [
     "model",
     "messages",
     "user",
@@ -65,21 +58,23 @@ const USED: [&str; 11] = [
     "max_completion_tokens",
     "reasoning_effort",
     "stop",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "logit_bias",
 ];
 
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
 /// done here anyway. Any other parameter is refused: a client relies on what it asks for.
-const REFUSED: [RefusedParameter; 23] = [
-    ("tools", is_empty_list, "tools are not offered yet"),
-    ("functions", is_empty_list, "functions are not offered"),
-    ("tool_choice", |it| it == "none" || it == "auto", "tools are not offered yet"),
-    ("function_call", |it| it == "none" || it == "auto", "functions are not offered"),
+const REFUSED: [RefusedParameter; 16] = [
+    ("functions", is_empty_list, "functions are not offered, send `tools`"),
+    ("function_call", |it| it == "none" || it == "auto", "it is not offered, send `tool_choice`"),
     ("n", |it| it == 1, "only one choice is offered"),
     ("logprobs", |it| it == false, "log probabilities are not offered"),
     ("top_logprobs", |it| it == 0, "log probabilities are not offered"),
-    ("logit_bias", |it| it.as_object().is_some_and(Map::is_empty), "biases are not offered"),
-    ("presence_penalty", |it| it.as_f64() == Some(0.0), "it is not passed on"),
-    ("frequency_penalty", |it| it.as_f64() == Some(0.0), "it is not passed on"),
     (
         "response_format",
         |it| it.get("type").is_some_and(|kind| kind == "text"),
@@ -93,10 +88,7 @@ const REFUSED: [RefusedParameter; 23] = [
     ("audio", |_| false, "only text is offered"),
     ("prediction", |_| false, "it is not offered"),
     ("web_search_options", |_| false, "it is not offered"),
-    ("seed", |_| false, "it is not passed on"),
     ("verbosity", |it| it == "medium", "it is not passed on"),
-    // Without tools it means nothing.
-    ("parallel_tool_calls", Value::is_boolean, "it is not true or false"),
     ("store", |it| it == false, "the session keeps the conversation; nothing else is stored"),
     ("metadata", |it| it.as_object().is_some_and(Map::is_empty), "it is not kept"),
     ("service_tier", |it| it == "auto" || it == "default", "it is not passed on"),
@@ -128,34 +120,38 @@ impl Ask {
             .ok_or_else(|| OpenAiError::invalid("model", "`model` is missing"))?;
         let agent: AgentName = model.parse().map_err(|_parse| OpenAiError::no_model(&model))?;
         let (said, system) = conversation(&fields)?;
-        let sampling = sampling(&fields)?;
+        let (sampling, tools) = (settings::sampling(&fields)?, tools::offered(&fields)?);
         let user = text(&fields, "user")?.filter(|user| !user.is_empty());
+        let (stream, include_usage) = (flag(&fields, "stream")?, include_usage(&fields)?);
+        let session_of = |peer| {
+            let (channel, account) = (part(OPENAI)?, part(OPENAI_ACCOUNT)?);
+            Ok::<_, OpenAiError>(SessionKey { agent: agent.clone(), channel, account, peer })
+        };
+        if let Some((session, results)) = brought(&said)? {
+            if let Some(user) = user
+                && session_of(stable_peer(&user)?)?.entity() != session
+            {
+                let what = "the tool calls are not of the session of this `user` and `model`";
+                return Err(OpenAiError::invalid("user", what));
+            }
+            let asks = ResultsRequest { session, agent, results, system, sampling, tools, trace };
+            let wanted = Wanted::Results(Box::new(asks));
+            return Ok(Self { model, stream, include_usage, wanted });
+        }
         let (peer, (message, attachments)) = match user {
             Some(user) => (stable_peer(&user)?, message_of_known_session(said)?),
             None => (fresh_peer(key.as_ref())?, message_of_fresh_session(said)?),
         };
-        let message = UserMessage { system, sampling, ..message };
+        let message = UserMessage { system, sampling, tools, ..message };
         check_size(&message)?;
         let key = match key {
             Some(key) => key,
             None => fresh_key()?,
         };
-        let session =
-            SessionKey { agent, channel: part(OPENAI)?, account: part(OPENAI_ACCOUNT)?, peer };
-        Ok(Self {
-            model,
-            stream: flag(&fields, "stream")?,
-            include_usage: include_usage(&fields)?,
-            send: SendRequest {
-                session,
-                message,
-                attachments,
-                mode: SendMode::Turn,
-                key,
-                trace,
-                sent_before: false,
-            },
-        })
+        let (session, mode) = (session_of(peer)?, SendMode::Turn);
+        let sent_before = false;
+        let send = SendRequest { session, message, attachments, mode, key, trace, sent_before };
+        Ok(Self { model, stream, include_usage, wanted: Wanted::Send(Box::new(send)) })
     }
 }
 
@@ -174,188 +170,38 @@ fn refuse(fields: &Map<String, Value>) -> Result<(), OpenAiError> {
     Ok(())
 }
 
-/// With `user`: the session knows what was said before the last reply.
-fn message_of_known_session(said: Vec<RequestMessage>) -> Result<NewMessage, OpenAiError> {
-    let mut fresh = Vec::new();
-    for message in said.into_iter().rev() {
-        match message {
-            RequestMessage::User(content) => fresh.push(content),
-            RequestMessage::Assistant(_) => break,
-            RequestMessage::System(_) => {}
-        }
-    }
-    if fresh.is_empty() {
-        return Err(not_last());
-    }
-    fresh.reverse();
-    let (mut texts, mut attachments) = (Vec::new(), Vec::new());
-    for content in fresh {
-        texts.extend((!content.text.is_empty()).then_some(content.text));
-        attachments.extend(attached(content.attachments, None));
-    }
-    check_count(attachments.len()).map_err(|error| about("messages", error))?;
-    Ok((UserMessage::text(texts.join("\n\n")), attachments))
-}
-
-/// Without `user`: all that was said before the last message is the new session's past.
-fn message_of_fresh_session(mut said: Vec<RequestMessage>) -> Result<NewMessage, OpenAiError> {
-    let Some(RequestMessage::User(last)) = said.pop() else { return Err(not_last()) };
-    let (mut history, mut attachments) = (Vec::new(), Vec::new());
-    for message in said {
-        let (role, content) = match message {
-            RequestMessage::User(content) => (Role::User, content),
-            RequestMessage::Assistant(text) => {
-                (Role::Assistant, MessageContent { text, attachments: Vec::new() })
-            }
-            RequestMessage::System(_) => continue,
-        };
-        attachments.extend(attached(content.attachments, Some(history.len())));
-        history.push(Message::text(role, content.text));
-    }
-    attachments.extend(attached(last.attachments, None));
-    if attachments.len() > REQUEST_ATTACHMENTS {
-        let found = attachments.len();
-        let what =
-            format!("the messages have {found} attachments, the limit is {REQUEST_ATTACHMENTS}");
-        return Err(about("messages", ErrorBody::new(ErrorCode::InvalidParams, what)));
-    }
-    Ok((UserMessage { history, ..UserMessage::text(last.text) }, attachments))
-}
-
-fn attached(
-    sources: Vec<AttachmentSource>,
-    history: Option<usize>,
-) -> impl Iterator<Item = NewAttachment> {
-    sources.into_iter().map(move |source| NewAttachment { history, source })
-}
-
-fn not_last() -> OpenAiError {
-    OpenAiError::invalid("messages", "the last of `messages` is not from `user`")
-}
-
-/// The conversation without its system messages, and those, joined.
-fn conversation(
-    fields: &Map<String, Value>,
-) -> Result<(Vec<RequestMessage>, Option<String>), OpenAiError> {
-    let Some(Value::Array(messages)) = fields.get("messages") else {
-        return Err(OpenAiError::invalid("messages", "`messages` is not a list of messages"));
-    };
-    let (mut said, mut system) = (Vec::new(), Vec::new());
-    for (at, message) in messages.iter().enumerate() {
-        match said_in(at, message)? {
-            RequestMessage::System(text) => system.push(text),
-            other => said.push(other),
-        }
-    }
-    let system = (!system.is_empty()).then(|| system.join("\n\n"));
-    Ok((said, system))
-}
-
-fn said_in(at: usize, message: &Value) -> Result<RequestMessage, OpenAiError> {
-    let path = |field: &str| format!("messages[{at}].{field}");
-    for field in ["tool_calls", "function_call", "audio"] {
-        if message.get(field).is_some_and(|value| !value.is_null() && !is_empty_list(value)) {
-            return Err(OpenAiError::unsupported(path(field), format!("`{field}` is not offered")));
-        }
-    }
-    let content = || MessageContent::read(&path("content"), message.get("content"));
-    let text = || {
-        let MessageContent { text, attachments } = content()?;
-        if attachments.is_empty() {
-            return Ok(text);
-        }
-        let message = "only messages of role `user` have attachments";
-        Err(OpenAiError::unsupported(path("content"), message))
-    };
-    match message.get("role").and_then(Value::as_str) {
-        Some("system" | "developer") => Ok(RequestMessage::System(text()?)),
-        Some("user") => {
-            let content = content()?;
-            if content.text.is_empty() && content.attachments.is_empty() {
-                return Err(OpenAiError::invalid(path("content"), "a user message is empty"));
-            }
-            Ok(RequestMessage::User(content))
-        }
-        Some("assistant") => Ok(RequestMessage::Assistant(text()?)),
-        Some(role @ ("tool" | "function")) => {
-            let message = format!("messages of role `{role}` are not offered yet");
-            Err(OpenAiError::unsupported(path("role"), message))
-        }
-        Some(role) => {
-            let role: String = role.chars().take(40).collect();
-            Err(OpenAiError::invalid(path("role"), format!("there is no role `{role}`")))
-        }
-        None => Err(OpenAiError::invalid(path("role"), "`role` is missing")),
-    }
-}
-
-fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiError> {
-    let temperature = number(fields, "temperature", 2.0)?;
-    // All words are what a provider chooses from anyway, and some take not both of these settings.
-    let top_p = number(fields, "top_p", 1.0)?.filter(|it| *it < 1.0);
-    // The newer name goes before the older one.
-    let name =
-        ["max_completion_tokens", "max_tokens"].into_iter().find(|name| fields.contains_key(*name));
-    let max_tokens = match name.and_then(|name| Some((name, fields.get(name)?))) {
-        None => None,
-        Some((name, value)) => {
-            let tokens = value.as_u64().and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
-            Some(tokens.ok_or_else(|| {
-                OpenAiError::invalid(name, format!("`{name}` is not a number of tokens"))
-            })?)
-        }
-    };
-    let (stop, reasoning) = (stops(fields)?, effort(fields)?);
-    Ok(Sampling { temperature, top_p, max_tokens, stop, reasoning })
-}
-
-/// How much the model thinks, in the words of this protocol.
-fn effort(fields: &Map<String, Value>) -> Result<Option<Reasoning>, OpenAiError> {
-    let name = "reasoning_effort";
-    let Some(value) = fields.get(name) else { return Ok(None) };
-    let effort = match value.as_str() {
-        Some("none") => Some(Reasoning::Off),
-        Some("minimal" | "low") => Some(Reasoning::Low),
-        Some("medium") => Some(Reasoning::Medium),
-        Some("high" | "xhigh") => Some(Reasoning::High),
-        _ => None,
-    };
-    let what = "`reasoning_effort` is not `none`, `minimal`, `low`, `medium`, `high` or `xhigh`";
-    Ok(Some(effort.ok_or_else(|| OpenAiError::invalid(name, what))?))
-}
-
-/// A number from 0 to `most`.
-fn number(fields: &Map<String, Value>, name: &str, most: f64) -> Result<Option<f64>, OpenAiError> {
-    let Some(value) = fields.get(name) else { return Ok(None) };
-    let number = value.as_f64().filter(|it| (0.0..=most).contains(it));
-    let wrong = || OpenAiError::invalid(name, format!("`{name}` is not a number from 0 to {most}"));
-    number.map(Some).ok_or_else(wrong)
-}
-
-fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, OpenAiError> {
-    let wrong =
-        || OpenAiError::invalid("stop", format!("`stop` is not a text or a list of up to {STOPS}"));
-    match fields.get("stop") {
-        None => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(vec![text.clone()]),
-        Some(Value::Array(all)) if all.len() <= STOPS => {
-            all.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
-        }
-        Some(_) => Err(wrong()),
-    }
-}
-
 fn include_usage(fields: &Map<String, Value>) -> Result<bool, OpenAiError> {
     match fields.get("stream_options") {
         None => Ok(false),
-        Some(Value::Object(options)) => flag(options, "include_usage"),
+        Some(Value::Object(options)) => {
+            let known = ["include_usage", "include_obfuscation"];
+            if let Some(name) = options.keys().find(|name| !known.contains(&name.as_str())) {
+                let path = format!("stream_options.{}", short(name));
+                let what = format!("there is no `{path}`");
+                return Err(OpenAiError::unsupported(path, what));
+            }
+            if flag(options, "include_obfuscation")? {
+                let what = "`stream_options.include_obfuscation` is not offered";
+                return Err(OpenAiError::unsupported("stream_options.include_obfuscation", what));
+            }
+            flag(options, "include_usage")
+        }
         Some(_) => Err(OpenAiError::invalid("stream_options", "it is not an object")),
     }
 }
 
 fn flag(fields: &Map<String, Value>, name: &str) -> Result<bool, OpenAiError> {
+    flag_or(fields, name, false)
+}
+
+/// A flag, or what it is if it is absent.
+pub(super) fn flag_or(
+    fields: &Map<String, Value>,
+    name: &str,
+    otherwise: bool,
+) -> Result<bool, OpenAiError> {
     match fields.get(name) {
-        None | Some(Value::Null) => Ok(false),
+        None | Some(Value::Null) => Ok(otherwise),
         Some(Value::Bool(flag)) => Ok(*flag),
         Some(_) => Err(OpenAiError::invalid(name, format!("`{name}` is not true or false"))),
     }
@@ -414,12 +260,37 @@ fn part(text: &str) -> Result<KeyPart, OpenAiError> {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::ErrorCode;
+    use clawnode_proto::{
+        ErrorCode,
+        client_tool::ToolChoice,
+        limits::{ATTACHMENTS, CLIENT_TOOLS},
+        llm::{Role, Sampling},
+        reasoning::Reasoning,
+    };
     use serde_json::json;
 
     use super::*;
+    use crate::openai::conversation::REQUEST_ATTACHMENTS;
 
-    fn ask(mut body: Value) -> Result<Ask, OpenAiError> {
+    /// What is said, and how it is answered.
+    #[derive(Debug)]
+    struct Sent {
+        stream: bool,
+        include_usage: bool,
+        send: SendRequest,
+    }
+
+    fn sent(ask: Ask) -> Sent {
+        let Ask { stream, include_usage, wanted, .. } = ask;
+        let Wanted::Send(send) = wanted else { panic!("{wanted:?}") };
+        Sent { stream, include_usage, send: *send }
+    }
+
+    fn ask(body: Value) -> Result<Sent, OpenAiError> {
+        read(body).map(sent)
+    }
+
+    fn read(mut body: Value) -> Result<Ask, OpenAiError> {
         let fields = body.as_object_mut().unwrap();
         fields.entry("model").or_insert(json!("default"));
         fields.entry("messages").or_insert(json!([{"role": "user", "content": "hi"}]));
@@ -467,8 +338,8 @@ mod tests {
         let body =
             json!({"model": "a", "messages": [{"role": "user", "content": "x"}]}).to_string();
         let key: IdempotencyKey = "k:1".parse().unwrap();
-        let one = Ask::read(&body, Some(key.clone()), None).unwrap();
-        let two = Ask::read(&body, Some(key), None).unwrap();
+        let one = sent(Ask::read(&body, Some(key.clone()), None).unwrap());
+        let two = sent(Ask::read(&body, Some(key), None).unwrap());
         assert_eq!(one.send.session, two.send.session);
         assert_eq!(one.send.key, two.send.key);
     }
@@ -496,7 +367,7 @@ mod tests {
             top_p: Some(0.9),
             max_tokens: Some(7),
             stop: vec!["END".to_owned()],
-            reasoning: None,
+            ..Sampling::default()
         };
         assert_eq!(asked.send.message.sampling, expected);
         let newer = ask(json!({"max_tokens": 7, "max_completion_tokens": 9})).unwrap();
@@ -554,30 +425,179 @@ mod tests {
     fn what_is_not_offered_is_refused_by_name() {
         let video = json!([{"role": "user", "content": [
             {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AA"}}]}]);
-        let tool = json!([{"role": "tool", "tool_call_id": "x", "content": "y"}]);
-        let called = json!([{"role": "assistant", "content": "x", "tool_calls": [{"id": "x"}]},
-            {"role": "user", "content": "y"}]);
+        let function = json!([{"role": "function", "name": "x", "content": "y"}]);
+        let after_results = json!([
+            {"role": "user", "content": "x"}, called("x"), result("x"),
+            {"role": "user", "content": "and then?"},
+        ]);
         let table = [
-            (json!({"tools": [{"type": "function"}]}), "tools"),
-            (json!({"tool_choice": "required"}), "tool_choice"),
+            (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+            (
+                json!({"tools": [{"type": "function", "function": {"name": "a", "cache": 1}}]}),
+                "tools[0].function.cache",
+            ),
+            (json!({"tool_choice": {"type": "allowed_tools"}}), "tool_choice"),
             (json!({"functions": [{}]}), "functions"),
+            (json!({"stream_options": {"more": true}}), "stream_options.more"),
+            (
+                json!({"stream_options": {"include_obfuscation": true}}),
+                "stream_options.include_obfuscation",
+            ),
             (json!({"n": 2}), "n"),
             (json!({"logprobs": true}), "logprobs"),
             (json!({"top_logprobs": 3}), "top_logprobs"),
-            (json!({"seed": 7}), "seed"),
             (json!({"metadata": {"a": "b"}}), "metadata"),
             (json!({"store": true}), "store"),
             (json!({"max_token": 7}), "max_token"),
             (json!({"response_format": {"type": "json_object"}}), "response_format"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
             (json!({"messages": video}), "messages[0].content"),
-            (json!({"messages": tool}), "messages[0].role"),
-            (json!({"messages": called}), "messages[0].tool_calls"),
+            (json!({"messages": function}), "messages[0].role"),
+            (json!({"messages": after_results, "user": "ada"}), "messages[3]"),
         ];
         for (body, param) in table {
             let error = ask(body).unwrap_err();
             assert_eq!(error.body.code, ErrorCode::Unsupported, "{param}");
             assert_eq!(error.param.as_deref(), Some(param));
+        }
+    }
+
+    fn function(name: &str) -> Value {
+        json!({"type": "function", "function": {"name": name}})
+    }
+
+    fn called(id: &str) -> Value {
+        let function = json!({"name": "look", "arguments": "{\"at\":1}"});
+        let calls = json!([{"id": id, "type": "function", "function": function}]);
+        json!({"role": "assistant", "content": null, "tool_calls": calls})
+    }
+
+    fn result(id: &str) -> Value {
+        json!({"role": "tool", "tool_call_id": id, "content": "seen"})
+    }
+
+    #[test]
+    fn settings_and_tools_travel_with_the_message() {
+        let schema = json!({"type": "object", "properties": {"at": {"type": "integer"}}});
+        let look = json!({"type": "function", "function": {
+            "name": "look", "description": "Looks.", "parameters": schema, "strict": true}});
+        let asked = ask(json!({
+            "tools": [look, function("bare")], "tool_choice": "required",
+            "parallel_tool_calls": false, "presence_penalty": -1, "frequency_penalty": 0.5,
+            "seed": -7, "logit_bias": {"50256": -100},
+            "stream_options": {"include_usage": true, "include_obfuscation": false},
+        }))
+        .unwrap();
+        assert!(asked.include_usage);
+        let UserMessage { sampling, tools, .. } = asked.send.message;
+        assert_eq!(sampling.tool_choice, Some(ToolChoice::Required));
+        assert_eq!(sampling.parallel_tool_calls, Some(false));
+        let penalties = (sampling.presence_penalty, sampling.frequency_penalty);
+        assert_eq!((penalties, sampling.seed), ((Some(-1.0), Some(0.5)), Some(-7)));
+        assert_eq!(sampling.logit_bias, [("50256".to_owned(), -100.0)].into());
+        let named: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(named, ["look", "bare"]);
+        assert_eq!(
+            (tools[0].description.as_str(), &tools[0].input_schema),
+            ("Looks.", &schema.to_string())
+        );
+        assert_eq!(tools[1].input_schema, r#"{"properties":{},"type":"object"}"#);
+        let choice = |value: Value| ask(json!({"tool_choice": value})).unwrap().send.message;
+        assert_eq!(choice(json!("auto")).sampling.tool_choice, None);
+        assert_eq!(choice(json!("none")).sampling.tool_choice, Some(ToolChoice::None));
+        let name = "look".parse().unwrap();
+        assert_eq!(choice(function("look")).sampling.tool_choice, Some(ToolChoice::Tool { name }));
+    }
+
+    #[test]
+    fn results_at_the_end_go_to_the_session_of_their_calls() {
+        let session = "default:openai:default:ada".parse::<SessionKey>().unwrap().entity();
+        let id = |nth: u128| format!("{}-{session}", clawnode_proto::CallId::from_u128(nth));
+        let mut called = called(&id(1));
+        let second = json!({"id": id(2), "type": "function",
+            "function": {"name": "look", "arguments": ""}});
+        called["tool_calls"].as_array_mut().unwrap().push(second);
+        let parts = json!([{"type": "text", "text": "se"}, {"type": "text", "text": "en"}]);
+        let mut messages = json!([
+            {"role": "user", "content": "x"}, called, result(&id(2)),
+            {"role": "tool", "tool_call_id": id(1), "content": parts},
+        ]);
+        let asked = read(json!({"messages": messages, "tool_choice": "none"})).unwrap();
+        let Wanted::Results(results) = asked.wanted else { panic!("{asked:?}") };
+        assert_eq!(results.session, session);
+        let call = clawnode_proto::CallId::from_u128;
+        let expected = [(call(2), "seen".to_owned()), (call(1), "seen".to_owned())];
+        assert_eq!(results.results, expected);
+        assert_eq!(results.sampling.tool_choice, Some(ToolChoice::None));
+        // The same with the `user` of the session, and no other.
+        let with = |user: &str| read(json!({"messages": messages, "user": user}));
+        assert!(matches!(with("ada").unwrap().wanted, Wanted::Results(_)));
+        assert_eq!(with("bob").unwrap_err().param.as_deref(), Some("user"));
+        // What is past is past.
+        messages.as_array_mut().unwrap().push(json!({"role": "assistant", "content": "so"}));
+        messages.as_array_mut().unwrap().push(json!({"role": "user", "content": "and?"}));
+        let message = ask(json!({"messages": messages})).unwrap().send.message;
+        let past: Vec<_> = message
+            .history
+            .iter()
+            .map(|it| (it.role, it.tool_uses.len(), it.tool_replies.len()))
+            .collect();
+        let expected = [
+            (Role::User, 0, 0),
+            (Role::Assistant, 2, 0),
+            (Role::User, 0, 2),
+            (Role::Assistant, 0, 0),
+        ];
+        assert_eq!(past, expected);
+        assert_eq!(message.history[1].tool_uses[1].arguments, "{}");
+        let message = ask(json!({"messages": messages, "user": "ada"})).unwrap().send.message;
+        assert_eq!(message.content.inline(), Some("and?"));
+    }
+
+    #[test]
+    fn tools_and_results_that_make_no_sense_are_refused_by_name() {
+        let user = json!({"role": "user", "content": "x"});
+        let session = "default:openai:default:ada".parse::<SessionKey>().unwrap().entity();
+        let ours = |nth: u128| format!("{}-{session}", clawnode_proto::CallId::from_u128(nth));
+        let mut two = called(&ours(1));
+        two["tool_calls"].as_array_mut().unwrap().push(called(&ours(2))["tool_calls"][0].clone());
+        let mut same = called("x");
+        same["tool_calls"].as_array_mut().unwrap().push(called("x")["tool_calls"][0].clone());
+        let mut broken = called("x");
+        broken["tool_calls"][0]["function"]["arguments"] = json!("{\"at\":");
+        let many: Vec<Value> = (0..=CLIENT_TOOLS).map(|nth| function(&format!("t{nth}"))).collect();
+        let mut long = function("long");
+        long["function"]["description"] = json!("x".repeat(70_000));
+        let table = [
+            (json!({"tools": {}}), "tools"),
+            (json!({"tools": [{}]}), "tools[0].type"),
+            (json!({"tools": [{"type": "function"}]}), "tools[0].function"),
+            (json!({"tools": [function("a b")]}), "tools[0].function.name"),
+            (json!({"tools": [function("a"), function("a")]}), "tools[1].function.name"),
+            (json!({"tools": many}), "tools"),
+            (json!({"tools": [long]}), "tools"),
+            (json!({"tool_choice": "maybe"}), "tool_choice"),
+            (json!({"tool_choice": {"type": "function"}}), "tool_choice"),
+            (json!({"parallel_tool_calls": "yes"}), "parallel_tool_calls"),
+            (json!({"presence_penalty": 3}), "presence_penalty"),
+            (json!({"frequency_penalty": -2.1}), "frequency_penalty"),
+            (json!({"seed": 1.5}), "seed"),
+            (json!({"logit_bias": {"a": 1}}), "logit_bias"),
+            (json!({"logit_bias": {"1": 101}}), "logit_bias"),
+            (json!({"messages": [user, result("x")]}), "messages[1].tool_call_id"),
+            (json!({"messages": [user, called("x"), result("x")]}), "messages[2].tool_call_id"),
+            (json!({"messages": [user, called("x"), result("y")]}), "messages[2].tool_call_id"),
+            (json!({"messages": [user, two, result(&ours(1))]}), "messages[1].tool_calls"),
+            (json!({"messages": [user, called("x"), user]}), "messages[1].tool_calls"),
+            (json!({"messages": [user, same, result("x")]}), "messages[1].tool_calls[1].id"),
+            (json!({"messages": [user, broken]}), "messages[1].tool_calls[0].function.arguments"),
+            (json!({"messages": [{"role": "tool", "content": "x"}]}), "messages[0].tool_call_id"),
+        ];
+        for (body, param) in table {
+            let text = body.to_string();
+            let error = read(body).unwrap_err();
+            assert_eq!(error.body.code, ErrorCode::InvalidParams, "{text}");
+            assert_eq!(error.param.as_deref(), Some(param), "{text}");
         }
     }
 

@@ -14,7 +14,7 @@ use std::{
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderName, HeaderValue, header},
+    http::{HeaderValue, header},
     response::{IntoResponse as _, Response},
 };
 use clawnode_proto::{
@@ -33,11 +33,10 @@ use super::{
         gateway::Gateway,
         turn::{count, lost},
     },
-    reply::{Label, OpenAiReply, ReplyStep},
+    approval::headers,
+    reply::{FinishReason, Label, OpenAiReply, ReplyStep},
 };
 
-/// The header that names the session.
-const SESSION: HeaderName = HeaderName::from_static("clawnode-session");
 /// How long the answer's head waits for a word or a failure: providers refuse within that time, and no
 /// proxy or client gives up before.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
@@ -68,7 +67,7 @@ pub(super) async fn respond(
     following: Following,
     sent: Instant,
 ) -> Response {
-    let session = HeaderValue::from_str(&following.accepted.session).ok();
+    let (session, mut asked) = (following.accepted.session, None);
     let mut events = following.events;
     let mut early = VecDeque::new();
     let until = tokio::time::Instant::now() + HEAD_WITHIN;
@@ -84,6 +83,9 @@ pub(super) async fn respond(
             return OpenAiError::from(error).respond_ended();
         }
         let is_word = step != ReplyStep::Nothing;
+        if let ReplyStep::Asks(request) = step {
+            asked = Some(request);
+        }
         early.push_back(event);
         if is_word {
             break;
@@ -102,7 +104,7 @@ pub(super) async fn respond(
     let kind = HeaderValue::from_static("text/event-stream");
     let body = Body::from_stream(stream::unfold(telling, CompletionStream::next));
     let mut response = ([(header::CONTENT_TYPE, kind)], body).into_response();
-    response.headers_mut().extend(session.map(|session| (SESSION, session)));
+    response.headers_mut().extend(headers(asked.as_ref(), &session));
     response
 }
 
@@ -146,9 +148,6 @@ impl CompletionStream {
         if self.events.is_none() {
             return;
         }
-        if let TurnBody::ApprovalRequest(request) = &event.body {
-            comment(out, &format!("a person is asked whether `{}` may run", request.name));
-        }
         count(&self.gateway, &event.body, self.sent);
         let ends_well = matches!(event.body, TurnBody::Done(_)) && self.reply.is_told();
         match self.reply.take(event.body) {
@@ -164,16 +163,30 @@ impl CompletionStream {
                 at(out, event.cursor);
                 data(out, &self.label.thought(&text));
             }
-            ReplyStep::Finished(reason) if ends_well => {
-                data(out, &self.label.finish(reason));
-                if self.label.usage {
-                    data(out, &self.label.usage(self.reply.usage()));
-                }
-                self.end(out);
+            ReplyStep::Asks(request) => {
+                comment(out, &format!("a person is asked whether `{}` may run", request.name));
+                data(out, &self.label.approval(&request));
             }
-            ReplyStep::Finished(_) | ReplyStep::Diverged => self.fail(diverged(), out),
+            ReplyStep::Called(calls) if self.reply.is_told() => {
+                for (index, call) in calls.calls.iter().enumerate() {
+                    data(out, &self.label.call(call, index));
+                }
+                self.finish(FinishReason::ToolCalls, out);
+            }
+            ReplyStep::Finished(reason) if ends_well => self.finish(reason, out),
+            ReplyStep::Called(_) | ReplyStep::Finished(_) | ReplyStep::Diverged => {
+                self.fail(diverged(), out)
+            }
             ReplyStep::Failed(error) => self.fail(error, out),
         }
+    }
+
+    fn finish(&mut self, reason: FinishReason, out: &mut String) {
+        data(out, &self.label.finish(reason));
+        if self.label.usage {
+            data(out, &self.label.usage(self.reply.usage()));
+        }
+        self.end(out);
     }
 
     fn fail(&mut self, error: ErrorBody, out: &mut String) {

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::{
     Answers, Backend, Checked, CleanFilter, ExecuteRequest, Following, HandlerResult, JobFilter,
-    LogFilter, RequestCaller, SendRequest, SessionRef, given,
+    LogFilter, RequestCaller, ResultsRequest, SendRequest, SessionRef, given,
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
@@ -28,6 +28,7 @@ use clawnode_proto::{
     agents::{AgentDetail, AgentView},
     api::{Method, NodeParams, NodesDrain, PanicParams, PolicyCheck, SessionsList, TreeParams},
     archive::{CleanView, JobRecord, JobStatus},
+    client_tool::{ClientCall, ClientCalls},
     cursor::Pair,
     execute::ExecutionStatus,
     kill_switch::{KillSwitch, SwitchScope},
@@ -168,6 +169,17 @@ impl Node {
             }
             ("filter", _) => self.speak(turn, completed(StopReason::Refusal)),
             ("length", _) => self.speak(turn, completed(StopReason::MaxTokens)),
+            ("call", names) => {
+                let call = |(nth, name): (usize, &str)| ClientCall {
+                    id: CallId::derive_tool(CallId::derive(turn, 0), u32::try_from(nth).unwrap()),
+                    name: name.to_owned(),
+                    arguments: r#"{"at":1}"#.to_owned(),
+                };
+                let calls = names.split(' ').enumerate().map(call).collect();
+                self.speak(turn, TurnBody::Usage(USAGE));
+                let expires = Timestamp(2);
+                self.speak(turn, TurnBody::ClientCalls(ClientCalls { calls, expires }));
+            }
             ("restart", again) => {
                 self.text(turn, "one two");
                 self.speak(turn, TurnBody::Reset(ReplyReset::default()));
@@ -304,6 +316,21 @@ impl Backend for Node {
             self.sent.send_modify(|sent| sent.push(request));
         }
         Ok(self.events(turn, None))
+    }
+
+    async fn results(&self, request: ResultsRequest) -> Result<Following, ErrorBody> {
+        let turn = self.last.lock().unwrap().get(&request.session).copied();
+        let turn = turn.ok_or_else(|| not_found("turn"))?;
+        let log = Arc::clone(&self.turns.lock().unwrap()[&turn].1);
+        let called = log.peek(|events| {
+            let calls = |event: &TurnEvent| matches!(event.body, TurnBody::ClientCalls(_));
+            events.iter().rev().find(|event| calls(event)).and_then(|event| event.cursor)
+        });
+        let said: Vec<String> = request.results.into_iter().map(|(_, content)| content).collect();
+        self.text(turn, &format!("got: {}", said.join(", ")));
+        self.speak(turn, TurnBody::Usage(USAGE));
+        self.done(turn);
+        Ok(self.events(turn, called))
     }
 
     async fn follow(

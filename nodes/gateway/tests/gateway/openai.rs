@@ -339,7 +339,12 @@ async fn a_stream_begins_before_its_first_word_and_says_that_a_person_is_asked()
     };
     gateway.node.speak(turn, TurnBody::ApprovalRequest(request));
     let asked = response.chunk().await.unwrap().unwrap();
-    assert_eq!(asked, ": a person is asked whether `run_command` may run\n\n");
+    let asked = String::from_utf8_lossy(&asked).into_owned();
+    assert!(asked.starts_with(": a person is asked whether `run_command` may run\n\n"), "{asked}");
+    let data = asked.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    let chunk: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(chunk["clawnode"]["approval"]["name"], "run_command");
+    assert_eq!(chunk["choices"][0]["delta"], json!({}));
     gateway.node.text(turn, "one");
     gateway.node.done(turn);
     let rest = response.text().await.unwrap();

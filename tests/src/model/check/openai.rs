@@ -39,6 +39,14 @@ pub(super) struct Completions {
     tools: Option<Vec<Tool>>,
     #[serde(rename = "tool_choice")]
     _tool_choice: Option<Value>,
+    #[serde(rename = "parallel_tool_calls")]
+    _parallel_tool_calls: Option<bool>,
+    #[serde(rename = "presence_penalty")]
+    _presence_penalty: Option<f64>,
+    #[serde(rename = "frequency_penalty")]
+    _frequency_penalty: Option<f64>,
+    #[serde(rename = "logit_bias")]
+    _logit_bias: Option<Value>,
     reasoning_effort: Option<String>,
 }
 

@@ -1,0 +1,68 @@
+//! Clients that run tools in the simulated world: they bring the results, late, twice, in part, or not at all.
+
+use clawnode_actors::session::{Effect, turn::prepare::AskClientJob};
+use clawnode_proto::{
+    CallId, EntityId, ProcessId, TimerId, TurnId,
+    client_tool::{ClientResult, ClientResults, ClientTool},
+    llm::Sampling,
+    session::SessionInput,
+};
+
+use super::Sim;
+
+/// How long a client is waited for, in milliseconds.
+const WAIT: u64 = 60_000;
+/// The tool that clients run.
+pub(super) const MINE: &str = "mine";
+
+/// What the client of every third message offers.
+pub(super) fn offered(number: usize) -> Vec<ClientTool> {
+    let is_offered = number.is_multiple_of(3);
+    let name = MINE.parse().ok().filter(|_| is_offered);
+    let tool = |name| ClientTool {
+        name,
+        description: "Looks there.".to_owned(),
+        input_schema: r#"{"type":"object","properties":{"at":{"type":"integer"}}}"#.to_owned(),
+    };
+    name.map(tool).into_iter().collect()
+}
+
+impl Sim {
+    /// A client is asked to run tools. What it brings follows from the calls, so that asking again changes
+    /// nothing.
+    pub(super) fn asked_client(
+        &mut self,
+        to: ProcessId,
+        (entity, counter, key): (EntityId, u64, Effect),
+        it: &AskClientJob,
+    ) {
+        let turn = it.turn;
+        let results = |turn, from: usize, says: &str| {
+            let result =
+                |call: CallId| ClientResult { call, content: format!("{says} {call}").into() };
+            let calls = it.calls.calls.iter().skip(from).map(|call| result(call.id)).collect();
+            let (system, sampling, tools) = (None, Sampling::default(), offered(0));
+            SessionInput::ClientResults(ClientResults {
+                turn,
+                results: calls,
+                system,
+                sampling,
+                tools,
+            })
+        };
+        let brought = match it.call.as_u128() % 10 {
+            0..=3 => vec![results(turn, 0, "saw")],
+            4..=5 => vec![results(turn, 0, "saw"), results(turn, 0, "saw something else")],
+            6 => vec![results(turn, 1, "saw"), results(turn, 0, "saw all")],
+            // Of another turn, and then never.
+            7 => vec![results(TurnId::from_u128(1), 0, "saw")],
+            8 => vec![results(turn, 1, "saw")],
+            _ => Vec::new(),
+        };
+        for (number, body) in brought.iter().enumerate() {
+            self.hears_of(&it.session, &format!("brings-{}-{number}", it.call), body);
+        }
+        self.timer(&it.session, TimerId::of_client(it.call), WAIT);
+        self.confirms(to, entity, counter, key);
+    }
+}

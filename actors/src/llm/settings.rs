@@ -1,0 +1,125 @@
+//! Settings that not every wire has: a call that asks for one which its wire does not have is not made.
+
+use clawnode_proto::{
+    client_tool::ToolChoice,
+    llm::{ModelFailure, Sampling},
+};
+
+use super::{ToolOffer, profile::ModelProfile, prompt::not_sent};
+
+/// A setting that not every wire has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    PresencePenalty,
+    FrequencyPenalty,
+    Seed,
+    LogitBias,
+    ToolChoice,
+    ParallelToolCalls,
+}
+
+impl Setting {
+    pub(super) const ALL: [Self; 6] = [
+        Self::PresencePenalty,
+        Self::FrequencyPenalty,
+        Self::Seed,
+        Self::LogitBias,
+        Self::ToolChoice,
+        Self::ParallelToolCalls,
+    ];
+
+    /// Its name in OpenAI's API, which is where it comes from.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::PresencePenalty => "presence_penalty",
+            Self::FrequencyPenalty => "frequency_penalty",
+            Self::Seed => "seed",
+            Self::LogitBias => "logit_bias",
+            Self::ToolChoice => "tool_choice",
+            Self::ParallelToolCalls => "parallel_tool_calls",
+        }
+    }
+
+    /// Whether a model that takes no `temperature` may still take it.
+    const fn is_of_words(self) -> bool {
+        matches!(self, Self::PresencePenalty | Self::FrequencyPenalty | Self::LogitBias)
+    }
+
+    fn is_in(self, sampling: &Sampling) -> bool {
+        match self {
+            Self::PresencePenalty => sampling.presence_penalty.is_some(),
+            Self::FrequencyPenalty => sampling.frequency_penalty.is_some(),
+            Self::Seed => sampling.seed.is_some(),
+            Self::LogitBias => !sampling.logit_bias.is_empty(),
+            Self::ToolChoice => sampling.tool_choice.is_some(),
+            Self::ParallelToolCalls => sampling.parallel_tool_calls.is_some(),
+        }
+    }
+}
+
+/// The first of these settings that a wire with `has` does not have, or this model does not take.
+pub(super) fn refused(
+    has: &[Setting],
+    sampling: &Sampling,
+    profile: &ModelProfile,
+) -> Option<Setting> {
+    let is_taken =
+        |setting: &Setting| has.contains(setting) && (profile.sampling || !setting.is_of_words());
+    Setting::ALL.into_iter().find(|setting| setting.is_in(sampling) && !is_taken(setting))
+}
+
+/// What a request says about calls of tools, as far as it offers any; refused if it asks for one that it
+/// does not offer.
+pub(super) fn choice_among<'a>(
+    sampling: &'a Sampling,
+    tools: &[ToolOffer],
+) -> Result<Option<&'a ToolChoice>, ModelFailure> {
+    let Some(choice) = &sampling.tool_choice else { return Ok(None) };
+    let is_offered = match choice {
+        ToolChoice::None if tools.is_empty() => return Ok(None),
+        ToolChoice::None => true,
+        ToolChoice::Required => !tools.is_empty(),
+        ToolChoice::Tool { name } => tools.iter().any(|tool| tool.name == *name),
+    };
+    if is_offered {
+        return Ok(Some(choice));
+    }
+    Err(not_sent("`tool_choice` asks for a call of a tool that is not offered"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::llm::profile::ModelProfiles;
+
+    #[test]
+    fn what_a_wire_does_not_have_is_named() {
+        let profiles = ModelProfiles::default();
+        let usual = profiles.of(&"openai/gpt-4o".parse().unwrap());
+        assert!(usual.sampling);
+        let reasons = ModelProfile { sampling: false, ..usual };
+        let none = Sampling::default();
+        let settings = [
+            (Sampling { presence_penalty: Some(1.0), ..none.clone() }, "presence_penalty", false),
+            (Sampling { frequency_penalty: Some(1.0), ..none.clone() }, "frequency_penalty", false),
+            (Sampling { seed: Some(1), ..none.clone() }, "seed", true),
+            (
+                Sampling { logit_bias: [("1".to_owned(), 1.0)].into(), ..none.clone() },
+                "logit_bias",
+                false,
+            ),
+            (Sampling { tool_choice: Some(ToolChoice::None), ..none.clone() }, "tool_choice", true),
+            (
+                Sampling { parallel_tool_calls: Some(false), ..none.clone() },
+                "parallel_tool_calls",
+                true,
+            ),
+        ];
+        for (sampling, name, by_all) in settings {
+            assert_eq!(refused(&[], &sampling, &usual).map(Setting::name), Some(name));
+            assert_eq!(refused(&Setting::ALL, &sampling, &usual), None, "{name}");
+            assert_eq!(refused(&Setting::ALL, &sampling, &reasons).is_none(), by_all, "{name}");
+        }
+        assert_eq!(refused(&[], &none, &usual), None);
+    }
+}

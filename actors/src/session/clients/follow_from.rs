@@ -1,0 +1,47 @@
+//! Where a client goes on that brings the results of tools: what it has seen of its turn.
+
+use clawnode_proto::{CallId, FrameKey, llm::Text};
+
+use crate::session::turn::{
+    state::{SEAM, Step, Turn},
+    tool_frames::client_key,
+};
+
+/// Where a client goes on that has brought results: after the call that asked for them.
+#[derive(Clone, Debug)]
+pub(in crate::session) struct FollowFrom {
+    /// What it has seen last.
+    pub(in crate::session) cursor: FrameKey,
+    /// What frames that it has seen belong to, but for the last one.
+    pub(in crate::session) seen: Vec<CallId>,
+    /// Model calls that it has seen.
+    pub(in crate::session) steps: usize,
+    /// Bytes of text that those said.
+    pub(in crate::session) text_bytes: u64,
+    /// The calls that its client was asked to run last.
+    pub(in crate::session) asked: Vec<CallId>,
+}
+
+// === impl FollowFrom ===
+
+impl FollowFrom {
+    /// After the model call at this place.
+    pub(in crate::session) fn of(turn: &Turn, at: usize) -> Option<Self> {
+        let step = turn.steps.get(at)?;
+        let seen = turn.steps.get(..=at)?;
+        let said: Vec<u64> =
+            seen.iter().filter_map(Step::text).map(Text::bytes).filter(|it| *it > 0).collect();
+        let seams = said.len().saturating_sub(1) * SEAM.len();
+        let calls = seen.iter().flat_map(|step| [step.call, CallId::derive_tools(step.call)]);
+        let mut calls: Vec<CallId> = calls.collect();
+        // More may follow of the tools of this one.
+        calls.pop();
+        Some(Self {
+            cursor: client_key(turn.id, step),
+            seen: calls,
+            steps: at + 1,
+            text_bytes: said.iter().sum::<u64>() + seams as u64,
+            asked: step.tools.iter().filter(|it| it.is_of_client()).map(|it| it.call).collect(),
+        })
+    }
+}

@@ -1,0 +1,263 @@
+//! The messages of a request: what is new in them, what is past, and which results they bring.
+
+use std::collections::BTreeMap;
+
+use clawnode_proto::{
+    CallId, EntityId, ErrorBody, ErrorCode,
+    limits::ATTACHMENTS,
+    llm::{Message, Role},
+    session::UserMessage,
+    tool::{ToolReply, ToolUse},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    super::{
+        attachments::check_count,
+        backend::{AttachmentSource, NewAttachment},
+        error::OpenAiError,
+    },
+    parts::{MessageContent, about},
+    tools::{self, short},
+};
+
+/// Attachments of all messages of one request: those of eight full messages.
+pub(super) const REQUEST_ATTACHMENTS: usize = 8 * ATTACHMENTS;
+
+/// A message of the conversation, by who says it, and its place in the request.
+pub(super) struct RequestMessage {
+    at: usize,
+    said: Said,
+}
+
+enum Said {
+    System(String),
+    User(MessageContent),
+    Assistant {
+        text: String,
+        calls: Vec<ToolUse>,
+    },
+    /// The result of a tool call.
+    Tool {
+        id: String,
+        text: String,
+    },
+}
+
+/// A message, and what the node attaches to it.
+pub(super) type NewMessage = (UserMessage, Vec<NewAttachment>);
+
+/// The results of tool calls, and the session that waits for them.
+pub(super) type Brought = (EntityId, Vec<(CallId, String)>);
+
+/// The conversation without its system messages, and those, joined.
+pub(super) fn conversation(
+    fields: &Map<String, Value>,
+) -> Result<(Vec<RequestMessage>, Option<String>), OpenAiError> {
+    let Some(Value::Array(messages)) = fields.get("messages") else {
+        return Err(OpenAiError::invalid("messages", "`messages` is not a list of messages"));
+    };
+    let (mut said, mut system) = (Vec::new(), Vec::new());
+    for (at, message) in messages.iter().enumerate() {
+        match said_in(at, message)? {
+            Said::System(text) => system.push(text),
+            other => said.push(RequestMessage { at, said: other }),
+        }
+    }
+    check_pairs(&said)?;
+    let system = (!system.is_empty()).then(|| system.join("\n\n"));
+    Ok((said, system))
+}
+
+/// Each call of a tool has a result, and each result a call before it.
+fn check_pairs(said: &[RequestMessage]) -> Result<(), OpenAiError> {
+    // The calls without a result, and the place of their message.
+    let mut open: BTreeMap<&str, usize> = BTreeMap::new();
+    let missing = |open: &BTreeMap<&str, usize>| match open.first_key_value() {
+        None => Ok(()),
+        Some((id, at)) => {
+            let what = format!("the tool call `{}` has no message of role `tool`", short(id));
+            Err(OpenAiError::invalid(format!("messages[{at}].tool_calls"), what))
+        }
+    };
+    for RequestMessage { at, said } in said {
+        match said {
+            Said::Tool { id, .. } => {
+                if open.remove(id.as_str()).is_none() {
+                    let id = short(id);
+                    let what = format!("no message before it has an open tool call `{id}`");
+                    let path = format!("messages[{at}].tool_call_id");
+                    return Err(OpenAiError::invalid(path, what));
+                }
+            }
+            Said::System(_) => {}
+            Said::User(_) => missing(&open)?,
+            Said::Assistant { calls, .. } => {
+                missing(&open)?;
+                for (nth, call) in calls.iter().enumerate() {
+                    if open.insert(&call.id, *at).is_some() {
+                        let what = format!("two tool calls have the id `{}`", short(&call.id));
+                        let path = format!("messages[{at}].tool_calls[{nth}].id");
+                        return Err(OpenAiError::invalid(path, what));
+                    }
+                }
+            }
+        }
+    }
+    missing(&open)
+}
+
+/// The results that the messages end with, if they do.
+pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<Brought>, OpenAiError> {
+    let (mut session, mut results) = (None, Vec::new());
+    for RequestMessage { at, said } in said.iter().rev() {
+        let Said::Tool { id, text } = said else { break };
+        let invalid =
+            |what: String| Err(OpenAiError::invalid(format!("messages[{at}].tool_call_id"), what));
+        let Some((call, of)) = tools::call_of(id) else {
+            let id = short(id);
+            return invalid(format!(
+                "`{id}` is no tool call of this server; send its id unchanged"
+            ));
+        };
+        if *session.get_or_insert(of) != of {
+            return invalid("the results belong to tool calls of two sessions".to_owned());
+        }
+        results.push((call, text.clone()));
+    }
+    results.reverse();
+    Ok(session.map(|session| (session, results)))
+}
+
+/// With `user`: the session knows what was said before the last reply.
+pub(super) fn message_of_known_session(
+    said: Vec<RequestMessage>,
+) -> Result<NewMessage, OpenAiError> {
+    let mut fresh = Vec::new();
+    for RequestMessage { at, said } in said.into_iter().rev() {
+        match said {
+            Said::User(content) => fresh.push(content),
+            Said::Assistant { .. } => break,
+            Said::Tool { .. } => {
+                let what = "send the results of tools alone, and this message after the reply";
+                return Err(OpenAiError::unsupported(format!("messages[{}]", at + 1), what));
+            }
+            Said::System(_) => {}
+        }
+    }
+    if fresh.is_empty() {
+        return Err(not_last());
+    }
+    fresh.reverse();
+    let (mut texts, mut attachments) = (Vec::new(), Vec::new());
+    for content in fresh {
+        texts.extend((!content.text.is_empty()).then_some(content.text));
+        attachments.extend(attached(content.attachments, None));
+    }
+    check_count(attachments.len()).map_err(|error| about("messages", error))?;
+    Ok((UserMessage::text(texts.join("\n\n")), attachments))
+}
+
+/// Without `user`: all that was said before the last message is the new session's past.
+pub(super) fn message_of_fresh_session(
+    mut said: Vec<RequestMessage>,
+) -> Result<NewMessage, OpenAiError> {
+    let Some(RequestMessage { said: Said::User(last), .. }) = said.pop() else {
+        return Err(not_last());
+    };
+    let (mut history, mut attachments) = (Vec::<Message>::new(), Vec::new());
+    for RequestMessage { said, .. } in said {
+        match said {
+            Said::User(content) => {
+                attachments.extend(attached(content.attachments, Some(history.len())));
+                history.push(Message::text(Role::User, content.text));
+            }
+            Said::Assistant { text, calls } => {
+                history.push(Message { tool_uses: calls, ..Message::text(Role::Assistant, text) });
+            }
+            Said::Tool { id, text } => {
+                let content = text.into();
+                let reply = ToolReply { id, content, is_error: false, media: Vec::new() };
+                match history.last_mut() {
+                    Some(last) if !last.tool_replies.is_empty() => last.tool_replies.push(reply),
+                    Some(_) | None => {
+                        let tool_replies = vec![reply];
+                        history.push(Message { tool_replies, ..Message::text(Role::User, "") });
+                    }
+                }
+            }
+            Said::System(_) => {}
+        }
+    }
+    attachments.extend(attached(last.attachments, None));
+    if attachments.len() > REQUEST_ATTACHMENTS {
+        let found = attachments.len();
+        let what =
+            format!("the messages have {found} attachments, the limit is {REQUEST_ATTACHMENTS}");
+        return Err(about("messages", ErrorBody::new(ErrorCode::InvalidParams, what)));
+    }
+    Ok((UserMessage { history, ..UserMessage::text(last.text) }, attachments))
+}
+
+fn attached(
+    sources: Vec<AttachmentSource>,
+    history: Option<usize>,
+) -> impl Iterator<Item = NewAttachment> {
+    sources.into_iter().map(move |source| NewAttachment { history, source })
+}
+
+fn not_last() -> OpenAiError {
+    OpenAiError::invalid("messages", "the last of `messages` is not from `user` or `tool`")
+}
+
+fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
+    let path = |field: &str| format!("messages[{at}].{field}");
+    let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+    for field in ["function_call", "audio"] {
+        if message.get(field).is_some_and(|value| !value.is_null() && !is_empty(value)) {
+            return Err(OpenAiError::unsupported(path(field), format!("`{field}` is not offered")));
+        }
+    }
+    let content = || MessageContent::read(&path("content"), message.get("content"));
+    let text = || {
+        let MessageContent { text, attachments } = content()?;
+        if attachments.is_empty() {
+            return Ok(text);
+        }
+        let message = "only messages of role `user` have attachments";
+        Err(OpenAiError::unsupported(path("content"), message))
+    };
+    match message.get("role").and_then(Value::as_str) {
+        Some("system" | "developer") => Ok(Said::System(text()?)),
+        Some("user") => {
+            let content = content()?;
+            if content.text.is_empty() && content.attachments.is_empty() {
+                return Err(OpenAiError::invalid(path("content"), "a user message is empty"));
+            }
+            Ok(Said::User(content))
+        }
+        Some("assistant") => {
+            let calls = tools::made(at, message)?;
+            // What only calls says nothing.
+            let is_silent = message.get("content").is_none_or(Value::is_null);
+            let text = if is_silent && !calls.is_empty() { String::new() } else { text()? };
+            Ok(Said::Assistant { text, calls })
+        }
+        Some("tool") => match message.get("tool_call_id").and_then(Value::as_str) {
+            Some(id) => Ok(Said::Tool { id: id.to_owned(), text: text()? }),
+            None => {
+                let what = "`tool_call_id` is missing";
+                Err(OpenAiError::invalid(path("tool_call_id"), what))
+            }
+        },
+        Some(role @ "function") => {
+            let what = format!("messages of role `{role}` are not offered, send `tool`");
+            Err(OpenAiError::unsupported(path("role"), what))
+        }
+        Some(role) => {
+            let role = short(role);
+            Err(OpenAiError::invalid(path("role"), format!("there is no role `{role}`")))
+        }
+        None => Err(OpenAiError::invalid(path("role"), "`role` is missing")),
+    }
+}

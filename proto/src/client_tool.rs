@@ -1,0 +1,115 @@
+//! Tools that a client runs: it offers them with a message, the model asks for them, and the turn waits
+//! for the results that the client brings.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{CallId, ToolName, TurnId},
+    llm::{Sampling, Text},
+    timestamp::Timestamp,
+    tool::{EffectClass, Risk, ToolSpec},
+};
+
+/// A tool that a client offers with a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClientTool {
+    /// What the model calls it.
+    pub name: ToolName,
+    /// What it does, for the model.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The JSON Schema of its arguments (an object), as JSON text.
+    pub input_schema: String,
+}
+
+/// Whether the model must, may or must not call tools. Absent: it may.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// It must not.
+    None,
+    /// It must call one. Once it has, it may.
+    Required,
+    /// It must call this one. Once it has, it may call any.
+    Tool {
+        /// The tool.
+        name: ToolName,
+    },
+}
+
+/// The results of tools that a client ran. The turn that waits for them continues.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClientResults {
+    /// The turn.
+    pub turn: TurnId,
+    /// The results. One for a call that does not wait for it is ignored.
+    pub results: Vec<ClientResult>,
+    /// Text that follows the agent's system prompt from here on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// The sampling settings from here on.
+    #[serde(default)]
+    pub sampling: Sampling,
+    /// The tools that the client offers from here on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ClientTool>,
+}
+
+/// The result of a tool call that a client ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClientResult {
+    /// The call.
+    pub call: CallId,
+    /// What the tool answered.
+    pub content: Text,
+}
+
+/// Tool calls that a client is asked to run. The turn waits for the results of all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClientCalls {
+    /// The calls.
+    pub calls: Vec<ClientCall>,
+    /// When the turn ends without them, in milliseconds since 1970.
+    pub expires: Timestamp,
+}
+
+/// A tool call that a client is asked to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClientCall {
+    /// The call.
+    pub id: CallId,
+    /// The tool's name.
+    pub name: String,
+    /// Its arguments, whole: a JSON object that fits the tool's schema.
+    pub arguments: String,
+}
+
+// === impl ClientTool ===
+
+impl ClientTool {
+    /// The same as the tools of agents are described. Nothing here runs it.
+    pub fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            input_schema: self.input_schema.clone(),
+            class: EffectClass::Safe,
+            risk: Risk::ReadOnly,
+            capability: None,
+            timeout_ms: 1,
+            pin: None,
+            time: None,
+        }
+    }
+
+    /// Bytes of its description and schema.
+    pub fn bytes(&self) -> usize {
+        self.description.len() + self.input_schema.len()
+    }
+}

@@ -1,0 +1,95 @@
+//! Tools that a client runs: a node is killed while its turn waits for the results, and the next one goes on
+//! with the same turn when they come.
+
+use clawnode_proto::{llm::Role, session::TurnOutcome};
+use clawnode_tests::{
+    model::{Act, ModelServer, Reply, Script, Step},
+    process::{Client, Ground, Home, Node, ProcessError},
+};
+use serde_json::{Value, json};
+
+use super::support::Outcome;
+
+/// A round of tools, the client's and the agent's own together, and the answer.
+fn script() -> Script {
+    let calls = [("look", json!({"at": 1})), ("time_now", json!({})), ("look", json!({"at": 2}))];
+    let first = [Step::Text { text: "I look.".to_owned() }, Step::tools(calls)];
+    let acts: [Act; 2] = [Reply::steps(first).into(), Act::say("There.")];
+    Script::default().turn("go", acts)
+}
+
+fn body(messages: &Value) -> Value {
+    let parameters = json!({"type": "object", "properties": {"at": {"type": "integer"}}});
+    let look = json!({"name": "look", "parameters": parameters});
+    let tools = json!([{"type": "function", "function": look}]);
+    json!({"model": "default", "messages": messages, "tools": tools, "seed": 7})
+}
+
+async fn complete(client: &Client, messages: &Value) -> Result<(u16, Value), ProcessError> {
+    let url = format!("{}/v1/chat/completions", client.url());
+    let request = reqwest::Client::new().post(url).bearer_auth(client.token());
+    let response = request.json(&body(messages)).send().await.unwrap();
+    Ok((response.status().as_u16(), response.json().await.unwrap()))
+}
+
+#[tokio::test]
+async fn results_reach_the_turn_of_a_node_that_was_killed() -> Outcome {
+    let server = ModelServer::start(script()).await.unwrap();
+    let home = Home::new(Ground::Local)?.openai(&server);
+    let settings = home.path().join(".config/clawnode");
+    std::fs::create_dir_all(&settings).unwrap();
+    std::fs::write(settings.join("config.toml"), "[agents.default]\ntools = [\"time_now\"]\n")
+        .unwrap();
+    let node = Node::up(&home).await?;
+    let mut messages = json!([{"role": "user", "content": "go"}]);
+    let (status, first) = complete(&node.client()?, &messages).await?;
+    assert_eq!(status, 200, "{first}");
+    let (choice, turn) = (&first["choices"][0], &first["id"]);
+    assert_eq!(choice["finish_reason"], "tool_calls", "{first}");
+    let message = &choice["message"];
+    assert_eq!(message["content"], "I look.");
+    let calls = message["tool_calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 2, "the agent runs its own: {message}");
+
+    node.kill().await?;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+
+    let all = messages.as_array_mut().unwrap();
+    all.push(message.clone());
+    for (nth, call) in calls.iter().enumerate() {
+        let result = format!("seen {nth}");
+        all.push(json!({"role": "tool", "tool_call_id": call["id"], "content": result}));
+    }
+    let mut less = messages.clone();
+    less.as_array_mut().unwrap().pop();
+    let (status, refused) = complete(&client, &less).await?;
+    assert_eq!((status, &refused["error"]["param"]), (400, &json!("messages[1].tool_calls")));
+    // A repeat finds what followed; other results do not count any more.
+    for _ in 0..2 {
+        let (status, second) = complete(&client, &messages).await?;
+        assert_eq!(status, 200, "{second}");
+        assert_eq!(second["choices"][0]["message"]["content"], "There.");
+        assert_eq!(&second["id"], turn, "the same turn");
+    }
+    messages[3]["content"] = json!("seen otherwise");
+    let (status, late) = complete(&client, &messages).await?;
+    assert_eq!((status, &late["error"]["code"]), (409, &json!("conflict")), "{late}");
+
+    assert_eq!(server.count(), 2, "nothing was asked again");
+    let asked: Value = serde_json::from_slice(&server.calls()[1].body).unwrap();
+    assert_eq!(asked["seed"], 7, "{asked}");
+    let told: Vec<&Value> = asked["messages"].as_array().unwrap().iter().collect();
+    let told = told.iter().filter(|one| one["role"] == "tool").map(|one| &one["content"]);
+    let told: Vec<&Value> = told.collect();
+    assert_eq!((told.len(), told[0], told[2]), (3, &json!("seen 0"), &json!("seen 1")));
+    let sessions: Value = client.call("sessions.list", json!({"stateless": true})).await?;
+    let session = sessions["sessions"][0]["key"].as_str().unwrap().to_owned();
+    let history = client.history(&session).await?;
+    let [turn] = &history.turns[..] else { panic!("{history:?}") };
+    assert!(matches!(turn.outcome, Some(TurnOutcome::Completed { .. })), "{turn:?}");
+    let roles: Vec<Role> = turn.messages.iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::User, Role::Assistant]);
+    assert_eq!(server.take_violations(), Vec::<String>::new());
+    node.stop().await
+}
