@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{Instrument, Span, field::Empty, info_span, warn};
 
 use super::{
-    Item, Model, ModelEvent, ModelRequest,
+    Item, Model, ModelEvent, ModelRequest, ReplySchema,
     call_stream::{Finish, Teller, tell},
     failure_text::{NO_END, ProviderName},
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
@@ -23,6 +23,7 @@ use super::{
     prompt::not_sent,
     retry::Retry,
     sse::{EventsError, SseEvent, SseEvents, within},
+    structured::ask,
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
@@ -42,6 +43,11 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         request: ModelRequest,
         profile: &ModelProfile,
     ) -> Result<Prepared, ModelFailure>;
+    /// Whether the wire can hold a reply to this schema, in its style. What it does not take is told to the
+    /// model in words.
+    fn takes(&self, _schema: &ReplySchema) -> bool {
+        false
+    }
     /// A reader for one reply, which may call tools if the request `offers` some.
     fn decoder(&self, offers: bool) -> Box<dyn Decoder>;
 }
@@ -164,10 +170,12 @@ impl Inner {
     }
 
     /// The request, with what the configuration adds for its model.
-    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
+    fn prepare(&self, mut request: ModelRequest) -> Result<Prepared, ModelFailure> {
         let provider = self.named.name.clone();
         let model = ModelRef { provider, model: request.model.clone() };
-        let mut prepared = self.dialect.prepare(request, &self.profiles.of(&model))?;
+        let profile = self.profiles.of(&model);
+        ask(&mut request, &profile, |schema| self.dialect.takes(schema));
+        let mut prepared = self.dialect.prepare(request, &profile)?;
         let extras = self.profiles.extras(&model);
         if let Some(body) = extras.added_to(&prepared.body).map_err(not_sent)? {
             prepared.body = body.into();

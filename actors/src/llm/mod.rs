@@ -34,6 +34,9 @@ pub mod profile;
 mod prompt;
 mod retry;
 mod sse;
+mod structured;
+#[cfg(test)]
+mod structured_tests;
 mod tool_uses;
 
 use std::{fmt, time::Duration};
@@ -50,6 +53,7 @@ pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use media::PlainMedia;
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
+pub use structured::ReplySchema;
 
 /// What a model is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +70,8 @@ pub struct ModelRequest {
     pub sampling: Sampling,
     /// Sent to providers that know it, so that a provider's own retry does not bill twice.
     pub idempotency_key: String,
+    /// What the reply has to fit.
+    pub reply_schema: Option<ReplySchema>,
 }
 
 /// A message with its text in place. The user's side answers each tool that the assistant's side

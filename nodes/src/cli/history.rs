@@ -177,6 +177,7 @@ mod tests {
             asks: Vec::new(),
             wants_steps: false,
             notes: vec![1],
+            structured: None,
         }
     }
 

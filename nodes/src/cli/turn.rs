@@ -295,6 +295,7 @@ mod tests {
             idempotency_key: Some("k".to_owned()),
             mode: SendMode::Turn,
             reasoning: None,
+            response_schema: None,
         })
     }
 
@@ -331,7 +332,7 @@ mod tests {
     }
 
     fn done(outcome: Option<TurnOutcome>) -> TurnEvent {
-        TurnBody::Done(StreamEnd { turn: None, outcome }).into()
+        TurnBody::Done(StreamEnd { outcome, ..StreamEnd::default() }).into()
     }
 
     #[test]

@@ -384,6 +384,7 @@ mod tests {
             asks: Vec::new(),
             wants_steps: false,
             notes: Vec::new(),
+            structured: None,
         }
     }
 

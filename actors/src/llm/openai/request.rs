@@ -6,7 +6,7 @@ use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
     media::{MediaKind, MediaType},
-    model::ReasoningStyle,
+    model::{ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -15,7 +15,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{EXTRA_CONTENT, OpenAiReader};
 use crate::llm::{
-    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
+    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
@@ -59,6 +59,23 @@ struct ChatBody<'a> {
     stop: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<ResponseFormat<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ResponseFormat<'a> {
+    JsonObject,
+    JsonSchema { json_schema: NamedSchema<'a> },
+}
+
+#[derive(Serialize)]
+struct NamedSchema<'a> {
+    name: &'a str,
+    /// Whether the vendor holds the model to each word of it; it refuses schemas that it cannot do that for.
+    strict: bool,
+    schema: &'a Value,
 }
 
 #[derive(Serialize)]
@@ -182,6 +199,7 @@ impl Dialect for OpenAi {
             // Reasoning models refuse it.
             stop: if profile.sampling { &request.sampling.stop } else { &[] },
             reasoning_effort: reasoning.and_then(Reasoning::effort),
+            response_format: request.reply_schema.as_ref().map(ResponseFormat::from),
         };
         let mut headers = headers(&request.idempotency_key);
         if let Some(key) = &self.key {
@@ -193,8 +211,22 @@ impl Dialect for OpenAi {
         Ok(Prepared { url, headers, body: body.into(), offers })
     }
 
+    fn takes(&self, _schema: &ReplySchema) -> bool {
+        true
+    }
+
     fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
         Box::new(OpenAiReader::new(offers))
+    }
+}
+
+impl<'a> From<&'a ReplySchema> for ResponseFormat<'a> {
+    fn from(reply: &'a ReplySchema) -> Self {
+        if reply.style == SchemaStyle::JsonObject {
+            return Self::JsonObject;
+        }
+        let (name, strict, schema) = (&reply.name, reply.is_strict(true), &reply.schema);
+        Self::JsonSchema { json_schema: NamedSchema { name, strict, schema } }
     }
 }
 
@@ -359,6 +391,7 @@ mod tests {
             tools: Vec::new(),
             sampling: Sampling::default(),
             idempotency_key: "k".to_owned(),
+            reply_schema: None,
         };
         let wire = OpenAi { base: "http://127.0.0.1".parse().unwrap(), key: None };
         let body = wire

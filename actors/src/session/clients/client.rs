@@ -17,7 +17,7 @@ use clawnode_kernel::{Core, Entities, Entity, EntityKind, FoldError, KnownKinds,
 use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
     TurnId,
-    envelope::{ATTACHMENTS, PLAIN, VERSIONS},
+    envelope::{ATTACHMENTS, PLAIN, RESPONSE_SCHEMA, VERSIONS},
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
@@ -109,7 +109,7 @@ impl Sessions {
         Self { version, ..self }
     }
 
-    /// The version of the envelope that inputs without attachments are written as.
+    /// The version of the envelope that inputs are written as that need no newer one.
     pub(in crate::session) fn writes(&self) -> u16 {
         self.version.load(Ordering::Relaxed).min(PLAIN)
     }
@@ -133,12 +133,12 @@ impl Sessions {
         let mut stored = Input::new(Kind::SESSION, &name, idempotency_key, self.now(), &input)?;
         fits(&stored)?;
         stored.v = self.writes();
-        if has_attachments(&input) {
-            // Once it is accepted, an older build that takes the session over would not see them.
-            if self.version.load(Ordering::Relaxed) < ATTACHMENTS {
-                return Err(SendError::OlderBuild);
+        if let Some((needs, what)) = needs(&input) {
+            // Once it is accepted, an older build that takes the session over would not see that.
+            if self.version.load(Ordering::Relaxed) < needs {
+                return Err(SendError::OlderBuild(what));
             }
-            (stored.v, stored.v_min) = (ATTACHMENTS, ATTACHMENTS);
+            (stored.v, stored.v_min) = (needs, needs);
         }
         stored.traceparent = trace;
         let mut turn = TurnId::from(stored.id);
@@ -354,7 +354,8 @@ impl Sessions {
         session: EntityId,
         mut message: UserMessage,
     ) -> Result<UserMessage, SendError> {
-        let fixed = message.system.as_ref().map_or(0, String::len);
+        let schema = message.response_schema.as_ref().map_or(0, |it| it.schema.len());
+        let fixed = message.system.as_ref().map_or(0, String::len) + schema;
         if fixed > TEXT_BYTES {
             return Err(SendError::TooLarge { found: fixed, limit: TEXT_BYTES });
         }
@@ -383,16 +384,18 @@ impl Sessions {
     }
 }
 
-/// Whether builds that know no attachments would lose some of it.
-fn has_attachments(input: &SessionInput) -> bool {
-    match input {
-        SessionInput::UserMessage(message) | SessionInput::Steer(message) => {
-            let earlier = message.history.iter();
-            !message.attachments.is_empty()
-                || earlier.into_iter().any(|it| !it.attachments.is_empty())
-        }
-        _ => false,
+/// The oldest reader that would lose nothing of it, and what older ones do not know.
+fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
+    let (SessionInput::UserMessage(message) | SessionInput::Steer(message)) = input else {
+        return None;
+    };
+    if message.response_schema.is_some() {
+        return Some((RESPONSE_SCHEMA, "`response_schema`"));
     }
+    let mut earlier = message.history.iter();
+    let has_attachments =
+        !message.attachments.is_empty() || earlier.any(|it| !it.attachments.is_empty());
+    has_attachments.then_some((ATTACHMENTS, "attachments"))
 }
 
 /// Judged as it is encoded: many short texts take much more room than their characters.

@@ -20,7 +20,7 @@ use tracing::debug;
 use super::{
     client::Sessions,
     look::{Glance, SessionLookup, shared_frames},
-    progress::Progress,
+    progress::{Progress, in_json},
 };
 use crate::session::turn::{
     state::{SEAM, Turn},
@@ -297,7 +297,7 @@ impl TurnFollower {
         let begun = self.progress.has_begun();
         let (mut text, mut seam) = (String::new(), "");
         for step in &turn.steps {
-            if let Some(content) = step.text().filter(|content| content.bytes() > 0) {
+            if let Some(content) = step.shown().filter(|content| content.bytes() > 0) {
                 text.push_str(seam);
                 seam = SEAM;
                 match self.sessions.text(content).await {
@@ -327,7 +327,8 @@ impl TurnFollower {
         if let Some(error) = outcome.error() {
             self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
         }
-        self.send(TurnEvent::done(cursor, outcome)).await;
+        let structured = turn.structured.as_deref().and_then(in_json);
+        self.send(TurnEvent::done_with(cursor, outcome, structured)).await;
         FollowStep::Over
     }
 
@@ -448,7 +449,7 @@ mod tests {
             self.run.replies(&[]);
             self.store().await;
             let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
-            let done = FrameBody::Done { outcome, text_bytes: texts as u64 };
+            let done = FrameBody::Done { outcome, text_bytes: texts as u64, structured: None };
             self.publish(FrameKey::DONE, done).await;
         }
     }

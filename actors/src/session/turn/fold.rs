@@ -87,8 +87,14 @@ impl SessionState {
             | SessionEvent::ToolAsked(_)
             | SessionEvent::ToolDone(_)
             | SessionEvent::ToolUncertain(_)) => self.fold_tool(head, event),
+            SessionEvent::ReplyRefused(refused) => self.refused(refused),
             // A pointer for readers; the content is the call's.
-            SessionEvent::Reply(_) => Ok(()),
+            SessionEvent::Reply(reply) => {
+                if let Some(turn) = self.open.front_mut().filter(|turn| turn.id == reply.turn) {
+                    turn.structured.clone_from(&reply.structured);
+                }
+                Ok(())
+            }
             SessionEvent::TurnDone(done) => self.close(done.turn, &done.outcome),
             SessionEvent::Settled(settled) => self.settled(settled),
         }
@@ -227,6 +233,7 @@ impl SessionState {
                     begun_ms,
                     end,
                     tools,
+                    refused: None,
                 });
                 Ok(())
             }

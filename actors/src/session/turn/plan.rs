@@ -137,7 +137,16 @@ impl SessionState {
         let tools = vec![ToolCall::planned(it.call, &step)];
         let attempt = Attempt(1);
         let (call, model, end) = (it.call, None, Some(end));
-        turn.steps.push(Step { call, attempt, model, estimate: None, begun_ms, end, tools });
+        turn.steps.push(Step {
+            call,
+            attempt,
+            model,
+            estimate: None,
+            begun_ms,
+            end,
+            tools,
+            refused: None,
+        });
         Ok(())
     }
 

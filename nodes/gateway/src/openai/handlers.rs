@@ -24,6 +24,8 @@ use super::{
         rpc::fresh_key,
         turn::{count, lost},
     },
+    format::SCHEMA,
+    parts::about,
     repeats::{self, WatchedRequest},
     reply::{Label, OpenAiReply, ReplyStep},
     request::Ask,
@@ -98,9 +100,15 @@ pub(in super::super) async fn completions(
         Err(error) => return error.respond(),
     };
     send.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
+    let has_schema = send.message.response_schema.is_some();
+    let is_held = has_schema || gateway.backend.has_schema(&send.session.agent);
     let sent = Instant::now();
     let mut following = match gateway.backend.send(send).await {
         Ok(following) => following,
+        // All else was judged before.
+        Err(error) if has_schema && error.code == ErrorCode::InvalidParams => {
+            return about(SCHEMA, error).respond();
+        }
         Err(error) => return of_model(error, &model).respond(),
     };
     if let Some(watched) = watched {
@@ -114,7 +122,7 @@ pub(in super::super) async fn completions(
         usage: include_usage,
     };
     if stream {
-        stream::respond(gateway, label, following, sent).await
+        stream::respond(gateway, label, following, sent, is_held).await
     } else {
         whole(&gateway, &label, following, sent).await
     }

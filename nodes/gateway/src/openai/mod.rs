@@ -3,6 +3,7 @@
 //! A turn here is a turn like any other: stored before it is answered, never cancelled by a lost
 //! client, found again by its `Idempotency-Key`.
 
+mod format;
 mod handlers;
 mod parts;
 mod repeats;

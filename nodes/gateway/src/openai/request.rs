@@ -20,6 +20,7 @@ use super::{
         params::document,
         rpc::{FRESH_KEY, check_size, fresh_key},
     },
+    format::response_format,
     parts::{MessageContent, about},
 };
 
@@ -53,7 +54,7 @@ type NewMessage = (UserMessage, Vec<NewAttachment>);
 type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
-const USED: [&str; 11] = [
+const USED: [&str; 12] = [
     "model",
     "messages",
     "user",
@@ -64,12 +65,13 @@ const USED: [&str; 11] = [
     "max_tokens",
     "max_completion_tokens",
     "reasoning_effort",
+    "response_format",
     "stop",
 ];
 
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
 /// done here anyway. Any other parameter is refused: a client relies on what it asks for.
-const REFUSED: [RefusedParameter; 23] = [
+const REFUSED: [RefusedParameter; 22] = [
     ("tools", is_empty_list, "tools are not offered yet"),
     ("functions", is_empty_list, "functions are not offered"),
     ("tool_choice", |it| it == "none" || it == "auto", "tools are not offered yet"),
@@ -80,11 +82,6 @@ const REFUSED: [RefusedParameter; 23] = [
     ("logit_bias", |it| it.as_object().is_some_and(Map::is_empty), "biases are not offered"),
     ("presence_penalty", |it| it.as_f64() == Some(0.0), "it is not passed on"),
     ("frequency_penalty", |it| it.as_f64() == Some(0.0), "it is not passed on"),
-    (
-        "response_format",
-        |it| it.get("type").is_some_and(|kind| kind == "text"),
-        "only `{\"type\":\"text\"}` is offered",
-    ),
     (
         "modalities",
         |it| it.as_array().is_some_and(|all| all.iter().all(|one| one == "text")),
@@ -134,7 +131,8 @@ impl Ask {
             Some(user) => (stable_peer(&user)?, message_of_known_session(said)?),
             None => (fresh_peer(key.as_ref())?, message_of_fresh_session(said)?),
         };
-        let message = UserMessage { system, sampling, ..message };
+        let response_schema = response_format(&fields)?;
+        let message = UserMessage { system, sampling, response_schema, ..message };
         check_size(&message)?;
         let key = match key {
             Some(key) => key,
@@ -568,7 +566,6 @@ mod tests {
             (json!({"metadata": {"a": "b"}}), "metadata"),
             (json!({"store": true}), "store"),
             (json!({"max_token": 7}), "max_token"),
-            (json!({"response_format": {"type": "json_object"}}), "response_format"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
             (json!({"messages": video}), "messages[0].content"),
             (json!({"messages": tool}), "messages[0].role"),
@@ -602,6 +599,7 @@ mod tests {
             (json!({"stop": ["a", "b", "c", "d", "e"]}), "stop"),
             (json!({"stop": 7}), "stop"),
             (json!({"stream": "yes"}), "stream"),
+            (json!({"response_format": {"type": "xml"}}), "response_format.type"),
             (json!({"user": 7}), "user"),
             (json!({"model": 7}), "model"),
         ];

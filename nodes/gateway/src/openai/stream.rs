@@ -61,12 +61,14 @@ struct CompletionStream {
     spoke: bool,
 }
 
-/// Answers with a stream, or with an error if the turn fails before its first word.
+/// Answers with a stream, or with an error if the turn fails before its first word. `is_held`: the reply
+/// may be corrected, and is told at its end.
 pub(super) async fn respond(
     gateway: Arc<Gateway>,
     label: Label,
     following: Following,
     sent: Instant,
+    is_held: bool,
 ) -> Response {
     let session = HeaderValue::from_str(&following.accepted.session).ok();
     let mut events = following.events;
@@ -92,7 +94,7 @@ pub(super) async fn respond(
     let telling = CompletionStream {
         gateway,
         label,
-        reply: OpenAiReply::default(),
+        reply: OpenAiReply::held(is_held),
         sent,
         events: Some(events),
         early,
@@ -165,6 +167,9 @@ impl CompletionStream {
                 data(out, &self.label.thought(&text));
             }
             ReplyStep::Finished(reason) if ends_well => {
+                if let Some(text) = self.reply.rest() {
+                    data(out, &self.label.text(text));
+                }
                 data(out, &self.label.finish(reason));
                 if self.label.usage {
                     data(out, &self.label.usage(self.reply.usage()));
