@@ -35,6 +35,7 @@ type Column = BTreeMap<String, String>;
 #[tokio::test]
 async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessError> {
     let mut turns = vec![("hello there".to_owned(), vec![Reply::text(["Hel", "lo", "!"]).into()])];
+    turns.push(("who is it?".to_owned(), vec![Reply::text([r#"{"name": "#, r#""Ada"}"#]).into()]));
     let busy = || Act::status_with(503, "overloaded", "x-should-retry", "false");
     turns.extend(CLIENTS.map(|client| (format!("busy {client}"), vec![busy()])));
     let script = Script { turns: turns.into_iter().collect(), ..Script::default() };
