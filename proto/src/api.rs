@@ -1,6 +1,7 @@
 //! What the gateway's methods take. `methods` has the table of them.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     cursor::Cursor, id::SwitchId, kill_switch::SwitchScope, llm::ModelRef, reasoning::Reasoning,
@@ -84,6 +85,9 @@ pub struct ChatSend {
     /// as the agent is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
+    /// A JSON Schema that the reply of this turn has to fit, instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<Value>,
 }
 
 /// Body of `POST /v1/sessions/{session}/messages`: `chat.send` for a session that its key names.
@@ -106,6 +110,9 @@ pub struct SessionMessage {
     /// as the agent is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
+    /// A JSON Schema that the reply of this turn has to fit, instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<Value>,
     /// Whether to stream the turn as server-sent events, or to answer when it has ended.
     #[serde(default)]
     pub stream: bool,

@@ -118,6 +118,10 @@ codes! {
     ///
     /// Use another model, or correct the tool's schema.
     BadCalls = "bad_calls", 502, -32024;
+    /// The reply does not fit `response_schema`, also after the model was asked to correct it.
+    ///
+    /// Read the reply in the history of the session. Make the schema simpler, or use another model.
+    SchemaFailed = "schema_failed", 502, -32028;
     /// The time of the turn, or of one of its steps, is over.
     ///
     /// Raise the agent's `timeouts`.

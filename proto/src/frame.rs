@@ -121,7 +121,11 @@ pub enum FrameBody {
     },
     /// The reply of this call begins again, because its provider broke off: what its earlier frames
     /// said is void.
-    Reset {},
+    Reset {
+        /// Whether the text of earlier calls is void too, because the reply did not fit its schema.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        whole: bool,
+    },
     /// What the call used.
     Usage {
         /// Reported by the provider.
@@ -149,6 +153,9 @@ pub enum FrameBody {
         /// Bytes of text that the turn's calls said in all, so that a reader knows whether it
         /// has missed any.
         text_bytes: u64,
+        /// The reply as JSON, if it had to fit a schema and does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        structured: Option<String>,
     },
 }
 

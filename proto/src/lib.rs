@@ -47,6 +47,7 @@ pub mod plugin;
 pub mod policy;
 pub mod provider;
 pub mod reasoning;
+pub mod response;
 mod role;
 pub mod route;
 #[cfg(feature = "schema")]

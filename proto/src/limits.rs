@@ -91,6 +91,14 @@ limits! {
         /// A body of `POST /v1/chat/completions`, which can have attachments in base64.
         COMPLETION_BYTES: usize = 32 << 20, "bytes";
     }
+    "Structured replies" {
+        /// A JSON Schema for replies. It is journaled with its message or its agent.
+        RESPONSE_SCHEMA_BYTES: usize = 64 << 10, "bytes";
+        /// A reply that has to fit a schema. It is journaled as text and as JSON.
+        RESPONSE_BYTES: usize = 128 << 10, "bytes";
+        /// How often a model is asked to correct a reply that does not fit its schema.
+        RESPONSE_MENDS: usize = 2, "calls";
+    }
     "Entities and the cluster" {
         /// Claims without progress after which an entity is quarantined.
         CLAIMS_WITHOUT_PROGRESS: u32 = 5, "claims";

@@ -44,6 +44,22 @@ pub enum CacheStyle {
     Implicit,
 }
 
+/// How a request says that the reply has to fit a schema. The reply is judged in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SchemaStyle {
+    /// In words, in the system prompt.
+    #[default]
+    Words,
+    /// In words, and as any JSON object (`response_format` of type `json_object`).
+    JsonObject,
+    /// As the schema (`json_schema`).
+    JsonSchema,
+    /// As the schema in requests without tools, else in words: the model could call no tools.
+    JsonSchemaAlone,
+}
+
 /// Prices in micro-dollars for a million tokens: 3,000,000 is $3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -90,6 +106,9 @@ pub struct ModelView {
     pub reasoning: ReasoningStyle,
     /// How its provider caches.
     pub cache: CacheStyle,
+    /// How a request says that the reply has to fit a schema.
+    #[serde(default)]
+    pub schema: SchemaStyle,
     /// Whether it takes `temperature` and `top_p`.
     pub sampling: bool,
     /// What it costs. Absent if it is not known.

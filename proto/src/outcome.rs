@@ -44,6 +44,11 @@ pub enum TurnOutcome {
         /// What was wrong with the last one.
         detail: String,
     },
+    /// Its reply did not fit its schema, also after the model was asked to correct it.
+    SchemaFailed {
+        /// What is wrong with the last one.
+        detail: String,
+    },
     /// It used up its steps.
     StepLimit {
         /// How many there were.
@@ -82,6 +87,7 @@ impl TurnOutcome {
             Self::Stopped { .. } => "stopped",
             Self::Looped { .. } => "looped",
             Self::BadCalls { .. } => "bad_calls",
+            Self::SchemaFailed { .. } => "schema_failed",
             Self::StepLimit { .. } => "step_limit",
             Self::TimedOut { .. } => "timed_out",
             Self::Blocked { .. } => "blocked",
@@ -115,6 +121,16 @@ impl TurnOutcome {
                     format!("the model keeps on making tool calls that cannot be run: {detail}"),
                 )
                 .hint("send another message to go on, or choose a model that is better at tools"),
+            ),
+            Self::SchemaFailed { detail } => Some(
+                ErrorBody::new(
+                    ErrorCode::SchemaFailed,
+                    format!("the reply does not fit `response_schema`: {detail}"),
+                )
+                .hint(
+                    "the history of the session has the reply; make the schema simpler, or choose \
+                     another model",
+                ),
             ),
             Self::StepLimit { limit } => Some(
                 ErrorBody::new(ErrorCode::StepLimit, format!("the turn used all {limit} steps"))

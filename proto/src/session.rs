@@ -13,6 +13,7 @@ use crate::{
     media::Media,
     name::ToolName,
     policy::{Decided, Policy},
+    response::ResponseSchema,
     timeout::TurnTime,
     tool::{LoopGuard, ToolOutcome, ToolSpec, ToolUse},
 };
@@ -123,6 +124,9 @@ pub struct UserMessage {
     /// Tools that the client runs, beside the agent's. One with the name of an agent's tool is not offered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ClientTool>,
+    /// What the reply of this turn has to fit, instead of the agent's schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<ResponseSchema>,
 }
 
 impl UserMessage {
@@ -136,6 +140,7 @@ impl UserMessage {
             sampling: Sampling::default(),
             model: None,
             tools: Vec::new(),
+            response_schema: None,
         }
     }
 }
@@ -172,6 +177,8 @@ grammar! {
         ToolDone(ToolDone) = "tool_done", required, progress;
         /// It is unknown whether a tool call had an effect. clawnode never runs it again.
         ToolUncertain(ToolUncertain) = "tool_uncertain", required, progress;
+        /// A reply does not fit its schema. The model is asked to correct it.
+        ReplyRefused(ReplyRefused) = "reply_refused", required;
         /// The reply that the user sees.
         Reply(Reply) = "reply", required;
         /// A turn has ended.
@@ -234,6 +241,9 @@ pub struct Profile {
     /// fails at once.
     #[serde(default = "Profile::outage", skip_serializing_if = "is_usual_outage")]
     pub outage_ms: u32,
+    /// What replies have to fit. The schema of a turn overrides it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<ResponseSchema>,
 }
 
 impl Profile {
@@ -439,6 +449,18 @@ pub struct ToolUncertain {
     pub detail: Option<String>,
 }
 
+/// A reply does not fit its schema. Its text is withdrawn, and the model is asked to correct it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ReplyRefused {
+    /// The turn.
+    pub turn: TurnId,
+    /// The model call whose text does not fit.
+    pub call: CallId,
+    /// What the model is told: what is wrong, and where.
+    pub told: String,
+}
+
 /// What the user is shown: the content of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -447,6 +469,9 @@ pub struct Reply {
     pub turn: TurnId,
     /// The model call whose text is the reply.
     pub call: CallId,
+    /// The reply as JSON, if it had to fit a schema and does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<String>,
 }
 
 /// A turn has ended.

@@ -145,6 +145,9 @@ pub struct StreamEnd {
     /// How the turn ended; absent if it was refused, or if the node does not know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<TurnOutcome>,
+    /// The reply as JSON. Absent if the turn has no `response_schema`, or the reply does not fit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Value>,
 }
 
 /// An event's data without its name, for server-sent events.
@@ -161,7 +164,16 @@ impl TurnEvent {
 
     /// The end of a turn.
     pub const fn done(cursor: FrameKey, outcome: TurnOutcome) -> Self {
-        let end = StreamEnd { turn: Some(cursor.turn), outcome: Some(outcome) };
+        Self::done_with(cursor, outcome, None)
+    }
+
+    /// The end of a turn whose reply had to fit a schema.
+    pub const fn done_with(
+        cursor: FrameKey,
+        outcome: TurnOutcome,
+        structured: Option<Value>,
+    ) -> Self {
+        let end = StreamEnd { turn: Some(cursor.turn), outcome: Some(outcome), structured };
         Self::at(cursor, TurnBody::Done(end))
     }
 }
@@ -223,7 +235,7 @@ impl TurnBody {
                 Self::ToolResult(ToolFinished { is_error, ..finished })
             }
             FrameBody::Error { error } => Self::Error(error),
-            FrameBody::Reset {} | FrameBody::Done { .. } => return None,
+            FrameBody::Reset { .. } | FrameBody::Done { .. } => return None,
         })
     }
 }
@@ -339,7 +351,8 @@ mod tests {
                 })
             ),
             (any::<Option<u128>>(), prop::option::of(outcome())).prop_map(|(turn, outcome)| {
-                TurnBody::Done(StreamEnd { turn: turn.map(TurnId::from_u128), outcome })
+                let structured = outcome.as_ref().map(|_| json!([{ "a": null }]));
+                TurnBody::Done(StreamEnd { turn: turn.map(TurnId::from_u128), outcome, structured })
             }),
         ]
     }

@@ -217,6 +217,9 @@ pub struct TurnView {
     /// The indexes in `messages`, from 0, of those that clawnode wrote to the model, and not the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<u32>,
+    /// The reply as JSON. Absent if the turn has no `response_schema`, or the reply does not fit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<serde_json::Value>,
 }
 
 /// Answer of `sessions.history`.
@@ -437,6 +440,9 @@ pub struct ReplyView {
     pub turn: TurnId,
     /// The whole reply.
     pub text: String,
+    /// The reply as JSON. Absent if the turn has no `response_schema`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<serde_json::Value>,
     /// The tokens of all its model calls.
     pub usage: Usage,
     /// How the turn ended.

@@ -86,8 +86,13 @@ async function withOpenai() {
       ["reply to: one", "reply to: two"],
     ),
     tools: await cell(tools, ["tool_calls", "stop", "I saw it."]),
-    "structured output": await cell(() =>
-      chat("hello there", { response_format: { type: "json_object" } }),
+    "structured output": await cell(
+      async () => {
+        const json_schema = { name: "person", schema: SCHEMA };
+        const response_format = { type: "json_schema", json_schema };
+        return JSON.parse(await chat("who is it?", { response_format }));
+      },
+      { name: "Ada" },
     ),
     picture: await cell(() => chat(shown)),
     Responses: await cell(() => one.responses.create({ model: "default", input: "x" })),
@@ -142,13 +147,12 @@ async function withVercel() {
         }),
       "I saw it.",
     ),
-    "structured output": await cell(() =>
-      ai.generateObject({
-        model: at()("default"),
-        schema: inputSchema,
-        prompt: "hello there",
-        maxRetries: 0,
-      }),
+    "structured output": await cell(
+      async () => {
+        const asked = { schema: inputSchema, prompt: "who is it?", maxRetries: 0 };
+        return (await ai.generateObject({ model: at()("default"), ...asked })).object;
+      },
+      { name: "Ada" },
     ),
     picture: await cell(() => ask({ messages: user(shown) })),
     embeddings: await cell(() =>

@@ -86,6 +86,17 @@ def with_openai():
         answer = create(model="default", messages=messages, tools=[TOOL]).choices[0]
         return said.finish_reason, answer.finish_reason, answer.message.content
 
+    def parsed():
+        from pydantic import BaseModel
+
+        class Person(BaseModel):
+            name: str
+
+        reply = client.chat.completions.parse(
+            model="default", messages=user("who is it?"), response_format=Person
+        )
+        return reply.choices[0].message.parsed.name
+
     def busy():
         again = openai.OpenAI(timeout=60)
         return again.chat.completions.create(model="default", messages=user("busy openai"))
@@ -103,9 +114,7 @@ def with_openai():
             ["reply to: one", "reply to: two"],
         ),
         "tools": cell(tools, ("tool_calls", "stop", "I saw it.")),
-        "structured output": cell(
-            lambda: chat("hello there", response_format={"type": "json_object"}), anything
-        ),
+        "structured output": cell(parsed, "Ada"),
         "picture": cell(lambda: chat(SHOWN), anything),
         "Responses": cell(lambda: client.responses.create(model="default", input="x"), anything),
         "embeddings": cell(lambda: client.embeddings.create(model="default", input="x"), anything),
@@ -143,8 +152,8 @@ def with_langchain():
         "top_p": cell(lambda: chat(top_p=0.5), "Hello!"),
         "tools": cell(lambda: model().bind_tools([TOOL]).invoke("hello there"), anything),
         "structured output": cell(
-            lambda: model().with_structured_output(schema, method="json_schema").invoke("hello there"),
-            anything,
+            lambda: model().with_structured_output(schema, method="json_schema").invoke("who is it?"),
+            {"name": "Ada"},
         ),
         "picture": cell(lambda: chat(user(SHOWN)), anything),
         "Responses": cell(lambda: chat(use_responses_api=True), anything),
@@ -184,7 +193,10 @@ def with_litellm():
             ["reply to: one", "reply to: two"],
         ),
         "tools": cell(lambda: chat(tools=[TOOL]), anything),
-        "structured output": cell(lambda: chat(response_format={"type": "json_object"}), anything),
+        "structured output": cell(
+            lambda: json.loads(chat("who is it?", response_format={"type": "json_object"})),
+            {"name": "Ada"},
+        ),
         "picture": cell(lambda: chat(SHOWN), anything),
         "Responses": cell(
             lambda: litellm.responses(**({"model": "openai/default", "input": "x"} | at)), anything
@@ -232,7 +244,9 @@ def with_llm():
         "conversation": cell(lambda: llm("-c", "two"), "reply to: two"),
         "top_p": cell(lambda: ask("-o", "top_p", "0.5", "hello there"), "Hello!"),
         "tools": cell(lambda: ask("-T", "llm_version", "hello there"), anything),
-        "structured output": cell(lambda: ask("--schema", json.dumps(SCHEMA), "hello there"), anything),
+        "structured output": cell(
+            lambda: json.loads(ask("--schema", json.dumps(SCHEMA), "who is it?")), {"name": "Ada"}
+        ),
         "picture": cell(lambda: ask("what is it?", "-a", picture), anything),
         "unknown model": cell(lambda: llm("-m", "other", "hello there"), anything),
         "wrong key": cell(lambda: ask("--key", "wrong", "hello there"), anything),

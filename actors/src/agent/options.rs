@@ -8,6 +8,7 @@ use clawnode_proto::{
     hook::HookSpec,
     llm::{ModelRef, Sampling},
     policy::Policy,
+    response::ResponseSchema,
     session::Profile,
     timeout::TurnTime,
     tool::{LoopGuard, ToolSpec},
@@ -60,6 +61,8 @@ pub struct AgentOptions {
     pub time: TurnTime,
     /// The hooks that judge its calls, by point and name (none).
     pub hooks: Vec<HookSpec>,
+    /// What its replies have to fit (nothing).
+    pub response_schema: Option<ResponseSchema>,
     /// Turns at once on one node (default 256): more calls the provider harder, fewer makes
     /// sessions wait.
     pub max_turns: u32,
@@ -87,6 +90,7 @@ impl AgentOptions {
             step_wait: Duration::from_mins(5),
             time: TurnTime { global_ms: 3_600_000, step_ms: 900_000 },
             hooks: Vec::new(),
+            response_schema: None,
             max_turns: 256,
         }
     }
@@ -142,6 +146,7 @@ impl AgentOptions {
             hooks: self.hooks.clone(),
             chain: if chain.len() > 1 { chain.to_vec() } else { Vec::new() },
             outage_ms: u32::try_from(self.outage.as_millis()).unwrap_or(u32::MAX),
+            response_schema: self.response_schema.clone(),
         }
     }
 

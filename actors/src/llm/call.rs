@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{Instrument, Span, field::Empty, info_span, warn};
 
 use super::{
-    Item, Model, ModelEvent, ModelRequest,
+    Item, Model, ModelEvent, ModelRequest, ReplySchema,
     call_stream::{Finish, Teller, tell},
     failure_text::{NO_END, ProviderName},
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
@@ -24,6 +24,7 @@ use super::{
     retry::Retry,
     settings::{Setting, refused},
     sse::{EventsError, SseEvent, SseEvents, within},
+    structured::ask,
     too_long::too_long,
 };
 
@@ -44,6 +45,11 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         request: ModelRequest,
         profile: &ModelProfile,
     ) -> Result<Prepared, ModelFailure>;
+    /// Whether the wire can hold a reply to this schema, in its style. What it does not take is told to the
+    /// model in words.
+    fn takes(&self, _schema: &ReplySchema) -> bool {
+        false
+    }
     /// A reader for one reply, which may call tools if the request `offers` some.
     fn decoder(&self, offers: bool) -> Box<dyn Decoder>;
     /// The settings that it has, of those that not every wire has.
@@ -183,7 +189,7 @@ impl Inner {
     }
 
     /// The request, with what the configuration adds for its model.
-    fn prepare(&self, request: ModelRequest) -> Result<Prepared, ModelFailure> {
+    fn prepare(&self, mut request: ModelRequest) -> Result<Prepared, ModelFailure> {
         let provider = self.named.name.clone();
         if let Some(setting) = self.refused(&request.model, &request.sampling) {
             return Err(not_sent(format_args!(
@@ -192,7 +198,9 @@ impl Inner {
             )));
         }
         let model = ModelRef { provider, model: request.model.clone() };
-        let mut prepared = self.dialect.prepare(request, &self.profiles.of(&model))?;
+        let profile = self.profiles.of(&model);
+        ask(&mut request, &profile, |schema| self.dialect.takes(schema));
+        let mut prepared = self.dialect.prepare(request, &profile)?;
         let extras = self.profiles.extras(&model);
         if let Some(body) = extras.added_to(&prepared.body).map_err(not_sent)? {
             prepared.body = body.into();

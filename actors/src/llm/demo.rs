@@ -224,6 +224,7 @@ mod tests {
             tools: Vec::new(),
             sampling,
             idempotency_key: "k".to_owned(),
+            reply_schema: None,
         }
     }
 

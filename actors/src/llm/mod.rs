@@ -35,6 +35,9 @@ mod prompt;
 mod retry;
 mod settings;
 mod sse;
+mod structured;
+#[cfg(test)]
+mod structured_tests;
 mod too_long;
 mod tool_uses;
 
@@ -52,6 +55,7 @@ pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use media::PlainMedia;
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
+pub use structured::ReplySchema;
 
 /// What a model is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +72,8 @@ pub struct ModelRequest {
     pub sampling: Sampling,
     /// Sent to providers that know it, so that a provider's own retry does not bill twice.
     pub idempotency_key: String,
+    /// What the reply has to fit.
+    pub reply_schema: Option<ReplySchema>,
 }
 
 /// A message with its text in place. The user's side answers each tool that the assistant's side

@@ -15,6 +15,7 @@ use clawnode_proto::{
     kernel::SnapshotState,
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
+    response::ResponseSchema,
     session::{SessionEvent, SessionInput, UserMessage},
     tool::{EffectClass, Risk, ToolSpec, ToolUse},
 };
@@ -180,6 +181,19 @@ impl PlayedActivation {
         }
     }
 
+    /// The configuration is read again, and has this schema for replies.
+    pub(crate) fn reload_schema(&mut self, schema: ResponseSchema) {
+        let response_schema = Some(schema);
+        self.grant = Grant::free(AgentOptions { response_schema, ..(*self.grant.options).clone() });
+    }
+
+    /// The configuration is read again, and has so many steps, without a wait for more.
+    pub(crate) fn reload_steps(&mut self, step_limit: u32) {
+        let step_wait = std::time::Duration::ZERO;
+        self.grant =
+            Grant::free(AgentOptions { step_limit, step_wait, ..(*self.grant.options).clone() });
+    }
+
     /// The configuration is read again, and has another model.
     pub(crate) fn reload(&mut self, model: &str) {
         let options =
@@ -244,6 +258,19 @@ impl PlayedActivation {
         let (content, model) = (Text::from("so"), "m".to_owned());
         let attempt = job.attempt;
         drop(job);
+        self.feed(MachineInput::Ended(
+            key,
+            Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks },
+        ));
+    }
+
+    /// The same, in these words and without tools.
+    pub(crate) fn replies_text(&mut self, text: &str, stop: StopReason) {
+        let started = self.started.pop();
+        let Some((key, SessionJob::Call(job))) = started else { panic!("{started:?}") };
+        let (attempt, content, model) = (job.attempt, Text::from(text), "m".to_owned());
+        drop(job);
+        let (usage, tool_uses, blocks) = (Usage::default(), Vec::new(), None);
         self.feed(MachineInput::Ended(
             key,
             Outcome::Done { attempt, content, stop, usage, model, tool_uses, blocks },

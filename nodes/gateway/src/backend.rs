@@ -137,6 +137,11 @@ pub trait Backend: Answers {
     /// The agent that answers a message which names none (the binding router).
     fn route(&self, inbound: &Inbound<'_>) -> AgentName;
 
+    /// Whether the replies of this agent have to fit a schema.
+    fn has_schema(&self, _agent: &AgentName) -> bool {
+        false
+    }
+
     /// Whether new messages can be stored now.
     async fn ready(&self) -> bool;
 

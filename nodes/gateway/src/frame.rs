@@ -48,7 +48,7 @@ impl Wording<'_> {
 
     /// The end of a stream that did not see its turn's end.
     pub(super) fn done_early(self, turn: Option<TurnId>) -> String {
-        self.event(&TurnBody::Done(StreamEnd { turn, outcome: None }).into())
+        self.event(&TurnBody::Done(StreamEnd { turn, ..StreamEnd::default() }).into())
     }
 
     /// What a client does whose node lost sight of the turn.

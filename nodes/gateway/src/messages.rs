@@ -80,8 +80,16 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         Some((peer, conversation)) => (peer.to_owned(), Some(conversation.to_owned())),
         None => (peer, None),
     };
-    let SessionMessage { content, attachments, model, mode, reasoning, idempotency_key, stream: _ } =
-        message;
+    let SessionMessage {
+        content,
+        attachments,
+        model,
+        mode,
+        reasoning,
+        response_schema,
+        idempotency_key,
+        stream: _,
+    } = message;
     Ok(ChatSend {
         channel: channel.to_string(),
         account: account.to_string(),
@@ -96,6 +104,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         idempotency_key,
         mode,
         reasoning,
+        response_schema,
     })
 }
 
@@ -115,12 +124,13 @@ async fn whole(gateway: &Gateway, following: Following, sent: Instant) -> Respon
                 failure = Some(ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled"));
                 break;
             }
-            TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => {
+            TurnBody::Done(StreamEnd { outcome: Some(outcome), structured, .. }) => {
                 if let Some(error) = failure.take().or_else(|| outcome.error()) {
                     return ended(&error, &accepted);
                 }
                 let (session, turn) = (accepted.session, accepted.turn);
-                return rest::json(json(&ReplyView { session, turn, text, usage, outcome }));
+                let reply = ReplyView { session, turn, text, structured, usage, outcome };
+                return rest::json(json(&reply));
             }
             TurnBody::Accepted(_)
             | TurnBody::Thought(_)

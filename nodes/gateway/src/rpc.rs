@@ -13,6 +13,7 @@ use clawnode_proto::{
     limits,
     llm::{Sampling, Text},
     methods::types,
+    response::ResponseSchema,
     route::Inbound,
     session::UserMessage,
     view::TicketView,
@@ -192,6 +193,7 @@ pub(super) fn send(
         idempotency_key,
         mode,
         reasoning,
+        response_schema,
     } = params;
     let agent = match agent {
         Some(agent) => parse("agent", &agent)?,
@@ -211,14 +213,17 @@ pub(super) fn send(
     if content.is_empty() && attachments.is_empty() {
         return Err(invalid("`content` is empty"));
     }
-    if matches!(mode, SendMode::Steer) && (model.is_some() || reasoning.is_some()) {
+    let of_turn = model.is_some() || reasoning.is_some() || response_schema.is_some();
+    if matches!(mode, SendMode::Steer) && of_turn {
         return Err(invalid(
-            "`model` and `reasoning` are of a turn, and `steer` adds to one that runs",
+            "`model`, `reasoning` and `response_schema` are of a turn, and `steer` adds to one that \
+             runs",
         )
         .hint("leave them out, or send the message as a turn"));
     }
     let sampling = Sampling { reasoning, ..Sampling::default() };
-    let message = UserMessage { model, sampling, ..UserMessage::text(content) };
+    let response_schema = response_schema.map(|schema| ResponseSchema::new(None, &schema));
+    let message = UserMessage { model, sampling, response_schema, ..UserMessage::text(content) };
     check_size(&message)?;
     // `peer` alone too, so that no part of a key is made from a text that could not be one. And with the sign in
     // neither, no peer is the conversation of another.

@@ -181,6 +181,7 @@ mod tests {
             wants_steps: false,
             waits_until: None,
             notes: vec![1],
+            structured: None,
         }
     }
 

@@ -299,6 +299,7 @@ mod tests {
             idempotency_key: Some("k".to_owned()),
             mode: SendMode::Turn,
             reasoning: None,
+            response_schema: None,
         })
     }
 
@@ -335,7 +336,7 @@ mod tests {
     }
 
     fn done(outcome: Option<TurnOutcome>) -> TurnEvent {
-        TurnBody::Done(StreamEnd { turn: None, outcome }).into()
+        TurnBody::Done(StreamEnd { outcome, ..StreamEnd::default() }).into()
     }
 
     #[test]

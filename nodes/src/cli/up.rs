@@ -114,7 +114,7 @@ pub(super) async fn up(args: UpArgs, context: &CliContext) -> Result<Exit, Failu
     }
     let join = args.join.token(context.loaded.env())?;
     match context.running().await? {
-        Some(client) => chat::talk(context, Gateways::alone(client), None, args.which).await,
+        Some(client) => chat::talk(context, Gateways::alone(client), None, args.which, None).await,
         None => node_and_chat(roles, join, context, args.which).await,
     }
 }
@@ -173,7 +173,7 @@ async fn node_and_chat(
     let gateway = &context.loaded.config.gateway;
     let client = NodeClient::new(&ready.url, ready.token.clone(), gateway.tls_cert.as_ref())?;
     let talked = tokio::select! {
-        talked = chat::talk(context, Gateways::alone(client), None, which) => talked,
+        talked = chat::talk(context, Gateways::alone(client), None, which, None) => talked,
         // A node that ends by itself has failed; the chat cannot go on.
         ended = &mut node => return joined(ended).map(|()| Exit::Failed),
     };

@@ -20,6 +20,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    schema_source::SchemaSource,
     secret::ServerUrl,
     tools::{LoopGuardOptions, ToolChoice},
     units,
@@ -107,6 +108,10 @@ pub struct AgentSection {
     /// from 1,024 on. Unless set, the provider decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
+    /// What its replies have to fit (nothing): a file with a JSON Schema, or the schema as a table. Those that do
+    /// not are corrected by the model, at most twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<SchemaSource>,
     /// How it chooses its words.
     pub sampling: SamplingOptions,
     /// Tokens that its model reads at most. Unless set: what is known of the model, but at most 200,000 as
@@ -259,6 +264,7 @@ impl Default for AgentSection {
             system: None,
             soul: None,
             reasoning: None,
+            response_schema: None,
             sampling: SamplingOptions::default(),
             window_tokens: None,
             step_limit: 25,

@@ -9,6 +9,7 @@ use super::{
     file,
     options::Config,
     paths,
+    schema_source::SchemaSource,
     tree::{ConfigNode, Value, ValueOrigin},
     validate,
 };
@@ -170,6 +171,9 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
     for (name, agent) in &mut config.agents {
         if let Some(path) = &mut agent.soul {
             fix(path, &["agents", name.as_str(), "soul"]);
+        }
+        if let Some(SchemaSource::File(path)) = &mut agent.response_schema {
+            fix(path, &["agents", name.as_str(), "response_schema"]);
         }
     }
 }

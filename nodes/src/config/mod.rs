@@ -20,6 +20,7 @@ pub mod models;
 pub mod options;
 pub mod paths;
 pub mod rules;
+pub mod schema_source;
 pub mod secret;
 pub mod show;
 pub mod tools;

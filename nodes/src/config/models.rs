@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clawnode_actors::llm::profile::{InputKinds, ModelExtras, ModelOverride};
 use clawnode_proto::{
     media::MediaKind,
-    model::{CacheStyle, ModelPrice, ReasoningStyle},
+    model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle},
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,9 @@ pub struct ModelSection {
     /// How its provider caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheStyle>,
+    /// How a request says that the reply has to fit a schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<SchemaStyle>,
     /// Whether it takes `temperature` and `top_p`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<bool>,
@@ -183,6 +186,7 @@ impl ModelSection {
             tools: self.tools,
             reasoning: self.reasoning,
             cache: self.cache,
+            schema: self.schema,
             sampling: self.sampling,
             max_completion_tokens: self.max_completion_tokens,
             developer_role: self.developer_role,

@@ -15,6 +15,7 @@ use super::{
     mcp::{self, ServerFault, is_http},
     models::{self, ModelFault},
     options::Config,
+    schema_source::SchemaSource,
     tools::ToolTimeout,
     tree::ConfigNode,
 };
@@ -286,6 +287,10 @@ impl Checks<'_> {
                 let hint = "correct the path, which is relative to the configuration file";
                 return self.fail(&["agents", name, "soul"], what, hint);
             }
+            if let Some(Err(what)) = it.response_schema.as_ref().map(SchemaSource::read) {
+                let hint = "write a JSON Schema; a path is relative to the configuration file";
+                return self.fail(&["agents", name, "response_schema"], &what, hint);
+            }
             for (key, value, most) in
                 [("temperature", it.sampling.temperature, 2.0), ("top_p", it.sampling.top_p, 1.0)]
             {
@@ -545,6 +550,13 @@ mod tests {
             ("[agents.a]\nmax_tokens = 9", "agents.a.max_tokens", "write `sampling.max_tokens"),
             ("[agents.a]\nsystem = 'a'\nsoul = 'b'", "agents.a.soul", "remove one"),
             ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
+            ("[agents.a]\nresponse_schema = 'no.json'", "agents.a.response_schema", "no.json"),
+            ("[agents.a]\nresponse_schema = 3", "agents.a.response_schema", "a JSON Schema"),
+            (
+                "[agents.a.response_schema]\ntype = 'objet'",
+                "agents.a.response_schema",
+                "schema is not valid: `/type`",
+            ),
             ("[agents.a.timeouts]\nglobal = '8d'", "agents.a.timeouts.global", "7 days"),
             ("[agents.a.timeouts]\nstep = '200h'", "agents.a.timeouts.step", "as long as it takes"),
             ("[tools]\njob_wait = '49h'", "tools.job_wait", "longer than 48 h"),

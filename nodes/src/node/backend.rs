@@ -21,6 +21,7 @@ use clawnode_proto::{
     tool::ToolSpec,
     view::AcceptedView,
 };
+use clawnode_tool::schema::{SchemaFault, check_response};
 use futures_util::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -105,6 +106,10 @@ impl Backend for NodeBackend {
         routes.resolve(inbound).clone()
     }
 
+    fn has_schema(&self, agent: &AgentName) -> bool {
+        self.agents.options(agent).is_some_and(|agent| agent.response_schema.is_some())
+    }
+
     async fn ready(&self) -> bool {
         self.sessions.storage().health.ready().await.is_ok()
     }
@@ -124,6 +129,9 @@ impl Backend for NodeBackend {
         }
         self.models().takes(&session.agent, message.model.as_ref(), &message.sampling)?;
         client_tools::check(&self.agents, &session.agent, &message.tools, &message.sampling)?;
+        if let Some(schema) = &message.response_schema {
+            check_response(schema).map_err(unusable)?;
+        }
         // Content that is stored for a message which is then refused has no owner: what may be refused
         // comes first.
         for attachment in &attachments {
@@ -233,6 +241,12 @@ pub(super) fn named(session: &SessionRef, error: impl Into<SendError>) -> ErrorB
         return SendError::NotFound { session }.into();
     }
     error.into()
+}
+
+/// Why a message's schema is refused.
+fn unusable(fault: SchemaFault) -> ErrorBody {
+    ErrorBody::new(ErrorCode::InvalidParams, format!("`response_schema`: the {fault}"))
+        .hint("correct the JSON Schema; `$ref` may name a part of it, without a circle")
 }
 
 pub(super) fn following(sent: SentMessage, session: String) -> Following {

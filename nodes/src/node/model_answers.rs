@@ -170,6 +170,7 @@ impl ModelAnswers<'_> {
             input: known.input.list(),
             tools: known.tools,
             reasoning: known.reasoning,
+            schema: known.schema,
             cache: known.cache,
             sampling: known.sampling,
             price: known.price,
@@ -235,6 +236,7 @@ fn request(model: &ModelRef, tools: bool) -> Result<ModelRequest, ErrorBody> {
         tools: if tools { vec![offer] } else { Vec::new() },
         sampling: Sampling { max_tokens: Some(TEST_TOKENS), ..Sampling::default() },
         idempotency_key: format!("test.{}", ulid::Ulid::generate()),
+        reply_schema: None,
     })
 }
 

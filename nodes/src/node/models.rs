@@ -27,7 +27,10 @@ use tracing::warn;
 
 use super::{hooks, mcp, plugins::NodePlugins, tools};
 use crate::{
-    config::{self, Config, Env, LoadedConfig, agents::DEFAULT_AGENT, tools::ToolChoice},
+    config::{
+        self, Config, Env, LoadedConfig, agents::DEFAULT_AGENT, schema_source::SchemaSource,
+        tools::ToolChoice,
+    },
     start_error::StartError,
 };
 
@@ -262,6 +265,11 @@ fn agent(
         (None, None) => String::new(),
     };
     options.sampling = Sampling { reasoning: it.reasoning, ..it.sampling.clone().into() };
+    options.response_schema =
+        it.response_schema.as_ref().map(SchemaSource::read).transpose().map_err(|what| {
+            let what = format!("agent `{name}`: `response_schema`: {what}");
+            StartError::config("config_invalid", what).hint("correct the JSON Schema")
+        })?;
     options.window_tokens = it.window_tokens;
     options.step_limit = it.step_limit;
     options.max_turns = it.max_turns;

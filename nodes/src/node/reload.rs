@@ -25,7 +25,7 @@ use super::{
     plugins::NodePlugins,
     status::NodeStatus,
 };
-use crate::config::{Config, LoadedConfig};
+use crate::config::{Config, LoadedConfig, schema_source::SchemaSource};
 
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -158,10 +158,15 @@ pub fn warnings(alive: &[Heartbeat]) -> Vec<WarningView> {
 }
 
 fn changed_at(loaded: &LoadedConfig) -> Vec<Option<SystemTime>> {
-    let souls = loaded.config.agents.values().filter_map(|agent| agent.soul.as_ref());
+    let agents = loaded.config.agents.values();
+    let souls = agents.clone().filter_map(|agent| agent.soul.as_ref());
+    let schemas = agents.filter_map(|agent| match &agent.response_schema {
+        Some(SchemaSource::File(path)) => Some(path),
+        Some(SchemaSource::Inline(_)) | None => None,
+    });
     // A file that is not there yet may come.
     let file = loaded.own_file();
-    let files = file.iter().chain(souls);
+    let files = file.iter().chain(souls).chain(schemas);
     files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }
 

@@ -149,6 +149,7 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         // Data older than limits ends no turn by a limit that was not set.
         time: TurnTime::default(),
         hooks: Vec::new(),
+        response_schema: None,
     };
     let read = SessionEvent::decode_body("configured", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));

@@ -12,7 +12,7 @@ use clawnode_proto::{
     reasoning::Reasoning,
     session::{SessionInput, ToolEnd, UserMessage},
     tool::{ToolOutcome, ToolReply},
-    turn::{TurnBody, TurnEvent},
+    turn::{StreamEnd, TurnBody, TurnEvent},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -83,6 +83,17 @@ fn model_choices() {
 #[test]
 fn give_way() {
     insta::assert_snapshot!(events(&sample::give_way_events()));
+}
+
+#[test]
+fn structured_replies() {
+    let (message, events, frames) = sample::structured_replies();
+    let mut golden = all(&[SessionInput::UserMessage(message)]);
+    golden.push_str(&self::events(&events));
+    golden.push_str(&all(&frames));
+    let structured = Some(serde_json::json!({"name": "Ada"}));
+    golden.push_str(&all(&[StreamEnd { structured, ..StreamEnd::default() }]));
+    insta::assert_snapshot!(golden);
 }
 
 #[test]

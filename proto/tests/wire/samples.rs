@@ -33,11 +33,12 @@ use clawnode_proto::{
     plugin::StoreKeys,
     policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
     provider::{ProviderKind, ProviderReport, RecentRuns},
+    response::ResponseSchema,
     session::{
         ApprovalAsked, ApprovalDecided, ApprovalGiven, ModelBegun, ModelDone, ModelFailed,
-        ModelGaveWay, ModelHooked, Plan, Profile, Reply, SessionEvent, SessionInput, Settled,
-        StepLimitReached, StepPlanned, ToolAsked, ToolDone, ToolEnd, ToolHooked, ToolResult,
-        ToolUncertain, TurnDone, TurnOutcome, UserMessage,
+        ModelGaveWay, ModelHooked, Plan, Profile, Reply, ReplyRefused, SessionEvent, SessionInput,
+        Settled, StepLimitReached, StepPlanned, ToolAsked, ToolDone, ToolEnd, ToolHooked,
+        ToolResult, ToolUncertain, TurnDone, TurnOutcome, UserMessage,
     },
     ssh::SshPin,
     timeout::{TimeBound, TimeLevel, TimeLimit, ToolTime, TurnTime},
@@ -117,6 +118,7 @@ pub(crate) fn user_message() -> UserMessage {
         sampling: sampling(),
         model: None,
         tools: Vec::new(),
+        response_schema: None,
     }
 }
 
@@ -506,6 +508,7 @@ fn profile() -> Profile {
         hooks: Vec::new(),
         chain: Vec::new(),
         outage_ms: Profile::outage(),
+        response_schema: None,
     }
 }
 
@@ -543,6 +546,30 @@ pub(crate) fn model_choices() -> (UserMessage, Vec<SessionEvent>) {
         estimate: Some(1_234),
     };
     (message, vec![profile.into(), begun.into()])
+}
+
+/// What a message and an agent say of the schema of replies, what is journaled of such a reply, and what
+/// clients are told.
+pub(crate) fn structured_replies() -> (UserMessage, Vec<SessionEvent>, Vec<FrameBody>) {
+    let schema = serde_json::json!({"title": "a person", "type": "object"});
+    let response_schema = Some(ResponseSchema::new(None, &schema));
+    let message =
+        UserMessage { response_schema: response_schema.clone(), ..UserMessage::text("who?") };
+    let structured = || Some(r#"{"name": "Ada"}"#.to_owned());
+    let (turn, call) = (turn(), call());
+    let failed = TurnOutcome::SchemaFailed { detail: "`name` is required".to_owned() };
+    let events = vec![
+        Profile { response_schema, ..profile() }.into(),
+        ReplyRefused { turn, call, told: "`name` is required".to_owned() }.into(),
+        Reply { turn, call, structured: structured() }.into(),
+        TurnDone { turn, outcome: failed }.into(),
+    ];
+    let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
+    let frames = vec![
+        FrameBody::Reset { whole: true },
+        FrameBody::Done { outcome, text_bytes: 15, structured: structured() },
+    ];
+    (message, events, frames)
 }
 
 fn approval_events() -> Vec<SessionEvent> {
@@ -618,7 +645,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
         done("END".into(), StopReason::StopSequence).into(),
         ModelDone { tool_uses: vec![tool_use()], ..done("".into(), StopReason::ToolUse) }.into(),
         model_failed(attempt).into(),
-        Reply { turn, call: call() }.into(),
+        Reply { turn, call: call(), structured: None }.into(),
         ended(TurnOutcome::Completed { stop: StopReason::EndTurn }),
         ended(TurnOutcome::Failed { failure: failure() }),
         ended(TurnOutcome::Cancelled),
@@ -785,9 +812,9 @@ pub(crate) fn frames() -> Vec<Frame> {
         frame(5, result(Some("timed_out".to_owned()))),
         frame(6, request),
         frame(7, cut),
-        frame(8, FrameBody::Reset {}),
+        frame(8, FrameBody::Reset { whole: false }),
         frame(FrameKey::ERROR, FrameBody::Error { error }),
-        frame(FrameKey::DONE, FrameBody::Done { outcome, text_bytes: 3 }),
+        frame(FrameKey::DONE, FrameBody::Done { outcome, text_bytes: 3, structured: None }),
     ]
 }
 
@@ -800,7 +827,7 @@ pub(crate) fn turn_events() -> Vec<TurnEvent> {
     events.push(TurnEvent::from(TurnBody::Accepted(accepted)));
     for frame in frames() {
         events.push(match frame.body {
-            FrameBody::Reset {} => {
+            FrameBody::Reset { .. } => {
                 let text = "hé".to_owned();
                 TurnEvent::at(frame.key, TurnBody::Reset(ReplyReset { text }))
             }
@@ -809,7 +836,7 @@ pub(crate) fn turn_events() -> Vec<TurnEvent> {
         });
     }
     events.push(TurnEvent::at(key, TurnBody::Lagged(Lagged::default())));
-    let lost = StreamEnd { turn: Some(turn()), outcome: None };
+    let lost = StreamEnd { turn: Some(turn()), ..StreamEnd::default() };
     events.push(TurnBody::Done(lost).into());
     events.push(TurnBody::Done(StreamEnd::default()).into());
     events

@@ -387,6 +387,7 @@ mod tests {
             wants_steps: false,
             waits_until: None,
             notes: Vec::new(),
+            structured: None,
         }
     }
 

@@ -37,6 +37,7 @@ type Column = BTreeMap<String, String>;
 #[tokio::test]
 async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessError> {
     let mut turns = vec![("hello there".to_owned(), vec![Reply::text(["Hel", "lo", "!"]).into()])];
+    turns.push(("who is it?".to_owned(), vec![Reply::text([r#"{"name": "#, r#""Ada"}"#]).into()]));
     let busy = || Act::status_with(503, "overloaded", "x-should-retry", "false");
     let looks = [Act::tools([("look", json!({"name": "it"}))]), Act::say("I saw it.")];
     turns.push(("look please".to_owned(), looks.into()));

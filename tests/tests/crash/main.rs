@@ -19,6 +19,7 @@ mod panics;
 mod placement;
 mod points;
 mod streams;
+mod structured;
 mod support;
 mod suspects;
 mod thoughts;

@@ -75,6 +75,7 @@ pub(crate) fn ask(text: &str) -> ModelRequest {
         tools: Vec::new(),
         sampling: Sampling::default(),
         idempotency_key: "call-1".to_owned(),
+        reply_schema: None,
     }
 }
 

@@ -5,7 +5,7 @@ use clawnode_proto::{
     client_tool::ToolChoice,
     llm::{ModelFailure, Role, Sampling},
     media::MediaKind,
-    model::ReasoningStyle,
+    model::{ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -14,7 +14,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::AnthropicReader;
 use crate::llm::{
-    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
+    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
@@ -65,7 +65,7 @@ struct MessagesBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<Thinking>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    output_config: Option<OutputConfig>,
+    output_config: Option<OutputConfig<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<WireChoice<'a>>,
 }
@@ -87,10 +87,20 @@ struct Thinking {
     budget_tokens: Option<u32>,
 }
 
-/// How much a model thinks that decides by itself how long.
 #[derive(Serialize)]
-struct OutputConfig {
-    effort: &'static str,
+struct OutputConfig<'a> {
+    /// How much a model thinks that decides by itself how long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<OutputFormat<'a>>,
+}
+
+/// What the reply has to fit.
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "json_schema")]
+struct OutputFormat<'a> {
+    schema: &'a Value,
 }
 
 #[derive(Serialize)]
@@ -204,6 +214,7 @@ impl Dialect for Anthropic {
         let thinking = reasoning.map(|reasoning| Thinking::within(reply, reasoning, profile));
         let effort = reasoning.filter(|_| adapts).and_then(Reasoning::effort);
         let thinks = thinking.is_some();
+        let format = request.reply_schema.as_ref().map(|it| OutputFormat { schema: &it.schema });
         // The limit is of the reply; the API counts thoughts in.
         let budget = reasoning.map_or(0, Reasoning::budget);
         let max_tokens = profile.capped(reply.saturating_add(budget));
@@ -223,7 +234,8 @@ impl Dialect for Anthropic {
                 .filter(|it| profile.sampling && (!thinks || *it >= THINKING_TOP_P)),
             stop_sequences: &request.sampling.stop,
             thinking,
-            output_config: effort.map(|effort| OutputConfig { effort }),
+            output_config: (effort.is_some() || format.is_some())
+                .then_some(OutputConfig { effort, format }),
             tool_choice,
         };
         let mut headers = headers(&request.idempotency_key);
@@ -236,6 +248,10 @@ impl Dialect for Anthropic {
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let offers = !request.tools.is_empty();
         Ok(Prepared { url: self.base.join(path), headers, body: body.into(), offers })
+    }
+
+    fn takes(&self, schema: &ReplySchema) -> bool {
+        schema.style == SchemaStyle::JsonSchema && schema.is_strict(false)
     }
 
     fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
@@ -424,6 +440,7 @@ mod tests {
             tools: Vec::new(),
             sampling: Sampling::default(),
             idempotency_key: "k".to_owned(),
+            reply_schema: None,
         };
         let wire =
             Anthropic { base: "http://127.0.0.1".parse().unwrap(), key: None, max_tokens: 9 };

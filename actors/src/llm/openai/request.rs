@@ -7,7 +7,7 @@ use clawnode_proto::{
     client_tool::ToolChoice,
     llm::{ModelFailure, Role, Sampling},
     media::{MediaKind, MediaType},
-    model::ReasoningStyle,
+    model::{ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -16,7 +16,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{EXTRA_CONTENT, OpenAiReader};
 use crate::llm::{
-    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
+    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
@@ -62,6 +62,8 @@ struct ChatBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<ResponseFormat<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     presence_penalty: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     frequency_penalty: Option<f64>,
@@ -86,6 +88,21 @@ enum WireChoice<'a> {
 #[derive(Serialize)]
 struct ChosenFunction<'a> {
     name: &'a ToolName,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ResponseFormat<'a> {
+    JsonObject,
+    JsonSchema { json_schema: NamedSchema<'a> },
+}
+
+#[derive(Serialize)]
+struct NamedSchema<'a> {
+    name: &'a str,
+    /// Whether the vendor holds the model to each word of it; it refuses schemas that it cannot do that for.
+    strict: bool,
+    schema: &'a Value,
 }
 
 #[derive(Serialize)]
@@ -209,6 +226,7 @@ impl Dialect for OpenAi {
             // Reasoning models refuse it.
             stop: if profile.sampling { &request.sampling.stop } else { &[] },
             reasoning_effort: reasoning.and_then(Reasoning::effort),
+            response_format: request.reply_schema.as_ref().map(ResponseFormat::from),
             presence_penalty: request.sampling.presence_penalty,
             frequency_penalty: request.sampling.frequency_penalty,
             seed: request.sampling.seed,
@@ -226,6 +244,10 @@ impl Dialect for OpenAi {
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let (url, offers) = (self.base.join("chat/completions"), !request.tools.is_empty());
         Ok(Prepared { url, headers, body: body.into(), offers })
+    }
+
+    fn takes(&self, _schema: &ReplySchema) -> bool {
+        true
     }
 
     fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
@@ -248,6 +270,16 @@ fn wire_choice<'a>(
             WireChoice::Tool { r#type: FUNCTION, function: ChosenFunction { name } }
         }
     }))
+}
+
+impl<'a> From<&'a ReplySchema> for ResponseFormat<'a> {
+    fn from(reply: &'a ReplySchema) -> Self {
+        if reply.style == SchemaStyle::JsonObject {
+            return Self::JsonObject;
+        }
+        let (name, strict, schema) = (&reply.name, reply.is_strict(true), &reply.schema);
+        Self::JsonSchema { json_schema: NamedSchema { name, strict, schema } }
+    }
 }
 
 impl<'a> From<&'a ToolOffer> for OpenAiTool<'a> {
@@ -411,6 +443,7 @@ mod tests {
             tools: Vec::new(),
             sampling: Sampling::default(),
             idempotency_key: "k".to_owned(),
+            reply_schema: None,
         };
         let wire = OpenAi { base: "http://127.0.0.1".parse().unwrap(), key: None };
         let body = wire

@@ -2,7 +2,7 @@
 
 use clawnode_proto::{
     media::MediaKind,
-    model::{CacheStyle, ModelPrice, ReasoningStyle},
+    model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle},
 };
 
 /// The part of a window that a reply may take by default: one in so many.
@@ -26,6 +26,8 @@ pub struct ModelProfile {
     pub reasoning: ReasoningStyle,
     /// How its provider caches what requests begin with.
     pub cache: CacheStyle,
+    /// How a request says that the reply has to fit a schema.
+    pub schema: SchemaStyle,
     /// Whether it takes `temperature` and `top_p`.
     pub sampling: bool,
     /// Whether the limit of a reply is called `max_completion_tokens` on `OpenAI`'s wire.

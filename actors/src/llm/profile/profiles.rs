@@ -8,7 +8,7 @@ use std::{
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
     llm::ModelRef,
-    model::{CacheStyle, ModelPrice, ReasoningStyle},
+    model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle},
 };
 use reqwest::header::HeaderMap;
 use serde_json::{
@@ -40,6 +40,8 @@ pub struct ModelOverride {
     pub reasoning: Option<ReasoningStyle>,
     /// See [`ModelProfile::cache`].
     pub cache: Option<CacheStyle>,
+    /// See [`ModelProfile::schema`].
+    pub schema: Option<SchemaStyle>,
     /// See [`ModelProfile::sampling`].
     pub sampling: Option<bool>,
     /// See [`ModelProfile::max_completion_tokens`].
@@ -168,6 +170,7 @@ impl ModelOverride {
         to.input = self.input.unwrap_or(to.input);
         to.reasoning = self.reasoning.unwrap_or(to.reasoning);
         to.cache = self.cache.unwrap_or(to.cache);
+        to.schema = self.schema.unwrap_or(to.schema);
         to.price = self.price.or(to.price);
         set(&mut to.tools, self.tools);
         set(&mut to.sampling, self.sampling);

@@ -7,7 +7,7 @@
 //! no prices: their servers set them.
 
 use clawnode_guard::policy::Pattern;
-use clawnode_proto::model::{CacheStyle, ModelPrice, ReasoningStyle};
+use clawnode_proto::model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle};
 
 use super::model::{InputKinds, ModelProfile};
 
@@ -28,6 +28,7 @@ const UNKNOWN: ModelProfile = ModelProfile {
     tools: true,
     reasoning: ReasoningStyle::Unknown,
     cache: CacheStyle::None,
+    schema: SchemaStyle::Words,
     sampling: true,
     max_completion_tokens: false,
     effort_with_tools: true,
@@ -63,10 +64,19 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("*claude-3?5-sonnet*", claude(200_000, 8_192, ReasoningStyle::None, SONNET)),
     ("*claude-3?7-sonnet*", claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, SONNET)),
     ("*claude-sonnet-4*", claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, SONNET)),
-    ("*claude-sonnet-4?6*", claude(1_000_000, 64_000, ReasoningStyle::AnthropicAdaptive, SONNET)),
+    ("*claude-sonnet-4?5*", fits(claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, SONNET))),
+    (
+        "*claude-sonnet-4?6*",
+        fits(claude(1_000_000, 64_000, ReasoningStyle::AnthropicAdaptive, SONNET)),
+    ),
     (
         "*claude-haiku-4?5*",
-        claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, Some(cents(100, 500, 10, 125))),
+        fits(claude(
+            200_000,
+            64_000,
+            ReasoningStyle::AnthropicBudget,
+            Some(cents(100, 500, 10, 125)),
+        )),
     ),
     (
         "*claude-opus-4*",
@@ -77,24 +87,30 @@ static TABLE: &[(&str, ModelProfile)] = &[
             Some(cents(1500, 7500, 150, 1875)),
         ),
     ),
-    ("*claude-opus-4?5*", claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, OPUS)),
-    ("*claude-opus-4?6*", claude(1_000_000, 128_000, ReasoningStyle::AnthropicAdaptive, OPUS)),
-    ("*claude-opus-4?7*", adaptive(OPUS)),
-    ("*claude-opus-4?8*", adaptive(OPUS)),
+    ("*claude-opus-4?5*", fits(claude(200_000, 64_000, ReasoningStyle::AnthropicBudget, OPUS))),
+    (
+        "*claude-opus-4?6*",
+        fits(claude(1_000_000, 128_000, ReasoningStyle::AnthropicAdaptive, OPUS)),
+    ),
+    ("*claude-opus-4?7*", fits(adaptive(OPUS))),
+    ("*claude-opus-4?8*", fits(adaptive(OPUS))),
     ("*claude-opus-5*", adaptive(None)),
     ("*claude-opus-5", adaptive(OPUS)),
     ("*claude-sonnet-5*", adaptive(None)),
     ("*claude-fable-5*", adaptive(None)),
     // OpenAI.
-    ("gpt-3.5-turbo*", gpt(16_385, 4_096, TEXT, Some(cents(50, 150, 50, 50)))),
-    ("gpt-4", gpt(8_192, 4_096, TEXT, Some(cents(3_000, 6_000, 3_000, 3_000)))),
-    ("gpt-4-turbo*", gpt(128_000, 4_096, IMAGES, Some(cents(1_000, 3_000, 1_000, 1_000)))),
+    ("gpt-3.5-turbo*", any_object(gpt(16_385, 4_096, TEXT, Some(cents(50, 150, 50, 50))))),
+    ("gpt-4", in_words(gpt(8_192, 4_096, TEXT, Some(cents(3_000, 6_000, 3_000, 3_000))))),
+    (
+        "gpt-4-turbo*",
+        any_object(gpt(128_000, 4_096, IMAGES, Some(cents(1_000, 3_000, 1_000, 1_000)))),
+    ),
     ("gpt-4o*", gpt(128_000, 16_384, PAGES, Some(cents(250, 1_000, 125, 250)))),
     ("gpt-4o-mini*", gpt(128_000, 16_384, PAGES, Some(micro(150_000, 600_000, 75_000)))),
     ("gpt-4.1*", gpt(1_047_576, 32_768, PAGES, Some(cents(200, 800, 50, 200)))),
     ("gpt-4.1-mini*", gpt(1_047_576, 32_768, PAGES, Some(cents(40, 160, 10, 40)))),
     ("gpt-4.1-nano*", gpt(1_047_576, 32_768, PAGES, Some(micro(100_000, 400_000, 25_000)))),
-    ("chatgpt-4o*", ModelProfile { tools: false, ..gpt(128_000, 16_384, IMAGES, None) }),
+    ("chatgpt-4o*", in_words(without_tools(gpt(128_000, 16_384, IMAGES, None)))),
     ("gpt-5*", effort(400_000, 128_000, PAGES, None)),
     ("gpt-5", effort(400_000, 128_000, PAGES, GPT_5)),
     ("gpt-5-20*", effort(400_000, 128_000, PAGES, GPT_5)),
@@ -136,10 +152,10 @@ static TABLE: &[(&str, ModelProfile)] = &[
         "gemini-2.5-flash",
         gemini(65_536, ReasoningStyle::OpenaiEffort, Some(micro(300_000, 2_500_000, 30_000))),
     ),
-    ("gemini-3*", gemini(65_536, ReasoningStyle::OpenaiEffort, None)),
+    ("gemini-3*", fits(gemini(65_536, ReasoningStyle::OpenaiEffort, None))),
     // DeepSeek's and Moonshot's own servers.
-    ("deepseek-chat", vendor(128_000, 8_192, ReasoningStyle::None)),
-    ("deepseek-reasoner", vendor(128_000, 64_000, ReasoningStyle::ReasoningContent)),
+    ("deepseek-chat", any_object(vendor(128_000, 8_192, ReasoningStyle::None))),
+    ("deepseek-reasoner", any_object(vendor(128_000, 64_000, ReasoningStyle::ReasoningContent))),
     ("kimi-k2*", open(131_072, TEXT)),
     ("kimi-k2-0905*", open(262_144, TEXT)),
     ("kimi-k2-thinking*", reasoning(open(262_144, TEXT))),
@@ -242,6 +258,7 @@ const fn gpt(
         input,
         reasoning: ReasoningStyle::None,
         cache: CacheStyle::Key,
+        schema: SchemaStyle::JsonSchema,
         price,
         ..UNKNOWN
     }
@@ -273,6 +290,7 @@ const fn gemini(
         max_output_tokens: Some(max_output_tokens),
         input: ALL,
         reasoning,
+        schema: SchemaStyle::JsonSchemaAlone,
         cache: CacheStyle::Implicit,
         price,
         ..UNKNOWN
@@ -301,6 +319,20 @@ const fn open(window_tokens: u32, input: InputKinds) -> ModelProfile {
 /// One that refuses `reasoning_effort` beside tools on the wire of Chat Completions.
 const fn no_effort_beside_tools(profile: ModelProfile) -> ModelProfile {
     ModelProfile { effort_with_tools: false, ..profile }
+}
+
+/// One whose replies are held to a schema, also beside tools.
+const fn fits(profile: ModelProfile) -> ModelProfile {
+    ModelProfile { schema: SchemaStyle::JsonSchema, ..profile }
+}
+
+/// One whose replies can only be held to being a JSON object.
+const fn any_object(profile: ModelProfile) -> ModelProfile {
+    ModelProfile { schema: SchemaStyle::JsonObject, ..profile }
+}
+
+const fn in_words(profile: ModelProfile) -> ModelProfile {
+    ModelProfile { schema: SchemaStyle::Words, ..profile }
 }
 
 const fn without_tools(profile: ModelProfile) -> ModelProfile {
@@ -334,7 +366,7 @@ mod tests {
     #[test]
     fn the_most_specific_row_decides_however_a_vendor_writes_the_name() {
         for (model, row) in [
-            ("claude-sonnet-4-5", Some("*claude-sonnet-4*")),
+            ("claude-sonnet-4-5", Some("*claude-sonnet-4?5*")),
             ("claude-sonnet-4-20250514", Some("*claude-sonnet-4*")),
             ("us.anthropic.claude-3-5-sonnet-20241022-v2:0", Some("*claude-3?5-sonnet*")),
             ("anthropic/claude-3.5-sonnet", Some("*claude-3?5-sonnet*")),

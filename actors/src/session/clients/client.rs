@@ -18,7 +18,7 @@ use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
     TurnId,
     client_tool::{ClientResults, ClientTool},
-    envelope::{ATTACHMENTS, CLIENT_TOOLS, PLAIN, VERSIONS},
+    envelope::{ATTACHMENTS, CLIENT_TOOLS, PLAIN, RESPONSE_SCHEMA, VERSIONS},
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
@@ -110,7 +110,7 @@ impl Sessions {
         Self { version, ..self }
     }
 
-    /// The version of the envelope that inputs without attachments are written as.
+    /// The version of the envelope that inputs are written as that need no newer one.
     pub(in crate::session) fn writes(&self) -> u16 {
         self.version.load(Ordering::Relaxed).min(PLAIN)
     }
@@ -234,10 +234,10 @@ impl Sessions {
     /// Says who may read an input.
     fn mark(&self, stored: &mut Input, input: &SessionInput) -> Result<(), SendError> {
         stored.v = self.writes();
-        if let Some(needs) = newest_part(input) {
-            // Once it is accepted, an older build that takes the session over would not see it.
+        if let Some((needs, what)) = needs(input) {
+            // Once it is accepted, an older build that takes the session over would not see that.
             if self.version.load(Ordering::Relaxed) < needs {
-                return Err(SendError::OlderBuild);
+                return Err(SendError::OlderBuild(what));
             }
             (stored.v, stored.v_min) = (needs, needs);
         }
@@ -368,7 +368,9 @@ impl Sessions {
         mut message: UserMessage,
     ) -> Result<UserMessage, SendError> {
         let system = message.system.as_ref().map_or(0, String::len);
-        let fixed = system + message.tools.iter().map(ClientTool::bytes).sum::<usize>();
+        let schema = message.response_schema.as_ref().map_or(0, |it| it.schema.len());
+        let tools = message.tools.iter().map(ClientTool::bytes).sum::<usize>();
+        let fixed = system + schema + tools;
         let mut texts: Vec<&mut Text> = vec![&mut message.content];
         for one in &mut message.history {
             texts.push(&mut one.content);
@@ -423,19 +425,23 @@ impl Sessions {
     }
 }
 
-/// The oldest reader that loses nothing of it, if builds before that one would.
-fn newest_part(input: &SessionInput) -> Option<u16> {
-    match input {
-        SessionInput::ClientResults(_) => Some(CLIENT_TOOLS),
-        SessionInput::UserMessage(it) | SessionInput::Steer(it) => {
-            let mut earlier = it.history.iter();
-            let has_attachments = !it.attachments.is_empty()
-                || earlier.any(|earlier| !earlier.attachments.is_empty());
-            let has_tools = !it.tools.is_empty() || it.sampling.is_newer();
-            has_tools.then_some(CLIENT_TOOLS).or(has_attachments.then_some(ATTACHMENTS))
-        }
-        _ => None,
+/// The oldest reader that would lose nothing of it, and what older ones do not know.
+fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
+    let message = match input {
+        SessionInput::ClientResults(_) => return Some((CLIENT_TOOLS, "tools of clients")),
+        SessionInput::UserMessage(message) | SessionInput::Steer(message) => message,
+        _ => return None,
+    };
+    if message.response_schema.is_some() {
+        return Some((RESPONSE_SCHEMA, "`response_schema`"));
     }
+    if !message.tools.is_empty() || message.sampling.is_newer() {
+        return Some((CLIENT_TOOLS, "tools of clients and newer settings of a message"));
+    }
+    let mut earlier = message.history.iter();
+    let has_attachments =
+        !message.attachments.is_empty() || earlier.any(|it| !it.attachments.is_empty());
+    has_attachments.then_some((ATTACHMENTS, "attachments"))
 }
 
 /// Judged as it is encoded: many short texts take much more room than their characters.

@@ -517,7 +517,7 @@ mod tests {
             sessions.send(&key, SessionInput::UserMessage(message), once, None).await.map(drop)
         };
         let refused = send(&attachments).await;
-        assert!(matches!(refused, Err(SendError::OlderBuild)), "{refused:?}");
+        assert!(matches!(refused, Err(SendError::OlderBuild("attachments"))), "{refused:?}");
         version.store(ATTACHMENTS, Ordering::Relaxed);
         send(&attachments).await.unwrap();
     }

@@ -24,7 +24,7 @@ use super::{
     client::Sessions,
     follow_from::FollowFrom,
     look::{Glance, SessionLookup, shared_frames},
-    progress::Progress,
+    progress::{Progress, in_json},
     send_error::SendError,
 };
 use crate::session::turn::{
@@ -405,7 +405,7 @@ impl TurnFollower {
         let before = self.from.as_ref().map_or(0, |from| from.steps);
         let (mut text, mut seam) = (String::new(), "");
         for step in turn.steps.iter().skip(before) {
-            if let Some(content) = step.text().filter(|content| content.bytes() > 0) {
+            if let Some(content) = step.shown().filter(|content| content.bytes() > 0) {
                 text.push_str(seam);
                 seam = SEAM;
                 match self.sessions.text(content).await {
@@ -436,7 +436,8 @@ impl TurnFollower {
         if let Some(error) = outcome.error() {
             self.send(TurnEvent::at(cursor, TurnBody::Error(error))).await;
         }
-        self.send(TurnEvent::done(cursor, outcome)).await;
+        let structured = turn.structured.as_deref().and_then(in_json);
+        self.send(TurnEvent::done_with(cursor, outcome, structured)).await;
         FollowStep::Over
     }
 
@@ -565,7 +566,7 @@ mod tests {
             self.run.replies(&[]);
             self.store().await;
             let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
-            let done = FrameBody::Done { outcome, text_bytes: texts as u64 };
+            let done = FrameBody::Done { outcome, text_bytes: texts as u64, structured: None };
             self.publish(FrameKey::DONE, done).await;
         }
     }

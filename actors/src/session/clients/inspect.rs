@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 use serde_json::{Value, json};
 
-use super::{client::Sessions, send_error::SendError};
+use super::{client::Sessions, progress::in_json, send_error::SendError};
 use crate::session::turn::{kind::Session, state::Turn};
 
 impl Sessions {
@@ -50,6 +50,7 @@ impl Sessions {
             wants_steps: turn.wants_steps(),
             waits_until: turn.waits_for_provider().map(|(_, wait)| wait.until),
             notes: notes.into_iter().filter_map(|at| u32::try_from(at).ok()).collect(),
+            structured: turn.structured.as_deref().and_then(in_json),
         })
     }
 

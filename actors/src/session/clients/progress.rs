@@ -9,6 +9,7 @@ use clawnode_proto::{
     CallId, Frame, FrameBody, FrameKey, TurnId,
     turn::{ReplyReset, TurnBody, TurnEvent},
 };
+use serde_json::Value;
 
 use super::follow_from::FollowFrom;
 
@@ -157,10 +158,16 @@ impl Progress {
         }
         self.at = Some(key);
         match frame.body {
-            FrameBody::Reset {} => events.extend(self.void(key)),
-            FrameBody::Done { outcome, text_bytes } => {
+            FrameBody::Reset { whole } => {
+                if whole {
+                    self.text_of_call += std::mem::take(&mut self.text_before);
+                }
+                events.extend(self.void(key));
+            }
+            FrameBody::Done { outcome, text_bytes, structured } => {
                 self.holes |= text_bytes != self.text_before + self.text_of_call;
-                events.push(TurnEvent::done(key, outcome));
+                let structured = structured.as_deref().and_then(in_json);
+                events.push(TurnEvent::done_with(key, outcome, structured));
             }
             body => {
                 if let FrameBody::Text { delta } = &body {
@@ -185,6 +192,11 @@ impl Progress {
             TurnEvent::at(cursor, TurnBody::Reset(ReplyReset::default()))
         })
     }
+}
+
+/// A reply that had to fit a schema, as clients are told it.
+pub(in crate::session) fn in_json(structured: &str) -> Option<Value> {
+    serde_json::from_str(structured).ok()
 }
 
 #[cfg(test)]
@@ -220,7 +232,7 @@ mod tests {
                 }
                 for (index, delta) in pieces.iter().enumerate() {
                     let body = match delta.as_str() {
-                        BROKE_OFF => FrameBody::Reset {},
+                        BROKE_OFF => FrameBody::Reset { whole: false },
                         delta => FrameBody::Text { delta: delta.to_owned() },
                     };
                     kept.push(frames.len() - since);
@@ -233,7 +245,7 @@ mod tests {
         let last = calls.len() - 1;
         let done = key(last, calls[last].len() - 1, FrameKey::DONE as usize);
         let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
-        let body = FrameBody::Done { outcome, text_bytes: text.len() as u64 };
+        let body = FrameBody::Done { outcome, text_bytes: text.len() as u64, structured: None };
         kept.push(frames.len() - since);
         frames.push(Frame { key: done, body });
         (frames, kept, text)
@@ -360,14 +372,44 @@ mod tests {
             events.iter().any(|event| matches!(event.body, TurnBody::Reset(_)))
         };
         let mut progress = Progress::new(TURN, None);
-        assert!(!reset(progress.take(frame(key(0, 0, 0), FrameBody::Reset {}))));
+        assert!(!reset(progress.take(frame(key(0, 0, 0), FrameBody::Reset { whole: false }))));
         let shown = progress.take(frame(key(0, 0, 1), thought()));
         assert_eq!(shown[0].body, TurnBody::Thought("hm".to_owned()));
-        assert!(reset(progress.take(frame(key(0, 0, 2), FrameBody::Reset {}))));
+        assert!(reset(progress.take(frame(key(0, 0, 2), FrameBody::Reset { whole: false }))));
         progress.take(frame(key(0, 0, 3), thought()));
         assert!(reset(progress.take(frame(key(0, 1, 0), thought()))), "a higher attempt");
-        assert!(!reset(progress.take(frame(key(1, 0, 0), FrameBody::Reset {}))), "another call");
+        assert!(
+            !reset(progress.take(frame(key(1, 0, 0), FrameBody::Reset { whole: false }))),
+            "another call"
+        );
         assert!(!progress.has_holes(), "thoughts are no text");
+    }
+
+    #[test]
+    fn a_reply_that_is_corrected_takes_back_what_the_call_before_said() {
+        let frame = |key, body| Frame { key, body };
+        let text = |delta: &str| FrameBody::Text { delta: delta.to_owned() };
+        let correction = || FrameBody::Reset { whole: true };
+        let mut progress = Progress::new(TURN, None);
+        drop(progress.take(frame(key(0, 0, 0), text("bad"))));
+        let events = progress.take(frame(key(1, 0, 0), correction()));
+        assert_eq!(events[0].body, TurnBody::Reset(ReplyReset::default()));
+        drop(progress.take(frame(key(1, 0, 1), text("go"))));
+        // The process dies; the next one asks again.
+        let events = progress.take(frame(key(1, 1, 0), correction()));
+        assert!(events.iter().all(|event| matches!(event.body, TurnBody::Reset(_))));
+        assert!(!events.is_empty());
+        drop(progress.take(frame(key(1, 1, 1), text("[1]"))));
+        let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
+        let structured = Some("[1]".to_owned());
+        let done = FrameBody::Done { outcome, text_bytes: 3, structured };
+        let events = progress.take(frame(key(1, 1, FrameKey::DONE as usize), done));
+        assert!(!progress.has_holes(), "what was taken back is not missed");
+        let TurnBody::Done(end) = &events[0].body else { panic!("{events:?}") };
+        assert_eq!(end.structured, Some(serde_json::json!([1])));
+
+        let mut silent = Progress::new(TURN, None);
+        assert_eq!(silent.take(frame(key(0, 0, 0), correction())), [], "nothing was shown");
     }
 
     #[test]
@@ -379,7 +421,7 @@ mod tests {
         let mut progress = Progress::new(TURN, Some(key(1, 0, 0)));
         drop(progress.recall(vec![frame(1, text())]));
         let outcome = TurnOutcome::Completed { stop: StopReason::EndTurn };
-        let done = FrameBody::Done { outcome, text_bytes: 1 };
+        let done = FrameBody::Done { outcome, text_bytes: 1, structured: None };
         drop(progress.take(Frame { key: key(1, 0, FrameKey::DONE as usize), body: done }));
         assert!(progress.has_holes(), "the journal tells what is to be shown");
     }

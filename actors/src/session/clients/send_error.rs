@@ -82,12 +82,9 @@ pub enum SendError {
         /// The limit.
         limit: usize,
     },
-    /// A node that may serve the session does not know all that is asked, and would answer without it.
-    #[error(
-        "a node of this cluster runs an older build, which does not know all that the message has \
-         (attachments, tools or settings)"
-    )]
-    OlderBuild,
+    /// A node that may serve the session does not know a part of the message, and would answer without it.
+    #[error("a node of this cluster runs an older build, which does not know {0}")]
+    OlderBuild(&'static str),
     /// A store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -139,8 +136,8 @@ impl From<SendError> for ErrorBody {
             SendError::TooLarge { .. } => {
                 Self::new(ErrorCode::TooLarge, message).hint("send a shorter message")
             }
-            SendError::OlderBuild => Self::new(ErrorCode::Unavailable, message)
-                .hint("send the message without them, or upgrade the node; `clawnode status` shows builds"),
+            SendError::OlderBuild(_) => Self::new(ErrorCode::Unavailable, message)
+                .hint("send the message without that, or upgrade the node; `clawnode status` shows builds"),
             SendError::Store(failure) => EntityError::Store(failure).into(),
             SendError::Codec(_) => Self::new(ErrorCode::Internal, message),
         }

@@ -219,6 +219,13 @@ impl<'a> RunningCall<'a> {
             let (name, message) = ("thoughts_withheld".to_owned(), message.to_owned());
             self.gathered.push(FrameBody::Notice(Notice { name, message }));
         }
+        if job.corrects {
+            self.gathered.push(FrameBody::Reset { whole: true });
+            let message =
+                "the reply did not fit `response_schema`; the model is asked to correct it";
+            let (name, message) = ("reply_refused".to_owned(), message.to_owned());
+            self.gathered.push(FrameBody::Notice(Notice { name, message }));
+        }
         let model = match self.runner.parts.models.resolve_model(&job.request.model) {
             Ok(model) => model,
             Err(failure) => return CallStreamEnd::Failed(failure),
@@ -301,7 +308,7 @@ impl<'a> RunningCall<'a> {
             }
             ModelEvent::Retrying { retry, wait, failure } => {
                 if !self.text.is_empty() || std::mem::take(&mut self.has_thought) {
-                    self.gathered.push(FrameBody::Reset {});
+                    self.gathered.push(FrameBody::Reset { whole: false });
                 }
                 self.text.clear();
                 self.tool_uses.clear();

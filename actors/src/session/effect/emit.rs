@@ -18,7 +18,8 @@ impl SessionRunner {
             let key = FrameKey { index: FrameKey::ERROR, ..job.done };
             frames.push(Frame { key, body: FrameBody::Error { error } });
         }
-        let body = FrameBody::Done { outcome: job.outcome.clone(), text_bytes: job.text_bytes };
+        let (outcome, structured) = (job.outcome.clone(), job.structured.clone());
+        let body = FrameBody::Done { outcome, text_bytes: job.text_bytes, structured };
         frames.push(Frame { key: job.done, body });
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         while let Err(failure) = self.publish(entity, None, frames.clone()).await {

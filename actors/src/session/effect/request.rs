@@ -13,7 +13,9 @@ use clawnode_proto::{
 use tracing::warn;
 
 use super::run::{AGAIN, SessionRunner};
-use crate::llm::{Item, ModelRequest, PlainBlock, PlainMedia, PlainMessage, PlainReply, ToolOffer};
+use crate::llm::{
+    Item, ModelRequest, PlainBlock, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
+};
 use crate::session::{
     texts::{content_of, unpacked},
     turn::prepare::CallJob,
@@ -31,6 +33,7 @@ impl SessionRunner {
                 plain.media = self.media(&reply.media, &mut plain.text).await?;
             }
         }
+        let schema = job.request.response_schema.as_ref();
         Ok(ModelRequest {
             model: job.request.model.model.clone(),
             system: job.request.system.clone(),
@@ -38,6 +41,10 @@ impl SessionRunner {
             tools: job.request.tools.iter().map(offer).collect::<Result<_, _>>()?,
             sampling: job.request.sampling.clone(),
             idempotency_key: format!("{}.{}", job.call, job.attempt),
+            reply_schema: schema.map(ReplySchema::new).transpose().map_err(|error| {
+                let message = format!("the schema of the reply is not JSON: {error}");
+                ModelFailure::new(FailureClass::Rejected, message)
+            })?,
         })
     }
 

@@ -10,6 +10,7 @@ use clawnode_proto::{
     llm::{FailureClass, Message, ModelRef, Role, Sampling},
     media::{Media, MediaKind},
     reasoning::Reasoning,
+    response::ResponseSchema,
     session::Profile,
     tool::ToolSpec,
 };
@@ -50,6 +51,9 @@ pub struct Assembled {
     /// The tools that the model may ask for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
+    /// What the reply has to fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<ResponseSchema>,
     /// Whole turns left out because the window is full.
     #[serde(skip)]
     pub dropped_turns: u32,
@@ -61,7 +65,8 @@ pub struct Assembled {
 impl Assembled {
     /// Its size in tokens, as far as its text tells.
     pub fn estimate(&self) -> u64 {
-        fixed_tokens(&self.system, &self.tools) + tokens(&self.messages)
+        let schema = self.response_schema.as_ref();
+        fixed_tokens(&self.system, &self.tools, schema) + tokens(&self.messages)
     }
 
     /// What `ModelBegun` records of it.
@@ -129,7 +134,9 @@ pub(super) fn assemble_by(
     let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
     let room = u64::from(window_tokens).saturating_sub(reply);
     let room = measured.map_or(room, |measured| measured.estimate_of(room));
-    let window = room.saturating_sub(fixed_tokens(&system, &tools) + tokens(&current));
+    let schema = turn.response_schema(profile);
+    let fixed = fixed_tokens(&system, &tools, schema);
+    let window = room.saturating_sub(fixed + tokens(&current));
     let (mut messages, dropped_turns) = fitting(state, turn.id, window, &profile.model);
     messages.extend(current);
     if tools.is_empty() {
@@ -139,8 +146,16 @@ pub(super) fn assemble_by(
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
     messages.drain(..from);
     let messages = within_one_request(messages);
-    let model = profile.model.clone();
-    Assembled { model, system, messages, sampling, tools, dropped_turns, withheld_thoughts }
+    Assembled {
+        model: profile.model.clone(),
+        system,
+        messages,
+        sampling,
+        tools,
+        response_schema: schema.cloned(),
+        dropped_turns,
+        withheld_thoughts,
+    }
 }
 
 /// Whether it has what only another model may be sent.
@@ -272,9 +287,10 @@ fn in_words(message: &mut Message) {
 }
 
 /// The part before the messages.
-fn fixed_tokens(system: &str, tools: &[ToolSpec]) -> u64 {
+fn fixed_tokens(system: &str, tools: &[ToolSpec], schema: Option<&ResponseSchema>) -> u64 {
     let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
-    (system.len() as u64 + tools.iter().map(offered).sum::<u64>()) / BYTES_PER_TOKEN
+    let schema = schema.map_or(0, |schema| schema.schema.len());
+    ((system.len() + schema) as u64 + tools.iter().map(offered).sum::<u64>()) / BYTES_PER_TOKEN
 }
 
 fn tokens(messages: &[Message]) -> u64 {

@@ -7,6 +7,7 @@ use clawnode_proto::{
 
 use super::{
     plan,
+    response::{JudgedReply, judge},
     state::{SessionState, Step, StepEnd, Turn},
     tools::{self, NextCalls},
 };
@@ -23,8 +24,18 @@ pub(in crate::session) fn after(
     else {
         return Vec::new();
     };
-    if step.tools.is_empty() && turn.steers.is_empty() {
-        return end(turn, TurnOutcome::Completed { stop: why.clone() });
+    if step.tools.is_empty() && turn.steers.is_empty() && step.refused.is_none() {
+        return match judge(profile, turn, step, why) {
+            JudgedReply::Good(structured) => {
+                let outcome = TurnOutcome::Completed { stop: why.clone() };
+                end_with(turn, outcome, structured)
+            }
+            JudgedReply::Refused(refused) => match over {
+                Some(over) => end(turn, over),
+                None => vec![refused.into()],
+            },
+            JudgedReply::Failed(outcome) => end(turn, outcome),
+        };
     }
     if let Some(over) = over {
         // The results of its tools that have just come are a part of what it has so far.
@@ -55,19 +66,26 @@ pub(in crate::session) fn after(
 
 /// A turn's last events: its reply if it has one, its end, and what it used.
 pub(in crate::session) fn end(turn: &Turn, outcome: TurnOutcome) -> Vec<SessionEvent> {
+    end_with(turn, outcome, None)
+}
+
+/// The same, with its reply as JSON.
+fn end_with(turn: &Turn, outcome: TurnOutcome, structured: Option<String>) -> Vec<SessionEvent> {
     let mut events = Vec::new();
-    let last_done =
-        turn.steps.iter().rev().find(|step| matches!(step.end, Some(StepEnd::Done { .. })));
+    let is_said =
+        |step: &&Step| step.refused.is_none() && matches!(step.end, Some(StepEnd::Done { .. }));
+    let last_done = turn.steps.iter().rev().find(is_said);
     // A plan's steps say nothing.
     if let Some(step) = last_done.filter(|_| turn.plan.is_none())
         && matches!(
             outcome,
             TurnOutcome::Completed { .. }
+                | TurnOutcome::SchemaFailed { .. }
                 | TurnOutcome::StepLimit { .. }
                 | TurnOutcome::TimedOut { .. }
         )
     {
-        events.push(Reply { turn: turn.id, call: step.call }.into());
+        events.push(Reply { turn: turn.id, call: step.call, structured }.into());
     }
     events.push(TurnDone { turn: turn.id, outcome }.into());
     events

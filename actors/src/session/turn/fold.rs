@@ -88,8 +88,14 @@ impl SessionState {
             | SessionEvent::ToolAsked(_)
             | SessionEvent::ToolDone(_)
             | SessionEvent::ToolUncertain(_)) => self.fold_tool(head, event),
+            SessionEvent::ReplyRefused(refused) => self.refused(refused),
             // A pointer for readers; the content is the call's.
-            SessionEvent::Reply(_) => Ok(()),
+            SessionEvent::Reply(reply) => {
+                if let Some(turn) = self.open.front_mut().filter(|turn| turn.id == reply.turn) {
+                    turn.structured.clone_from(&reply.structured);
+                }
+                Ok(())
+            }
             SessionEvent::TurnDone(done) => self.close(done.turn, &done.outcome),
             SessionEvent::Settled(settled) => self.settled(settled),
         }
@@ -231,6 +237,7 @@ impl SessionState {
                     gave_way: None,
                     end,
                     tools,
+                    refused: None,
                 });
                 Ok(())
             }

@@ -289,15 +289,27 @@ impl EntityKind for Session {
         let permit = Arc::clone(&grant.permit);
         let (told, trace) = (ToolFrames::before(turn, call), turn.trace.clone());
         let before = turn.steps.iter().take_while(|step| step.call != call);
-        let said = before.filter_map(Step::text).any(|text| text.bytes() > 0);
+        let said = before.filter_map(Step::shown).any(|text| text.bytes() > 0);
         let seam = if said { SEAM } else { "" };
         let notice = turn.notice(call, &profile.model);
         let has_other = turn.has_other(call, &profile);
+        let corrects = turn.corrects(call);
         let turn = turn.id;
         let agent = profile.agent.clone();
         let limit = state.left_for(call, profile.time, agent.as_str());
-        let job =
-            CallJob { agent, turn, call, attempt, request, permit, seam, limit, notice, has_other };
+        let job = CallJob {
+            agent,
+            turn,
+            call,
+            attempt,
+            request,
+            permit,
+            seam,
+            corrects,
+            limit,
+            notice,
+            has_other,
+        };
         Some((events, Some(EffectJob { told, trace, job: SessionJob::Call(job) })))
     }
 

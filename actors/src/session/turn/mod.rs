@@ -3,7 +3,8 @@
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
 //! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
-//! becomes of a tool call's job. `measure` says how large a request is. `recorded` tells who looks at a journal from
+//! becomes of a tool call's job. `measure` says how large a request is, `response` whether a reply fits its
+//! schema. `recorded` tells who looks at a journal from
 //! outside what it says.
 
 pub mod approval;
@@ -22,6 +23,9 @@ mod model_tests;
 pub(in crate::session) mod plan;
 pub mod prepare;
 mod recorded;
+pub(in crate::session) mod response;
+#[cfg(test)]
+mod response_tests;
 pub mod settle;
 pub mod state;
 pub mod tool_frames;

@@ -137,8 +137,17 @@ impl SessionState {
         let tools = vec![ToolCall::planned(it.call, &step)];
         let attempt = Attempt(1);
         let (call, model, end) = (it.call, None, Some(end));
-        let (estimate, gave_way) = (None, None);
-        turn.steps.push(Step { call, attempt, model, estimate, begun_ms, gave_way, end, tools });
+        turn.steps.push(Step {
+            call,
+            attempt,
+            model,
+            estimate: None,
+            begun_ms,
+            gave_way: None,
+            end,
+            tools,
+            refused: None,
+        });
         Ok(())
     }
 

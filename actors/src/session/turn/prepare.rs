@@ -81,6 +81,8 @@ pub struct CallJob {
     pub permit: Arc<Permit>,
     /// What comes before its text, because an earlier call has said something.
     pub seam: &'static str,
+    /// Whether the model is asked to correct its reply: what people were shown of that is void.
+    pub corrects: bool,
     /// What its turn and step have left for it.
     pub limit: Option<TimeLimit>,
     /// What clients are told first: why the attempt before this one gave way.
@@ -229,6 +231,8 @@ pub struct EmitJob {
     pub usage: Usage,
     /// Bytes of text that its calls said in all.
     pub text_bytes: u64,
+    /// Its reply as JSON, if it had to fit a schema and does.
+    pub structured: Option<String>,
     /// Its calls, for usage records.
     pub calls: Vec<EmittedCall>,
     /// Whose they are.
@@ -477,6 +481,7 @@ fn emission(state: &SessionState, id: TurnId) -> EffectJob {
         outcome: turn.and_then(|turn| turn.outcome.clone()).unwrap_or(TurnOutcome::Cancelled),
         usage: turn.map_or_else(Usage::default, |turn| turn.usage),
         text_bytes: turn.map_or(0, Turn::text_bytes),
+        structured: turn.and_then(|turn| turn.structured.clone()),
         // Planned steps are no calls of a model.
         calls: steps
             .iter()

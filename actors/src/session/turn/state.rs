@@ -10,6 +10,7 @@ use clawnode_proto::{
     limits::MORE_STEPS,
     llm::{Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage},
     media::Media,
+    response::ResponseSchema,
     session::{Plan, Profile, SessionInput, ToolResult, TurnOutcome, UserMessage},
     tool::{ToolReply, ToolUse},
 };
@@ -79,6 +80,9 @@ pub struct Turn {
     /// What its client offers.
     #[serde(default, skip_serializing_if = "ClientOffer::is_none")]
     pub offer: ClientOffer,
+    /// What its reply has to fit instead of the agent's schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<ResponseSchema>,
     /// The trace that it belongs to.
     pub trace: Option<Traceparent>,
     /// Its model calls.
@@ -102,6 +106,9 @@ pub struct Turn {
     pub clock: TurnClock,
     /// How it ended.
     pub outcome: Option<TurnOutcome>,
+    /// Its reply as JSON, if it had to fit a schema and does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<String>,
     /// What it used, once it is settled.
     pub usage: Usage,
     /// Calls begun whose outcome is unknown.
@@ -143,6 +150,10 @@ pub struct Step {
     /// The tools that it asked for.
     #[serde(default)]
     pub tools: Vec<ToolCall>,
+    /// What the model is told of its reply, which does not fit its schema. People are not shown such a
+    /// reply as what the turn said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// How a model call ended.
@@ -324,6 +335,7 @@ impl SessionState {
             sampling: message.sampling,
             model: message.model,
             offer: ClientOffer::new(message.tools, 0),
+            response_schema: message.response_schema,
             trace,
             steps: Vec::new(),
             plan: None,
@@ -333,6 +345,7 @@ impl SessionState {
             limit_reached: None,
             clock: TurnClock::default(),
             outcome: None,
+            structured: None,
             usage: Usage::default(),
             lost_attempts: 0,
         };
@@ -363,25 +376,30 @@ impl Turn {
     }
 
     /// What was said, by whom, in order, with the tools that were asked for and what came of them: as
-    /// a model is told it.
+    /// a model is told it. Once the turn is over, without replies that were refused.
     pub fn messages(&self) -> Vec<Message> {
-        self.tell(|_tool| true).0
+        let is_over = self.outcome.is_some();
+        self.tell(|_tool| true, |step| !is_over || step.refused.is_none()).0
     }
 
     /// The same as people are shown it, and which of it, by its place, is a note of this program's own
     /// to the model. What is not known of a call yet is not told.
     pub fn shown(&self) -> (Vec<Message>, Vec<usize>) {
         let is_over = self.outcome.is_some();
-        self.tell(|tool| is_over || tool.end.is_some())
+        self.tell(|tool| is_over || tool.end.is_some(), |_step| true)
     }
 
-    fn tell(&self, is_told: impl Fn(&ToolCall) -> bool) -> (Vec<Message>, Vec<usize>) {
+    fn tell(
+        &self,
+        is_told: impl Fn(&ToolCall) -> bool,
+        is_shown: impl Fn(&Step) -> bool,
+    ) -> (Vec<Message>, Vec<usize>) {
         let (mut messages, mut notes) = (Vec::new(), Vec::new());
         for index in 0..self.steps.len().max(1) {
             let told = self.said.iter().enumerate();
             let told = told.filter(|(_, (step, _))| *step as usize == index);
             messages.extend(told.map(|(at, (_, text))| self.heard(at, text)));
-            if let Some(step) = self.steps.get(index) {
+            if let Some(step) = self.steps.get(index).filter(|step| is_shown(step)) {
                 let complaints = step.tell(&mut messages, &is_told);
                 notes.extend((messages.len()..).take(complaints.len()));
                 messages.extend(complaints);
@@ -409,7 +427,7 @@ impl Turn {
 
     /// What its calls said, in order: each text, and what stands between it and the one before.
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, &Text)> {
-        let said = self.steps.iter().filter_map(Step::text).filter(|text| text.bytes() > 0);
+        let said = self.steps.iter().filter_map(Step::shown).filter(|text| text.bytes() > 0);
         said.enumerate().map(|(index, text)| (if index == 0 { "" } else { SEAM }, text))
     }
 
@@ -466,6 +484,7 @@ impl Step {
         if !answer.tool_replies.is_empty() {
             messages.push(answer);
         }
+        complaints.extend(self.refused.iter().map(|told| Text::from(told.as_str())));
         complaints.into_iter().map(|text| Message::text(Role::User, text)).collect()
     }
 
@@ -490,6 +509,11 @@ impl Step {
     /// Its model call and its tools have ended.
     pub fn is_over(&self) -> bool {
         self.end.is_some() && self.tools.iter().all(|tool| tool.end.is_some())
+    }
+
+    /// What the model said as people are shown it: nothing if it did not fit its schema.
+    pub fn shown(&self) -> Option<&Text> {
+        self.text().filter(|_| self.refused.is_none())
     }
 
     /// What the model said, whole or as far as it came.

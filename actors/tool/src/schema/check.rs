@@ -25,36 +25,47 @@ pub enum SchemaError {
         what: &'static str,
         most: usize,
     },
-    /// It is not JSON.
-    #[error("its input schema is not JSON: {0}")]
-    NotJson(String),
+    /// Its schema cannot be used.
+    #[error("its input {0}")]
+    Schema(#[from] SchemaFault),
     /// A call's arguments are an object.
     #[error("its input schema is not of `\"type\": \"object\"`")]
     NotAnObject,
-    /// It is nested too deeply, references followed.
-    #[error("its input schema is more than {most} deep")]
-    TooDeep { most: usize },
-    /// Judging by it would take too long, references followed.
-    #[error("its input schema has more than {most} parts, references and patterns counted")]
-    TooHeavy { most: u64 },
-    /// It refers to something that is not in it.
-    #[error("its input schema refers to `{reference}`, which is not a pointer to a part of it")]
-    Reference { reference: String },
-    /// It refers to itself.
-    #[error("its input schema refers to `{reference}` in a circle")]
-    Circular { reference: String },
-    /// It uses a keyword that changes what references mean.
-    #[error("its input schema uses `{keyword}`, which is not supported")]
-    Foreign { keyword: String },
-    /// It says something that no schema can say.
-    #[error("its input schema is not valid: {0}")]
-    NotASchema(String),
     /// Without a capability it is run beside the session, and again after a crash.
     #[error("without a capability it must be safe or idempotent")]
     NotRepeatable,
     /// It may run for no time at all.
     #[error("its timeout is 0")]
     NoTime,
+}
+
+/// Why a schema cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaFault {
+    /// It is longer than a schema may be.
+    #[error("schema is longer than {most} bytes")]
+    TooLong { most: usize },
+    /// It is not JSON.
+    #[error("schema is not JSON: {0}")]
+    NotJson(String),
+    /// It is nested too deeply, references followed.
+    #[error("schema is more than {most} deep")]
+    TooDeep { most: usize },
+    /// Judging by it would take too long, references followed.
+    #[error("schema has more than {most} parts, references and patterns counted")]
+    TooHeavy { most: u64 },
+    /// It refers to something that is not in it.
+    #[error("schema refers to `{reference}`, which is not a pointer to a part of it")]
+    Reference { reference: String },
+    /// It refers to itself.
+    #[error("schema refers to `{reference}` in a circle")]
+    Circular { reference: String },
+    /// It uses a keyword that changes what references mean.
+    #[error("schema uses `{keyword}`, which is not supported")]
+    Foreign { keyword: String },
+    /// It says something that no schema can say.
+    #[error("schema is not valid: {0}")]
+    NotASchema(String),
 }
 
 /// A schema that can be used.
@@ -75,19 +86,26 @@ pub fn check(spec: &ToolSpec) -> Result<(), SchemaError> {
     if spec.timeout_ms == 0 {
         return Err(SchemaError::NoTime);
     }
-    Usable::read(&spec.input_schema).map(drop)
+    Usable::of_arguments(&spec.input_schema).map(drop)
 }
 
 impl Usable {
-    pub(super) fn read(text: &str) -> Result<Self, SchemaError> {
-        if text.len() > SCHEMA_BYTES {
-            return Err(SchemaError::TooLong { what: "input schema", most: SCHEMA_BYTES });
+    /// The schema of a tool's arguments.
+    pub(super) fn of_arguments(text: &str) -> Result<Self, SchemaError> {
+        let usable = Self::read(text, SCHEMA_BYTES)?;
+        match usable.schema.get("type").and_then(Value::as_str) {
+            Some("object") => Ok(usable),
+            _ => Err(SchemaError::NotAnObject),
+        }
+    }
+
+    /// A schema of at most so many bytes.
+    pub(super) fn read(text: &str, most: usize) -> Result<Self, SchemaFault> {
+        if text.len() > most {
+            return Err(SchemaFault::TooLong { most });
         }
         let schema: Value =
-            serde_json::from_str(text).map_err(|error| SchemaError::NotJson(error.to_string()))?;
-        if schema.get("type").and_then(Value::as_str) != Some("object") {
-            return Err(SchemaError::NotAnObject);
-        }
+            serde_json::from_str(text).map_err(|error| SchemaFault::NotJson(error.to_string()))?;
         let weight = weigh(&schema)?;
         let patterns =
             PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
@@ -99,7 +117,7 @@ impl Usable {
         let validator = built.map_err(|error| {
             let place = error.instance_path().to_string();
             let why: String = error.masked().to_string().chars().take(SHOWN).collect();
-            SchemaError::NotASchema(if place.is_empty() {
+            SchemaFault::NotASchema(if place.is_empty() {
                 why
             } else {
                 format!("`{place}`: {why}")

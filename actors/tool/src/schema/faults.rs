@@ -13,15 +13,15 @@ const SHOWN: usize = 300;
 /// Names or values that are listed in one fault.
 const LISTED: usize = 20;
 
-/// All that is wrong with `value`, a line each; empty if nothing is.
-pub(super) fn of(usable: &Usable, value: &Value) -> String {
+/// All that is wrong with `value`, which as a whole is called `whole`, a line each; empty if nothing is.
+pub(super) fn of(usable: &Usable, value: &Value, whole: &str) -> String {
     let mut told = String::new();
     for (at, error) in usable.validator.iter_errors(value).enumerate() {
         if at == FAULTS {
             told.push_str("- and more\n");
             break;
         }
-        let fault: String = fault(&error).chars().take(SHOWN).collect();
+        let fault: String = fault(&error, whole).chars().take(SHOWN).collect();
         append(&mut told, format_args!("- {fault}\n"));
     }
     told.trim_end().to_owned()
@@ -39,14 +39,14 @@ pub(super) const fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn fault(error: &ValidationError<'_>) -> String {
-    let field = field(error.instance_path().as_str());
+fn fault(error: &ValidationError<'_>, whole: &str) -> String {
+    let field = field(error.instance_path().as_str(), whole);
     match error.kind() {
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
-            let whole =
-                if field == WHOLE { format!("`{name}`") } else { format!("{field}: `{name}`") };
-            format!("{whole} is required, but missing")
+            let place =
+                if field == whole { format!("`{name}`") } else { format!("{field}: `{name}`") };
+            format!("{place} is required, but missing")
         }
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
@@ -70,11 +70,8 @@ fn fault(error: &ValidationError<'_>) -> String {
     }
 }
 
-/// What the arguments as a whole are called.
-const WHOLE: &str = "the arguments";
-
 /// A JSON pointer as people write fields: `files[0].path`.
-fn field(pointer: &str) -> String {
+fn field(pointer: &str, whole: &str) -> String {
     let mut text = String::new();
     for part in pointer.split('/').skip(1) {
         let part = part.replace("~1", "/").replace("~0", "~");
@@ -88,7 +85,7 @@ fn field(pointer: &str) -> String {
         }
     }
     if text.is_empty() {
-        return WHOLE.to_owned();
+        return whole.to_owned();
     }
     let text: String = text.chars().take(100).collect();
     format!("`{text}`")

@@ -7,13 +7,15 @@ use super::{check::Usable, example::example, faults, shape::shape, weigh::count}
 use crate::append::append;
 
 /// Parts of a schema times values of the arguments: beyond it an answer would take too long.
-const WORK: u64 = 20_000_000;
+pub(super) const WORK: u64 = 20_000_000;
+/// What the arguments as a whole are called.
+const WHOLE: &str = "the arguments";
 
 /// The arguments as an object that fits the tool's schema; otherwise what is wrong, for the model.
 ///
 /// No text at all is an object without fields: that is how models call a tool that needs nothing.
 pub fn judge(spec: &ToolSpec, arguments: &str) -> Result<Map<String, Value>, String> {
-    let usable = Usable::read(&spec.input_schema)
+    let usable = Usable::of_arguments(&spec.input_schema)
         .map_err(|error| format!("`{}` cannot be called: {error}", spec.name))?;
     let arguments = arguments.trim();
     let value = if arguments.is_empty() {
@@ -25,7 +27,7 @@ pub fn judge(spec: &ToolSpec, arguments: &str) -> Result<Map<String, Value>, Str
         let fault = "The arguments have too many parts.";
         return Err(help(spec, &usable, fault));
     }
-    let found = faults::of(&usable, &value);
+    let found = faults::of(&usable, &value, WHOLE);
     match value {
         Value::Object(fields) if found.is_empty() => Ok(fields),
         _ if arguments.is_empty() => {

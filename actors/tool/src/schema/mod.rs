@@ -1,7 +1,7 @@
-//! A tool's schema: whether it may be used, and whether a call's arguments fit it.
+//! Schemas: whether one may be used, and whether a tool call's arguments, or a reply, fit theirs.
 //!
-//! [`check`](fn@check) is for the time of configuration, [`judge`](fn@judge) for each call. Both
-//! are pure and come to an end on any input. Schemas come from other people's servers, arguments
+//! [`check`](fn@check) is for the time of configuration, [`judge`](fn@judge) for each call, and
+//! [`check_response`] and [`judge_reply`] are for structured replies. All are pure and come to an end on any input. Schemas come from other people's servers, arguments
 //! from a model, so the work is bounded beforehand (`weigh`): a schema refers only to itself and
 //! never in a circle, is neither deep nor wide once its references are followed, and its patterns
 //! run on an engine that is linear in the text. Nothing is ever fetched.
@@ -14,8 +14,10 @@ mod check;
 mod example;
 mod faults;
 mod judge;
+mod reply;
 mod shape;
 mod weigh;
 
-pub use check::{SchemaError, check};
+pub use check::{SchemaError, SchemaFault, check};
 pub use judge::judge;
+pub use reply::{check_response, judge_reply};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::SchemaError;
+use super::SchemaFault;
 
 /// How deep a schema may be, references followed: what walks it recurses.
 const DEPTH: usize = 64;
@@ -30,7 +30,7 @@ struct SchemaWalk<'a> {
 }
 
 /// The schema's weight, if it may be used at all.
-pub(super) fn weigh(root: &Value) -> Result<u64, SchemaError> {
+pub(super) fn weigh(root: &Value) -> Result<u64, SchemaFault> {
     let mut walk = SchemaWalk { root, seen: BTreeMap::new() };
     Ok(walk.value(root, 0)?.weight)
 }
@@ -53,9 +53,9 @@ pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value>
 
 impl<'a> SchemaWalk<'a> {
     /// Walks everything, whether it is a schema or not: what is not can only weigh too much.
-    fn value(&mut self, value: &'a Value, depth: usize) -> Result<SchemaWeight, SchemaError> {
+    fn value(&mut self, value: &'a Value, depth: usize) -> Result<SchemaWeight, SchemaFault> {
         if depth > DEPTH {
-            return Err(SchemaError::TooDeep { most: DEPTH });
+            return Err(SchemaFault::TooDeep { most: DEPTH });
         }
         let mut load = SchemaWeight { weight: 1, height: 0 };
         match value {
@@ -81,7 +81,7 @@ impl<'a> SchemaWalk<'a> {
         field: &'a Value,
         depth: usize,
         load: &mut SchemaWeight,
-    ) -> Result<(), SchemaError> {
+    ) -> Result<(), SchemaFault> {
         match (name, field) {
             ("$ref", Value::String(reference)) => {
                 let target = self.reference(reference, depth + 1)?;
@@ -94,25 +94,25 @@ impl<'a> SchemaWalk<'a> {
             }
             // Within the schema it would change what `#` means.
             ("$id" | "id", Value::String(_)) if depth > 0 => {
-                Err(SchemaError::Foreign { keyword: name.to_owned() })
+                Err(SchemaFault::Foreign { keyword: name.to_owned() })
             }
             (name, Value::String(_) | Value::Bool(_)) if FOREIGN.contains(&name) => {
-                Err(SchemaError::Foreign { keyword: name.to_owned() })
+                Err(SchemaFault::Foreign { keyword: name.to_owned() })
             }
             _ => Ok(()),
         }
     }
 
-    fn reference(&mut self, reference: &'a str, depth: usize) -> Result<SchemaWeight, SchemaError> {
+    fn reference(&mut self, reference: &'a str, depth: usize) -> Result<SchemaWeight, SchemaFault> {
         let shown = || reference.chars().take(80).collect::<String>();
         match self.seen.get(reference) {
             Some(Some(load)) if depth + load.height <= DEPTH => return Ok(*load),
-            Some(Some(_)) => return Err(SchemaError::TooDeep { most: DEPTH }),
-            Some(None) => return Err(SchemaError::Circular { reference: shown() }),
+            Some(Some(_)) => return Err(SchemaFault::TooDeep { most: DEPTH }),
+            Some(None) => return Err(SchemaFault::Circular { reference: shown() }),
             None => {}
         }
         let Some(target) = resolve(self.root, reference) else {
-            return Err(SchemaError::Reference { reference: shown() });
+            return Err(SchemaFault::Reference { reference: shown() });
         };
         self.seen.insert(reference, None);
         let load = self.value(target, depth)?;
@@ -122,9 +122,9 @@ impl<'a> SchemaWalk<'a> {
 }
 
 impl SchemaWeight {
-    fn take(&mut self, part: Self) -> Result<(), SchemaError> {
+    fn take(&mut self, part: Self) -> Result<(), SchemaFault> {
         self.weight = self.weight.saturating_add(part.weight);
         self.height = self.height.max(part.height + 1);
-        if self.weight > WEIGHT { Err(SchemaError::TooHeavy { most: WEIGHT }) } else { Ok(()) }
+        if self.weight > WEIGHT { Err(SchemaFault::TooHeavy { most: WEIGHT }) } else { Ok(()) }
     }
 }

@@ -25,6 +25,8 @@ use super::{
         turn::{count, lost},
     },
     approval::{self, Heard, PersonWait},
+    format::SCHEMA,
+    parts::about,
     repeats::{self, WatchedRequest},
     reply::{Label, OpenAiReply, ReplyStep},
     request::{Ask, Wanted},
@@ -94,11 +96,13 @@ pub(in super::super) async fn completions(
         Err(error) => return OpenAiError::from(error).respond(),
     };
     let key = named.or_else(|| watched.as_ref().map(|it| it.key.clone()));
-    let Ask { model, stream, include_usage, wanted } = match Ask::read(&body, key, trace) {
-        Ok(ask) => ask,
-        Err(error) => return error.respond(),
-    };
+    let Ask { model, stream, include_usage, has_schema, wanted } =
+        match Ask::read(&body, key, trace) {
+            Ok(ask) => ask,
+            Err(error) => return error.respond(),
+        };
     let sent = Instant::now();
+    let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
     let following = match wanted {
         Wanted::Send(mut send) => {
             send.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
@@ -108,6 +112,10 @@ pub(in super::super) async fn completions(
     };
     let mut following = match following {
         Ok(following) => following,
+        // All else was judged before.
+        Err(error) if has_schema && error.code == ErrorCode::InvalidParams => {
+            return about(SCHEMA, error).respond();
+        }
         Err(error) => return of_model(error, &model).respond(),
     };
     if let Some(watched) = watched {
@@ -123,7 +131,7 @@ pub(in super::super) async fn completions(
         usage: include_usage,
     };
     if stream {
-        stream::respond(gateway, label, following, sent).await
+        stream::respond(gateway, label, following, sent, is_held).await
     } else {
         whole(&gateway, &label, following, sent).await
     }

@@ -6,6 +6,7 @@
 
 mod approval;
 mod conversation;
+mod format;
 mod handlers;
 mod parts;
 mod repeats;

@@ -8,7 +8,7 @@ use clawnode_proto::{
     session::TurnOutcome,
     turn::{StreamEnd, TurnBody},
 };
-use serde::Serialize;
+use serde::{Serialize, de::IgnoredAny};
 
 use super::{
     super::{error::json, turn::lost},
@@ -25,6 +25,9 @@ pub(super) struct OpenAiReply {
     before: Option<String>,
     /// What the model thought, of which nothing is void.
     thought: String,
+    /// Whether nothing is told before the end: a reply that has to fit a schema may be corrected, and this
+    /// protocol takes nothing back.
+    is_held: bool,
     usage: Usage,
 }
 
@@ -177,6 +180,11 @@ struct TokenDetails {
 // === impl OpenAiReply ===
 
 impl OpenAiReply {
+    /// One of which nothing is told before the end, if `is_held`.
+    pub(super) fn held(is_held: bool) -> Self {
+        Self { is_held, ..Self::default() }
+    }
+
     /// Takes one event in.
     pub(super) fn take(&mut self, body: TurnBody) -> ReplyStep {
         match body {
@@ -208,7 +216,15 @@ impl OpenAiReply {
             TurnBody::ApprovalRequest(request) => ReplyStep::Asks(request),
             TurnBody::ClientCalls(calls) => ReplyStep::Called(calls),
             TurnBody::Error(error) => ReplyStep::Failed(error),
-            TurnBody::Done(StreamEnd { outcome: Some(outcome), .. }) => Self::end(&outcome),
+            TurnBody::Done(StreamEnd { outcome: Some(outcome), structured, .. }) => {
+                // Clients read the whole as JSON: without a fence, and without what was said between tools.
+                if let Some(json) = structured
+                    && serde_json::from_str::<IgnoredAny>(&self.text).is_err()
+                {
+                    self.text = json.to_string();
+                }
+                Self::end(&outcome)
+            }
             TurnBody::Done(_) => ReplyStep::Failed(lost()),
         }
     }
@@ -222,6 +238,12 @@ impl OpenAiReply {
         &self.usage
     }
 
+    /// What is left to be told at the end of a reply that was held.
+    pub(super) fn rest(&mut self) -> Option<&str> {
+        let is_held = std::mem::take(&mut self.is_held);
+        Some(self.text.as_str()).filter(|text| is_held && !text.is_empty())
+    }
+
     /// Whether a stream has told all of the reply and nothing else.
     pub(super) fn is_told(&self) -> bool {
         self.before.is_none()
@@ -230,6 +252,10 @@ impl OpenAiReply {
     /// Says what was not said yet. When the reply is begun again, nothing need be said as long as
     /// it says the same as before.
     fn tell(&mut self) -> ReplyStep {
+        if self.is_held {
+            self.before = None;
+            return ReplyStep::Nothing;
+        }
         if let Some(before) = &self.before {
             if !self.text.starts_with(before.as_str()) {
                 let behind = before.starts_with(&self.text);
@@ -264,6 +290,7 @@ impl OpenAiReply {
             TurnOutcome::Failed { .. }
             | TurnOutcome::Looped { .. }
             | TurnOutcome::BadCalls { .. }
+            | TurnOutcome::SchemaFailed { .. }
             | TurnOutcome::Stopped { .. }
             | TurnOutcome::Blocked { .. }
             | TurnOutcome::StepFailed { .. }
@@ -463,7 +490,7 @@ mod tests {
     }
 
     fn done(outcome: TurnOutcome) -> TurnBody {
-        TurnBody::Done(StreamEnd { turn: None, outcome: Some(outcome) })
+        TurnBody::Done(StreamEnd { outcome: Some(outcome), ..StreamEnd::default() })
     }
 
     fn said(text: &str) -> ReplyStep {
@@ -497,6 +524,37 @@ mod tests {
         let ended = done(TurnOutcome::Completed { stop: StopReason::EndTurn });
         assert_eq!(short.take(ended), ReplyStep::Finished(FinishReason::Stop));
         assert!(!short.is_told(), "it ended before it caught up");
+    }
+
+    #[test]
+    fn a_reply_that_may_be_corrected_is_told_at_the_end() {
+        let mut reply = OpenAiReply::held(true);
+        for body in [text("{\"a\":"), reset(""), text("```json\n{\"a\":1}\n```")] {
+            assert_eq!(reply.take(body), ReplyStep::Nothing);
+            assert!(reply.is_told());
+        }
+        let end = StreamEnd {
+            outcome: Some(TurnOutcome::Completed { stop: StopReason::EndTurn }),
+            structured: Some(serde_json::json!({"a": 1})),
+            ..StreamEnd::default()
+        };
+        assert_eq!(
+            reply.take(TurnBody::Done(end.clone())),
+            ReplyStep::Finished(FinishReason::Stop)
+        );
+        assert_eq!(reply.rest(), Some(r#"{"a":1}"#));
+        assert_eq!(reply.rest(), None, "once");
+
+        let mut whole = OpenAiReply::held(false);
+        whole.take(text("{\"a\": 1}"));
+        whole.take(TurnBody::Done(end));
+        assert_eq!(whole.text(), "{\"a\": 1}", "as the model wrote it");
+        assert_eq!(whole.rest(), None);
+        let failed = done(TurnOutcome::SchemaFailed { detail: "`a` is required".to_owned() });
+        let failed = OpenAiReply::held(true).take(failed);
+        assert!(
+            matches!(failed, ReplyStep::Failed(error) if error.code == ErrorCode::SchemaFailed)
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::{
         rpc::{FRESH_KEY, check_size, fresh_key},
     },
     conversation::{brought, conversation, message_of_fresh_session, message_of_known_session},
+    format::response_format,
     settings,
     tools::{self, short},
 };
@@ -30,6 +31,8 @@ pub(super) struct Ask {
     pub(super) model: String,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
+    /// Whether the reply has to fit a schema of the request.
+    pub(super) has_schema: bool,
     pub(super) wanted: Wanted,
 }
 
@@ -46,7 +49,7 @@ pub(super) enum Wanted {
 type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
-const USED: [&str; 18] = [
+const USED: [&str; 19] = [
     "model",
     "messages",
     "user",
@@ -57,6 +60,7 @@ const USED: [&str; 18] = [
     "max_tokens",
     "max_completion_tokens",
     "reasoning_effort",
+    "response_format",
     "stop",
     "tools",
     "tool_choice",
@@ -69,17 +73,12 @@ const USED: [&str; 18] = [
 
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
 /// done here anyway. Any other parameter is refused: a client relies on what it asks for.
-const REFUSED: [RefusedParameter; 16] = [
+const REFUSED: [RefusedParameter; 15] = [
     ("functions", is_empty_list, "functions are not offered, send `tools`"),
     ("function_call", |it| it == "none" || it == "auto", "it is not offered, send `tool_choice`"),
     ("n", |it| it == 1, "only one choice is offered"),
     ("logprobs", |it| it == false, "log probabilities are not offered"),
     ("top_logprobs", |it| it == 0, "log probabilities are not offered"),
-    (
-        "response_format",
-        |it| it.get("type").is_some_and(|kind| kind == "text"),
-        "only `{\"type\":\"text\"}` is offered",
-    ),
     (
         "modalities",
         |it| it.as_array().is_some_and(|all| all.iter().all(|one| one == "text")),
@@ -121,6 +120,8 @@ impl Ask {
         let agent: AgentName = model.parse().map_err(|_parse| OpenAiError::no_model(&model))?;
         let (said, system) = conversation(&fields)?;
         let (sampling, tools) = (settings::sampling(&fields)?, tools::offered(&fields)?);
+        let response_schema = response_format(&fields)?;
+        let has_schema = response_schema.is_some();
         let user = text(&fields, "user")?.filter(|user| !user.is_empty());
         let (stream, include_usage) = (flag(&fields, "stream")?, include_usage(&fields)?);
         let session_of = |peer| {
@@ -136,13 +137,13 @@ impl Ask {
             }
             let asks = ResultsRequest { session, agent, results, system, sampling, tools, trace };
             let wanted = Wanted::Results(Box::new(asks));
-            return Ok(Self { model, stream, include_usage, wanted });
+            return Ok(Self { model, stream, include_usage, has_schema, wanted });
         }
         let (peer, (message, attachments)) = match user {
             Some(user) => (stable_peer(&user)?, message_of_known_session(said)?),
             None => (fresh_peer(key.as_ref())?, message_of_fresh_session(said)?),
         };
-        let message = UserMessage { system, sampling, tools, ..message };
+        let message = UserMessage { system, sampling, tools, response_schema, ..message };
         check_size(&message)?;
         let key = match key {
             Some(key) => key,
@@ -151,7 +152,18 @@ impl Ask {
         let (session, mode) = (session_of(peer)?, SendMode::Turn);
         let sent_before = false;
         let send = SendRequest { session, message, attachments, mode, key, trace, sent_before };
-        Ok(Self { model, stream, include_usage, wanted: Wanted::Send(Box::new(send)) })
+        let wanted = Wanted::Send(Box::new(send));
+        Ok(Self { model, stream, include_usage, has_schema, wanted })
+    }
+}
+
+impl Wanted {
+    /// The agent that answers.
+    pub(super) fn agent(&self) -> &AgentName {
+        match self {
+            Self::Send(send) => &send.session.agent,
+            Self::Results(results) => &results.agent,
+        }
     }
 }
 
@@ -449,7 +461,6 @@ mod tests {
             (json!({"metadata": {"a": "b"}}), "metadata"),
             (json!({"store": true}), "store"),
             (json!({"max_token": 7}), "max_token"),
-            (json!({"response_format": {"type": "json_object"}}), "response_format"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
             (json!({"messages": video}), "messages[0].content"),
             (json!({"messages": function}), "messages[0].role"),
@@ -622,6 +633,7 @@ mod tests {
             (json!({"stop": ["a", "b", "c", "d", "e"]}), "stop"),
             (json!({"stop": 7}), "stop"),
             (json!({"stream": "yes"}), "stream"),
+            (json!({"response_format": {"type": "xml"}}), "response_format.type"),
             (json!({"user": 7}), "user"),
             (json!({"model": 7}), "model"),
         ];

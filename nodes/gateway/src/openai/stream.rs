@@ -60,12 +60,14 @@ struct CompletionStream {
     spoke: bool,
 }
 
-/// Answers with a stream, or with an error if the turn fails before its first word.
+/// Answers with a stream, or with an error if the turn fails before its first word. `is_held`: the reply
+/// may be corrected, and is told at its end.
 pub(super) async fn respond(
     gateway: Arc<Gateway>,
     label: Label,
     following: Following,
     sent: Instant,
+    is_held: bool,
 ) -> Response {
     let (session, mut asked) = (following.accepted.session, None);
     let mut events = following.events;
@@ -94,7 +96,7 @@ pub(super) async fn respond(
     let telling = CompletionStream {
         gateway,
         label,
-        reply: OpenAiReply::default(),
+        reply: OpenAiReply::held(is_held),
         sent,
         events: Some(events),
         early,
@@ -173,7 +175,12 @@ impl CompletionStream {
                 }
                 self.finish(FinishReason::ToolCalls, out);
             }
-            ReplyStep::Finished(reason) if ends_well => self.finish(reason, out),
+            ReplyStep::Finished(reason) if ends_well => {
+                if let Some(text) = self.reply.rest() {
+                    data(out, &self.label.text(text));
+                }
+                self.finish(reason, out);
+            }
             ReplyStep::Called(_) | ReplyStep::Finished(_) | ReplyStep::Diverged => {
                 self.fail(diverged(), out)
             }

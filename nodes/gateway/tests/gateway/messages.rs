@@ -8,7 +8,10 @@ use clawnode_proto::{
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use super::harness::{Gateway, patiently};
+use super::{
+    harness::{Gateway, patiently},
+    node::structured,
+};
 
 const PATH: &str = "/v1/sessions/default:test:bot:ada/messages";
 
@@ -64,6 +67,27 @@ async fn what_was_taken_back_is_not_in_the_answer() {
     gateway.node.done(turn);
     let answer = patiently("an answer", answer).await.unwrap().unwrap();
     assert_eq!(answer.json::<Value>().await.unwrap()["text"], "right");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_reply_that_had_to_fit_a_schema_is_in_the_answer() {
+    let gateway = Gateway::start().await;
+    let schema = json!({ "title": "a b", "type": "object" });
+    let body = json!({ "content": "hold", "response_schema": schema });
+    let answer = tokio::spawn(gateway.post(PATH).json(&body).send());
+    gateway.node.stored(1).await;
+    let turn = gateway.node.turns_of("hold")[0];
+    gateway.node.text(turn, "{\"a\": 1}");
+    gateway.node.speak(turn, structured(json!({ "a": 1 })));
+    let answer = patiently("an answer", answer).await.unwrap().unwrap();
+    let answer: Value = answer.json().await.unwrap();
+    let said = (&answer["text"], &answer["structured"]);
+    assert_eq!(said, (&json!("{\"a\": 1}"), &json!({ "a": 1 })));
+    let asked = gateway.node.sent.peek(|sent| sent[0].message.response_schema.clone()).unwrap();
+    assert_eq!((asked.name.as_str(), asked.schema.parse::<Value>().unwrap()), ("a_b", schema));
+    let steer = json!({ "content": "more", "mode": "steer", "response_schema": {} });
+    problem(post(&gateway, PATH, steer, None).await, 400, "invalid_params").await;
     gateway.stop().await;
 }
 

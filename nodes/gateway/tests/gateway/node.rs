@@ -244,9 +244,15 @@ pub(super) fn completed(stop: StopReason) -> TurnBody {
     ended(TurnOutcome::Completed { stop })
 }
 
+/// The usual end of a turn whose reply had to fit a schema.
+pub(super) fn structured(reply: Value) -> TurnBody {
+    let outcome = Some(TurnOutcome::Completed { stop: StopReason::EndTurn });
+    TurnBody::Done(StreamEnd { outcome, structured: Some(reply), ..StreamEnd::default() })
+}
+
 /// The end of the turn that says it.
 fn ended(outcome: TurnOutcome) -> TurnBody {
-    TurnBody::Done(StreamEnd { turn: None, outcome: Some(outcome) })
+    TurnBody::Done(StreamEnd { outcome: Some(outcome), ..StreamEnd::default() })
 }
 
 /// The one call that waits for a person.

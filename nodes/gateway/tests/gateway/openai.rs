@@ -2,13 +2,16 @@
 
 use clawnode_cluster::Peek as _;
 use clawnode_proto::{
-    CallId, Digest, Timestamp, frame::ApprovalRequest, tool::Risk, turn::TurnBody,
+    CallId, Digest, Timestamp,
+    frame::ApprovalRequest,
+    tool::Risk,
+    turn::{ReplyReset, TurnBody},
 };
 use serde_json::{Value, json};
 
 use super::{
     harness::{Gateway, TOKEN, http_client},
-    node::turn_of,
+    node::{structured, turn_of},
 };
 
 fn ask(content: &str) -> Value {
@@ -211,6 +214,52 @@ async fn a_reply_begun_again_is_said_once_or_called_broken() {
     let (status, whole) = complete(&gateway, &ask("restart something else")).await;
     assert_eq!(status, 200);
     assert_eq!(whole["choices"][0]["message"]["content"], "something else");
+    gateway.stop().await;
+}
+
+/// This protocol takes nothing back, and its clients read the whole as JSON.
+#[tokio::test]
+async fn a_structured_reply_is_told_once_it_is_checked() {
+    for streamed in [true, false] {
+        let gateway = Gateway::start().await;
+        let schema = json!({"name": "a", "schema": {"type": "object"}, "strict": true});
+        let mut body = ask("hold");
+        body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
+        let replies = async {
+            gateway.node.stored(1).await;
+            let turn = gateway.node.turns_of("hold")[0];
+            gateway.node.text(turn, "It is 1.");
+            gateway.node.speak(turn, TurnBody::Reset(ReplyReset::default()));
+            gateway.node.text(turn, "```json\n{\"a\":1}\n```");
+            gateway.node.speak(turn, structured(json!({"a": 1})));
+        };
+        let said = async {
+            if streamed {
+                let (status, events) = stream(&gateway, body).await;
+                assert_eq!((status, events.last().unwrap().as_str()), (200, "[DONE]"));
+                return said(&events);
+            }
+            let (status, whole) = complete(&gateway, &body).await;
+            assert_eq!(status, 200);
+            whole["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+        };
+        let (said, ()) = tokio::join!(said, replies);
+        assert_eq!(said, r#"{"a":1}"#, "streamed: {streamed}");
+        let asked = gateway.node.sent.peek(|sent| sent[0].message.response_schema.clone());
+        assert_eq!(asked.unwrap().schema, r#"{"type":"object"}"#);
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_schema_that_the_node_refuses_is_named() {
+    let gateway = Gateway::start().await;
+    let mut body = ask("refuse invalid_params");
+    let schema = json!({"name": "a", "schema": {"type": "objet"}});
+    body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
+    let (status, answer) = complete(&gateway, &body).await;
+    assert_eq!((status, &answer["error"]["code"]), (400, &json!("invalid_params")));
+    assert_eq!(answer["error"]["param"], "response_format.json_schema");
     gateway.stop().await;
 }
 

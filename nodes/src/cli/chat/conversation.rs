@@ -105,6 +105,7 @@ impl Conversation {
             idempotency_key: Some(ulid::Ulid::generate().to_string()),
             mode: SendMode::Turn,
             reasoning: None,
+            response_schema: None,
         };
         match self {
             Self::New { user, name, .. } => {

@@ -151,6 +151,7 @@ impl Chat<'_> {
         let known = self.conversation.key().is_some();
         let mut say = self.conversation.say(content.clone());
         say.model.clone_from(&desk.model);
+        say.response_schema.clone_from(&self.schema);
         let content = content + &attach::fingerprint(&files);
         // The same text again is the same message, if that was stored after all.
         if let Some((_, key)) = desk.unsent.take().filter(|(unsent, _)| *unsent == content) {

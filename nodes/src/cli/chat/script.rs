@@ -38,7 +38,9 @@ impl Chat<'_> {
                 }
                 ReadLine::Broken(failure) => return Err(failure),
             };
-            let mut turn = ShownTurn::new(self.conversation.say(line));
+            let mut say = self.conversation.say(line);
+            say.response_schema.clone_from(&self.schema);
+            let mut turn = ShownTurn::new(say);
             match self.take_turn(&mut turn).await? {
                 TurnResult::Well => {}
                 TurnResult::Badly(error) => {

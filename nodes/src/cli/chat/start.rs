@@ -1,10 +1,10 @@
 //! Who talks, to whom, and what the chat has at hand.
 
-use std::io::IsTerminal;
+use std::{io::IsTerminal, path::PathBuf};
 
 use clap::Args;
 use clawnode_proto::{AgentName, ErrorBody};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
@@ -22,7 +22,7 @@ use crate::{
         signals::{EndSignals, StopRequest},
     },
     client::{ClientSocket, Gateways},
-    config::paths,
+    config::{paths, schema_source::SchemaSource},
     failure::{Exit, Failure},
 };
 
@@ -37,6 +37,7 @@ Examples:
   clawnode chat --continue                   continue the last conversation
   clawnode chat --session default:cli:local:ada
   clawnode chat --agent ops
+  clawnode chat --schema person.json         each reply is JSON that fits the schema
   printf 'one\\ntwo\\n' | clawnode chat      one turn per line; exit code 1 if one failed
   clawnode chat --url https://node.example --token-file token
   clawnode chat --url https://a.example,https://b.example    uses one if the other is lost";
@@ -48,6 +49,9 @@ pub(in crate::cli) struct ChatArgs {
     /// Talk to this agent; bindings are ignored
     #[arg(long, value_name = "NAME", conflicts_with = "session")]
     pub agent: Option<AgentName>,
+    /// Want each reply to be JSON that fits the JSON Schema in this file
+    #[arg(long, value_name = "FILE")]
+    pub schema: Option<PathBuf>,
     #[command(flatten)]
     pub which: Which,
 }
@@ -72,10 +76,22 @@ impl Which {
 
 /// `chat`.
 pub(in crate::cli) async fn run(args: ChatArgs, context: &CliContext) -> Result<Exit, Failure> {
+    let schema = args.schema.map(schema_of).transpose()?;
     let mut gateways = context.gateways()?;
     gateways.reach().await?;
     gateways.found();
-    talk(context, gateways, args.agent, args.which).await
+    talk(context, gateways, args.agent, args.which, schema).await
+}
+
+/// The JSON Schema in a file.
+fn schema_of(file: PathBuf) -> Result<Value, Failure> {
+    let shown = file.display().to_string();
+    let wrong = |what: String| {
+        Failure::new(Exit::Failed, "invalid_params", format!("`--schema {shown}`: {what}"))
+            .hint("name a file with a JSON Schema")
+    };
+    let schema = SchemaSource::File(file).read().map_err(wrong)?;
+    serde_json::from_str(&schema.schema).map_err(|error| wrong(error.to_string()))
 }
 
 /// Whether a person edits lines at a terminal that can do that.
@@ -90,6 +106,7 @@ pub(in crate::cli) async fn talk(
     gateways: Gateways,
     agent: Option<AgentName>,
     which: Which,
+    schema: Option<Value>,
 ) -> Result<Exit, Failure> {
     let env = context.loaded.env();
     let user = conversation::user(env);
@@ -114,6 +131,7 @@ pub(in crate::cli) async fn talk(
         last: Last::new(paths::state_dir(env)),
         user,
         agent,
+        schema,
         interactive: std::io::stdin().is_terminal(),
         midline: false,
         leaves: false,
@@ -151,6 +169,8 @@ pub(super) struct Chat<'a> {
     pub user: String,
     /// The agent that was asked for.
     pub agent: Option<AgentName>,
+    /// What each reply has to fit.
+    pub schema: Option<Value>,
     pub conversation: Conversation,
     /// What is remembered of the last one.
     pub last: Last,

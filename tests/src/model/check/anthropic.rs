@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     media::{self, IMAGES},
     request::{Asked, count},
+    schemas,
     tools::{Pairs, check_offers},
 };
 use crate::model::thoughts::{check_sealed, check_signed};
@@ -51,7 +52,14 @@ enum Thinking {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutputConfig {
-    effort: String,
+    effort: Option<String>,
+    format: Option<OutputFormat>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum OutputFormat {
+    JsonSchema { schema: Value },
 }
 
 #[derive(Deserialize)]
@@ -191,10 +199,14 @@ impl Block {
 impl Messages {
     /// Whether the request asks for thoughts; its other settings have to agree with that.
     fn thinks(&self) -> Result<bool, String> {
-        if let Some(OutputConfig { effort }) = &self.output_config
+        if let Some(OutputConfig { effort: Some(effort), .. }) = &self.output_config
             && !["low", "medium", "high", "max"].contains(&effort.as_str())
         {
             return Err(format!("`output_config.effort` is `{effort}`"));
+        }
+        if let Some(OutputConfig { format: Some(format), .. }) = &self.output_config {
+            let OutputFormat::JsonSchema { schema } = format;
+            schemas::check_closed(schema, false)?;
         }
         match self.thinking {
             Some(Thinking::Enabled { budget_tokens }) if budget_tokens < 1_024 => {

@@ -4,6 +4,7 @@ mod anthropic;
 mod media;
 mod openai;
 mod request;
+mod schemas;
 mod tools;
 
 pub(super) use request::{Asked, check};

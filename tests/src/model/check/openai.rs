@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     media::{self, IMAGES},
     request::{Asked, count},
+    schemas,
     tools::{Pairs, check_offers},
 };
 
@@ -48,6 +49,25 @@ pub(super) struct Completions {
     #[serde(rename = "logit_bias")]
     _logit_bias: Option<Value>,
     reasoning_effort: Option<String>,
+    response_format: Option<ResponseFormat>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum ResponseFormat {
+    Text,
+    JsonObject,
+    JsonSchema { json_schema: NamedSchema },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedSchema {
+    name: String,
+    #[serde(rename = "description")]
+    _description: Option<String>,
+    schema: Value,
+    strict: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -184,6 +204,9 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
         let functions = tools.iter().map(|tool| &tool.function);
         check_offers(functions.map(|function| (function.name.as_str(), &function.parameters)))?;
     }
+    if let Some(format) = &request.response_format {
+        check_format(format, &request.messages)?;
+    }
     let mut reading = Reading::default();
     for message in &request.messages {
         reading.message(message)?;
@@ -203,6 +226,30 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
         stream: request.stream,
         words: reading.words,
     })
+}
+
+fn check_format(format: &ResponseFormat, messages: &[OpenAiMessage]) -> Result<(), String> {
+    match format {
+        ResponseFormat::Text => Ok(()),
+        ResponseFormat::JsonObject => {
+            let says = |message: &OpenAiMessage| match message {
+                OpenAiMessage::System { content }
+                | OpenAiMessage::User { content: UserContent::Text(content) } => {
+                    content.to_lowercase().contains("json")
+                }
+                _ => false,
+            };
+            let wrong = || Err("`json_object` without the word `json` in the messages".to_owned());
+            if messages.iter().any(says) { Ok(()) } else { wrong() }
+        }
+        ResponseFormat::JsonSchema { json_schema: NamedSchema { name, schema, strict, .. } } => {
+            let safe = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+            if name.is_empty() || name.len() > 64 || !name.chars().all(safe) {
+                return Err(format!("a schema called `{name}`"));
+            }
+            if *strict == Some(true) { schemas::check_closed(schema, true) } else { Ok(()) }
+        }
+    }
 }
 
 /// The text of a message's parts; each part holds to the wire.
