@@ -15,7 +15,9 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{clock::TurnClock, hooks::ModelJudged, measure::Measured, tools::ToolCall};
+use super::{
+    clock::TurnClock, dropping::LeftOut, hooks::ModelJudged, measure::Measured, tools::ToolCall,
+};
 
 /// What stands between the texts of two calls of one turn, for a reader who is shown one after the
 /// other.
@@ -41,6 +43,9 @@ pub struct SessionState {
     /// How large the last request was whose size a provider reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+    /// What the last request left out, because the window was full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// Somebody asked for its deletion.
     pub doomed: bool,
 }
