@@ -212,6 +212,7 @@ mod tests {
             tools: Vec::new(),
             sampling,
             idempotency_key: "k".to_owned(),
+            cache_key: String::new(),
         }
     }
 

@@ -17,6 +17,8 @@
 
 mod anthropic;
 mod blocks;
+#[cfg(test)]
+mod cache_tests;
 mod call;
 mod call_stream;
 mod demo;
@@ -66,6 +68,9 @@ pub struct ModelRequest {
     pub sampling: Sampling,
     /// Sent to providers that know it, so that a provider's own retry does not bill twice.
     pub idempotency_key: String,
+    /// The same for all requests of a conversation, so that a provider finds what it kept of their common
+    /// beginning; empty for none.
+    pub cache_key: String,
 }
 
 /// A message with its text in place. The user's side answers each tool that the assistant's side

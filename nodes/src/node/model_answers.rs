@@ -215,6 +215,7 @@ fn request(model: &ModelRef, tools: bool) -> Result<ModelRequest, ErrorBody> {
         tools: if tools { vec![offer] } else { Vec::new() },
         sampling: Sampling { max_tokens: Some(TEST_TOKENS), ..Sampling::default() },
         idempotency_key: format!("test.{}", ulid::Ulid::generate()),
+        cache_key: String::new(),
     })
 }
 

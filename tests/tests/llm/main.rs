@@ -75,6 +75,7 @@ pub(crate) fn ask(text: &str) -> ModelRequest {
         tools: Vec::new(),
         sampling: Sampling::default(),
         idempotency_key: "call-1".to_owned(),
+        cache_key: "ses-1".to_owned(),
     }
 }
 

@@ -6,7 +6,7 @@ use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
     media::{MediaKind, MediaType},
-    model::ReasoningStyle,
+    model::{CacheStyle, ReasoningStyle},
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -59,6 +59,8 @@ struct ChatBody<'a> {
     stop: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -182,6 +184,9 @@ impl Dialect for OpenAi {
             // Reasoning models refuse it.
             stop: if profile.sampling { &request.sampling.stop } else { &[] },
             reasoning_effort: reasoning.and_then(Reasoning::effort),
+            prompt_cache_key: (profile.cache == CacheStyle::Key)
+                .then_some(request.cache_key.as_str())
+                .filter(|key| !key.is_empty()),
         };
         let mut headers = headers(&request.idempotency_key);
         if let Some(key) = &self.key {
@@ -359,6 +364,7 @@ mod tests {
             tools: Vec::new(),
             sampling: Sampling::default(),
             idempotency_key: "k".to_owned(),
+            cache_key: String::new(),
         };
         let wire = OpenAi { base: "http://127.0.0.1".parse().unwrap(), key: None };
         let body = wire

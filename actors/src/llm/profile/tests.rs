@@ -23,6 +23,7 @@ fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
         tools: Vec::new(),
         sampling,
         idempotency_key: "k".to_owned(),
+        cache_key: "ses".to_owned(),
     }
 }
 

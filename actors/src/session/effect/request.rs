@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clawnode_cluster::Backoff;
 use clawnode_proto::{
-    Digest,
+    Digest, EntityId,
     block::{Block, Blocks},
     limits::TOOL_RESULT_CHARS,
     llm::{FailureClass, Message, ModelFailure, Text},
@@ -22,6 +22,7 @@ use crate::session::{
 impl SessionRunner {
     pub(in crate::session) async fn request(
         &self,
+        entity: EntityId,
         job: &CallJob,
     ) -> Result<ModelRequest, ModelFailure> {
         let mut messages = self.messages(&job.request.messages).await?;
@@ -38,6 +39,7 @@ impl SessionRunner {
             tools: job.request.tools.iter().map(offer).collect::<Result<_, _>>()?,
             sampling: job.request.sampling.clone(),
             idempotency_key: format!("{}.{}", job.call, job.attempt),
+            cache_key: entity.to_string(),
         })
     }
 
