@@ -9,6 +9,7 @@ use super::{
     request::{Asked, count},
     tools::{Pairs, check_offers},
 };
+use crate::model::cache::PromptTokens;
 
 /// Bytes of all parts of a message in base64, as the vendor has it for files.
 const PART_BYTES: usize = 50 << 20;
@@ -40,6 +41,8 @@ pub(super) struct Completions {
     #[serde(rename = "tool_choice")]
     _tool_choice: Option<Value>,
     reasoning_effort: Option<String>,
+    #[serde(rename = "prompt_cache_key")]
+    _prompt_cache_key: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -194,6 +197,7 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
         offers: request.tools.is_some(),
         stream: request.stream,
         words: reading.words,
+        cached: PromptTokens::default(),
     })
 }
 
