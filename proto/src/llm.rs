@@ -99,6 +99,15 @@ impl Usage {
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
         }
     }
+
+    /// Of a hundred tokens that the model read, how many came from the provider's cache. Nothing if none was read
+    /// from it or written to it.
+    pub fn cached_percent(&self) -> Option<u64> {
+        let is_cached = self.cache_read_tokens > 0 || self.cache_write_tokens > 0;
+        let share = u128::from(self.cache_read_tokens) * 100;
+        let share = share.checked_div(u128::from(self.input_tokens)).filter(|_| is_cached)?;
+        u64::try_from(share).ok()
+    }
 }
 
 /// Why a model stopped of its own accord.

@@ -225,6 +225,7 @@ mod tests {
             sampling,
             idempotency_key: "k".to_owned(),
             reply_schema: None,
+            cache_key: String::new(),
         }
     }
 

@@ -17,6 +17,8 @@
 
 mod anthropic;
 mod blocks;
+#[cfg(test)]
+mod cache_tests;
 mod call;
 mod call_stream;
 mod demo;
@@ -74,6 +76,9 @@ pub struct ModelRequest {
     pub idempotency_key: String,
     /// What the reply has to fit.
     pub reply_schema: Option<ReplySchema>,
+    /// The same for all requests of a conversation, so that a provider finds what it kept of their common
+    /// beginning; empty for none.
+    pub cache_key: String,
 }
 
 /// A message with its text in place. The user's side answers each tool that the assistant's side

@@ -3,7 +3,7 @@
 use clawnode_proto::{
     api::SessionsHistory,
     block::Block,
-    llm::{Message, Role, Text},
+    llm::{Message, Role, Text, Usage},
     view::{HistoryView, TurnView},
 };
 
@@ -31,12 +31,21 @@ pub(super) async fn read_all<E>(
 pub(super) fn human(history: &HistoryView, turns: usize) -> String {
     let from = history.turns.len().saturating_sub(turns);
     let mut lines = vec![format!("{} ({})", exact(&history.key), history.state)];
+    lines.extend(tokens(history.turns.iter().skip(from)));
     for turn in history.turns.iter().skip(from) {
         lines.push(String::new());
         lines.extend(messages(turn).map(|(who, it)| message(who, it)));
         lines.extend(node_status(turn, &history.key));
     }
     lines.join("\n")
+}
+
+/// What these turns used, if a provider's cache had a part in it.
+fn tokens<'a>(turns: impl Iterator<Item = &'a TurnView>) -> Option<String> {
+    let used = turns.fold(Usage::default(), |used, turn| used.plus(turn.usage));
+    let Usage { input_tokens, output_tokens, .. } = used;
+    let cached = used.cached_percent()?;
+    Some(format!("tokens: {input_tokens} in, {cached}% of them cached; {output_tokens} out"))
 }
 
 /// A turn's messages, each with who said it: a note of the node's own is no word of a person.
@@ -121,7 +130,6 @@ mod tests {
     use clawnode_proto::{
         CallId, EntityId, Timestamp, TurnId,
         block::Blocks,
-        llm::Usage,
         session::TurnOutcome,
         tool::{ToolReply, ToolUse},
     };
@@ -189,6 +197,24 @@ mod tests {
     fn a_note_to_the_model_is_no_word_of_the_person() {
         let text = shown(turn(None));
         assert!(text.ends_with("\nuser: hi\nnote: Not so.\n[running]"), "{text}");
+    }
+
+    #[test]
+    fn the_share_of_a_provider_s_cache_is_shown_where_there_is_one() {
+        let used = |cache_read_tokens, cache_write_tokens| Usage {
+            input_tokens: 1_000,
+            output_tokens: 7,
+            cache_read_tokens,
+            cache_write_tokens,
+            reasoning_tokens: 0,
+        };
+        let second = |usage| {
+            let text = shown(TurnView { usage, ..turn(None) });
+            text.lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(second(used(915, 80)), "tokens: 1000 in, 91% of them cached; 7 out");
+        assert_eq!(second(used(0, 80)), "tokens: 1000 in, 0% of them cached; 7 out");
+        assert_eq!(second(used(0, 0)), "", "not every provider has a cache");
     }
 
     #[test]

@@ -91,7 +91,16 @@ fn beside(out: Output, all: &SessionList) {
 fn table(out: Output, sessions: &[SessionRow], now: Timestamp) -> String {
     let mut head = vec!["title", "age", "state", "turns", "session"];
     if out.wide {
-        head.extend(["node", "events", "tokens in", "tokens out", "updated", "id", "owner"]);
+        head.extend([
+            "node",
+            "events",
+            "tokens in",
+            "cached",
+            "tokens out",
+            "updated",
+            "id",
+            "owner",
+        ]);
     }
     let row = |it: &SessionRow| {
         let state = match &it.detail {
@@ -117,7 +126,7 @@ fn table(out: Output, sessions: &[SessionRow], now: Timestamp) -> String {
     out.table(&head, sessions.iter().map(row))
 }
 
-fn details(it: &SessionRow) -> [String; 7] {
+fn details(it: &SessionRow) -> [String; 8] {
     // An owner that is not heard of is dead, or does not know yet that it lives.
     let node = match (&it.node, it.owner) {
         (Some(node), _) => node.to_string(),
@@ -128,6 +137,7 @@ fn details(it: &SessionRow) -> [String; 7] {
         node,
         it.events.to_string(),
         it.usage.input_tokens.to_string(),
+        it.usage.cached_percent().map_or_else(|| "-".to_owned(), |share| format!("{share}%")),
         it.usage.output_tokens.to_string(),
         time(it.updated),
         it.id.to_string(),

@@ -237,6 +237,7 @@ fn request(model: &ModelRef, tools: bool) -> Result<ModelRequest, ErrorBody> {
         sampling: Sampling { max_tokens: Some(TEST_TOKENS), ..Sampling::default() },
         idempotency_key: format!("test.{}", ulid::Ulid::generate()),
         reply_schema: None,
+        cache_key: String::new(),
     })
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     book::WireName,
+    cache::PromptTokens,
     check::Asked,
     script::{self, Reply, Step, ToolCall},
     thoughts::{seal, sign},
@@ -138,10 +139,19 @@ pub(super) fn stop(wire: WireName, reply: &Reply) -> &str {
     })
 }
 
-pub(super) fn openai_usage(input: u64, output: u64) -> Value {
+pub(super) fn anthropic_usage(asked: &Asked, output: u64) -> Value {
+    let PromptTokens { read, written, .. } = asked.cached;
+    json!({
+        "input_tokens": asked.words - read - written, "output_tokens": output,
+        "cache_creation_input_tokens": written, "cache_read_input_tokens": read,
+    })
+}
+
+pub(super) fn openai_usage(asked: &Asked, output: u64) -> Value {
+    let input = asked.words;
     json!({
         "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": asked.cached.read, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
     })
 }
@@ -152,12 +162,7 @@ impl Writer<'_> {
     fn begin(&mut self) {
         match self.wire {
             WireName::Anthropic => {
-                let usage = self.reply.usage.then(|| {
-                    json!({
-                        "input_tokens": self.asked.words, "output_tokens": 1,
-                        "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
-                    })
-                });
+                let usage = self.reply.usage.then(|| anthropic_usage(self.asked, 1));
                 let mut message = json!({
                     "id": "msg_scripted", "type": "message", "role": "assistant", "content": [],
                     "model": self.asked.model, "stop_reason": null, "stop_sequence": null,
@@ -242,7 +247,7 @@ impl Writer<'_> {
             WireName::Openai => {
                 self.chunk(&json!({}), Some(&stop));
                 if self.reply.usage && self.asked.usage {
-                    let usage = openai_usage(self.asked.words, self.tokens);
+                    let usage = openai_usage(self.asked, self.tokens);
                     let mut chunk = self.envelope();
                     chunk["choices"] = json!([]);
                     chunk["usage"] = usage;

@@ -25,10 +25,11 @@ use clawnode_cluster::Peek;
 use clawnode_proto::Digest;
 use futures_util::stream;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::Instant};
 
 use super::{
     book::{Book, Call, Violations, WireName},
+    cache::PromptCache,
     check::{Asked, check},
     listen::{Breakable, Breaker},
     render::{NO_TIME, Part, error, error_kind, stream as streamed},
@@ -54,6 +55,8 @@ pub struct Setup {
     pub keep_calls: bool,
     /// The models that it lists.
     pub models: Vec<String>,
+    /// Whether it caches prompts. Then it counts tokens of whole prompts, and not the words that are said.
+    pub caches: bool,
 }
 
 /// A running server. Fails its test when it stops or is dropped after a malformed request.
@@ -70,6 +73,7 @@ struct Shared {
     book: Book,
     api_key: Option<String>,
     models: Vec<String>,
+    cache: Option<Mutex<PromptCache>>,
     gates: watch::Sender<BTreeSet<String>>,
 }
 
@@ -84,6 +88,7 @@ impl Default for Setup {
             log: None,
             keep_calls: true,
             models: vec!["scripted".to_owned()],
+            caches: false,
         }
     }
 }
@@ -105,6 +110,7 @@ impl ModelServer {
             script: Mutex::new(setup.script),
             api_key: setup.api_key,
             models: setup.models,
+            cache: setup.caches.then(Mutex::default),
             gates: watch::Sender::new(BTreeSet::new()),
         });
         let listener = TcpListener::bind(setup.listen).await?;
@@ -248,8 +254,13 @@ impl Shared {
 
     fn read(&self, wire: WireName, headers: &HeaderMap, body: &[u8]) -> Result<Asked, Refusal> {
         self.authorize(wire, headers)?;
-        let asked = check(wire, headers, body).map_err(Refusal::Malformed)?;
+        let mut asked = check(wire, headers, body).map_err(Refusal::Malformed)?;
         self.script().check(wire, &asked).map_err(Refusal::Malformed)?;
+        if let Some(cache) = &self.cache {
+            let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.cached = cache.take(Instant::now(), wire, body);
+            asked.words = asked.cached.all;
+        }
         Ok(asked)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     book::WireName,
     check::Asked,
-    render::{called, id, openai_usage, said, stop},
+    render::{anthropic_usage, called, id, openai_usage, said, stop},
     script::{self, Reply, Step, ToolCall},
     thoughts::{seal, sign},
 };
@@ -30,7 +30,7 @@ pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> B
                 "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
                 "content": content,
                 "stop_reason": stop(wire, reply), "stop_sequence": null,
-                "usage": {"input_tokens": asked.words, "output_tokens": tokens},
+                "usage": anthropic_usage(asked, tokens),
             })
         }
         WireName::Openai => {
@@ -52,7 +52,7 @@ pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> B
                     "index": 0, "logprobs": null, "finish_reason": stop(wire, reply),
                     "message": message,
                 }],
-                "usage": openai_usage(asked.words, tokens),
+                "usage": openai_usage(asked, tokens),
             })
         }
     };

@@ -76,6 +76,7 @@ pub(crate) fn ask(text: &str) -> ModelRequest {
         sampling: Sampling::default(),
         idempotency_key: "call-1".to_owned(),
         reply_schema: None,
+        cache_key: "ses-1".to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clawnode_proto::{llm::Usage, usage::UsageView};
 use clawnode_tests::{
-    model::{Act, ModelServer, Reply, Script, Step},
+    model::{Act, ModelServer, Reply, Script, Setup, Step, WireName},
     nats::{NatsServer, ServerOptions},
     process::{Client, Ground, Home, Message, Node, ProcessError},
 };
@@ -92,4 +92,56 @@ async fn use_1_calls_are_counted_over_a_kill_on_nats() -> Outcome {
     let ground = Ground::Nats { url: nats.url(), prefix: "usage".to_owned() };
     let home = Home::new(ground)?.anthropic(&server);
     every_call_is_counted_once(&home, &server).await
+}
+
+/// A provider that caches prompts, and a home whose agent has a long system prompt.
+async fn cached_scene(wire: WireName) -> (ModelServer, Home) {
+    let setup = Setup { caches: true, ..Setup::from(Script::default()) };
+    let server = ModelServer::start(setup).await.unwrap();
+    let home = Home::new(Ground::Local).unwrap();
+    let (home, model) = match wire {
+        WireName::Anthropic => (home.anthropic(&server), "anthropic/claude-sonnet-4-5"),
+        WireName::Openai => (home.openai(&server), "openai/gpt-4o"),
+    };
+    let system = "You know the house and everything in it. ".repeat(200);
+    let tools = "[\"time_now\", \"calculate\"]";
+    let config =
+        format!("[agents.default]\nmodel = \"{model}\"\ntools = {tools}\nsystem = \"{system}\"\n");
+    let path = home.path().join("config.toml");
+    std::fs::write(&path, config).unwrap();
+    let home = home.var("CLAWNODE_CONFIG", path.to_str().unwrap());
+    (server, home)
+}
+
+#[tokio::test]
+async fn a_conversation_is_read_from_the_provider_s_cache_after_a_kill_too() -> Outcome {
+    for wire in [WireName::Anthropic, WireName::Openai] {
+        let (server, home) = cached_scene(wire).await;
+        let node = Node::up(&home).await?;
+        let client = node.client()?;
+        client.chat(&Message::new("ada", "one")).await?;
+        client.chat(&Message::new("ada", "/tool calculate {\"expression\":\"6*7\"}")).await?;
+        node.kill().await?;
+        let node = Node::up(&home).await?;
+        let client = node.client()?;
+        client.chat(&Message::new("ada", "three")).await?;
+        let session = Message::new("ada", "").session();
+        let turns = client.history(&session).await?.turns;
+        let used: Vec<Usage> = turns.iter().map(|turn| turn.usage).collect();
+        assert_eq!(used[0].cache_read_tokens, 0, "nothing is kept yet: {used:?}");
+        for later in &used[1..] {
+            let percent = later.cached_percent().unwrap_or(0);
+            assert!((85..100).contains(&percent), "{wire:?}: {used:?}");
+        }
+        let total = used.iter().fold(Usage::default(), |sum, one| sum.plus(*one));
+        assert_eq!(total.cache_write_tokens > 0, wire == WireName::Anthropic);
+        let view = counted(&client).await?;
+        assert_eq!(view.total.usage, total, "it is counted as it was used");
+        let share = format!("{}% of them cached", total.cached_percent().unwrap_or(0));
+        let shown = home.run(&["sessions", "show", &session]).await?;
+        assert!(shown.out.contains(&share), "{share}: {}", shown.out);
+        node.stop().await?;
+        server.stop().await.unwrap();
+    }
+    Ok(())
 }

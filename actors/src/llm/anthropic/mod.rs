@@ -1,6 +1,7 @@
-//! Anthropic's Messages API: what is asked (`request`), and what a reply says (`reply`,
+//! Anthropic's Messages API: what is asked (`request`, with the markers of `cache`), and what a reply says (`reply`,
 //! from its `events`).
 
+mod cache;
 mod events;
 mod reply;
 mod request;

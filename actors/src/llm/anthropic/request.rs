@@ -5,14 +5,17 @@ use clawnode_proto::{
     client_tool::ToolChoice,
     llm::{ModelFailure, Role, Sampling},
     media::MediaKind,
-    model::{ReasoningStyle, SchemaStyle},
+    model::{CacheStyle, ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::AnthropicReader;
+use super::{
+    AnthropicReader,
+    cache::{self, CacheControl},
+};
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Decoder, Dialect, headers, sensitive},
@@ -50,8 +53,8 @@ pub(in crate::llm) struct Anthropic {
 struct MessagesBody<'a> {
     model: &'a str,
     max_tokens: u32,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    system: &'a str,
+    #[serde(skip_serializing_if = "Content::is_empty")]
+    system: Content<'a>,
     messages: Vec<AnthropicMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<AnthropicTool<'a>>,
@@ -108,24 +111,26 @@ struct AnthropicTool<'a> {
     name: &'a ToolName,
     description: &'a str,
     input_schema: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
 }
 
 #[derive(Serialize)]
-struct AnthropicMessage<'a> {
-    role: Role,
-    content: Content<'a>,
+pub(super) struct AnthropicMessage<'a> {
+    pub(super) role: Role,
+    pub(super) content: Content<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+pub(super) enum Content<'a> {
     Text(&'a str),
     Blocks(Vec<RequestBlock<'a>>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum RequestBlock<'a> {
+pub(super) enum RequestBlock<'a> {
     ToolResult {
         tool_use_id: &'a str,
         /// Left out if there is none: the API has no empty text.
@@ -133,9 +138,13 @@ enum RequestBlock<'a> {
         content: Content<'a>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
     Text {
         text: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
     Thinking {
         thinking: &'a str,
@@ -146,11 +155,15 @@ enum RequestBlock<'a> {
     },
     Image {
         source: Source,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
     Document {
         source: Source,
         #[serde(skip_serializing_if = "Option::is_none")]
         title: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
     },
     ToolUse {
         id: &'a str,
@@ -163,7 +176,7 @@ enum RequestBlock<'a> {
 /// Content in place.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "base64")]
-struct Source {
+pub(super) struct Source {
     media_type: &'static str,
     data: String,
 }
@@ -220,12 +233,21 @@ impl Dialect for Anthropic {
         let max_tokens = profile.capped(reply.saturating_add(budget));
         let by_itself = sampling.reasoning.is_none() && (adapts || self.base.host() != OWN_HOST);
         let said = |message| said(message, thinks || by_itself);
+        let mut tools: Vec<_> = request.tools.iter().map(AnthropicTool::from).collect();
+        let mut system = Content::Text(request.system.trim());
+        let mut messages = messages.iter().map(said).collect::<Result<Vec<_>, _>>()?;
+        if profile.cache == CacheStyle::Markers {
+            if let Some(last) = tools.last_mut() {
+                last.cache_control = Some(CacheControl::Ephemeral);
+            }
+            cache::mark(&mut system, &mut messages);
+        }
         let body = MessagesBody {
             model: &request.model,
             max_tokens,
-            system: request.system.trim(),
-            messages: messages.iter().map(said).collect::<Result<_, _>>()?,
-            tools: request.tools.iter().map(AnthropicTool::from).collect(),
+            system,
+            messages,
+            tools,
             stream: true,
             // The API refuses both beside thoughts.
             temperature: sampling.temperature.filter(|_| profile.sampling && !thinks),
@@ -291,7 +313,7 @@ fn wire_choice<'a>(
 impl<'a> From<&'a ToolOffer> for AnthropicTool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         let ToolOffer { name, description, input_schema } = offer;
-        Self { name, description, input_schema }
+        Self { name, description, input_schema, cache_control: None }
     }
 }
 
@@ -311,7 +333,7 @@ impl<'a> Content<'a> {
         if reply.media.is_empty() {
             return Self::Text(text);
         }
-        let said = (!text.is_empty()).then_some(RequestBlock::Text { text });
+        let said = (!text.is_empty()).then(|| RequestBlock::text(text));
         Self::Blocks(said.into_iter().chain(reply.media.iter().map(RequestBlock::of)).collect())
     }
 
@@ -324,13 +346,18 @@ impl<'a> Content<'a> {
 }
 
 impl<'a> RequestBlock<'a> {
+    pub(super) const fn text(text: &'a str) -> Self {
+        Self::Text { text, cache_control: None }
+    }
+
     fn of(media: &'a PlainMedia) -> Self {
         let source = Source { media_type: media.media_type().as_str(), data: media.base64() };
         match media.media_type().kind() {
-            MediaKind::Image => Self::Image { source },
+            MediaKind::Image => Self::Image { source, cache_control: None },
             // Sound is in words here (`takes`).
             MediaKind::Document | MediaKind::Audio => {
-                Self::Document { source, title: media.about.name.as_deref() }
+                let title = media.about.name.as_deref();
+                Self::Document { source, title, cache_control: None }
             }
         }
     }
@@ -386,13 +413,14 @@ fn said(message: &PlainMessage, thinks: bool) -> Result<AnthropicMessage<'_>, Mo
     for reply in tool_replies {
         let (tool_use_id, is_error) = (&reply.id, reply.is_error);
         let content = Content::of(reply);
-        blocks.push(RequestBlock::ToolResult { tool_use_id, content, is_error });
+        let cache_control = None;
+        blocks.push(RequestBlock::ToolResult { tool_use_id, content, is_error, cache_control });
     }
     // Models do best with pictures before the question about them.
     blocks.extend(media.iter().map(RequestBlock::of));
     for part in parts {
         match part {
-            Part::Text(text) => blocks.push(RequestBlock::Text { text }),
+            Part::Text(text) => blocks.push(RequestBlock::text(text)),
             Part::ToolUse(tool_use) => {
                 let input = serde_json::from_str(&tool_use.arguments).map_err(not_sent)?;
                 let (id, name) = (tool_use.id.as_str(), tool_use.name.as_str());
@@ -441,6 +469,7 @@ mod tests {
             sampling: Sampling::default(),
             idempotency_key: "k".to_owned(),
             reply_schema: None,
+            cache_key: String::new(),
         };
         let wire =
             Anthropic { base: "http://127.0.0.1".parse().unwrap(), key: None, max_tokens: 9 };

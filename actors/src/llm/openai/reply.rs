@@ -61,6 +61,10 @@ struct OpenAiCounts {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
+    /// As `DeepSeek` says it.
+    prompt_cache_hit_tokens: Option<u64>,
+    /// As Moonshot says it.
+    cached_tokens: Option<u64>,
     completion_tokens_details: Option<CompletionDetails>,
 }
 
@@ -272,6 +276,7 @@ impl OpenAiCounts {
         let details = self.completion_tokens_details.as_ref();
         let reasoning = details.and_then(|details| details.reasoning_tokens);
         let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
+        let cached = cached.or(self.prompt_cache_hit_tokens).or(self.cached_tokens);
         Usage {
             input_tokens: self.prompt_tokens.unwrap_or(0),
             output_tokens: self.completion_tokens.unwrap_or(0),

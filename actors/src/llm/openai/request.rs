@@ -7,7 +7,7 @@ use clawnode_proto::{
     client_tool::ToolChoice,
     llm::{ModelFailure, Role, Sampling},
     media::{MediaKind, MediaType},
-    model::{ReasoningStyle, SchemaStyle},
+    model::{CacheStyle, ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -61,6 +61,8 @@ struct ChatBody<'a> {
     stop: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<ResponseFormat<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -235,6 +237,9 @@ impl Dialect for OpenAi {
             // The vendor refuses it where there are no tools.
             parallel_tool_calls: (request.sampling.parallel_tool_calls)
                 .filter(|_| !request.tools.is_empty()),
+            prompt_cache_key: (profile.cache == CacheStyle::Key)
+                .then_some(request.cache_key.as_str())
+                .filter(|key| !key.is_empty()),
         };
         let mut headers = headers(&request.idempotency_key);
         if let Some(key) = &self.key {
@@ -444,6 +449,7 @@ mod tests {
             sampling: Sampling::default(),
             idempotency_key: "k".to_owned(),
             reply_schema: None,
+            cache_key: String::new(),
         };
         let wire = OpenAi { base: "http://127.0.0.1".parse().unwrap(), key: None };
         let body = wire

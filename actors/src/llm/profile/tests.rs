@@ -24,6 +24,7 @@ fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
         sampling,
         idempotency_key: "k".to_owned(),
         reply_schema: None,
+        cache_key: "ses".to_owned(),
     }
 }
 

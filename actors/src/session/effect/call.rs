@@ -230,7 +230,7 @@ impl<'a> RunningCall<'a> {
             Ok(model) => model,
             Err(failure) => return CallStreamEnd::Failed(failure),
         };
-        let request = match self.runner.request(job).await {
+        let request = match self.runner.request(self.entity, job).await {
             Ok(request) => request,
             Err(failure) => return CallStreamEnd::Failed(failure),
         };

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clawnode_cluster::Backoff;
 use clawnode_proto::{
-    Digest,
+    Digest, EntityId,
     block::{Block, Blocks},
     limits::TOOL_RESULT_CHARS,
     llm::{FailureClass, Message, ModelFailure, Text},
@@ -24,6 +24,7 @@ use crate::session::{
 impl SessionRunner {
     pub(in crate::session) async fn request(
         &self,
+        entity: EntityId,
         job: &CallJob,
     ) -> Result<ModelRequest, ModelFailure> {
         let mut messages = self.messages(&job.request.messages).await?;
@@ -45,6 +46,7 @@ impl SessionRunner {
                 let message = format!("the schema of the reply is not JSON: {error}");
                 ModelFailure::new(FailureClass::Rejected, message)
             })?,
+            cache_key: entity.to_string(),
         })
     }
 

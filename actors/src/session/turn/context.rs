@@ -17,7 +17,7 @@ use clawnode_proto::{
 use serde::Serialize;
 
 use super::{
-    measure::Measured,
+    dropping::{BLOCK_SHARE, Cut},
     state::{SessionState, StepEnd, Turn},
 };
 
@@ -78,16 +78,15 @@ impl Assembled {
 
 /// The request of the running turn's next call under `profile`.
 pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembled {
-    let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
-    assemble_by(state, profile, turn, measured)
+    assemble_by(state, profile, turn, None)
 }
 
-/// The same, with sizes as they were measured, or by bytes alone.
+/// The same, which leaves out as many turns as the journal says.
 pub(super) fn assemble_by(
     state: &SessionState,
     profile: &Profile,
     turn: &Turn,
-    measured: Option<&Measured>,
+    recorded: Option<u32>,
 ) -> Assembled {
     let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let at = turn.steps.len() - usize::from(!begins);
@@ -132,12 +131,20 @@ pub(super) fn assemble_by(
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
     let of_client = turn.offer.beside(profile).map(ClientTool::spec);
     let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
-    let room = u64::from(window_tokens).saturating_sub(reply);
-    let room = measured.map_or(room, |measured| measured.estimate_of(room));
-    let schema = turn.response_schema(profile);
-    let fixed = fixed_tokens(&system, &tools, schema);
-    let window = room.saturating_sub(fixed + tokens(&current));
-    let (mut messages, dropped_turns) = fitting(state, turn.id, window, &profile.model);
+    let fixed = fixed_tokens(&system, &tools, turn.response_schema(profile));
+    // By what the provider reported, if it did.
+    let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
+    let seeming = |tokens| measured.map_or(tokens, |measured| measured.estimate_of(tokens));
+    let window = u64::from(window_tokens);
+    let cut = recorded.map_or_else(
+        || Cut::Fitting {
+            before: state.left_out.as_ref().map_or(0, |it| it.under(profile)),
+            room: seeming(window.saturating_sub(reply)).saturating_sub(fixed + tokens(&current)),
+            block: seeming(window) / BLOCK_SHARE,
+        },
+        Cut::Recorded,
+    );
+    let (mut messages, dropped_turns) = earlier_turns(state, turn.id, cut, &profile.model);
     messages.extend(current);
     if tools.is_empty() {
         // Providers refuse calls of tools in a conversation that has none.
@@ -208,16 +215,15 @@ fn without_attachments(mut message: Message) -> Vec<Message> {
     std::iter::once(message).chain(words).collect()
 }
 
-/// The newest earlier turns that fit, and how many older ones do not. The seed counts as one turn.
-/// Looks no further back than what fits, and one turn more.
-fn fitting(
+/// The earlier turns that are shown, and how many older ones are not. The seed counts as one turn.
+fn earlier_turns(
     state: &SessionState,
     current: TurnId,
-    window: u64,
+    cut: Cut,
     model: &ModelRef,
 ) -> (Vec<Message>, u32) {
-    let mut left = state.closed.iter().filter(|one| one.id != current).count();
-    left += usize::from(!state.seed.is_empty());
+    let mut total = state.closed.iter().filter(|one| one.id != current).count();
+    total += usize::from(!state.seed.is_empty());
     let turns = state.closed.iter().rev().filter(|one| one.id != current);
     let turns = turns.map(|one| earlier(one, model));
     let seed = (!state.seed.is_empty()).then(|| {
@@ -227,19 +233,7 @@ fn fitting(
         }
         seed
     });
-    let mut room = window;
-    let mut kept = Vec::new();
-    for messages in turns.chain(seed) {
-        let size = tokens(&messages);
-        if size > room {
-            break;
-        }
-        room -= size;
-        left -= 1;
-        kept.push(messages);
-    }
-    let dropped = u32::try_from(left).unwrap_or(u32::MAX);
-    (kept.into_iter().rev().flatten().collect(), dropped)
+    cut.shown(total, turns.chain(seed), tokens)
 }
 
 /// The newest attachments that one request may hold; a sentence takes the place of each other one.
@@ -331,19 +325,6 @@ mod tests {
     use clawnode_proto::llm::{Text, Usage};
 
     use crate::session::{played::PlayedActivation, turn::prepare::SessionJob};
-
-    /// The same, from the oldest turn on.
-    fn fitting_all(state: &SessionState, current: TurnId, window: u64) -> (Vec<Message>, u32) {
-        let mut earlier = vec![state.seed.clone()];
-        earlier.retain(|seed| !seed.is_empty());
-        earlier.extend(state.closed.iter().filter(|one| one.id != current).map(Turn::messages));
-        let mut dropped = 0;
-        while !earlier.is_empty() && earlier.iter().map(|it| tokens(it)).sum::<u64>() > window {
-            earlier.remove(0);
-            dropped += 1;
-        }
-        (earlier.concat(), dropped)
-    }
 
     fn thought(signature: Option<&str>) -> Block {
         Block::Thinking { text: "hm".into(), signature: signature.map(Text::from) }
@@ -506,27 +487,30 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_turns_that_fit_are_shown_whatever_the_window() {
+    fn the_oldest_turns_are_left_out_and_what_a_session_began_with_is_one_of_them() {
         let mut run = PlayedActivation::new(&[], Vec::new());
-        for n in 0..12_usize {
-            run.says(&format!("m{n}-{}", "x".repeat(n * 37 % 60)));
+        for n in 0..4 {
+            run.says(&format!("m{n}"));
             run.replies(&[]);
         }
         let mut state = run.machine.settled().unwrap().state.clone();
-        assert_eq!(state.closed.len(), 12);
+        assert_eq!(state.closed.len(), 4);
         let model = state.profile.clone().unwrap().model;
-        let newest = state.closed[11].id;
+        let newest = state.closed[3].id;
         for seeded in [false, true] {
             if seeded {
                 state.seed = vec![Message::text(Role::User, "seed")];
             }
             for current in [newest, TurnId::from_u128(1)] {
-                for window in 0..600 {
-                    let expected = fitting_all(&state, current, window);
-                    let found = fitting(&state, current, window, &model);
-                    assert_eq!(found, expected, "{window} {seeded}");
+                let mut all = vec![state.seed.clone()];
+                all.retain(|seed| !seed.is_empty());
+                let closed = state.closed.iter().filter(|one| one.id != current);
+                all.extend(closed.map(Turn::messages));
+                for left_out in 0..=all.len() {
+                    let count = u32::try_from(left_out).unwrap();
+                    let found = earlier_turns(&state, current, Cut::Recorded(count), &model);
+                    assert_eq!(found, (all[left_out..].concat(), count), "{seeded}");
                 }
-                assert_eq!(fitting(&state, current, 600, &model).1, 0);
             }
         }
     }

@@ -8,6 +8,7 @@ use clawnode_proto::{
 
 use super::{
     approval::ApprovalState,
+    dropping::LeftOut,
     measure::Measured,
     state::{LimitReached, SessionState, Step, StepEnd},
     tools::{BegunToolCall, ToolCall},
@@ -45,6 +46,8 @@ impl SessionState {
                 if let Some(step) = running {
                     step.estimate = begun.estimate;
                 }
+                let cut = self.profile.as_ref().filter(|_| begun.dropped_turns > 0);
+                self.left_out = cut.map(|it| LeftOut::of(it, begun.dropped_turns));
                 Ok(())
             }
             SessionEvent::ModelHooked(hooked) => match self.open.front_mut() {

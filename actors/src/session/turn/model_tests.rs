@@ -1,14 +1,14 @@
 //! Tests: which model answers a turn, and how much of the conversation it is shown.
 
-use clawnode_kernel::{Entity, EntityKind as _};
+use clawnode_kernel::{Entity, EntityKind as _, LoadedJournal, MachineOptions};
 use clawnode_proto::{
     Attempt, CallId, Digest,
     event::decode_record,
-    llm::Usage,
+    llm::{FailureClass, Usage},
     session::{ModelBegun, SessionEvent, SessionInput, UserMessage},
 };
 
-use super::context::assemble;
+use super::context::{Assembled, assemble, assemble_by};
 use crate::{
     agent::{AgentOptions, Grant},
     session::{
@@ -110,9 +110,9 @@ fn what_a_provider_counts_decides_how_much_a_model_is_shown() {
     assert!(fewer < as_estimated && as_estimated < more, "{fewer} {as_estimated} {more}");
 }
 
-/// Journals of earlier builds have no estimates: what they show is what they did.
+/// Earlier builds left out what did not fit, and no more: what they show is what they did.
 #[test]
-fn attempts_of_earlier_builds_are_replayed_by_bytes_alone() {
+fn a_replay_leaves_out_as_many_turns_as_the_attempt_did() {
     let (run, _) = in_a_small_window(2, 1);
     let mut entity = Entity::<Session>::unborn(key().entity());
     for sealed in run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap()) {
@@ -123,27 +123,112 @@ fn attempts_of_earlier_builds_are_replayed_by_bytes_alone() {
     let turn = state.open.front_mut().unwrap();
     turn.steps.clear();
     let (turn, profile) = (turn.clone(), state.profile.clone().unwrap());
-    let begun = |request: Digest, estimate| {
+    let begun = |request: Digest, dropped_turns, estimate| {
         let (call, attempt) = (CallId::derive(turn.id, 0), Attempt(1));
-        let dropped_turns = 0;
-        SessionEvent::from(ModelBegun {
-            turn: turn.id,
-            call,
-            attempt,
-            request,
-            dropped_turns,
-            estimate,
-        })
+        let turn = turn.id;
+        SessionEvent::from(ModelBegun { turn, call, attempt, request, dropped_turns, estimate })
     };
-    let now = assemble(&state, &profile, &turn).digest();
-    let mut bytes_alone = state.clone();
-    bytes_alone.measured = None;
-    let before = assemble(&bytes_alone, &profile, &turn).digest();
-    assert_ne!(now, before, "what was reported makes a difference here");
-    for (request, estimate, is_right) in
-        [(now, Some(1), true), (before, None, true), (now, None, false), (before, Some(1), false)]
-    {
-        let found = Session::replay(&state, &begun(request, estimate)).unwrap();
-        assert_eq!(found.is_ok(), is_right);
+    let now = assemble(&state, &profile, &turn);
+    let fewer = now.dropped_turns - 1;
+    let before = assemble_by(&state, &profile, &turn, Some(fewer));
+    let (now, dropped) = (now.digest(), now.dropped_turns);
+    let before = before.digest();
+    assert_ne!(now, before);
+    for estimate in [None, Some(1)] {
+        for (request, dropped, is_right) in
+            [(now, dropped, true), (before, fewer, true), (now, fewer, false), (before, 0, false)]
+        {
+            let found = Session::replay(&state, &begun(request, dropped, estimate)).unwrap();
+            assert_eq!(found.is_ok(), is_right, "{dropped}");
+        }
     }
+}
+
+/// A request, and how many of its messages are of turns before the running one.
+struct Shown {
+    request: Assembled,
+    earlier: usize,
+}
+
+/// The request that was begun last.
+fn shown(run: &PlayedActivation) -> Shown {
+    let Some((_, SessionJob::Call(job))) = run.started.last() else { panic!("not called") };
+    let running = run.machine.settled().unwrap().state.running().unwrap().messages().len();
+    let request = job.request.clone();
+    Shown { earlier: request.messages.len() - running, request }
+}
+
+/// Plays a session of so many turns, which `chance` (numbers below 100) decides, in a window of 4,000 tokens.
+fn played(turns: usize, mut chance: impl FnMut() -> usize) -> (PlayedActivation, Vec<Shown>) {
+    // No snapshot, so that the whole journal can be replayed.
+    let machine = MachineOptions { snapshot_every: u64::MAX, ..MachineOptions::default() };
+    let unborn = LoadedJournal { records: Vec::new(), snapshot: None };
+    let mut run = PlayedActivation::with(&[], unborn, machine, false);
+    let options = AgentOptions { window_tokens: Some(4_000), ..(*run.grant.options).clone() };
+    run.grant = Grant::free(options);
+    let mut requests = Vec::new();
+    for turn in 0..turns {
+        let message = UserMessage::text(format!("m{turn} {}", "x".repeat(chance() * 5)));
+        run.hears(&format!("m{turn}"), &SessionInput::UserMessage(message));
+        // Calls of tools that are refused at once, so that the model is asked again; a third time ends the turn.
+        for round in 0..chance() % 3 {
+            requests.push(shown(&run));
+            if chance() < 20 {
+                let steer = UserMessage::text(format!("s{round}"));
+                run.hears(&format!("m{turn}s{round}"), &SessionInput::Steer(steer));
+            }
+            let estimate = requests.last().unwrap().request.estimate();
+            let input_tokens = estimate * (50 + chance() as u64) / 100;
+            let usage = Usage { input_tokens, ..Usage::default() };
+            run.replies_for(usage, &[("look", "{}"), ("look", "[1")]);
+        }
+        requests.push(shown(&run));
+        if chance() < 10 { run.fails(FailureClass::Overloaded) } else { run.replies(&[]) }
+    }
+    (run, requests)
+}
+
+#[test]
+fn cache_1_each_request_begins_with_the_one_before_it() {
+    let mut blocks = 0;
+    for seed in 0..8_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let (run, requests) = played(40, || {
+            // xorshift64
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % 100).unwrap()
+        });
+        assert_eq!(replayed(&run), requests.len(), "every request is what the journal gives");
+        for (before, after) in requests.iter().zip(&requests[1..]) {
+            let (one, other) = (&before.request, &after.request);
+            assert_eq!((&one.system, &one.tools), (&other.system, &other.tools));
+            if one.dropped_turns == other.dropped_turns {
+                let common = before.earlier;
+                assert_eq!(one.messages[..common], other.messages[..common], "CACHE-1");
+                // And here, where nothing is withheld of a turn that is over, beyond it.
+                assert!(other.messages.starts_with(&one.messages));
+            } else {
+                assert!(one.dropped_turns < other.dropped_turns, "nothing comes back");
+                blocks += 1;
+            }
+        }
+        let last = requests.last().unwrap().request.dropped_turns;
+        assert!(last > 10, "the window was full: {last}");
+    }
+    // Of 320 turns; without blocks, most requests would leave out more than the one before.
+    assert!((8..=64).contains(&blocks), "{blocks}");
+}
+
+#[test]
+fn a_new_window_or_model_begins_anew() {
+    let (mut run, dropped) = in_a_small_window(1, 1);
+    assert!(*dropped.last().unwrap() > 0);
+    let options = AgentOptions { window_tokens: Some(90_000), ..(*run.grant.options).clone() };
+    run.grant = Grant::free(options);
+    run.says("all of it");
+    assert_eq!(shown(&run).request.dropped_turns, 0, "there is room");
+    run.replies(&[]);
+    assert_eq!(replayed(&run), 13);
 }

@@ -12,11 +12,7 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
-use super::{
-    context::{assemble, assemble_by},
-    hooks::judged,
-    state::SessionState,
-};
+use super::{context::assemble_by, hooks::judged, state::SessionState};
 
 pub(super) fn view(input: &Input) -> Value {
     let input: Option<SessionInput> = codec::decode(&input.body).ok();
@@ -72,16 +68,14 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
 
 /// Compares what a model call was shown with what the fold says it should have been shown.
 pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
-    let SessionEvent::ModelBegun(ModelBegun { turn, call, request, estimate, .. }) = event else {
+    let SessionEvent::ModelBegun(ModelBegun { turn, call, request, dropped_turns, .. }) = event
+    else {
         return None;
     };
     let expected = || {
         let (profile, turn) = (state.profile.as_ref()?, state.turn(*turn)?);
-        let request = match estimate {
-            Some(_) => assemble(state, profile, turn),
-            // Written by a build that went by bytes alone.
-            None => assemble_by(state, profile, turn, None),
-        };
+        // Builds differ in how much they leave out; what they show of the rest is the same.
+        let request = assemble_by(state, profile, turn, Some(*dropped_turns));
         Some(judged(request, turn, *call).digest())
     };
     if expected() == Some(*request) {

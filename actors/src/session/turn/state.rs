@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     client::ClientOffer,
     clock::TurnClock,
+    dropping::LeftOut,
     give_way::{GaveWay, RealWindow},
     hooks::ModelJudged,
     measure::Measured,
@@ -52,6 +53,9 @@ pub struct SessionState {
     /// How much models really read that found a request too long.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<RealWindow>,
+    /// What the last request left out, because the window was full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// A client asked for its deletion.
     pub doomed: bool,
 }

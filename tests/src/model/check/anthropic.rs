@@ -10,12 +10,17 @@ use super::{
     schemas,
     tools::{Pairs, check_offers},
 };
-use crate::model::thoughts::{check_sealed, check_signed};
+use crate::model::{
+    cache::PromptTokens,
+    thoughts::{check_sealed, check_signed},
+};
 
 /// Bytes of one picture in base64.
 const IMAGE_BYTES: usize = 5 << 20;
 /// Bytes of one document in base64: those of a request.
 const DOCUMENT_BYTES: usize = 32 << 20;
+/// Markers of one request.
+const MARKERS: usize = 4;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,8 +74,25 @@ struct Tool {
     #[serde(rename = "description")]
     _description: Option<String>,
     input_schema: Value,
-    #[serde(rename = "cache_control")]
-    _cache_control: Option<Value>,
+    cache_control: Option<Marker>,
+}
+
+/// Up to where the provider keeps a prompt.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum Marker {
+    Ephemeral {
+        #[serde(rename = "ttl")]
+        _ttl: Option<Ttl>,
+    },
+}
+
+#[derive(Deserialize)]
+enum Ttl {
+    #[serde(rename = "5m")]
+    Short,
+    #[serde(rename = "1h")]
+    Long,
 }
 
 #[derive(Deserialize)]
@@ -99,8 +121,7 @@ enum Content {
 enum Block {
     Text {
         text: String,
-        #[serde(rename = "cache_control")]
-        _cache_control: Option<Value>,
+        cache_control: Option<Marker>,
     },
     Thinking {
         thinking: String,
@@ -111,22 +132,26 @@ enum Block {
     },
     Image {
         source: Source,
+        cache_control: Option<Marker>,
     },
     Document {
         source: Source,
         #[serde(rename = "title")]
         _title: Option<String>,
+        cache_control: Option<Marker>,
     },
     ToolUse {
         id: String,
         name: String,
         input: Value,
+        cache_control: Option<Marker>,
     },
     ToolResult {
         tool_use_id: String,
         content: Option<Value>,
         #[serde(rename = "is_error")]
         _is_error: Option<bool>,
+        cache_control: Option<Marker>,
     },
 }
 
@@ -177,6 +202,17 @@ impl Block {
         }
     }
 
+    fn is_marked(&self) -> bool {
+        match self {
+            Self::Text { cache_control, .. }
+            | Self::Image { cache_control, .. }
+            | Self::Document { cache_control, .. }
+            | Self::ToolUse { cache_control, .. }
+            | Self::ToolResult { cache_control, .. } => cache_control.is_some(),
+            Self::Thinking { .. } | Self::RedactedThinking { .. } => false,
+        }
+    }
+
     fn is_thought(&self) -> bool {
         matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
     }
@@ -184,7 +220,7 @@ impl Block {
     /// Holds a picture or a document to the wire.
     fn check_media(&self) -> Result<(), String> {
         let (Source::Base64 { media_type, data }, types, most) = match self {
-            Self::Image { source } => (source, &IMAGES[..], IMAGE_BYTES),
+            Self::Image { source, .. } => (source, &IMAGES[..], IMAGE_BYTES),
             Self::Document { source, .. } => (source, &[MediaType::Pdf][..], DOCUMENT_BYTES),
             Self::Text { .. }
             | Self::Thinking { .. }
@@ -197,6 +233,19 @@ impl Block {
 }
 
 impl Messages {
+    /// Holds `cache_control` to its bound. A thought has no such field.
+    fn check_markers(&self) -> Result<(), String> {
+        let tools = self.tools.iter().flatten().filter(|tool| tool.cache_control.is_some());
+        let said = self.conversation.iter().map(|message| &message.content);
+        let blocks = self.system.iter().chain(said).flat_map(Content::blocks);
+        match tools.count() + blocks.filter(|block| block.is_marked()).count() {
+            0..=MARKERS => Ok(()),
+            found => Err(format!(
+                "A maximum of {MARKERS} blocks with cache_control may be provided. Found {found}."
+            )),
+        }
+    }
+
     /// Whether the request asks for thoughts; its other settings have to agree with that.
     fn thinks(&self) -> Result<bool, String> {
         if let Some(OutputConfig { effort: Some(effort), .. }) = &self.output_config
@@ -269,6 +318,7 @@ pub(super) fn anthropic(request: Messages) -> Result<Asked, String> {
     if let Some(tools) = &request.tools {
         check_offers(tools.iter().map(|tool| (tool.name.as_str(), &tool.input_schema)))?;
     }
+    request.check_markers()?;
     let (thinks, disabled) =
         (request.thinks()?, matches!(request.thinking, Some(Thinking::Disabled)));
     // What was thought since the user's last words, and whether that began with a thought.
@@ -319,7 +369,8 @@ pub(super) fn anthropic(request: Messages) -> Result<Asked, String> {
         thoughts.clear();
     }
     let usage = true;
-    Ok(Asked { model, last_user, rounds, results, thoughts, offers, stream, usage, words })
+    let cached = PromptTokens::default();
+    Ok(Asked { model, last_user, rounds, results, thoughts, offers, stream, usage, words, cached })
 }
 
 /// The results in a message; checks that each block is where it may be.
@@ -344,7 +395,7 @@ fn check_blocks<'a>(
                 block.check_media()?;
                 said = true;
             }
-            (Block::ToolUse { id, name, input }, AnthropicRole::Assistant) => {
+            (Block::ToolUse { id, name, input, .. }, AnthropicRole::Assistant) => {
                 let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
                 if id.is_empty() || !id.bytes().all(plain) {
                     return Err(format!(

@@ -10,6 +10,7 @@ use super::{
     schemas,
     tools::{Pairs, check_offers},
 };
+use crate::model::cache::PromptTokens;
 
 /// Bytes of all parts of a message in base64, as the vendor has it for files.
 const PART_BYTES: usize = 50 << 20;
@@ -49,6 +50,8 @@ pub(super) struct Completions {
     #[serde(rename = "logit_bias")]
     _logit_bias: Option<Value>,
     reasoning_effort: Option<String>,
+    #[serde(rename = "prompt_cache_key")]
+    _prompt_cache_key: Option<String>,
     response_format: Option<ResponseFormat>,
 }
 
@@ -225,6 +228,7 @@ pub(super) fn openai(request: Completions) -> Result<Asked, String> {
         offers: request.tools.is_some(),
         stream: request.stream,
         words: reading.words,
+        cached: PromptTokens::default(),
     })
 }
 

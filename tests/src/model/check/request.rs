@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 
 use super::{anthropic::anthropic, openai::openai};
-use crate::model::book::WireName;
+use crate::model::{book::WireName, cache::PromptTokens};
 
 /// What matters of a proper request.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(in crate::model) struct Asked {
     pub(in crate::model) usage: bool,
     /// Words of the prompt, which this server counts as tokens.
     pub(in crate::model) words: u64,
+    /// What was cached of it, if this server caches.
+    pub(in crate::model) cached: PromptTokens,
 }
 
 /// Reads a request; the error says how it is malformed.

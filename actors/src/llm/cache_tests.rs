@@ -1,0 +1,152 @@
+//! Tests: what is sent so that providers find what they kept of a conversation.
+
+use clawnode_proto::{
+    llm::{Role, Sampling},
+    tool::ToolUse,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Item, ModelRequest, PlainBlock, PlainMessage, PlainReply, ToolOffer, anthropic::Anthropic,
+    call::Dialect, openai::OpenAi, profile::ModelProfiles,
+};
+
+fn wires() -> [Box<dyn Dialect>; 2] {
+    let anthropic =
+        Anthropic { base: "https://api.anthropic.com".parse().unwrap(), key: None, max_tokens: 9 };
+    let openai = OpenAi { base: "http://127.0.0.1:1/v1".parse().unwrap(), key: None };
+    [Box::new(anthropic), Box::new(openai)]
+}
+
+fn body(wire: &dyn Dialect, request: &ModelRequest) -> Value {
+    let profile = ModelProfiles::default().of(&format!("p/{}", request.model).parse().unwrap());
+    let prepared = wire.prepare(request.clone(), &profile).unwrap();
+    serde_json::from_slice(&prepared.body).unwrap()
+}
+
+fn asked(model: &str, messages: &[PlainMessage]) -> ModelRequest {
+    let offer = |name: &&str| ToolOffer {
+        name: name.parse().unwrap(),
+        description: format!("It does {name}."),
+        input_schema: json!({"type": "object"}),
+    };
+    ModelRequest {
+        model: model.to_owned(),
+        system: "be brief".to_owned(),
+        messages: messages.to_vec(),
+        tools: ["get", "put"].iter().map(offer).collect(),
+        sampling: Sampling::default(),
+        idempotency_key: "call".to_owned(),
+        cache_key: "ses".to_owned(),
+    }
+}
+
+/// A conversation with a round of tools in each turn, whose model thinks.
+fn conversation(turns: usize) -> Vec<PlainMessage> {
+    let mut messages = Vec::new();
+    for turn in 0..turns {
+        let thought = Item::Thinking { text: "hm".to_owned(), signature: Some("c2ln".to_owned()) };
+        let ids: Vec<String> = (0..=turn % 3).map(|nth| format!("t{turn}_{nth}")).collect();
+        let using = |id: &String| ToolUse {
+            id: id.clone(),
+            name: "get".to_owned(),
+            arguments: r#"{"b":1,"a":2}"#.to_owned(),
+        };
+        let reply = |id: &String| PlainReply {
+            id: id.clone(),
+            text: format!("{id} is done"),
+            is_error: turn == 1,
+            media: Vec::new(),
+        };
+        let (tool_uses, tool_replies) =
+            (ids.iter().map(using).collect(), ids.iter().map(reply).collect());
+        let calls = ids.iter().map(|_| PlainBlock::ToolUse);
+        let blocks = [PlainBlock::Item(thought)].into_iter().chain(calls).collect();
+        let said = |role, text: &str| PlainMessage::text(role, text);
+        messages.push(said(Role::User, &format!("q{turn}")));
+        messages.push(PlainMessage { tool_uses, blocks, ..said(Role::Assistant, "") });
+        messages.push(PlainMessage { tool_replies, ..said(Role::User, "") });
+        messages.push(said(Role::Assistant, &format!("a{turn}")));
+    }
+    messages
+}
+
+/// Takes all markers away; how many there were.
+fn unmarked(value: &mut Value) -> usize {
+    match value {
+        Value::Array(list) => list.iter_mut().map(unmarked).sum(),
+        Value::Object(fields) => {
+            let marker = usize::from(fields.remove("cache_control").is_some());
+            marker + fields.values_mut().map(unmarked).sum::<usize>()
+        }
+        _ => 0,
+    }
+}
+
+#[test]
+fn cache_1_a_body_begins_with_the_body_before_it() {
+    let all = conversation(12);
+    for wire in wires() {
+        for model in ["claude-sonnet-4-5", "gpt-4o", "o3", "some-model"] {
+            let mut before: Option<Value> = None;
+            let ends = (0..all.len()).filter(|at| all[*at].role == Role::User);
+            for end in ends {
+                let mut now = body(&*wire, &asked(model, &all[..=end]));
+                assert!(unmarked(&mut now) <= 4);
+                if let Some(before) = before {
+                    assert_eq!(before["tools"], now["tools"]);
+                    assert_eq!(before["system"], now["system"]);
+                    let messages = |body: &Value| body["messages"].as_array().unwrap().clone();
+                    assert!(
+                        messages(&now).starts_with(&messages(&before)),
+                        "{model} {end}: CACHE-1"
+                    );
+                }
+                before = Some(now);
+            }
+        }
+    }
+}
+
+#[test]
+fn anthropic_gets_markers_after_tools_system_and_two_ends_of_the_conversation() {
+    let [anthropic, openai] = wires();
+    let mut messages = conversation(2);
+    messages.push(PlainMessage::text(Role::User, "and?"));
+    let mut sent = body(&*anthropic, &asked("claude-sonnet-4-5", &messages));
+    let marker = json!({"type": "ephemeral"});
+    for place in [
+        "/tools/1/cache_control",
+        "/system/0/cache_control",
+        "/messages/6/content/1/cache_control",
+        "/messages/8/content/0/cache_control",
+    ] {
+        assert_eq!(sent.pointer(place), Some(&marker), "{place}: {sent}");
+    }
+    assert_eq!(sent["messages"][6]["content"][1]["type"], "tool_result");
+    assert_eq!(unmarked(&mut sent), 4);
+    let bare = ModelRequest {
+        system: String::new(),
+        tools: Vec::new(),
+        ..asked("claude-sonnet-4-5", &[PlainMessage::text(Role::User, "hi")])
+    };
+    let mut sent = body(&*anthropic, &bare);
+    assert_eq!((sent.get("system"), sent.get("tools")), (None, None), "nothing is empty");
+    assert_eq!(unmarked(&mut sent), 1);
+    for (wire, model) in [(&anthropic, "some-model"), (&openai, "claude-sonnet-4-5")] {
+        let mut sent = body(&**wire, &asked(model, &messages));
+        assert_eq!(unmarked(&mut sent), 0, "servers may refuse what they do not know");
+    }
+}
+
+#[test]
+fn openai_gets_the_key_of_a_conversation_for_models_that_know_it() {
+    let [_, openai] = wires();
+    let hi = [PlainMessage::text(Role::User, "hi")];
+    for (model, key) in [("gpt-4o", Some("ses")), ("o3", Some("ses")), ("some-model", None)] {
+        let sent = body(&*openai, &asked(model, &hi));
+        assert_eq!(sent.get("prompt_cache_key").and_then(Value::as_str), key, "{model}");
+    }
+    let keyless = ModelRequest { cache_key: String::new(), ..asked("gpt-4o", &hi) };
+    assert_eq!(body(&*openai, &keyless).get("prompt_cache_key"), None);
+}

@@ -1,0 +1,143 @@
+//! How much of a conversation a model is shown. Pure.
+//!
+//! Providers keep what requests begin with, and read it again for a fraction of its price. So what was left out
+//! stays left out, and what does not fit any more goes in blocks: between two blocks each request begins with the
+//! one before it (CACHE-1). How many turns a request leaves out is journaled with it, so a replay need not
+//! decide that again, whatever rule the build had that did.
+
+use clawnode_proto::{
+    llm::{Message, ModelRef},
+    session::Profile,
+};
+use serde::{Deserialize, Serialize};
+
+/// The part of a window that one block frees: one in so many.
+pub(super) const BLOCK_SHARE: u64 = 4;
+
+/// What the last request left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The model that was asked.
+    pub model: ModelRef,
+    /// Its window.
+    pub window_tokens: u32,
+    /// How many of the oldest turns it was not shown.
+    pub turns: u32,
+}
+
+/// Where the turns that a request shows begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cut {
+    /// As the journal has it.
+    Recorded(u32),
+    /// As they fit.
+    Fitting {
+        /// How many of the oldest turns the request before left out.
+        before: u32,
+        /// Tokens that there is room for.
+        room: u64,
+        /// Tokens that are free at least after turns were left out.
+        block: u64,
+    },
+}
+
+// === impl LeftOut ===
+
+impl LeftOut {
+    /// What a request under `profile` left out.
+    pub(super) fn of(profile: &Profile, turns: u32) -> Self {
+        Self { model: profile.model.clone(), window_tokens: profile.window_tokens, turns }
+    }
+
+    /// What stays left out of a request under `profile`. With another model or window all begins anew.
+    pub(super) fn under(&self, profile: &Profile) -> u32 {
+        let is_same = self.model == profile.model && self.window_tokens == profile.window_tokens;
+        if is_same { self.turns } else { 0 }
+    }
+}
+
+// === impl Cut ===
+
+impl Cut {
+    /// The turns that are shown, oldest first, out of so many, newest first; and how many older ones are not.
+    /// Looks no further back than what fits, and one turn more.
+    pub(super) fn shown(
+        self,
+        total: usize,
+        newest_first: impl Iterator<Item = Vec<Message>>,
+        tokens: impl Fn(&[Message]) -> u64,
+    ) -> (Vec<Message>, u32) {
+        let (Self::Recorded(before) | Self::Fitting { before, .. }) = self;
+        let most = total.saturating_sub(usize::try_from(before).unwrap_or(usize::MAX));
+        let (mut shown, mut size, mut fitting) = (Vec::new(), 0_u64, 0);
+        for turn in newest_first.take(most) {
+            if let Self::Fitting { room, block, .. } = self {
+                size = size.saturating_add(tokens(&turn));
+                if size > room {
+                    shown.truncate(fitting);
+                    break;
+                }
+                // In a small window a whole block may be more than there is. The newest turn stays if it fits.
+                let rest = room.saturating_sub(block).max(room / 2);
+                if size <= rest || shown.is_empty() {
+                    fitting = shown.len() + 1;
+                }
+            }
+            shown.push(turn);
+        }
+        let left_out = u32::try_from(total - shown.len()).unwrap_or(u32::MAX);
+        (shown.into_iter().rev().flatten().collect(), left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::llm::Role;
+
+    use super::*;
+
+    /// Turns of these sizes, oldest first.
+    fn shown(cut: Cut, sizes: &[usize]) -> (usize, u32) {
+        let turn = |size: &usize| vec![Message::text(Role::User, "x".repeat(*size))];
+        let tokens = |turn: &[Message]| turn.iter().map(|one| one.content.bytes()).sum();
+        let (messages, left_out) = cut.shown(sizes.len(), sizes.iter().rev().map(turn), tokens);
+        assert_eq!(messages.len() + left_out as usize, sizes.len());
+        let kept: Vec<u64> = messages.iter().map(|one| one.content.bytes()).collect();
+        let newest: Vec<u64> = sizes.iter().skip(left_out as usize).map(|it| *it as u64).collect();
+        assert_eq!(kept, newest, "the newest, in their order");
+        (messages.len(), left_out)
+    }
+
+    fn fitting(before: u32, room: u64, block: u64) -> Cut {
+        Cut::Fitting { before, room, block }
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_in_blocks_and_stays_left_out() {
+        let ten = [10; 10];
+        assert_eq!(shown(fitting(0, 100, 25), &ten), (10, 0), "all fit");
+        assert_eq!(shown(fitting(0, 99, 25), &ten), (7, 3), "a quarter is free");
+        // Until the room is used up again, nothing else goes.
+        assert_eq!(shown(fitting(3, 99, 25), &[10; 12]), (9, 3));
+        assert_eq!(shown(fitting(3, 99, 25), &[10; 13]), (7, 6));
+        // What was left out does not come back, whatever there is room for.
+        assert_eq!(shown(fitting(6, 1_000, 25), &[10; 13]), (7, 6));
+        assert_eq!(shown(fitting(99, 1_000, 25), &ten), (0, 10), "another journal's number");
+    }
+
+    #[test]
+    fn a_small_window_does_not_forget_everything() {
+        // A block is more than there is room for.
+        assert_eq!(shown(fitting(0, 20, 25), &[5; 5]), (2, 3));
+        // The newest turn is larger than what stays of a window.
+        assert_eq!(shown(fitting(0, 100, 25), &[10, 10, 90]), (1, 2));
+        assert_eq!(shown(fitting(0, 100, 25), &[10, 101]), (0, 2));
+    }
+
+    #[test]
+    fn a_replay_leaves_out_what_the_journal_says() {
+        for left_out in 0..5 {
+            assert_eq!(shown(Cut::Recorded(left_out), &[10; 4]).1, left_out.min(4));
+        }
+    }
+}
