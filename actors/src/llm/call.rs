@@ -22,7 +22,8 @@ use super::{
     profile::{ModelProfile, ModelProfiles},
     prompt::not_sent,
     retry::Retry,
-    sse::{EventsError, SseEvent, SseEvents, within},
+    sse::{EventsError, SseEvent, within},
+    wires::WireRow,
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
@@ -42,8 +43,6 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         request: ModelRequest,
         profile: &ModelProfile,
     ) -> Result<Prepared, ModelFailure>;
-    /// A reader for one reply, which may call tools if the request `offers` some.
-    fn decoder(&self, offers: bool) -> Box<dyn Decoder>;
 }
 
 /// Reads one reply; sans-I/O.
@@ -81,6 +80,7 @@ pub(super) struct Provider(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    row: &'static WireRow,
     dialect: Box<dyn Dialect>,
     options: ProviderOptions,
     base: BaseUrl,
@@ -93,15 +93,15 @@ struct Inner {
 
 impl Provider {
     pub(super) fn new(
-        dialect: impl Dialect,
+        row: &'static WireRow,
+        dialect: Box<dyn Dialect>,
         options: ProviderOptions,
         base: BaseUrl,
         named: ProviderName,
         http: Http,
         profiles: ModelProfiles,
     ) -> Self {
-        let dialect = Box::new(dialect);
-        Self(Arc::new(Inner { dialect, options, base, named, http, profiles }))
+        Self(Arc::new(Inner { row, dialect, options, base, named, http, profiles }))
     }
 }
 
@@ -218,11 +218,12 @@ impl Inner {
     }
 
     async fn attempt(&self, prepared: &Prepared, to: &Teller) -> Result<Finish, AttemptFailure> {
-        let mut decoder = self.dialect.decoder(prepared.offers);
+        let mut decoder = (self.row.decoder)(prepared.offers);
         let mut pieces = Vec::new();
         let mut events = match self.http.send(prepared).await? {
             HttpAnswer::Stream(response) => {
-                SseEvents::new(within(response.bytes_stream(), self.options.idle_timeout))
+                let bytes = within(response.bytes_stream(), self.options.idle_timeout);
+                self.row.framing.read(bytes)
             }
             HttpAnswer::Whole(body) => {
                 let read = decoder.whole(&body, &mut pieces);

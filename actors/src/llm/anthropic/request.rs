@@ -11,10 +11,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::AnthropicReader;
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
-    call::{Decoder, Dialect, headers, sensitive},
+    call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -217,10 +216,6 @@ impl Dialect for Anthropic {
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let offers = !request.tools.is_empty();
         Ok(Prepared { url: self.base.join(path), headers, body: body.into(), offers })
-    }
-
-    fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
-        Box::new(AnthropicReader::new(offers))
     }
 }
 

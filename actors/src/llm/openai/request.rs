@@ -13,10 +13,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{EXTRA_CONTENT, OpenAiReader};
+use super::EXTRA_CONTENT;
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
-    call::{Decoder, Dialect, headers, sensitive},
+    call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -191,10 +191,6 @@ impl Dialect for OpenAi {
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let (url, offers) = (self.base.join("chat/completions"), !request.tools.is_empty());
         Ok(Prepared { url, headers, body: body.into(), offers })
-    }
-
-    fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
-        Box::new(OpenAiReader::new(offers))
     }
 }
 
