@@ -26,6 +26,10 @@ pub enum ReasoningStyle {
     OpenaiEffort,
     /// It reasons by itself. Replies have `reasoning_content`.
     ReasoningContent,
+    /// `thinkingBudget`, a number of tokens, as Gemini's API has it.
+    GeminiBudget,
+    /// `thinkingLevel`, as Gemini's API has it.
+    GeminiLevel,
 }
 
 /// How a provider caches what requests begin with.

@@ -10,7 +10,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_actors::llm::fuzz::{fuzz_anthropic, fuzz_openai};
+use clawnode_actors::llm::{Wire, fuzz::fuzz};
 use clawnode_cluster::{AppendAnswer, SystemClock, Write};
 use clawnode_local as local;
 use clawnode_local::LocalOptions;
@@ -105,22 +105,51 @@ const OPENAI: &[u8] = b"data: {\"id\":\"c\",\"model\":\"g\",\"choices\":[{\"inde
 \"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\
 \"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
 
-/// Replies with tool calls, as the corpus of streams has them.
-const ANTHROPIC_TOOLS: [&[u8]; 2] = [
-    include_bytes!("../fixtures/llm/anthropic/tools_three_calls.sse"),
-    include_bytes!("../fixtures/llm/anthropic/tools_no_arguments_cut_off.sse"),
-];
-const OPENAI_TOOLS: [&[u8]; 2] = [
-    include_bytes!("../fixtures/llm/openai/tools_interleaved.sse"),
-    include_bytes!("../fixtures/llm/openai/tools_without_index.sse"),
+/// Replies with tool calls and thoughts, as the corpus of streams has them.
+const REPLIES: [(Wire, &[&[u8]]); 5] = [
+    (
+        Wire::Anthropic,
+        &[
+            ANTHROPIC,
+            include_bytes!("../fixtures/llm/anthropic/tools_three_calls.sse"),
+            include_bytes!("../fixtures/llm/anthropic/tools_no_arguments_cut_off.sse"),
+        ],
+    ),
+    (
+        Wire::Openai,
+        &[
+            OPENAI,
+            include_bytes!("../fixtures/llm/openai/tools_interleaved.sse"),
+            include_bytes!("../fixtures/llm/openai/tools_without_index.sse"),
+        ],
+    ),
+    (
+        Wire::OpenaiResponses,
+        &[
+            include_bytes!("../fixtures/llm/responses/text.sse"),
+            include_bytes!("../fixtures/llm/responses/tools_after_reasoning.sse"),
+        ],
+    ),
+    (
+        Wire::Gemini,
+        &[
+            include_bytes!("../fixtures/llm/gemini/text.sse"),
+            include_bytes!("../fixtures/llm/gemini/tools_signed.sse"),
+        ],
+    ),
+    (
+        Wire::Ollama,
+        &[
+            include_bytes!("../fixtures/llm/ollama/text.ndjson"),
+            include_bytes!("../fixtures/llm/ollama/tools_after_thinking.ndjson"),
+        ],
+    ),
 ];
 
-fn anthropic() -> Vec<Vec<u8>> {
-    [ANTHROPIC].into_iter().chain(ANTHROPIC_TOOLS).map(<[u8]>::to_vec).collect()
-}
-
-fn openai() -> Vec<Vec<u8>> {
-    [OPENAI].into_iter().chain(OPENAI_TOOLS).map(<[u8]>::to_vec).collect()
+/// A fuzzer of a wire's replies.
+fn replies(of: Wire, seed: u64) -> Fuzzer {
+    let (_, corpus) = REPLIES.iter().find(|(wire, _)| *wire == of).unwrap();
+    Fuzzer::new(corpus.iter().map(|it| it.to_vec()).collect(), seed)
 }
 
 #[test]
@@ -141,8 +170,9 @@ fn bus_messages_are_refused_or_understood() {
 #[test]
 fn model_streams_are_refused_or_understood() {
     // Each input is a whole simulated call, so fewer of them.
-    Fuzzer::new(anthropic(), 4).rounds(ROUNDS / 20, fuzz_anthropic);
-    Fuzzer::new(openai(), 5).rounds(ROUNDS / 20, fuzz_openai);
+    for ((wire, _), seed) in REPLIES.into_iter().zip(4..) {
+        replies(wire, seed).rounds(ROUNDS / 20, |data| fuzz(wire, data));
+    }
 }
 
 #[test]
@@ -162,12 +192,28 @@ fn bus_messages_soak() {
 
 #[test]
 fn anthropic_streams_soak() {
-    Fuzzer::new(anthropic(), rand::random()).soak(SOAK, fuzz_anthropic);
+    replies(Wire::Anthropic, rand::random()).soak(SOAK, |data| fuzz(Wire::Anthropic, data));
 }
 
 #[test]
 fn openai_streams_soak() {
-    Fuzzer::new(openai(), rand::random()).soak(SOAK, fuzz_openai);
+    replies(Wire::Openai, rand::random()).soak(SOAK, |data| fuzz(Wire::Openai, data));
+}
+
+#[test]
+fn responses_streams_soak() {
+    replies(Wire::OpenaiResponses, rand::random())
+        .soak(SOAK, |data| fuzz(Wire::OpenaiResponses, data));
+}
+
+#[test]
+fn gemini_streams_soak() {
+    replies(Wire::Gemini, rand::random()).soak(SOAK, |data| fuzz(Wire::Gemini, data));
+}
+
+#[test]
+fn ollama_streams_soak() {
+    replies(Wire::Ollama, rand::random()).soak(SOAK, |data| fuzz(Wire::Ollama, data));
 }
 
 /// A data directory with a few journals; what they hold, and the file of its log.

@@ -18,7 +18,7 @@ pub enum Item {
         /// The provider's bytes, as text.
         data: String,
     },
-    /// Something else that the provider wants back as it is, with the tool call that follows.
+    /// Something else that the provider wants back as it is, with the text or tool call that follows.
     Opaque {
         /// The name of its field on the provider's wire.
         field: String,

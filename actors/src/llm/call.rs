@@ -23,9 +23,10 @@ use super::{
     prompt::not_sent,
     retry::Retry,
     settings::{Setting, refused},
-    sse::{EventsError, SseEvent, SseEvents, within},
+    sse::{EventsError, SseEvent, within},
     structured::ask,
     too_long::too_long,
+    wires::WireRow,
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
@@ -50,8 +51,6 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn takes(&self, _schema: &ReplySchema) -> bool {
         false
     }
-    /// A reader for one reply, which may call tools if the request `offers` some.
-    fn decoder(&self, offers: bool) -> Box<dyn Decoder>;
     /// The settings that it has, of those that not every wire has.
     fn settings(&self) -> &'static [Setting] {
         &[]
@@ -93,6 +92,7 @@ pub(super) struct Provider(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    row: &'static WireRow,
     dialect: Box<dyn Dialect>,
     options: ProviderOptions,
     base: BaseUrl,
@@ -105,15 +105,15 @@ struct Inner {
 
 impl Provider {
     pub(super) fn new(
-        dialect: impl Dialect,
+        row: &'static WireRow,
+        dialect: Box<dyn Dialect>,
         options: ProviderOptions,
         base: BaseUrl,
         named: ProviderName,
         http: Http,
         profiles: ModelProfiles,
     ) -> Self {
-        let dialect = Box::new(dialect);
-        Self(Arc::new(Inner { dialect, options, base, named, http, profiles }))
+        Self(Arc::new(Inner { row, dialect, options, base, named, http, profiles }))
     }
 }
 
@@ -251,11 +251,12 @@ impl Inner {
     }
 
     async fn attempt(&self, prepared: &Prepared, to: &Teller) -> Result<Finish, AttemptFailure> {
-        let mut decoder = self.dialect.decoder(prepared.offers);
+        let mut decoder = (self.row.decoder)(prepared.offers);
         let mut pieces = Vec::new();
         let mut events = match self.http.send(prepared).await? {
             HttpAnswer::Stream(response) => {
-                SseEvents::new(within(response.bytes_stream(), self.options.idle_timeout))
+                let bytes = within(response.bytes_stream(), self.options.idle_timeout);
+                self.row.framing.read(bytes)
             }
             HttpAnswer::Whole(body) => {
                 let read = decoder.whole(&body, &mut pieces);

@@ -9,15 +9,10 @@ use serde::Deserialize;
 
 use super::{
     demo,
-    options::{BaseUrl, OptionsError},
+    options::{BaseUrl, Lookup, OptionsError, ParseBaseUrlError},
+    wires::{Wire, rows},
 };
 
-/// Anthropic's model where nobody chose one: a fair balance of skill and price.
-const ANTHROPIC_MODEL: &str = "claude-sonnet-4-5";
-/// `OpenAI`'s.
-const OPENAI_MODEL: &str = "gpt-4o";
-/// Where Ollama listens unless told otherwise.
-const OLLAMA_DEFAULT: &str = "http://127.0.0.1:11434";
 /// How long an Ollama may take to list its models: it is nearby, and a start waits for it.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Bytes of that list (1 MiB).
@@ -37,19 +32,17 @@ pub struct ModelChoice {
 
 /// Chooses a model with no configuration. `lookup` reads the environment; `probe` lists the models
 /// of an Ollama at an address, and nothing if there is none ([`ollama_models`]).
-pub async fn discover<F>(
-    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
-    probe: impl FnOnce(BaseUrl) -> F,
-) -> ModelChoice
+pub async fn discover<F>(lookup: Lookup<'_>, probe: impl FnOnce(BaseUrl) -> F) -> ModelChoice
 where
     F: Future<Output = Vec<String>>,
 {
-    let keys = [
-        ("anthropic", ANTHROPIC_MODEL, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-        ("openai", OPENAI_MODEL, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    ];
-    for (provider, model, key, url) in keys {
+    for row in rows() {
+        let (Some(provider), Some(model), Some(key)) = (row.provider, row.model, row.key_variable)
+        else {
+            continue;
+        };
         if set(lookup, key).is_some() {
+            let url = row.url_variable;
             let at = match set(lookup, url) {
                 Some(_) => format!(" (at `{url}`)"),
                 None => String::new(),
@@ -57,7 +50,10 @@ where
             return choice(provider, model, &format!("`{key}` is set{at}"));
         }
     }
-    let Ok(ollama) = ollama_url(lookup) else {
+    let ollama = Wire::Ollama.row().map(|row| -> Result<_, OptionsError> {
+        Ok(row.url(lookup)?.or_else(|| row.default_url()))
+    });
+    let Some(Ok(Some(ollama))) = ollama else {
         return choice("demo", demo::ECHO, "no API key is set; `OLLAMA_HOST` is not an address");
     };
     match probe(ollama.clone()).await.first() {
@@ -66,8 +62,8 @@ where
             "demo",
             demo::ECHO,
             &format!(
-                "neither `ANTHROPIC_API_KEY` nor `OPENAI_API_KEY` is set, and no Ollama with a \
-                 model answers at {ollama}"
+                "none of {} is set, and no Ollama with a model answers at {ollama}",
+                Wire::key_variables().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")
             ),
         ),
     }
@@ -107,16 +103,9 @@ pub async fn ollama_models(base: BaseUrl) -> Vec<String> {
     }
 }
 
-/// Where Ollama is, from `OLLAMA_HOST` as Ollama itself reads it: host, port and scheme may each be
-/// left out. The address that a server listens on everywhere means this machine.
-pub(super) fn ollama_url(
-    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
-) -> Result<BaseUrl, OptionsError> {
-    let host = set(lookup, "OLLAMA_HOST").unwrap_or_default();
-    let host = host.trim();
-    if host.is_empty() {
-        return parse("OLLAMA_HOST", OLLAMA_DEFAULT);
-    }
+/// Where Ollama is, as Ollama itself reads it: host, port and scheme may each be left out. The address
+/// that a server listens on everywhere means this machine.
+pub(super) fn ollama_address(host: &str) -> Result<BaseUrl, ParseBaseUrlError> {
     let url = if host.contains("://") {
         host.to_owned()
     } else {
@@ -126,23 +115,10 @@ pub(super) fn ollama_url(
         let port = if has_port { "" } else { ":11434" };
         format!("http://{name}{port}/{path}")
     };
-    let here = url.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]");
-    parse("OLLAMA_HOST", &here)
+    url.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]").parse()
 }
 
-/// A vendor's address from its own variable; `None` where it is not set.
-pub(super) fn server_url(
-    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
-    variable: &'static str,
-) -> Result<Option<BaseUrl>, OptionsError> {
-    set(lookup, variable).map(|url| parse(variable, url.trim())).transpose()
-}
-
-fn parse(variable: &'static str, url: &str) -> Result<BaseUrl, OptionsError> {
-    url.parse().map_err(|source| OptionsError::Url { variable, source })
-}
-
-fn set(lookup: &(dyn Fn(&str) -> Option<String> + Sync), variable: &str) -> Option<String> {
+fn set(lookup: Lookup<'_>, variable: &str) -> Option<String> {
     lookup(variable).filter(|value| !value.trim().is_empty())
 }
 
@@ -176,7 +152,7 @@ mod tests {
             (&[anthropic, openai][..], &["m"][..], "anthropic", "`ANTHROPIC_API_KEY` is set"),
             (&[openai][..], &["m"][..], "openai", "`OPENAI_API_KEY` is set"),
             (&[("OPENAI_API_KEY", " ")][..], &["qwen3:8b", "x"][..], "ollama", "127.0.0.1:11434"),
-            (&[][..], &[][..], "demo", "neither"),
+            (&[][..], &[][..], "demo", "none of"),
             (&[("OLLAMA_HOST", "http://")][..], &["m"][..], "demo", "OLLAMA_HOST"),
         ] {
             let choice = found(env, ollama).await;
@@ -193,7 +169,6 @@ mod tests {
     #[test]
     fn ollama_host_is_read_as_ollama_reads_it() {
         for (host, url) in [
-            ("", "http://127.0.0.1:11434"),
             ("box", "http://box:11434"),
             ("box:1234", "http://box:1234"),
             (":1234", "http://127.0.0.1:1234"),
@@ -203,7 +178,7 @@ mod tests {
             ("https://box", "https://box"),
             ("http://box/ollama/", "http://box/ollama"),
         ] {
-            let read = ollama_url(&|_| Some(host.to_owned())).unwrap();
+            let read = ollama_address(host).unwrap();
             assert_eq!(read.to_string(), url, "{host}");
         }
     }

@@ -10,14 +10,13 @@ use futures_util::{FutureExt, stream};
 
 use super::{
     ModelEvent,
-    anthropic::AnthropicReader as Anthropic,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
+    framing::ReplyEvents,
     http::AttemptFailure,
-    openai::OpenAiReader as OpenAi,
-    options::Wire,
-    sse::{EventsError, SseEvents},
+    sse::EventsError,
     tool_uses::{MOST, NAME_BYTES},
+    wires::Wire,
 };
 
 /// What a client that `offers` tools or none makes of a response whose body arrives in these
@@ -28,10 +27,12 @@ pub fn replay(
     offers: bool,
     chunks: impl IntoIterator<Item = Vec<u8>>,
 ) -> Vec<ModelEvent> {
-    let mut decoder = decoder(wire, offers);
+    let Some(row) = wire.row() else { return Vec::new() };
+    let mut decoder = (row.decoder)(offers);
     let chunks: Vec<_> = chunks.into_iter().map(|chunk| Ok(Bytes::from(chunk))).collect();
     let mut said = Vec::new();
-    let read = read(stream::iter(chunks), decoder.as_mut(), &mut said).now_or_never();
+    let events = row.framing.read(stream::iter(chunks));
+    let read = read(events, decoder.as_mut(), &mut said).now_or_never();
     said.push(match read {
         Some(Ok(Finish { stop, usage, model })) => ModelEvent::Done { stop, usage, model },
         Some(Err(failure)) => ModelEvent::Failed(failure),
@@ -45,7 +46,8 @@ pub fn replay(
 /// What a client makes of a reply in one piece.
 pub fn replay_whole(wire: Wire, offers: bool, body: &[u8]) -> Vec<ModelEvent> {
     let (mut pieces, mut said) = (Vec::new(), Vec::new());
-    let read = decoder(wire, offers).whole(body, &mut pieces);
+    let Some(row) = wire.row() else { return Vec::new() };
+    let read = (row.decoder)(offers).whole(body, &mut pieces);
     let end = say(&mut pieces, &mut said);
     said.push(match (read, end) {
         (Ok(()), Some(Finish { stop, usage, model })) => ModelEvent::Done { stop, usage, model },
@@ -55,13 +57,6 @@ pub fn replay_whole(wire: Wire, offers: bool, body: &[u8]) -> Vec<ModelEvent> {
         (Err(fault), _) => ModelEvent::Failed(fault.failure),
     });
     said
-}
-
-fn decoder(wire: Wire, offers: bool) -> Box<dyn Decoder> {
-    match wire {
-        Wire::Anthropic => Box::new(Anthropic::new(offers)),
-        Wire::Openai | Wire::Demo => Box::new(OpenAi::new(offers)),
-    }
 }
 
 fn say(pieces: &mut Vec<ReplyPiece>, said: &mut Vec<ModelEvent>) -> Option<Finish> {
@@ -79,14 +74,13 @@ fn say(pieces: &mut Vec<ReplyPiece>, said: &mut Vec<ModelEvent>) -> Option<Finis
 }
 
 async fn read(
-    bytes: impl stream::Stream<Item = Result<Bytes, EventsError>> + Send + 'static,
+    mut events: ReplyEvents,
     decoder: &mut dyn Decoder,
     said: &mut Vec<ModelEvent>,
 ) -> Result<Finish, ModelFailure> {
-    let mut events = SseEvents::new(bytes);
     let mut pieces = Vec::new();
     while let Some(event) = events.next().await {
-        let event = event.map_err(|error| AttemptFailure::broken(error).failure)?;
+        let event = event.map_err(|error: EventsError| AttemptFailure::broken(error).failure)?;
         let read = decoder.event(&event, &mut pieces);
         if let Some(finish) = say(&mut pieces, said) {
             return Ok(finish);
@@ -96,19 +90,22 @@ async fn read(
     Err(AttemptFailure::broken("the reply ended too early").failure)
 }
 
-/// Any bytes as an answer on Anthropic's wire.
-pub fn fuzz_anthropic(data: &[u8]) {
-    fuzz(Wire::Anthropic, data, &[b"message_start", b"message_stop"]);
+/// Words without which no reply on a wire has a good end.
+const fn needed(wire: Wire) -> &'static [&'static [u8]] {
+    match wire {
+        Wire::Anthropic => &[b"message_start", b"message_stop"],
+        Wire::Openai => &[b"finish_reason", b"[DONE]"],
+        Wire::OpenaiResponses => &[b"response."],
+        Wire::Gemini => &[b"Reason"],
+        Wire::Ollama => &[b"done"],
+        Wire::Demo => &[],
+    }
 }
 
-/// Any bytes as an answer on `OpenAI`'s wire.
-pub fn fuzz_openai(data: &[u8]) {
-    fuzz(Wire::Openai, data, &[b"finish_reason", b"[DONE]"]);
-}
-
-/// The first byte chooses the size of the chunks. No input may panic, chunks may not matter, and
-/// without these words there is no good end. Tool calls stay within their bounds.
-fn fuzz(wire: Wire, data: &[u8], needed: &[&[u8]]) {
+/// Any bytes as an answer on a wire. The first byte chooses the size of the chunks. No input may panic,
+/// chunks may not matter, and without certain words there is no good end. Tool calls stay within their
+/// bounds.
+pub fn fuzz(wire: Wire, data: &[u8]) {
     let Some((size, data)) = data.split_first() else { return };
     for offers in [false, true] {
         let whole = replay(wire, offers, [data.to_vec()]);
@@ -116,7 +113,7 @@ fn fuzz(wire: Wire, data: &[u8], needed: &[&[u8]]) {
         assert_eq!(whole, replay(wire, offers, chunks), "the reply depends on how it was cut");
         judge_calls(&whole, offers);
         if matches!(whole.last(), Some(ModelEvent::Done { .. })) {
-            for word in needed {
+            for word in needed(wire) {
                 // An escape such as `\u005b` can spell a word in other bytes.
                 let found = data.windows(word.len()).any(|at| at == *word) || data.contains(&b'\\');
                 assert!(found, "a good end without `{}`", String::from_utf8_lossy(word));

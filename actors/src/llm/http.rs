@@ -27,7 +27,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{options::ProviderOptions, retry::asked_wait};
+use super::{
+    options::ProviderOptions,
+    retry::{asked_in, asked_wait},
+};
 
 /// Bytes of an error's body that are read (64 KiB); the rest cannot be the message.
 const ERROR_BODY_BYTES: usize = 64 << 10;
@@ -63,7 +66,7 @@ pub(super) struct Prepared {
 /// An answer that may hold a reply.
 #[derive(Debug)]
 pub(super) enum HttpAnswer {
-    /// Server-sent events.
+    /// Events, one after the other.
     Stream(Response),
     /// The whole reply as JSON, from a server that does not stream.
     Whole(Bytes),
@@ -165,7 +168,7 @@ impl Http {
             return Err(self.refused(request, response).await);
         }
         match media_type(response.headers()) {
-            "" | "text/event-stream" => Ok(HttpAnswer::Stream(response)),
+            "" | "text/event-stream" | "application/x-ndjson" => Ok(HttpAnswer::Stream(response)),
             "application/json" => {
                 self.body(response, WHOLE_BODY_BYTES).await.map(HttpAnswer::Whole)
             }
@@ -229,7 +232,12 @@ impl Http {
         });
         // An account without credit gets no better by waiting.
         let quota = has_no_credit(&body);
-        let class = if quota { FailureClass::Rejected } else { class_of(status.as_u16()) };
+        let class = match status.as_u16() {
+            _ if quota => FailureClass::Rejected,
+            400 if has_bad_key(&body) => FailureClass::Unauthorized,
+            status => class_of(status),
+        };
+        let after = after.or_else(|| asked_in(&error_in(&body)?));
         let message = self.clean(&request.without_secrets(message));
         let status = status.as_u16();
         let failure = ModelFailure { status: Some(status), ..ModelFailure::new(class, message) };
@@ -303,6 +311,20 @@ fn has_no_credit(body: &[u8]) -> bool {
         .any(|place| body.pointer(place).is_some_and(|word| word == "insufficient_quota"))
 }
 
+/// The error object in an error's body; Google's may be in a list.
+fn error_in(body: &[u8]) -> Option<Value> {
+    let mut body: Value = serde_json::from_slice(body).ok()?;
+    let place = if body.is_array() { "/0/error" } else { "/error" };
+    body.pointer_mut(place).map(Value::take)
+}
+
+/// Whether a bad request is one with a bad key, in Google's words.
+fn has_bad_key(body: &[u8]) -> bool {
+    let error = error_in(body).unwrap_or_default();
+    let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
+    details.filter_map(|detail| detail.get("reason")).any(|reason| reason == "API_KEY_INVALID")
+}
+
 /// The message in an error object.
 pub(super) fn message_in(body: &Value) -> Option<String> {
     let places = ["/error/message", "/error", "/message", "/detail"];
@@ -317,7 +339,7 @@ mod tests {
     use reqwest::header::HeaderValue;
 
     use super::*;
-    use crate::llm::options::Wire;
+    use crate::llm::Wire;
 
     #[test]
     fn every_known_shape_of_an_error_is_read() {

@@ -8,9 +8,10 @@
 //!
 //! [`Models`] finds a client by name; [`discover`](fn@discover) chooses one where nobody did.
 //! A call is told by one future (`call_stream`): prepare, send, read, retry (`call`), over HTTP
-//! (`http`, `retry`) and server-sent events (`sse`); what the bytes mean is a sans-I/O decoder per
-//! wire (`anthropic`, `openai`), which gathers tool calls within bounds (`tool_uses`). A tool call is
-//! delivered as the model made it, also one that was cut off or makes no sense.
+//! (`http`, `retry`) and server-sent events or lines (`framing`, `sse`). A wire is a folder: it writes
+//! requests, and a sans-I/O decoder says what the bytes mean and gathers tool calls within bounds
+//! (`tool_uses`). `wires` is the table of them. A tool call is delivered as the model made it, also one
+//! that was cut off or makes no sense.
 //!
 //! Not here: what the model is shown and which tool calls are valid (the session decides), and what
 //! a call costs.
@@ -24,16 +25,20 @@ mod call_stream;
 mod demo;
 mod discover;
 mod failure_text;
+mod framing;
 #[cfg(feature = "test-util")]
 pub mod fuzz;
+mod gemini;
 mod http;
 mod media;
 mod models;
+mod ollama;
 mod openai;
 mod options;
 mod parts;
 pub mod profile;
 mod prompt;
+mod responses;
 mod retry;
 mod settings;
 mod sse;
@@ -42,6 +47,7 @@ mod structured;
 mod structured_tests;
 mod too_long;
 mod tool_uses;
+mod wires;
 
 use std::{fmt, time::Duration};
 
@@ -56,8 +62,9 @@ pub use blocks::{Item, PlainBlock, ReplyBlocks};
 pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use media::PlainMedia;
 pub use models::{Models, ResolveError};
-pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions, Wire};
+pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions};
 pub use structured::ReplySchema;
+pub use wires::Wire;
 
 /// What a model is asked.
 #[derive(Clone, Debug, PartialEq)]

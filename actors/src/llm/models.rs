@@ -7,19 +7,14 @@ use clawnode_proto::llm::{ModelFailure, ModelRef};
 
 use super::{
     Model,
-    anthropic::Anthropic,
     call::Provider,
     demo::{self, Demo},
-    discover::{ollama_url, server_url},
     failure_text::ProviderName,
     http::Http,
-    openai::OpenAi,
-    options::{OptionsError, ProviderOptions, Wire},
+    options::{Lookup, OptionsError, ProviderOptions},
     profile::ModelProfiles,
+    wires::{Wire, WireParts, rows},
 };
-
-/// How long a local server may be silent: it may load a large model first.
-const OLLAMA_IDLE: std::time::Duration = std::time::Duration::from_mins(5);
 
 /// The providers of a process. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -35,8 +30,7 @@ struct ModelEntry {
 /// What clients are made of, beside their options.
 struct ClientParts<'a> {
     profiles: &'a ModelProfiles,
-    /// Reads the environment.
-    lookup: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    lookup: Lookup<'a>,
     clock: &'a Arc<dyn Clock>,
 }
 
@@ -152,30 +146,10 @@ impl ModelEntry {
 }
 
 /// Providers that need no configuration, under names that people expect.
-fn builtin(
-    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
-) -> BTreeMap<String, Result<ProviderOptions, OptionsError>> {
-    let vendor = |wire, url: &'static str, key: &str| {
-        let mut options = ProviderOptions::new(wire);
-        options.base_url = server_url(lookup, url)?;
-        options.api_key_env = Some(key.to_owned());
-        Ok(options)
-    };
-    let ollama = || {
-        let mut options = ProviderOptions::new(Wire::Openai);
-        options.base_url = Some(ollama_url(lookup)?.below("v1"));
-        options.idle_timeout = OLLAMA_IDLE;
-        Ok(options)
-    };
-    BTreeMap::from([
-        (
-            "anthropic".to_owned(),
-            vendor(Wire::Anthropic, "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
-        ),
-        ("openai".to_owned(), vendor(Wire::Openai, "OPENAI_BASE_URL", "OPENAI_API_KEY")),
-        ("ollama".to_owned(), ollama()),
-        ("demo".to_owned(), Ok(ProviderOptions::new(Wire::Demo))),
-    ])
+fn builtin(lookup: Lookup<'_>) -> BTreeMap<String, Result<ProviderOptions, OptionsError>> {
+    let named = rows().filter_map(|row| Some((row.provider?.to_owned(), row.built_in(lookup))));
+    let demo = ("demo".to_owned(), Ok(ProviderOptions::new(Wire::Demo)));
+    named.chain([demo]).collect()
 }
 
 fn client(
@@ -184,27 +158,20 @@ fn client(
     from: &ClientParts<'_>,
 ) -> Result<Arc<dyn Model>, OptionsError> {
     options.check()?;
-    let Some(base) = options.url() else { return Ok(Arc::new(Demo)) };
+    let (Some(row), Some(base)) = (options.wire.row(), options.url()) else {
+        return Ok(Arc::new(Demo));
+    };
     let key = options.key(from.lookup)?;
     let http = Http::new(&options, key.clone(), Arc::clone(from.clock));
     let profiles = from.profiles.clone();
-    let max_tokens = options.max_tokens;
     let named = ProviderName {
         name: name.to_owned(),
         url: base.to_string(),
         key_setting: options.key_setting(name),
     };
-    Ok(match options.wire {
-        Wire::Anthropic => {
-            let wire = Anthropic { base: base.clone(), key, max_tokens };
-            Arc::new(Provider::new(wire, options, base, named, http, profiles))
-        }
-        Wire::Openai => {
-            let wire = OpenAi { base: base.clone(), key };
-            Arc::new(Provider::new(wire, options, base, named, http, profiles))
-        }
-        Wire::Demo => Arc::new(Demo),
-    })
+    let parts = WireParts { base: base.clone(), key, max_tokens: options.max_tokens };
+    let dialect = (row.dialect)(parts);
+    Ok(Arc::new(Provider::new(row, dialect, options, base, named, http, profiles)))
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::wires::Wire;
+
 /// Bytes of a key file; a longer one is not a key but a mistake.
 const KEY_FILE_BYTES: u64 = 16 << 10;
 /// Most retries that may be configured: with `retry_most` at its default, beyond the total deadline.
@@ -22,18 +24,8 @@ const RETRIES_MAX: u32 = 20;
 /// The longest any timeout may be (a day); so that sums of times cannot overflow.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24);
 
-/// The wire format that a provider speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wire {
-    /// Anthropic's Messages API.
-    Anthropic,
-    /// `OpenAI`'s Chat Completions API, which many servers speak: Ollama, vLLM, llama.cpp,
-    /// `OpenRouter`, Groq.
-    Openai,
-    /// No wire: the built-in demo, which is no language model.
-    Demo,
-}
+/// Reads the environment.
+pub(super) type Lookup<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
 /// One provider, `[providers.NAME]` in the configuration.
 ///
@@ -43,14 +35,13 @@ pub enum Wire {
 pub struct ProviderOptions {
     /// Which wire format it speaks; there is no default, because guessing wrong only shows late.
     pub wire: Wire,
-    /// Where it is. Default: the wire's own inventor, `https://api.anthropic.com` or
-    /// `https://api.openai.com/v1`. As those vendors' own clients have it, the first is without
-    /// and the second with its `/v1`. Without user info, query and fragment.
+    /// Where it is. Default: the wire's own inventor, with or without a `/v1` as that vendor's own
+    /// clients have it. Without user info, query and fragment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<BaseUrl>,
-    /// Name of the environment variable that holds the key. Default: `ANTHROPIC_API_KEY` or
-    /// `OPENAI_API_KEY` where `base_url` is left at its default; none elsewhere, so that a key never
-    /// goes to a host that it was not meant for.
+    /// Name of the environment variable that holds the key. Default: that of the wire's inventor where
+    /// `base_url` is left at its default; none elsewhere, so that a key never goes to a host that it
+    /// was not meant for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
     /// File that holds the key and nothing else (white space around it is dropped). Default: none.
@@ -194,11 +185,8 @@ impl ProviderOptions {
 
     /// Where the provider is; `None` for the demo, which is nowhere.
     pub fn url(&self) -> Option<BaseUrl> {
-        self.base_url.clone().or_else(|| match self.wire {
-            Wire::Anthropic => "https://api.anthropic.com".parse().ok(),
-            Wire::Openai => "https://api.openai.com/v1".parse().ok(),
-            Wire::Demo => None,
-        })
+        let row = self.wire.row()?;
+        self.base_url.clone().or_else(|| row.default_url())
     }
 
     /// Checks what the types cannot.
@@ -230,10 +218,7 @@ impl ProviderOptions {
     }
 
     /// The key, from wherever it is set; `None` where the provider needs none.
-    pub(super) fn key(
-        &self,
-        lookup: &(dyn Fn(&str) -> Option<String> + Sync),
-    ) -> Result<Option<SecretString>, OptionsError> {
+    pub(super) fn key(&self, lookup: Lookup<'_>) -> Result<Option<SecretString>, OptionsError> {
         if let Some(key) = &self.api_key {
             return usable(key.expose_secret(), "`api_key`".to_owned()).map(Some);
         }
@@ -249,12 +234,8 @@ impl ProviderOptions {
 
     /// The environment variable that holds the key, if neither a file nor the configuration does.
     fn key_variable(&self) -> Option<&str> {
-        let default = match (self.wire, &self.base_url) {
-            (Wire::Anthropic, None) => Some("ANTHROPIC_API_KEY"),
-            (Wire::Openai, None) => Some("OPENAI_API_KEY"),
-            (Wire::Anthropic | Wire::Openai, Some(_)) | (Wire::Demo, _) => None,
-        };
-        self.api_key_env.as_deref().or(default)
+        let default = || self.wire.key_variable().filter(|_| self.base_url.is_none());
+        self.api_key_env.as_deref().or_else(default)
     }
 
     /// Where people set the key of the provider of this name.
@@ -303,11 +284,6 @@ impl BaseUrl {
         let joined = format!("{}/{path}", url.path().trim_end_matches('/'));
         url.set_path(&joined);
         url
-    }
-
-    /// The base one level below it.
-    pub(super) fn below(&self, path: &str) -> Self {
-        Self(self.join(path))
     }
 
     /// Its host.

@@ -16,8 +16,15 @@ pub(super) enum Part<'a> {
 
 impl PlainMessage {
     /// Its parts in the order in which they were said; without blocks, its text and then its tool
-    /// calls. Nothing follows the last text or tool call, because no provider takes that.
+    /// calls. Nothing follows the last text or tool call, because most providers do not take that.
     pub(super) fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts = self.all_parts();
+        while parts.pop_if(|part| matches!(part, Part::Item(_))).is_some() {}
+        parts
+    }
+
+    /// The same with what follows the last text or tool call.
+    pub(super) fn all_parts(&self) -> Vec<Part<'_>> {
         self.ordered().unwrap_or_else(|| {
             let text = (!self.text.is_empty()).then_some(Part::Text(&self.text));
             text.into_iter().chain(self.tool_uses.iter().map(Part::ToolUse)).collect()
@@ -42,8 +49,8 @@ impl PlainMessage {
                 PlainBlock::Item(item) => parts.push(Part::Item(item)),
             }
         }
-        while parts.pop_if(|part| matches!(part, Part::Item(_))).is_some() {}
-        (!parts.is_empty() && rest.is_empty() && uses.next().is_none()).then_some(parts)
+        let says = parts.iter().any(|part| !matches!(part, Part::Item(_)));
+        (says && rest.is_empty() && uses.next().is_none()).then_some(parts)
     }
 }
 

@@ -6,6 +6,7 @@ use clawnode_cluster::Backoff;
 use clawnode_proto::Timestamp;
 use rand::Rng;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::options::ProviderOptions;
@@ -62,13 +63,21 @@ pub(super) fn asked_wait(headers: &HeaderMap, now: Timestamp) -> Option<Duration
     Some(date.duration_since(now).unwrap_or(Duration::ZERO))
 }
 
+/// What an error object asks for, in Google's words: a `RetryInfo` among its details.
+pub(super) fn asked_in(error: &Value) -> Option<Duration> {
+    let details = error.get("details")?.as_array()?;
+    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    let seconds = delay.trim().strip_suffix('s')?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::llm::options::Wire;
+    use crate::llm::Wire;
 
     fn seconds(n: u64) -> Duration {
         Duration::from_secs(n)
@@ -119,5 +128,21 @@ mod tests {
             headers.insert(name, value.parse().unwrap());
             assert_eq!(asked_wait(&headers, now), wait, "{name}: {value}");
         }
+    }
+    #[test]
+    fn a_wait_may_be_asked_for_in_the_body() {
+        let info = "type.googleapis.com/google.rpc.RetryInfo";
+        for (delay, wait) in [
+            ("22s", Some(seconds(22))),
+            ("0.5s", Some(Duration::from_millis(500))),
+            ("22", None),
+            ("-1s", None),
+            ("soon", None),
+        ] {
+            let details = serde_json::json!([{"@type": "x"}, {"@type": info, "retryDelay": delay}]);
+            let error = serde_json::json!({"code": 429, "details": details});
+            assert_eq!(asked_in(&error), wait, "{delay}");
+        }
+        assert_eq!(asked_in(&serde_json::json!({"code": 429})), None);
     }
 }

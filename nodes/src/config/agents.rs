@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use clawnode_actors::llm::Wire;
 use clawnode_proto::{
     AgentName,
     llm::{ModelRef, Sampling},
@@ -31,31 +32,13 @@ use crate::local::Secret;
 pub const DEFAULT_AGENT: &str = "default";
 /// Bytes of a file with a system prompt (128 KiB): it is journaled whole in every session.
 const SOUL_BYTES: u64 = 128 << 10;
-/// Providers that an agent may name without a `[providers.NAME]` section.
-pub const BUILT_IN_PROVIDERS: &[&str] = &["anthropic", "openai", "ollama", "demo"];
-
-/// Those of them that speak `OpenAI`'s wire.
-pub const OPENAI_WIRE: &[&str] = &["openai", "ollama"];
-
-/// The protocol that a provider speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WireName {
-    /// Anthropic Messages.
-    Anthropic,
-    /// `OpenAI` Chat Completions, and every server compatible with it.
-    Openai,
-    /// The built-in model that is no language model.
-    Demo,
-}
-
 /// `[providers.NAME]`: who serves models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderSection {
     /// The protocol it speaks. The built-in names know theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wire: Option<WireName>,
+    pub wire: Option<Wire>,
     /// Where it is, with `/v1` where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<ServerUrl>,
@@ -236,6 +219,14 @@ pub struct BindingSection {
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
+}
+
+impl ProviderSection {
+    /// The protocol that the provider of this name speaks; none if nothing says which.
+    pub fn wire_of(&self, name: &str) -> Option<Wire> {
+        let url = self.base_url.as_ref().map(ServerUrl::expose);
+        self.wire.or_else(|| Wire::of_provider(name, url))
+    }
 }
 
 impl Default for ProviderSection {

@@ -27,7 +27,7 @@ pub mod tools;
 mod tree;
 mod validate;
 
-pub use agents::{AgentSection, BindingSection, ProviderSection, WireName};
+pub use agents::{AgentSection, BindingSection, ProviderSection};
 pub use clawnode_proto::units::{self, parse_duration};
 pub use env::Env;
 pub use error::ConfigError;

@@ -17,7 +17,7 @@ use crate::local::Secret;
 /// Patterns of one node (256): each model is compared with all of them.
 const PATTERNS: usize = 256;
 /// Headers that clawnode sets itself, or that belong to the connection.
-const OWN_HEADERS: [&str; 8] = [
+const OWN_HEADERS: [&str; 9] = [
     "content-type",
     "content-length",
     "accept",
@@ -26,6 +26,7 @@ const OWN_HEADERS: [&str; 8] = [
     "transfer-encoding",
     "authorization",
     "x-api-key",
+    "x-goog-api-key",
 ];
 
 /// `[models."PROVIDER/PATTERN"]`: what is to be known of models whose `PROVIDER/MODEL` fits the pattern
@@ -64,7 +65,8 @@ pub struct ModelSection {
     /// Whether the system prompt has the role `developer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub developer_role: Option<bool>,
-    /// Tokens that the server is asked to make room for (`options.num_ctx`), on `OpenAI`'s wire.
+    /// Tokens that the server is asked to make room for (`options.num_ctx`), on the wires of Ollama and
+    /// `OpenAI`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_ctx: Option<u32>,
     /// Headers of each request.
@@ -104,7 +106,7 @@ pub(super) struct ModelFault {
 }
 
 /// The first thing that is wrong with these, if anything is. `providers` are those that there are, with
-/// whether they speak `OpenAI`'s wire.
+/// whether they can be asked for room (`num_ctx`).
 pub(super) fn check(
     models: &BTreeMap<String, ModelSection>,
     providers: &BTreeMap<&str, bool>,

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use clawnode_actors::llm::Wire;
 use clawnode_guard::policy::ReadOnly;
 use clawnode_proto::{
     limits::{self, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS},
@@ -10,7 +11,7 @@ use clawnode_proto::{
 };
 
 use super::{
-    agents::{AgentSection, BUILT_IN_PROVIDERS, DEFAULT_AGENT, OPENAI_WIRE, WireName},
+    agents::{AgentSection, DEFAULT_AGENT},
     error::{ConfigError, nearest},
     mcp::{self, ServerFault, is_http},
     models::{self, ModelFault},
@@ -238,7 +239,7 @@ impl Checks<'_> {
                 let what = format!("`{name}` is not a provider name");
                 return self.fail(&["providers", name], what, "use letters, digits, `-`, `_`");
             }
-            if it.wire.is_none() && !BUILT_IN_PROVIDERS.contains(&name.as_str()) {
+            if it.wire_of(name).is_none() {
                 let what = format!("provider `{name}` does not say which protocol it speaks");
                 let hint = "add `wire = \"openai\"` (for every compatible server) or \
                             `wire = \"anthropic\"`";
@@ -256,12 +257,12 @@ impl Checks<'_> {
     }
 
     fn models(&self) -> Result<(), ConfigError> {
-        let mut providers: BTreeMap<&str, bool> =
-            BUILT_IN_PROVIDERS.iter().map(|name| (*name, OPENAI_WIRE.contains(name))).collect();
+        let takes_num_ctx = |wire: Option<Wire>| wire.is_some_and(Wire::takes_num_ctx);
+        let mut providers: BTreeMap<&str, bool> = Wire::built_in_providers()
+            .map(|name| (name, takes_num_ctx(Wire::of_provider(name, None))))
+            .collect();
         for (name, it) in &self.config.providers {
-            let built_in = OPENAI_WIRE.contains(&name.as_str());
-            let openai = it.wire.map_or(built_in, |wire| wire == WireName::Openai);
-            providers.insert(name, openai);
+            providers.insert(name, takes_num_ctx(it.wire_of(name)));
         }
         let Some(ModelFault { pattern, key, what, hint }) =
             models::check(&self.config.models, &providers)
@@ -409,7 +410,7 @@ impl Checks<'_> {
     /// Refuses a model at `path` whose provider is not known.
     fn provider_of(&self, model: &ModelRef, path: &[&str]) -> Result<(), ConfigError> {
         let configured = self.config.providers.keys().map(String::as_str);
-        let known: Vec<&str> = configured.chain(BUILT_IN_PROVIDERS.iter().copied()).collect();
+        let known: Vec<&str> = configured.chain(Wire::built_in_providers()).collect();
         if known.contains(&model.provider.as_str()) {
             return Ok(());
         }

@@ -199,19 +199,9 @@ fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOpt
     let invalid = |detail: String| {
         StartError::config("config_invalid", format!("`providers.{name}`: {detail}"))
     };
-    let wire = match it.wire {
-        Some(config::WireName::Anthropic) => llm::Wire::Anthropic,
-        Some(config::WireName::Openai) => llm::Wire::Openai,
-        Some(config::WireName::Demo) => llm::Wire::Demo,
-        None => match name {
-            "anthropic" => llm::Wire::Anthropic,
-            "openai" | "ollama" => llm::Wire::Openai,
-            "demo" => llm::Wire::Demo,
-            _ => {
-                return Err(invalid("`wire` is missing".to_owned())
-                    .hint("write `wire = \"openai\"` or `wire = \"anthropic\"`"));
-            }
-        },
+    let Some(wire) = it.wire_of(name) else {
+        return Err(invalid("`wire` is missing".to_owned())
+            .hint("write `wire = \"openai\"` or `wire = \"anthropic\"`"));
     };
     let mut options = llm::ProviderOptions::new(wire);
     if let Some(url) = &it.base_url {

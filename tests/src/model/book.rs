@@ -22,6 +22,12 @@ pub enum WireName {
     Anthropic,
     /// `OpenAI`'s Chat Completions.
     Openai,
+    /// `OpenAI`'s Responses.
+    OpenaiResponses,
+    /// Gemini's `generateContent`.
+    Gemini,
+    /// Ollama's own.
+    Ollama,
 }
 
 /// One request.

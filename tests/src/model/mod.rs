@@ -1,5 +1,5 @@
-//! A scripted model server that speaks both wires exactly: Anthropic's Messages and `OpenAI`'s Chat
-//! Completions, streamed and not, and Ollama's list of models.
+//! A scripted model server that speaks each wire exactly, streamed and not: Anthropic's Messages, `OpenAI`'s
+//! Chat Completions and Responses, Gemini's `generateContent`, Ollama's own, and its list of models.
 //!
 //! It answers by [`Script`]: acts for certain user texts, then acts in turn, then a default reply
 //! derived from the last user message, which may name tools to call. What it thinks it wants back, exactly
@@ -13,6 +13,7 @@ mod book;
 mod cache;
 mod check;
 mod listen;
+mod play;
 mod render;
 mod script;
 mod server;

@@ -1,5 +1,9 @@
 //! A reply in the bytes of a wire.
 
+pub(super) mod gemini;
+mod ollama;
+pub(super) mod responses;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -47,6 +51,11 @@ struct Writer<'a> {
     calls: usize,
     /// Pieces said, which this server counts as tokens.
     tokens: u64,
+    /// All text so far, and that of the open item.
+    said: String,
+    item: String,
+    /// Events so far.
+    events: u64,
 }
 
 /// The parts of a streamed reply to request `seq`.
@@ -63,6 +72,9 @@ pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> 
         thoughts: script::thoughts(&reply.steps),
         calls: 0,
         tokens: 0,
+        said: String::new(),
+        item: String::new(),
+        events: 0,
     };
     writer.begin();
     for step in &reply.steps {
@@ -81,7 +93,8 @@ pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> 
 pub(super) fn id(wire: WireName, seq: u64, nth: usize, call: &ToolCall) -> String {
     let prefix = match wire {
         WireName::Anthropic => "toolu",
-        WireName::Openai => "call",
+        WireName::Openai | WireName::OpenaiResponses | WireName::Ollama => "call",
+        WireName::Gemini => "fc",
     };
     call.id.clone().unwrap_or_else(|| format!("{prefix}_{seq}_{nth}"))
 }
@@ -92,9 +105,11 @@ pub(super) fn error(wire: WireName, kind: &str, message: &str) -> Value {
         WireName::Anthropic => {
             json!({"type": "error", "error": {"type": kind, "message": message}})
         }
-        WireName::Openai => json!({
+        WireName::Openai | WireName::OpenaiResponses => json!({
             "error": {"message": message, "type": kind, "param": null, "code": null}
         }),
+        WireName::Gemini => gemini::error(kind, message),
+        WireName::Ollama => json!({"error": message}),
     }
 }
 
@@ -108,8 +123,11 @@ pub(super) const fn error_kind(wire: WireName, status: u16) -> &'static str {
         (WireName::Anthropic, 429) => "rate_limit_error",
         (WireName::Anthropic, 529) => "overloaded_error",
         (WireName::Anthropic, _) => "api_error",
-        (WireName::Openai, 429) => "requests",
-        (WireName::Openai, _) => "server_error",
+        (WireName::OpenaiResponses, 400..=404) => "invalid_request_error",
+        (WireName::Openai | WireName::OpenaiResponses, 429) => "requests",
+        (WireName::Openai | WireName::OpenaiResponses, _) => "server_error",
+        (WireName::Gemini, _) => gemini::word(status),
+        (WireName::Ollama, _) => "",
     }
 }
 
@@ -133,9 +151,13 @@ pub(super) fn stop(wire: WireName, reply: &Reply) -> &str {
         (WireName::Anthropic, true, _) => "max_tokens",
         (WireName::Anthropic, false, true) => "tool_use",
         (WireName::Anthropic, false, false) => "end_turn",
-        (WireName::Openai, true, _) => "length",
+        (WireName::Openai | WireName::Ollama, true, _) => "length",
         (WireName::Openai, false, true) => "tool_calls",
-        (WireName::Openai, false, false) => "stop",
+        (WireName::Openai, false, false) | (WireName::Ollama, false, _) => "stop",
+        (WireName::OpenaiResponses, true, _) => "max_output_tokens",
+        (WireName::OpenaiResponses, false, _) => "completed",
+        (WireName::Gemini, true, _) => "MAX_TOKENS",
+        (WireName::Gemini, false, _) => "STOP",
     })
 }
 
@@ -175,6 +197,8 @@ impl Writer<'_> {
             WireName::Openai => {
                 self.chunk(&json!({"role": "assistant", "content": "", "refusal": null}), None);
             }
+            WireName::OpenaiResponses => self.begin_response(),
+            WireName::Gemini | WireName::Ollama => {}
         }
     }
 
@@ -192,21 +216,18 @@ impl Writer<'_> {
             Step::Refusal { text } => match self.wire {
                 WireName::Anthropic => self.text(text),
                 WireName::Openai => self.chunk(&json!({"refusal": text}), None),
+                WireName::OpenaiResponses => self.refuse(text),
+                WireName::Gemini | WireName::Ollama => self.text(text),
             },
             Step::Tools { calls, interleaved } => match self.wire {
                 WireName::Anthropic => self.blocks_of_tools(calls),
                 WireName::Openai => self.chunks_of_tools(calls, *interleaved),
+                WireName::OpenaiResponses => self.items_of_tools(calls, *interleaved),
+                WireName::Gemini => self.parts_of_tools(calls, *interleaved),
+                WireName::Ollama => self.lines_of_tools(calls, *interleaved),
             },
-            Step::Ping => match self.wire {
-                WireName::Anthropic => self.event("ping", &json!({"type": "ping"})),
-                WireName::Openai => self.raw(b": processing\n\n"),
-            },
-            Step::Unknown => match self.wire {
-                WireName::Anthropic => {
-                    self.event("novelty", &json!({"type": "novelty", "index": "x"}));
-                }
-                WireName::Openai => self.chunk(&json!({"novelty": {"deep": []}}), None),
-            },
+            Step::Ping => self.ping(),
+            Step::Unknown => self.novelty(),
             Step::Clock => {
                 self.text(&format!(" @{NO_TIME}"));
                 if let Some(Part::Bytes(bytes)) = self.parts.pop() {
@@ -219,13 +240,45 @@ impl Writer<'_> {
             Step::Stall => self.parts.push(Part::Stall),
             Step::Cut => self.parts.extend([Part::Flush, Part::Cut]),
             Step::Error { kind, message } => {
-                let body = error(self.wire, kind, message);
+                let body = match self.wire {
+                    WireName::OpenaiResponses => {
+                        json!({"type": "error", "code": kind, "message": message, "param": null})
+                    }
+                    wire => error(wire, kind, message),
+                };
                 self.event("error", &body);
             }
-            Step::BadJson => self.raw(b"data: {\"type\":\n\n"),
-            Step::BadShape => self.raw(b"data: [1]\n\n"),
-            Step::Garble => self.raw(b"data: \xff\xfe\n\n"),
+            Step::BadJson => self.frame(b"{\"type\":"),
+            Step::BadShape => self.frame(b"[1]"),
+            Step::Garble => self.frame(b"\xff\xfe"),
             Step::Raw { text } => self.raw(text.as_bytes()),
+        }
+    }
+
+    fn ping(&mut self) {
+        match self.wire {
+            WireName::Anthropic => self.event("ping", &json!({"type": "ping"})),
+            WireName::Openai | WireName::Gemini => self.raw(b": processing\n\n"),
+            WireName::OpenaiResponses => self.response_event("response.in_progress", json!({})),
+            WireName::Ollama => self.raw(b"\n"),
+        }
+    }
+
+    fn novelty(&mut self) {
+        match self.wire {
+            WireName::Anthropic => {
+                self.event("novelty", &json!({"type": "novelty", "index": "x"}));
+            }
+            WireName::Openai => self.chunk(&json!({"novelty": {"deep": []}}), None),
+            WireName::OpenaiResponses => {
+                self.response_event("response.novelty", json!({"output_index": "x"}));
+            }
+            WireName::Gemini => {
+                self.event("", &json!({"candidates": [], "novelty": {"deep": []}}));
+            }
+            WireName::Ollama => {
+                self.event("", &json!({"message": {"role": "assistant"}, "novelty": []}));
+            }
         }
     }
 
@@ -255,17 +308,24 @@ impl Writer<'_> {
                 }
                 self.raw(b"data: [DONE]\n\n");
             }
+            WireName::OpenaiResponses => self.end_response(&stop),
+            WireName::Gemini => self.end_gemini(&stop),
+            WireName::Ollama => self.end_ollama(&stop),
         }
     }
 
     fn text(&mut self, text: &str) {
         self.tokens += 1;
+        self.said.push_str(text);
         match self.wire {
             WireName::Anthropic => {
                 self.open("text", &json!({"type": "text", "text": ""}));
                 self.delta(&json!({"type": "text_delta", "text": text}));
             }
             WireName::Openai => self.chunk(&json!({"content": text}), None),
+            WireName::OpenaiResponses => self.text_of_item(text),
+            WireName::Gemini => self.parts_of_gemini(&[json!({"text": text}).to_string()], None),
+            WireName::Ollama => self.line(&json!({"content": text})),
         }
     }
 
@@ -277,10 +337,19 @@ impl Writer<'_> {
                 self.thought.push_str(text);
             }
             WireName::Openai => self.chunk(&json!({"reasoning_content": text}), None),
+            WireName::OpenaiResponses => self.reason(text),
+            WireName::Gemini => {
+                let part = json!({"text": text, "thought": true}).to_string();
+                self.parts_of_gemini(&[part], None);
+            }
+            WireName::Ollama => self.line(&json!({"content": "", "thinking": text})),
         }
     }
 
     fn redacted(&mut self, data: &str) {
+        if self.wire == WireName::OpenaiResponses {
+            self.reason_in_secret(data);
+        }
         if self.wire == WireName::Anthropic {
             self.close();
             let data = seal(self.blocks as usize, self.thoughts, data);
@@ -380,12 +449,20 @@ impl Writer<'_> {
     }
 
     fn event(&mut self, name: &str, data: &Value) {
-        let name = if self.wire == WireName::Openai || name.is_empty() {
-            String::new()
-        } else {
-            format!("event: {name}\n")
+        let is_named = matches!(self.wire, WireName::Anthropic | WireName::OpenaiResponses);
+        if is_named && !name.is_empty() {
+            self.raw(format!("event: {name}\n").as_bytes());
+        }
+        self.frame(data.to_string().as_bytes());
+    }
+
+    /// Data as an event of the wire.
+    fn frame(&mut self, data: &[u8]) {
+        let (before, after) = match self.wire {
+            WireName::Ollama => (&b""[..], &b"\n"[..]),
+            _ => (&b"data: "[..], &b"\n\n"[..]),
         };
-        self.raw(format!("{name}data: {data}\n\n").as_bytes());
+        self.raw(&[before, data, after].concat());
     }
 
     /// Appends to what is written in one go.

@@ -411,7 +411,11 @@ fn check_turn(wire: WireName, asked: &Asked, acts: &[Act]) -> Result<(), String>
                     "round {round}: Expected `thinking` or `redacted_thinking`: the thoughts of a round \
                      of tools cannot be left out or modified"
                 ),
-                WireName::Openai => format!(
+                WireName::OpenaiResponses => format!(
+                    "round {round}: Item of type 'function_call' was provided without its required \
+                     'reasoning' item, or with another"
+                ),
+                WireName::Openai | WireName::Gemini | WireName::Ollama => format!(
                     "round {round}: thinking is enabled but reasoning_content is missing, or is another"
                 ),
             });

@@ -9,21 +9,18 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
     Json, Router,
-    body::Body,
-    extract::{ConnectInfo, DefaultBodyLimit, State},
+    extract::{ConnectInfo, DefaultBodyLimit, Path, RawQuery, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{MethodRouter, get, post},
 };
 use bytes::Bytes;
 use clawnode_cluster::Peek;
 use clawnode_proto::Digest;
-use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::Instant};
 
@@ -32,7 +29,8 @@ use super::{
     cache::PromptCache,
     check::{Asked, check},
     listen::{Breakable, Breaker},
-    render::{NO_TIME, Part, error, error_kind, stream as streamed},
+    play::{Ending, Playing, play},
+    render::{Part, error, error_kind, stream as streamed},
     script::{Act, Script, Status},
     whole::whole,
 };
@@ -68,13 +66,13 @@ pub struct ModelServer {
     task: JoinHandle<()>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     script: Mutex<Script>,
-    book: Book,
+    pub(super) book: Book,
     api_key: Option<String>,
     models: Vec<String>,
     cache: Option<Mutex<PromptCache>>,
-    gates: watch::Sender<BTreeSet<String>>,
+    pub(super) gates: watch::Sender<BTreeSet<String>>,
 }
 
 // === impl Setup ===
@@ -116,9 +114,12 @@ impl ModelServer {
         let listener = TcpListener::bind(setup.listen).await?;
         let addr = listener.local_addr()?;
         let routes = Router::new()
-            .route("/v1/messages", post(anthropic))
-            .route("/v1/chat/completions", post(openai))
+            .route("/v1/messages", of(WireName::Anthropic))
+            .route("/v1/chat/completions", of(WireName::Openai))
+            .route("/v1/responses", of(WireName::OpenaiResponses))
             .route("/v1/models", get(models))
+            .route("/v1beta/models/{call}", post(gemini))
+            .route("/api/chat", of(WireName::Ollama))
             .route("/api/tags", get(tags))
             .layer(DefaultBodyLimit::max(REQUEST_BYTES))
             .with_state(shared.clone())
@@ -143,9 +144,14 @@ impl ModelServer {
         format!("http://{}", self.addr)
     }
 
-    /// The base URL for `OpenAI`'s wire.
+    /// The base URL for `OpenAI`'s wires.
     pub fn openai_url(&self) -> String {
         format!("http://{}/v1", self.addr)
+    }
+
+    /// The base URL for Gemini's wire.
+    pub fn gemini_url(&self) -> String {
+        format!("http://{}/v1beta", self.addr)
     }
 
     /// Adds an act to the end of the queue.
@@ -241,7 +247,8 @@ impl Shared {
         let Some(key) = &self.api_key else { return Ok(()) };
         let sent = match wire {
             WireName::Anthropic => headers.get("x-api-key").map(HeaderValue::as_bytes),
-            WireName::Openai => headers
+            WireName::Gemini => headers.get("x-goog-api-key").map(HeaderValue::as_bytes),
+            WireName::Openai | WireName::OpenaiResponses | WireName::Ollama => headers
                 .get("authorization")
                 .map(|value| value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default()),
         };
@@ -252,9 +259,18 @@ impl Shared {
         }
     }
 
-    fn read(&self, wire: WireName, headers: &HeaderMap, body: &[u8]) -> Result<Asked, Refusal> {
+    fn read(
+        &self,
+        wire: WireName,
+        path: Option<InPath>,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Asked, Refusal> {
         self.authorize(wire, headers)?;
         let mut asked = check(wire, headers, body).map_err(Refusal::Malformed)?;
+        if let Some(InPath { model, stream }) = path {
+            (asked.model, asked.stream) = (model, stream);
+        }
         self.script().check(wire, &asked).map_err(Refusal::Malformed)?;
         if let Some(cache) = &self.cache {
             let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,6 +287,12 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// What Gemini's wire says in the path.
+struct InPath {
+    model: String,
+    stream: bool,
+}
+
 enum Refusal {
     WrongKey,
     Malformed(String),
@@ -278,22 +300,35 @@ enum Refusal {
 
 // === routes ===
 
-async fn anthropic(
-    State(shared): State<Arc<Shared>>,
-    ConnectInfo(breaker): ConnectInfo<Breaker>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    answer(WireName::Anthropic, shared, breaker, &headers, body).await
+/// The route of a wire that has everything in the body.
+fn of(wire: WireName) -> MethodRouter<Arc<Shared>> {
+    let route = move |State(shared): State<Arc<Shared>>,
+                      ConnectInfo(breaker): ConnectInfo<Breaker>,
+                      headers: HeaderMap,
+                      body: Bytes| async move {
+        answer(wire, None, shared, breaker, &headers, body).await
+    };
+    post(route)
 }
 
-async fn openai(
+async fn gemini(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(breaker): ConnectInfo<Breaker>,
+    Path(call): Path<String>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    answer(WireName::Openai, shared, breaker, &headers, body).await
+    let stream = match (call.rsplit_once(':'), query.as_deref()) {
+        (Some((model, "streamGenerateContent")), Some("alt=sse")) => Some((model, true)),
+        (Some((model, "generateContent")), None) => Some((model, false)),
+        _ => None,
+    };
+    let Some((model, stream)) = stream else {
+        return refuse(WireName::Gemini, 404, "no such method");
+    };
+    let path = Some(InPath { model: model.to_owned(), stream });
+    answer(WireName::Gemini, path, shared, breaker, &headers, body).await
 }
 
 async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<Value> {
@@ -326,12 +361,13 @@ async fn tags(State(shared): State<Arc<Shared>>) -> Json<Value> {
 
 async fn answer(
     wire: WireName,
+    path: Option<InPath>,
     shared: Arc<Shared>,
     breaker: Breaker,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Response {
-    let asked = match shared.read(wire, headers, &body) {
+    let asked = match shared.read(wire, path, headers, &body) {
         Ok(asked) => asked,
         Err(Refusal::WrongKey) => return refuse(wire, 401, "invalid x-api-key"),
         Err(Refusal::Malformed(what)) => {
@@ -364,7 +400,9 @@ async fn answer(
         Act::Reply(reply) if asked.stream => {
             let proper = reply.end;
             let parts = streamed(wire, seq, &asked, &reply).into();
-            play("text/event-stream", Playing { parts, breaker, ending, proper })
+            let kind =
+                if wire == WireName::Ollama { "application/x-ndjson" } else { "text/event-stream" };
+            play(kind, Playing { parts, breaker, ending, proper })
         }
         Act::Reply(reply) => {
             let parts = VecDeque::from([Part::Bytes(whole(wire, seq, &asked, &reply).into())]);
@@ -404,81 +442,4 @@ fn refuse_as(wire: WireName, status: &Status) -> Response {
         }
     }
     response
-}
-
-// === bodies ===
-
-/// A body in the middle of its parts.
-struct Playing {
-    parts: VecDeque<Part>,
-    breaker: Breaker,
-    ending: Ending,
-    /// Whether playing all of it is a full answer.
-    proper: bool,
-}
-
-/// Writes down how the answer ended, also when its client goes away.
-struct Ending {
-    shared: Arc<Shared>,
-    seq: u64,
-    full: bool,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if let Err(error) = self.shared.book.answered(self.seq, self.full) {
-            tracing::error!(%error, "cannot write the log");
-        }
-    }
-}
-
-fn play(content_type: &str, playing: Playing) -> Response {
-    let body = Body::from_stream(stream::unfold(playing, |mut playing| async move {
-        let item = playing.next().await?;
-        Some((item, playing))
-    }));
-    let mut response = body.into_response();
-    if let Ok(value) = HeaderValue::from_str(content_type) {
-        response.headers_mut().insert(CONTENT_TYPE, value);
-    }
-    response
-}
-
-/// The same bytes with the time in them, in nanoseconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "a measuring test compares it with the same clock")]
-fn timed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = format!("{:0width$}", now.as_nanos(), width = NO_TIME.len());
-    let place = bytes.windows(NO_TIME.len()).position(|it| it == NO_TIME.as_bytes());
-    if let Some(room) = place.and_then(|at| bytes.get_mut(at..at + NO_TIME.len())) {
-        room.copy_from_slice(now.as_bytes());
-    }
-    bytes
-}
-
-impl Playing {
-    async fn next(&mut self) -> Option<io::Result<Bytes>> {
-        while let Some(part) = self.parts.pop_front() {
-            match part {
-                Part::Bytes(bytes) => return Some(Ok(bytes.into())),
-                Part::Timed(bytes) => return Some(Ok(timed(bytes).into())),
-                // The connection writes out what it has whenever its body makes it wait.
-                Part::Flush => tokio::task::yield_now().await,
-                Part::Delay(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
-                Part::Gate(name) => {
-                    let mut gates = self.ending.shared.gates.subscribe();
-                    if gates.wait_for(|open| open.contains(&name)).await.is_err() {
-                        return None;
-                    }
-                }
-                Part::Stall => std::future::pending().await,
-                Part::Cut => {
-                    self.breaker.trip();
-                    return Some(Err(io::ErrorKind::ConnectionReset.into()));
-                }
-            }
-        }
-        self.ending.full = self.proper;
-        None
-    }
 }

@@ -1,5 +1,6 @@
 //! Thoughts, as vendors sign them and want them back.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clawnode_proto::Digest;
 
 /// The signature of block `index` of a reply that has so many thoughts: it holds the thought, its place
@@ -36,4 +37,9 @@ pub(super) fn check_sealed((index, thoughts): (usize, usize), data: &str) -> Res
         return Ok(());
     }
     Err(format!("content.{index}: Invalid `data` in `redacted_thinking` block"))
+}
+
+/// The signature of a part of Gemini's: it holds what the part is and says.
+pub(super) fn sign_part(parts: &[&str]) -> String {
+    STANDARD.encode(Digest::of(parts.join("\0").as_bytes()).to_string())
 }

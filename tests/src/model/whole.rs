@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     book::WireName,
     check::Asked,
-    render::{anthropic_usage, called, id, openai_usage, said, stop},
+    render::{anthropic_usage, called, gemini, id, openai_usage, responses, said, stop},
     script::{self, Reply, Step, ToolCall},
     thoughts::{seal, sign},
 };
@@ -14,6 +14,12 @@ use super::{
 /// A reply that is not streamed; only its words, thoughts and tool calls count.
 pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
     let text: String = reply.steps.iter().filter_map(said).collect();
+    match wire {
+        WireName::OpenaiResponses => return whole_response(seq, asked, reply),
+        WireName::Gemini => return whole_gemini(seq, asked, reply),
+        WireName::Ollama => return whole_ollama(seq, asked, reply),
+        WireName::Anthropic | WireName::Openai => {}
+    }
     let calls: Vec<Value> = reply
         .steps
         .iter()
@@ -33,7 +39,7 @@ pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> B
                 "usage": anthropic_usage(asked, tokens),
             })
         }
-        WireName::Openai => {
+        _ => {
             let mut message = json!({"role": "assistant", "content": text, "refusal": null});
             let thought: String = reply.steps.iter().filter_map(thought).collect();
             if !thought.is_empty() {
@@ -56,6 +62,105 @@ pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> B
             })
         }
     };
+    body.to_string().into()
+}
+
+/// Pieces said and calls made, which this server counts as tokens.
+fn tokens(reply: &Reply) -> u64 {
+    let said = reply.steps.iter().filter(|step| said(step).is_some()).count();
+    (said + reply.steps.iter().flat_map(called).count()) as u64
+}
+
+fn whole_response(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
+    let (mut output, mut calls) = (Vec::<Value>::new(), 0);
+    let thoughts = script::thoughts(&reply.steps);
+    // What the open item is, and its text.
+    let mut open: Option<(bool, String)> = None;
+    let close = |open: &mut Option<(bool, String)>, output: &mut Vec<Value>| {
+        let index = output.len();
+        output.extend(open.take().map(|(is_thought, text)| {
+            if is_thought {
+                responses::reasoning(index, thoughts, &text, true)
+            } else {
+                responses::message(index, &text)
+            }
+        }));
+    };
+    for step in &reply.steps {
+        let more = said(step).map(|text| (false, text));
+        if let Some((is_thought, text)) = more.or_else(|| thought(step).map(|text| (true, text))) {
+            if open.as_ref().is_some_and(|(is, _)| *is != is_thought) {
+                close(&mut open, &mut output);
+            }
+            open.get_or_insert_with(|| (is_thought, String::new())).1.push_str(text);
+            continue;
+        }
+        close(&mut open, &mut output);
+        if let Step::Redacted { data } = step {
+            output.push(responses::reasoning(output.len(), thoughts, data, false));
+        }
+        for call in called(step) {
+            let id = id(WireName::OpenaiResponses, seq, calls, call);
+            output.push(responses::function_call(&id, call));
+            calls += 1;
+        }
+    }
+    close(&mut open, &mut output);
+    let stop = stop(WireName::OpenaiResponses, reply);
+    let usage = Some((asked.words, tokens(reply)));
+    responses::response(&asked.model, &output, stop, usage).to_string().into()
+}
+
+fn whole_gemini(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
+    let (mut parts, mut calls) = (Vec::new(), 0);
+    for step in &reply.steps {
+        parts.extend(said(step).map(|text| json!({"text": text}).to_string()));
+        let thought = thought(step).map(|text| json!({"text": text, "thought": true}));
+        parts.extend(thought.map(|part| part.to_string()));
+        for call in called(step) {
+            let id = id(WireName::Gemini, seq, calls, call);
+            parts.push(gemini::call_part(&id, call, calls == 0));
+            calls += 1;
+        }
+    }
+    if calls == 0 && script::thoughts(&reply.steps) > 0 {
+        let text: String = reply.steps.iter().filter_map(said).collect();
+        parts.push(gemini::last_part(&text));
+    }
+    let (parts, stop) = (parts.join(","), json!(stop(WireName::Gemini, reply)));
+    let (input, output, model) = (asked.words, tokens(reply), json!(asked.model));
+    format!(
+        r#"{{"candidates":[{{"content":{{"parts":[{parts}],"role":"model"}},"finishReason":{stop},"index":0}}],"usageMetadata":{{"promptTokenCount":{input},"candidatesTokenCount":{output}}},"modelVersion":{model}}}"#
+    )
+    .into()
+}
+
+fn whole_ollama(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
+    let text: String = reply.steps.iter().filter_map(said).collect();
+    let thought: String = reply.steps.iter().filter_map(thought).collect();
+    let mut message = json!({"role": "assistant", "content": text});
+    if !thought.is_empty() {
+        message["thinking"] = thought.into();
+    }
+    let calls: Vec<Value> = reply
+        .steps
+        .iter()
+        .flat_map(called)
+        .enumerate()
+        .map(|(nth, call)| {
+            let id = id(WireName::Ollama, seq, nth, call);
+            let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
+            json!({"id": id, "function": {"index": nth, "name": call.name, "arguments": arguments}})
+        })
+        .collect();
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    let body = json!({
+        "model": asked.model, "created_at": "2026-01-01T00:00:00Z", "message": message, "done": true,
+        "done_reason": stop(WireName::Ollama, reply),
+        "prompt_eval_count": asked.words, "eval_count": tokens(reply),
+    });
     body.to_string().into()
 }
 
@@ -103,7 +208,7 @@ fn whole_call(wire: WireName, id: &str, call: &ToolCall) -> Value {
             "type": "tool_use", "id": id, "name": call.name,
             "input": serde_json::from_str::<Value>(&call.arguments).unwrap_or_else(|_| json!({})),
         }),
-        WireName::Openai => json!({
+        _ => json!({
             "id": id, "type": "function",
             "function": {"name": call.name, "arguments": call.arguments},
         }),

@@ -90,6 +90,12 @@ impl Home {
         self.var("OPENAI_API_KEY", KEY).var("OPENAI_BASE_URL", &server.openai_url())
     }
 
+    /// The same, with this server behind Gemini's wire.
+    #[must_use]
+    pub fn gemini(self, server: &ModelServer) -> Self {
+        self.var("GEMINI_API_KEY", KEY).var("GEMINI_BASE_URL", &server.gemini_url())
+    }
+
     /// The key that the model servers are sent.
     pub const fn key() -> &'static str {
         KEY

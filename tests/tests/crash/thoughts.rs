@@ -4,7 +4,7 @@
 use clawnode_proto::{block::Block, session::TurnOutcome};
 use clawnode_tests::{
     effects::EffectCounter,
-    model::{Act, Reply, Script, Step},
+    model::{Act, Reply, Script, Step, WireName},
     process::{Message, Node},
 };
 use serde_json::{Value, json};
@@ -37,21 +37,33 @@ fn script() -> Script {
     Script::default().turn("go", acts)
 }
 
-/// A turn whose process dies at `point`; all of it is in the journal, and went back.
-async fn hit(under: Under, point: &str, openai: bool) -> Outcome {
+/// A turn on a wire whose process dies at `point`; all of it is in the journal, and went back.
+async fn hit(under: Under, point: &str, wire: WireName) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let counter = EffectCounter::start(dir.path()).await.unwrap();
     let mut scene = Scene::on(under, script()).await;
     let settings = scene.home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    let model = if openai { "model = \"openai/scripted\"\n" } else { "" };
+    let responses = format!(
+        "[providers.responses]\nwire = \"openai_responses\"\nbase_url = \"{}\"\n\
+         api_key_env = \"ANTHROPIC_API_KEY\"\n",
+        scene.server.openai_url()
+    );
+    let (model, provider) = match wire {
+        WireName::Openai => ("model = \"openai/scripted\"\n", ""),
+        WireName::OpenaiResponses => ("model = \"responses/scripted\"\n", responses.as_str()),
+        WireName::Gemini => ("model = \"gemini/scripted\"\n", ""),
+        WireName::Anthropic | WireName::Ollama => ("", ""),
+    };
     let config = format!(
-        "[agents.default]\n{model}reasoning = \"high\"\ntools = [\"effect_once\", \"effect_safe\"]\n"
+        "{provider}[agents.default]\n{model}reasoning = \"high\"\ntools = [\"effect_once\", \"effect_safe\"]\n"
     );
     std::fs::write(settings.join("config.toml"), config).unwrap();
     scene = scene.with_var("CLAWNODE_TEST_EFFECTS", &counter.url());
-    if openai {
+    if wire == WireName::Openai {
         scene.home = scene.home.openai(&scene.server);
+    } else if wire == WireName::Gemini {
+        scene.home = scene.home.gemini(&scene.server);
     }
 
     let message = Message::new("ada", "go");
@@ -73,10 +85,24 @@ async fn hit(under: Under, point: &str, openai: bool) -> Outcome {
 
     let asked = scene.server.calls();
     let last: Value = serde_json::from_slice(&asked.last().unwrap().body).unwrap();
-    let sent = last["messages"].to_string();
-    assert!(sent.contains("Wo ist Köln 🦀?") && sent.contains(&long), "at `{point}`");
-    let told = if openai { &last["reasoning_effort"] } else { &last["thinking"]["type"] };
-    assert_eq!(told, if openai { "high" } else { "enabled" });
+    let (sent, told, how) = match wire {
+        WireName::OpenaiResponses => (&last["input"], &last["reasoning"]["effort"], "high"),
+        WireName::Gemini => {
+            let config = &last["generationConfig"]["thinkingConfig"];
+            (&last["contents"], &config["thinkingLevel"], "high")
+        }
+        WireName::Openai => (&last["messages"], &last["reasoning_effort"], "high"),
+        _ => (&last["messages"], &last["thinking"]["type"], "enabled"),
+    };
+    assert_eq!(told, how, "at `{point}`");
+    let sent = sent.to_string();
+    if wire == WireName::Gemini {
+        // Its thoughts have no signatures of their own; its calls have.
+        assert_eq!(sent.matches("thoughtSignature").count(), 2, "at `{point}`: {sent}");
+        assert!(!sent.contains("skip_thought"), "at `{point}`: {sent}");
+    } else {
+        assert!(sent.contains("Wo ist Köln 🦀?") && sent.contains(&long), "at `{point}`");
+    }
     assert_eq!(scene.server.take_violations(), Vec::<String>::new(), "at `{point}`");
     Ok(())
 }
@@ -84,17 +110,25 @@ async fn hit(under: Under, point: &str, openai: bool) -> Outcome {
 #[tokio::test]
 async fn thoughts_of_a_round_outlive_the_process_that_heard_them() -> Outcome {
     for point in ["before-job", "before-done", "after-result"] {
-        hit(Under::Local, point, false).await?;
+        hit(Under::Local, point, WireName::Anthropic).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn thoughts_without_a_signature_go_back_after_a_kill_too() -> Outcome {
-    hit(Under::Local, "after-result", true).await
+    hit(Under::Local, "after-result", WireName::Openai).await
+}
+
+#[tokio::test]
+async fn signatures_and_reasoning_items_go_back_after_a_kill_too() -> Outcome {
+    for wire in [WireName::Gemini, WireName::OpenaiResponses] {
+        hit(Under::Local, "after-result", wire).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
 async fn thoughts_go_back_from_another_process_of_a_cluster() -> Outcome {
-    hit(Under::Nats, "after-result", false).await
+    hit(Under::Nats, "after-result", WireName::Anthropic).await
 }

@@ -206,7 +206,12 @@ async fn a_span_tells_of_the_call_but_not_what_was_said() {
             |line: &&str| line.contains(r#""message":"close""#) && line.contains("llm.call");
         let spans: Vec<&str> = log.lines().filter(closed).collect();
         assert_eq!(spans.len(), 2, "{log}");
-        let provider = if wire == Wire::Anthropic { "anthropic" } else { "openai" };
+        let provider = match wire {
+            Wire::Anthropic => "anthropic",
+            Wire::Openai | Wire::OpenaiResponses | Wire::Demo => "openai",
+            Wire::Gemini => "gcp.gemini",
+            Wire::Ollama => "ollama",
+        };
         for (span, fields) in [
             (
                 spans[0],

@@ -11,7 +11,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::{WIRES, ask, call, client_at, text};
+use crate::{WIRES, ask, call, client_at, text, url_of};
 
 /// Long enough that reaching it means a bug, not a slow machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -30,6 +30,9 @@ pub(crate) async fn post(server: &ModelServer, wire: WireName, body: &Value) -> 
     let path = match wire {
         WireName::Anthropic => "v1/messages",
         WireName::Openai => "v1/chat/completions",
+        WireName::OpenaiResponses => "v1/responses",
+        WireName::Gemini => "v1beta/models/m:generateContent",
+        WireName::Ollama => "api/chat",
     };
     let response = http()
         .post(format!("{}/{path}", server.url()))
@@ -118,7 +121,7 @@ fn with_tools(wire: WireName, set: impl FnOnce(&mut Value)) -> Value {
                 ]},
             ],
         }),
-        WireName::Openai => json!({
+        _ => json!({
             "model": "m",
             "tools": [{"type": "function", "function": {"name": "get", "parameters": schema}}],
             "messages": [
@@ -136,7 +139,7 @@ fn with_tools(wire: WireName, set: impl FnOnce(&mut Value)) -> Value {
 }
 
 /// Puts a value in the place of another.
-fn put(at: &str, value: Value) -> impl FnOnce(&mut Value) {
+pub(crate) fn put(at: &str, value: Value) -> impl FnOnce(&mut Value) {
     let at = at.to_owned();
     move |body| *body.pointer_mut(&at).unwrap() = value
 }
@@ -205,7 +208,7 @@ async fn a_missing_key_is_a_violation_and_a_wrong_one_is_not() {
     let setup = Setup { api_key: Some("right".to_owned()), ..Setup::default() };
     let server = ModelServer::start(setup).await.unwrap();
     for wire in WIRES {
-        let url = if wire == Wire::Anthropic { server.url() } else { server.openai_url() };
+        let url = url_of(wire, &server);
         let events = call(&*client_at(wire, &url, |_| {}), ask("hi")).await;
         assert_eq!(crate::failed(&events).status, Some(401));
         assert!(server.take_violations().is_empty());

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clawnode_actors::llm::{
     ModelEvent, ModelRequest, Wire,
-    fuzz::{fuzz_anthropic, fuzz_openai, replay},
+    fuzz::{fuzz, replay},
 };
 use clawnode_proto::llm::{FailureClass, ModelFailure};
 use clawnode_tests::model::{Act, Reply, Step};
@@ -12,8 +12,8 @@ use proptest::{prelude::*, sample::Index};
 use serde_json::json;
 
 use crate::{
-    EVENTS, WIRES, ask, call, calls, client, client_with, done, failed, fixtures, offers_in,
-    own_words, retries, server, text,
+    WIRES, ask, call, calls, client, client_with, done, events_type, failed, fixtures, offers_in,
+    overloaded, own_words, retries, server, text,
 };
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn every_kind_of_event_is_read() {
         let mut told = String::new();
         for (name, body) in fixtures(wire) {
             let server =
-                server([Act::Raw { content_type: EVENTS.to_owned(), body }]).await.unwrap();
+                server([Act::Raw { content_type: events_type(wire), body }]).await.unwrap();
             let request = ModelRequest { tools: offers_in(&name), ..ask("hi") };
             let events = call(&*client_with(wire, &server, |o| o.retries = 0), request).await;
             let good = matches!(events.last(), Some(ModelEvent::Done { .. }));
@@ -95,10 +95,7 @@ async fn a_reply_that_breaks_off_is_asked_for_again() {
 #[tokio::test]
 async fn a_fault_within_a_reply_is_a_failure_in_the_end() {
     use FailureClass::{BrokenStream, Overloaded};
-    let overloaded = |wire| Step::Error {
-        kind: if wire == Wire::Anthropic { "overloaded_error" } else { "server_error" }.to_owned(),
-        message: "too busy".to_owned(),
-    };
+    let overloaded = |wire| Step::Error { kind: overloaded(wire), message: "too busy".to_owned() };
     for wire in WIRES {
         for (step, class, says, asked) in [
             (Step::Cut, BrokenStream, "the connection was lost", 3),
@@ -126,13 +123,6 @@ async fn a_fault_within_a_reply_is_a_failure_in_the_end() {
     }
 }
 
-fn fuzz(wire: Wire, data: &[u8]) {
-    match wire {
-        Wire::Anthropic => fuzz_anthropic(data),
-        Wire::Openai | Wire::Demo => fuzz_openai(data),
-    }
-}
-
 fn is_done(events: &[ModelEvent]) -> bool {
     matches!(events.last(), Some(ModelEvent::Done { .. }))
 }
@@ -154,11 +144,16 @@ fn no_prefix_of_a_stream_is_a_short_success() {
                 None => assert!(!is_done(&whole), "{name}"),
                 Some(end) => {
                     let last = String::from_utf8_lossy(&body[..end]).into_owned();
-                    let proper = if wire == Wire::Anthropic {
-                        last.ends_with("{\"type\": \"message_stop\"}\n\n")
-                    } else {
-                        last.ends_with("data: [DONE]\n\n")
+                    let ended = last.trim_end_matches('\n');
+                    let event = ended.rsplit('\n').next().unwrap();
+                    let proper = match wire {
+                        Wire::Anthropic => event.ends_with("{\"type\": \"message_stop\"}"),
+                        Wire::Openai | Wire::Demo => event == "data: [DONE]",
+                        Wire::OpenaiResponses => event.contains("\"type\":\"response."),
+                        Wire::Gemini => event.contains("Reason\""),
+                        Wire::Ollama => event.contains("\"done\":true"),
                     };
+                    let proper = proper && ended.len() < last.len();
                     assert!(proper, "{name} ends at {end}: …{last}");
                 }
             }
@@ -180,11 +175,10 @@ proptest! {
     #[test]
     fn chunks_do_not_matter(
         fixture: Index,
-        anthropic: bool,
+        wire in prop::sample::select(WIRES.to_vec()),
         crlf: bool,
         cuts in prop::collection::vec(any::<Index>(), 0..24),
     ) {
-        let wire = if anthropic { Wire::Anthropic } else { Wire::Openai };
         let (name, body) = fixture.get(&fixtures(wire)).clone();
         let offers = !offers_in(&name).is_empty();
         let body = if crlf { body.replace('\n', "\r\n") } else { body }.into_bytes();
@@ -196,19 +190,21 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(anthropic: bool, data in prop::collection::vec(any::<u8>(), 0..512)) {
-        fuzz(if anthropic { Wire::Anthropic } else { Wire::Openai }, &data);
+    fn no_bytes_panic(
+        wire in prop::sample::select(WIRES.to_vec()),
+        data in prop::collection::vec(any::<u8>(), 0..512),
+    ) {
+        fuzz(wire, &data);
     }
 
     #[test]
     fn no_damage_panics(
-        anthropic: bool,
+        wire in prop::sample::select(WIRES.to_vec()),
         fixture: Index,
         chunk: u8,
         damage in prop::collection::vec((any::<Index>(), any::<u8>()), 1..8),
         gap in prop::option::of((any::<Index>(), 0..64usize)),
     ) {
-        let wire = if anthropic { Wire::Anthropic } else { Wire::Openai };
         let (_, body) = fixture.get(&fixtures(wire)).clone();
         let mut data = [&[chunk], body.as_bytes()].concat();
         for (at, byte) in damage {

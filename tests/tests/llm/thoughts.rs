@@ -12,13 +12,16 @@ use clawnode_proto::{
 use clawnode_tests::model::{Act, ModelServer, Reply, Script, Step, WireName};
 use serde_json::{Value, json};
 
-use crate::{WIRES, ask, call, calls, client_at, done, failed, offer, server::post, text};
+use crate::{WIRES, ask, call, calls, client_at, done, failed, offer, server::post, text, url_of};
 
-fn say(text: &str) -> Step {
+/// The wires that were there first, and say thoughts as the others do not.
+const FIRST: [Wire; 2] = [Wire::Anthropic, Wire::Openai];
+
+pub(crate) fn say(text: &str) -> Step {
     Step::Text { text: text.to_owned() }
 }
 
-fn think(text: &str) -> Step {
+pub(crate) fn think(text: &str) -> Step {
     Step::Thinking { text: text.to_owned() }
 }
 
@@ -40,18 +43,21 @@ fn turn() -> [Act; 3] {
     ]
 }
 
-async fn start() -> ModelServer {
+pub(crate) async fn start() -> ModelServer {
     ModelServer::start(Script::default().turn("go", turn())).await.unwrap()
 }
 
-fn thinking(text: &str, reasoning: Option<Reasoning>) -> ModelRequest {
+pub(crate) fn thinking(text: &str, reasoning: Option<Reasoning>) -> ModelRequest {
     let sampling = Sampling { reasoning, max_tokens: Some(500), ..Sampling::default() };
     ModelRequest { tools: vec![offer("get"), offer("put")], sampling, ..ask(text) }
 }
 
-async fn asked(wire: Wire, server: &ModelServer, request: ModelRequest) -> Vec<ModelEvent> {
-    let url = if wire == Wire::Anthropic { server.url() } else { server.openai_url() };
-    let client = client_at(wire, &url, |options| {
+pub(crate) async fn asked(
+    wire: Wire,
+    server: &ModelServer,
+    request: ModelRequest,
+) -> Vec<ModelEvent> {
+    let client = client_at(wire, &url_of(wire, server), |options| {
         options.retries = 0;
         options.api_key_env = None;
     });
@@ -59,7 +65,7 @@ async fn asked(wire: Wire, server: &ModelServer, request: ModelRequest) -> Vec<M
 }
 
 /// What was said, as it is kept, and an answer to each tool call.
-fn kept(events: &[ModelEvent]) -> [PlainMessage; 2] {
+pub(crate) fn kept(events: &[ModelEvent]) -> [PlainMessage; 2] {
     let mut blocks = ReplyBlocks::default();
     for event in events {
         match event {
@@ -111,7 +117,7 @@ async fn thoughts_go_back_exactly_in_each_round_of_a_turn() {
 
 #[tokio::test]
 async fn a_server_that_is_strict_refuses_what_was_changed() {
-    for wire in WIRES {
+    for wire in FIRST {
         let server = start().await;
         let mut request = thinking("go", None);
         let events = asked(wire, &server, request.clone()).await;
@@ -138,7 +144,7 @@ async fn a_server_that_is_strict_refuses_what_was_changed() {
             let expected = match wire {
                 Wire::Anthropic => nth < 3,
                 // It has no signatures: the text is all there is, and has no place of its own.
-                Wire::Openai | Wire::Demo => nth != 2,
+                _ => nth != 2,
             };
             assert_eq!(refused, expected, "{wire:?} {nth}: {events:?}");
             if refused {
@@ -229,7 +235,7 @@ async fn how_much_a_model_thinks_is_said_in_the_words_of_its_wire() {
         (Some(Reasoning::Tokens(1_024)), json!(1_024), json!("low")),
         (Some(Reasoning::Tokens(50_000)), json!(50_000), json!("high")),
     ] {
-        for wire in WIRES {
+        for wire in FIRST {
             let server = ModelServer::start(Script::default()).await.unwrap();
             let mut request = thinking("hi", reasoning);
             (request.sampling.temperature, request.sampling.top_p) = (Some(0.5), Some(0.5));
@@ -310,22 +316,22 @@ fn replies_in_one_piece_think_too() {
 
 #[tokio::test]
 async fn the_server_thinks_in_one_piece_as_it_does_in_a_stream() {
-    for wire in WIRES {
+    for wire in FIRST {
         let server = start().await;
         let body = match wire {
             Wire::Anthropic => json!({"model": "m", "max_tokens": 9}),
-            Wire::Openai | Wire::Demo => json!({"model": "m"}),
+            _ => json!({"model": "m"}),
         };
         let mut body = body;
         body["messages"] = json!([{"role": "user", "content": "go"}]);
         let offered = json!({"name": "get", "parameters": {"type": "object"}});
         body["tools"] = match wire {
             Wire::Anthropic => json!([{"name": "get", "input_schema": {"type": "object"}}]),
-            Wire::Openai | Wire::Demo => json!([{"type": "function", "function": offered}]),
+            _ => json!([{"type": "function", "function": offered}]),
         };
         let name = match wire {
             Wire::Anthropic => WireName::Anthropic,
-            Wire::Openai | Wire::Demo => WireName::Openai,
+            _ => WireName::Openai,
         };
         let (_, whole) = post(&server, name, &body).await;
         let whole = kept(&replay_whole(wire, true, whole.to_string().as_bytes()));

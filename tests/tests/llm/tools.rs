@@ -13,7 +13,10 @@ use clawnode_tests::model::{Act, ModelServer, Reply, Script, Step, ToolCall};
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Value, json};
 
-use crate::{WIRES, ask, call, calls, client, client_at, done, failed, offer, server, text};
+use crate::{
+    TEXT_ARGUMENTS, WIRES, ask, call, calls, client, client_at, done, failed, offer, overloaded,
+    server, text, url_of,
+};
 
 /// A request that offers two tools.
 fn offering(text: &str) -> ModelRequest {
@@ -57,8 +60,10 @@ async fn tools_their_uses_and_their_replies_are_asked_in_the_wires_shape() {
             answering(vec![reply("t2", "", false), reply("t3", "no such tool", true)], "go on"),
         ]);
         let events = call(&*client(wire, &server), request).await;
-        let results =
-            if wire == Wire::Anthropic { ", no such tool" } else { ", Error: no such tool" };
+        let results = match wire {
+            Wire::Anthropic | Wire::Gemini => ", no such tool",
+            _ => ", Error: no such tool",
+        };
         assert_eq!(text(&events), format!("reply to: go on with {results}"));
         let calls = server.stop().await.unwrap();
         let body = String::from_utf8(calls[0].body.to_vec()).unwrap();
@@ -96,7 +101,7 @@ async fn calls_come_out_as_they_were_made_however_they_are_cut() {
 #[tokio::test]
 async fn broken_calls_are_delivered_as_they_are() {
     let twice = |id: &str| ToolCall { id: Some(id.to_owned()), ..ToolCall::new("get", "{}") };
-    for wire in WIRES {
+    for wire in TEXT_ARGUMENTS {
         let cut_off = Reply {
             cut_off: true,
             ..Reply::tools([ToolCall::new("get", "{}"), ToolCall::new("put", r#"{"a": "ha"#)])
@@ -150,8 +155,7 @@ async fn a_reply_makes_a_bounded_number_of_bounded_calls() {
 #[tokio::test]
 async fn a_fault_after_a_tool_call_is_tried_again() {
     for wire in WIRES {
-        let kind = if wire == Wire::Anthropic { "overloaded_error" } else { "server_error" };
-        let error = Step::Error { kind: kind.to_owned(), message: "too busy".to_owned() };
+        let error = Step::Error { kind: overloaded(wire), message: "too busy".to_owned() };
         let steps = [Step::tools([("get", json!({}))]), Step::Flush, error];
         let server = server([Reply::steps(steps).into(), Act::say("ok")]).await.unwrap();
         let events = call(&*client(wire, &server), offering("hi")).await;
@@ -239,8 +243,7 @@ async fn a_script_answers_each_round_of_a_turn_by_its_own_act() {
             ],
         );
         let server = ModelServer::start(script).await.unwrap();
-        let url = if wire == Wire::Anthropic { server.url() } else { server.openai_url() };
-        let client = client_at(wire, &url, |options| options.api_key_env = None);
+        let client = client_at(wire, &url_of(wire, &server), |options| options.api_key_env = None);
         let mut request = offering("go");
         for rounds in [2, 1] {
             let first = call(&*client, request.clone()).await;

@@ -12,13 +12,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{
-    AnthropicReader,
-    cache::{self, CacheControl},
-};
+use super::cache::{self, CacheControl};
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Decoder, Dialect, headers, sensitive},
+    call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -274,10 +271,6 @@ impl Dialect for Anthropic {
 
     fn takes(&self, schema: &ReplySchema) -> bool {
         schema.style == SchemaStyle::JsonSchema && schema.is_strict(false)
-    }
-
-    fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
-        Box::new(AnthropicReader::new(offers))
     }
 
     fn settings(&self) -> &'static [Setting] {

@@ -14,10 +14,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{EXTRA_CONTENT, OpenAiReader};
+use super::EXTRA_CONTENT;
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Decoder, Dialect, headers, sensitive},
+    call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -253,10 +253,6 @@ impl Dialect for OpenAi {
 
     fn takes(&self, _schema: &ReplySchema) -> bool {
         true
-    }
-
-    fn decoder(&self, offers: bool) -> Box<dyn Decoder> {
-        Box::new(OpenAiReader::new(offers))
     }
 
     fn settings(&self) -> &'static [Setting] {

@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Fields of a request that decide what is asked and how the answer is read.
-const OWN_FIELDS: [&str; 3] = ["model", "messages", "stream"];
+const OWN_FIELDS: [&str; 5] = ["model", "messages", "contents", "input", "stream"];
 
 /// What the configuration sets about models whose names fit a pattern of `PROVIDER/MODEL`. What is absent
 /// is left as it is.

@@ -138,21 +138,26 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("o3-20*", effort(200_000, 100_000, PAGES, Some(cents(200, 800, 50, 200)))),
     ("o3-mini*", effort(200_000, 100_000, TEXT, Some(micro(1_100_000, 4_400_000, 550_000)))),
     ("o4-mini*", effort(200_000, 100_000, PAGES, Some(micro(1_100_000, 4_400_000, 275_000)))),
-    // Google, by its endpoint that is compatible with OpenAI's.
+    // Google (ai.google.dev/gemini-api/docs/models, /pricing and /thinking). Models from Gemini 3 on want the
+    // signatures of a round of tools back.
     (
         "gemini-2.0-flash*",
         gemini(8_192, ReasoningStyle::None, Some(micro(100_000, 400_000, 25_000))),
     ),
-    ("gemini-2.5-*", gemini(65_536, ReasoningStyle::OpenaiEffort, None)),
+    ("gemini-2.5-*", gemini(65_536, ReasoningStyle::GeminiBudget, None)),
     (
         "gemini-2.5-pro*",
-        gemini(65_536, ReasoningStyle::OpenaiEffort, Some(micro(1_250_000, 10_000_000, 125_000))),
+        gemini(65_536, ReasoningStyle::GeminiBudget, Some(micro(1_250_000, 10_000_000, 125_000))),
     ),
     (
         "gemini-2.5-flash",
-        gemini(65_536, ReasoningStyle::OpenaiEffort, Some(micro(300_000, 2_500_000, 30_000))),
+        gemini(65_536, ReasoningStyle::GeminiBudget, Some(micro(300_000, 2_500_000, 30_000))),
     ),
-    ("gemini-3*", fits(gemini(65_536, ReasoningStyle::OpenaiEffort, None))),
+    (
+        "gemini-2.5-flash-lite",
+        gemini(65_536, ReasoningStyle::GeminiBudget, Some(micro(100_000, 400_000, 10_000))),
+    ),
+    ("gemini-3*", fits(gemini(65_536, ReasoningStyle::GeminiLevel, None))),
     // DeepSeek's and Moonshot's own servers.
     ("deepseek-chat", any_object(vendor(128_000, 8_192, ReasoningStyle::None))),
     ("deepseek-reasoner", any_object(vendor(128_000, 64_000, ReasoningStyle::ReasoningContent))),
@@ -179,7 +184,7 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("qwen3-coder*", open(262_144, TEXT)),
     ("qwq*", reasoning(open(40_960, TEXT))),
     ("deepseek-r1*", reasoning(open(131_072, TEXT))),
-    ("gpt-oss*", reasoning(open(131_072, TEXT))),
+    ("gpt-oss*", ModelProfile { reasoning: ReasoningStyle::OpenaiEffort, ..open(131_072, TEXT) }),
     ("mistral:7b*", open(32_768, TEXT)),
     ("mistral-7b-*", open(32_768, TEXT)),
     ("mixtral-8x7b*", open(32_768, TEXT)),

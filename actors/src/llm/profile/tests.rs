@@ -1,4 +1,4 @@
-//! What requests look like for models of different profiles, on both wires.
+//! What requests look like for models of different profiles, on each wire.
 
 use clawnode_proto::{
     llm::{Role, Sampling},
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::ModelProfiles;
 use crate::llm::{
-    ModelRequest, PlainMessage, ToolOffer, anthropic::Anthropic, call::Dialect,
-    media::tests::media, openai::OpenAi,
+    ModelRequest, PlainMessage, ToolOffer, anthropic::Anthropic, call::Dialect, gemini::Gemini,
+    media::tests::media, ollama::Ollama, openai::OpenAi, responses::Responses,
 };
 
 fn asked(model: &str, max_tokens: Option<u32>) -> ModelRequest {
@@ -154,4 +154,97 @@ fn a_model_is_sent_what_it_takes() {
         assert!(!told.contains("YWI="), "{told}");
         assert!(shown(seeing).contains("YWI="), "{}", shown(seeing));
     }
+}
+
+#[test]
+fn a_model_is_told_to_think_in_the_words_of_gemini_and_ollama() {
+    use Reasoning::{High, Low, Medium, Off, Tokens};
+    let gemini = Gemini { base: "http://h".parse().unwrap(), key: None };
+    let ollama = Ollama { base: "http://h".parse().unwrap(), key: None };
+    let thinks = |wire: &dyn Dialect, model: &str, reasoning| {
+        let mut request = asked(model, Some(100));
+        request.sampling.reasoning = reasoning;
+        body(wire, request)
+    };
+    let budget =
+        |tokens: u32, shown: bool| json!({"includeThoughts": shown, "thinkingBudget": tokens});
+    let level = |word: &str| json!({"includeThoughts": true, "thinkingLevel": word});
+    for (model, reasoning, config) in [
+        ("gemini-2.5-flash", None, Value::Null),
+        ("gemini-2.5-flash", Some(Off), budget(0, false)),
+        ("gemini-2.5-pro", Some(Off), budget(128, false)),
+        ("gemini-2.5-pro", Some(Medium), budget(8_192, true)),
+        ("gemini-2.5-flash", Some(Tokens(100_000)), budget(24_576, true)),
+        ("gemini-3-pro-preview", Some(Low), level("low")),
+        ("gemini-3-pro-preview", Some(Off), Value::Null),
+        ("gemini-2.0-flash", Some(High), Value::Null),
+        ("unknown", Some(High), level("high")),
+    ] {
+        let sent = &thinks(&gemini, model, reasoning)["generationConfig"];
+        assert_eq!(sent["thinkingConfig"], config, "{model} {reasoning:?}");
+    }
+    let sent = &thinks(&gemini, "gemini-2.5-pro", Some(Medium))["generationConfig"];
+    assert_eq!(sent["maxOutputTokens"], 8_292, "the reply keeps its room");
+    for (model, reasoning, think) in [
+        ("qwen3:8b", None, Value::Null),
+        ("qwen3:8b", Some(Off), json!(false)),
+        ("qwen3:8b", Some(High), json!(true)),
+        ("gpt-oss:20b", Some(High), json!("high")),
+        ("gpt-oss:20b", Some(Off), json!(false)),
+        ("llama3.2", Some(High), Value::Null),
+    ] {
+        assert_eq!(thinks(&ollama, model, reasoning)["think"], think, "{model} {reasoning:?}");
+    }
+}
+
+#[test]
+fn what_a_model_has_reasoned_is_asked_for_only_of_one_that_reasons() {
+    let wire = Responses { base: "https://api.openai.com/v1".parse().unwrap(), key: None };
+    for (model, is_asked) in [("gpt-5.4", true), ("unknown", true), ("gpt-4o", false)] {
+        let sent = sent(&wire, model, Some(64));
+        assert_eq!(sent.get("include").is_some(), is_asked, "{model}");
+        assert_eq!((&sent["store"], &sent["max_output_tokens"]), (&json!(false), &json!(64)));
+        assert_eq!(sent.get("temperature").is_some(), model != "gpt-5.4", "{model}");
+    }
+}
+
+#[test]
+fn attachments_are_written_as_each_wire_has_them() {
+    let all = [
+        media(MediaType::Png, Some("a.png")),
+        media(MediaType::Gif, None),
+        media(MediaType::Pdf, Some("a.pdf")),
+        media(MediaType::Mp3, None),
+    ];
+    let shown = |wire: &dyn Dialect| {
+        let mut request = asked("unknown", None);
+        request.messages[0].media = all.to_vec();
+        body(wire, request)
+    };
+    let base = || "http://h".parse().unwrap();
+    let words = |what: &str| format!("(attached: {what}, 2 bytes, which this model cannot read)");
+    let inline = |kind: &str| json!({"inlineData": {"mimeType": kind, "data": "YWI="}});
+    let gif = words("a GIF picture");
+    let sent = shown(&Gemini { base: base(), key: None });
+    let expected = json!([
+        inline("image/png"), inline("application/pdf"), inline("audio/mp3"),
+        {"text": format!("hi\n\n{gif}")},
+    ]);
+    assert_eq!(sent["contents"][0]["parts"], expected);
+    let sent = shown(&Ollama { base: base(), key: None });
+    assert_eq!(sent["messages"][1]["images"], json!(["YWI=", "YWI="]));
+    let told = format!("hi\n\n{}\n\n{}", words("a PDF \"a.pdf\""), words("an MP3 recording"));
+    assert_eq!(sent["messages"][1]["content"], told);
+    let sent = shown(&Responses { base: base(), key: None });
+    let picture = |kind: &str| {
+        let url = format!("data:image/{kind};base64,YWI=");
+        json!({"type": "input_image", "image_url": url, "detail": "auto"})
+    };
+    let pdf = "data:application/pdf;base64,YWI=";
+    let expected = json!([
+        picture("png"), picture("gif"),
+        {"type": "input_file", "filename": "a.pdf", "file_data": pdf},
+        {"type": "input_text", "text": format!("hi\n\n{}", words("an MP3 recording"))},
+    ]);
+    assert_eq!(sent["input"][0]["content"], expected);
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path};
 
+use clawnode_actors::llm::Wire;
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::{
     Capability, Timestamp,
@@ -15,7 +16,7 @@ use super::{Check, hooks, mcp, network, sandbox, workspace};
 use crate::cli::output;
 use crate::{
     cli::context::CliContext,
-    config::{ProviderSection, WireName, units::ByteSize},
+    config::{ProviderSection, units::ByteSize},
     host,
     local::{NodeFile, TOKEN_FILE},
     node::{health, models, observe},
@@ -300,8 +301,8 @@ fn providers(context: &CliContext) -> Vec<Check> {
     const NAME: &str = "providers.keys";
     let configured = &context.loaded.config.providers;
     if configured.is_empty() {
-        let found = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OLLAMA_HOST"]
-            .into_iter()
+        let found = Wire::key_variables()
+            .chain(["OLLAMA_HOST"])
             .filter(|name| context.loaded.env().get(name).is_some())
             .collect::<Vec<_>>();
         return vec![if found.is_empty() {
@@ -337,14 +338,13 @@ fn provider(context: &CliContext, name: &str, it: &ProviderSection) -> Check {
             }
         };
     }
-    let usual = match (it.wire, name, it.base_url.is_some()) {
-        (Some(WireName::Demo), ..) | (_, "demo" | "ollama", _) => {
-            return present("needs no key".to_owned());
-        }
-        (Some(WireName::Anthropic), _, false) | (None, "anthropic", _) => Some("ANTHROPIC_API_KEY"),
-        (Some(WireName::Openai), _, false) | (None, "openai", _) => Some("OPENAI_API_KEY"),
-        _ => None,
-    };
+    let wire = it.wire_of(name);
+    if wire == Some(Wire::Demo) {
+        return present("needs no key".to_owned());
+    }
+    let is_its_own = it.wire.is_none() && wire == Wire::of_provider(name, None);
+    let usual = wire.and_then(Wire::key_variable);
+    let usual = usual.filter(|_| it.base_url.is_none() || is_its_own);
     let Some(variable) = it.api_key_env.as_deref().or(usual) else {
         return present("no key is configured; local servers need none".to_owned());
     };

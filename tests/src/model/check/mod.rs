@@ -1,9 +1,12 @@
 //! Holds requests to the wire: what a vendor would refuse, and what it would wrongly let pass.
 
 mod anthropic;
+mod gemini;
 mod media;
+mod ollama;
 mod openai;
 mod request;
+mod responses;
 mod schemas;
 mod tools;
 

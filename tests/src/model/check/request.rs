@@ -1,8 +1,10 @@
-//! What every request has, on either wire.
+//! What every request has, on any wire.
 
 use axum::http::HeaderMap;
 
-use super::{anthropic::anthropic, openai::openai};
+use super::{
+    anthropic::anthropic, gemini::gemini, ollama::ollama, openai::openai, responses::responses,
+};
 use crate::model::{book::WireName, cache::PromptTokens};
 
 /// What matters of a proper request.
@@ -48,6 +50,15 @@ pub(in crate::model) fn check(
         }
         WireName::Openai => {
             openai(serde_json::from_slice(body).map_err(|error| error.to_string())?)
+        }
+        WireName::OpenaiResponses => {
+            responses(&serde_json::from_slice(body).map_err(|error| error.to_string())?)
+        }
+        WireName::Gemini => {
+            gemini(&serde_json::from_slice(body).map_err(|error| error.to_string())?)
+        }
+        WireName::Ollama => {
+            ollama(&serde_json::from_slice(body).map_err(|error| error.to_string())?)
         }
     }
 }

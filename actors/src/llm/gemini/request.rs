@@ -1,0 +1,398 @@
+//! What is asked on Gemini's wire.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use clawnode_proto::{
+    ToolName,
+    llm::{ModelFailure, Role},
+    media::MediaType,
+    model::ReasoningStyle,
+    reasoning::Reasoning,
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
+
+use super::{ID, PART, SIGNATURE, schema::parameters};
+use crate::llm::{
+    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
+    call::{Dialect, headers, sensitive},
+    http::Prepared,
+    media::in_words,
+    options::BaseUrl,
+    parts::Part,
+    profile::ModelProfile,
+    prompt::{alternate, not_sent},
+};
+
+/// What the vendor documents for the first tool call of a step that its model did not make itself: after a
+/// change of model in mid-turn there is no signature that could be sent.
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+/// The largest budget of thoughts that every model with budgets takes.
+const BUDGET_MOST: u32 = 24_576;
+/// The smallest one of models that cannot but think.
+const BUDGET_LEAST: u32 = 128;
+/// What the names of these models have.
+const ALWAYS_THINKS: &str = "2.5-pro";
+
+/// The wire.
+#[derive(Debug)]
+pub(in crate::llm) struct Gemini {
+    pub(in crate::llm) base: BaseUrl,
+    pub(in crate::llm) key: Option<SecretString>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GeminiBody<'a> {
+    contents: Vec<Content<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_instruction: Option<Content<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<GeminiTools<'a>>,
+    generation_config: GenerationConfig<'a>,
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    parts: Vec<SentPart<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum SentPart<'a> {
+    Made(Box<MadePart<'a>>),
+    /// As the model made it.
+    Kept(&'a RawValue),
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MadePart<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    thought: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inline_data: Option<InlineData>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<FunctionCall<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_response: Option<FunctionResponse<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought_signature: Option<Cow<'a, RawValue>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InlineData {
+    mime_type: &'static str,
+    data: String,
+}
+
+#[derive(Serialize)]
+struct FunctionCall<'a> {
+    id: Cow<'a, RawValue>,
+    name: &'a str,
+    args: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct FunctionResponse<'a> {
+    id: Cow<'a, RawValue>,
+    name: &'a str,
+    response: Outcome<'a>,
+}
+
+/// What came of a call, under the names that the vendor gives it.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome<'a> {
+    Output(&'a str),
+    Error(&'a str),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GeminiTools<'a> {
+    function_declarations: Vec<Declaration<'a>>,
+}
+
+#[derive(Serialize)]
+struct Declaration<'a> {
+    name: &'a ToolName,
+    description: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Value>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GenerationConfig<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_output_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop_sequences: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_config: Option<ThinkingConfig>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ThinkingConfig {
+    include_thoughts: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_budget: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_level: Option<&'static str>,
+}
+
+/// What was said, message by message.
+struct Said<'a> {
+    contents: Vec<Content<'a>>,
+    /// The tool and the id on the wire of each call in the last message of the model, by its id here.
+    calls: BTreeMap<&'a str, (&'a str, Cow<'a, RawValue>)>,
+    /// Where the running turn begins, if the model wants a signature with each of its steps.
+    strict_from: Option<usize>,
+}
+
+// === impl Gemini ===
+
+impl Dialect for Gemini {
+    fn provider(&self) -> &'static str {
+        "gcp.gemini"
+    }
+
+    fn prepare(
+        &self,
+        mut request: ModelRequest,
+        profile: &ModelProfile,
+    ) -> Result<Prepared, ModelFailure> {
+        in_words(&mut request.messages, |media| {
+            mime_type(media).is_some() && profile.input.takes(media.media_type().kind())
+        });
+        let conversation = alternate(request.messages)?;
+        let has_words = |message: &PlainMessage| {
+            message.role == Role::User && !(message.text.is_empty() && message.media.is_empty())
+        };
+        let is_strict =
+            !matches!(profile.reasoning, ReasoningStyle::GeminiBudget | ReasoningStyle::None);
+        let strict_from = conversation.iter().rposition(has_words).filter(|_| is_strict);
+        let mut said = Said { contents: Vec::new(), calls: BTreeMap::new(), strict_from };
+        for (nth, message) in conversation.iter().enumerate() {
+            said.add(nth, message)?;
+        }
+        let system = request.system.trim();
+        let instruction = Content { role: None, parts: vec![SentPart::text(system)] };
+        let declared: Vec<_> = request.tools.iter().map(Declaration::from).collect();
+        let tools =
+            (!declared.is_empty()).then_some(GeminiTools { function_declarations: declared });
+        let sampling = &request.sampling;
+        let reasoning = sampling.reasoning.filter(|_| profile.reasoning != ReasoningStyle::None);
+        // The limit is of the reply; the API counts thoughts in.
+        let budget = reasoning.map_or(0, Reasoning::budget);
+        let limit = sampling.max_tokens.map(|wanted| wanted.saturating_add(budget));
+        let body = GeminiBody {
+            contents: said.contents,
+            system_instruction: (!system.is_empty()).then_some(instruction),
+            tools: tools.into_iter().collect(),
+            generation_config: GenerationConfig {
+                temperature: sampling.temperature.filter(|_| profile.sampling),
+                top_p: sampling.top_p.filter(|_| profile.sampling),
+                max_output_tokens: limit.map(|wanted| profile.capped(wanted)),
+                stop_sequences: &sampling.stop,
+                thinking_config: reasoning
+                    .and_then(|reasoning| ThinkingConfig::of(reasoning, &request.model, profile)),
+            },
+        };
+        let mut headers = headers(&request.idempotency_key);
+        if let Some(key) = self.key.as_ref().and_then(|key| sensitive(key.expose_secret())) {
+            headers.insert("x-goog-api-key", key);
+        }
+        let body = serde_json::to_vec(&body).map_err(not_sent)?;
+        let offers = !request.tools.is_empty();
+        // Some people write the name as the API lists it.
+        let is_path = request.model.contains('/');
+        let resource = if is_path { "" } else { "models/" };
+        let path = format!("{resource}{}:streamGenerateContent", request.model);
+        let mut url = self.base.join(&path);
+        url.set_query(Some("alt=sse"));
+        Ok(Prepared { url, headers, body: body.into(), offers })
+    }
+}
+
+/// What the API calls a type that it takes.
+fn mime_type(media: &PlainMedia) -> Option<&'static str> {
+    match media.media_type() {
+        MediaType::Gif => None,
+        MediaType::Mp3 => Some("audio/mp3"),
+        other => Some(other.as_str()),
+    }
+}
+
+impl ThinkingConfig {
+    /// Nothing where the model cannot be told not to think.
+    fn of(reasoning: Reasoning, model: &str, profile: &ModelProfile) -> Option<Self> {
+        let is_on = reasoning != Reasoning::Off;
+        if profile.reasoning == ReasoningStyle::GeminiBudget {
+            let least = if model.contains(ALWAYS_THINKS) { BUDGET_LEAST } else { 0 };
+            let budget = reasoning.budget().clamp(least, BUDGET_MOST);
+            return Some(Self {
+                include_thoughts: is_on,
+                thinking_budget: Some(budget),
+                thinking_level: None,
+            });
+        }
+        let thinking_level = reasoning.effort()?;
+        Some(Self {
+            include_thoughts: true,
+            thinking_budget: None,
+            thinking_level: Some(thinking_level),
+        })
+    }
+}
+
+impl<'a> From<&'a ToolOffer> for Declaration<'a> {
+    fn from(offer: &'a ToolOffer) -> Self {
+        let ToolOffer { name, description, input_schema } = offer;
+        Self { name, description, parameters: parameters(input_schema) }
+    }
+}
+
+impl<'a> SentPart<'a> {
+    fn made(part: MadePart<'a>) -> Self {
+        Self::Made(Box::new(part))
+    }
+
+    fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Self::made(MadePart { text: Some(text.into()), ..MadePart::default() })
+    }
+
+    fn media(media: &PlainMedia) -> Option<Self> {
+        let inline_data = InlineData { mime_type: mime_type(media)?, data: media.base64() };
+        Some(Self::made(MadePart { inline_data: Some(inline_data), ..MadePart::default() }))
+    }
+}
+
+/// A JSON text as it came.
+fn raw(data: &str) -> Result<Cow<'_, RawValue>, ModelFailure> {
+    serde_json::from_str::<&RawValue>(data).map(Cow::Borrowed).map_err(not_sent)
+}
+
+/// A text as JSON.
+fn quoted<'a>(text: &str) -> Result<Cow<'a, RawValue>, ModelFailure> {
+    to_raw_value(text).map(Cow::Owned).map_err(not_sent)
+}
+
+impl<'a> Said<'a> {
+    fn add(&mut self, nth: usize, message: &'a PlainMessage) -> Result<(), ModelFailure> {
+        let (role, parts) = match message.role {
+            Role::User => ("user", self.user(message)?),
+            Role::Assistant => {
+                let is_strict = self.strict_from.is_some_and(|from| nth > from);
+                ("model", self.model(message, is_strict)?)
+            }
+        };
+        self.contents.push(Content { role: Some(role), parts });
+        Ok(())
+    }
+
+    /// Replies first, in one message, as the API wants those of calls that were made together.
+    fn user(&mut self, message: &'a PlainMessage) -> Result<Vec<SentPart<'a>>, ModelFailure> {
+        let mut parts = Vec::new();
+        for reply in &message.tool_replies {
+            parts.push(self.reply(reply)?);
+        }
+        for reply in message.tool_replies.iter().filter(|reply| !reply.media.is_empty()) {
+            parts.push(SentPart::text(format!("(from the tool call `{}`)", reply.id)));
+            parts.extend(reply.media.iter().filter_map(SentPart::media));
+        }
+        parts.extend(message.media.iter().filter_map(SentPart::media));
+        if !message.text.is_empty() {
+            parts.push(SentPart::text(message.text.as_str()));
+        }
+        Ok(parts)
+    }
+
+    fn reply(&mut self, reply: &'a PlainReply) -> Result<SentPart<'a>, ModelFailure> {
+        let Some((name, id)) = self.calls.remove(reply.id.as_str()) else {
+            return Err(not_sent("a tool reply without a tool use"));
+        };
+        let text = reply.text.as_str();
+        let response = if reply.is_error { Outcome::Error(text) } else { Outcome::Output(text) };
+        let function_response = Some(FunctionResponse { id, name, response });
+        Ok(SentPart::made(MadePart { function_response, ..MadePart::default() }))
+    }
+
+    /// What the model said, part by part, each with the signature that it came with. `is_strict` if the
+    /// first call needs one.
+    fn model(
+        &mut self,
+        message: &'a PlainMessage,
+        is_strict: bool,
+    ) -> Result<Vec<SentPart<'a>>, ModelFailure> {
+        self.calls.clear();
+        let (mut parts, mut signature, mut id) = (Vec::new(), None, None);
+        for part in message.all_parts() {
+            match part {
+                Part::Text(text) => {
+                    let text = Some(Cow::Borrowed(text));
+                    let thought_signature = signature.take();
+                    parts.push(SentPart::made(MadePart {
+                        text,
+                        thought_signature,
+                        ..MadePart::default()
+                    }));
+                }
+                Part::Item(Item::Thinking { text, signature: Some(signed) }) => {
+                    if !signed.is_empty() {
+                        parts.push(SentPart::made(MadePart {
+                            text: Some(Cow::Borrowed(text)),
+                            thought: true,
+                            thought_signature: Some(quoted(signed)?),
+                            ..MadePart::default()
+                        }));
+                    }
+                }
+                Part::Item(Item::Opaque { field, data }) => match field.as_str() {
+                    SIGNATURE => signature = Some(raw(data)?),
+                    ID => id = Some(raw(data)?),
+                    PART => {
+                        parts.push(SentPart::Kept(serde_json::from_str(data).map_err(not_sent)?));
+                    }
+                    _ => {}
+                },
+                Part::Item(Item::Thinking { .. } | Item::Redacted { .. }) => {}
+                Part::ToolUse(tool_use) => {
+                    let id = match id.take() {
+                        Some(id) => id,
+                        None => quoted(&tool_use.id)?,
+                    };
+                    let is_first = self.calls.is_empty();
+                    if is_first && is_strict && signature.is_none() {
+                        signature = Some(quoted(NO_SIGNATURE)?);
+                    }
+                    self.calls.insert(&tool_use.id, (&tool_use.name, id.clone()));
+                    let args = serde_json::from_str(&tool_use.arguments).map_err(not_sent)?;
+                    let function_call = Some(FunctionCall { id, name: &tool_use.name, args });
+                    let thought_signature = signature.take();
+                    parts.push(SentPart::made(MadePart {
+                        function_call,
+                        thought_signature,
+                        ..MadePart::default()
+                    }));
+                }
+            }
+        }
+        Ok(parts)
+    }
+}

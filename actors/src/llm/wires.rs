@@ -1,0 +1,260 @@
+//! The wires, one row each. A wire is a folder beside this file: what is asked (its [`Dialect`]) and what a
+//! reply says (its [`Decoder`]). Adding one is that folder, its `mod` line, and its variant and row here.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    anthropic::{Anthropic, AnthropicReader},
+    call::{Decoder, Dialect},
+    discover::ollama_address,
+    framing::Framing,
+    gemini::{Gemini, GeminiReader},
+    ollama::{Ollama, OllamaReader},
+    openai::{OpenAi, OpenAiReader},
+    options::{BaseUrl, Lookup, OptionsError, ParseBaseUrlError, ProviderOptions},
+    responses::{Responses, ResponsesReader},
+};
+
+/// The wire format that a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wire {
+    /// Anthropic's Messages API.
+    Anthropic,
+    /// `OpenAI`'s Chat Completions API, which many servers speak: vLLM, llama.cpp, `OpenRouter`, Groq.
+    Openai,
+    /// `OpenAI`'s Responses API, without anything stored at the vendor.
+    OpenaiResponses,
+    /// Gemini's API.
+    Gemini,
+    /// Ollama's own API.
+    Ollama,
+    /// No wire: the built-in demo, which is no language model.
+    Demo,
+}
+
+/// The provider that needs no wire.
+const DEMO: &str = "demo";
+/// How long a provider may be silent that says where it is by an environment variable.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// All wires; the first whose key is set is the one that is used where nobody chose a provider.
+static WIRES: &[WireRow] = &[
+    WireRow {
+        wire: Wire::Anthropic,
+        provider: Some("anthropic"),
+        base_url: "https://api.anthropic.com",
+        url_variable: "ANTHROPIC_BASE_URL",
+        read_url: str::parse,
+        key_variable: Some("ANTHROPIC_API_KEY"),
+        // A fair balance of skill and price.
+        model: Some("claude-sonnet-4-5"),
+        idle: IDLE,
+        takes_num_ctx: false,
+        framing: Framing::Events,
+        dialect: |WireParts { base, key, max_tokens }| {
+            Box::new(Anthropic { base, key, max_tokens })
+        },
+        decoder: |offers| Box::new(AnthropicReader::new(offers)),
+    },
+    WireRow {
+        wire: Wire::Openai,
+        provider: Some("openai"),
+        base_url: "https://api.openai.com/v1",
+        url_variable: "OPENAI_BASE_URL",
+        read_url: str::parse,
+        key_variable: Some("OPENAI_API_KEY"),
+        model: Some("gpt-4o"),
+        idle: IDLE,
+        // Servers that are compatible take it, if any does.
+        takes_num_ctx: true,
+        framing: Framing::Events,
+        dialect: |WireParts { base, key, .. }| Box::new(OpenAi { base, key }),
+        decoder: |offers| Box::new(OpenAiReader::new(offers)),
+    },
+    WireRow {
+        wire: Wire::OpenaiResponses,
+        // The provider of the same vendor speaks the wire that more servers have.
+        provider: None,
+        base_url: "https://api.openai.com/v1",
+        url_variable: "OPENAI_BASE_URL",
+        read_url: str::parse,
+        key_variable: Some("OPENAI_API_KEY"),
+        model: None,
+        idle: IDLE,
+        takes_num_ctx: false,
+        framing: Framing::Events,
+        dialect: |WireParts { base, key, .. }| Box::new(Responses { base, key }),
+        decoder: |offers| Box::new(ResponsesReader::new(offers)),
+    },
+    WireRow {
+        wire: Wire::Gemini,
+        provider: Some("gemini"),
+        base_url: "https://generativelanguage.googleapis.com/v1beta",
+        url_variable: "GEMINI_BASE_URL",
+        read_url: str::parse,
+        key_variable: Some("GEMINI_API_KEY"),
+        model: Some("gemini-2.5-flash"),
+        idle: IDLE,
+        takes_num_ctx: false,
+        framing: Framing::Events,
+        dialect: |WireParts { base, key, .. }| Box::new(Gemini { base, key }),
+        decoder: |offers| Box::new(GeminiReader::new(offers)),
+    },
+    WireRow {
+        wire: Wire::Ollama,
+        provider: Some("ollama"),
+        base_url: "http://127.0.0.1:11434",
+        url_variable: "OLLAMA_HOST",
+        read_url: ollama_address,
+        key_variable: None,
+        model: None,
+        // It may load a large model first.
+        idle: Duration::from_mins(5),
+        takes_num_ctx: true,
+        framing: Framing::Lines,
+        dialect: |WireParts { base, key, .. }| Box::new(Ollama { base, key }),
+        decoder: |offers| Box::new(OllamaReader::new(offers)),
+    },
+];
+
+/// What is known of a wire.
+#[derive(Debug)]
+pub(super) struct WireRow {
+    pub(super) wire: Wire,
+    /// The name of the provider that speaks it without configuration.
+    pub(super) provider: Option<&'static str>,
+    /// Where that is.
+    base_url: &'static str,
+    /// The environment variable that says where else it is, and how it is read.
+    pub(super) url_variable: &'static str,
+    read_url: fn(&str) -> Result<BaseUrl, ParseBaseUrlError>,
+    /// The environment variable of its key; none if it needs none.
+    pub(super) key_variable: Option<&'static str>,
+    /// Its model where nobody chose one; none if it has none that everybody has.
+    pub(super) model: Option<&'static str>,
+    /// How long it may be silent.
+    idle: Duration,
+    /// Whether a request may have `options.num_ctx`.
+    takes_num_ctx: bool,
+    /// How a reply's events are told apart.
+    pub(super) framing: Framing,
+    /// What writes requests.
+    pub(super) dialect: fn(WireParts) -> Box<dyn Dialect>,
+    /// A reader for one reply, which may call tools if the request offers some.
+    pub(super) decoder: fn(offers: bool) -> Box<dyn Decoder>,
+}
+
+/// What a wire's requests are made of, beside what is asked.
+pub(super) struct WireParts {
+    pub(super) base: BaseUrl,
+    pub(super) key: Option<SecretString>,
+    /// Tokens of a reply for requests that set no limit.
+    pub(super) max_tokens: u32,
+}
+
+// === impl Wire ===
+
+impl Wire {
+    /// The wire of a provider that does not say which: that of its name.
+    pub fn of_provider(name: &str, base_url: Option<&str>) -> Option<Self> {
+        let row = rows().find(|row| row.provider == Some(name)).map(|row| row.wire);
+        let is_v1 = base_url.is_some_and(|url| url.trim_end_matches('/').ends_with("/v1"));
+        match row {
+            // That address is `OpenAI`'s wire, also where Ollama serves it.
+            Some(Self::Ollama) if is_v1 => Some(Self::Openai),
+            None if name == DEMO => Some(Self::Demo),
+            wire => wire,
+        }
+    }
+
+    /// The providers that need no configuration, by name.
+    pub fn built_in_providers() -> impl Iterator<Item = &'static str> {
+        rows().filter_map(|row| row.provider).chain([DEMO])
+    }
+
+    /// The environment variables of keys, for people.
+    pub fn key_variables() -> impl Iterator<Item = &'static str> {
+        rows().filter_map(|row| row.provider.and(row.key_variable))
+    }
+
+    /// The environment variable that holds the key of the wire's inventor; none if that needs none.
+    pub fn key_variable(self) -> Option<&'static str> {
+        self.row()?.key_variable
+    }
+
+    /// Whether a request may ask the server for room (`options.num_ctx`).
+    pub fn takes_num_ctx(self) -> bool {
+        self.row().is_some_and(|row| row.takes_num_ctx)
+    }
+
+    /// Its row; none for the demo.
+    pub(super) fn row(self) -> Option<&'static WireRow> {
+        rows().find(|row| row.wire == self)
+    }
+}
+
+pub(super) fn rows() -> impl Iterator<Item = &'static WireRow> {
+    WIRES.iter()
+}
+
+// === impl WireRow ===
+
+impl WireRow {
+    /// Where its inventor is, or runs by default.
+    pub(super) fn default_url(&self) -> Option<BaseUrl> {
+        self.base_url.parse().ok()
+    }
+
+    /// Where the environment says that it is; none if it does not.
+    pub(super) fn url(&self, lookup: Lookup<'_>) -> Result<Option<BaseUrl>, OptionsError> {
+        let variable = self.url_variable;
+        let set = lookup(variable).filter(|url| !url.trim().is_empty());
+        set.map(|url| (self.read_url)(url.trim()))
+            .transpose()
+            .map_err(|source| OptionsError::Url { variable, source })
+    }
+
+    /// The options of the provider that speaks it without configuration.
+    pub(super) fn built_in(&self, lookup: Lookup<'_>) -> Result<ProviderOptions, OptionsError> {
+        let mut options = ProviderOptions::new(self.wire);
+        options.base_url = self.url(lookup)?;
+        options.api_key_env = self.key_variable.map(str::to_owned);
+        options.idle_timeout = self.idle;
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_wire_has_one_row_and_every_row_an_address() {
+        for row in rows() {
+            assert_eq!(rows().filter(|other| other.wire == row.wire).count(), 1, "{:?}", row.wire);
+            assert!(row.default_url().is_some(), "{:?}", row.wire);
+            let named = row.provider.and_then(|name| Wire::of_provider(name, None));
+            assert_eq!(named, row.provider.map(|_| row.wire));
+        }
+        assert_eq!(Wire::of_provider("demo", None), Some(Wire::Demo));
+        assert_eq!(Wire::of_provider("local", None), None);
+    }
+
+    #[test]
+    fn an_ollama_at_an_address_of_the_other_wire_is_spoken_to_as_before() {
+        for (url, wire) in [
+            ("http://box:11434", Wire::Ollama),
+            ("http://box:11434/api", Wire::Ollama),
+            ("http://box:11434/v1", Wire::Openai),
+            ("http://box:11434/v1/", Wire::Openai),
+        ] {
+            assert_eq!(Wire::of_provider("ollama", Some(url)), Some(wire), "{url}");
+        }
+        let other = Wire::of_provider("anthropic", Some("http://box/v1"));
+        assert_eq!(other, Some(Wire::Anthropic));
+    }
+}
