@@ -12,6 +12,9 @@
 //! wire (`anthropic`, `openai`), which gathers tool calls within bounds (`tool_uses`). A tool call is
 //! delivered as the model made it, also one that was cut off or makes no sense.
 //!
+//! Each attempt passes the [`circuit`] of its provider, which refuses calls of a provider that does not
+//! work and delays those that it would refuse.
+//!
 //! Not here: what the model is shown and which tool calls are valid (the session decides), and what
 //! a call costs.
 
@@ -19,6 +22,7 @@ mod anthropic;
 mod blocks;
 mod call;
 mod call_stream;
+pub mod circuit;
 mod demo;
 mod discover;
 mod failure_text;
