@@ -4,6 +4,7 @@
 use clap::Args;
 use clawnode_proto::{
     api::{Nothing, calls},
+    circuit::{CircuitReport, CircuitState},
     provider::{
         CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, HOOK_PREFIX, MCP_PREFIX,
         PLUGIN_PREFIX, ProviderKind, ProviderStatus, ProviderView, ProvidersView, StepSpec,
@@ -99,6 +100,44 @@ fn table(out: Output, view: &ProvidersView) -> String {
             // What is as it should be is for those who want to know.
             ProviderStatus::Standby if out.wide => text.push_str(&line()),
             ProviderStatus::Standby | ProviderStatus::Unknown | ProviderStatus::Healthy => {}
+        }
+        if let Some(circuit) = &it.circuit {
+            let is_open = circuit.state != CircuitState::Closed;
+            if is_open || out.wide {
+                let lines =
+                    circuit_lines(&format!("{} on {}", it.provider, it.node), circuit, out.wide);
+                let shown = if is_open { out.paint(Tone::Warn, &lines) } else { lines };
+                text.push_str(&shown);
+            }
+        }
+    }
+    text
+}
+
+/// What is known of a circuit: a line, and if `is_wide` its changes and the provider's limits.
+fn circuit_lines(of: &str, it: &CircuitReport, is_wide: bool) -> String {
+    let mut text = format!("\n{of}: circuit {} since {}", it.state.as_str(), time(it.since));
+    if let Some(next) = it.next_try {
+        text += &format!(", next try {}", time(next));
+    }
+    let failures: Vec<String> =
+        it.failures.iter().map(|it| format!("{} {}", it.count, it.kind.as_str())).collect();
+    if !failures.is_empty() {
+        text += &format!("; failed attempts: {}", failures.join(", "));
+    }
+    if it.refused > 0 {
+        text += &format!("; {} calls not sent", it.refused);
+    }
+    if is_wide {
+        for change in &it.history {
+            let why = change.failure.map(|it| format!(" ({})", it.as_str())).unwrap_or_default();
+            text += &format!("\n  {} {}{why}", time(change.at), change.state.as_str());
+        }
+        for limit in &it.limits {
+            let all = limit.limit.map(|all| format!(" of {all}")).unwrap_or_default();
+            let (model, left, what) =
+                (clean(&limit.model), limit.remaining, limit.resource.as_str());
+            text += &format!("\n  {model}: {left}{all} {what} left, resets {}", time(limit.resets));
         }
     }
     text
