@@ -29,6 +29,14 @@ use super::{
 /// Models of one provider whose pace is remembered; the one that was heard of least recently goes.
 const MODELS: usize = 64;
 
+/// What the failure of a call begins with that was not sent.
+const NOT_SENT: &str = "not sent: ";
+
+/// Whether a call failed without a request to its provider, about which it says nothing.
+pub fn is_not_sent(failure: &ModelFailure) -> bool {
+    failure.message.starts_with(NOT_SENT)
+}
+
 /// The circuits of a process by provider. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Circuits(Arc<Mutex<BTreeMap<String, Arc<ProviderCircuit>>>>);
@@ -129,7 +137,7 @@ impl ProviderCircuit {
             let Some(pace) = inner.paces.get_mut(model) else { return Ok(Duration::ZERO) };
             pace.next(now).map_err(|wait| {
                 inner.refused += 1;
-                let message = format!("the provider asks to wait {} s", seconds(wait));
+                let message = format!("{NOT_SENT}the provider asks to wait {} s", seconds(wait));
                 CallRefused { class: FailureClass::RateLimited, message, wait }
             })
         })
@@ -272,7 +280,7 @@ impl Inner {
             Some(CircuitFailure::Other) | None => "did not answer",
         };
         let message = format!(
-            "not sent: the provider {why} several times; the next call is tried in {} s",
+            "{NOT_SENT}the provider {why} several times; the next call is tried in {} s",
             seconds(wait)
         );
         CallRefused { class: FailureClass::Overloaded, message, wait }

@@ -16,7 +16,7 @@ mod machine;
 mod pace;
 mod pass;
 
-pub use circuits::Circuits;
+pub use circuits::{Circuits, is_not_sent};
 pub(super) use circuits::{ProviderCircuit, millis};
 pub use machine::{Circuit, Ticket};
 pub use pace::{Pace, ReportedLimit};
