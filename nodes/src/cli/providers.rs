@@ -116,31 +116,30 @@ fn table(out: Output, view: &ProvidersView) -> String {
 
 /// What is known of a circuit: a line, and if `is_wide` its changes and the provider's limits.
 fn circuit_lines(of: &str, it: &CircuitReport, is_wide: bool) -> String {
-    let mut text = format!("\n{of}: circuit {} since {}", it.state.as_str(), time(it.since));
-    if let Some(next) = it.next_try {
-        text += &format!(", next try {}", time(next));
-    }
+    let mut facts = vec![format!("{of}: circuit {} since {}", it.state.as_str(), time(it.since))];
+    facts.extend(it.next_try.map(|next| format!("next try {}", time(next))));
     let failures: Vec<String> =
         it.failures.iter().map(|it| format!("{} {}", it.count, it.kind.as_str())).collect();
     if !failures.is_empty() {
-        text += &format!("; failed attempts: {}", failures.join(", "));
+        facts.push(format!("failed attempts: {}", failures.join(", ")));
     }
     if it.refused > 0 {
-        text += &format!("; {} calls not sent", it.refused);
+        facts.push(format!("calls not sent: {}", it.refused));
     }
+    let mut lines = vec![String::new(), facts.join("; ")];
     if is_wide {
-        for change in &it.history {
+        lines.extend(it.history.iter().map(|change| {
             let why = change.failure.map(|it| format!(" ({})", it.as_str())).unwrap_or_default();
-            text += &format!("\n  {} {}{why}", time(change.at), change.state.as_str());
-        }
-        for limit in &it.limits {
+            format!("  {} {}{why}", time(change.at), change.state.as_str())
+        }));
+        lines.extend(it.limits.iter().map(|limit| {
             let all = limit.limit.map(|all| format!(" of {all}")).unwrap_or_default();
-            let (model, left, what) =
-                (clean(&limit.model), limit.remaining, limit.resource.as_str());
-            text += &format!("\n  {model}: {left}{all} {what} left, resets {}", time(limit.resets));
-        }
+            let (model, what) = (clean(&limit.model), limit.resource.as_str());
+            let left = limit.remaining;
+            format!("  {model}: {left}{all} {what} left, resets {}", time(limit.resets))
+        }));
     }
-    text
+    lines.join("\n")
 }
 
 /// `diagnose`.
@@ -188,4 +187,52 @@ fn verdict(out: Output, view: &DiagnoseView) -> String {
         (None, _) => "no node can run all tools".to_owned(),
     };
     text + &format!("\n{needs}; {chosen}")
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Timestamp,
+        circuit::{CircuitChange, CircuitFailure, CircuitFailures, LimitedResource, ProviderLimit},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_circuit_has_a_line_and_its_past_if_asked_for() {
+        let (since, next) = (Timestamp(1_700_000_004_000), Timestamp(1_700_000_014_000));
+        let kind = CircuitFailure::Overloaded;
+        let circuit = CircuitReport {
+            state: CircuitState::Open,
+            since,
+            next_try: Some(next),
+            refused: 2,
+            failures: vec![CircuitFailures { kind, count: 5, last: since }],
+            history: vec![CircuitChange {
+                at: since,
+                state: CircuitState::Open,
+                failure: Some(kind),
+            }],
+            limits: vec![ProviderLimit {
+                model: "m\u{1b}[31m".to_owned(),
+                resource: LimitedResource::InputTokens,
+                limit: Some(50),
+                remaining: 7,
+                resets: next,
+            }],
+        };
+        let line = format!(
+            "\nlab on w: circuit open since {}; next try {}; failed attempts: 5 overloaded; \
+             calls not sent: 2",
+            time(since),
+            time(next)
+        );
+        assert_eq!(circuit_lines("lab on w", &circuit, false), line);
+        let wide = circuit_lines("lab on w", &circuit, true);
+        let past = wide.strip_prefix(&line).unwrap();
+        let change = format!("\n  {} open (overloaded)\n", time(since));
+        assert!(past.starts_with(&change), "{past}");
+        let limit = format!(": 7 of 50 input tokens left, resets {}", time(next));
+        assert!(past.ends_with(&limit) && !past.contains('\u{1b}'), "{past}");
+    }
 }
