@@ -13,6 +13,7 @@ pub mod agents;
 pub mod api;
 pub mod archive;
 pub mod block;
+pub mod circuit;
 pub mod client_tool;
 pub mod codec;
 pub mod cursor;

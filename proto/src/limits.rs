@@ -130,6 +130,12 @@ limits! {
         PROVIDER_RUNS: usize = 64, "runs";
         /// Providers in one heartbeat.
         PROVIDERS_TOLD: usize = 64, "providers";
+        /// Changes of the circuit of a provider of models that its process remembers.
+        CIRCUIT_CHANGES: usize = 8, "changes";
+        /// Limits of one provider of models in a heartbeat, the newest first.
+        PROVIDER_LIMITS: usize = 8, "limits";
+        /// The name of a model in such a limit. The rest is cut.
+        LIMIT_MODEL_CHARS: usize = 80, "characters";
         /// What a heartbeat says about a configuration file that the node does not accept.
         FILE_PROBLEM_CHARS: usize = 400, "characters";
     }

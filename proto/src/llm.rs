@@ -252,7 +252,8 @@ pub struct ModelFailure {
     /// The HTTP status, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How long the provider asks to be left alone, in milliseconds, where that was too long to wait.
+    /// How long the provider asks to be left alone, where that was too long to wait, or how long its
+    /// circuit stays open; in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// The request is too long for the model.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    circuit::{CircuitReport, CircuitState},
     id::{Capability, NodeName, ProcessId},
     timestamp::Timestamp,
 };
@@ -80,6 +81,10 @@ pub struct ProviderReport {
     /// Its last work.
     #[serde(default)]
     pub recent: RecentRuns,
+    /// Whether this process calls it, if it serves models. A hint for people: each process decides by
+    /// its own calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circuit: Option<Box<CircuitReport>>,
 }
 
 /// The state of a provider.
@@ -113,6 +118,9 @@ impl ProviderStatus {
 impl ProviderReport {
     /// Whether it can work, as its own node sees it.
     pub fn status(&self) -> ProviderStatus {
+        if self.circuit.as_ref().is_some_and(|it| it.state != CircuitState::Closed) {
+            return ProviderStatus::Unhealthy;
+        }
         match (self.problem.as_deref(), self.checked_ago_ms) {
             (Some(STANDING_BY), _) => ProviderStatus::Standby,
             (Some(STARTING), _) | (None, None) => ProviderStatus::Unknown,
@@ -164,6 +172,10 @@ pub struct ProviderView {
     /// How long recent calls took, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<LatencyView>,
+    /// Whether the process calls a provider of models, and what the provider allows; absent until a
+    /// call has failed or the provider has reported a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circuit: Option<Box<CircuitReport>>,
 }
 
 /// Answer of `providers.health`.

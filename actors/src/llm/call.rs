@@ -16,6 +16,7 @@ use tracing::{Instrument, Span, field::Empty, info_span, warn};
 use super::{
     Item, Model, ModelEvent, ModelRequest, ReplySchema,
     call_stream::{Finish, Teller, tell},
+    circuit::{CallPass, millis},
     failure_text::{NO_END, ProviderName},
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
     options::{BaseUrl, ProviderOptions},
@@ -166,13 +167,9 @@ impl Inner {
     async fn call(&self, request: ModelRequest, to: &Teller) -> Result<Finish, ModelFailure> {
         let asked = request.model.clone();
         let prepared = self.prepare(request)?;
-        let total = self.options.total_timeout;
-        let deadline = Instant::now() + total;
-        let ended = timeout_at(deadline, self.attempts(&prepared, to, deadline)).await;
-        let ended = ended.unwrap_or_else(|_elapsed| {
-            let message = format!("provider timeout: {NO_END} {} s", total.as_secs_f64());
-            Err(AttemptFailure::last(FailureClass::Timeout, message).failure)
-        });
+        let deadline = Instant::now() + self.options.total_timeout;
+        let ended = timeout_at(deadline, self.attempts(&prepared, &asked, to, deadline)).await;
+        let ended = ended.unwrap_or_else(|_elapsed| Err(self.no_end().failure));
         match ended {
             Ok(finish) => Ok(self.fit(finish, asked)),
             Err(failure) => {
@@ -186,6 +183,12 @@ impl Inner {
         let (provider, model) = (self.named.name.clone(), model.to_owned());
         let profile = self.profiles.of(&ModelRef { provider, model });
         refused(self.dialect.settings(), sampling, &profile).map(Setting::name)
+    }
+
+    fn no_end(&self) -> AttemptFailure {
+        let total = self.options.total_timeout.as_secs_f64();
+        let message = format!("provider timeout: {NO_END} {total} s");
+        AttemptFailure::last(FailureClass::Timeout, message)
     }
 
     /// The request, with what the configuration adds for its model.
@@ -214,19 +217,24 @@ impl Inner {
     async fn attempts(
         &self,
         prepared: &Prepared,
+        model: &str,
         to: &Teller,
         deadline: Instant,
     ) -> Result<Finish, ModelFailure> {
         let mut retry = Retry::new(&self.options, deadline);
-        let mut breaks = 0;
+        let (mut breaks, mut last) = (0, None);
         loop {
+            let pass = CallPass::of(self.http.circuit(), model).await;
+            let pass = pass.map_err(|refused| refused.failure(last.take()))?;
             let AttemptFailure { mut failure, again, after, in_reply } =
-                match self.attempt(prepared, to).await {
+                match self.judged(prepared, to, pass, deadline).await {
                     Ok(finish) => return Ok(finish),
                     Err(fault) => fault,
                 };
             breaks += u32::from(in_reply);
-            if !again || breaks > BREAKS_MAX {
+            let open = self.http.circuit().refuses();
+            if !again || breaks > BREAKS_MAX || open.is_some() {
+                failure.retry_after_ms = open.map(millis);
                 return Err(failure);
             }
             let Some((n, wait)) = retry.next(after, Instant::now(), &mut rand::rng()) else {
@@ -234,7 +242,7 @@ impl Inner {
                     let seconds = after.as_secs_f64();
                     let message = failure.message;
                     failure.message = format!("{message} (it asks to wait {seconds} s)");
-                    failure.retry_after_ms = u64::try_from(after.as_millis()).ok();
+                    failure.retry_after_ms = Some(millis(after));
                 }
                 return Err(failure);
             };
@@ -245,15 +253,46 @@ impl Inner {
                 "error.type" = error_type(&failure),
                 "model call refused, trying again"
             );
+            last = Some(failure.clone());
             to.retrying(n, wait, failure).await;
             sleep(wait).await;
         }
     }
 
-    async fn attempt(&self, prepared: &Prepared, to: &Teller) -> Result<Finish, AttemptFailure> {
+    /// An attempt that the circuit of the provider hears the end of.
+    async fn judged(
+        &self,
+        prepared: &Prepared,
+        to: &Teller,
+        mut pass: CallPass,
+        deadline: Instant,
+    ) -> Result<Finish, AttemptFailure> {
+        match timeout_at(deadline, self.attempt(prepared, to, &mut pass)).await {
+            Ok(Ok(finish)) => {
+                pass.answered();
+                Ok(finish)
+            }
+            Ok(Err(fault)) => {
+                pass.failed(&fault.failure, fault.after);
+                Err(fault)
+            }
+            Err(_elapsed) => {
+                let fault = self.no_end();
+                pass.timed_out(&fault.failure);
+                Err(fault)
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        prepared: &Prepared,
+        to: &Teller,
+        pass: &mut CallPass,
+    ) -> Result<Finish, AttemptFailure> {
         let mut decoder = (self.row.decoder)(prepared.offers);
         let mut pieces = Vec::new();
-        let mut events = match self.http.send(prepared).await? {
+        let mut events = match self.http.send(prepared, pass).await? {
             HttpAnswer::Stream(response) => {
                 let bytes = within(response.bytes_stream(), self.options.idle_timeout);
                 self.row.framing.read(bytes)
@@ -274,6 +313,7 @@ impl Inner {
             let read = decoder.event(&event, &mut pieces);
             let end = say(&mut pieces, to).await;
             read.map_err(|fault| self.cleaned(fault))?;
+            pass.answered();
             if let Some(finish) = end {
                 let trailer = async { while events.next().await.is_some() {} };
                 if timeout(TRAILER_WAIT, trailer).await.is_err() {

@@ -28,6 +28,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
+    circuit::{CallPass, ProviderCircuit},
     options::ProviderOptions,
     retry::{asked_in, asked_wait},
 };
@@ -79,6 +80,7 @@ pub(super) struct Http {
     idle: Duration,
     key: Option<SecretString>,
     clock: Arc<dyn Clock>,
+    circuit: Arc<ProviderCircuit>,
     /// Made when it is first needed; the error is kept as text.
     client: OnceLock<Result<Client, String>>,
 }
@@ -146,13 +148,23 @@ impl Http {
         options: &ProviderOptions,
         key: Option<SecretString>,
         clock: Arc<dyn Clock>,
+        circuit: Arc<ProviderCircuit>,
     ) -> Self {
         let (connect, idle) = (options.connect_timeout, options.idle_timeout);
-        Self { connect, idle, key, clock, client: OnceLock::new() }
+        Self { connect, idle, key, clock, circuit, client: OnceLock::new() }
+    }
+
+    /// Whether it may be used now.
+    pub(super) const fn circuit(&self) -> &Arc<ProviderCircuit> {
+        &self.circuit
     }
 
     /// Sends the request and waits for the head of the answer.
-    pub(super) async fn send(&self, request: &Prepared) -> Result<HttpAnswer, AttemptFailure> {
+    pub(super) async fn send(
+        &self,
+        request: &Prepared,
+        pass: &CallPass,
+    ) -> Result<HttpAnswer, AttemptFailure> {
         let sent = self
             .client(&request.url)?
             .post(request.url.clone())
@@ -164,6 +176,7 @@ impl Http {
             Ok(Err(error)) => return Err(self.not_sent(&request.url, error)),
             Err(_elapsed) => return Err(AttemptFailure::silent(self.idle)),
         };
+        pass.head(response.headers());
         if !response.status().is_success() {
             return Err(self.refused(request, response).await);
         }
@@ -386,7 +399,9 @@ mod tests {
     fn foreign_text_is_one_bounded_line_without_the_key() {
         let options = ProviderOptions::new(Wire::Openai);
         let key = Some(SecretString::from("sk-hunter2"));
-        let http = Http::new(&options, key, Arc::new(SystemClock));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let circuit = Arc::new(ProviderCircuit::new("p", "", Arc::clone(&clock)));
+        let http = Http::new(&options, key, clock, circuit);
         assert_eq!(http.clean(" bad key sk-hunter2\r\n\u{1b}[31m "), "bad key [key]   [31m");
         assert_eq!(http.clean(&"é".repeat(5_000)).chars().count(), MESSAGE_CHARS);
         assert!(!format!("{http:?}").contains("hunter2"));

@@ -13,6 +13,9 @@
 //! (`tool_uses`). `wires` is the table of them. A tool call is delivered as the model made it, also one
 //! that was cut off or makes no sense.
 //!
+//! Each attempt passes the [`circuit`] of its provider, which refuses calls of a provider that does not
+//! work and delays those that it would refuse.
+//!
 //! Not here: what the model is shown and which tool calls are valid (the session decides), and what
 //! a call costs.
 
@@ -22,6 +25,7 @@ mod blocks;
 mod cache_tests;
 mod call;
 mod call_stream;
+pub mod circuit;
 mod demo;
 mod discover;
 mod failure_text;

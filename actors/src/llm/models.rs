@@ -8,6 +8,7 @@ use clawnode_proto::llm::{ModelFailure, ModelRef};
 use super::{
     Model,
     call::Provider,
+    circuit::Circuits,
     demo::{self, Demo},
     failure_text::ProviderName,
     http::Http,
@@ -18,7 +19,10 @@ use super::{
 
 /// The providers of a process. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Models(Arc<BTreeMap<String, ModelEntry>>);
+pub struct Models {
+    entries: Arc<BTreeMap<String, ModelEntry>>,
+    circuits: Circuits,
+}
 
 #[derive(Debug)]
 struct ModelEntry {
@@ -32,6 +36,9 @@ struct ClientParts<'a> {
     profiles: &'a ModelProfiles,
     lookup: Lookup<'a>,
     clock: &'a Arc<dyn Clock>,
+    circuits: &'a Circuits,
+    /// Those that the process had before.
+    before: &'a Circuits,
 }
 
 /// A model that cannot be called, and why.
@@ -68,17 +75,21 @@ impl Models {
         lookup: &(dyn Fn(&str) -> Option<String> + Sync),
         clock: &Arc<dyn Clock>,
     ) -> Self {
-        Self::with(configured, &ModelProfiles::default(), lookup, clock)
+        let before = Circuits::default();
+        Self::with(configured, &ModelProfiles::default(), lookup, clock, &before)
     }
 
-    /// The same, with what the configuration says of models.
+    /// The same, with what the configuration says of models, and the circuits that the process had
+    /// `before`: those of providers at the same address stay as they are.
     pub fn with(
         configured: BTreeMap<String, ProviderOptions>,
         profiles: &ModelProfiles,
         lookup: &(dyn Fn(&str) -> Option<String> + Sync),
         clock: &Arc<dyn Clock>,
+        before: &Circuits,
     ) -> Self {
-        let from = ClientParts { profiles, lookup, clock };
+        let circuits = Circuits::default();
+        let from = ClientParts { profiles, lookup, clock, circuits: &circuits, before };
         let mut providers: BTreeMap<String, ModelEntry> = builtin(lookup)
             .into_iter()
             .map(|(name, options)| {
@@ -90,12 +101,17 @@ impl Models {
             let entry = ModelEntry::new(&name, Ok(options), &from, true);
             providers.insert(name, entry);
         }
-        Self(Arc::new(providers))
+        Self { entries: Arc::new(providers), circuits }
+    }
+
+    /// The circuits of the providers.
+    pub const fn circuits(&self) -> &Circuits {
+        &self.circuits
     }
 
     /// The client for a model. Whether its provider knows the model shows when it is called.
     pub fn resolve(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ResolveError> {
-        let Some(entry) = self.0.get(&model.provider) else {
+        let Some(entry) = self.entries.get(&model.provider) else {
             let known: Vec<_> = self.names().map(|name| format!("`{name}`")).collect();
             let (name, known) = (model.provider.clone(), known.join(", "));
             return Err(ResolveError::UnknownProvider { name, known });
@@ -111,18 +127,18 @@ impl Models {
 
     /// Refuses a model that its provider is known not to have, without asking the provider.
     pub fn check(&self, model: &ModelRef) -> Result<(), ModelFailure> {
-        let is_demo = self.0.get(&model.provider).is_some_and(|entry| entry.is_demo);
+        let is_demo = self.entries.get(&model.provider).is_some_and(|entry| entry.is_demo);
         if is_demo { demo::check(&model.model) } else { Ok(()) }
     }
 
     /// The names of all providers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.entries.keys().map(String::as_str)
     }
 
     /// The configured providers that cannot be used, for a check at start.
     pub fn problems(&self) -> Vec<ResolveError> {
-        let broken = self.0.iter().filter(|(_, entry)| entry.configured);
+        let broken = self.entries.iter().filter(|(_, entry)| entry.configured);
         let error = |(name, entry): (&String, &ModelEntry)| {
             let source = entry.model.as_ref().err()?.clone();
             Some(ResolveError::Unusable { name: name.clone(), source })
@@ -162,7 +178,8 @@ fn client(
         return Ok(Arc::new(Demo));
     };
     let key = options.key(from.lookup)?;
-    let http = Http::new(&options, key.clone(), Arc::clone(from.clock));
+    let circuit = from.circuits.of(name, &base.to_string(), from.before, from.clock);
+    let http = Http::new(&options, key.clone(), Arc::clone(from.clock), circuit);
     let profiles = from.profiles.clone();
     let named = ProviderName {
         name: name.to_owned(),

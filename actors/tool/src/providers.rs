@@ -107,6 +107,7 @@ impl Providers {
             failures: track.failures,
             in_hand: track.in_hand,
             recent: recent(&track.recent),
+            circuit: None,
         });
         reports.take(PROVIDERS_TOLD).collect()
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clawnode_actors::llm::circuit::Circuits;
 use clawnode_cluster::{
     Clock,
     membership::{ClusterClock, Members},
@@ -57,9 +58,10 @@ pub(super) async fn open(
     let process = ProcessId::from_u128(ulid::Ulid::generate().0);
     let hooks = hooks::open(&loaded)?;
     let plugins = NodePlugins::load(&loaded.config).await;
+    let circuits = Circuits::default();
     let opening = Opening { process, roles: &roles, join: join.as_ref() };
     let (answering, storage) = tokio::try_join!(
-        answering(&loaded.config, loaded.env(), &clock, plugins, hooks),
+        answering(&loaded.config, loaded.env(), &clock, plugins, hooks, &circuits),
         storage::open(&loaded, opening, &clock)
     )?;
     hooks::remember(&loaded);

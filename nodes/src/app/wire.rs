@@ -116,6 +116,7 @@ impl Opened {
             roles: base.roles.clone(),
             context: Arc::clone(&context),
             agents: agents.clone(),
+            models: models.clone(),
             available: tools.available(),
             hosts: mcp.hosts(),
             node_status: Arc::clone(&node_status),

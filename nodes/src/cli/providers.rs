@@ -4,6 +4,7 @@
 use clap::Args;
 use clawnode_proto::{
     api::{Nothing, calls},
+    circuit::{CircuitReport, CircuitState},
     provider::{
         CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, HOOK_PREFIX, MCP_PREFIX,
         PLUGIN_PREFIX, ProviderKind, ProviderStatus, ProviderView, ProvidersView, StepSpec,
@@ -100,8 +101,45 @@ fn table(out: Output, view: &ProvidersView) -> String {
             ProviderStatus::Standby if out.wide => text.push_str(&line()),
             ProviderStatus::Standby | ProviderStatus::Unknown | ProviderStatus::Healthy => {}
         }
+        if let Some(circuit) = &it.circuit {
+            let is_open = circuit.state != CircuitState::Closed;
+            if is_open || out.wide {
+                let lines =
+                    circuit_lines(&format!("{} on {}", it.provider, it.node), circuit, out.wide);
+                let shown = if is_open { out.paint(Tone::Warn, &lines) } else { lines };
+                text.push_str(&shown);
+            }
+        }
     }
     text
+}
+
+/// What is known of a circuit: a line, and if `is_wide` its changes and the provider's limits.
+fn circuit_lines(of: &str, it: &CircuitReport, is_wide: bool) -> String {
+    let mut facts = vec![format!("{of}: circuit {} since {}", it.state.as_str(), time(it.since))];
+    facts.extend(it.next_try.map(|next| format!("next try {}", time(next))));
+    let failures: Vec<String> =
+        it.failures.iter().map(|it| format!("{} {}", it.count, it.kind.as_str())).collect();
+    if !failures.is_empty() {
+        facts.push(format!("failed attempts: {}", failures.join(", ")));
+    }
+    if it.refused > 0 {
+        facts.push(format!("calls not sent: {}", it.refused));
+    }
+    let mut lines = vec![String::new(), facts.join("; ")];
+    if is_wide {
+        lines.extend(it.history.iter().map(|change| {
+            let why = change.failure.map(|it| format!(" ({})", it.as_str())).unwrap_or_default();
+            format!("  {} {}{why}", time(change.at), change.state.as_str())
+        }));
+        lines.extend(it.limits.iter().map(|limit| {
+            let all = limit.limit.map(|all| format!(" of {all}")).unwrap_or_default();
+            let (model, what) = (clean(&limit.model), limit.resource.as_str());
+            let left = limit.remaining;
+            format!("  {model}: {left}{all} {what} left, resets {}", time(limit.resets))
+        }));
+    }
+    lines.join("\n")
 }
 
 /// `diagnose`.
@@ -149,4 +187,52 @@ fn verdict(out: Output, view: &DiagnoseView) -> String {
         (None, _) => "no node can run all tools".to_owned(),
     };
     text + &format!("\n{needs}; {chosen}")
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        Timestamp,
+        circuit::{CircuitChange, CircuitFailure, CircuitFailures, LimitedResource, ProviderLimit},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_circuit_has_a_line_and_its_past_if_asked_for() {
+        let (since, next) = (Timestamp(1_700_000_004_000), Timestamp(1_700_000_014_000));
+        let kind = CircuitFailure::Overloaded;
+        let circuit = CircuitReport {
+            state: CircuitState::Open,
+            since,
+            next_try: Some(next),
+            refused: 2,
+            failures: vec![CircuitFailures { kind, count: 5, last: since }],
+            history: vec![CircuitChange {
+                at: since,
+                state: CircuitState::Open,
+                failure: Some(kind),
+            }],
+            limits: vec![ProviderLimit {
+                model: "m\u{1b}[31m".to_owned(),
+                resource: LimitedResource::InputTokens,
+                limit: Some(50),
+                remaining: 7,
+                resets: next,
+            }],
+        };
+        let line = format!(
+            "\nlab on w: circuit open since {}; next try {}; failed attempts: 5 overloaded; \
+             calls not sent: 2",
+            time(since),
+            time(next)
+        );
+        assert_eq!(circuit_lines("lab on w", &circuit, false), line);
+        let wide = circuit_lines("lab on w", &circuit, true);
+        let past = wide.strip_prefix(&line).unwrap();
+        let change = format!("\n  {} open (overloaded)\n", time(since));
+        assert!(past.starts_with(&change), "{past}");
+        let limit = format!(": 7 of 50 input tokens left, resets {}", time(next));
+        assert!(past.ends_with(&limit) && !past.contains('\u{1b}'), "{past}");
+    }
 }

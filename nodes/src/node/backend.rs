@@ -1,6 +1,6 @@
 //! The gateway's handle to sessions and agents, and the same handle for commands without a node.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use clawnode_kernel::EntityError;
 use clawnode_proto::{
     AgentName, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, IdempotencyKey, JobId, TurnId,
     api::SendMode,
+    circuit::{CircuitFailures, CircuitReport, CircuitState},
     media::{FileView, Media},
     route::Inbound,
     session::SessionInput,
@@ -224,7 +225,52 @@ impl Backend for NodeBackend {
              clawnode_processes_alive {alive}\n",
         );
         debug_assert!(written.is_ok(), "a string takes what it is given");
+        let written = circuit_metrics(&self.models.circuits().reports(), out);
+        debug_assert!(written.is_ok(), "a string takes what it is given");
     }
+}
+
+/// Of the providers that have failed or reported a limit.
+fn circuit_metrics(
+    reports: &BTreeMap<String, CircuitReport>,
+    out: &mut String,
+) -> Result<(), std::fmt::Error> {
+    if reports.is_empty() {
+        return Ok(());
+    }
+    // As Prometheus quotes it.
+    let label = |name: &str| name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    out.write_str(
+        "# HELP clawnode_provider_circuit_open Whether calls of a provider are not sent.\n\
+         # TYPE clawnode_provider_circuit_open gauge\n",
+    )?;
+    for (name, it) in reports {
+        let (name, is_open) = (label(name), u8::from(it.state != CircuitState::Closed));
+        writeln!(out, "clawnode_provider_circuit_open{{provider=\"{name}\"}} {is_open}")?;
+    }
+    out.write_str(
+        "# HELP clawnode_provider_refused_total Calls that were not sent.\n\
+         # TYPE clawnode_provider_refused_total counter\n",
+    )?;
+    for (name, it) in reports {
+        let (name, refused) = (label(name), it.refused);
+        writeln!(out, "clawnode_provider_refused_total{{provider=\"{name}\"}} {refused}")?;
+    }
+    out.write_str(
+        "# HELP clawnode_provider_failures_total Failed attempts of model calls.\n\
+         # TYPE clawnode_provider_failures_total counter\n",
+    )?;
+    for (name, it) in reports {
+        let name = label(name);
+        for CircuitFailures { kind, count, .. } in &it.failures {
+            let kind = kind.as_str();
+            writeln!(
+                out,
+                "clawnode_provider_failures_total{{provider=\"{name}\",kind=\"{kind}\"}} {count}"
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// What is wrong with a session, by the name that the client gave it.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_proto::{
     AgentName, Capability, McpServerName, Timestamp,
     agents::AgentToolView,
+    circuit::CircuitState,
     node::{Heartbeat, NodeRole},
     provider::{
         HOOK_PREFIX, LatencyView, MCP_PREFIX, PLUGIN_PREFIX, ProviderKind, ProviderReport,
@@ -24,8 +25,14 @@ const WARNINGS_TOLD: usize = 8;
 const TOOLS_TOLD: usize = 4;
 
 /// Names of the warnings of this module.
-pub const WARNINGS: [&str; 5] =
-    ["tools.unserved", "mcp.down", "plugins.not_loaded", "hooks.failing", "providers.failing"];
+pub const WARNINGS: [&str; 6] = [
+    "tools.unserved",
+    "mcp.down",
+    "plugins.not_loaded",
+    "hooks.failing",
+    "providers.failing",
+    "providers.circuit_open",
+];
 
 /// The agents' names and tools.
 pub(super) type AgentNeeds = [(AgentName, Vec<ToolSpec>)];
@@ -106,6 +113,7 @@ fn view(node: &Heartbeat, it: &ProviderReport, now: Timestamp) -> ProviderView {
         runs: it.recent.runs,
         success_rate: it.recent.success().map(rounded),
         latency_ms: (it.recent.runs > 0).then_some(LatencyView { p50, p95 }),
+        circuit: it.circuit.clone(),
     }
 }
 
@@ -167,6 +175,12 @@ fn warning(it: &ProviderView) -> Option<WarningView> {
     };
     if it.kind == ProviderKind::Model {
         let what = format!("provider `{}`", it.provider);
+        if it.circuit.as_ref().is_some_and(|it| it.state != CircuitState::Closed) {
+            let message = format!("{what} on {node}: calls are not sent for now, because {why}");
+            let hint = "clawnode tries it again by itself; `clawnode providers` shows when";
+            let name = "providers.circuit_open".to_owned();
+            return Some(WarningView { name, message, hint: hint.to_owned() });
+        }
         let hint = "check its key and address with `clawnode doctor` and `clawnode config show`";
         return told("providers.failing", what, hint.to_owned());
     }
@@ -219,6 +233,7 @@ fn unserved(alive: &[Heartbeat], needs: &AgentNeeds) -> BTreeMap<Capability, War
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
+        circuit::CircuitReport,
         provider::{RecentRuns, STANDING_BY},
         tool::{EffectClass, Risk},
     };
@@ -251,6 +266,7 @@ mod tests {
             failures: 0,
             in_hand: 0,
             recent: RecentRuns::default(),
+            circuit: None,
         }
     }
 
@@ -312,6 +328,33 @@ mod tests {
         let of_it: Vec<_> = told.iter().filter(|it| it.message.contains("no such file")).collect();
         assert_eq!(of_it.len(), 1, "{told:?}");
         assert_eq!(of_it[0].name, "tools.unserved");
+    }
+
+    #[test]
+    fn an_open_circuit_has_one_warning_of_its_own() {
+        let mut worker = node("w", &[]);
+        let model =
+            ProviderReport { kind: ProviderKind::Model, ..report("lab", Some("it is slow")) };
+        let of = |state| Some(Box::new(CircuitReport { state, ..CircuitReport::default() }));
+        let closed = ProviderReport { circuit: of(CircuitState::Closed), ..model.clone() };
+        for (state, name) in [
+            (CircuitState::Closed, "providers.failing"),
+            (CircuitState::Open, "providers.circuit_open"),
+            (CircuitState::HalfOpen, "providers.circuit_open"),
+        ] {
+            worker.providers = vec![ProviderReport { circuit: of(state), ..model.clone() }];
+            let told = warnings(std::slice::from_ref(&worker), &[]);
+            let [warning] = &told[..] else { panic!("{told:?}") };
+            assert_eq!(warning.name, name, "{state:?}");
+            assert!(warning.message.contains("`lab` on w") && warning.message.contains("slow"));
+        }
+        // Also if no session has called it.
+        let tried = ProviderReport { problem: None, circuit: of(CircuitState::Open), ..model };
+        worker.providers = vec![tried];
+        let told = warnings(std::slice::from_ref(&worker), &[]);
+        assert_eq!(told[0].name, "providers.circuit_open");
+        worker.providers = vec![ProviderReport { problem: None, ..closed }];
+        assert_eq!(warnings(&[worker], &[]), []);
     }
 
     /// Finding 36: what is as it should be was called unhealthy.

@@ -8,7 +8,10 @@ use std::{
 use clawnode_actors::{
     agent::AgentOptions,
     hook::Hooks,
-    llm::{self, Model, ModelChoice, Models, discover, ollama_models, profile::ModelProfiles},
+    llm::{
+        self, Model, ModelChoice, Models, circuit::Circuits, discover, ollama_models,
+        profile::ModelProfiles,
+    },
     session::{
         ResolveModel,
         clients::route::{self, Routes},
@@ -49,6 +52,11 @@ impl CurrentModels {
         let models = self.0.read().unwrap_or_else(PoisonError::into_inner);
         models.resolve_model(model)?;
         models.check(model)
+    }
+
+    /// Whether and how fast this process calls each provider.
+    pub fn circuits(&self) -> Circuits {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).circuits().clone()
     }
 
     /// Calls from now on go to these.
@@ -97,20 +105,22 @@ impl Answering {
     }
 }
 
-/// Reads who answers from the settings; looks for a provider where they name none.
+/// Reads who answers from the settings; looks for a provider where they name none. `circuits` are
+/// those that the process has.
 pub async fn answering(
     config: &Config,
     env: &Env,
     clock: &Arc<dyn Clock>,
     plugins: NodePlugins,
     hooks: Hooks,
+    circuits: &Circuits,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let choice = match named(config) {
         Some(choice) => choice,
         None => discover(&lookup, ollama_models).await,
     };
-    resolved(config, env, clock, choice, plugins, hooks)
+    resolved(config, env, clock, choice, plugins, hooks, circuits)
 }
 
 /// Refuses a configuration with which no node starts, as the start would; asks no other machine, and
@@ -122,7 +132,8 @@ pub fn check(loaded: &LoadedConfig) -> Result<BTreeSet<Capability>, StartError> 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let demo = || ModelChoice { model: llm::demo_model(), why: "for a check".to_owned() };
     let choice = named(config).unwrap_or_else(demo);
-    let answering = resolved(config, env, &clock, choice, plugins, hooks::open(loaded)?)?;
+    let (hooks, circuits) = (hooks::open(loaded)?, Circuits::default());
+    let answering = resolved(config, env, &clock, choice, plugins, hooks, &circuits)?;
     mcp::check(config, env)?;
     let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
     Ok(tools.filter_map(|tool| tool.capability).collect())
@@ -142,6 +153,7 @@ fn resolved(
     choice: ModelChoice,
     plugins: NodePlugins,
     hooks: Hooks,
+    circuits: &Circuits,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let mut providers = BTreeMap::new();
@@ -150,7 +162,7 @@ fn resolved(
     }
     let known = config.models.iter().map(|(pattern, it)| (pattern.clone(), it.to_override()));
     let profiles = ModelProfiles::new(known.collect());
-    let models = Models::with(providers, &profiles, &lookup, clock);
+    let models = Models::with(providers, &profiles, &lookup, clock, circuits);
     let default: AgentName = DEFAULT_AGENT
         .parse()
         .map_err(|error| StartError::failed("internal", format!("{error}")))?;

@@ -88,8 +88,8 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 continue;
             }
         };
-        let (plugins, hooks) = (plugins.clone(), hooks.clone());
-        match answering(&again.config, again.env(), &clock, plugins, hooks).await {
+        let (plugins, hooks, circuits) = (plugins.clone(), hooks.clone(), models.circuits());
+        match answering(&again.config, again.env(), &clock, plugins, hooks, &circuits).await {
             Ok(answering) => {
                 // Before the agents that name them.
                 let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));

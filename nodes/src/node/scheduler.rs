@@ -280,6 +280,7 @@ pub(super) mod tests {
             failures: 0,
             in_hand: 0,
             recent,
+            circuit: None,
         }
     }
 

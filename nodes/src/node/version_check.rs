@@ -21,7 +21,7 @@ use clawnode_proto::{
     Capability, NodeName, codec,
     envelope::VERSIONS,
     node::{Heartbeat, NodeRole, VersionRange},
-    provider::ProviderReport,
+    provider::{ProviderKind, ProviderReport},
     view::WarningView,
 };
 use clawnode_tool::Available;
@@ -33,7 +33,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{load::Gauges, status::NodeStatus};
+use super::{load::Gauges, models::CurrentModels, status::NodeStatus};
 use crate::start_error::StartError;
 
 /// How long the others may take to answer a newcomer, once it has heard itself: they answer at
@@ -56,6 +56,8 @@ pub struct HeartbeatParts {
     pub context: Arc<WorkerContext>,
     /// Who answers.
     pub agents: Agents,
+    /// The providers of models.
+    pub models: CurrentModels,
     /// What can be run here now.
     pub available: watch::Receiver<Available>,
     /// The MCP servers that it could run.
@@ -75,6 +77,7 @@ pub fn heartbeat_source(parts: HeartbeatParts) -> HeartbeatSource {
         roles,
         context,
         agents,
+        models,
         available,
         hosts,
         node_status,
@@ -105,7 +108,7 @@ pub fn heartbeat_source(parts: HeartbeatParts) -> HeartbeatSource {
         lacks: context.lacks.told(),
         leaving: false,
         url: reached.get().cloned(),
-        providers: providers(&roles, available, &agents),
+        providers: providers(&roles, available, &agents, &models),
         time: None,
         file: node_status.file(),
     };
@@ -113,13 +116,24 @@ pub fn heartbeat_source(parts: HeartbeatParts) -> HeartbeatSource {
 }
 
 /// How what a worker works with fares.
-fn providers(roles: &[NodeRole], available: &Available, agents: &Agents) -> Vec<ProviderReport> {
+fn providers(
+    roles: &[NodeRole],
+    available: &Available,
+    agents: &Agents,
+    models: &CurrentModels,
+) -> Vec<ProviderReport> {
     if !roles.contains(&NodeRole::Worker) {
         return Vec::new();
     }
     let profiles = agents.names().into_iter().filter_map(|name| agents.profile(&name).ok());
-    let models: BTreeSet<String> = profiles.map(|profile| profile.model.provider).collect();
-    available.providers.reports(models.iter().map(String::as_str))
+    let named: BTreeSet<String> = profiles.map(|profile| profile.model.provider).collect();
+    let mut circuits = models.circuits().reports();
+    let named = named.iter().chain(circuits.keys()).map(String::as_str);
+    let mut reports = available.providers.reports(named);
+    for report in reports.iter_mut().filter(|it| it.kind == ProviderKind::Model) {
+        report.circuit = circuits.remove(&report.name).map(Box::new);
+    }
+    reports
 }
 
 /// What others may ask of this node: the kinds of entities that it serves, and the tools that it

@@ -72,6 +72,7 @@ fn an_old_reader_skips_what_a_newer_writer_adds() {
     skips_unknown(&sample::frames());
     skips_unknown(&[sample::batch()]);
     skips_unknown(&[sample::heartbeat()]);
+    skips_unknown(&[sample::open_circuit()]);
     skips_unknown(&sample::hearsay());
     skips_unknown(&sample::node_requests());
     skips_unknown(&sample::node_replies());

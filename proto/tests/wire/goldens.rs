@@ -206,6 +206,11 @@ fn heartbeat() {
 }
 
 #[test]
+fn open_circuit() {
+    insta::assert_snapshot!(all(&[sample::open_circuit()]));
+}
+
+#[test]
 fn hearsay() {
     insta::assert_snapshot!(all(&sample::hearsay()));
 }

@@ -10,6 +10,10 @@ use clawnode_proto::{
         LogStream, RunEnd, StoredLog, StoredResult,
     },
     block::{Block, Blocks},
+    circuit::{
+        CircuitChange, CircuitFailure, CircuitFailures, CircuitReport, CircuitState,
+        LimitedResource, ProviderLimit,
+    },
     client_tool::{ClientCall, ClientCalls, ClientResult, ClientResults, ClientTool, ToolChoice},
     execute::PlanStep,
     feed::{ClusterEvent, EventBatch, EventBody},
@@ -855,6 +859,7 @@ fn provider_reports() -> Vec<ProviderReport> {
         failures: 0,
         in_hand: 0,
         recent: RecentRuns::default(),
+        circuit: None,
     };
     let recent = RecentRuns { runs: 3, ok: 2, p50_ms: 20, p95_ms: 30 };
     let docker = report(ProviderKind::Execution, "docker");
@@ -870,6 +875,32 @@ fn provider_reports() -> Vec<ProviderReport> {
         },
         report(ProviderKind::Model, "anthropic"),
     ]
+}
+
+/// A provider whose circuit is open.
+pub(crate) fn open_circuit() -> ProviderReport {
+    let at = |seconds: u64| Timestamp(1_700_000_000_000 + seconds * 1_000);
+    let [_, provider] = provider_reports().try_into().unwrap();
+    let change = |at, state, failure| CircuitChange { at, state, failure };
+    let circuit = CircuitReport {
+        state: CircuitState::Open,
+        since: at(4),
+        next_try: Some(at(14)),
+        refused: 3,
+        failures: vec![CircuitFailures { kind: CircuitFailure::Overloaded, count: 5, last: at(4) }],
+        history: vec![
+            change(at(1), CircuitState::HalfOpen, None),
+            change(at(4), CircuitState::Open, Some(CircuitFailure::Overloaded)),
+        ],
+        limits: vec![ProviderLimit {
+            model: "claude-sonnet-4-5".to_owned(),
+            resource: LimitedResource::Requests,
+            limit: Some(50),
+            remaining: 0,
+            resets: at(60),
+        }],
+    };
+    ProviderReport { circuit: Some(Box::new(circuit)), ..provider }
 }
 
 pub(crate) fn heartbeat() -> Heartbeat {

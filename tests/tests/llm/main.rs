@@ -10,6 +10,7 @@
 )]
 
 mod calls;
+mod circuit;
 mod faults;
 mod server;
 mod streams;

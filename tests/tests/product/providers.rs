@@ -1,8 +1,11 @@
 //! Who does the work, how it fares, and which node would be chosen: asked of real nodes.
 
 use clawnode_proto::{
+    circuit::{CircuitFailure, CircuitState},
+    model::ModelTest,
     overview::NodeList,
     provider::{DiagnoseView, ProviderKind, ProviderStatus, ProviderView, ProvidersView},
+    view::StatusView,
 };
 use clawnode_tests::{
     effects::EffectCounter,
@@ -17,11 +20,14 @@ fn find<'a>(view: &'a ProvidersView, kind: ProviderKind, name: &str) -> Option<&
     view.providers.iter().find(|it| it.kind == kind && it.provider == name)
 }
 
-/// A node whose tools are counted, and a model that asks for one of them, then fails.
+/// A node whose tools are counted, and a model that asks for one of them, then refuses a key, then is
+/// overloaded.
 async fn scene() -> Result<(ModelServer, EffectCounter, tempfile::TempDir, Home), ProcessError> {
     let asks = Act::tools([("effect_safe", json!({}))]);
     let refuses = Act::status(401, "no");
-    let script = Script::queue([asks, Act::say("done"), refuses]);
+    let busy = (0..4).map(|_| Act::status_with(529, "busy", "retry-after-ms", "0"));
+    let outage = busy.chain([Act::status(529, "busy")]);
+    let script = Script::queue([asks, Act::say("done"), refuses].into_iter().chain(outage));
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
     let server = ModelServer::start(setup).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -38,7 +44,7 @@ async fn scene() -> Result<(ModelServer, EffectCounter, tempfile::TempDir, Home)
 
 #[tokio::test]
 async fn providers_tell_how_they_fare() -> Outcome {
-    let (_server, counter, _dir, home) = scene().await?;
+    let (server, counter, _dir, home) = scene().await?;
     let node = Node::up(&home).await?;
     let client = node.client()?;
     let view: ProvidersView = client.call("providers.health", json!({})).await?;
@@ -76,7 +82,32 @@ async fn providers_tell_how_they_fare() -> Outcome {
     let wanted = (ProviderStatus::Unhealthy, 1, Some("it does not accept the key"));
     assert_eq!(said, wanted, "{model:?}");
     assert!(view.unhealthy >= 1, "{view:?}");
+    outage(&server, &node).await?;
     node.stop().await
+}
+
+/// A provider that is overloaded is not asked any more, and everyone hears why.
+async fn outage(server: &ModelServer, node: &Node) -> Result<(), ProcessError> {
+    let client = node.client()?;
+    let params = json!({ "model": "anthropic/claude-sonnet-4-5" });
+    let tested: ModelTest = client.call("models.test", params.clone()).await?;
+    assert!(tested.error.unwrap().starts_with("busy"));
+    assert_eq!(server.count(), 8);
+    let tested: ModelTest = client.call("models.test", params).await?;
+    assert!(tested.error.unwrap().starts_with("not sent: the provider reported a server error"));
+    assert_eq!(server.count(), 8, "not asked");
+    let view: ProvidersView = client.call("providers.health", json!({})).await?;
+    let model = find(&view, ProviderKind::Model, "anthropic").unwrap();
+    let circuit = model.circuit.as_ref().unwrap();
+    assert_eq!((circuit.state, circuit.refused), (CircuitState::Open, 1), "{circuit:?}");
+    assert!(circuit.next_try > Some(circuit.since), "{circuit:?}");
+    let failures = [(CircuitFailure::Overloaded, 5)];
+    assert!(circuit.failures.iter().map(|it| (it.kind, it.count)).eq(failures), "{circuit:?}");
+    let status: StatusView = client.call("status", json!({})).await?;
+    let names: Vec<&str> = status.warnings.iter().map(|it| it.name.as_str()).collect();
+    assert!(names.contains(&"providers.circuit_open"), "{names:?}");
+    assert!(!names.contains(&"providers.failing"), "one line is enough: {names:?}");
+    Ok(())
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use super::{
     run::SessionRunner,
 };
 use crate::{
-    llm::{ModelEvent, ReplyBlocks},
+    llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
         turn::{kind::Outcome, prepare::CallJob},
@@ -113,6 +113,7 @@ impl SessionRunner {
         };
         in_hand.called(match &end {
             CallStreamEnd::Done { .. } => None,
+            CallStreamEnd::Failed(failure) if is_not_sent(failure) => Some(FailureClass::Cancelled),
             CallStreamEnd::Failed(failure) => Some(failure.class),
         });
         call.flush().await;

@@ -143,7 +143,9 @@ fn subject(it: &WarningView) -> (String, String) {
         "mcp.down" => (format!("{MCP_PREFIX}{name}"), format!("MCP server `{name}`")),
         "plugins.not_loaded" => (format!("{PLUGIN_PREFIX}{name}"), format!("plugin `{name}`")),
         "hooks.failing" => (format!("{HOOK_PREFIX}{name}"), format!("hook `{name}`")),
-        "providers.failing" => (format!("provider {name}"), format!("provider `{name}`")),
+        "providers.failing" | "providers.circuit_open" => {
+            (format!("provider {name}"), format!("provider `{name}`"))
+        }
         // A capability, which may be that of one of the others.
         _ => {
             let server = name.strip_prefix(MCP_PREFIX).map(|it| format!("MCP server `{it}`"));

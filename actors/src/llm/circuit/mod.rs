@@ -1,0 +1,23 @@
+//! Whether and when a process calls a provider of models: its circuit, and the pace that the
+//! provider allows. Each process decides by its own calls.
+//!
+//! [`Circuit`] and [`Pace`] are sans-I/O machines, for the simulator too: time is an argument. A
+//! [`ProviderCircuit`] drives those of one provider, and [`Circuits`] has all of a process, for as
+//! long as it runs; a provider that is configured with another address begins anew.
+//!
+//! Invariants: **CIRC-1** a half-open circuit permits one call at a time. **CIRC-2** an open circuit
+//! becomes half-open in the end, at most `ASKED_MOST` after it opened.
+//!
+//! Not here: what becomes of a call that is refused, and which provider is called instead.
+
+mod circuits;
+mod headers;
+mod machine;
+mod pace;
+mod pass;
+
+pub use circuits::{Circuits, is_not_sent};
+pub(super) use circuits::{ProviderCircuit, millis};
+pub use machine::{Circuit, Ticket};
+pub use pace::{Pace, ReportedLimit};
+pub(super) use pass::CallPass;
