@@ -387,7 +387,7 @@ impl SessionState {
         }
         let mut classes = gave_way.round().iter().map(|it| it.why.class).chain([why.class]);
         let wait = classes
-            .any(|class| class.is_down())
+            .any(FailureClass::is_down)
             .then(|| gave_way.wait(why, turn.clock.seen(), profile.outage_ms));
         match wait.flatten() {
             Some(wait_ms) => AfterFailure::GivesWay { wait_ms },
