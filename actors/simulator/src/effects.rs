@@ -238,10 +238,8 @@ impl Sim {
         let since_start = self.world.now().0.saturating_sub(self.started);
         let is_down = asked.as_ref().is_some_and(|it| self.plan.models.is_down(it, since_start));
         let outcome = if fails || is_down {
-            let failure = match is_down {
-                true => ModelPlan::down(),
-                false => ModelPlan::failure(call, attempt),
-            };
+            let failure =
+                if is_down { ModelPlan::down() } else { ModelPlan::failure(call, attempt) };
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else {
             let content = Text::from(format!("answer {}", attempt.0));

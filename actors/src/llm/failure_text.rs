@@ -51,7 +51,7 @@ impl ProviderName {
             ),
             (FailureClass::Rejected, Some(402)) => ": check the account's balance".to_owned(),
             (FailureClass::RateLimited | FailureClass::Overloaded, _) => {
-                ": send the message again later".to_owned()
+                ": it may answer again later".to_owned()
             }
             (FailureClass::Timeout, _) => {
                 let limit = if failure.message.contains(NO_END) { "total" } else { "idle" };
@@ -93,7 +93,7 @@ mod tests {
                 ": does it have the model `m-1`? Choose another with `--model` or the agent's `model`",
             ),
             (FailureClass::Rejected, Some(400), ""),
-            (FailureClass::Overloaded, Some(503), ": send the message again later"),
+            (FailureClass::Overloaded, Some(503), ": it may answer again later"),
             (
                 FailureClass::Timeout,
                 None,

@@ -82,95 +82,98 @@ mod tests {
         too_long(&failure).map(|it| (it.window, it.request))
     }
 
+    /// What vendors say, and the sizes of the window and of the request in it.
+    const SAYINGS: [(&str, Option<u64>, Option<u64>); 17] = [
+        ("prompt is too long: 213462 tokens > 200000 maximum", Some(200_000), Some(213_462)),
+        (
+            "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, \
+                 decrease input length or `max_tokens` and try again",
+            Some(200_000),
+            None,
+        ),
+        ("Request exceeds the maximum size", None, None),
+        (
+            "This model's maximum context length is 8192 tokens. However, your messages resulted \
+                 in 8545 tokens. Please reduce the length of the messages.",
+            Some(8_192),
+            Some(8_545),
+        ),
+        (
+            "This model's maximum context length is 4,097 tokens, however you requested 10346 \
+                 tokens (10341 in your prompt; 5 for the completion).",
+            Some(4_097),
+            Some(10_341),
+        ),
+        (
+            "This endpoint's maximum context length is 131072 tokens. However, you requested \
+                 about 150000 tokens (149000 of text input, 1000 in the output).",
+            Some(131_072),
+            Some(149_000),
+        ),
+        (
+            "Your input exceeds the context window of this model. Please adjust your input and \
+                 try again.",
+            None,
+            None,
+        ),
+        (
+            "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted \
+                 in 300001 tokens.",
+            Some(272_000),
+            Some(300_001),
+        ),
+        (
+            "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+            Some(4_096),
+            Some(5_000),
+        ),
+        (
+            "The input token count (1196265) exceeds the maximum number of tokens allowed \
+                 (1048575).",
+            Some(1_048_575),
+            Some(1_196_265),
+        ),
+        (
+            "The input token count exceeds the maximum number of tokens allowed 1048576.",
+            Some(1_048_576),
+            None,
+        ),
+        (
+            "request (5014 tokens) exceeds the available context size (4096 tokens), try \
+                 increasing it",
+            Some(4_096),
+            Some(5_014),
+        ),
+        (
+            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 \
+                 maximum context length",
+            Some(32_768),
+            Some(40_000),
+        ),
+        (
+            "This model's maximum prompt length is 131072 but the request contains 537812 \
+                 tokens.",
+            Some(131_072),
+            Some(537_812),
+        ),
+        (
+            "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received \
+                 5000",
+            Some(4_081),
+            Some(5_000),
+        ),
+        ("Input is too long for requested model.", None, None),
+        (
+            "Invalid request: Your request exceeded model token limit: 262144 (requested: \
+                 300000)",
+            Some(262_144),
+            Some(300_000),
+        ),
+    ];
+
     #[test]
     fn the_words_of_each_vendor_are_known_with_their_numbers() {
-        for (message, window, request) in [
-            ("prompt is too long: 213462 tokens > 200000 maximum", Some(200_000), Some(213_462)),
-            (
-                "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, \
-                 decrease input length or `max_tokens` and try again",
-                Some(200_000),
-                None,
-            ),
-            ("Request exceeds the maximum size", None, None),
-            (
-                "This model's maximum context length is 8192 tokens. However, your messages resulted \
-                 in 8545 tokens. Please reduce the length of the messages.",
-                Some(8_192),
-                Some(8_545),
-            ),
-            (
-                "This model's maximum context length is 4,097 tokens, however you requested 10346 \
-                 tokens (10341 in your prompt; 5 for the completion).",
-                Some(4_097),
-                Some(10_341),
-            ),
-            (
-                "This endpoint's maximum context length is 131072 tokens. However, you requested \
-                 about 150000 tokens (149000 of text input, 1000 in the output).",
-                Some(131_072),
-                Some(149_000),
-            ),
-            (
-                "Your input exceeds the context window of this model. Please adjust your input and \
-                 try again.",
-                None,
-                None,
-            ),
-            (
-                "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted \
-                 in 300001 tokens.",
-                Some(272_000),
-                Some(300_001),
-            ),
-            (
-                "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
-                Some(4_096),
-                Some(5_000),
-            ),
-            (
-                "The input token count (1196265) exceeds the maximum number of tokens allowed \
-                 (1048575).",
-                Some(1_048_575),
-                Some(1_196_265),
-            ),
-            (
-                "The input token count exceeds the maximum number of tokens allowed 1048576.",
-                Some(1_048_576),
-                None,
-            ),
-            (
-                "request (5014 tokens) exceeds the available context size (4096 tokens), try \
-                 increasing it",
-                Some(4_096),
-                Some(5_014),
-            ),
-            (
-                "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 \
-                 maximum context length",
-                Some(32_768),
-                Some(40_000),
-            ),
-            (
-                "This model's maximum prompt length is 131072 but the request contains 537812 \
-                 tokens.",
-                Some(131_072),
-                Some(537_812),
-            ),
-            (
-                "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received \
-                 5000",
-                Some(4_081),
-                Some(5_000),
-            ),
-            ("Input is too long for requested model.", None, None),
-            (
-                "Invalid request: Your request exceeded model token limit: 262144 (requested: \
-                 300000)",
-                Some(262_144),
-                Some(300_000),
-            ),
-        ] {
+        for (message, window, request) in SAYINGS {
             for status in [None, Some(400), Some(413)] {
                 assert_eq!(read(status, message), Some((window, request)), "{message}");
             }

@@ -82,7 +82,8 @@ impl ModelAnswers<'_> {
     /// The models of all agents.
     pub(super) fn list(&self) -> ModelList {
         let agents = self.options();
-        let models: BTreeSet<ModelRef> = agents.iter().flat_map(chosen).collect();
+        let models = agents.iter().flat_map(|it| [chosen(it), it.fallback.clone()].concat());
+        let models: BTreeSet<ModelRef> = models.collect();
         ModelList { models: models.iter().map(|model| self.view(model, &agents)).collect() }
     }
 

@@ -14,7 +14,7 @@ use clawnode_proto::llm::Text;
 use clawnode_proto::{
     Attempt, CallId, Frame, FrameBody, FrameKey, TimerId, Timestamp,
     frame::Notice,
-    llm::{ModelFailure, ModelRef, PromptTooLong, Usage},
+    llm::{FailureClass, ModelFailure, ModelRef, PromptTooLong, Usage},
     session::{ModelGaveWay, Profile},
 };
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,18 @@ pub(in crate::session) enum AfterFailure {
     CallFails,
     /// The next attempt follows, after so many milliseconds.
     GivesWay { wait_ms: u32 },
+}
+
+/// What people read of a model that did not answer.
+const fn trouble(class: FailureClass) -> &'static str {
+    match class {
+        FailureClass::Unreachable => "cannot be reached",
+        FailureClass::Timeout => "is too slow",
+        FailureClass::RateLimited => "refuses further calls for now",
+        FailureClass::Overloaded => "is overloaded",
+        FailureClass::BrokenStream => "broke off its reply",
+        _ => "does not answer",
+    }
 }
 
 // === impl GaveWay ===
@@ -259,7 +271,10 @@ impl Turn {
             }
             Some(_) => ("prompt_too_long", format!("the conversation is too long for `{model}`")),
             None if model == next => ("retrying", format!("`{model}` is asked again")),
-            None => ("model_gave_way", format!("{}; `{next}` is asked now", why.message)),
+            None => {
+                let trouble = trouble(why.class);
+                ("model_gave_way", format!("`{model}` {trouble}; `{next}` is asked now"))
+            }
         };
         Some(Notice { name: name.to_owned(), message })
     }
@@ -372,7 +387,7 @@ impl SessionState {
         }
         let mut classes = gave_way.round().iter().map(|it| it.why.class).chain([why.class]);
         let wait = classes
-            .any(|class| class.is_down())
+            .any(FailureClass::is_down)
             .then(|| gave_way.wait(why, turn.clock.seen(), profile.outage_ms));
         match wait.flatten() {
             Some(wait_ms) => AfterFailure::GivesWay { wait_ms },
@@ -397,7 +412,7 @@ mod tests {
         Digest,
         block::{Block, Blocks},
         event::decode_record,
-        llm::{FailureClass, StopReason, Text},
+        llm::{StopReason, Text},
         session::{ModelBegun, ModelFailed, SessionEvent, SessionInput, TurnOutcome, UserMessage},
     };
 
@@ -475,7 +490,10 @@ mod tests {
         assert!(call(&run).has_other && call(&run).notice.is_none());
         run.fails_as(ModelFailure::new(FailureClass::Overloaded, "busy"), used(5));
         assert_eq!(asked(&run), ("b/two".to_owned(), 2));
-        assert_eq!(call(&run).notice.as_ref().unwrap().message, "busy; `b/two` is asked now");
+        assert_eq!(
+            call(&run).notice.as_ref().unwrap().message,
+            "`sim/model` is overloaded; `b/two` is asked now"
+        );
         run.fails(FailureClass::BrokenStream);
         assert_eq!(asked(&run), ("c/three".to_owned(), 3));
         assert!(!call(&run).has_other);
