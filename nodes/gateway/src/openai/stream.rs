@@ -175,7 +175,7 @@ impl CompletionStream {
             }
             ReplyStep::Finished(reason) if ends_well => self.finish(reason, out),
             ReplyStep::Called(_) | ReplyStep::Finished(_) | ReplyStep::Diverged => {
-                self.fail(diverged(), out)
+                self.fail(diverged(), out);
             }
             ReplyStep::Failed(error) => self.fail(error, out),
         }
