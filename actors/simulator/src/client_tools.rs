@@ -15,9 +15,9 @@ const WAIT: u64 = 60_000;
 /// The tool that clients run.
 pub(super) const MINE: &str = "mine";
 
-/// What the client of every third message offers.
+/// What clients offer, but for that of every third message.
 pub(super) fn offered(number: usize) -> Vec<ClientTool> {
-    let is_offered = number.is_multiple_of(3);
+    let is_offered = !number.is_multiple_of(3);
     let name = MINE.parse().ok().filter(|_| is_offered);
     let tool = |name| ClientTool {
         name,
@@ -41,7 +41,7 @@ impl Sim {
             let result =
                 |call: CallId| ClientResult { call, content: format!("{says} {call}").into() };
             let calls = it.calls.calls.iter().skip(from).map(|call| result(call.id)).collect();
-            let (system, sampling, tools) = (None, Sampling::default(), offered(0));
+            let (system, sampling, tools) = (None, Sampling::default(), offered(1));
             SessionInput::ClientResults(ClientResults {
                 turn,
                 results: calls,
@@ -51,8 +51,8 @@ impl Sim {
             })
         };
         let brought = match it.call.as_u128() % 10 {
-            0..=3 => vec![results(turn, 0, "saw")],
-            4..=5 => vec![results(turn, 0, "saw"), results(turn, 0, "saw something else")],
+            0..=2 => vec![results(turn, 0, "saw")],
+            3..=5 => vec![results(turn, 0, "saw"), results(turn, 0, "saw something else")],
             6 => vec![results(turn, 1, "saw"), results(turn, 0, "saw all")],
             // Of another turn, and then never.
             7 => vec![results(TurnId::from_u128(1), 0, "saw")],

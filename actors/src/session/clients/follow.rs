@@ -600,4 +600,72 @@ mod tests {
         assert_eq!(end[1], TurnBody::Usage(Usage::default()));
         assert!(matches!(&end[2], TurnBody::Done(end) if end.outcome.is_some()), "{:?}", end[2]);
     }
+
+    /// What a reader is told until its turn waits for it, or ends.
+    async fn told(mut events: BoxStream<'static, TurnEvent>) -> (String, Vec<&'static str>) {
+        let (mut text, mut names) = (String::new(), Vec::new());
+        while let Some(event) = events.next().await {
+            match event.body {
+                TurnBody::Text(more) => text.push_str(&more),
+                TurnBody::Reset(reset) => text = reset.text,
+                TurnBody::Usage(_) => names.push("usage"),
+                TurnBody::ClientCalls(_) => {
+                    names.push("calls");
+                    break;
+                }
+                TurnBody::Done(_) => names.push("done"),
+                _ => {}
+            }
+        }
+        (text, names)
+    }
+
+    /// The owner that asked for tools of the client is gone, with all frames: the journal alone says what the
+    /// client is to run, and what follows its results.
+    #[tokio::test]
+    async fn a_client_that_runs_tools_is_told_each_part_of_the_turn_once() {
+        use clawnode_proto::{
+            client_tool::{ClientResult, ClientResults, ClientTool},
+            llm::Sampling,
+            session::{SessionInput, UserMessage},
+        };
+
+        let mut scene = Scene::new().await;
+        scene.run.replies(&[]);
+        let (name, input_schema) = ("mine".parse().unwrap(), r#"{"type":"object"}"#.to_owned());
+        let mine = ClientTool { name, description: String::new(), input_schema };
+        let message = UserMessage { tools: vec![mine], ..UserMessage::text("go") };
+        scene.run.hears("go", &SessionInput::UserMessage(message));
+        scene.run.replies(&[("mine", "{}")]);
+        scene.store().await;
+        let state = scene.run.machine.settled().unwrap().state.clone();
+        let turn = state.running().unwrap();
+        let call = turn.steps[0].tools[0].call;
+        let first = scene.sessions.follow(session(), Some(turn.id), None).await.unwrap();
+        assert_eq!(told(first.events).await, ("so".to_owned(), vec!["usage", "calls"]));
+
+        let results = |content: &str| ClientResults {
+            turn: turn.id,
+            results: vec![ClientResult { call, content: content.into() }],
+            system: None,
+            sampling: Sampling::default(),
+            tools: Vec::new(),
+        };
+        let sent = scene.sessions.bring(session(), results("seen"), None).await.unwrap();
+        assert_eq!(sent.turn, turn.id);
+        scene.run.hears("brings", &SessionInput::ClientResults(results("seen")));
+        scene.run.replies(&[]);
+        scene.store().await;
+        // What was said before is not said again, nor what stands between.
+        let expected = ("so".to_owned(), vec!["usage", "done"]);
+        assert_eq!(told(sent.events).await, expected);
+        let again = scene.sessions.bring(session(), results("seen"), None).await.unwrap();
+        assert_eq!(told(again.events).await, expected);
+        let other = scene.sessions.bring(session(), results("other"), None).await.unwrap_err();
+        assert!(matches!(other, SendError::LateResults(_)), "{other:?}");
+        let stray = ClientResult { call: CallId::from_u128(1), content: "x".into() };
+        let stray = ClientResults { results: vec![stray], ..results("x") };
+        let stray = scene.sessions.bring(session(), stray, None).await.unwrap_err();
+        assert!(matches!(stray, SendError::Results(_)), "{stray:?}");
+    }
 }

@@ -298,7 +298,7 @@ enum Callee<'a> {
     /// The cluster, for the agent.
     Agent(&'a ToolSpec),
     /// The client that offered it.
-    Client(ToolSpec),
+    Client(Box<ToolSpec>),
 }
 
 /// Whether policy and people let a call run.
@@ -410,7 +410,9 @@ fn judge<'a>(
         return invalid(format!("another call of the same reply has the id `{}`", using.id));
     }
     let agents = profile.tool(&using.name).map(Callee::Agent);
-    let callee = agents.or_else(|| turn.offer.spec(profile, &using.name).map(Callee::Client));
+    let callee = agents.or_else(|| {
+        turn.offer.spec(profile, &using.name).map(|spec| Callee::Client(Box::new(spec)))
+    });
     let Some(callee) = callee else {
         let names = profile.tools.iter().map(|tool| tool.name.as_str());
         let of_client = turn.offer.beside(profile).map(|tool| tool.name.as_str());

@@ -243,13 +243,13 @@ fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
             let text = if is_silent && !calls.is_empty() { String::new() } else { text()? };
             Ok(Said::Assistant { text, calls })
         }
-        Some("tool") => match message.get("tool_call_id").and_then(Value::as_str) {
-            Some(id) => Ok(Said::Tool { id: id.to_owned(), text: text()? }),
-            None => {
-                let what = "`tool_call_id` is missing";
-                Err(OpenAiError::invalid(path("tool_call_id"), what))
-            }
-        },
+        Some("tool") => {
+            let id = message.get("tool_call_id").and_then(Value::as_str);
+            let missing =
+                || OpenAiError::invalid(path("tool_call_id"), "`tool_call_id` is missing");
+            let id = id.ok_or_else(missing)?.to_owned();
+            Ok(Said::Tool { id, text: text()? })
+        }
         Some(role @ "function") => {
             let what = format!("messages of role `{role}` are not offered, send `tool`");
             Err(OpenAiError::unsupported(path("role"), what))

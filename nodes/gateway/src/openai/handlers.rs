@@ -104,9 +104,9 @@ pub(in super::super) async fn completions(
     let sent = Instant::now();
     let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
     let following = match wanted {
-        Wanted::Send(mut send) => {
-            send.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
-            gateway.backend.send(*send).await
+        Wanted::Send(mut message) => {
+            message.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
+            gateway.backend.send(*message).await
         }
         Wanted::Results(results) => gateway.backend.results(*results).await,
     };

@@ -182,7 +182,7 @@ impl CompletionStream {
                 self.finish(reason, out);
             }
             ReplyStep::Called(_) | ReplyStep::Finished(_) | ReplyStep::Diverged => {
-                self.fail(diverged(), out)
+                self.fail(diverged(), out);
             }
             ReplyStep::Failed(error) => self.fail(error, out),
         }
