@@ -31,6 +31,7 @@ fn asked(model: &str, messages: &[PlainMessage]) -> ModelRequest {
         input_schema: json!({"type": "object"}),
     };
     ModelRequest {
+        reply_schema: None,
         model: model.to_owned(),
         system: "be brief".to_owned(),
         messages: messages.to_vec(),

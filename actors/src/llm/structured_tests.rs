@@ -28,6 +28,7 @@ fn sent(wire: &dyn Dialect, model: &str, schema: &ResponseSchema, tools: bool) -
         input_schema: json!({"type": "object"}),
     };
     let mut request = ModelRequest {
+        cache_key: String::new(),
         model: model.to_owned(),
         system: "be brief".to_owned(),
         messages: vec![PlainMessage::text(Role::User, "hi")],

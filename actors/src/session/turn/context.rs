@@ -159,7 +159,7 @@ pub(super) fn assemble_by(
         messages,
         sampling,
         tools,
-        response_schema: schema.cloned(),
+        response_schema: turn.response_schema(profile).cloned(),
         dropped_turns,
         withheld_thoughts,
     }
