@@ -40,6 +40,7 @@ mod responses;
 mod retry;
 mod sse;
 mod tool_uses;
+mod wire;
 mod wires;
 
 use std::{fmt, time::Duration};
@@ -56,7 +57,7 @@ pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use media::PlainMedia;
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions};
-pub use wires::Wire;
+pub use wire::Wire;
 
 /// What a model is asked.
 #[derive(Clone, Debug, PartialEq)]

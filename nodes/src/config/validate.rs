@@ -378,8 +378,9 @@ impl Checks<'_> {
 
     fn model_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
         let Some(model) = &agent.model else { return Ok(()) };
-        let mut known: Vec<&str> = self.config.providers.keys().map(String::as_str).collect();
-        known.extend(Wire::built_in_providers());
+        let configured = self.config.providers.keys().map(String::as_str);
+        let built_in: Vec<&str> = Wire::built_in_providers().collect();
+        let known: Vec<&str> = configured.chain(built_in).collect();
         if known.contains(&model.provider.as_str()) {
             return Ok(());
         }
