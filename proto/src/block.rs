@@ -47,7 +47,7 @@ pub enum Block {
         /// The provider's bytes, as text.
         data: Text,
     },
-    /// Something else that the provider wants back as it is, with the tool call that follows.
+    /// Something else that the provider wants back as it is, with the text or tool call that follows.
     Opaque {
         /// The name of its field on the provider's wire.
         field: String,

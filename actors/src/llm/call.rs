@@ -18,6 +18,7 @@ use super::{
     call_stream::{Finish, Teller, tell},
     circuit::{CallPass, millis},
     failure_text::{NO_END, ProviderName},
+    framing::Framing,
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
     options::{BaseUrl, ProviderOptions},
     profile::{ModelProfile, ModelProfiles},
@@ -27,7 +28,6 @@ use super::{
     sse::{EventsError, SseEvent, within},
     structured::ask,
     too_long::too_long,
-    wires::WireRow,
 };
 
 /// How long after the reply's own end the response may take to end too, so that the connection can
@@ -70,6 +70,15 @@ pub(super) trait Decoder: Send {
     fn whole(&mut self, body: &[u8], pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure>;
 }
 
+/// What reads the replies of a wire.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplyReader {
+    /// How the events of a reply are separated.
+    pub(super) framing: Framing,
+    /// Makes what reads one reply, which may call tools if the request offers some.
+    pub(super) decoder: fn(offers: bool) -> Box<dyn Decoder>,
+}
+
 /// What an event meant.
 #[derive(Debug)]
 pub(super) enum ReplyPiece {
@@ -93,7 +102,7 @@ pub(super) struct Provider(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    row: &'static WireRow,
+    reads: ReplyReader,
     dialect: Box<dyn Dialect>,
     options: ProviderOptions,
     base: BaseUrl,
@@ -106,7 +115,7 @@ struct Inner {
 
 impl Provider {
     pub(super) fn new(
-        row: &'static WireRow,
+        reads: ReplyReader,
         dialect: Box<dyn Dialect>,
         options: ProviderOptions,
         base: BaseUrl,
@@ -114,7 +123,7 @@ impl Provider {
         http: Http,
         profiles: ModelProfiles,
     ) -> Self {
-        Self(Arc::new(Inner { row, dialect, options, base, named, http, profiles }))
+        Self(Arc::new(Inner { reads, dialect, options, base, named, http, profiles }))
     }
 }
 
@@ -290,12 +299,12 @@ impl Inner {
         to: &Teller,
         pass: &mut CallPass,
     ) -> Result<Finish, AttemptFailure> {
-        let mut decoder = (self.row.decoder)(prepared.offers);
+        let mut decoder = (self.reads.decoder)(prepared.offers);
         let mut pieces = Vec::new();
         let mut events = match self.http.send(prepared, pass).await? {
             HttpAnswer::Stream(response) => {
                 let bytes = within(response.bytes_stream(), self.options.idle_timeout);
-                self.row.framing.read(bytes)
+                self.reads.framing.read(bytes)
             }
             HttpAnswer::Whole(body) => {
                 let read = decoder.whole(&body, &mut pieces);

@@ -1,4 +1,4 @@
-//! How the events of a reply are told apart in its bytes: server-sent events, or one JSON document a line.
+//! How the events of a reply are separated in its bytes: server-sent events, or one JSON document a line.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use futures_util::{
 
 use super::sse::{EVENT_BYTES, EventsError, STREAM_BYTES, SseEvent, SseEvents};
 
-/// How the events of a reply are told apart.
+/// How the events of a reply are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     /// Server-sent events.

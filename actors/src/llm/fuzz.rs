@@ -16,7 +16,7 @@ use super::{
     http::AttemptFailure,
     sse::EventsError,
     tool_uses::{MOST, NAME_BYTES},
-    wires::Wire,
+    wire::Wire,
 };
 
 /// What a client that `offers` tools or none makes of a response whose body arrives in these
@@ -28,10 +28,10 @@ pub fn replay(
     chunks: impl IntoIterator<Item = Vec<u8>>,
 ) -> Vec<ModelEvent> {
     let Some(row) = wire.row() else { return Vec::new() };
-    let mut decoder = (row.decoder)(offers);
+    let mut decoder = (row.reads.decoder)(offers);
     let chunks: Vec<_> = chunks.into_iter().map(|chunk| Ok(Bytes::from(chunk))).collect();
     let mut said = Vec::new();
-    let events = row.framing.read(stream::iter(chunks));
+    let events = row.reads.framing.read(stream::iter(chunks));
     let read = read(events, decoder.as_mut(), &mut said).now_or_never();
     said.push(match read {
         Some(Ok(Finish { stop, usage, model })) => ModelEvent::Done { stop, usage, model },
@@ -47,7 +47,7 @@ pub fn replay(
 pub fn replay_whole(wire: Wire, offers: bool, body: &[u8]) -> Vec<ModelEvent> {
     let (mut pieces, mut said) = (Vec::new(), Vec::new());
     let Some(row) = wire.row() else { return Vec::new() };
-    let read = (row.decoder)(offers).whole(body, &mut pieces);
+    let read = (row.reads.decoder)(offers).whole(body, &mut pieces);
     let end = say(&mut pieces, &mut said);
     said.push(match (read, end) {
         (Ok(()), Some(Finish { stop, usage, model })) => ModelEvent::Done { stop, usage, model },

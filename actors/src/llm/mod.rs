@@ -51,6 +51,7 @@ mod structured;
 mod structured_tests;
 mod too_long;
 mod tool_uses;
+mod wire;
 mod wires;
 
 use std::{fmt, time::Duration};
@@ -68,7 +69,7 @@ pub use media::PlainMedia;
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions};
 pub use structured::ReplySchema;
-pub use wires::Wire;
+pub use wire::Wire;
 
 /// What a model is asked.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,7 +14,8 @@ use super::{
     http::Http,
     options::{Lookup, OptionsError, ProviderOptions},
     profile::ModelProfiles,
-    wires::{Wire, WireParts, rows},
+    wire::Wire,
+    wires::{WireParts, rows},
 };
 
 /// The providers of a process. Cheap to clone.
@@ -188,7 +189,7 @@ fn client(
     };
     let parts = WireParts { base: base.clone(), key, max_tokens: options.max_tokens };
     let dialect = (row.dialect)(parts);
-    Ok(Arc::new(Provider::new(row, dialect, options, base, named, http, profiles)))
+    Ok(Arc::new(Provider::new(row.reads, dialect, options, base, named, http, profiles)))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::wires::Wire;
+use super::wire::Wire;
 
 /// Bytes of a key file; a longer one is not a key but a mistake.
 const KEY_FILE_BYTES: u64 = 16 << 10;

@@ -1,47 +1,28 @@
 //! The wires, one row each. A wire is a folder beside this file: what is asked (its [`Dialect`]) and what a
-//! reply says (its [`Decoder`]). Adding one is that folder, its `mod` line, and its variant and row here.
+//! reply says (its decoder). Adding one is that folder, its `mod` line, its name in `wire` and its row here.
 
 use std::time::Duration;
 
 use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
 
 use super::{
     anthropic::{Anthropic, AnthropicReader},
-    call::{Decoder, Dialect},
-    discover::ollama_address,
+    call::{Dialect, ReplyReader},
     framing::Framing,
     gemini::{Gemini, GeminiReader},
-    ollama::{Ollama, OllamaReader},
+    ollama::{Ollama, OllamaReader, address},
     openai::{OpenAi, OpenAiReader},
     options::{BaseUrl, Lookup, OptionsError, ParseBaseUrlError, ProviderOptions},
     responses::{Responses, ResponsesReader},
+    wire::Wire,
 };
-
-/// The wire format that a provider speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wire {
-    /// Anthropic's Messages API.
-    Anthropic,
-    /// `OpenAI`'s Chat Completions API, which many servers speak: vLLM, llama.cpp, `OpenRouter`, Groq.
-    Openai,
-    /// `OpenAI`'s Responses API, without anything stored at the vendor.
-    OpenaiResponses,
-    /// Gemini's API.
-    Gemini,
-    /// Ollama's own API.
-    Ollama,
-    /// No wire: the built-in demo, which is no language model.
-    Demo,
-}
 
 /// The provider that needs no wire.
 const DEMO: &str = "demo";
 /// How long a provider may be silent that says where it is by an environment variable.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// All wires; the first whose key is set is the one that is used where nobody chose a provider.
+/// All wires. Without a configured provider, the first whose key is set is used.
 static WIRES: &[WireRow] = &[
     WireRow {
         wire: Wire::Anthropic,
@@ -54,11 +35,13 @@ static WIRES: &[WireRow] = &[
         model: Some("claude-sonnet-4-5"),
         idle: IDLE,
         takes_num_ctx: false,
-        framing: Framing::Events,
         dialect: |WireParts { base, key, max_tokens }| {
             Box::new(Anthropic { base, key, max_tokens })
         },
-        decoder: |offers| Box::new(AnthropicReader::new(offers)),
+        reads: ReplyReader {
+            framing: Framing::Events,
+            decoder: |offers| Box::new(AnthropicReader::new(offers)),
+        },
     },
     WireRow {
         wire: Wire::Openai,
@@ -71,9 +54,11 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         // Servers that are compatible take it, if any does.
         takes_num_ctx: true,
-        framing: Framing::Events,
         dialect: |WireParts { base, key, .. }| Box::new(OpenAi { base, key }),
-        decoder: |offers| Box::new(OpenAiReader::new(offers)),
+        reads: ReplyReader {
+            framing: Framing::Events,
+            decoder: |offers| Box::new(OpenAiReader::new(offers)),
+        },
     },
     WireRow {
         wire: Wire::OpenaiResponses,
@@ -86,9 +71,11 @@ static WIRES: &[WireRow] = &[
         model: None,
         idle: IDLE,
         takes_num_ctx: false,
-        framing: Framing::Events,
         dialect: |WireParts { base, key, .. }| Box::new(Responses { base, key }),
-        decoder: |offers| Box::new(ResponsesReader::new(offers)),
+        reads: ReplyReader {
+            framing: Framing::Events,
+            decoder: |offers| Box::new(ResponsesReader::new(offers)),
+        },
     },
     WireRow {
         wire: Wire::Gemini,
@@ -100,24 +87,28 @@ static WIRES: &[WireRow] = &[
         model: Some("gemini-2.5-flash"),
         idle: IDLE,
         takes_num_ctx: false,
-        framing: Framing::Events,
         dialect: |WireParts { base, key, .. }| Box::new(Gemini { base, key }),
-        decoder: |offers| Box::new(GeminiReader::new(offers)),
+        reads: ReplyReader {
+            framing: Framing::Events,
+            decoder: |offers| Box::new(GeminiReader::new(offers)),
+        },
     },
     WireRow {
         wire: Wire::Ollama,
         provider: Some("ollama"),
         base_url: "http://127.0.0.1:11434",
         url_variable: "OLLAMA_HOST",
-        read_url: ollama_address,
+        read_url: address,
         key_variable: None,
         model: None,
         // It may load a large model first.
         idle: Duration::from_mins(5),
         takes_num_ctx: true,
-        framing: Framing::Lines,
         dialect: |WireParts { base, key, .. }| Box::new(Ollama { base, key }),
-        decoder: |offers| Box::new(OllamaReader::new(offers)),
+        reads: ReplyReader {
+            framing: Framing::Lines,
+            decoder: |offers| Box::new(OllamaReader::new(offers)),
+        },
     },
 ];
 
@@ -134,18 +125,16 @@ pub(super) struct WireRow {
     read_url: fn(&str) -> Result<BaseUrl, ParseBaseUrlError>,
     /// The environment variable of its key; none if it needs none.
     pub(super) key_variable: Option<&'static str>,
-    /// Its model where nobody chose one; none if it has none that everybody has.
+    /// Its model where the configuration names none; absent if each server has other models.
     pub(super) model: Option<&'static str>,
     /// How long it may be silent.
     idle: Duration,
     /// Whether a request may have `options.num_ctx`.
     takes_num_ctx: bool,
-    /// How a reply's events are told apart.
-    pub(super) framing: Framing,
     /// What writes requests.
     pub(super) dialect: fn(WireParts) -> Box<dyn Dialect>,
-    /// A reader for one reply, which may call tools if the request offers some.
-    pub(super) decoder: fn(offers: bool) -> Box<dyn Decoder>,
+    /// What reads replies.
+    pub(super) reads: ReplyReader,
 }
 
 /// What a wire's requests are made of, beside what is asked.

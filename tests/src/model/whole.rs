@@ -13,55 +13,60 @@ use super::{
 
 /// A reply that is not streamed; only its words, thoughts and tool calls count.
 pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
-    let text: String = reply.steps.iter().filter_map(said).collect();
     match wire {
-        WireName::OpenaiResponses => return whole_response(seq, asked, reply),
-        WireName::Gemini => return whole_gemini(seq, asked, reply),
-        WireName::Ollama => return whole_ollama(seq, asked, reply),
-        WireName::Anthropic | WireName::Openai => {}
+        WireName::Anthropic => whole_anthropic(seq, asked, reply),
+        WireName::Openai => whole_openai(seq, asked, reply),
+        WireName::OpenaiResponses => whole_response(seq, asked, reply),
+        WireName::Gemini => whole_gemini(seq, asked, reply),
+        WireName::Ollama => whole_ollama(seq, asked, reply),
     }
+}
+
+fn whole_anthropic(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
+    let content = whole_blocks(seq, reply);
+    let body = json!({
+        "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
+        "content": content,
+        "stop_reason": stop(WireName::Anthropic, reply), "stop_sequence": null,
+        "usage": anthropic_usage(asked, tokens(reply)),
+    });
+    body.to_string().into()
+}
+
+fn whole_openai(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
+    let text: String = reply.steps.iter().filter_map(said).collect();
     let calls: Vec<Value> = reply
         .steps
         .iter()
         .flat_map(called)
         .enumerate()
-        .map(|(nth, call)| whole_call(wire, &id(wire, seq, nth, call), call))
+        .map(|(nth, call)| {
+            json!({
+                "id": id(WireName::Openai, seq, nth, call), "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            })
+        })
         .collect();
-    let said = reply.steps.iter().filter(|step| said(step).is_some()).count();
-    let tokens = (said + calls.len()) as u64;
-    let body = match wire {
-        WireName::Anthropic => {
-            let content = whole_blocks(seq, reply);
-            json!({
-                "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
-                "content": content,
-                "stop_reason": stop(wire, reply), "stop_sequence": null,
-                "usage": anthropic_usage(asked, tokens),
-            })
+    let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+    let thought: String = reply.steps.iter().filter_map(thought).collect();
+    if !thought.is_empty() {
+        message["reasoning_content"] = thought.into();
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+        if text.is_empty() {
+            message["content"] = Value::Null;
         }
-        _ => {
-            let mut message = json!({"role": "assistant", "content": text, "refusal": null});
-            let thought: String = reply.steps.iter().filter_map(thought).collect();
-            if !thought.is_empty() {
-                message["reasoning_content"] = thought.into();
-            }
-            if !calls.is_empty() {
-                message["tool_calls"] = calls.into();
-                if text.is_empty() {
-                    message["content"] = Value::Null;
-                }
-            }
-            json!({
-                "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_700_000_000,
-                "model": asked.model,
-                "choices": [{
-                    "index": 0, "logprobs": null, "finish_reason": stop(wire, reply),
-                    "message": message,
-                }],
-                "usage": openai_usage(asked, tokens),
-            })
-        }
-    };
+    }
+    let body = json!({
+        "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_700_000_000,
+        "model": asked.model,
+        "choices": [{
+            "index": 0, "logprobs": null, "finish_reason": stop(WireName::Openai, reply),
+            "message": message,
+        }],
+        "usage": openai_usage(asked, tokens(reply)),
+    });
     body.to_string().into()
 }
 
@@ -186,7 +191,7 @@ fn whole_blocks(seq: u64, reply: &Reply) -> Vec<Value> {
         }
         for call in called(step) {
             let id = id(WireName::Anthropic, seq, calls, call);
-            blocks.push(whole_call(WireName::Anthropic, &id, call));
+            blocks.push(whole_call(&id, call));
             calls += 1;
         }
     }
@@ -201,18 +206,12 @@ fn whole_blocks(seq: u64, reply: &Reply) -> Vec<Value> {
     blocks
 }
 
-fn whole_call(wire: WireName, id: &str, call: &ToolCall) -> Value {
-    match wire {
-        // The wire has no form for arguments that are no JSON.
-        WireName::Anthropic => json!({
-            "type": "tool_use", "id": id, "name": call.name,
-            "input": serde_json::from_str::<Value>(&call.arguments).unwrap_or_else(|_| json!({})),
-        }),
-        _ => json!({
-            "id": id, "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }),
-    }
+/// The wire has no form for arguments that are no JSON.
+fn whole_call(id: &str, call: &ToolCall) -> Value {
+    json!({
+        "type": "tool_use", "id": id, "name": call.name,
+        "input": serde_json::from_str::<Value>(&call.arguments).unwrap_or_else(|_| json!({})),
+    })
 }
 
 fn thought(step: &Step) -> Option<&str> {

@@ -65,7 +65,7 @@ const SLEEPERS: [(&str, usize); 11] = [
     ("tests/src/chaos/wait.rs", 1),
     ("tests/src/wait.rs", 1),
     ("tests/src/conformance/support.rs", 1),
-    ("tests/src/model/server.rs", 1),
+    ("tests/src/model/play.rs", 1),
     ("tests/src/nats/cluster.rs", 2),
     ("tests/src/nats/secured.rs", 1),
     ("tests/src/process/client.rs", 1),

@@ -20,7 +20,7 @@ const LEFT: &[(&str, usize)] = &[
     ("heir", 0),
     ("heirs", 0),
     ("is told", 52),
-    ("nobody", 79),
+    ("nobody", 78),
     ("of what", 55),
     ("somebody", 16),
     ("stands", 27),

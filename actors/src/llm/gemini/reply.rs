@@ -24,7 +24,7 @@ use crate::llm::{
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GeminiChunk {
-    candidates: Option<Vec<Candidate>>,
+    candidates: Option<Vec<ReplyCandidate>>,
     prompt_feedback: Option<PromptFeedback>,
     usage_metadata: Option<GeminiCounts>,
     model_version: Option<String>,
@@ -33,7 +33,7 @@ struct GeminiChunk {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Candidate {
+struct ReplyCandidate {
     #[serde(default)]
     index: u32,
     content: Option<GeminiContent>,
@@ -158,7 +158,7 @@ impl GeminiReader {
 
     fn candidate(
         &mut self,
-        candidate: Candidate,
+        candidate: ReplyCandidate,
         pieces: &mut Vec<ReplyPiece>,
     ) -> Result<(), AttemptFailure> {
         if candidate.index != 0 || self.is_done {

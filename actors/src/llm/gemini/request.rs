@@ -48,16 +48,16 @@ pub(in crate::llm) struct Gemini {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GeminiBody<'a> {
-    contents: Vec<Content<'a>>,
+    contents: Vec<GeminiMessage<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    system_instruction: Option<Content<'a>>,
+    system_instruction: Option<GeminiMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<GeminiTools<'a>>,
     generation_config: GenerationConfig<'a>,
 }
 
 #[derive(Serialize)]
-struct Content<'a> {
+struct GeminiMessage<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     parts: Vec<SentPart<'a>>,
@@ -81,7 +81,7 @@ struct MadePart<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     inline_data: Option<InlineData>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    function_call: Option<FunctionCall<'a>>,
+    function_call: Option<CalledFunction<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     function_response: Option<FunctionResponse<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ struct InlineData {
 }
 
 #[derive(Serialize)]
-struct FunctionCall<'a> {
+struct CalledFunction<'a> {
     id: Cow<'a, RawValue>,
     name: &'a str,
     args: &'a RawValue,
@@ -106,13 +106,13 @@ struct FunctionCall<'a> {
 struct FunctionResponse<'a> {
     id: Cow<'a, RawValue>,
     name: &'a str,
-    response: Outcome<'a>,
+    response: GeminiOutcome<'a>,
 }
 
-/// What came of a call, under the names that the vendor gives it.
+/// The result of a call, under the names that the vendor gives it.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Outcome<'a> {
+enum GeminiOutcome<'a> {
     Output(&'a str),
     Error(&'a str),
 }
@@ -157,8 +157,8 @@ struct ThinkingConfig {
 }
 
 /// What was said, message by message.
-struct Said<'a> {
-    contents: Vec<Content<'a>>,
+struct GeminiConversation<'a> {
+    contents: Vec<GeminiMessage<'a>>,
     /// The tool and the id on the wire of each call in the last message of the model, by its id here.
     calls: BTreeMap<&'a str, (&'a str, Cow<'a, RawValue>)>,
     /// Where the running turn begins, if the model wants a signature with each of its steps.
@@ -187,12 +187,13 @@ impl Dialect for Gemini {
         let is_strict =
             !matches!(profile.reasoning, ReasoningStyle::GeminiBudget | ReasoningStyle::None);
         let strict_from = conversation.iter().rposition(has_words).filter(|_| is_strict);
-        let mut said = Said { contents: Vec::new(), calls: BTreeMap::new(), strict_from };
+        let mut said =
+            GeminiConversation { contents: Vec::new(), calls: BTreeMap::new(), strict_from };
         for (nth, message) in conversation.iter().enumerate() {
             said.add(nth, message)?;
         }
         let system = request.system.trim();
-        let instruction = Content { role: None, parts: vec![SentPart::text(system)] };
+        let instruction = GeminiMessage { role: None, parts: vec![SentPart::text(system)] };
         let declared: Vec<_> = request.tools.iter().map(Declaration::from).collect();
         let tools =
             (!declared.is_empty()).then_some(GeminiTools { function_declarations: declared });
@@ -293,7 +294,7 @@ fn quoted<'a>(text: &str) -> Result<Cow<'a, RawValue>, ModelFailure> {
     to_raw_value(text).map(Cow::Owned).map_err(not_sent)
 }
 
-impl<'a> Said<'a> {
+impl<'a> GeminiConversation<'a> {
     fn add(&mut self, nth: usize, message: &'a PlainMessage) -> Result<(), ModelFailure> {
         let (role, parts) = match message.role {
             Role::User => ("user", self.user(message)?),
@@ -302,7 +303,7 @@ impl<'a> Said<'a> {
                 ("model", self.model(message, is_strict)?)
             }
         };
-        self.contents.push(Content { role: Some(role), parts });
+        self.contents.push(GeminiMessage { role: Some(role), parts });
         Ok(())
     }
 
@@ -328,7 +329,8 @@ impl<'a> Said<'a> {
             return Err(not_sent("a tool reply without a tool use"));
         };
         let text = reply.text.as_str();
-        let response = if reply.is_error { Outcome::Error(text) } else { Outcome::Output(text) };
+        let response =
+            if reply.is_error { GeminiOutcome::Error(text) } else { GeminiOutcome::Output(text) };
         let function_response = Some(FunctionResponse { id, name, response });
         Ok(SentPart::made(MadePart { function_response, ..MadePart::default() }))
     }
@@ -383,7 +385,7 @@ impl<'a> Said<'a> {
                     }
                     self.calls.insert(&tool_use.id, (&tool_use.name, id.clone()));
                     let args = serde_json::from_str(&tool_use.arguments).map_err(not_sent)?;
-                    let function_call = Some(FunctionCall { id, name: &tool_use.name, args });
+                    let function_call = Some(CalledFunction { id, name: &tool_use.name, args });
                     let thought_signature = signature.take();
                     parts.push(SentPart::made(MadePart {
                         function_call,

@@ -1,8 +1,10 @@
 //! Ollama's own API (`/api/chat`), on which a request decides about the window (`num_ctx`), about thoughts
 //! and how long the model stays loaded: what is asked (`request`), and what a reply says (`reply`).
 
+mod address;
 mod reply;
 mod request;
 
+pub(super) use address::address;
 pub(super) use reply::OllamaReader;
 pub(super) use request::Ollama;

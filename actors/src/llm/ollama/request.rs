@@ -75,11 +75,11 @@ struct OllamaOptions<'a> {
 #[derive(Serialize)]
 struct OllamaTool<'a> {
     r#type: &'static str,
-    function: FunctionSpec<'a>,
+    function: OllamaFunctionSpec<'a>,
 }
 
 #[derive(Serialize)]
-struct FunctionSpec<'a> {
+struct OllamaFunctionSpec<'a> {
     name: &'a ToolName,
     description: &'a str,
     parameters: &'a Value,
@@ -105,18 +105,18 @@ struct OllamaMessage<'a> {
 #[derive(Serialize)]
 struct OllamaToolCall<'a> {
     id: &'a str,
-    function: Called<'a>,
+    function: OllamaCalled<'a>,
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct OllamaCalled<'a> {
     name: &'a str,
     arguments: &'a RawValue,
 }
 
 /// What was said, message by message.
 #[derive(Default)]
-struct Said<'a> {
+struct OllamaConversation<'a> {
     messages: Vec<OllamaMessage<'a>>,
     /// The tools that the last message of the assistant calls, by the ids of the calls.
     tools: BTreeMap<&'a str, &'a str>,
@@ -136,7 +136,7 @@ impl Dialect for Ollama {
     ) -> Result<Prepared, ModelFailure> {
         in_words(&mut request.messages, |media| takes(media) && profile.input.image);
         let conversation = alternate(request.messages)?;
-        let mut said = Said::default();
+        let mut said = OllamaConversation::default();
         let system = request.system.trim();
         if !system.is_empty() {
             said.messages.push(OllamaMessage::new("system", system));
@@ -182,7 +182,7 @@ fn takes(media: &PlainMedia) -> bool {
 }
 
 impl Think {
-    /// Most models think or do not; only those of which it is known are told how much.
+    /// Most models think or do not; only a few take how much.
     fn of(reasoning: Reasoning, profile: &ModelProfile) -> Self {
         match reasoning.effort() {
             None => Self::Whether(false),
@@ -208,7 +208,7 @@ impl<'a> From<&'a ToolOffer> for OllamaTool<'a> {
         let ToolOffer { name, description, input_schema } = offer;
         Self {
             r#type: FUNCTION,
-            function: FunctionSpec { name, description, parameters: input_schema },
+            function: OllamaFunctionSpec { name, description, parameters: input_schema },
         }
     }
 }
@@ -227,7 +227,7 @@ impl<'a> OllamaMessage<'a> {
     }
 }
 
-impl<'a> Said<'a> {
+impl<'a> OllamaConversation<'a> {
     fn add(&mut self, message: &'a PlainMessage) -> Result<(), ModelFailure> {
         match message.role {
             Role::User => self.user(message),
@@ -282,7 +282,7 @@ impl<'a> Said<'a> {
                     let arguments = serde_json::from_str(&tool_use.arguments).map_err(not_sent)?;
                     let (id, name) = (tool_use.id.as_str(), tool_use.name.as_str());
                     said.tool_calls
-                        .push(OllamaToolCall { id, function: Called { name, arguments } });
+                        .push(OllamaToolCall { id, function: OllamaCalled { name, arguments } });
                     self.tools.insert(id, name);
                 }
             }

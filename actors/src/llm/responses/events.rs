@@ -55,20 +55,20 @@ pub(super) struct OfDelta {
 pub(super) struct OutputItem {
     pub(super) r#type: String,
     /// Of a message.
-    pub(super) content: Option<Vec<ContentPart>>,
+    pub(super) content: Option<Vec<OutputPart>>,
     pub(super) phase: Option<Box<RawValue>>,
     /// Of a tool call.
     pub(super) call_id: Option<String>,
     pub(super) name: Option<String>,
     pub(super) arguments: Option<String>,
-    /// Of what the model has reasoned.
-    pub(super) summary: Option<Vec<ContentPart>>,
+    /// Of reasoning.
+    pub(super) summary: Option<Vec<OutputPart>>,
     pub(super) encrypted_content: Option<String>,
 }
 
 /// A part of a message, or of a summary.
 #[derive(Deserialize)]
-pub(super) struct ContentPart {
+pub(super) struct OutputPart {
     pub(super) text: Option<String>,
     pub(super) refusal: Option<String>,
 }

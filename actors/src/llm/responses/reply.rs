@@ -12,7 +12,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     PHASE, REASONING,
-    events::{ContentPart, EventType, OfDelta, OfItem, OfResponse, OutputItem, ResponseBody},
+    events::{EventType, OfDelta, OfItem, OfResponse, OutputItem, OutputPart, ResponseBody},
 };
 use crate::llm::{
     Item,
@@ -290,7 +290,7 @@ fn read<T: DeserializeOwned>(data: &str) -> Result<T, AttemptFailure> {
     serde_json::from_str(data).map_err(AttemptFailure::broken)
 }
 
-fn summary(parts: Option<Vec<ContentPart>>) -> String {
+fn summary(parts: Option<Vec<OutputPart>>) -> String {
     let texts: Vec<String> = parts.into_iter().flatten().filter_map(|part| part.text).collect();
     texts.join("\n\n")
 }

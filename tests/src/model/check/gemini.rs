@@ -166,7 +166,7 @@ pub(super) fn gemini(request: &Generate) -> Result<Asked, String> {
         }
     }
     for (nth, content) in request.contents.iter().enumerate() {
-        let expected = if nth % 2 == 0 { "user" } else { "model" };
+        let expected = if nth.is_multiple_of(2) { "user" } else { "model" };
         if content.role.as_deref() != Some(expected) {
             return Err("roles do not alternate from the user on".to_owned());
         }
@@ -174,12 +174,12 @@ pub(super) fn gemini(request: &Generate) -> Result<Asked, String> {
             return Err("a message without parts".to_owned());
         }
         if expected == "user" {
-            reading.user(&content.parts)?
+            reading.user(&content.parts)?;
         } else {
-            reading.model(&content.parts)?
+            reading.model(&content.parts)?;
         }
     }
-    if request.contents.len() % 2 == 0 {
+    if request.contents.len().is_multiple_of(2) {
         return Err("the last message is not the user's".to_owned());
     }
     if let Some(why) = reading.unsigned {

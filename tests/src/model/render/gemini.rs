@@ -2,29 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Writer;
+use super::writer::Writer;
 use crate::model::{script::ToolCall, thoughts::sign_part};
-
-/// The word for a status.
-pub(super) const fn word(status: u16) -> &'static str {
-    match status {
-        400 => "INVALID_ARGUMENT",
-        401 => "UNAUTHENTICATED",
-        403 => "PERMISSION_DENIED",
-        404 => "NOT_FOUND",
-        429 => "RESOURCE_EXHAUSTED",
-        503 => "UNAVAILABLE",
-        504 => "DEADLINE_EXCEEDED",
-        _ => "INTERNAL",
-    }
-}
-
-/// An error in the wire's shape.
-pub(super) fn error(word_of_it: &str, message: &str) -> Value {
-    let code = [400, 401, 403, 404, 429, 503, 504].into_iter().find(|it| word(*it) == word_of_it);
-    let code = code.unwrap_or(500);
-    json!({"error": {"code": code, "message": message, "status": word_of_it}})
-}
 
 /// A call as a part; the first of a reply has the signature of all.
 pub(in crate::model) fn call_part(id: &str, call: &ToolCall, is_first: bool) -> String {

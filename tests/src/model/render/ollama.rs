@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Writer;
+use super::writer::Writer;
 use crate::model::script::ToolCall;
 
 impl Writer<'_> {

@@ -1,12 +1,9 @@
-//! A reply in the bytes of a wire.
-
-pub(super) mod gemini;
-mod ollama;
-pub(super) mod responses;
+//! A reply in the bytes of a wire: what all wires have, and the two that were there first.
 
 use serde_json::{Value, json};
 
-use super::{
+use super::gemini_error;
+use crate::model::{
     book::WireName,
     cache::PromptTokens,
     check::Asked,
@@ -15,11 +12,11 @@ use super::{
 };
 
 /// A placeholder for a time of as many digits.
-pub(super) const NO_TIME: &str = "0000000000000000000";
+pub(in crate::model) const NO_TIME: &str = "0000000000000000000";
 
 /// What the body does next.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(in crate::model) enum Part {
     /// Writes.
     Bytes(Vec<u8>),
     /// Writes, with the time instead of [`NO_TIME`].
@@ -33,33 +30,38 @@ pub(super) enum Part {
 }
 
 /// Writes one reply.
-struct Writer<'a> {
-    wire: WireName,
+pub(super) struct Writer<'a> {
+    pub(super) wire: WireName,
     /// Which request it answers.
-    seq: u64,
-    asked: &'a Asked,
-    reply: &'a Reply,
-    parts: Vec<Part>,
+    pub(super) seq: u64,
+    pub(super) asked: &'a Asked,
+    pub(super) reply: &'a Reply,
+    pub(super) parts: Vec<Part>,
     /// Anthropic's open block, and how many there were.
-    open: Option<&'static str>,
-    blocks: u32,
+    pub(super) open: Option<&'static str>,
+    pub(super) blocks: u32,
     /// What the open block has thought.
-    thought: String,
+    pub(super) thought: String,
     /// How many blocks of thoughts there are in all.
-    thoughts: usize,
+    pub(super) thoughts: usize,
     /// Tool calls made.
-    calls: usize,
+    pub(super) calls: usize,
     /// Pieces said, which this server counts as tokens.
-    tokens: u64,
+    pub(super) tokens: u64,
     /// All text so far, and that of the open item.
-    said: String,
-    item: String,
+    pub(super) said: String,
+    pub(super) item: String,
     /// Events so far.
-    events: u64,
+    pub(super) events: u64,
 }
 
 /// The parts of a streamed reply to request `seq`.
-pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> Vec<Part> {
+pub(in crate::model) fn stream(
+    wire: WireName,
+    seq: u64,
+    asked: &Asked,
+    reply: &Reply,
+) -> Vec<Part> {
     let mut writer = Writer {
         wire,
         seq,
@@ -90,7 +92,7 @@ pub(super) fn stream(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> 
 }
 
 /// The id of the `nth` call in the answer to request `seq`.
-pub(super) fn id(wire: WireName, seq: u64, nth: usize, call: &ToolCall) -> String {
+pub(in crate::model) fn id(wire: WireName, seq: u64, nth: usize, call: &ToolCall) -> String {
     let prefix = match wire {
         WireName::Anthropic => "toolu",
         WireName::Openai | WireName::OpenaiResponses | WireName::Ollama => "call",
@@ -100,7 +102,7 @@ pub(super) fn id(wire: WireName, seq: u64, nth: usize, call: &ToolCall) -> Strin
 }
 
 /// An error in the wire's own shape.
-pub(super) fn error(wire: WireName, kind: &str, message: &str) -> Value {
+pub(in crate::model) fn error(wire: WireName, kind: &str, message: &str) -> Value {
     match wire {
         WireName::Anthropic => {
             json!({"type": "error", "error": {"type": kind, "message": message}})
@@ -108,44 +110,45 @@ pub(super) fn error(wire: WireName, kind: &str, message: &str) -> Value {
         WireName::Openai | WireName::OpenaiResponses => json!({
             "error": {"message": message, "type": kind, "param": null, "code": null}
         }),
-        WireName::Gemini => gemini::error(kind, message),
+        WireName::Gemini => gemini_error::error(kind, message),
         WireName::Ollama => json!({"error": message}),
     }
 }
 
 /// The wire's kind for a status.
-pub(super) const fn error_kind(wire: WireName, status: u16) -> &'static str {
+pub(in crate::model) const fn error_kind(wire: WireName, status: u16) -> &'static str {
     match (wire, status) {
-        (WireName::Anthropic, 400) | (WireName::Openai, 400..=404) => "invalid_request_error",
+        (WireName::Anthropic, 400) | (WireName::Openai | WireName::OpenaiResponses, 400..=404) => {
+            "invalid_request_error"
+        }
         (WireName::Anthropic, 401) => "authentication_error",
         (WireName::Anthropic, 403) => "permission_error",
         (WireName::Anthropic, 404) => "not_found_error",
         (WireName::Anthropic, 429) => "rate_limit_error",
         (WireName::Anthropic, 529) => "overloaded_error",
         (WireName::Anthropic, _) => "api_error",
-        (WireName::OpenaiResponses, 400..=404) => "invalid_request_error",
         (WireName::Openai | WireName::OpenaiResponses, 429) => "requests",
         (WireName::Openai | WireName::OpenaiResponses, _) => "server_error",
-        (WireName::Gemini, _) => gemini::word(status),
+        (WireName::Gemini, _) => gemini_error::word(status),
         (WireName::Ollama, _) => "",
     }
 }
 
-pub(super) fn said(step: &Step) -> Option<&str> {
+pub(in crate::model) fn said(step: &Step) -> Option<&str> {
     match step {
         Step::Text { text } | Step::Split { text } | Step::Refusal { text } => Some(text),
         _ => None,
     }
 }
 
-pub(super) fn called(step: &Step) -> &[ToolCall] {
+pub(in crate::model) fn called(step: &Step) -> &[ToolCall] {
     match step {
         Step::Tools { calls, .. } => calls,
         _ => &[],
     }
 }
 
-pub(super) fn stop(wire: WireName, reply: &Reply) -> &str {
+pub(in crate::model) fn stop(wire: WireName, reply: &Reply) -> &str {
     let calls = reply.steps.iter().any(|step| !called(step).is_empty());
     reply.stop.as_deref().unwrap_or(match (wire, reply.cut_off, calls) {
         (WireName::Anthropic, true, _) => "max_tokens",
@@ -161,7 +164,7 @@ pub(super) fn stop(wire: WireName, reply: &Reply) -> &str {
     })
 }
 
-pub(super) fn anthropic_usage(asked: &Asked, output: u64) -> Value {
+pub(in crate::model) fn anthropic_usage(asked: &Asked, output: u64) -> Value {
     let PromptTokens { read, written, .. } = asked.cached;
     json!({
         "input_tokens": asked.words - read - written, "output_tokens": output,
@@ -169,7 +172,7 @@ pub(super) fn anthropic_usage(asked: &Asked, output: u64) -> Value {
     })
 }
 
-pub(super) fn openai_usage(asked: &Asked, output: u64) -> Value {
+pub(in crate::model) fn openai_usage(asked: &Asked, output: u64) -> Value {
     let input = asked.words;
     json!({
         "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
@@ -214,10 +217,9 @@ impl Writer<'_> {
             Step::Thinking { text } => self.thinking(text),
             Step::Redacted { data } => self.redacted(data),
             Step::Refusal { text } => match self.wire {
-                WireName::Anthropic => self.text(text),
+                WireName::Anthropic | WireName::Gemini | WireName::Ollama => self.text(text),
                 WireName::Openai => self.chunk(&json!({"refusal": text}), None),
                 WireName::OpenaiResponses => self.refuse(text),
-                WireName::Gemini | WireName::Ollama => self.text(text),
             },
             Step::Tools { calls, interleaved } => match self.wire {
                 WireName::Anthropic => self.blocks_of_tools(calls),
@@ -314,7 +316,7 @@ impl Writer<'_> {
         }
     }
 
-    fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         self.tokens += 1;
         self.said.push_str(text);
         match self.wire {
@@ -393,7 +395,7 @@ impl Writer<'_> {
         }
     }
 
-    fn next_id(&mut self, call: &ToolCall) -> String {
+    pub(super) fn next_id(&mut self, call: &ToolCall) -> String {
         let id = id(self.wire, self.seq, self.calls, call);
         self.calls += 1;
         self.tokens += 1;
@@ -448,7 +450,7 @@ impl Writer<'_> {
         })
     }
 
-    fn event(&mut self, name: &str, data: &Value) {
+    pub(super) fn event(&mut self, name: &str, data: &Value) {
         let is_named = matches!(self.wire, WireName::Anthropic | WireName::OpenaiResponses);
         if is_named && !name.is_empty() {
             self.raw(format!("event: {name}\n").as_bytes());
@@ -457,7 +459,7 @@ impl Writer<'_> {
     }
 
     /// Data as an event of the wire.
-    fn frame(&mut self, data: &[u8]) {
+    pub(super) fn frame(&mut self, data: &[u8]) {
         let (before, after) = match self.wire {
             WireName::Ollama => (&b""[..], &b"\n"[..]),
             _ => (&b"data: "[..], &b"\n\n"[..]),

@@ -1,0 +1,11 @@
+//! A reply in the bytes of a wire.
+
+pub(super) mod gemini;
+mod gemini_error;
+mod ollama;
+pub(super) mod responses;
+mod writer;
+
+pub(super) use writer::{
+    NO_TIME, Part, called, error, error_kind, id, openai_usage, said, stop, stream,
+};
