@@ -57,7 +57,7 @@ mod tests {
             (None, Some("Ünïque person"), "_n_que_person"),
             (None, None, UNNAMED),
             (Some(""), None, UNNAMED),
-            (Some(long.as_str()), None, &long[..NAME_CHARS]),
+            (Some(long.as_str()), None, long.get(..NAME_CHARS).unwrap()),
         ] {
             let schema = title.map_or(json!({}), |title: &str| json!({ "title": title }));
             assert_eq!(ResponseSchema::new(name, &schema).name, expected);

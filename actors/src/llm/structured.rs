@@ -127,8 +127,8 @@ fn is_strict(schema: &Value, all_required: bool, level: usize) -> bool {
 /// An object has no fields but those that are named, and if `all_required`, all of those.
 fn is_closed(keywords: &Map<String, Value>, all_required: bool) -> bool {
     let kind = keywords.get("type");
-    let kinds = kind.and_then(Value::as_array).into_iter().flatten().chain(kind);
-    let is_object = kinds.into_iter().any(|kind| kind == "object");
+    let mut kinds = kind.and_then(Value::as_array).into_iter().flatten().chain(kind);
+    let is_object = kinds.any(|kind| kind == "object");
     let properties = keywords.get("properties").and_then(Value::as_object);
     if !is_object && properties.is_none() {
         return true;

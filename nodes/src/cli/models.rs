@@ -113,6 +113,7 @@ fn detail(it: &ModelView) -> String {
         ("tools", yes(it.tools).to_owned()),
         ("reasoning", word(&it.reasoning)),
         ("cache", word(&it.cache)),
+        ("schema", word(&it.schema)),
         ("sampling", yes(it.sampling).to_owned()),
         ("price", it.price.map_or_else(|| "not known".to_owned(), long_price)),
         ("from", from),

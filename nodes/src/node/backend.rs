@@ -131,7 +131,7 @@ impl Backend for NodeBackend {
         self.models().takes(&session.agent, message.model.as_ref(), &message.sampling)?;
         client_tools::check(&self.agents, &session.agent, &message.tools, &message.sampling)?;
         if let Some(schema) = &message.response_schema {
-            check_response(schema).map_err(unusable)?;
+            check_response(schema).map_err(|fault| unusable(&fault))?;
         }
         // Content that is stored for a message which is then refused has no owner: what may be refused
         // comes first.
@@ -290,7 +290,7 @@ pub(super) fn named(session: &SessionRef, error: impl Into<SendError>) -> ErrorB
 }
 
 /// Why a message's schema is refused.
-fn unusable(fault: SchemaFault) -> ErrorBody {
+fn unusable(fault: &SchemaFault) -> ErrorBody {
     ErrorBody::new(ErrorCode::InvalidParams, format!("`response_schema`: the {fault}"))
         .hint("correct the JSON Schema; `$ref` may name a part of it, without a circle")
 }

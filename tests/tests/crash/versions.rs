@@ -94,11 +94,11 @@ mod nats {
         let mut fleet = Fleet::new(&scene).await?;
         fleet.add(&scene, "w1").await?;
         for role in ["worker", "gateway"] {
-            let start = Start { vars: speaks("4-5"), ..Start::role(role) };
+            let start = Start { vars: speaks("90-91"), ..Start::role(role) };
             match Node::start(&scene.home, start).await {
                 Err(ProcessError::NotReady { status, log }) => {
                     assert!(status.contains("78"), "{status}");
-                    assert!(log.contains("versions_unfit") && log.contains("4-5"), "{log}");
+                    assert!(log.contains("versions_unfit") && log.contains("90-91"), "{log}");
                 }
                 other => panic!("it joined: {other:?}"),
             }
@@ -121,7 +121,7 @@ mod nats {
             let accepted = journal.iter().find(|event| event.kind == "accepted").unwrap();
             Ok(accepted.body["v"].as_u64().unwrap())
         };
-        // Version 3 is for inputs with attachments alone.
+        // Newer versions are for inputs with attachments, or with a schema, alone.
         assert_eq!(written(&fleet, "alone").await?, 2);
         fleet.add_with(&scene, "w2", speaks("1-1")).await?;
         assert_eq!(written(&fleet, "mixed").await?, 1);

@@ -61,7 +61,9 @@ impl Sessions {
         let began_with = turn.said.first().map(|(_, text)| text);
         let attached = turn.attached.first().filter(|(at, _)| *at == 0);
         let attached = attached.map_or(&[][..], |(_, media)| media);
-        let is_same = began_with == Some(&message.content) && attached == message.attachments;
+        let is_same = began_with == Some(&message.content)
+            && attached == message.attachments
+            && turn.response_schema == message.response_schema;
         is_same.then_some(turn.id)
     }
 }

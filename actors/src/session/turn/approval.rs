@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clawnode_proto::{
-    Digest, Timestamp,
+    CallId, Digest, Timestamp,
     policy::{Decided, Decision},
     session::{ApprovalAsked, ApprovalDecided, ApprovalGiven},
     tool::{Risk, ToolFailure, ToolOutcome},
 };
 use serde::{Deserialize, Serialize};
 
-use super::tools::ToolCall;
+use super::{state::Turn, tools::ToolCall};
 #[cfg(feature = "test-util")]
 use clawnode_kernel::KernelBug;
 use clawnode_kernel::Violation;
@@ -123,6 +123,27 @@ impl ToolCall {
         approval.brought = None;
         approval.given = Some(given.decided.clone());
         Ok(())
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Its calls of tools that wait for a person.
+    pub fn asks(&self) -> impl Iterator<Item = CallId> {
+        let tools = self.steps.iter().flat_map(|step| &step.tools);
+        let waits = |tool: &&ToolCall| self.outcome.is_none() && tool.is_asked_about();
+        tools.filter(waits).map(|tool| tool.call)
+    }
+
+    /// It has used up its steps, and waits for a person to give it more.
+    pub fn wants_steps(&self) -> bool {
+        self.outcome.is_none() && self.limit_reached.is_some_and(|reached| !reached.overdue)
+    }
+
+    /// It goes on only once a person decides.
+    pub fn waits_for_person(&self) -> bool {
+        self.wants_steps() || self.asks().next().is_some()
     }
 }
 

@@ -4,6 +4,7 @@
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
+    CallId,
     limits::{RESPONSE_BYTES, RESPONSE_MENDS},
     llm::{StopReason, Text},
     response::ResponseSchema,
@@ -44,10 +45,19 @@ impl Turn {
     }
 
     /// Whether this call asks the model to correct the reply of the call before it.
-    pub(in crate::session) fn corrects(&self, call: clawnode_proto::CallId) -> bool {
+    pub(in crate::session) fn corrects(&self, call: CallId) -> bool {
         let at = self.steps.iter().position(|step| step.call == call).unwrap_or(self.steps.len());
         let before = at.checked_sub(1).and_then(|before| self.steps.get(before));
         before.is_some_and(|step| step.refused.is_some())
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    /// What the model said as people are shown it: nothing if it did not fit its schema.
+    pub fn shown(&self) -> Option<&Text> {
+        self.text().filter(|_| self.refused.is_none())
     }
 }
 
@@ -56,10 +66,10 @@ pub(in crate::session) fn judge(
     profile: &Profile,
     turn: &Turn,
     step: &Step,
-    stop: &StopReason,
+    why: &StopReason,
 ) -> JudgedReply {
     // What the provider withheld is not corrected by asking again.
-    let schema = turn.response_schema(profile).filter(|_| *stop != StopReason::Refusal);
+    let schema = turn.response_schema(profile).filter(|_| *why != StopReason::Refusal);
     let Some(schema) = schema else { return JudgedReply::Good(None) };
     let Some(StepEnd::Done { content, .. }) = &step.end else { return JudgedReply::Good(None) };
     let judged = match content {
@@ -70,7 +80,7 @@ pub(in crate::session) fn judge(
     };
     let fault = match judged {
         Ok(json) => return JudgedReply::Good(Some(json.to_owned())),
-        Err(fault) if *stop == StopReason::MaxTokens => {
+        Err(fault) if *why == StopReason::MaxTokens => {
             format!("{fault}\nIt reached the limit of tokens for one reply: write less.")
         }
         Err(fault) => fault,

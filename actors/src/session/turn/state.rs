@@ -412,23 +412,6 @@ impl Turn {
         (messages, notes)
     }
 
-    /// Its calls of tools that wait for a person.
-    pub fn asks(&self) -> impl Iterator<Item = CallId> {
-        let tools = self.steps.iter().flat_map(|step| &step.tools);
-        let waits = |tool: &&ToolCall| self.outcome.is_none() && tool.is_asked_about();
-        tools.filter(waits).map(|tool| tool.call)
-    }
-
-    /// It has used up its steps, and waits for a person to give it more.
-    pub fn wants_steps(&self) -> bool {
-        self.outcome.is_none() && self.limit_reached.is_some_and(|reached| !reached.overdue)
-    }
-
-    /// It goes on only once a person decides.
-    pub fn waits_for_person(&self) -> bool {
-        self.wants_steps() || self.asks().next().is_some()
-    }
-
     /// What its calls said, in order: each text, and what stands between it and the one before.
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, &Text)> {
         let said = self.steps.iter().filter_map(Step::shown).filter(|text| text.bytes() > 0);
@@ -513,11 +496,6 @@ impl Step {
     /// Its model call and its tools have ended.
     pub fn is_over(&self) -> bool {
         self.end.is_some() && self.tools.iter().all(|tool| tool.end.is_some())
-    }
-
-    /// What the model said as people are shown it: nothing if it did not fit its schema.
-    pub fn shown(&self) -> Option<&Text> {
-        self.text().filter(|_| self.refused.is_none())
     }
 
     /// What the model said, whole or as far as it came.

@@ -18,8 +18,8 @@ pub(super) fn response_format(
     let kind = format.get("type").and_then(Value::as_str);
     let known: &[&str] =
         if kind == Some("json_schema") { &["type", "json_schema"] } else { &["type"] };
-    let given = format.as_object().into_iter().flatten();
-    if let Some((name, _)) = given.into_iter().find(|(name, _)| !known.contains(&name.as_str())) {
+    let mut given = format.as_object().into_iter().flatten();
+    if let Some((name, _)) = given.find(|(name, _)| !known.contains(&name.as_str())) {
         return Err(unknown("response_format", name));
     }
     match kind {

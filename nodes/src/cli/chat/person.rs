@@ -1,6 +1,6 @@
 //! A person at a terminal: a line, what it says or does, and again.
 
-use clawnode_proto::api::Attachment;
+use clawnode_proto::api::{Attachment, ChatSend};
 
 use super::{
     Chat, Person, TerminalEvent, TurnResult, Which,
@@ -149,9 +149,8 @@ impl Chat<'_> {
             return Ok(true);
         }
         let known = self.conversation.key().is_some();
-        let mut say = self.conversation.say(content.clone());
-        say.model.clone_from(&desk.model);
-        say.response_schema.clone_from(&self.schema);
+        let (model, response_schema) = (desk.model.clone(), self.schema.clone());
+        let mut say = ChatSend { model, response_schema, ..self.conversation.say(content.clone()) };
         let content = content + &attach::fingerprint(&files);
         // The same text again is the same message, if that was stored after all.
         if let Some((_, key)) = desk.unsent.take().filter(|(unsent, _)| *unsent == content) {
