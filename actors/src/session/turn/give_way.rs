@@ -305,7 +305,7 @@ impl Turn {
         let message = format!("{why}; the turn waits, and asks again in {seconds} s");
         let (turn, call, attempt) = (self.id, step.call, last.attempt);
         let notice = Notice { name: "provider_down".to_owned(), message };
-        let bodies = [FrameBody::Reset {}, FrameBody::Notice(notice)];
+        let bodies = [FrameBody::Reset { whole: false }, FrameBody::Notice(notice)];
         let key = |at| FrameKey { turn, call, attempt, index: WAIT_INDEX + at };
         let frames = (0..).zip(bodies).map(|(at, body)| Frame { key: key(at), body }).collect();
         Some(ToolFrames { turn, begins: false, frames })
@@ -563,7 +563,9 @@ mod tests {
         let (_, job) = waits(&run);
         assert_eq!(job.due, Timestamp(10_001));
         let told: Vec<_> = run.told.iter().map(|frame| &frame.body).collect();
-        let [FrameBody::Reset {}, FrameBody::Notice(notice)] = told[..] else { panic!("{told:?}") };
+        let [FrameBody::Reset { whole: false }, FrameBody::Notice(notice)] = told[..] else {
+            panic!("{told:?}")
+        };
         assert_eq!(notice.name, "provider_down");
         let first = run.told.clone();
         // Another owner sets the timer again, and tells the same.

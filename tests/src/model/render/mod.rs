@@ -7,5 +7,5 @@ pub(super) mod responses;
 mod writer;
 
 pub(super) use writer::{
-    NO_TIME, Part, called, error, error_kind, id, openai_usage, said, stop, stream,
+    NO_TIME, Part, anthropic_usage, called, error, error_kind, id, openai_usage, said, stop, stream,
 };
