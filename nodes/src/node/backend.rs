@@ -29,10 +29,10 @@ use futures_util::{
 
 use super::{
     archive::ArchiveDoor,
+    current_models::CurrentModels,
     execute::Executions,
     mcp::McpDoor,
     model_answers::ModelAnswers,
-    models::CurrentModels,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
 };

@@ -6,6 +6,7 @@
 //! | `base` | what all parts of a node share |
 //! | `kinds` | the kinds of entities |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
+//! | `current_models` | the providers as the configuration has them now |
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers` | what the gateway asks of sessions; a handler for each method |
 //! | `delete`, `execute`, `archive`, `policy`, `scheduler`, `wanted` | longer answers |
@@ -28,6 +29,7 @@ pub mod archive;
 pub mod backend;
 pub mod backup;
 pub mod base;
+pub mod current_models;
 mod delete;
 #[cfg(feature = "test-util")]
 pub mod effects;
