@@ -28,10 +28,10 @@ use crate::{
     failure::Failure,
     node::{
         base::NodeBase,
+        current_models::CurrentModels,
         kinds,
         load::Gauges,
         mcp::McpServers,
-        models::CurrentModels,
         operate::Operations,
         panic,
         plugins::NodePlugins,

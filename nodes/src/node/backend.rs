@@ -31,10 +31,10 @@ use futures_util::{
 use super::{
     archive::ArchiveDoor,
     client_tools,
+    current_models::CurrentModels,
     execute::Executions,
     mcp::McpDoor,
     model_answers::ModelAnswers,
-    models::CurrentModels,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
 };

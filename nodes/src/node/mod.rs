@@ -6,6 +6,7 @@
 //! | `base` | what all parts of a node share |
 //! | `kinds` | the kinds of entities |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
+//! | `current_models` | the providers as the configuration has them now |
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers` | what the gateway asks of sessions; a handler for each method |
 //! | `delete`, `execute`, `archive`, `policy`, `scheduler`, `wanted` | longer answers |
@@ -29,6 +30,7 @@ pub mod backend;
 pub mod backup;
 pub mod base;
 mod client_tools;
+pub mod current_models;
 mod delete;
 #[cfg(feature = "test-util")]
 pub mod effects;

@@ -23,7 +23,7 @@ use clawnode_proto::{
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::models::CurrentModels;
+use super::current_models::CurrentModels;
 use crate::config::{agents::DEFAULT_AGENT, nearest};
 
 /// Tokens of a test's reply: enough for a model that reasons first.

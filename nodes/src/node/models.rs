@@ -2,28 +2,22 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use clawnode_actors::{
     agent::AgentOptions,
     hook::Hooks,
     llm::{
-        self, Model, ModelChoice, Models, circuit::Circuits, discover, ollama_models,
+        self, ModelChoice, Models, circuit::Circuits, discover, ollama_models,
         profile::ModelProfiles,
     },
-    session::{
-        ResolveModel,
-        clients::route::{self, Routes},
-    },
+    session::clients::route::{self, Routes},
 };
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_executors::mcp::Pins;
 use clawnode_proto::{
-    AgentName, Capability, ErrorChain, ToolName,
-    llm::{ModelFailure, ModelRef, Sampling},
-    policy::Policy,
-    tool::ToolSpec,
+    AgentName, Capability, ErrorChain, ToolName, llm::Sampling, policy::Policy, tool::ToolSpec,
 };
 use secrecy::SecretString;
 use tracing::warn;
@@ -36,40 +30,6 @@ use crate::{
     },
     start_error::StartError,
 };
-
-/// The providers as the configuration has them now.
-#[derive(Clone, Debug)]
-pub struct CurrentModels(Arc<RwLock<Models>>);
-
-impl CurrentModels {
-    /// These, until they are replaced.
-    pub fn new(models: Models) -> Self {
-        Self(Arc::new(RwLock::new(models)))
-    }
-
-    /// Refuses a model that cannot be called, as far as that is known without a call.
-    pub fn check(&self, model: &ModelRef) -> Result<(), ModelFailure> {
-        let models = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        models.resolve_model(model)?;
-        models.check(model)
-    }
-
-    /// Whether and how fast this process calls each provider.
-    pub fn circuits(&self) -> Circuits {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).circuits().clone()
-    }
-
-    /// Calls from now on go to these.
-    pub fn replace(&self, models: Models) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = models;
-    }
-}
-
-impl ResolveModel for CurrentModels {
-    fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).resolve_model(model)
-    }
-}
 
 /// Everything about who answers.
 #[derive(Clone, Debug)]

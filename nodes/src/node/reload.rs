@@ -21,9 +21,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
-    models::{CurrentModels, answering},
-    plugins::NodePlugins,
-    status::NodeStatus,
+    current_models::CurrentModels, models::answering, plugins::NodePlugins, status::NodeStatus,
 };
 use crate::config::{Config, LoadedConfig, schema_source::SchemaSource};
 

@@ -130,7 +130,7 @@ async fn retries_end_when_the_circuit_opens_and_a_new_configuration_keeps_it() {
         let other = crate::server([Act::say("ok")]).await.unwrap();
         let moved = crate::circuit::models(wire, &other, again.circuits());
         let events = call(&*crate::circuit::client(&moved), ask("hi")).await;
-        assert_eq!(text(&events), "ok", "another address begins anew");
+        assert_eq!(text(&events), "ok", "another address has a circuit of its own");
         other.stop().await.unwrap();
         server.stop().await.unwrap();
     }

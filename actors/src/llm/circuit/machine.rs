@@ -220,7 +220,7 @@ mod tests {
             assert_eq!(circuit.state(now), (CircuitState::HalfOpen, now));
             assert!(fail(&mut circuit, now, None));
         }
-        // A reply begins anew.
+        // After a reply it is as new.
         now = now.plus(OPEN_MOST);
         let mut ticket = circuit.admit(now).unwrap();
         circuit.answered(&mut ticket, now);

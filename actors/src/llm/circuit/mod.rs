@@ -3,7 +3,7 @@
 //!
 //! [`Circuit`] and [`Pace`] are sans-I/O machines, for the simulator too: time is an argument. A
 //! [`ProviderCircuit`] drives those of one provider, and [`Circuits`] has all of a process, for as
-//! long as it runs; a provider that is configured with another address begins anew.
+//! long as it runs; a provider that is configured with another address gets a new one.
 //!
 //! Invariants: **CIRC-1** a half-open circuit permits one call at a time. **CIRC-2** an open circuit
 //! becomes half-open in the end, at most `ASKED_MOST` after it opened.
