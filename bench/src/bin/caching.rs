@@ -1,4 +1,4 @@
-//! `caching`: the share of what a session sends that its provider has kept, with a scripted provider that caches
+//! `caching`: the share of a session's input that its provider has kept, with a scripted provider that caches
 //! by the vendors' rules.
 //!
 //! Each turn calls one of eight tools. Halfway, another worker comes and the one that has the session is
@@ -36,7 +36,7 @@ const WORD_COUNT: &str = "[sandbox.tools.word_count]\ndescription = \"Counts the
                           command = [\"wc\", \"-w\"]\n";
 /// What each person says, beside the call of a tool.
 const WORDS: &str = "Please look at this part of the plan and say what it costs, what it needs, and what to do next. ";
-/// What the agent is told.
+/// The system prompt.
 const SYSTEM: &str =
     "You plan journeys. You know trains, ferries and the opening hours of museums. ";
 

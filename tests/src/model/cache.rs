@@ -1,4 +1,4 @@
-//! A provider's cache of what prompts begin with, by the rules that the vendors publish.
+//! A provider's cache of the beginnings of prompts, by the rules that the vendors publish.
 //!
 //! Anthropic keeps a prompt up to each marker, and from a marker looks back over 20 blocks for what it has kept.
 //! `OpenAI` keeps every prompt, by its key, and counts what it reads in steps of 128 tokens. Both keep nothing
@@ -15,7 +15,7 @@ use super::book::WireName;
 /// Tokens of the shortest beginning that is kept.
 const LEAST: u64 = 1_024;
 /// How long it is kept.
-const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
+const KEPT_FOR: Duration = Duration::from_mins(5);
 /// Blocks before a marker that are compared.
 const LOOK_BACK: usize = 20;
 /// `OpenAI` counts what it reads in steps of so many tokens.
@@ -64,7 +64,7 @@ impl PromptCache {
         let mut read = found.map_or(0, |it| it.tokens);
         self.0.extend(found.map(|it| (it.digest, now)));
         let long = ends.iter().map(|end| &beginnings[*end]).filter(|it| it.tokens >= LEAST);
-        let kept = long.clone().last().map_or(0, |it| it.tokens);
+        let kept = long.clone().next_back().map_or(0, |it| it.tokens);
         self.0.extend(long.map(|it| (it.digest, now)));
         if wire == WireName::Openai {
             read = read / STEP * STEP;
@@ -95,6 +95,8 @@ fn beginnings(wire: WireName, prompt: &Value) -> Vec<Beginning> {
         WireName::Openai => {
             blocks.extend(list(&prompt["messages"]).into_iter().map(|it| (Value::Null, it)));
         }
+        // Their caches are not played.
+        WireName::OpenaiResponses | WireName::Gemini | WireName::Ollama => return Vec::new(),
     }
     let seed = json!([prompt["model"], prompt["prompt_cache_key"]]).to_string();
     let (mut digest, mut tokens) = (Digest::of(seed.as_bytes()), 0);

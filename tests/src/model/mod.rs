@@ -2,12 +2,12 @@
 //! Chat Completions and Responses, Gemini's `generateContent`, Ollama's own, and its list of models.
 //!
 //! It answers by [`Script`]: acts for certain user texts, then acts in turn, then a default reply
-//! derived from the last user message, which may name tools to call. What it thinks it wants back, exactly
-//! and in its place ([`thoughts`]). It can cache prompts as the vendors do ([`Setup::caches`]). It counts and lists what it was asked ([`Call`]), can write
-//! that down with an fsync per line so that nothing is forgotten when processes are killed
-//! ([`Logged`]), and holds its clients to the wire: a malformed request is a violation, is answered
-//! 400, and fails the test when the server stops or is dropped. As a process of its own it is
-//! `model_server`.
+//! derived from the last user message, which may name tools to call. What it thinks it wants back,
+//! exactly and in its place ([`thoughts`]). It can cache prompts as the vendors do ([`Setup::caches`]).
+//! It counts and lists what it was asked ([`Call`]), can write that down with an fsync per line so that
+//! nothing is forgotten when processes are killed ([`Logged`]), and holds its clients to the wire: a
+//! malformed request is a violation, is answered 400, and fails the test when the server stops or is
+//! dropped. As a process of its own it is `model_server`.
 
 mod book;
 mod cache;

@@ -6,7 +6,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use clawnode_actors::llm::{ModelEvent, Models, PlainMessage, Wire, discover, ollama_models};
+use clawnode_actors::llm::{
+    ModelEvent, Models, PlainMessage, Wire, discover, fuzz::replay_whole, ollama_models,
+};
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::llm::{FailureClass, Role, Sampling, StopReason, Usage};
 use clawnode_tests::model::{Act, ModelServer, Reply, Setup, Step};
@@ -84,6 +86,37 @@ async fn answers_that_are_no_stream() {
             assert!(failed(&events).message.contains(says), "{events:?}");
         }
         server.stop().await.unwrap();
+    }
+}
+
+#[test]
+fn tokens_from_a_cache_are_part_of_the_input_however_a_provider_counts() {
+    let anthropic = r#"{"id":"m","type":"message","role":"assistant","model":"c","content":
+        [{"type":"text","text":"Hi"}],"stop_reason":"end_turn","usage":USAGE}"#;
+    let openai = r#"{"id":"c","object":"chat.completion","created":1,"model":"c","choices":
+        [{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}],"usage":USAGE}"#;
+    let apart = r#"{"input_tokens":5,"output_tokens":2,"cache_read_input_tokens":90,
+        "cache_creation_input_tokens":7}"#;
+    let details = r#"{"prompt_tokens":102,"completion_tokens":2,
+        "prompt_tokens_details":{"cached_tokens":90}}"#;
+    let deepseek = r#"{"prompt_tokens":102,"completion_tokens":2,"prompt_cache_hit_tokens":90,
+        "prompt_cache_miss_tokens":12}"#;
+    let moonshot = r#"{"prompt_tokens":102,"completion_tokens":2,"cached_tokens":90}"#;
+    for (wire, body, usage, written) in [
+        (Wire::Anthropic, anthropic, apart, 7),
+        (Wire::Openai, openai, details, 0),
+        (Wire::Openai, openai, deepseek, 0),
+        (Wire::Openai, openai, moonshot, 0),
+    ] {
+        let events = replay_whole(wire, false, body.replace("USAGE", usage).as_bytes());
+        let expected = Usage {
+            input_tokens: 102,
+            output_tokens: 2,
+            cache_read_tokens: 90,
+            cache_write_tokens: written,
+            reasoning_tokens: 0,
+        };
+        assert_eq!(done(&events).1, expected, "{usage}");
     }
 }
 

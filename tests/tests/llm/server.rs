@@ -103,6 +103,40 @@ async fn malformed_requests_are_violations() {
     assert!(server.stop().await.is_err(), "an untaken violation fails the test");
 }
 
+#[tokio::test]
+async fn markers_of_prompt_caching_are_held_to_the_wire() {
+    let marker = json!({"type": "ephemeral"});
+    let ending = |text: &str| json!({"type": "text", "text": text, "cache_control": marker});
+    let body = |system: usize, said: Value| {
+        json!({
+            "model": "m", "max_tokens": 9, "system": vec![ending("s"); system],
+            "tools": [{"name": "get", "input_schema": {"type": "object"}, "cache_control": marker}],
+            "messages": [
+                {"role": "user", "content": [ending("a")]},
+                {"role": "assistant", "content": [said, {"type": "text", "text": "b"}]},
+                {"role": "user", "content": [ending("c")]},
+            ],
+        })
+    };
+    let said = json!({"type": "text", "text": "a"});
+    let thought =
+        json!({"type": "thinking", "thinking": "hm", "signature": "x", "cache_control": marker});
+    let odd = json!({"type": "text", "text": "a", "cache_control": {"type": "eternal"}});
+    let server = ModelServer::start(Setup::default()).await.unwrap();
+    let (status, _) = post(&server, WireName::Anthropic, &body(1, said.clone())).await;
+    assert_eq!((status, server.take_violations().len()), (200, 0), "four are taken");
+    for (body, says) in [
+        (body(2, said), "A maximum of 4 blocks with cache_control may be provided. Found 5."),
+        (body(1, thought), "did not match"),
+        (body(0, odd), "did not match"),
+    ] {
+        let (status, answer) = post(&server, WireName::Anthropic, &body).await;
+        assert_eq!((status, server.take_violations().len()), (400, 1), "{body}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(says), "{answer}");
+    }
+    server.stop().await.unwrap();
+}
+
 /// A conversation in which an assistant asks for a tool and the user answers, on either wire.
 fn with_tools(wire: WireName, set: impl FnOnce(&mut Value)) -> Value {
     let schema = json!({"type": "object", "properties": {}});

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::cache::{self, CacheControl};
+use super::cache::{CacheControl, MARKED_ENDS};
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Dialect, headers, sensitive},
@@ -113,21 +113,21 @@ struct AnthropicTool<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct AnthropicMessage<'a> {
-    pub(super) role: Role,
-    pub(super) content: Content<'a>,
+struct AnthropicMessage<'a> {
+    role: Role,
+    content: Content<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Content<'a> {
+enum Content<'a> {
     Text(&'a str),
     Blocks(Vec<RequestBlock<'a>>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum RequestBlock<'a> {
+enum RequestBlock<'a> {
     ToolResult {
         tool_use_id: &'a str,
         /// Left out if there is none: the API has no empty text.
@@ -173,7 +173,7 @@ pub(super) enum RequestBlock<'a> {
 /// Content in place.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "base64")]
-pub(super) struct Source {
+struct Source {
     media_type: &'static str,
     data: String,
 }
@@ -237,7 +237,7 @@ impl Dialect for Anthropic {
             if let Some(last) = tools.last_mut() {
                 last.cache_control = Some(CacheControl::Ephemeral);
             }
-            cache::mark(&mut system, &mut messages);
+            mark(&mut system, &mut messages);
         }
         let body = MessagesBody {
             model: &request.model,
@@ -336,10 +336,36 @@ impl<'a> Content<'a> {
             Self::Blocks(blocks) => blocks.is_empty(),
         }
     }
+
+    fn split(&mut self) {
+        if let Self::Text(text) = *self {
+            let blocks = (!text.is_empty()).then(|| RequestBlock::text(text));
+            *self = Self::Blocks(blocks.into_iter().collect());
+        }
+    }
+
+    /// Marks its last block.
+    fn mark(&mut self) {
+        let Self::Blocks(blocks) = self else { return };
+        match blocks.last_mut() {
+            Some(
+                RequestBlock::ToolResult { cache_control, .. }
+                | RequestBlock::Text { cache_control, .. }
+                | RequestBlock::Image { cache_control, .. }
+                | RequestBlock::Document { cache_control, .. },
+            ) => *cache_control = Some(CacheControl::Ephemeral),
+            Some(
+                RequestBlock::Thinking { .. }
+                | RequestBlock::RedactedThinking { .. }
+                | RequestBlock::ToolUse { .. },
+            )
+            | None => {}
+        }
+    }
 }
 
 impl<'a> RequestBlock<'a> {
-    pub(super) const fn text(text: &'a str) -> Self {
+    const fn text(text: &'a str) -> Self {
         Self::Text { text, cache_control: None }
     }
 
@@ -353,6 +379,21 @@ impl<'a> RequestBlock<'a> {
                 Self::Document { source, title, cache_control: None }
             }
         }
+    }
+}
+
+/// Marks the system prompt and the conversation. Texts become blocks, also those without a marker, so that a
+/// message looks the same in each request.
+fn mark(system: &mut Content<'_>, messages: &mut [AnthropicMessage<'_>]) {
+    system.split();
+    system.mark();
+    for message in messages.iter_mut() {
+        message.content.split();
+    }
+    // Each request ends with the user, whose messages have no thoughts: those take no marker.
+    let ends = messages.iter_mut().rev().filter(|message| message.role == Role::User);
+    for message in ends.take(MARKED_ENDS) {
+        message.content.mark();
     }
 }
 

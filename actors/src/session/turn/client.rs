@@ -9,7 +9,7 @@ use clawnode_proto::{
     CallId, Timestamp,
     client_tool::{ClientCall, ClientCalls, ClientResults, ClientTool, ToolChoice},
     limits::CLIENT_TOOLS_WAIT,
-    llm::{Sampling, Usage},
+    llm::Sampling,
     session::{Profile, ToolEnd, TurnOutcome},
     timeout::TimeLevel,
     tool::{ToolOutcome, ToolSpec},
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use clawnode_kernel::KernelBug;
 
 use super::{
-    state::{SessionState, Step, StepEnd, Turn},
+    state::{SessionState, Step, Turn},
     tools::ToolCall,
 };
 

@@ -6,7 +6,7 @@ use clawnode_proto::{
     block::{Block, Blocks},
     client_tool::ClientTool,
     codec,
-    limits::{ATTACHMENTS_SENT_BYTES, TOOL_RESULT_CHARS},
+    limits::TOOL_RESULT_CHARS,
     llm::{FailureClass, Message, ModelRef, Role, Sampling},
     media::{Media, MediaKind},
     reasoning::Reasoning,
@@ -17,7 +17,8 @@ use clawnode_proto::{
 use serde::Serialize;
 
 use super::{
-    dropping::{BLOCK_SHARE, Cut},
+    attachments::{AttachmentRule, newest_that_fit, within_one_request},
+    dropping::{BLOCK_SHARE, Cut, Recorded},
     state::{SessionState, StepEnd, Turn},
 };
 
@@ -81,12 +82,12 @@ pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembl
     assemble_by(state, profile, turn, None)
 }
 
-/// The same, which leaves out as many turns as the journal says.
+/// The same, which leaves out what the journal says.
 pub(super) fn assemble_by(
     state: &SessionState,
     profile: &Profile,
     turn: &Turn,
-    recorded: Option<u32>,
+    recorded: Option<Recorded>,
 ) -> Assembled {
     let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
     let at = turn.steps.len() - usize::from(!begins);
@@ -142,7 +143,7 @@ pub(super) fn assemble_by(
             room: seeming(window.saturating_sub(reply)).saturating_sub(fixed + tokens(&current)),
             block: seeming(window) / BLOCK_SHARE,
         },
-        Cut::Recorded,
+        |recorded| Cut::Recorded(recorded.dropped_turns),
     );
     let (mut messages, dropped_turns) = earlier_turns(state, turn.id, cut, &profile.model);
     messages.extend(current);
@@ -152,7 +153,10 @@ pub(super) fn assemble_by(
     }
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
     messages.drain(..from);
-    let messages = within_one_request(messages);
+    let messages = match recorded {
+        Some(Recorded { attachments: AttachmentRule::Newest, .. }) => newest_that_fit(messages),
+        Some(_) | None => within_one_request(messages),
+    };
     Assembled {
         model: profile.model.clone(),
         system,
@@ -236,31 +240,6 @@ fn earlier_turns(
     cut.shown(total, turns.chain(seed), tokens)
 }
 
-/// The newest attachments that one request may hold; a sentence takes the place of each other one.
-fn within_one_request(messages: Vec<Message>) -> Vec<Message> {
-    let mut room = ATTACHMENTS_SENT_BYTES;
-    let mut kept = Vec::with_capacity(messages.len());
-    for mut message in messages.into_iter().rev() {
-        let mut left_out = Vec::new();
-        let mut fits = |media: &Media| {
-            let left = room.checked_sub(media.bytes);
-            room = left.unwrap_or(room);
-            if left.is_none() {
-                left_out.push(format!("({media}, is not shown here any more)"));
-            }
-            left.is_some()
-        };
-        message.attachments.retain(&mut fits);
-        message.tool_replies.iter_mut().for_each(|reply| reply.media.retain(&mut fits));
-        if !left_out.is_empty() {
-            kept.push(Message::text(Role::User, left_out.join("\n")));
-        }
-        kept.push(message);
-    }
-    kept.reverse();
-    kept
-}
-
 /// Tells in words what was said in calls and replies of tools that are no more.
 fn in_words(message: &mut Message) {
     if !message.tool_uses.is_empty() {
@@ -316,9 +295,8 @@ fn media_tokens(media: &Media) -> u64 {
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        media::{MediaType, Size},
+        media::MediaType,
         session::{SessionInput, UserMessage},
-        tool::ToolReply,
     };
 
     use super::*;
@@ -403,35 +381,6 @@ mod tests {
     fn picture(n: u8, bytes: u64) -> Media {
         let (media_type, blob) = (MediaType::Png, Digest::of(&[n]));
         Media { media_type, blob, bytes, name: Some(format!("{n}.png")) }
-    }
-
-    fn with(attachments: Vec<Media>) -> Message {
-        Message { attachments, ..Message::text(Role::User, "see") }
-    }
-
-    #[test]
-    fn a_request_holds_the_newest_attachments_and_words_about_the_others() {
-        let most = ATTACHMENTS_SENT_BYTES;
-        let tool = |media| {
-            let (id, content) = ("1".to_owned(), "ok".into());
-            let reply = ToolReply { id, content, is_error: false, media };
-            Message { tool_replies: vec![reply], ..Message::text(Role::User, "") }
-        };
-        let given = vec![
-            with(vec![picture(1, most / 2), picture(2, 1)]),
-            tool(vec![picture(3, most / 4)]),
-            with(vec![picture(4, most / 2), picture(5, 2)]),
-        ];
-        let gone =
-            format!("(a PNG picture \"1.png\", {}, is not shown here any more)", Size(most / 2));
-        let expected = vec![
-            with(vec![picture(2, 1)]),
-            Message::text(Role::User, gone),
-            tool(vec![picture(3, most / 4)]),
-            with(vec![picture(4, most / 2), picture(5, 2)]),
-        ];
-        assert_eq!(within_one_request(given.clone()), expected);
-        assert_eq!(within_one_request(given[1..].to_vec()), given[1..], "these fit");
     }
 
     /// One bad picture must not have each later request refused too.

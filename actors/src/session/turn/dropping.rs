@@ -11,6 +11,8 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::attachments::AttachmentRule;
+
 /// The part of a window that one block frees: one in so many.
 pub(super) const BLOCK_SHARE: u64 = 4;
 
@@ -23,6 +25,15 @@ pub struct LeftOut {
     pub window_tokens: u32,
     /// How many of the oldest turns it was not shown.
     pub turns: u32,
+}
+
+/// What the journal says of a request, and what the build that made it may have done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded {
+    /// How many of the oldest turns it left out.
+    pub(super) dropped_turns: u32,
+    /// Which attachments it held.
+    pub(super) attachments: AttachmentRule,
 }
 
 /// Where the turns that a request shows begin.
@@ -49,7 +60,7 @@ impl LeftOut {
         Self { model: profile.model.clone(), window_tokens: profile.window_tokens, turns }
     }
 
-    /// What stays left out of a request under `profile`. With another model or window all begins anew.
+    /// What stays left out of a request under `profile`. With another model or window, nothing does.
     pub(super) fn under(&self, profile: &Profile) -> u32 {
         let is_same = self.model == profile.model && self.window_tokens == profile.window_tokens;
         if is_same { self.turns } else { 0 }

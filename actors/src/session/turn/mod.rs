@@ -3,11 +3,12 @@
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
 //! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
-//! becomes of a tool call's job. `measure` says how large a request is, `dropping` how much of the conversation it
-//! shows, `response` whether a reply fits its schema. `recorded` tells who looks at a journal from
+//! becomes of a tool call's job. `measure` says how large a request is, `dropping` and `attachments` how much of the
+//! conversation it shows, `response` whether a reply fits its schema. `recorded` tells who looks at a journal from
 //! outside what it says.
 
 pub mod approval;
+mod attachments;
 pub mod client;
 pub mod clock;
 pub mod context;

@@ -8,7 +8,11 @@ use clawnode_proto::{
     session::{ModelBegun, SessionEvent, SessionInput, UserMessage},
 };
 
-use super::context::{Assembled, assemble, assemble_by};
+use super::{
+    attachments::AttachmentRule,
+    context::{Assembled, assemble, assemble_by},
+    dropping::Recorded,
+};
 use crate::{
     agent::{AgentOptions, Grant},
     session::{
@@ -130,7 +134,8 @@ fn a_replay_leaves_out_as_many_turns_as_the_attempt_did() {
     };
     let now = assemble(&state, &profile, &turn);
     let fewer = now.dropped_turns - 1;
-    let before = assemble_by(&state, &profile, &turn, Some(fewer));
+    let recorded = Recorded { dropped_turns: fewer, attachments: AttachmentRule::Newest };
+    let before = assemble_by(&state, &profile, &turn, Some(recorded));
     let (now, dropped) = (now.digest(), now.dropped_turns);
     let before = before.digest();
     assert_ne!(now, before);
@@ -222,7 +227,7 @@ fn cache_1_each_request_begins_with_the_one_before_it() {
 }
 
 #[test]
-fn a_new_window_or_model_begins_anew() {
+fn a_new_window_leaves_out_what_it_must_and_no_more() {
     let (mut run, dropped) = in_a_small_window(1, 1);
     assert!(*dropped.last().unwrap() > 0);
     let options = AgentOptions { window_tokens: Some(90_000), ..(*run.grant.options).clone() };

@@ -12,7 +12,10 @@ use clawnode_proto::{
 };
 use serde_json::Value;
 
-use super::{context::assemble_by, hooks::judged, state::SessionState};
+use super::{
+    attachments::AttachmentRule, context::assemble_by, dropping::Recorded, hooks::judged,
+    state::SessionState,
+};
 
 pub(super) fn view(input: &Input) -> Value {
     let input: Option<SessionInput> = codec::decode(&input.body).ok();
@@ -72,13 +75,17 @@ pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Resul
     else {
         return None;
     };
-    let expected = || {
+    let is_expected = || {
         let (profile, turn) = (state.profile.as_ref()?, state.turn(*turn)?);
         // Builds differ in how much they leave out; what they show of the rest is the same.
-        let request = assemble_by(state, profile, turn, Some(*dropped_turns));
-        Some(judged(request, turn, *call).digest())
+        let mut rules = [AttachmentRule::Blocks, AttachmentRule::Newest].into_iter();
+        Some(rules.any(|attachments| {
+            let recorded = Recorded { dropped_turns: *dropped_turns, attachments };
+            let expected = assemble_by(state, profile, turn, Some(recorded));
+            judged(expected, turn, *call).digest() == *request
+        }))
     };
-    if expected() == Some(*request) {
+    if is_expected() == Some(true) {
         return Some(Ok(()));
     }
     let text = format!("the request of `{call}` differs from what the journal gives");

@@ -186,6 +186,7 @@ pub(super) fn gemini(request: &Generate) -> Result<Asked, String> {
         return Err(why);
     }
     Ok(Asked {
+        cached: crate::model::cache::PromptTokens::default(),
         usage: true,
         model: String::new(),
         last_user: reading.last_user,

@@ -165,6 +165,7 @@ pub(super) fn responses(request: &Create) -> Result<Asked, String> {
         return Err("the last message is not the user's".to_owned());
     }
     Ok(Asked {
+        cached: crate::model::cache::PromptTokens::default(),
         usage: true,
         model: request.model.clone(),
         last_user: reading.last_user,
