@@ -147,6 +147,7 @@ impl UserMessage {
 
 grammar! {
     /// A session's own events.
+    #[expect(clippy::large_enum_variant, reason = "few are in memory at a time")]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum SessionEvent {
         /// The agent's configuration, for the turns that follow.

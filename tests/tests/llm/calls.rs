@@ -50,7 +50,7 @@ async fn what_is_asked_is_what_was_said() {
             top_p: Some(0.9),
             max_tokens: Some(7),
             stop: vec!["END".to_owned()],
-            reasoning: None,
+            ..Sampling::default()
         };
         let events = call(&*client(wire, &server), request).await;
         assert_eq!(text(&events), "reply to: third");

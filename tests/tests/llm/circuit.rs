@@ -217,8 +217,8 @@ async fn calls_are_paced_by_what_is_left_of_a_limit() {
         assert!(poll!(stream.next()).is_pending());
         assert_eq!(server.count(), 1, "{wire:?}: not sent before its time");
         skip(&mut stream, Duration::from_millis(300)).await;
-        let rest: Vec<ModelEvent> = stream.collect().await;
-        assert_eq!(text(&rest), "ok");
+        let others: Vec<ModelEvent> = stream.collect().await;
+        assert_eq!(text(&others), "ok");
         server.stop().await.unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use clawnode_actors::llm::{
     Item, Model, ModelEvent, ModelRequest, Models, PlainBlock, PlainMessage, Wire,
+    circuit::Circuits,
     profile::{ModelOverride, ModelProfiles},
 };
 use clawnode_cluster::{Clock, SystemClock};
@@ -236,7 +237,7 @@ fn ollama(server: &ModelServer, set: ModelOverride) -> Arc<dyn Model> {
     let lookup = |name: &str| (name == "OLLAMA_HOST").then(|| addr.clone());
     let profiles = ModelProfiles::new(BTreeMap::from([("ollama/*".to_owned(), set)]));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let models = Models::with(BTreeMap::new(), &profiles, &lookup, &clock);
+    let models = Models::with(BTreeMap::new(), &profiles, &lookup, &clock, &Circuits::default());
     models.resolve(&"ollama/qwen3:8b".parse().unwrap()).unwrap()
 }
 

@@ -101,7 +101,7 @@ async fn cached_scene(wire: WireName) -> (ModelServer, Home) {
     let home = Home::new(Ground::Local).unwrap();
     let (home, model) = match wire {
         WireName::Anthropic => (home.anthropic(&server), "anthropic/claude-sonnet-4-5"),
-        WireName::Openai => (home.openai(&server), "openai/gpt-4o"),
+        _ => (home.openai(&server), "openai/gpt-4o"),
     };
     let system = "You know the house and everything in it. ".repeat(200);
     let tools = "[\"time_now\", \"calculate\"]";

@@ -10,7 +10,7 @@ use super::run::SessionRunner;
 use crate::session::turn::{
     effect::Effect,
     kind::{Outcome, Session},
-    prepare::{EffectJob, SessionJob},
+    prepare::{EffectJob, SessionJob, TimeJob},
     tool_frames::ToolFrames,
 };
 
@@ -122,16 +122,23 @@ impl SessionRunner {
             SessionJob::AskSteps(job) => {
                 unless(cancelled, port, effect, async move { self.ask_steps(entity, &job).await })
             }
-            SessionJob::Time(job) => unless(cancelled, port, effect, async move {
-                self.time(entity, &job).await;
-                if let Effect::Outage { call, until, .. } = effect {
-                    self.note_outage(call, until).await;
-                }
-            }),
+            SessionJob::Time(job) => {
+                unless(cancelled, port, effect, self.set_timer(entity, job, effect))
+            }
             SessionJob::Emit(job) => Box::pin(async move {
                 self.emit(entity, &job).await;
                 port.confirmed(effect);
             }),
+        }
+    }
+}
+
+impl SessionRunner {
+    /// Sets a timer, and notes what waits for a provider until then.
+    async fn set_timer(self, entity: EntityId, job: TimeJob, effect: Effect) {
+        self.time(entity, &job).await;
+        if let Effect::Outage { call, until, .. } = effect {
+            self.note_outage(call, until).await;
         }
     }
 }

@@ -95,19 +95,7 @@ pub(super) fn assemble_by(
     let window_tokens = real.unwrap_or(profile.window_tokens);
     // The limit of a reply was made for a larger window.
     let reply_tokens = profile.reply_tokens.map(|it| real.map_or(it, |real| it.min(real / 4)));
-    let sampling = Sampling {
-        temperature: turn.sampling.temperature.or(profile.sampling.temperature),
-        top_p: turn.sampling.top_p.or(profile.sampling.top_p),
-        max_tokens: (turn.sampling.max_tokens).or(profile.sampling.max_tokens).or(reply_tokens),
-        stop: if turn.sampling.stop.is_empty() {
-            profile.sampling.stop.clone()
-        } else {
-            turn.sampling.stop.clone()
-        },
-        reasoning: turn.sampling.reasoning.or(profile.sampling.reasoning),
-        tool_choice: turn.offer.choice(&turn.sampling, at),
-        ..turn.sampling.clone()
-    };
+    let sampling = sampling_of(profile, turn, reply_tokens, at);
     let system = match &turn.system {
         Some(more) if profile.system.is_empty() => more.clone(),
         Some(more) => format!("{}\n\n{more}", profile.system),
@@ -166,6 +154,23 @@ pub(super) fn assemble_by(
         response_schema: turn.response_schema(profile).cloned(),
         dropped_turns,
         withheld_thoughts,
+    }
+}
+
+/// The settings of the turn's call of this number, from 0: the turn's own, else the agent's.
+fn sampling_of(profile: &Profile, turn: &Turn, reply_tokens: Option<u32>, at: usize) -> Sampling {
+    Sampling {
+        temperature: turn.sampling.temperature.or(profile.sampling.temperature),
+        top_p: turn.sampling.top_p.or(profile.sampling.top_p),
+        max_tokens: (turn.sampling.max_tokens).or(profile.sampling.max_tokens).or(reply_tokens),
+        stop: if turn.sampling.stop.is_empty() {
+            profile.sampling.stop.clone()
+        } else {
+            turn.sampling.stop.clone()
+        },
+        reasoning: turn.sampling.reasoning.or(profile.sampling.reasoning),
+        tool_choice: turn.offer.choice(&turn.sampling, at),
+        ..turn.sampling.clone()
     }
 }
 

@@ -1,16 +1,31 @@
 //! What follows a reply or a planned step, and how a turn ends. Pure.
 
 use clawnode_proto::{
-    llm::{StopReason, Usage},
+    Attempt, CallId, FrameKey,
+    llm::{ModelRef, StopReason, Usage},
     session::{Reply, SessionEvent, Settled, StepLimitReached, TurnDone, TurnOutcome},
 };
 
 use super::{
+    give_way::EndedAttempt,
     plan,
     response::{JudgedReply, judge},
     state::{SessionState, Step, StepEnd, Turn},
     tools::{self, NextCalls},
 };
+
+/// A call of a turn that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmittedCall {
+    /// Which.
+    pub call: CallId,
+    /// The last try at it.
+    pub attempt: Attempt,
+    /// The model that was asked, whatever is configured since.
+    pub model: ModelRef,
+    /// What it used.
+    pub usage: Usage,
+}
 
 /// What follows a reply: the turn's end, its tools, or the next call.
 pub(in crate::session) fn after(
@@ -93,9 +108,39 @@ fn end_with(turn: &Turn, outcome: TurnOutcome, structured: Option<String>) -> Ve
     events
 }
 
+/// The attempts of a call that ended, for usage records.
+pub(super) fn emitted(state: &SessionState, step: &Step) -> Vec<EmittedCall> {
+    let call = step.call;
+    let gave_way = step.gave_way.iter().flat_map(|it| &it.attempts).map(|it| {
+        let EndedAttempt { attempt, ref model, usage, .. } = *it;
+        EmittedCall { call, attempt, model: model.clone(), usage }
+    });
+    // An earlier build did not keep the model.
+    let model = step.model.as_ref().or(state.profile.as_ref().map(|it| &it.model));
+    let last = match &step.end {
+        Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => model.map(|model| {
+            EmittedCall { call, attempt: step.attempt, model: model.clone(), usage: *usage }
+        }),
+        None => None,
+    };
+    gave_way.chain(last).collect()
+}
+
 // === impl Turn ===
 
 impl Turn {
+    /// The key of its last frame: after all that its last call said, and what its tools did.
+    pub fn end_key(&self) -> FrameKey {
+        let turn = self.id;
+        let (call, attempt) = match self.steps.last() {
+            // Not attempt 0: an error with that key only rings (see `refusal_key`).
+            None => (CallId::derive(turn, 0), Attempt(1)),
+            Some(step) if step.tools.is_empty() => (step.call, step.attempt),
+            Some(step) => (CallId::derive_tools(step.call), Attempt(1)),
+        };
+        FrameKey { turn, call, attempt, index: FrameKey::DONE }
+    }
+
     /// Reported usage of all calls that have an outcome, and of attempts that gave way.
     pub fn reported(&self) -> Usage {
         self.reported_since(0)

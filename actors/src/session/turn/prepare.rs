@@ -10,7 +10,7 @@ use clawnode_proto::{
     hook::{HookPoint, HookSpec},
     job::{Callbacks, Job},
     limits::JOB_AGE_MAX,
-    llm::{ModelRef, Usage},
+    llm::Usage,
     policy::{Action, Approval},
     session::{ToolEnd, TurnOutcome},
     timeout::TimeLimit,
@@ -20,9 +20,9 @@ use clawnode_proto::{
 use super::{
     context::Assembled,
     effect::Effect,
-    give_way::EndedAttempt,
+    ending::{EmittedCall, emitted},
     hooks,
-    state::{SessionState, Step, StepEnd, Turn},
+    state::{SessionState, Turn},
     tool_frames::ToolFrames,
     tools::{ToolCall, action_of},
 };
@@ -247,19 +247,6 @@ pub struct EmitJob {
     pub clients: Vec<CallId>,
 }
 
-/// A call of a turn that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EmittedCall {
-    /// Which.
-    pub call: CallId,
-    /// The last try at it.
-    pub attempt: Attempt,
-    /// The model that was asked, whatever is configured since.
-    pub model: ModelRef,
-    /// What it used.
-    pub usage: Usage,
-}
-
 // === impl Effect ===
 
 impl Effect {
@@ -444,24 +431,6 @@ fn ask_steps_job(state: &SessionState) -> Option<EffectJob> {
     let job = AskStepsJob { session, turn: turn.id, limit: reached.limit, until };
     let trace = turn.trace.clone();
     Some(EffectJob { told: Some(told), trace, job: SessionJob::AskSteps(job) })
-}
-
-/// The attempts of a call that ended, for usage records.
-fn emitted(state: &SessionState, step: &Step) -> Vec<EmittedCall> {
-    let call = step.call;
-    let gave_way = step.gave_way.iter().flat_map(|it| &it.attempts).map(|it| {
-        let EndedAttempt { attempt, ref model, usage, .. } = *it;
-        EmittedCall { call, attempt, model: model.clone(), usage }
-    });
-    // An earlier build did not keep the model.
-    let model = step.model.as_ref().or(state.profile.as_ref().map(|it| &it.model));
-    let last = match &step.end {
-        Some(StepEnd::Done { usage, .. } | StepEnd::Failed { usage, .. }) => model.map(|model| {
-            EmittedCall { call, attempt: step.attempt, model: model.clone(), usage: *usage }
-        }),
-        None => None,
-    };
-    gave_way.chain(last).collect()
 }
 
 /// All that telling the world of a turn's end takes.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use clawnode_kernel::{ShrinkToFit, Violation};
 use clawnode_proto::{
-    Attempt, CallId, FrameKey, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
+    Attempt, CallId, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
     block::{Block, Blocks},
     codec,
     limits::MORE_STEPS,
@@ -421,18 +421,6 @@ impl Turn {
     /// Bytes of text that its calls said in all, as a reader is shown them.
     pub fn text_bytes(&self) -> u64 {
         self.texts().map(|(seam, text)| seam.len() as u64 + text.bytes()).sum()
-    }
-
-    /// The key of its last frame: after all that its last call said, and what its tools did.
-    pub fn end_key(&self) -> FrameKey {
-        let turn = self.id;
-        let (call, attempt) = match self.steps.last() {
-            // Not attempt 0: an error with that key only rings (see `refusal_key`).
-            None => (CallId::derive(turn, 0), Attempt(1)),
-            Some(step) if step.tools.is_empty() => (step.call, step.attempt),
-            Some(step) => (CallId::derive_tools(step.call), Attempt(1)),
-        };
-        FrameKey { turn, call, attempt, index: FrameKey::DONE }
     }
 }
 
