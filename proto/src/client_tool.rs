@@ -23,22 +23,6 @@ pub struct ClientTool {
     pub input_schema: String,
 }
 
-/// Whether the model must, may or must not call tools. Absent: it may.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum ToolChoice {
-    /// It must not.
-    None,
-    /// It must call one. Once it has, it may.
-    Required,
-    /// It must call this one. Once it has, it may call any.
-    Tool {
-        /// The tool.
-        name: ToolName,
-    },
-}
-
 /// The results of tools that a client ran. The turn that waits for them continues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -61,6 +61,7 @@ mod text;
 pub mod timeout;
 mod timestamp;
 pub mod tool;
+pub mod tool_choice;
 pub mod tree;
 pub mod turn;
 pub mod units;

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     block::Blocks,
-    client_tool::ToolChoice,
     error::ErrorCode,
     id::{AgentName, Attempt, CallId, EntityId, TurnId},
     media::Media,
     reasoning::Reasoning,
     tool::{ToolReply, ToolUse},
+    tool_choice::ToolChoice,
 };
 
 pub use crate::{model_ref::ModelRef, text::Text};

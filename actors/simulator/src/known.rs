@@ -18,6 +18,8 @@ pub(super) struct KnownCall {
     /// Attempts that were begun, by whom.
     pub(super) begun: Vec<(Attempt, Incarnation, Epoch)>,
     pub(super) recorded: bool,
+    /// Whether it failed while others of its models could be asked.
+    pub(super) failed_early: bool,
     /// What it said beside text and tool calls.
     pub(super) blocks: Option<Blocks>,
     /// Attempts that the provider has seen.

@@ -91,10 +91,8 @@ impl Booked for Session {
                 let call = own.calls.entry(failed.call).or_default();
                 call.recorded = true;
                 let chain = own.profile.as_ref().map(|it| &it.chain[..]).unwrap_or_default();
-                if failed.failure.class.gives_way() && !call.was_asked_of_all(chain) {
-                    let text = format!("`{}` failed, and others could be asked", failed.call);
-                    return Err(JudgeViolation::new("GIVE-1", text));
-                }
+                call.failed_early =
+                    failed.failure.class.gives_way() && !call.was_asked_of_all(chain);
                 let by_time = [FailureClass::GlobalTime, FailureClass::StepTime];
                 if let Some(turn) = own.last_turn {
                     own.turns.entry(turn).or_default().late_call =
@@ -110,6 +108,11 @@ impl Booked for Session {
                 let failed = matches!(&done.outcome, TurnOutcome::Failed { failure }
                     if failure.class.gives_way());
                 let call = turn.last_call.and_then(|call| own.calls.get(&call));
+                // A turn that was cancelled or whose time is over asks no other model.
+                if failed && call.is_some_and(|call| call.failed_early) {
+                    let text = format!("`{}` failed, and other models could be asked", done.turn);
+                    return Err(JudgeViolation::new("GIVE-1", text));
+                }
                 if failed && call.is_some_and(|call| !call.recorded) {
                     let text = format!("`{}` failed, and its call has no outcome", done.turn);
                     return Err(JudgeViolation::new("GIVE-1", text));

@@ -1,8 +1,8 @@
 //! Settings that not every wire has: a call that asks for one which its wire does not have is not made.
 
 use clawnode_proto::{
-    client_tool::ToolChoice,
     llm::{ModelFailure, Sampling},
+    tool_choice::ToolChoice,
 };
 
 use super::{ToolOffer, profile::ModelProfile, prompt::not_sent};

@@ -16,6 +16,7 @@ use clawnode_proto::{
     AgentName, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, IdempotencyKey, JobId, TurnId,
     api::SendMode,
     circuit::{CircuitFailures, CircuitReport, CircuitState},
+    client_tool::{ClientResult, ClientResults},
     media::{FileView, Media},
     route::Inbound,
     session::SessionInput,
@@ -163,7 +164,7 @@ impl Backend for NodeBackend {
         if let Some(refusal) = self.switch.refusal() {
             return Err(refusal);
         }
-        client_tools::bring(self, request).await
+        self.bring(request).await
     }
 
     async fn follow(
@@ -295,7 +296,39 @@ fn unusable(fault: &SchemaFault) -> ErrorBody {
         .hint("correct the JSON Schema; `$ref` may name a part of it, without a circle")
 }
 
-pub(super) fn following(sent: SentMessage, session: String) -> Following {
+impl NodeBackend {
+    /// Stores the results, and follows the turn that waits for them.
+    async fn bring(&self, request: ResultsRequest) -> Result<Following, ErrorBody> {
+        let ResultsRequest { session, agent, results, system, sampling, tools, trace } = request;
+        let unknown = || {
+            let what = "parameter `messages`: no turn waits for the results of these tool calls";
+            ErrorBody::new(ErrorCode::InvalidParams, what)
+        };
+        let entity = self.sessions.read(session).await.map_err(|error| {
+            let error = ErrorBody::from(error);
+            if error.code == ErrorCode::NotFound { unknown() } else { error }
+        })?;
+        let Some(key) = entity.state.key.clone() else { return Err(unknown()) };
+        if key.agent != agent {
+            let what = format!("parameter `model`: the tool calls are of `{}`", key.agent);
+            return Err(ErrorBody::new(ErrorCode::InvalidParams, what));
+        }
+        let first = results.first().and_then(|(call, _)| entity.state.place_of_call(*call));
+        let model = first.and_then(|(turn, _)| turn.model.clone());
+        drop(entity);
+        self.models().takes(&agent, model.as_ref(), &sampling)?;
+        client_tools::check(&self.agents, &agent, &tools, &sampling)?;
+        let result = |(call, content): (_, String)| ClientResult { call, content: content.into() };
+        let results = results.into_iter().map(result).collect();
+        // The calls say which turn it is.
+        let turn = TurnId::from_u128(0);
+        let results = ClientResults { turn, results, system, sampling, tools };
+        let sent = self.sessions.bring(session, results, trace).await?;
+        Ok(following(sent, key.to_string()))
+    }
+}
+
+fn following(sent: SentMessage, session: String) -> Following {
     let accepted = AcceptedView { session, turn: sent.turn, cursor: sent.cursor };
     Following { accepted, events: sent.events }
 }

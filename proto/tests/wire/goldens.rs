@@ -4,7 +4,6 @@ use std::fmt::{Debug, Write as _};
 
 use clawnode_proto::{
     FrameBody, Grammar, Timestamp,
-    client_tool::ToolChoice,
     codec::{decode, encode},
     job::Job,
     llm::{Message, Role, Sampling, Usage},
@@ -12,6 +11,7 @@ use clawnode_proto::{
     reasoning::Reasoning,
     session::{SessionInput, ToolEnd, UserMessage},
     tool::{ToolOutcome, ToolReply},
+    tool_choice::ToolChoice,
     turn::{StreamEnd, TurnBody, TurnEvent},
 };
 use serde::{Serialize, de::DeserializeOwned};

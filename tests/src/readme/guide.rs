@@ -17,7 +17,7 @@ serve
 "#;
 
 /// Each guide, by its page.
-pub const GUIDES: [Scene; 9] = [
+pub const GUIDES: [Scene; 10] = [
     Scene {
         readme: "docs/guide/attachments.md",
         folder: FOLDER,
@@ -96,6 +96,11 @@ pub const GUIDES: [Scene; 9] = [
             ),
             Step::left("cargo build --release -p clawnode --features full", BUILD),
         ],
+    },
+    Scene {
+        readme: "docs/guide/structured-replies.md",
+        folder: FOLDER,
+        steps: &[Step::new("TOKEN=", "serve", "shows 'schema_failed'")],
     },
 ];
 

@@ -84,7 +84,8 @@ fn relative(root: &Path, path: &Path) -> String {
 impl File {
     /// Whether all of it is test code: a scenario, a harness or a bench.
     pub fn is_test(&self) -> bool {
-        self.path.starts_with("tests/") || self.path.contains("/tests/")
+        let in_tests = self.path.starts_with("tests/") || self.path.contains("/tests/");
+        in_tests || self.path.ends_with("_tests.rs")
     }
 
     /// Whether it is part of the product.

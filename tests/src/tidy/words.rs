@@ -7,10 +7,10 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 1),
-    ("are told", 13),
+    ("are told", 10),
     ("buried", 0),
     ("bury", 2),
-    ("came of", 19),
+    ("came of", 3),
     ("comes of", 0),
     ("door", 0),
     ("doors", 0),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 0),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 52),
-    ("nobody", 78),
-    ("of what", 55),
-    ("somebody", 16),
-    ("stands", 27),
-    ("was told", 14),
-    ("whoever", 38),
+    ("is told", 31),
+    ("nobody", 31),
+    ("of what", 42),
+    ("somebody", 1),
+    ("stands", 17),
+    ("was told", 11),
+    ("whoever", 3),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.

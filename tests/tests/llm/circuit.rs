@@ -13,7 +13,10 @@ use clawnode_proto::{
 use clawnode_tests::model::{Act, ModelServer, Status};
 use futures_util::{StreamExt, poll};
 
-use crate::{KEY, WIRES, ask, call, failed, retries, server, skip, text};
+use crate::{KEY, ask, call, failed, retries, server, skip, text};
+
+/// A circuit knows no wire; these two differ in the headers that pace calls.
+const WIRES: [Wire; 2] = [Wire::Anthropic, Wire::Openai];
 
 /// The providers of a process, whose only one is this server.
 fn models(wire: Wire, server: &ModelServer, before: &Circuits) -> Models {

@@ -79,7 +79,8 @@ async fn a_picture_reaches_the_model_also_after_a_crash_and_goes_with_its_sessio
     assert_eq!(blocks(&calls[0]), blocks(&calls[1]), "the same, byte for byte");
     let source = json!({ "type": "base64", "media_type": "image/png", "data": data });
     let image = json!({ "type": "image", "source": source });
-    let text = json!({ "type": "text", "text": "what is it?" });
+    let cached = json!({ "type": "ephemeral" });
+    let text = json!({ "type": "text", "text": "what is it?", "cache_control": cached });
     assert_eq!(blocks(&calls[0]), [image.clone(), image, text]);
     let history = client.finished(&session(), 1).await?;
     let names: Vec<_> =

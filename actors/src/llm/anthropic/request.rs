@@ -2,11 +2,11 @@
 
 use clawnode_proto::{
     ToolName,
-    client_tool::ToolChoice,
     llm::{ModelFailure, Role, Sampling},
     media::MediaKind,
     model::{CacheStyle, ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
+    tool_choice::ToolChoice,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;

@@ -4,11 +4,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use clawnode_proto::{
     ToolName,
-    client_tool::ToolChoice,
     llm::{ModelFailure, Role, Sampling},
     media::{MediaKind, MediaType},
     model::{CacheStyle, ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
+    tool_choice::ToolChoice,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -74,7 +74,7 @@ struct ChatBody<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     logit_bias: &'a BTreeMap<String, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<WireChoice<'a>>,
+    tool_choice: Option<ChosenTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parallel_tool_calls: Option<bool>,
 }
@@ -82,7 +82,7 @@ struct ChatBody<'a> {
 /// Whether the model must, may or must not call tools.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum WireChoice<'a> {
+enum ChosenTool<'a> {
     Word(&'static str),
     Tool { r#type: &'static str, function: ChosenFunction<'a> },
 }
@@ -263,12 +263,12 @@ impl Dialect for OpenAi {
 fn wire_choice<'a>(
     sampling: &'a Sampling,
     tools: &[ToolOffer],
-) -> Result<Option<WireChoice<'a>>, ModelFailure> {
+) -> Result<Option<ChosenTool<'a>>, ModelFailure> {
     Ok(choice_among(sampling, tools)?.map(|choice| match choice {
-        ToolChoice::None => WireChoice::Word("none"),
-        ToolChoice::Required => WireChoice::Word("required"),
+        ToolChoice::None => ChosenTool::Word("none"),
+        ToolChoice::Required => ChosenTool::Word("required"),
         ToolChoice::Tool { name } => {
-            WireChoice::Tool { r#type: FUNCTION, function: ChosenFunction { name } }
+            ChosenTool::Tool { r#type: FUNCTION, function: ChosenFunction { name } }
         }
     }))
 }

@@ -7,12 +7,13 @@
 
 use clawnode_proto::{
     CallId, Timestamp,
-    client_tool::{ClientCall, ClientCalls, ClientResults, ClientTool, ToolChoice},
+    client_tool::{ClientCall, ClientCalls, ClientResults, ClientTool},
     limits::CLIENT_TOOLS_WAIT,
     llm::Sampling,
     session::{Profile, ToolEnd, TurnOutcome},
     timeout::TimeLevel,
     tool::{ToolOutcome, ToolSpec},
+    tool_choice::ToolChoice,
 };
 use serde::{Deserialize, Serialize};
 

@@ -520,7 +520,7 @@ mod tests {
         let of = |attempt, model: &str| (attempt, model.to_owned());
         assert_eq!(told[..3], [of(1, "sim/model"), of(2, "b/two"), of(3, "c/three")]);
         run.says("again");
-        assert_eq!(asked(&run), ("sim/model".to_owned(), 1), "the next turn begins anew");
+        assert_eq!(asked(&run), ("sim/model".to_owned(), 1), "the next turn begins with the first");
     }
 
     #[test]

@@ -188,7 +188,7 @@ fn played(turns: usize, mut chance: impl FnMut() -> usize) -> (PlayedActivation,
             run.replies_for(usage, &[("look", "{}"), ("look", "[1")]);
         }
         requests.push(shown(&run));
-        if chance() < 10 { run.fails(FailureClass::Overloaded) } else { run.replies(&[]) }
+        if chance() < 10 { run.fails(FailureClass::Rejected) } else { run.replies(&[]) }
     }
     (run, requests)
 }

@@ -21,7 +21,7 @@ const AGAIN: &str = "Reply again with the corrected JSON alone.";
 /// Characters of what is wrong that people are shown of a turn that failed.
 const SHOWN: usize = 600;
 
-/// What comes of a turn's reply.
+/// The verdict on a turn's reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::session) enum JudgedReply {
     /// It is the turn's reply; if it had to fit a schema, with the JSON that does.
@@ -61,7 +61,7 @@ impl Step {
     }
 }
 
-/// What comes of the turn's last reply, which calls no tools.
+/// Judges the turn's last reply, which calls no tools.
 pub(in crate::session) fn judge(
     profile: &Profile,
     turn: &Turn,

@@ -203,20 +203,7 @@ fn include_usage(fields: &Map<String, Value>) -> Result<bool, OpenAiError> {
 }
 
 fn flag(fields: &Map<String, Value>, name: &str) -> Result<bool, OpenAiError> {
-    flag_or(fields, name, false)
-}
-
-/// A flag, or what it is if it is absent.
-pub(super) fn flag_or(
-    fields: &Map<String, Value>,
-    name: &str,
-    otherwise: bool,
-) -> Result<bool, OpenAiError> {
-    match fields.get(name) {
-        None | Some(Value::Null) => Ok(otherwise),
-        Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(OpenAiError::invalid(name, format!("`{name}` is not true or false"))),
-    }
+    settings::flag_or(fields, name, false)
 }
 
 fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, OpenAiError> {
@@ -274,10 +261,10 @@ fn part(text: &str) -> Result<KeyPart, OpenAiError> {
 mod tests {
     use clawnode_proto::{
         ErrorCode,
-        client_tool::ToolChoice,
         limits::{ATTACHMENTS, CLIENT_TOOLS},
         llm::{Role, Sampling},
         reasoning::Reasoning,
+        tool_choice::ToolChoice,
     };
     use serde_json::json;
 

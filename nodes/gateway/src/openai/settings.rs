@@ -33,7 +33,7 @@ pub(super) fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiEr
         let penalty = within(fields, name, -2.0, 2.0)?;
         Ok::<_, OpenAiError>(penalty.filter(|it| *it != 0.0))
     };
-    let parallel_tool_calls = super::request::flag_or(fields, "parallel_tool_calls", true)?;
+    let parallel_tool_calls = flag_or(fields, "parallel_tool_calls", true)?;
     Ok(Sampling {
         temperature,
         top_p,
@@ -113,5 +113,18 @@ fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, OpenAiError> {
             all.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
         }
         Some(_) => Err(wrong()),
+    }
+}
+
+/// A flag, or what it is if it is absent.
+pub(super) fn flag_or(
+    fields: &Map<String, Value>,
+    name: &str,
+    otherwise: bool,
+) -> Result<bool, OpenAiError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(otherwise),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(OpenAiError::invalid(name, format!("`{name}` is not true or false"))),
     }
 }

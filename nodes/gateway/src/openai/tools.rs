@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 
 use clawnode_proto::{
     CallId, EntityId, ToolName,
-    client_tool::{ClientCall, ClientTool, ToolChoice},
+    client_tool::{ClientCall, ClientTool},
     limits::{CLIENT_TOOLS, CLIENT_TOOLS_BYTES},
     tool::ToolUse,
+    tool_choice::ToolChoice,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
