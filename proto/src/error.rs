@@ -137,7 +137,7 @@ codes! {
     /// The turn waits for a person's approval of a tool call, longer than this request waits.
     ///
     /// Decide with `clawnode approvals`, then read the turn's events or send the request again.
-    ApprovalPending = "approval_pending", 409, -32029;
+    ApprovalPending = "approval_pending", 409, -32037;
     /// An operator has set a kill switch.
     ///
     /// Clear it with `clawnode panic --clear`, if it may go on.

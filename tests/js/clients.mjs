@@ -106,8 +106,8 @@ async function withOpenai() {
 async function withVercel() {
   const ai = await load("ai");
   const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
-  const at = (more) =>
-    createOpenAICompatible({ name: "claw", baseURL, apiKey, includeUsage: true, ...more });
+  const can = { includeUsage: true, supportsStructuredOutputs: true };
+  const at = (more) => createOpenAICompatible({ name: "claw", baseURL, apiKey, ...can, ...more });
   const ask = async (more) =>
     (await ai.generateText({
       model: at()("default"),

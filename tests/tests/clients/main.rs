@@ -59,7 +59,8 @@ async fn printed<T: DeserializeOwned>(mut command: Command, home: &Path, client:
     let missing = missing.iter().any(|it| complaint.contains(it));
     assert!(!missing, "a client is missing; run `{INSTALL}`:\n{complaint}");
     assert!(ran.status.success(), "{complaint}");
-    serde_json::from_slice(&ran.stdout).unwrap()
+    let said = String::from_utf8_lossy(&ran.stdout);
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}\n{complaint}"))
 }
 
 fn tests() -> &'static Path {
