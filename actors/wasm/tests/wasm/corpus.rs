@@ -138,7 +138,9 @@ fn s_16_a_hostile_plugin_ends_and_its_host_lives() {
     for it in corpus() {
         let plugin = load(&engine, &it.text.bytes().unwrap());
         let begun = Instant::now();
-        let error = call(&plugin, "{}", SHORT).unwrap_err();
+        // Only what ends by its deadline needs a near one: another limit may take a busy machine longer.
+        let time = if (it.ends)(&CallError::TimedOut(SHORT)) { SHORT } else { LONG };
+        let error = call(&plugin, "{}", time).unwrap_err();
         assert!((it.ends)(&error), "{}: {error:?}", it.name);
         // Far beyond the deadline, and far below what the call would take: the figure is a bench's.
         assert!(begun.elapsed() < Duration::from_secs(20), "{}: {:?}", it.name, begun.elapsed());
