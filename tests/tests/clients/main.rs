@@ -60,7 +60,9 @@ async fn printed<T: DeserializeOwned>(mut command: Command, home: &Path, client:
     assert!(!missing, "a client is missing; run `{INSTALL}`:\n{complaint}");
     assert!(ran.status.success(), "{complaint}");
     let said = String::from_utf8_lossy(&ran.stdout);
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}\n{complaint}"))
+    let read = serde_json::from_str(&said);
+    assert!(read.is_ok(), "this is not JSON: {said}\n{complaint}");
+    read.unwrap()
 }
 
 fn tests() -> &'static Path {
