@@ -47,7 +47,7 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         request: ModelRequest,
         profile: &ModelProfile,
     ) -> Result<Prepared, ModelFailure>;
-    /// Whether the wire can hold a reply to this schema, in its style. What it does not take is told to the
+    /// Whether the wire can hold a reply to this schema, in its style. What it does not take goes to the
     /// model in words.
     fn takes(&self, _schema: &ReplySchema) -> bool {
         false

@@ -71,7 +71,7 @@ impl ReplySchema {
         }
     }
 
-    /// What the model is told where nothing else holds it to the schema.
+    /// What the system prompt says if nothing else holds the model to the schema.
     fn words(&self) -> String {
         let alone = "and nothing else: no words before or after it, and no code fence";
         if self.style == SchemaStyle::JsonObject && self.schema.as_object().map_or(0, Map::len) == 1

@@ -7,7 +7,7 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 1),
-    ("are told", 10),
+    ("are told", 9),
     ("buried", 0),
     ("bury", 2),
     ("came of", 3),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 0),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 31),
-    ("nobody", 31),
-    ("of what", 42),
+    ("is told", 28),
+    ("nobody", 29),
+    ("of what", 41),
     ("somebody", 1),
-    ("stands", 17),
+    ("stands", 16),
     ("was told", 11),
-    ("whoever", 3),
+    ("whoever", 1),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.

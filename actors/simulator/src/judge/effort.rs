@@ -30,7 +30,7 @@ impl Effort {
         self.entities.insert(entity, now);
     }
 
-    /// A try at a call gave way: another one follows, whoever makes it.
+    /// An attempt at a call gave way: another one follows, by any process.
     pub(super) fn gives_way(&mut self, call: CallId) {
         self.made.remove(&call);
     }

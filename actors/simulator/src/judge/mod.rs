@@ -20,7 +20,7 @@
 //!   if the process that did it before was held dead and was not.
 //! - **JOB-7** no job is begun once the end of its turn is published.
 //! - **JOB-8** no job is given away again by its owner once its result is in the inbox.
-//! - **CLIENT-1** a tool that a client runs is run by nobody else; no model is asked in its turn before the
+//! - **CLIENT-1** a tool that a client runs is run by no node; no model is asked in its turn before the
 //!   client has brought its result, and the first one counts.
 //! - **OWN-1** a call is made again only if the process that made it before had a fault, or could not
 //!   be reached.

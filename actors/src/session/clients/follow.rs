@@ -130,9 +130,9 @@ struct TurnFollower {
     absences: u32,
     /// Calls that the reader knows to wait for a person, or for itself.
     asked: Vec<CallId>,
-    /// What the reader has seen, if it brought results of tools: all that is told follows that.
+    /// What the reader has seen, if it brought results of tools: events begin after that.
     from: Option<FollowFrom>,
-    /// Bytes of what stands between that and the next text.
+    /// Bytes of the separator between that and the next text.
     seam: usize,
     glance: Glance,
 }
@@ -334,7 +334,7 @@ impl TurnFollower {
         }
     }
 
-    /// Tells what a client is asked to run, and all that was said before it, if nobody told it: whoever asked
+    /// Sends what a client is asked to run, and all that was said before it, if it was not sent: the owner that asked
     /// may be gone, with the frames that said so.
     async fn tell_called(&mut self, it: WaitingForClient) -> FollowStep {
         if it.calls.calls.iter().any(|call| self.asked.contains(&call.id)) {
