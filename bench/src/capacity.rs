@@ -341,7 +341,7 @@ fn at_one_bus(workers: f64, costs: &Costs, given: &Given) -> Vec<Need> {
             what: "the busiest worker's share",
             amount: costs.most_partitions * workers / given.partitions,
             unit: "of the mean",
-            // Twice the mean: beyond it half of what is paid for does nothing.
+            // Twice the mean: beyond it half of the paid capacity does nothing.
             one: 2.0,
             bound: Bound::One,
             formula: format!(

@@ -1,7 +1,7 @@
-//! The archive: what is kept of jobs once they run, for people. Nothing is decided by it.
+//! The archive: the runs, output and files of jobs, for people. No decision depends on it.
 //!
-//! One record in the bucket for each job, with a part for each of its runs; what a run said and
-//! made is in the blob store. [`view`](crate::archive::JobView) and the parameters are those of
+//! Each job has one record in the bucket, with a part for each of its runs. The output and the files of a
+//! run are in the blob store. [`view`](crate::archive::JobView) and the parameters are those of
 //! `jobs.*`.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::{
     tool::ToolFailure,
 };
 
-/// Where a line was said.
+/// The stream of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -28,7 +28,7 @@ pub enum LogStream {
     Stderr,
 }
 
-/// A line that a run said.
+/// A line of a run's output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogLine {
@@ -64,13 +64,13 @@ pub struct LogCut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoredLog {
-    /// The blob; this run's alone.
+    /// The blob, which only this run has.
     pub digest: Digest,
     /// Its bytes.
     pub bytes: u64,
     /// Lines in it.
     pub lines: u64,
-    /// What was left out.
+    /// What is missing from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<LogCut>,
 }
@@ -79,9 +79,9 @@ pub struct StoredLog {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Artifact {
-    /// Its path below the directory that the run was given.
+    /// Its path below the run's directory for files.
     pub name: String,
-    /// The blob, in which its content is followed by whose it is; this run's alone.
+    /// The blob: its content, and then the name of its run, so that no other run has the same blob.
     pub digest: Digest,
     /// Bytes of its content.
     pub bytes: u64,
@@ -91,7 +91,7 @@ pub struct Artifact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoredResult {
-    /// The blob; it is its session's, and goes with it.
+    /// The blob. It belongs to the session, and is deleted with it.
     pub digest: Digest,
     /// Bytes of its text.
     pub bytes: u64,
@@ -144,31 +144,31 @@ pub struct JobRun {
     pub lost: Vec<String>,
 }
 
-/// When a run ended, and how.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ended {
-    /// When.
+    /// When it ended.
     pub at: Timestamp,
-    /// How.
+    /// How it ended.
     pub how: RunEnd,
 }
 
-/// What is kept of a job: the value of its key in the bucket.
+/// The record of a job: the value of its key in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobRecord {
-    /// Which.
+    /// The job.
     pub job: JobId,
-    /// For which session.
+    /// The session.
     pub session: SessionKey,
-    /// For which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// Which call of it.
+    /// The tool call.
     pub call: CallId,
     /// The tool.
     pub tool: ToolName,
-    /// What a node needs to run it.
+    /// The capability that a node needs to run it.
     pub capability: Capability,
     /// The beginning of its arguments; empty in records of older builds.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -181,18 +181,18 @@ pub struct JobRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogPart {
-    /// Which run; 0 while that is not known yet.
+    /// The number of the run; 0 while that is not known yet.
     pub run: u32,
     /// The lines.
     pub lines: Vec<LogLine>,
-    /// What was left out of the log so far.
+    /// What is missing from the log so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<LogCut>,
     /// Whether it has more lines already.
     pub more: bool,
 }
 
-/// How a job is, by its last run.
+/// The state of a job: that of its last run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -211,7 +211,7 @@ pub enum JobStatus {
     Lost,
 }
 
-/// A job as it is shown.
+/// A job, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobView {
@@ -329,21 +329,21 @@ pub struct ArchiveStats {
     pub oldest: Option<Timestamp>,
 }
 
-/// Which jobs are removed from the archive, as processes ask each other.
+/// The jobs that a process removes from the archive when another one asks it to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CleanJobs {
-    /// Those whose last run ended before this.
+    /// Jobs whose last run ended before this time.
     pub before: Timestamp,
-    /// This one.
+    /// Only this job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
-    /// Those of this session.
+    /// Only jobs of this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<EntityId>,
 }
 
-/// What a long result is called among the files of a run; no file has this name.
+/// The name of a long result among the files of a run; no file can have it.
 pub const RESULT_NAME: &str = "@result";
 
 // === impl LogStream ===
@@ -377,7 +377,7 @@ impl JobStatus {
 // === impl JobRun ===
 
 impl JobRun {
-    /// How it is, where `is_gone` says whether a process is.
+    /// Its state; `is_gone` says whether a process is gone.
     pub fn status(&self, is_gone: impl Fn(ProcessId) -> bool) -> JobStatus {
         match self.ended.as_ref().map(|ended| &ended.how) {
             None if is_gone(self.process) => JobStatus::Lost,
@@ -395,7 +395,7 @@ impl JobRun {
         log.chain(self.artifacts.iter().map(|it| (it.digest, it.bytes)))
     }
 
-    /// When something was last known of it.
+    /// The time of its last news.
     pub fn last(&self) -> Timestamp {
         self.ended.as_ref().map_or(self.began, |ended| ended.at.max(self.began))
     }
@@ -414,17 +414,17 @@ impl JobRecord {
         decode(bytes)
     }
 
-    /// How it is, where `is_gone` says whether a process is.
+    /// Its state; `is_gone` says whether a process is gone.
     pub fn status(&self, is_gone: impl Fn(ProcessId) -> bool) -> JobStatus {
         self.runs.last().map_or(JobStatus::Lost, |run| run.status(is_gone))
     }
 
-    /// When something was last known of it.
+    /// The time of its last news.
     pub fn last(&self) -> Timestamp {
         self.runs.iter().map(JobRun::last).max().unwrap_or_default()
     }
 
-    /// As it is shown.
+    /// The job, for people.
     pub fn view(self, is_gone: impl Fn(ProcessId) -> bool) -> JobView {
         let status = self.status(is_gone);
         let Self { job, session, turn, call, tool, capability, arguments, runs } = self;

@@ -1,8 +1,8 @@
 //! What a model says beside text and tool calls: its thoughts, and what its provider wants back.
 //!
-//! A reply is its text and its tool calls, wherever it is stored or shown. If there is something
-//! beside them, [`Blocks`] has that, and the order of everything; the text and the arguments are
-//! not repeated. A reply without blocks is its text, then its tool calls.
+//! A stored or shown reply has its text and its tool calls. If the model said more, [`Blocks`] has that,
+//! and the order of everything, without the text and the arguments. A reply without blocks is its text,
+//! then its tool calls.
 //!
 //! LLM-2: what a provider needs back is sent back exactly, or not at all. LLM-3: what only the
 //! provider can read is sent to the model that wrote it, and to no other.
@@ -17,7 +17,7 @@ use crate::{model_ref::ModelRef, text::Text};
 pub struct Blocks {
     /// The model that was asked. Nothing in `list` but text and tool calls is sent to another one.
     pub model: ModelRef,
-    /// In the order in which the model said them.
+    /// The blocks, in the order in which the model wrote them.
     pub list: Vec<Block>,
 }
 

@@ -108,7 +108,7 @@ pub struct CircuitChange {
     pub failure: Option<CircuitFailure>,
 }
 
-/// What a provider limits.
+/// A limit of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -127,7 +127,7 @@ pub enum LimitedResource {
 }
 
 impl LimitedResource {
-    /// What people call it.
+    /// Its name for people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Requests => "requests",

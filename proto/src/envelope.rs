@@ -1,4 +1,4 @@
-//! What travels to an entity: an input, with what a receiver must know to take it.
+//! The envelope of an input: all that a receiver must know to take it.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -25,7 +25,7 @@ pub const RESPONSE_SCHEMA: u16 = 4;
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;
 
-/// The newest version that any other input is written as: nothing in its layout is newer.
+/// The version of all other inputs: their layout uses nothing newer.
 pub const PLAIN: u16 = 2;
 
 /// The oldest reader of inputs for this kind: one of version 1 would take an unknown kind for damage.
@@ -39,15 +39,15 @@ fn oldest_reader(kind: Kind) -> u16 {
 #[serde(transparent)]
 pub struct Traceparent(pub String);
 
-/// What an operator tells the kernel about an entity that is out of service. Its kind never sees
-/// it, so it works on journals that cannot be folded.
+/// An operator's order about an entity that is out of service. The kernel carries it out and the kind never
+/// sees it, so it works on journals that cannot be folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Puts a quarantined entity back in service; its parked inputs are served.
     Restore,
-    /// Replaces its journal by a tombstone; what is parked or waits for it goes with it.
+    /// Replaces its journal by a tombstone. Its parked and waiting inputs are deleted with it.
     Bury,
 }
 
@@ -61,7 +61,7 @@ impl Order {
     }
 }
 
-/// Something for an entity: it waits in the entity's inbox until the journal has it.
+/// A message for an entity. It waits in the entity's inbox until the journal has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Input {
@@ -69,11 +69,11 @@ pub struct Input {
     pub v: u16,
     /// The oldest reader that may take it.
     pub v_min: u16,
-    /// Derived from the entity and `idempotency_key`; sending again gives the same.
+    /// Derived from the entity and `idempotency_key`: an input that is sent again has the same id.
     pub id: InputId,
-    /// For whom.
+    /// The receiver.
     pub entity: EntityId,
-    /// What the receiver is, for its birth.
+    /// The kind of the receiver, for its birth.
     pub kind: Kind,
     /// The receiver's readable key, for its birth; its hash is `entity`.
     pub key: String,
@@ -84,8 +84,7 @@ pub struct Input {
     /// The trace that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Traceparent>,
-    /// For the kernel instead of the kind; `body` is empty then. Without effect on an entity that
-    /// is in service.
+    /// An order for the kernel; `body` is empty then. It has no effect on an entity in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
     /// The kind's own input, encoded.
@@ -109,7 +108,7 @@ pub enum InputError {
     /// Written for newer readers only.
     #[error("input needs a reader of version `{needs}`, this one reads up to `{reads}`")]
     TooNew {
-        /// Which.
+        /// The input.
         input: InputId,
         /// The oldest reader that may take it.
         needs: u16,

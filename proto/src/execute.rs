@@ -75,7 +75,7 @@ impl ExecutionId {
 }
 
 impl SessionKey {
-    /// The session of what `request` names among the executions of an agent: it has only this one.
+    /// The session of the execution that `request` names, among those of an agent. It has no other turn.
     pub fn of_execution(agent: AgentName, request: &IdempotencyKey) -> Self {
         let request = request.as_str();
         let digest = || Digest::of(request.as_bytes()).to_string();

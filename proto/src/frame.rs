@@ -21,13 +21,13 @@ use crate::{
 /// A frame's place in its turn; as text, the cursor that a client resumes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
-    /// Of which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// Of which call; a turn's last frames belong to its last call.
+    /// The model call. A turn's last frames belong to its last call.
     pub call: CallId,
-    /// Which try at the call.
+    /// The attempt at the call.
     pub attempt: Attempt,
-    /// Counts from 0 within the attempt.
+    /// The number of the frame within the attempt, from 0.
     pub index: u32,
 }
 
@@ -98,13 +98,13 @@ impl<'de> Deserialize<'de> for FrameKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Frame {
-    /// Where it belongs.
+    /// Its place in the turn.
     pub key: FrameKey,
-    /// What it says.
+    /// Its content.
     pub body: FrameBody,
 }
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -119,14 +119,14 @@ pub enum FrameBody {
         /// What is added.
         delta: String,
     },
-    /// The reply of this call begins again, because its provider broke off: what its earlier frames
-    /// said is void.
+    /// The reply of this call begins again, because its provider broke off. Its earlier frames are
+    /// void.
     Reset {
         /// Whether the text of earlier calls is void too, because the reply did not fit its schema.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         whole: bool,
     },
-    /// What the call used.
+    /// The tokens that the call used.
     Usage {
         /// Reported by the provider.
         usage: Usage,
@@ -148,10 +148,10 @@ pub enum FrameBody {
     },
     /// The turn has ended and is in the journal.
     Done {
-        /// How.
+        /// How it ended.
         outcome: TurnOutcome,
-        /// Bytes of text that the turn's calls said in all, so that a reader knows whether it
-        /// has missed any.
+        /// The bytes of text in all frames of the turn's calls, so that a reader knows whether it has
+        /// missed any.
         text_bytes: u64,
         /// The reply as JSON, if it had to fit a schema and does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,7 +189,7 @@ pub struct ToolFinished {
     pub id: CallId,
     /// The tool's name, as the model wrote it.
     pub name: String,
-    /// What the tool answered; cut beyond a length.
+    /// The result; cut beyond a length.
     pub content: String,
     /// Whether it failed.
     // Told to clients; absent on the bus, where `failure` says the same.

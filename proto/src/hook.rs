@@ -1,7 +1,7 @@
 //! Hooks: programs of the operator that judge a model call, a tool call or its result.
 //!
-//! What a hook decided is journaled before it takes effect (HOOK-1), so that what the model sees and
-//! what runs stays a function of the journal alone: a replay asks no hook.
+//! clawnode journals the decision of a hook before it takes effect (HOOK-1). So the journal alone
+//! determines what the model sees and what runs, and a replay asks no hook.
 
 use std::fmt;
 
@@ -80,7 +80,7 @@ const fn is_false(flag: &bool) -> bool {
 pub enum HookFault {
     /// The node that asks has no such hook.
     Missing,
-    /// Its file is not one that may be run: another user can write it, or it is not executable.
+    /// clawnode does not run its file: another user can write it, or it is not executable.
     Unsafe,
     /// It could not be started.
     NotStarted,
@@ -88,13 +88,13 @@ pub enum HookFault {
     TimedOut,
     /// It ended with an error.
     Failed,
-    /// What it wrote is not an answer.
+    /// Its output is not an answer.
     Garbage,
-    /// It wrote more than it may.
+    /// Its output is too long.
     TooMuch,
-    /// What it wants changed cannot be changed so.
+    /// Its patch cannot be applied.
     Unfit,
-    /// What it would have to be shown is larger than it may be.
+    /// Its input would be too large.
     TooLarge,
     /// An operator stopped it.
     Stopped,
@@ -134,33 +134,33 @@ pub struct HookTrail {
 }
 
 impl HookTrail {
-    /// Whether nothing is to be told of it.
+    /// Whether it is empty.
     pub const fn is_empty(&self) -> bool {
         self.changed_by.is_empty() && self.blocked.is_none() && self.passed_over.is_empty()
     }
 }
 
-/// A hook said no, or gave no answer and had to.
+/// A hook blocked the call, or a required hook gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookBlock {
-    /// Which.
+    /// The hook.
     pub hook: HookName,
     /// Why, for people and for the model.
     pub reason: String,
 }
 
-/// A hook that gave no answer and did not have to.
+/// A hook that gave no answer and is not required.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PassedOver {
-    /// Which.
+    /// The hook.
     pub hook: HookName,
-    /// Why.
+    /// The reason.
     pub fault: HookFault,
 }
 
-/// What a hook changes of a model request; what is absent stays.
+/// A hook's changes to a model request. Absent parts stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -171,10 +171,10 @@ pub struct ModelPatch {
     /// Texts of messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<MessagePatch>,
-    /// Said by the user behind everything else.
+    /// A last message of the user, after all others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append: Option<String>,
-    /// Settings that go before those there are.
+    /// Settings that override the others.
     #[serde(skip_serializing_if = "is_no_setting")]
     pub sampling: Sampling,
 }
@@ -187,7 +187,7 @@ fn is_no_setting(sampling: &Sampling) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MessagePatch {
-    /// Which message, from 0.
+    /// The number of the message, from 0.
     pub index: u32,
     /// Its text.
     pub content: String,

@@ -211,7 +211,7 @@ impl EntityId {
 }
 
 impl InputId {
-    /// The id of what `key` names for `entity`: sending it again gives the same id.
+    /// The id of the input that `key` names for `entity`: the same key gives the same id.
     pub fn derive(entity: EntityId, key: &IdempotencyKey) -> Self {
         Self(derive(
             "clawnode input id v1",

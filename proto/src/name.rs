@@ -140,7 +140,7 @@ impl Capability {
         self.0.strip_prefix("wasm.")
     }
 
-    /// What a worker has that can do it, for people; nothing is said of what all workers can.
+    /// What a worker needs for it, for people. Absent if every worker has it.
     pub fn takes(&self) -> Option<String> {
         let kind = self.0.split_once('.').unwrap_or((&self.0, ""));
         Some(match kind {

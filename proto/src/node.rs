@@ -1,4 +1,4 @@
-//! What processes say to each other: heartbeats, and requests to one process.
+//! Messages between processes: heartbeats, and requests to one process.
 
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr};
 
@@ -19,25 +19,25 @@ use crate::{
 
 pub use crate::role::NodeRole;
 
-/// "I am alive", once a second on `cn.hb.<process>`.
+/// Each process sends this once a second on `cn.hb.<process>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Heartbeat {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
-    /// What people call it.
+    /// The name of its node.
     pub node: NodeName,
     /// The program's version.
     pub version: String,
-    /// What it does.
+    /// Its roles.
     pub roles: Vec<NodeRole>,
     /// When it started, by its own clock; for people only.
     pub started: Timestamp,
-    /// Whether it hands everything over and ends.
+    /// Whether it hands over all its entities and then ends.
     pub draining: bool,
     /// Resident entities.
     pub entities: u64,
-    /// The digest of what its configuration means for agents; nodes should agree.
+    /// The digest of its settings for agents; nodes should agree.
     pub config: Digest,
     /// Whether it is cordoned: it takes no more entities, and keeps those that it has.
     #[serde(default)]
@@ -60,25 +60,25 @@ pub struct Heartbeat {
     /// The kinds of events that it knows, the kernel's and those of its entities.
     #[serde(default)]
     pub knows: BTreeSet<String>,
-    /// What entities wait for that no process which it hears of can serve: a kind of event, or
-    /// `input v2`. At most [`crate::limits::LACKS_TOLD`].
+    /// What a process would have to know to serve the entities that no known process can serve: a kind of
+    /// event, or `input v2`. At most [`crate::limits::LACKS_TOLD`].
     #[serde(default)]
     pub lacks: BTreeSet<String>,
-    /// Whether this is the last word of a process that has handed everything over and ends.
+    /// Whether this is its last heartbeat: it has handed over all its entities, and ends.
     #[serde(default)]
     pub leaving: bool,
-    /// The bus's server that it is connected to, as that calls itself; empty if it does not say.
+    /// The name of the bus server that it is connected to. Empty if it does not say.
     #[serde(default)]
     pub server: String,
-    /// Where clients reach it, if it is a gateway that says so.
+    /// Its address for clients, if it is a gateway with a known address.
     #[serde(default)]
     pub url: Option<String>,
-    /// How what runs its tools, and who serves its models, fares; at most
+    /// The health of its tool executors and of its model providers; at most
     /// [`crate::limits::PROVIDERS_TOLD`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<ProviderReport>,
-    /// What time it was by the clock of its sender's machine; absent from builds that do not say. The
-    /// time that most processes agree on counts for all.
+    /// The time by the clock of its machine. Absent from older builds. Processes use the time that most
+    /// of them agree on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
     /// How its configuration file differs from the one in use.
@@ -93,14 +93,14 @@ pub struct FileState {
     /// Sections of the file whose changes wait for a restart, for example `mcp_servers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<String>,
-    /// Why the node goes on with what it read before, at most
+    /// Why the node keeps the configuration that it read before, at most
     /// [`crate::limits::FILE_PROBLEM_CHARS`] characters; it quotes no secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 impl FileState {
-    /// Whether the node works with all that the file says.
+    /// Whether the node uses the whole file.
     pub fn is_current(&self) -> bool {
         *self == Self::default()
     }
@@ -113,25 +113,25 @@ impl Heartbeat {
     }
 }
 
-/// What a process sends to all others about one that does not answer, on `cn.hb.<process>.gone`. No
+/// A process sends this to all others about one that does not answer, on `cn.hb.<process>.gone`. No
 /// process relies on it alone: each asks the suspect itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Hearsay {
-    /// There was no listener when it was asked.
+    /// There was no listener when the sender asked it.
     Suspected {
-        /// Who.
+        /// The process.
         process: ProcessId,
     },
-    /// There was no listener twice, while the server that it was connected to was seen to live.
+    /// There was no listener twice, while the server that it was connected to was alive.
     Gone {
-        /// Who.
+        /// The process.
         process: ProcessId,
     },
-    /// The sender holds this process dead. Sent when a newcomer joins, which has not heard the process.
+    /// The sender holds this process dead. Sent when a process joins that has never heard of it.
     Dead {
-        /// Which process.
+        /// The process.
         process: ProcessId,
     },
 }
@@ -146,19 +146,18 @@ pub struct VersionRange {
     pub newest: u16,
 }
 
-/// What is not a range of versions.
+/// A text is not a range of versions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a range of versions such as `1-2`")]
 pub struct ParseVersionRangeError(String);
 
-/// Those of a process that does not say: the first.
+/// The range of a process that does not say: the first version.
 impl Default for VersionRange {
     fn default() -> Self {
         Self { oldest: 1, newest: 1 }
     }
 }
 
-/// Those that this build speaks.
 impl From<RangeInclusive<u16>> for VersionRange {
     fn from(range: RangeInclusive<u16>) -> Self {
         Self { oldest: *range.start(), newest: *range.end() }
@@ -184,7 +183,7 @@ impl FromStr for VersionRange {
 }
 
 impl VersionRange {
-    /// Whether both can read what the other writes.
+    /// Whether they have a version in common.
     pub const fn overlaps(self, other: Self) -> bool {
         self.oldest <= other.newest && other.oldest <= self.newest
     }
@@ -211,76 +210,75 @@ pub struct Load {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum NodeRequest {
-    /// Are you there?
+    /// Asks whether the process is alive.
     Ping,
-    /// Do you have this input in hand?
+    /// Asks whether the process works on this input.
     Ask {
         /// The entity.
         entity: EntityId,
         /// Its input.
         input: InputId,
-        /// Who asks, to be rung should an owner that holds the input give the entity up.
+        /// The process that asks. An owner that has the input sends it a `Ring` if it gives up the entity.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         asker: Option<ProcessId>,
     },
-    /// Serve this entity: its last owner gave it up, or the sender cannot read it. Answered like
-    /// `Ask` where its actor runs, else `Ok` if it is looked after now and `NotMine` if not.
+    /// Asks the process to serve this entity: its last owner gave it up, or the sender cannot read it.
+    /// Answered like `Ask` if its actor runs there, otherwise `Ok` if the process serves it now, else `NotMine`.
     Ring {
         /// The entity.
         entity: EntityId,
-        /// An input of it that waits.
+        /// One of its waiting inputs.
         input: InputId,
     },
-    /// You lost the entity: stop paying for it.
+    /// The process lost the entity, and must stop its paid work.
     Fenced {
         /// The entity.
         entity: EntityId,
         /// The epoch that is in force now.
         epoch: Epoch,
     },
-    /// Take no more entities, or take them again. Answered `Ok`.
+    /// Asks to take no more entities, or to take them again. Answered `Ok`.
     Cordon {
-        /// Whether to stand back.
+        /// Whether to take no more entities.
         on: bool,
     },
-    /// Hand everything over and end. Answered `Ok` before it has ended.
+    /// Asks to hand over all entities and end. Answered `Ok` before it has ended.
     Drain,
-    /// What do you run?
+    /// Asks for the actors of the process.
     Tree,
-    /// This job shall not run on. Not answered.
+    /// Cancels a job. Not answered.
     CancelJob {
-        /// Which.
+        /// The job.
         job: JobId,
     },
-    /// An operator has set or cleared a kill switch: read its record now. Answered `Latched`.
+    /// An operator has set or cleared a kill switch: the process reads its record now. Answered `Latched`.
     #[serde(rename = "latch")]
     KillSwitch {
-        /// What it stops.
+        /// The scope of the kill switch.
         scope: SwitchScope,
-        /// If what it stops still runs, wait so long for its end before answering, in
-        /// milliseconds.
+        /// How long to wait with the answer until the stopped work has ended, in milliseconds.
         wait_ms: u32,
     },
-    /// What has a job said that you run? Answered `JobLog`, or `NotMine`.
+    /// Asks for the output of a job that the process runs. Answered `JobLog`, or `NotMine`.
     JobLog {
-        /// Which job.
+        /// The job.
         job: JobId,
         /// Only lines after this number.
         after: u64,
-        /// If there are none yet, wait so long for one, in milliseconds.
+        /// How long to wait for a line if there is none yet, in milliseconds.
         wait_ms: u32,
     },
-    /// Remove these jobs from the archive. Answered `Cleaned`.
+    /// Removes jobs from the archive. Answered `Cleaned`.
     CleanJobs {
-        /// Which.
+        /// The jobs.
         which: CleanJobs,
     },
-    /// Forget this dead letter. Answered `Ok`, or `NotMine` if there is none; workers alone may.
+    /// Deletes a dead letter. Answered `Ok`, or `NotMine` if there is none. Only workers can.
     DropLetter {
         /// Its name, as [`crate::view::ParkedRow::letter`] has it.
         letter: String,
     },
-    /// Which frames of this turn do you still have?
+    /// Asks for the frames of a turn that the process still has.
     Frames {
         /// The session.
         entity: EntityId,
@@ -294,38 +292,38 @@ pub enum NodeRequest {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum NodeReply {
-    /// To `Ping`, `Fenced`, `Cordon`, `Drain`, `DropLetter`, and to a `Ring` that was heard.
+    /// To `Ping`, `Fenced`, `Cordon`, `Drain`, `DropLetter`, and to a `Ring` that had an effect.
     Ok,
-    /// The actor itself has the input; leave it.
+    /// The entity's actor has the input. The asker does nothing.
     Held,
-    /// The input is done with; acknowledge it.
+    /// The input is finished. The asker acknowledges it.
     Completed,
-    /// This process does not own the entity; claim it.
+    /// This process does not own the entity. The asker may claim it.
     NotMine,
-    /// What it runs.
+    /// The actors of the process.
     Tree {
         /// Bounded: see [`crate::tree`].
         tree: ProcessTree,
     },
-    /// To `KillSwitch`: the record holds here. If it is on, no work that it stops begins any more,
-    /// and running work was cancelled.
+    /// To `KillSwitch`: the process applies the record. If the switch is set, it begins no more work in
+    /// its scope, and has cancelled what ran.
     Latched {
         /// The position of the record.
         position: Position,
-        /// How much of it still runs.
+        /// How many calls in its scope still run.
         running: u32,
     },
-    /// To `JobLog`.
+    /// The output of a job.
     JobLog {
         /// At most [`crate::limits::LOG_PART_BYTES`].
         part: LogPart,
     },
-    /// To `CleanJobs`.
+    /// The result of `CleanJobs`.
     Cleaned {
         /// What was removed.
         view: CleanView,
     },
-    /// What is left of the turn's frames, in order.
+    /// The turn's frames that the process still has, in order.
     Frames {
         /// At most [`crate::limits::FRAMES_KEPT`].
         frames: Vec<Frame>,

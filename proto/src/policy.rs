@@ -1,7 +1,7 @@
-//! Policy: what an agent does by itself, what a person is asked about, and what it never does.
+//! Policy: which tool calls of an agent run, which wait for a person, and which never run.
 //!
-//! An approval is bound to an [`Action`]: exactly what would be done, down to the byte. Its digest
-//! is what a person says yes to, and what is compared again where the call runs.
+//! An approval is for one [`Action`]: exactly what the call would do, byte for byte. A person approves
+//! the digest of the action, and the node that runs the call compares the digest again.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +28,9 @@ pub enum Verdict {
     Deny,
 }
 
-/// One rule. It is about a call that fits all that is given; patterns are of the whole text, with
-/// `*` for any characters and `?` for one. Of paths and URLs all spellings are one: `deny` and
-/// `ask` are about a call if any spelling of an argument fits, `allow` only if each does.
+/// One rule. It applies to a call that fits all its fields. A pattern matches the whole text, with
+/// `*` for any characters and `?` for one. Paths and URLs are compared in every spelling: `deny` and
+/// `ask` apply if any spelling of an argument fits, `allow` only if every spelling does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rule {
@@ -40,12 +40,12 @@ pub struct Rule {
     /// The risk of the tool. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<Risk>,
-    /// Arguments, by their names (`.` leads into objects): each is there and has such a value, a
-    /// string as it is and anything else as JSON.
+    /// Patterns of arguments, by name (`a.b` is the field `b` of `a`). The call has each of them with a
+    /// value that fits: a string as it is, anything else as JSON.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, String>,
-    /// Whether the arguments are just those, character by character and of the same types. A value that
-    /// is `*` and nothing else matches any.
+    /// Whether the call has exactly these arguments, character by character and of the same types. A
+    /// pattern `*` still matches any value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
     /// What happens to the call.
@@ -55,8 +55,8 @@ pub struct Rule {
     pub reason: Option<String>,
 }
 
-/// What an agent may do. The first rule about a call decides; without one, what only looks is
-/// allowed, and a person is asked about everything else.
+/// What an agent may do. The first rule that fits a call decides. Without one, tools that only read
+/// run, and a person decides about all other calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Policy {
@@ -106,7 +106,7 @@ pub enum Decision {
     Deny,
 }
 
-/// A decision, and whose.
+/// A decision, and who made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decided {
@@ -163,10 +163,10 @@ impl Decision {
 }
 
 impl Policy {
-    /// How long a person is waited for, unless it is configured: seven days.
+    /// How long a call waits for a person, unless it is configured: seven days.
     pub const WAIT_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
-    /// Whether it is what an agent has that none was given.
+    /// Whether it is the default policy.
     pub fn is_usual(&self) -> bool {
         *self == Self::default()
     }
@@ -179,10 +179,10 @@ impl Default for Policy {
 }
 
 impl Action {
-    /// What is approved, and compared: differs if any of it does.
+    /// The digest of all its fields, which a person approves.
     ///
     /// # Errors
-    /// What cannot be written cannot be approved; none such can be made from text.
+    /// If it cannot be encoded; an action that was made from text always can.
     pub fn digest(&self) -> Result<Digest, codec::CodecError> {
         let mut bytes = b"clawnode action v1\0".to_vec();
         bytes.extend(codec::encode(self)?);

@@ -14,7 +14,7 @@ const ANY_OBJECT: &str = r#"{"type":"object"}"#;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResponseSchema {
-    /// A name for what it describes, which models are told: letters, digits, `_` and `-`.
+    /// A name for what it describes, which models see: letters, digits, `_` and `-`.
     pub name: String,
     /// The JSON Schema, as JSON.
     pub schema: String,

@@ -458,7 +458,7 @@ pub struct ReplyRefused {
     pub turn: TurnId,
     /// The model call whose text does not fit.
     pub call: CallId,
-    /// What the model is told: what is wrong, and where.
+    /// The text for the model: what is wrong, and where.
     pub told: String,
 }
 

@@ -15,30 +15,30 @@ use crate::{
 /// The tool whose code may call the agent's other tools while it runs.
 pub const EXECUTE_CODE: &str = "execute_code";
 
-/// The tool that runs a command of the model's.
+/// The tool that runs a command that the model wrote.
 pub const RUN_COMMAND: &str = "run_command";
 
-/// Bytes by which arguments may grow when they are written in their one form (4 KiB): some numbers
-/// take more room, and those of a reply still have to fit into one append.
+/// Bytes by which arguments may grow in their canonical form (4 KiB): some numbers take more room
+/// there, and the arguments of a reply still have to fit into one append.
 const CANONICAL_MORE: usize = 4 << 10;
 
-/// What running a tool twice does to the world; decides what a crash in the middle of it means.
+/// Whether a tool call may run again when a crash interrupted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EffectClass {
-    /// It changes nothing: run again freely.
+    /// The call changes nothing: clawnode runs it again.
     Safe,
-    /// Twice is like once, by the idempotency key that each run is given: run again freely.
+    /// Two runs with the same idempotency key have the effect of one: clawnode runs it again.
     Idempotent,
-    /// A probe tells whether it happened: it is asked before the tool is run again.
+    /// clawnode asks a probe whether the call happened, and runs it again only if it did not.
     Check,
-    /// Twice is wrong: never run again by itself. An unknown outcome is shown.
+    /// clawnode never runs the call again by itself. It shows an unknown outcome.
     Once,
 }
 
 impl EffectClass {
-    /// Whether it may be run again without asking anybody.
+    /// Whether a call may run again without a probe or a person.
     pub const fn is_repeatable(self) -> bool {
         matches!(self, Self::Safe | Self::Idempotent)
     }
@@ -49,19 +49,19 @@ impl EffectClass {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Risk {
-    /// It looks: status, tests, lists.
+    /// It only reads: status, tests, lists.
     ReadOnly,
-    /// It changes what can be changed back: files, builds, installs.
+    /// It makes changes that can be undone: files, builds, installs.
     Write,
-    /// It changes what cannot: deployments, deletions, systems.
+    /// It makes changes that cannot be undone: deployments, deletions, systems.
     Admin,
 }
 
 impl ToolSpec {
-    /// The digest of all that is said of it: differs if any of it does.
+    /// The digest of all its fields.
     ///
     /// # Errors
-    /// What cannot be written has none; none such can be made from text.
+    /// If it cannot be encoded; a tool that was made from text always can.
     pub fn digest(&self) -> Result<Digest, CodecError> {
         codec::encode(self).map(|bytes| Digest::of(&bytes))
     }
@@ -82,56 +82,56 @@ impl Risk {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolSpec {
-    /// What the model calls it.
+    /// The name that the model uses.
     pub name: ToolName,
     /// What it does, for the model.
     pub description: String,
     /// The JSON Schema of its arguments (an object), as JSON text.
     pub input_schema: String,
-    /// What running it twice does.
+    /// Whether a call may run again.
     pub class: EffectClass,
     /// How much harm it can do.
     pub risk: Risk,
-    /// What a node needs to run it; absent for one that runs beside the session, which is
-    /// repeatable by definition.
+    /// The capability that a node needs to run it. Absent if it runs beside the session; such a tool is
+    /// always repeatable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<Capability>,
     /// The longest that one run may take, in milliseconds.
     pub timeout_ms: u32,
-    /// The digest of what is behind it where it runs (image, command, environment, description),
-    /// if that may differ from node to node: a run elsewhere than behind the same is refused.
+    /// The digest of the program behind it (image, command, environment, description), if that may
+    /// differ from node to node: a node with another digest refuses the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Digest>,
-    /// How long a call may take, and who says so, where that is not simply `timeout_ms`.
+    /// How long a call may take, and which setting says so. Absent: `timeout_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<ToolTime>,
 }
 
 impl ToolSpec {
-    /// How long a call may take, and who says so.
+    /// How long a call may take, and which setting says so.
     pub fn time(&self) -> ToolTime {
         let known = self.time.clone();
         known.unwrap_or_else(|| ToolTime::of_tool(self.name.as_str(), self.timeout_ms))
     }
 }
 
-/// A tool call as the model made it; nothing about it is checked yet.
+/// A tool call as the model wrote it, before any check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolUse {
-    /// The model's id for it; only unique within a reply, and not always that.
+    /// The model's id for it. It is at most unique within a reply, and not always.
     pub id: String,
-    /// Which tool it names, whether there is one or not.
+    /// The name of the tool, which may not exist.
     pub name: String,
-    /// Its arguments: meant to be a JSON object. One that means one thing is kept in its canonical
-    /// form, anything else (and what earlier builds recorded) exactly as it was written.
+    /// Its arguments, which should be a JSON object. An unambiguous object is in its canonical form.
+    /// Anything else, and arguments that earlier builds recorded, are exactly as the model wrote them.
     pub arguments: String,
 }
 
 impl ToolUse {
-    /// The same with its arguments in their one form, so that what is recorded, shown, approved and
-    /// run are the same bytes. What is no object, means several things or would grow by more than
-    /// 4 KiB stays as it is.
+    /// The same call with its arguments in their canonical form, so that clawnode records, shows, approves
+    /// and runs the same bytes. Arguments that are no object, are ambiguous or would grow by more than
+    /// 4 KiB stay as they are.
     #[must_use]
     pub fn canonical(self) -> Self {
         match json::canonical(&self.arguments) {
@@ -142,7 +142,7 @@ impl ToolUse {
         }
     }
 
-    /// The digest of the call: the same call again has the same.
+    /// The digest of the call, to find repeats of it.
     pub fn digest(&self) -> Digest {
         // Keys in another order or other white space are the same call.
         let arguments = serde_json::from_str::<serde_json::Value>(&self.arguments)
@@ -157,12 +157,12 @@ impl ToolUse {
 pub struct ToolReply {
     /// The [`ToolUse::id`] that it answers.
     pub id: String,
-    /// What the model reads.
+    /// The text for the model.
     pub content: Text,
     /// Whether it is an error.
     #[serde(default)]
     pub is_error: bool,
-    /// What it is shown besides.
+    /// Pictures and other content for the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<Media>,
 }
@@ -172,7 +172,7 @@ pub struct ToolReply {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolFailure {
-    /// Not run: there is no such tool, or its arguments are not what it takes.
+    /// Not run: there is no such tool, or its arguments do not fit its schema.
     Invalid,
     /// Not run: a rule, a guard or a person refused it.
     Refused,
@@ -180,11 +180,11 @@ pub enum ToolFailure {
     Unavailable,
     /// It ran and reported an error.
     Failed,
-    /// It ran longer than it may; there may be a part of its output.
+    /// It ran too long. A part of its output may be there.
     TimedOut,
-    /// It was stopped on purpose.
+    /// A person, a client or an operator stopped it.
     Cancelled,
-    /// What ran it broke: a crash, a trap, too much memory.
+    /// Its program broke: a crash, a trap, too much memory.
     Crashed,
 }
 
@@ -207,37 +207,37 @@ impl ToolFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolOutcome {
-    /// What it said, or what is wrong.
+    /// The output of the tool, or what is wrong.
     pub content: Text,
-    /// How it failed; absent if it did not.
+    /// How it failed. Absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<ToolFailure>,
-    /// Pictures and other content that it gave.
+    /// Pictures and other content that it returned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<Media>,
 }
 
 impl ToolOutcome {
-    /// It did what was asked.
+    /// A call that succeeded.
     pub fn done(content: impl Into<Text>) -> Self {
         Self { content: content.into(), failure: None, media: Vec::new() }
     }
 
-    /// It did not.
+    /// A call that failed.
     pub fn failed(failure: ToolFailure, why: impl Into<Text>) -> Self {
         Self { content: why.into(), failure: Some(failure), media: Vec::new() }
     }
 }
 
-/// Repeats of one call within a turn, and what is done about them.
+/// What happens if a turn repeats the same tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoopGuard {
-    /// From this one on the model is warned.
+    /// From this repeat on, clawnode warns the model.
     pub warn: u32,
-    /// From this one on it is refused.
+    /// From this repeat on, clawnode refuses the call.
     pub refuse: u32,
-    /// This one ends the turn.
+    /// This repeat ends the turn.
     pub end: u32,
 }
 

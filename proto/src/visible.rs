@@ -69,7 +69,7 @@ mod tests {
             '\u{e000}',
             '\u{10fffd}',
             '\u{378}',
-            '\u{ffff}', // nobody's
+            '\u{ffff}', // unassigned
         ];
         for c in hidden {
             assert!(is_hidden(c), "{}", c.escape_unicode());

@@ -1,6 +1,6 @@
 //! Input from outside is refused or understood, and never panics.
 //!
-//! Method: each decoder is fed mutated samples of what it really reads. The short runs are part
+//! Method: each decoder gets mutated samples of real data. The short runs are part
 //! of every test run; the minute-long ones are `_soak`.
 #![expect(
     clippy::unwrap_used,

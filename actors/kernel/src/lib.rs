@@ -25,15 +25,15 @@ pub mod archive;
 pub mod core;
 #[cfg(any(test, feature = "test-util"))]
 pub mod counter;
+pub mod dead_letters;
 pub mod driver;
 pub mod entities;
 mod entity;
 mod fold_error;
 mod job_io;
-pub mod jobs;
+pub mod job_machine;
+pub mod journal_reader;
 pub mod kind;
-pub mod letters;
-pub mod load;
 pub mod machine;
 mod missing_capability;
 #[cfg(feature = "test-util")]

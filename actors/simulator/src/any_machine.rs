@@ -25,7 +25,7 @@ pub(super) trait AnyMachine: Any + Debug {
     fn telling(&self) -> fn(&mut Sim, ActivationPlace, MachineMessage) -> Checked;
 }
 
-/// What a machine of any kind is told.
+/// A message for a machine of any kind.
 #[derive(Debug)]
 pub(super) enum MachineMessage {
     Deliver(Vec<Input>),

@@ -42,7 +42,7 @@ pub(super) struct Book<K: Booked> {
     pub(super) own: K::Own,
 }
 
-/// A kind that books are kept of.
+/// A kind whose entities have books.
 pub(super) trait Booked: EntityKind + Sized {
     /// What its inputs say.
     type Body: DeserializeOwned + Debug;
@@ -308,7 +308,7 @@ impl<K: Booked> Book<K> {
         Ok(())
     }
 
-    /// What waited is gone with it. The deletion stands in for ends that were not published.
+    /// The inputs that waited are gone with it. The deletion stands in for ends that were not published.
     fn deleted(&mut self, core: &Core) {
         self.deletions += 1;
         for input in self.waiting.keys().filter(|input| core.has(**input)) {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use clawnode_kernel::{
-    jobs::JobMachine,
+    job_machine::JobMachine,
     partition::{self, Gone, Partition},
 };
 use clawnode_proto::{EntityId, ProcessId};

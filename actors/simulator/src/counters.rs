@@ -158,7 +158,7 @@ impl Booked for Counter {
             };
         }
         if book.own.total != sum {
-            let text = format!("`{id}` says {}, and was told {sum}", book.own.total);
+            let text = format!("`{id}` says {}, and its clients sent {sum}", book.own.total);
             return Err(JudgeViolation::new("SUM-1", text));
         }
         Ok(())

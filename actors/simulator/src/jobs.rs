@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut, Liveness, Probe};
+use clawnode_kernel::job_machine::{JobIn, JobMachine, JobOut, Liveness, Probe};
 use clawnode_proto::{
     Capability, IdempotencyKey, Input, JobId, Kind, ProcessId,
     job::{Job, JobState},

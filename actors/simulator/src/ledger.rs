@@ -27,7 +27,7 @@ pub(super) struct Ledger {
     pub(super) books: BTreeMap<EntityId, Book<Session>>,
     /// Those of every other kind.
     others: BTreeMap<EntityId, Box<dyn AnyBook>>,
-    /// How often somebody died with an entity in hand: that many deaths are held against it.
+    /// How many processes died with an entity in hand: that many deaths count against it.
     pub(super) struck: BTreeMap<EntityId, u32>,
     /// The session that kills its actor, if one does.
     pub(super) poisoned: Option<EntityId>,
@@ -102,7 +102,7 @@ impl Ledger {
         self.any(entity).damage();
     }
 
-    /// A sender was told that its input is stored.
+    /// A sender got the answer that its input is stored.
     pub(super) fn accepted(&mut self, input: Input) {
         self.accepted.insert(input.id, input);
     }

@@ -2,8 +2,8 @@
 //!
 //! Several processes run the partition and entity machines for sessions over one seeded
 //! [`World`]. The seed decides everything: who sends what when, which faults there are, and in
-//! which order things happen. After every step the durable journals are folded again and the
-//! invariants checked, of what that step touched: nothing else can have changed. In the end faults
+//! which order things happen. After every step the simulator folds the durable journals that the step touched again, and
+//! checks their invariants: nothing else can have changed. In the end faults
 //! stop, all comes to rest, and every accepted input of every session must have come to its end.
 //!
 //! What is checked, by name: I1 to I5 and I8 of the kernel (see [`clawnode_kernel`]); S1 what was
@@ -20,7 +20,7 @@
 //! hand at three deaths; R1 no acknowledgement handle is leaked; X1 no activation ends
 //! in a defect. I7 is true by construction: no event carries a frame.
 //!
-//! SUM-1 what a counter was told is added once.
+//! SUM-1 a counter adds each input once.
 //!
 //! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
 //! that knows nothing of it, only what was seen from outside: MSG-1 to MSG-4, APR-1, OWN-1 (see
@@ -97,7 +97,7 @@ pub struct SimOptions {
     pub planted: KernelBug,
     /// Whether to keep the trace, to show its end.
     pub trace: bool,
-    /// So many sessions with skewed keys on many nodes, instead of what the seed says.
+    /// So many sessions with skewed keys on many nodes, whatever the seed says.
     pub sessions: Option<usize>,
     /// Whether agents have hooks.
     pub hooks: bool,

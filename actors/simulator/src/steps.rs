@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clawnode_actors::session::Outcome;
 use clawnode_kernel::{
     Activation, KernelBug, Machine, MachineInput, Now, OwnerSays, PreviousOwner,
-    jobs::JobIn,
+    job_machine::JobIn,
     partition::{self, Arrived, HandleId, LastWriter, PartitionOutput},
 };
 use clawnode_proto::{

@@ -25,7 +25,8 @@ impl RunTrace {
         self.0.push_back(line);
     }
 
-    /// Its end, of what `detail` is about: among very many sessions the last lines are others'.
+    /// The last lines about the entities that `detail` names: with very many sessions, the last lines of all are
+    /// about others.
     pub(super) fn tail(self, detail: &str) -> Vec<String> {
         let named: Vec<&str> = detail.split('`').skip(1).step_by(2).collect();
         let about = |line: &&String| named.iter().any(|name| line.contains(name));

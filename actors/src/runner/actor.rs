@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_cluster::{Peek, PeekSeen};
-use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut};
+use clawnode_kernel::job_machine::{JobIn, JobMachine, JobOut};
 use clawnode_proto::{Capability, JobId};
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -208,7 +208,7 @@ impl RunnerTask {
 }
 
 impl Drop for RunnerTask {
-    /// A runner that breaks, and that starts again, must not wait for redelivery of what it had.
+    /// A runner that breaks and starts again must not wait until its jobs are delivered again.
     fn drop(&mut self) {
         // Their runs end with it, before they are delivered to another runner.
         self.tasks.abort_all();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use clawnode_kernel::jobs::JobIn;
+use clawnode_kernel::job_machine::JobIn;
 use clawnode_proto::JobId;
 use clawnode_tool::Archive;
 use tokio::sync::mpsc;

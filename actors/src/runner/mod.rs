@@ -2,7 +2,7 @@
 //!
 //! Supervised by: the node, as a task that is started again. Messages come from: the queues of jobs,
 //! the state keys, its own runs, and other processes (`Cancel`). It is a thin driver of
-//! [`JobMachine`](clawnode_kernel::jobs::JobMachine), which decides everything. On crash: its runs
+//! [`JobMachine`](clawnode_kernel::job_machine::JobMachine), which decides everything. On crash: its runs
 //! are dropped with it, and what they were is decided by the next delivery and the job's effect
 //! class.
 //!

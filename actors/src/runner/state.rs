@@ -7,7 +7,7 @@ use std::{
 };
 
 use clawnode_cluster::{AckHandle, Clock, Peek, Storage, membership::Members};
-use clawnode_kernel::jobs::{JobIn, Liveness};
+use clawnode_kernel::job_machine::{JobIn, Liveness};
 use clawnode_proto::{Capability, ProcessId, job::Job};
 use clawnode_tool::{Archive, Available};
 use tokio::sync::{OwnedSemaphorePermit, watch};

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clawnode_cluster::{Backoff, BucketError, Clock, Peek, Storage};
-use clawnode_kernel::jobs::{JobIn, Probe};
+use clawnode_kernel::job_machine::{JobIn, Probe};
 use clawnode_proto::{
     JobId, Position,
     job::{Job, JobState},

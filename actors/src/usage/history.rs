@@ -6,7 +6,7 @@ use clawnode_kernel::{
     FoldError, LoadedJournal,
     archive::{snapshot_of, unpack},
     core::snapshot_blob,
-    load,
+    journal_reader,
 };
 use clawnode_proto::{EntityId, Position, event::decode_record, kernel::Snapshot};
 use tracing::warn;
@@ -26,14 +26,14 @@ pub(super) async fn read(
     id: EntityId,
     after: Position,
 ) -> Result<Option<(Meter, Vec<Record>)>, CountingStopped> {
-    let LoadedJournal { mut records, snapshot: mut state } = match load::journal(storage, id).await
-    {
-        Err(StoreError::Corrupt { detail, .. }) => {
-            warn!(%id, detail, "the model calls of a damaged journal are not counted");
-            return Ok(None);
-        }
-        loaded => loaded?,
-    };
+    let LoadedJournal { mut records, snapshot: mut state } =
+        match journal_reader::journal(storage, id).await {
+            Err(StoreError::Corrupt { detail, .. }) => {
+                warn!(%id, detail, "the model calls of a damaged journal are not counted");
+                return Ok(None);
+            }
+            loaded => loaded?,
+        };
     // The records from the oldest that is read so far, up to those that were read before it.
     let mut oldest = records.clone();
     for _ in 0..ARCHIVES_MAX {
@@ -55,7 +55,7 @@ pub(super) async fn read(
         match (archived, meter) {
             (Some(archived), _) => {
                 state = match snapshot_blob(&archived) {
-                    Some(digest) => load::readable(storage.blobs.get(digest).await)?,
+                    Some(digest) => journal_reader::readable(storage.blobs.get(digest).await)?,
                     None => None,
                 };
                 records.splice(..0, archived.iter().cloned());
@@ -81,7 +81,9 @@ async fn archived(
     after: Position,
 ) -> Result<Option<Vec<Record>>, CountingStopped> {
     let Some(digest) = snapshot.archive else { return Ok(None) };
-    let Some(bytes) = load::readable(storage.blobs.get(digest).await)? else { return Ok(None) };
+    let Some(bytes) = journal_reader::readable(storage.blobs.get(digest).await)? else {
+        return Ok(None);
+    };
     let Ok(mut records) = unpack(&bytes) else { return Ok(None) };
     let is_known = records.len() == snapshot.positions.len()
         && snapshot.positions.last().is_some_and(|last| *last < at);

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     AgentName, CallId, Capability, ToolName,
     session::ToolEnd,

@@ -1,8 +1,8 @@
 //! A filter of system calls (seccomp), for programs that run for agents: it lasts for a process,
 //! across exec and for its children.
 //!
-//! It names what is refused, and lets the rest through: programs differ too much for a list of what
-//! they may call. Refused are parts of the kernel that namespaces do not divide (keyrings, sockets of
+//! It names what is refused, and lets the rest through: programs differ too much for a list of
+//! calls that they may make. Refused are parts of the kernel that namespaces do not divide (keyrings, sockets of
 //! virtual machines), or that have let programs out before and that few need.
 
 use std::collections::BTreeMap;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use clawnode_guard::kill_switch::{StoppableWork, SwitchGate, WorkPermit, WorkStopped};
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     Capability, Digest, ToolName,
     job::Callbacks,

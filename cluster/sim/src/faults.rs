@@ -2,7 +2,7 @@
 
 use rand::Rng;
 
-/// Probabilities of what may go wrong with one request or delivery; all zero is a calm world.
+/// Probabilities of the faults of one request or delivery; without any, all are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// The request is lost; the asker hears nothing in time.

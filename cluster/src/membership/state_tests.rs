@@ -338,7 +338,7 @@ fn what_a_newcomer_is_told_is_little_and_recent_and_told_by_three() {
         !state.tells().is_empty()
     });
     assert_eq!(tellers.collect::<Vec<u128>>(), [1, 2, 3], "the ring begins again after the last");
-    // And what a newcomer stores is bounded, whatever it is told.
+    // A newcomer stores a bounded amount, whatever others send it.
     let mut new = Scene::new(&[]);
     for process in 1_000..2_000 {
         new.state.hearsay(new.now, &Hearsay::Dead { process: id(process) });

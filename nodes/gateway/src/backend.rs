@@ -68,7 +68,6 @@ pub struct SendRequest {
 /// Results of tools that a client ran, on their way to the turn that waits for them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultsRequest {
-    /// The session.
     pub session: EntityId,
     /// The agent that the client names.
     pub agent: AgentName,

@@ -62,8 +62,8 @@ impl Wording<'_> {
 
 /// `data` is JSON and a cursor has no space, so neither has a line break.
 fn server_sent(event: &TurnEvent) -> String {
-    // What is told at the end without being the end has no place of its own: whoever is cut off in
-    // it is told the end again.
+    // Events just before the end have no cursor of their own: a client that loses its connection there gets
+    // the end again.
     let ends = matches!(event.body, TurnBody::Done(_));
     let cursor = event.cursor.filter(|cursor| ends || cursor.index != FrameKey::DONE);
     let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();

@@ -51,7 +51,6 @@ pub struct JobFilter {
 /// Which lines of a job's log are asked for: all that is given must fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter {
-    /// Which job.
     pub job: JobId,
     /// Which run; the last one if absent.
     pub run: Option<u32>,

@@ -5,7 +5,6 @@ use clawnode_proto::{EntityId, SessionKey};
 /// A session as a client named it: by key, or by id alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRef {
-    /// Its id.
     pub id: EntityId,
     /// Its readable key, if that is how it was named.
     pub key: Option<SessionKey>,

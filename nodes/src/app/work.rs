@@ -10,7 +10,7 @@ use clawnode_kernel::driver::{Worker, WorkerOptions, answer_requests};
 use super::wire::Wired;
 use crate::{
     failure::Failure,
-    node::{scan::PartitionFollower, sweep, tools, usage, version_check},
+    node::{expiry, scan::PartitionFollower, tools, usage, version_check},
 };
 
 impl Wired {
@@ -62,8 +62,8 @@ impl Wired {
         let worker = spawned.await?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
         usage::begin(&base.supervisor, &sessions, &worker).await?;
-        sweep::begin_files(&base.supervisor, sessions.clone(), &worker).await?;
-        sweep::begin(config, &base.supervisor, sessions, &worker).await?;
+        expiry::begin_files(&base.supervisor, sessions.clone(), &worker).await?;
+        expiry::begin(config, &base.supervisor, sessions, &worker).await?;
         Ok(worker)
     }
 

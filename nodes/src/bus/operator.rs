@@ -137,7 +137,6 @@ impl Operator {
         &mut self.authority
     }
 
-    /// The servers.
     pub fn servers(&self) -> &[BusServer] {
         &self.servers
     }

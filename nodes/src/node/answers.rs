@@ -41,7 +41,7 @@ use super::{
     delete, health,
     mcp::missing_view,
     orders::{self, NodeOrder},
-    policy, reload, scheduler, wanted,
+    policy, reload, scheduler, session_filter,
 };
 
 /// What is answered once what was asked for is done.
@@ -89,7 +89,7 @@ impl Answers for NodeBackend {
 
     async fn usage_show(&self, _: &RequestCaller, params: UsageParams) -> HandlerResult<UsageView> {
         let now = self.sessions.now();
-        let since = params.since.map(|text| wanted::parse_since(&text, now)).transpose()?;
+        let since = params.since.map(|text| session_filter::parse_since(&text, now)).transpose()?;
         let shown = usage::show(self.sessions.storage(), now, params.by, since.map(Day::of));
         shown.await.map_err(store)
     }
@@ -121,7 +121,7 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         Checked(page): Checked<SessionsList>,
     ) -> HandlerResult<SessionList> {
-        let wanted = wanted::wanted(page, self.sessions.now())?;
+        let wanted = session_filter::query(page, self.sessions.now())?;
         let mut list = self.sessions.list(&wanted).await.map_err(store)?;
         for row in &mut list.sessions {
             row.node = row.owner.and_then(|owner| self.overview.name_of(owner));

@@ -33,7 +33,7 @@ use super::{
     archive::ArchiveDoor,
     client_tools,
     current_models::CurrentModels,
-    execute::Executions,
+    executions::Executions,
     mcp::McpDoor,
     model_answers::ModelAnswers,
     overview::{NodeInfo, Overview},

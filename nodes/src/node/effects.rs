@@ -5,7 +5,7 @@
 //! answered; a probe asks there for the key. With `none` it knows the tools and cannot run them.
 
 use async_trait::async_trait;
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     ToolName,
     tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},

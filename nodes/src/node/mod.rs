@@ -9,11 +9,11 @@
 //! | `current_models` | the providers as the configuration has them now |
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers` | what the gateway asks of sessions; a handler for each method |
-//! | `delete`, `execute`, `archive`, `policy`, `scheduler`, `wanted` | longer answers |
+//! | `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `scan` | places the worker, and looks after the inputs of processes that died |
 //! | `reload` | follows the configuration's files |
-//! | `sweep`, `usage` | delete sessions of single requests; count model calls |
+//! | `expiry`, `usage` | remove sessions of single requests and unused files; count model calls |
 //! | `orders`, `panic` | carry an operator's word to one node; stop things on all of them |
 //! | `offline`, `backup`, `import`, `transfer` | data without a running node |
 //! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
@@ -35,7 +35,8 @@ mod delete;
 #[cfg(feature = "test-util")]
 pub mod effects;
 pub mod events;
-mod execute;
+mod executions;
+pub mod expiry;
 #[cfg(feature = "test-util")]
 pub mod failpoint;
 pub mod health;
@@ -59,13 +60,12 @@ pub mod reload;
 pub mod scan;
 mod scheduler;
 pub mod serving;
+mod session_filter;
 pub mod status;
 pub mod storage;
-pub mod sweep;
 pub mod tools;
 mod transfer;
 pub mod tree;
 pub mod usage;
 pub mod version_check;
 pub mod views;
-mod wanted;

@@ -16,7 +16,7 @@ use clawnode_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{backend::named, kinds, storage::refused, wanted};
+use super::{backend::named, kinds, session_filter, storage::refused};
 use crate::{config::Config, start_error::StartError};
 
 /// Rows of a list unless a limit is given.
@@ -73,7 +73,7 @@ impl DataDirectory {
     async fn answer(&self, method: Method, params: Value) -> Result<Value, ErrorBody> {
         match method {
             Method::SessionsList => {
-                let wanted = wanted::wanted(read(params)?, self.sessions.now())?;
+                let wanted = session_filter::query(read(params)?, self.sessions.now())?;
                 let list = self.sessions.list(&wanted).await;
                 json(list.map_err(|error| ErrorBody::new(error.code(), error.to_string()))?)
             }

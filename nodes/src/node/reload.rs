@@ -53,8 +53,8 @@ pub struct Reloaded {
 
 impl Reloaded {
     /// Reads the configuration again when one of its files has changed, or something was approved.
-    /// What does not read is reported, and the old settings stay; `node_status` tells others how the file
-    /// stands.
+    /// If it cannot read a file, it reports that and keeps the old settings; `node_status` tells others the
+    /// state of the file.
     pub async fn follow(self, loaded: LoadedConfig, node_status: Arc<NodeStatus>) {
         follow(self, loaded, &node_status).await;
     }

@@ -250,7 +250,7 @@ fn hosts(config: &Config, _: &NodeBase) -> Vec<Arc<dyn Executor>> {
     Vec::new()
 }
 
-/// How good this process is for a job, beside those that it hears of.
+/// How good this process is for a job, compared with the others that it knows.
 pub fn ranked(
     me: ProcessId,
     heartbeat_source: HeartbeatSource,

@@ -32,7 +32,7 @@ const NAMED_MAX: usize = 16;
 /// Dispatchers that are named; the rest is counted.
 const DISPATCHERS_MAX: usize = 64;
 
-/// What a tree is made of.
+/// The parts of a process that its tree shows.
 #[derive(Clone)]
 pub struct Roots {
     /// What this process says of itself.

@@ -14,7 +14,7 @@ const INTRO: &str = "\
 without a default here is not set, or its text says what it is instead.";
 /// No setting is called so.
 const UNKNOWN: &str = "zzzz";
-/// Stands for a name that people choose.
+/// In the place of a name that people choose.
 const NAME: &str = "NAME";
 
 /// A table of the example: its header and its text, and the keys in it.

@@ -553,8 +553,8 @@ pub(crate) fn model_choices() -> (UserMessage, Vec<SessionEvent>) {
     (message, vec![profile.into(), begun.into()])
 }
 
-/// What a message and an agent say of the schema of replies, what is journaled of such a reply, and what
-/// clients are told.
+/// What a message and an agent say of the schema of replies, the events of such a reply, and the frames
+/// for clients.
 pub(crate) fn structured_replies() -> (UserMessage, Vec<SessionEvent>, Vec<FrameBody>) {
     let schema = serde_json::json!({"title": "a person", "type": "object"});
     let response_schema = Some(ResponseSchema::new(None, &schema));

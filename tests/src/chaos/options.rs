@@ -19,7 +19,7 @@ Options:
       --iterations N         so many faults in each scenario
       --kills N              so many random kills, in the scenario `random-kills`
       --old-binary FILE      the other build for `rolling-upgrade`
-      --out DIR              write the scorecard, and keep the logs of what failed, here
+      --out DIR              write the scorecard, and keep the logs of failures, here
       --ledger FILE          the ledger (bench/reliability.json with --long, else none)
       --keep                 keep all logs
       --list                 list the scenarios

@@ -49,7 +49,6 @@ macro_rules! scenarios {
 /// The hosts that a scenario needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Any.
     Any,
     /// Hosts with addresses of their own, to be cut off.
     Network,

@@ -162,7 +162,7 @@ pub async fn a_kind_that_is_not_served_waits_for_who_serves_it(ground: &dyn Grou
     says(&storage, &session, "alone").await?;
     holds("nothing is written", read(&storage, key).await?.core.key.is_none())?;
     same("it waits", storage.inbox.pending(entity(key)).await?, 1)?;
-    let letters = clawnode_kernel::letters::list(&storage).await?;
+    let letters = clawnode_kernel::dead_letters::list(&storage).await?;
     same("dead letters", letters.len(), 0)?;
 
     // The other never pulls: it is asked.
@@ -289,7 +289,7 @@ pub async fn a_second_kind_is_quarantined_restored_and_deleted(ground: &dyn Grou
     storage.inbox.put(&newer).await?;
     all.discard(gone.id).await?;
     eventually("it is kept", || async {
-        let letters = clawnode_kernel::letters::list(&storage).await?;
+        let letters = clawnode_kernel::dead_letters::list(&storage).await?;
         Ok(letters.iter().any(|one| one.entity == gone.id))
     })
     .await?;

@@ -8,7 +8,7 @@ use std::{
 
 use clawnode_actors::session::{
     Sessions,
-    clients::{listing::SessionQuery, sweep::Sweep},
+    clients::{listing::SessionQuery, stateless_expiry::StatelessExpiry},
 };
 use clawnode_cluster::{Clock, Storage, SystemClock};
 use clawnode_kernel::written::Written;
@@ -287,9 +287,9 @@ pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground)
     let at = |now| Sessions::new(storage.clone(), Arc::new(At(now)));
     let keep = Duration::from_secs(5);
     // A clock that is set forward makes no session old: it must have been seen at rest as well.
-    let mut wary = Sweep::new(Duration::from_hours(1));
+    let mut wary = StatelessExpiry::new(Duration::from_hours(1));
     same("not seen for long", wary.round(&at(9_000), keep, |_| true).await?, 0)?;
-    let mut sweep = Sweep::default();
+    let mut sweep = StatelessExpiry::default();
     same("too early", sweep.round(&at(5_999), keep, |_| true).await?, 0)?;
     holds("it went through all of them", sweep.is_through())?;
     same("of another process", sweep.round(&at(9_000), keep, |id| id != old.id).await?, 0)?;
@@ -298,5 +298,9 @@ pub async fn only_stateless_sessions_at_rest_are_told_to_go(ground: &dyn Ground)
     same("it alone got an input", waiting(&storage, &all).await?, vec![1, 0, 1, 0])?;
     same("once", sweep.round(&at(9_000), keep, |_| true).await?, 0)?;
     same("and nothing more", waiting(&storage, &all).await?, vec![1, 0, 1, 0])?;
-    same("the young one, later", Sweep::default().round(&at(10_000), keep, |_| true).await?, 1)
+    same(
+        "the young one, later",
+        StatelessExpiry::default().round(&at(10_000), keep, |_| true).await?,
+        1,
+    )
 }

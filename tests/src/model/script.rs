@@ -167,7 +167,6 @@ pub enum Step {
     Raw { text: String },
 }
 
-/// A tool call.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolCall {

@@ -140,7 +140,6 @@ impl Client {
         Ok(Self { http, url: url.to_owned(), token: token.trim().to_owned() })
     }
 
-    /// Its token.
     pub fn token(&self) -> &str {
         &self.token
     }

@@ -6,8 +6,8 @@ use super::{Check, File, Findings, scan};
 /// Words and phrases, and how often each is left. Write what they mean instead: name who acts, and use
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
-    ("anew", 1),
-    ("are told", 9),
+    ("anew", 0),
+    ("are told", 6),
     ("buried", 0),
     ("bury", 2),
     ("came of", 3),
@@ -19,13 +19,13 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 0),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 28),
-    ("nobody", 29),
-    ("of what", 41),
-    ("somebody", 1),
-    ("stands", 16),
-    ("was told", 11),
-    ("whoever", 1),
+    ("is told", 14),
+    ("nobody", 28),
+    ("of what", 6),
+    ("somebody", 0),
+    ("stands", 11),
+    ("was told", 5),
+    ("whoever", 0),
 ];
 
 /// They are listed here, and the pages of the reference repeat the texts of the code.

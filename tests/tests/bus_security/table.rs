@@ -48,7 +48,6 @@ const SUBJECTS: [(&str, Option<&str>); 27] = [
 ];
 /// How soon something is said again to one who may have begun to listen.
 const SAID_AGAIN: Duration = Duration::from_millis(50);
-/// The document.
 const DOCUMENT: &str = "../docs/stolen-credentials.md";
 /// Its columns.
 const ROLES: [BusRole; 5] =

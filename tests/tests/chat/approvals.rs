@@ -1,4 +1,4 @@
-//! A person approves of what they have read, and of nothing else.
+//! A person approves only the call that they have read.
 
 use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 

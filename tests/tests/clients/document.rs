@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use super::python;
 
-/// The document.
 pub(crate) const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
 /// A run with this seed asks the same each time.
 const SEED: &str = "1";

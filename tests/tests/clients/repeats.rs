@@ -20,7 +20,7 @@ async fn what_the_official_client_sends_again_is_one_turn() -> Result<(), Proces
     let on = on.map(|(text, act)| (text.to_owned(), vec![act].into()));
     let server = ModelServer::start(Script { on: on.into(), ..Script::default() }).await.unwrap();
     let home = Home::new(Ground::Local)?.openai(&server);
-    // A busy provider is told to its client at once.
+    // The client hears of a busy provider at once.
     let home = home.var("CLAWNODE_AGENTS__DEFAULT__OUTAGE", "0s");
     let node = Node::up(&home).await?;
     let client = node.client()?;

@@ -45,7 +45,7 @@ async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessEr
     let script = Script { turns: turns.into_iter().collect(), ..Script::default() };
     let server = ModelServer::start(script).await.unwrap();
     let home = Home::new(Ground::Local)?.openai(&server);
-    // A busy provider is told to its client at once.
+    // The client hears of a busy provider at once.
     let home = home.var("CLAWNODE_AGENTS__DEFAULT__OUTAGE", "0s");
     let node = Node::up(&home).await?;
     let client = node.client()?;

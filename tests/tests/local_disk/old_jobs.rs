@@ -12,7 +12,7 @@ use std::{
 };
 
 use clawnode_cluster::{Clock, JobDelivery, Storage};
-use clawnode_kernel::jobs::{JobIn, JobMachine, JobOut, Liveness};
+use clawnode_kernel::job_machine::{JobIn, JobMachine, JobOut, Liveness};
 use clawnode_local::open;
 use clawnode_proto::{
     Position, ProcessId, Timestamp,

@@ -7,7 +7,7 @@ use clawnode_executors::mcp::{
     self, McpBug, McpContext, McpOptions, McpServer, McpTools, McpTransport, Pins, StdioOptions,
 };
 use clawnode_guard::kill_switch::SwitchGate;
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_local as local;
 use clawnode_proto::{CallId, ProcessId, tool::ToolOutcome};
 use clawnode_tests::{

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use clawnode_executors::mcp::ToolOverride;
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::tool::{EffectClass, ToolFailure, ToolOutcome};
 use clawnode_tests::{
     mcp::{MARK, marked},

@@ -309,8 +309,8 @@ async fn a_step_that_fails_ends_a_plan_and_a_stop_ends_it_too() -> Outcome {
     node.stop().await
 }
 
-/// If several plans are sent under one name at the same time, one is run, and only its sender is
-/// told so.
+/// If several plans are sent under one name at the same time, one runs, and only its sender gets
+/// that answer.
 #[tokio::test]
 async fn of_plans_that_race_for_a_name_one_is_run() -> Outcome {
     let scene = Scene::new().await;

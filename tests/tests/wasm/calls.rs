@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::tool::{EffectClass, Risk, ToolFailure};
 use clawnode_tool::{Egress, EgressOptions};
 use clawnode_wasm::{limits, text::PluginText};

@@ -23,7 +23,7 @@ use super::{
     options::{McpTransport, PinPolicy},
     phase::{ProgramLife, ServerPhase, Up},
     pins::{self, HeardTools},
-    place::hosts_it,
+    placement::hosts_it,
     restarts::Restarts,
     secrets::Secrets,
     session::{McpSession, TOOLS, bounded},

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clawnode_cluster::Peek;
 use clawnode_guard::kill_switch::StoppableWork;
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     Capability, ToolName,
     mcp::{McpPins, McpToolState},

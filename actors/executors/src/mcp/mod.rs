@@ -37,7 +37,7 @@ mod http;
 mod options;
 mod phase;
 mod pins;
-mod place;
+mod placement;
 #[cfg(feature = "test-util")]
 mod planted;
 mod reply;
@@ -51,7 +51,7 @@ pub use executor::McpTools;
 pub use handle::McpServer;
 pub use options::{HttpOptions, McpOptions, McpTransport, PinPolicy, StdioOptions, ToolOverride};
 pub use pins::{ApproveError, Pins, approve, follow, load};
-pub use place::hosts_it;
+pub use placement::hosts_it;
 #[cfg(feature = "test-util")]
 pub use planted::McpBug;
 pub use state::McpContext;

@@ -1,4 +1,4 @@
-//! Bugs on purpose: the tests of what a server may change must find each of them.
+//! Bugs on purpose: the tests of changes that a server may make must find each of them.
 
 /// The bugs that a test can plant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

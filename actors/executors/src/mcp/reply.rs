@@ -2,7 +2,7 @@
 //! sound that a model can be shown; what else there is is named, with its kind and size.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     media::Content,
     tool::{ToolFailure, ToolOutcome},

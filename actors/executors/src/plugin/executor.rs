@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use async_trait::async_trait;
 use clawnode_cluster::Bucket;
 use clawnode_guard::kill_switch::SwitchGate;
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     Digest,
     llm::Text,

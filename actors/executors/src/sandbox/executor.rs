@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clawnode_kernel::jobs::Probe;
+use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     AgentName, ErrorChain, ToolName,
     llm::Text,

@@ -1,9 +1,9 @@
 //! What runs, and in what sandbox: the one description that both engines use.
 //!
-//! A [`SandboxPolicy`] is all that may be said of a sandbox, and a [`Command`] all that may be said
-//! of what runs in it. Other things that an engine could do (other mounts, devices, capabilities,
-//! the host's namespaces, another user, privileges) cannot be written down here, so no tool,
-//! argument or configuration can ask for them.
+//! A [`SandboxPolicy`] describes a sandbox, and a [`Command`] describes the program in it. They have
+//! no fields for other things that an engine could do (other mounts, devices, capabilities, the
+//! host's namespaces, another user, privileges), so no tool, argument or configuration can ask for
+//! them.
 
 use std::{fmt, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration};
 
@@ -15,7 +15,7 @@ use super::limits::SandboxLimits;
 
 /// Bytes of one argument: what Linux takes, less its end.
 const ARGUMENT_BYTES: usize = (128 << 10) - 1;
-/// Bytes of all arguments of a command (1 MiB): half of what Linux takes at the usual stack limit.
+/// Bytes of all arguments of a command (1 MiB): half of Linux's limit at the usual stack size.
 const ARGUMENTS_BYTES: usize = 1 << 20;
 /// Bytes of an image's name.
 const IMAGE_BYTES: usize = 255;

@@ -4,11 +4,11 @@
 
 mod dispatcher;
 mod entity;
+mod entity_limit;
 mod forward;
 mod fuse;
 mod kinds;
 mod overdue;
-mod places;
 mod probation;
 mod reads;
 mod requests;
@@ -29,9 +29,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use dispatcher::{DispatcherHandle, DispatcherView};
 pub use entity::Port;
+pub use entity_limit::ActiveEntities;
 pub use forward::Lacks;
 pub use kinds::Kinds;
-pub use places::ActiveEntities;
 pub use probation::Probations;
 pub use requests::{AnswerFrames, TakeOrders, answer_requests};
 pub use worker::{Worker, WorkerOptions};

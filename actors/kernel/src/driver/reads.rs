@@ -16,7 +16,7 @@ use tracing::{debug, error, warn};
 
 use super::WorkerContext;
 use crate::{
-    MissingCapability, OwnerSays, letters,
+    MissingCapability, OwnerSays, dead_letters,
     partition::{Arrived, LastWriter, PartitionInput},
 };
 
@@ -79,7 +79,7 @@ pub(super) async fn set_aside(
     reason: String,
 ) -> PartitionInput {
     let at = context.clock.now();
-    match letters::keep(&context.storage, entity, &bytes, reason.clone(), at).await {
+    match dead_letters::keep(&context.storage, entity, &bytes, reason.clone(), at).await {
         Ok(()) => {
             error!(%entity, %position, reason, "an input cannot be read; it is a dead letter now");
             PartitionInput::Aside(entity, position, true)

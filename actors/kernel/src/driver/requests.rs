@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tracing::{debug, warn};
 
 use super::{DispatcherHandle, Worker, WorkerContext};
-use crate::letters;
+use crate::dead_letters;
 
 /// Requests of other processes that are answered at the same time.
 const REQUESTS_MAX: usize = 256;
@@ -30,7 +30,7 @@ const POLL_BRIEFLY: Duration = Duration::from_millis(100);
 /// must not use up all places.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long at most an answer waits for the end of what an operator stopped.
+/// How long at most an answer waits until the work that an operator stopped has ended.
 const LATCH_WAIT: Duration = Duration::from_secs(10);
 
 /// Answers for the frames that this process still has of a turn.
@@ -186,7 +186,7 @@ async fn answer(context: &WorkerContext, to: String, reply: &NodeReply) {
 
 /// Whether there was a dead letter, which is now dropped; `None` if that is unknown.
 async fn drop_letter(context: &WorkerContext, letter: &str) -> Option<NodeReply> {
-    match letters::forget(&context.storage, letter).await {
+    match dead_letters::forget(&context.storage, letter).await {
         Ok(true) => Some(NodeReply::Ok),
         Ok(false) => Some(NodeReply::NotMine),
         Err(failure) => {

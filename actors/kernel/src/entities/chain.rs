@@ -1,7 +1,7 @@
-//! An entity's whole past: the segments that snapshots replaced, and what is in its journal now.
+//! An entity's whole past: the segments that snapshots replaced, and the records in its journal now.
 //!
-//! A journal names the archive of what its snapshot replaced, and that begins with the snapshot
-//! before it. A reader of all of it has one segment in memory at a time, oldest first. It skips the
+//! A journal names the archive with the records that its snapshot replaced, and that archive begins
+//! with the snapshot before it. A reader of the whole past has one segment in memory at a time, oldest first. It skips the
 //! state of earlier snapshots, because the events before them add up to it.
 
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use crate::{
     FoldError, LoadedJournal, Violation,
     archive::{self, snapshot_of},
     core::snapshot_blob,
-    load::readable,
+    journal_reader::readable,
 };
 
 /// Archives that one journal may chain; more is a loop.

@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use tracing::debug;
 
 use super::{EntityError, KnownKinds};
-use crate::{Core, LoadedJournal, load};
+use crate::{Core, LoadedJournal, journal_reader};
 
 /// Journals that are read at the same time for one list.
 pub(super) const READS_MAX: usize = 16;
@@ -73,7 +73,7 @@ impl Entities {
 
     /// A journal, unfolded.
     pub async fn load(&self, id: EntityId) -> Result<LoadedJournal, StoreError> {
-        load::journal(&self.storage, id).await
+        journal_reader::journal(&self.storage, id).await
     }
 
     /// The kernel's part of a journal, whatever its kind is; empty if there is no journal.

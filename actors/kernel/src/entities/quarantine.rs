@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::{Entities, EntityError, EntityName, handle::READS_MAX};
 use crate::{
     Core, FoldError, Service,
-    letters::{self, DeadLetter},
+    dead_letters::{self, DeadLetter},
 };
 
 /// How long an order may take before the operator is asked to look again: an election of the
@@ -97,7 +97,7 @@ impl Entities {
             }
             before => {
                 let before = before.and_then(|(name, _)| name).unwrap_or_default();
-                let letters = letters::list(&self.storage).await?;
+                let letters = dead_letters::list(&self.storage).await?;
                 let mut left = letters.iter().filter(|one| one.name().as_str() > before);
                 parked.extend(left.by_ref().take(limit).map(letter_row));
                 if let (Some(last), Some(_)) = (parked.last(), left.next()) {
@@ -117,7 +117,7 @@ impl Entities {
 
     /// Forgets a dead letter.
     pub async fn drop_letter(&self, name: &str) -> Result<(), EntityError> {
-        if letters::forget(&self.storage, name).await? {
+        if dead_letters::forget(&self.storage, name).await? {
             return Ok(());
         }
         Err(EntityError::NoLetter(name.to_owned()))

@@ -68,8 +68,8 @@ impl Entities {
         Ok(())
     }
 
-    /// Replays a journal without its effects. Answers how much of what people were shown was
-    /// compared, and the first difference. It skips kinds that show people nothing.
+    /// Replays a journal without its effects. Answers how many things that people were
+    /// shown it compared, and the first difference. It skips kinds that show people nothing.
     pub async fn replay(&self, id: EntityId) -> Option<(u64, Option<String>)> {
         let kind = match self.kind(id).await {
             Ok(kind) => kind,

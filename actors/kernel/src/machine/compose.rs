@@ -1,4 +1,4 @@
-//! Composing: makes one append of what is queued, ended and decided, and finds what follows from
+//! Composing: makes one append of everything that is queued, ended and decided, and finds what follows from
 //! it.
 
 use clawnode_proto::{

@@ -1,9 +1,9 @@
-//! What gateways do about calls that wait for a person, and turns that wait for more steps.
+//! How gateways handle calls that wait for a person, and turns that wait for more steps.
 //!
-//! What is shown comes from the bucket, where the session's owner put it; what decides is an input
-//! of the session, which its journal judges: the first one about a call counts. Who decides reads
-//! what counts, as the journal has it, or will have it once it takes what waits. The note in the
-//! bucket that something was decided is for lists alone.
+//! The session's owner puts such a call into the bucket, and gateways show it from there. A decision is an
+//! input of the session, and its journal judges it: the first decision about a call counts. A person who
+//! decides gets the decision that counts, from the journal or from the inputs that the journal will take
+//! next. The note of a decision in the bucket is only for lists.
 
 use std::time::Duration;
 
@@ -25,15 +25,15 @@ use super::{client::Sessions, send_error::SendError};
 
 /// How long after its end a wait for a provider still counts: its turn may not have begun to ask.
 const NOTE_KEPT: Duration = Duration::from_secs(5);
-/// How long what waits for a person is looked for. One process may tell of all calls of a reply
-/// while another still stores the last of them, and people's programs answer at once.
+/// How long to look for a call that should wait for a person. One process may report all calls of a reply
+/// while another still stores the last of them, and programs answer at once.
 const RECORDED_WITHIN: Duration = Duration::from_secs(1);
-/// How often it is looked for.
+/// How long to wait between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Sessions {
     /// The calls that wait for a person now, the oldest first: at most `limit` of those after `after`.
-    /// When a call was asked about never changes, so one that waits all the time is on one page.
+    /// The time of the question never changes, so a call that waits all the time is on exactly one page.
     pub async fn approvals(
         &self,
         after: Option<&Cursor>,
@@ -93,7 +93,7 @@ impl Sessions {
     }
 
     /// Decides about the action with this digest; answers once the decision is stored and counts.
-    /// The first one about a call does: one that says something else is refused, with what counts.
+    /// The first decision about a call counts. Another one is refused, and the error names the first.
     pub async fn decide(
         &self,
         call: CallId,
@@ -126,12 +126,12 @@ impl Sessions {
         agreed(approval, decision, counts)
     }
 
-    /// The decision about an action that counts: what the journal has taken, else the first that
-    /// waits in the inbox, from which the journal will take it.
+    /// The decision about an action that counts: the one in the journal, else the first in the inbox,
+    /// which the journal will take.
     async fn counts(&self, approval: &Approval) -> Result<Option<Decided>, SendError> {
         let action = &approval.action;
         let session = action.session.entity();
-        // The inbox first: what is taken out of it meanwhile is in the journal by then.
+        // The inbox first: an input that leaves it meanwhile is in the journal by then.
         let waiting = self.storage().inbox.read(session, Position(0)).await?;
         let state = self.read(session).await?.state;
         let tools = state.turn(action.turn).map(|turn| turn.steps.iter().flat_map(|it| &it.tools));
@@ -171,8 +171,8 @@ impl Sessions {
         }
     }
 
-    /// Gives a turn that has used up its steps more of them; answers once that is stored. The
-    /// running turn, if none is named.
+    /// Gives more steps to a turn that has used up its own; answers once that is stored. Without a turn,
+    /// the running one gets them.
     pub async fn go_on(
         &self,
         session: EntityId,
@@ -190,7 +190,7 @@ impl Sessions {
     }
 }
 
-/// The approval with the decision that counts, for who decided the same.
+/// The approval with the decision that counts, for a person who decided the same.
 fn agreed(approval: Approval, decision: Decision, counts: Decided) -> Result<Approval, SendError> {
     if counts.decision == decision {
         return Ok(Approval { decided: Some(counts), ..approval });

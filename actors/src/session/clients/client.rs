@@ -1,7 +1,7 @@
-//! The handle that gateways use: send to a session, follow its turns, read what it was.
+//! The handle that gateways use to send to a session, follow its turns and read it.
 //!
-//! Owns nothing. Sending stores an input; following listens to frames and falls back on the
-//! journal; reading folds the journal.
+//! It owns nothing. To send, it stores an input. To follow, it listens to frames, and reads the journal if
+//! they stay away. To read, it folds the journal.
 
 use std::{
     fmt,
@@ -29,8 +29,8 @@ use futures_util::{future::join, stream::BoxStream};
 
 use super::{
     follow::{FollowRequest, follow},
-    look::SharedReads,
     send_error::SendError,
+    shared_reads::SharedReads,
 };
 use crate::session::{
     texts::{packed, unpacked},
@@ -49,7 +49,6 @@ const LOOK_MOST: Duration = Duration::from_millis(200);
 
 /// A stored message, and its turn as it goes.
 pub struct SentMessage {
-    /// The session.
     pub session: EntityId,
     /// The turn that was begun, or joined.
     pub turn: TurnId,

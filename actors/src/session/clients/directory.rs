@@ -1,7 +1,8 @@
-//! Where every journal ends, the newest first: read once from the last record of each, and from then on
-//! from the feed of journals. A list of sessions costs one question to the store, however many there are.
+//! Knows the last event of every journal, the newest first. It reads the last record of each journal once, and
+//! then follows the journal feed. So a list of sessions costs one request to the store, however many
+//! there are.
 //!
-//! Each process that is asked for lists has one of its own, in memory: 100,000 ends are about 20 MB.
+//! Each process that answers lists has its own directory in memory: 100,000 ends are about 20 MB.
 
 use std::{
     cmp::Reverse,
@@ -20,13 +21,12 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::listing::PageEnd;
 
-/// Journals that are known at most: at first those that come first in the store's order, then those that
-/// were written to last. The list says that there are others.
+/// How many journals are known at most: at first the first ones in the store's order, then the ones that were
+/// written last. A list says if there are others.
 pub(in crate::session) const KNOWN_MAX: usize = 100_000;
-/// How often all last records are read again, beside the feed: it says nothing of a journal that was
-/// damaged or removed.
+/// How often all last records are read again: the feed does not report damaged and removed journals.
 const SCAN_AGAIN: Duration = Duration::from_mins(10);
-/// Positions of the feed that are read for one list; where there are more, the last records are fewer.
+/// Positions of the feed that are read for one list. If there are more, reading all last records is cheaper.
 const FOLLOW_MAX: u64 = 50_000;
 /// Records that are read of the feed at once.
 const PAGE: usize = 1_000;
@@ -39,17 +39,17 @@ const TAILS_AT_ONCE: usize = 64;
 #[derive(Clone, Debug)]
 pub(in crate::session) struct JournalEnd {
     pub(in crate::session) at: PageEnd,
-    /// The last event; none can be read if absent.
+    /// The last event. Absent if it cannot be read.
     pub(in crate::session) hash: Option<Digest>,
     pub(in crate::session) is_tombstone: bool,
-    /// What a list asks for, once a process has folded the journal up to here.
+    /// The fields that a list can filter by, once this process has folded the journal up to here.
     pub(in crate::session) facts: Option<Arc<Facts>>,
 }
 
-/// What a list may ask for.
+/// The fields that a list can filter by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Facts {
-    /// Absent for what is no session, or cannot be read.
+    /// Absent if it is no session, or cannot be read.
     pub(in crate::session) of: Option<(AgentName, KeyPart)>,
     pub(in crate::session) state: String,
     pub(in crate::session) is_stateless: bool,
@@ -64,17 +64,17 @@ pub(in crate::session) struct SessionDirectory(Mutex<KnownEnds>);
 pub(in crate::session) struct KnownEnds {
     ends: BTreeMap<Reverse<PageEnd>, JournalEnd>,
     by_id: HashMap<EntityId, PageEnd>,
-    /// Up to here the feed is in `ends`.
+    /// `ends` has the feed up to here.
     upto: Position,
     scanned: Option<Instant>,
-    /// There are journals beside.
+    /// Whether there are more journals.
     is_cut: bool,
 }
 
 // === impl SessionDirectory ===
 
 impl SessionDirectory {
-    /// What `read` makes of the ends of all journals, as they are now.
+    /// Applies `read` to the current ends of all journals.
     pub(in crate::session) async fn now<T>(
         &self,
         journal: &dyn Journal,
@@ -89,8 +89,8 @@ impl SessionDirectory {
         Ok(read(&held))
     }
 
-    /// Notes what was found out about journals, of those that still end there. Not while another
-    /// reads them: it is found out again.
+    /// Notes the filter fields of journals that still have the same end. Does nothing while another task
+    /// reads the ends; a later list then finds the fields again.
     pub(in crate::session) fn note(&self, found: Vec<(JournalEnd, Facts)>) {
         let Ok(mut held) = self.0.try_lock() else { return };
         for (end, facts) in found {
@@ -124,7 +124,7 @@ impl KnownEnds {
         let mut known = Self {
             ends: BTreeMap::new(),
             by_id: HashMap::new(),
-            // What is written meanwhile is followed then.
+            // The feed has all that is written meanwhile.
             upto: journal.end().await?,
             scanned: Some(Instant::now()),
             is_cut: false,
@@ -147,9 +147,9 @@ impl KnownEnds {
         Ok(known)
     }
 
-    /// Goes on with what was written since; false if that is so much that it is not.
+    /// Reads the feed since the last time; `false` if it is too much to read.
     async fn follow(&mut self, journal: &dyn Journal) -> Result<bool, StoreError> {
-        // Positions count what is no record too.
+        // Positions also count entries that are no records.
         if journal.end().await?.0.saturating_sub(self.upto.0) > FOLLOW_MAX {
             return Ok(false);
         }
@@ -182,14 +182,14 @@ impl KnownEnds {
 // === impl JournalEnd ===
 
 impl JournalEnd {
-    /// Of a journal whose last record cannot be read.
+    /// The end of a journal whose last record cannot be read.
     const fn unreadable(id: EntityId) -> Self {
         let at = PageEnd { updated: Timestamp(0), id };
         Self { at, hash: None, is_tombstone: false, facts: None }
     }
 }
 
-/// The end of a journal; nothing, if there is none any more.
+/// The end of a journal. `None` if the journal no longer exists.
 pub(in crate::session) async fn read(
     journal: &dyn Journal,
     id: EntityId,

@@ -1,13 +1,13 @@
 //! Uploaded files: content that clients send ahead of the messages that name it.
 //!
-//! A file is a record in the key-value store and blobs of its session, in parts of the size of an
-//! attachment: so an upload holds one part in memory, and what can be attached is one part. The blobs of
-//! a file are its own. A record names each part before it is stored, so an upload that breaks off leaves
-//! nothing that is not found.
+//! A file is a record in the key-value store, and blobs of its session. Each blob is a part of the size of
+//! an attachment, so an upload holds one part in memory, and a file that can be attached has one part. No
+//! two files share a blob. The record names each part before it is stored, so an upload that breaks off
+//! leaves no blob without a record.
 //!
-//! A file that a message names stays as long as its session. Any other is removed by a worker once it is
-//! `FILE_KEPT` old: gateways may not remove blobs. The record says first that it goes, and a message that
-//! names the file at the same time is refused, or keeps it.
+//! A file that a message names stays as long as its session. A worker removes any other file once it is
+//! `FILE_KEPT` old, because gateways may not remove blobs. It first marks the record. So a message that
+//! names the file at the same time is refused, or keeps the file.
 
 use bytes::Bytes;
 use clawnode_cluster::{BucketEntry, BucketError, Storage, StoreError};
@@ -22,9 +22,9 @@ use tracing::{debug, warn};
 use super::{client::Sessions, send_error::SendError};
 use crate::session::texts::content_of;
 
-/// What errors call it.
+/// Its name in errors.
 const STORE: &str = "files";
-/// Bytes after a part in its blob: of which file it is, and whose.
+/// Bytes after a part in its blob: the ids of its file and its session.
 const OWNER_BYTES: usize = 32;
 /// How often a message tries to name a file that another writer changes.
 const TRIES: usize = 5;
@@ -32,7 +32,7 @@ const TRIES: usize = 5;
 /// Why a file is not stored, not found or not attached.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The session has too many.
+    /// The session has too many files.
     #[error("the session has {FILES} files already")]
     TooMany,
     /// It is larger than a file may be.
@@ -41,10 +41,10 @@ pub enum FileError {
     /// Its content cannot be used.
     #[error("the file cannot be used: {0}")]
     Media(MediaError),
-    /// There is none, or no more.
+    /// There is no such file, or it was removed.
     #[error("the session has no file `{0}`")]
     NotFound(FileId),
-    /// It is larger than what can be attached.
+    /// It is too large for an attachment.
     #[error("file `{0}` cannot be attached: {1}")]
     NotAttachable(FileId, MediaError),
     /// A store failed.
@@ -63,9 +63,9 @@ pub struct FileUpload {
     file: FileId,
     name: Option<String>,
     at: Timestamp,
-    /// The record, once its type is known, and where the store has it.
+    /// The record, once its type is known, and its position in the store.
     record: Option<(FileRecord, Position)>,
-    /// What came since the last part.
+    /// The content since the last part.
     part: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ enum PutError {
 // === impl Sessions ===
 
 impl Sessions {
-    /// Begins a file of this session, which there need not be yet.
+    /// Begins a file of this session, which may not exist yet.
     pub async fn upload(
         &self,
         session: EntityId,
@@ -99,7 +99,7 @@ impl Sessions {
         })
     }
 
-    /// What is known of a file.
+    /// The record of a file.
     pub async fn file(&self, session: EntityId, file: FileId) -> Result<FileRecord, FileError> {
         Ok(self.known_file(session, file).await?.0)
     }
@@ -146,7 +146,7 @@ impl Sessions {
         if record.is_going { Err(FileError::NotFound(file)) } else { Ok((record, position)) }
     }
 
-    /// Removes files that are too old and that no message names, of the sessions that are `mine`. Says
+    /// Removes files of the sessions that are `mine` if they are too old and no message names them. Returns
     /// how many.
     pub async fn sweep_files(&self, mine: impl Fn(EntityId) -> bool) -> Result<usize, StoreError> {
         let now = self.now();
@@ -154,14 +154,14 @@ impl Sessions {
         for (key, entry) in self.storage().bucket.list(FILE_KEYS).await? {
             let session = key.strip_prefix(FILE_KEYS).and_then(|rest| rest.split('.').next());
             let session: Option<EntityId> = session.and_then(|text| text.parse().ok());
-            // What a later build wrote is left to it.
+            // A newer build wrote it, and removes it.
             let record = FileRecord::from_bytes(&entry.value).ok();
             if let (Some(record), Some(_)) = (record, session.filter(|id| mine(*id)))
                 && (record.is_going || (!record.is_named && now.since(record.at) >= FILE_KEPT))
             {
                 match remove(self.storage(), &key, record, entry.position).await {
                     Ok(is_removed) => removed += usize::from(is_removed),
-                    // The others go nevertheless.
+                    // The other files are still removed.
                     Err(failure) => warn!(key, %failure, "cannot remove an uploaded file now"),
                 }
             }
@@ -189,8 +189,8 @@ pub(in crate::session) async fn forget(
     Err(StoreError::Unavailable { store: STORE, detail })
 }
 
-/// Removes a file, unless its record was changed meanwhile. The blobs go before the record: a record
-/// without them is found again, they without a record are not.
+/// Removes a file, unless its record was changed meanwhile. It removes the blobs before the record: a
+/// record without blobs is found again, blobs without a record are not.
 async fn remove(
     storage: &Storage,
     key: &str,
@@ -234,7 +234,7 @@ async fn put(
 // === impl FileUpload ===
 
 impl FileUpload {
-    /// Takes more of the content. What is no known type is refused before the rest of it comes.
+    /// Takes more of the content. Content of an unknown type is refused at once.
     pub async fn write(&mut self, mut content: &[u8]) -> Result<(), FileError> {
         let stored = self.record.as_ref().map_or(0, |(record, _)| record.bytes);
         if stored + (self.part.len() + content.len()) as u64 > FILE_BYTES as u64 {
@@ -297,7 +297,7 @@ impl FileUpload {
             Err(PutError::Conflict) => return Err(FileError::NotFound(self.file)),
         }
         let blob = self.storage.blobs.put(content.into()).await?;
-        // Its session may have been deleted meanwhile: what is stored after that, nothing names.
+        // Its session may have been deleted meanwhile. Then nothing would name a file that is stored now.
         let key = file_key(self.session, self.file);
         let entry = self.storage.bucket.get(&key).await?;
         let is_kept = entry

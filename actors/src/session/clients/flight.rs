@@ -1,9 +1,9 @@
-//! Reads that are shared by all who wait for the same: after a gateway's death hundreds of readers
-//! of one session come to another gateway at once.
+//! Shares a read between all callers that need the same: after a gateway dies, hundreds of readers of one
+//! session connect to another gateway at once.
 //!
-//! A read answers only those who asked before it began, so that no answer is older than its
-//! question. Who asks while one is under way waits for the next, with all who ask meanwhile:
-//! at most one read of a key at a time, and nothing is kept once it was answered.
+//! A read answers only callers that asked before it began, so that no answer is older than its question.
+//! A caller that asks during a read waits for the next one, together with all others. So there is at
+//! most one read of a key at a time, and no answer is cached.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -16,11 +16,11 @@ use tokio::sync::oneshot;
 
 /// The reads of one kind that are under way.
 pub(in crate::session) struct SharedReadsOf<K, V> {
-    /// Who waits for the next read; a key is here for as long as its flight.
+    /// The callers that wait for the next read. A key is here as long as its flight.
     waiting: Mutex<HashMap<K, Vec<oneshot::Sender<V>>>>,
 }
 
-/// Reads one key for as long as a caller waits. Dropping it, also in a panic, lets go of those.
+/// Reads one key as long as a caller waits. When it is dropped, also by a panic, its callers end too.
 struct Flight<K: Eq + Hash, V> {
     key: K,
     all: Arc<SharedReadsOf<K, V>>,
@@ -53,8 +53,8 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + 'static,
 {
-    /// What a read says that begins after now; `None` if it broke off. All who ask for the same
-    /// key must mean the same by `read`.
+    /// The result of a read that begins after this call; `None` if it broke off. All callers with the same
+    /// key must pass the same `read`.
     pub(in crate::session) async fn share<R>(
         self: &Arc<Self>,
         key: K,

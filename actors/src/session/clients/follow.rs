@@ -23,9 +23,9 @@ use tracing::debug;
 use super::{
     client::Sessions,
     follow_from::FollowFrom,
-    look::{Glance, SessionLookup, shared_frames},
     progress::{Progress, in_json},
     send_error::SendError,
+    shared_reads::{Glance, SessionLookup, shared_frames},
 };
 use crate::session::turn::{
     state::{SEAM, Step, Turn},
@@ -601,7 +601,7 @@ mod tests {
         assert!(matches!(&end[2], TurnBody::Done(end) if end.outcome.is_some()), "{:?}", end[2]);
     }
 
-    /// What a reader is told until its turn waits for it, or ends.
+    /// What a reader sees until its turn waits for it, or ends.
     async fn told(mut events: BoxStream<'static, TurnEvent>) -> (String, Vec<&'static str>) {
         let (mut text, mut names) = (String::new(), Vec::new());
         while let Some(event) = events.next().await {
@@ -656,7 +656,7 @@ mod tests {
         scene.run.hears("brings", &SessionInput::ClientResults(results("seen")));
         scene.run.replies(&[]);
         scene.store().await;
-        // What was said before is not said again, nor what stands between.
+        // A reader gets neither earlier text again nor what separates it from the new text.
         let expected = ("so".to_owned(), vec!["usage", "done"]);
         assert_eq!(told(sent.events).await, expected);
         let again = scene.sessions.bring(session(), results("seen"), None).await.unwrap();

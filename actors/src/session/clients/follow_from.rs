@@ -1,4 +1,4 @@
-//! Where a client goes on that brings the results of tools: what it has seen of its turn.
+//! What a client that brings results of tools has seen of its turn, so that it continues from there.
 
 use clawnode_proto::{CallId, FrameKey, llm::Text};
 
@@ -7,18 +7,18 @@ use crate::session::turn::{
     tool_frames::client_key,
 };
 
-/// Where a client goes on that has brought results: after the call that asked for them.
+/// A client that has brought results continues after the model call that asked for them.
 #[derive(Clone, Debug)]
 pub(in crate::session) struct FollowFrom {
-    /// What it has seen last.
+    /// The last frame that it has seen.
     pub(in crate::session) cursor: FrameKey,
-    /// What frames that it has seen belong to, but for the last one.
+    /// The calls of the frames that it has seen, without the last one.
     pub(in crate::session) seen: Vec<CallId>,
-    /// Model calls that it has seen.
+    /// How many model calls it has seen.
     pub(in crate::session) steps: usize,
-    /// Bytes of text that those said.
+    /// The bytes of text of these calls.
     pub(in crate::session) text_bytes: u64,
-    /// The calls that its client was asked to run last.
+    /// The calls that the client had to run last.
     pub(in crate::session) asked: Vec<CallId>,
 }
 
@@ -34,7 +34,7 @@ impl FollowFrom {
         let seams = said.len().saturating_sub(1) * SEAM.len();
         let calls = seen.iter().flat_map(|step| [step.call, CallId::derive_tools(step.call)]);
         let mut calls: Vec<CallId> = calls.collect();
-        // More may follow of the tools of this one.
+        // More tools of this call may follow.
         calls.pop();
         Some(Self {
             cursor: client_key(turn.id, step),

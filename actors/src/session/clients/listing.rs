@@ -1,11 +1,11 @@
 //! Lists of sessions, the newest first.
 //!
-//! No store keeps sessions by time, and an index beside the journals would cost each turn one more
-//! write. [`SessionDirectory`] knows where every journal ends, and a list folds only those that it shows. What
-//! was folded is remembered until the session's journal grows.
+//! No store sorts sessions by time, and an index beside the journals would cost each turn one more
+//! write. [`SessionDirectory`] knows the last event of every journal, and a list folds only the journals that
+//! it shows. It keeps each row until the session's journal grows.
 //!
-//! The cursor of a page is the time and the id of the last session that was looked at: a session that
-//! does not change meanwhile is on exactly one page.
+//! The cursor of a page is the time and the id of the last session on it. So a session that does not
+//! change meanwhile is on exactly one page.
 
 use std::{
     collections::HashMap,
@@ -41,58 +41,59 @@ const KEPT: usize = 10_000;
 /// Characters of a title.
 const TITLE: usize = 60;
 
-/// The sessions that are wanted: a page of them.
+/// A request for one page of sessions.
 #[derive(Clone, Debug, Default)]
 pub struct SessionQuery {
     /// At most this many.
     pub limit: usize,
-    /// Those that follow this one.
+    /// Only sessions after this one.
     pub after: Option<PageEnd>,
-    /// Of this agent.
+    /// Only sessions of this agent.
     pub agent: Option<AgentName>,
-    /// That came in here.
+    /// Only sessions of this channel.
     pub channel: Option<KeyPart>,
-    /// In this state, as [`SessionRow`] has it; without it, all that are not deleted.
+    /// Only sessions in this state, as [`SessionRow`] has it. Default: all that are not deleted.
     pub state: Option<String>,
-    /// In which something happened since then.
+    /// Only sessions with an event since this time.
     pub since: Option<Timestamp>,
-    /// Also those of requests that name no user.
+    /// Also sessions of requests that name no user.
     pub stateless: bool,
 }
 
-/// Where a page ends.
+/// The end of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PageEnd {
     pub(in crate::session) updated: Timestamp,
     pub(in crate::session) id: EntityId,
 }
 
-/// What lists read together, and remember.
+/// Shared by all lists of a process: the reads under way, and the rows that it keeps.
 #[derive(Debug, Default)]
 pub(in crate::session) struct SessionListing {
     directory: SessionDirectory,
     rows: Lock<SessionRows>,
 }
 
-/// Rows by entity, each with the last event that it knows; entities of other kinds have none. What was not used for `KEPT` others goes.
+/// Rows by entity, each with the last event that it includes; entities of other kinds have none. A row goes if
+/// `KEPT` others were used since its last use.
 #[derive(Debug, Default)]
 struct SessionRows {
     young: HashMap<EntityId, (Digest, Seen)>,
     old: HashMap<EntityId, (Digest, Seen)>,
 }
 
-/// What a journal turned out to be.
+/// A journal after its fold.
 #[derive(Clone, Debug)]
 struct Seen {
     /// Its row, if it is a session's.
     row: Option<SessionRow>,
 }
 
-/// What becomes of a row.
+/// Whether a page shows a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowVerdict {
     Shown,
-    /// It would be shown if stateless ones were wanted.
+    /// The request leaves out stateless sessions, and it is one.
     Hidden,
     Other,
 }
@@ -105,19 +106,19 @@ struct Candidate {
     hidden: u64,
 }
 
-/// What a page looks at, in order.
+/// The journals that a page looks at, in order.
 #[derive(Debug, Default)]
 struct Sought {
     candidates: Vec<Candidate>,
-    /// Stateless sessions behind the last of them.
+    /// Stateless sessions after the last of them.
     hidden: u64,
-    /// Where the next page goes on, if there may be more than these.
+    /// The end of this page, if there may be more sessions.
     next: Option<PageEnd>,
     is_cut: bool,
 }
 
 impl Sessions {
-    /// The sessions that are wanted, newest first. A damaged one is a row that says so, at the end.
+    /// The sessions that match, newest first. A damaged one is a row at the end that says so.
     pub async fn list(&self, wanted: &SessionQuery) -> Result<SessionList, StoreError> {
         let directory = &self.shared.listing.directory;
         let journal = &*self.storage().journal;
@@ -157,7 +158,7 @@ impl Sessions {
         Ok(list)
     }
 
-    /// The time and the hash of a session's last event; nothing, if it was deleted or is damaged.
+    /// The time and the hash of a session's last event. `None` if it was deleted or is damaged.
     pub(in crate::session) async fn last_event(
         &self,
         id: EntityId,
@@ -167,7 +168,7 @@ impl Sessions {
         Ok(end.and_then(|end| Some((end.at.updated, end.hash?))))
     }
 
-    /// A session's row; nothing, if the entity is of another kind.
+    /// A session's row. `None` if the entity is of another kind.
     async fn row_of(&self, end: &JournalEnd) -> Option<SessionRow> {
         let id = end.at.id;
         let kept = end.hash.and_then(|hash| self.shared.listing.rows().get(id, hash));
@@ -201,7 +202,7 @@ impl Sessions {
     }
 }
 
-/// What a person said first.
+/// The first message of a session.
 fn opening(state: &SessionState) -> Option<&Text> {
     let seeded = state.seed.iter().find(|message| message.role == Role::User);
     let turn = state.closed.first().or_else(|| state.open.front());
@@ -209,7 +210,7 @@ fn opening(state: &SessionState) -> Option<&Text> {
     seeded.map(|message| &message.content).or_else(said)
 }
 
-/// The first words of a text, in one line, of characters that are seen.
+/// The first words of a text, in one line, without invisible characters.
 fn title(text: &str) -> Option<String> {
     let mut title = String::new();
     let mut left = TITLE;
@@ -240,7 +241,7 @@ fn title(text: &str) -> Option<String> {
 // === impl SessionQuery ===
 
 impl SessionQuery {
-    /// The journals that a page may show: all that are not known to be others.
+    /// The journals that a page may show: all but those of other kinds.
     fn sought(&self, known: &KnownEnds) -> Sought {
         let mut sought = Sought { is_cut: known.is_cut(), ..Sought::default() };
         let (mut shown, mut last) = (0, None);
@@ -291,7 +292,7 @@ impl SessionQuery {
 // === impl Facts ===
 
 impl Facts {
-    /// What a row says; an entity without a row is in no list.
+    /// Whether the request wants a row. An entity without a row is in no list.
     fn of(row: Option<&SessionRow>) -> Self {
         let key = row.and_then(|row| row.key.as_deref()?.parse::<SessionKey>().ok());
         Self {

@@ -1,9 +1,9 @@
-//! What a reader has seen of a turn, and what it is to see next: pure.
+//! What a reader has seen of a turn, and what it sees next: pure.
 //!
-//! [`Progress`] puts frames in order, drops what is repeated or superseded, and counts what was
-//! shown, so that it knows at the end whether anything is missing. A reader that resumes has shown
-//! what this process never saw: the frames that the owner still has are counted up to the reader's
-//! cursor and told only after it, so that nothing is missed and nothing repeated.
+//! [`Progress`] puts frames in order, drops repeated and superseded ones, and counts the text that the
+//! reader got, so that it knows at the end whether any is missing. A reader that resumes got frames that
+//! this process never saw. For it, `Progress` counts the frames that the owner still has up to the reader's
+//! cursor, and sends only those after it. So the reader misses nothing and gets nothing twice.
 
 use clawnode_proto::{
     CallId, Frame, FrameBody, FrameKey, TurnId,
@@ -21,23 +21,22 @@ pub(in crate::session) struct Progress {
     at: Option<FrameKey>,
     /// Calls that were superseded by a later one.
     past: Vec<CallId>,
-    /// Bytes of text shown by calls that are past.
+    /// Bytes of text that earlier calls showed.
     text_before: u64,
-    /// Bytes of text shown by the current call.
+    /// Bytes of text that the current call showed.
     text_of_call: u64,
-    /// Whether thoughts of the current call were shown.
+    /// Whether the reader got thoughts of the current call.
     has_thought: bool,
-    /// Whether text may be missing, so that only the journal can tell.
+    /// Whether text may be missing, so that the reader needs the journal.
     holes: bool,
-    /// What the reader had seen before it came here, until the owner's frames were found to lead
-    /// there.
+    /// The reader's cursor when it resumed, until the owner's frames have reached it.
     resumed: Option<FrameKey>,
 }
 
 // === impl Progress ===
 
 impl Progress {
-    /// Of a reader that has seen everything up to `after`, or nothing yet.
+    /// For a reader that has seen everything up to `after`, or nothing yet.
     pub(in crate::session) fn new(turn: TurnId, after: Option<FrameKey>) -> Self {
         let is_start = |key: &FrameKey| key.attempt.0 == 0 && key.index == 0;
         let resumed = after.filter(|key| key.turn == turn && !is_start(key));
@@ -48,13 +47,13 @@ impl Progress {
             text_before: 0,
             text_of_call: 0,
             has_thought: false,
-            // A reader that resumes has shown text that is not counted here.
+            // A reader that resumes got text that is not counted here.
             holes: resumed.is_some(),
             resumed,
         }
     }
 
-    /// Of a reader that has seen all that was said before it brought results of tools.
+    /// For a reader that has brought results of tools, and has seen everything before them.
     pub(in crate::session) fn from(seen: &FollowFrom) -> Self {
         let (turn, past) = (seen.cursor.turn, seen.seen.clone());
         Self { at: Some(seen.cursor), past, text_before: seen.text_bytes, ..Self::new(turn, None) }
@@ -132,7 +131,7 @@ impl Progress {
         frames.into_iter().flat_map(|frame| self.take(frame)).collect()
     }
 
-    /// Takes a frame; says what the reader is to see of it.
+    /// Takes a frame; returns what the reader sees of it.
     pub(in crate::session) fn take(&mut self, frame: Frame) -> Vec<TurnEvent> {
         let key = frame.key;
         if !self.is_new(&key) {
@@ -143,8 +142,8 @@ impl Progress {
         match self.at {
             Some(at) if at.call == key.call && at.attempt == key.attempt => self.holes |= misses,
             Some(at) if at.call == key.call => {
-                // A higher attempt: what the lower one said is void. The cursor is the one before: a
-                // reader that is cut off here gets the reset once more.
+                // A higher attempt: the text of the lower one is void. The cursor stays, so that a reader that
+                // loses its connection here gets the reset once more.
                 events.extend(self.void(at));
                 self.holes |= misses;
             }
@@ -181,8 +180,8 @@ impl Progress {
         events
     }
 
-    /// What the current call said so far is void. If the reader was shown any of it, nothing is shown
-    /// from now on, and what earlier calls said is missed at the end.
+    /// The text of the current call so far is void. If the reader got any of it, it gets no more until the
+    /// end, when the text of earlier calls is missing.
     fn void(&mut self, cursor: FrameKey) -> Option<TurnEvent> {
         let has_thought = std::mem::take(&mut self.has_thought);
         let shown = std::mem::take(&mut self.text_of_call) > 0 || self.holes || has_thought;
@@ -194,7 +193,7 @@ impl Progress {
     }
 }
 
-/// A reply that had to fit a schema, as clients are told it.
+/// A reply that had to fit a schema, as clients get it.
 pub(in crate::session) fn in_json(structured: &str) -> Option<Value> {
     serde_json::from_str(structured).ok()
 }

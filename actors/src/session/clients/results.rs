@@ -2,7 +2,7 @@
 //! it, and followed from there.
 //!
 //! The results of one reply come together, and once: the input is named by the model call, so that a repeated
-//! request stores nothing. Who repeats it is told what follows, also when the turn has gone on since.
+//! request stores nothing. A client that repeats it gets what follows, also when the turn has continued since.
 
 use std::time::Duration;
 

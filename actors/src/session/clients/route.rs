@@ -46,7 +46,6 @@ pub enum RouteError {
     Unconditional {
         /// Which, from 1.
         at: usize,
-        /// Its agent.
         agent: AgentName,
     },
     /// It would not be clear which of the two is meant.

@@ -12,56 +12,35 @@ use clawnode_proto::{
 pub enum SendError {
     /// Too many messages wait in it.
     #[error("session `{session}` has {PENDING_INPUTS} messages waiting")]
-    Overloaded {
-        /// Which.
-        session: String,
-    },
+    Overloaded { session: String },
     /// There is none.
     #[error("no session `{session}`")]
-    NotFound {
-        /// Which.
-        session: String,
-    },
+    NotFound { session: String },
     /// Its journal cannot be folded.
     #[error(transparent)]
     Corrupt(#[from] FoldError),
     /// The entity is no session.
     #[error("`{entity}` is of the kind `{kind}`, not a session")]
-    OtherKind {
-        /// Which.
-        entity: EntityId,
-        /// Its kind.
-        kind: Kind,
-    },
+    OtherKind { entity: EntityId, kind: Kind },
     /// An entity, of whatever kind, was not reached.
     #[error(transparent)]
     Entity(Box<EntityError>),
     /// No call of this id waits for a person.
     #[error("no tool call `{call}` waits for a person")]
-    NoApproval {
-        /// Which.
-        call: String,
-    },
+    NoApproval { call: String },
     /// What was shown is not what waits.
     #[error("the given digest does not match the action of tool call `{call}`")]
-    OtherAction {
-        /// Which.
-        call: String,
-    },
+    OtherAction { call: String },
     /// It is decided, or over.
     #[error("nothing is left to decide about tool call `{call}`: {what}")]
     Decided {
-        /// Which.
         call: String,
         /// Why not.
         what: String,
     },
     /// No such turn waits for more steps.
     #[error("no such turn of session `{session}` waits for more steps")]
-    NoStepsWanted {
-        /// Which.
-        session: String,
-    },
+    NoStepsWanted { session: String },
     /// Results of a client's tools are not those that a turn waits for.
     #[error("parameter `messages`: {0}")]
     Results(String),
@@ -79,7 +58,6 @@ pub enum SendError {
     TooLarge {
         /// Its size.
         found: usize,
-        /// The limit.
         limit: usize,
     },
     /// A node that may serve the session does not know a part of the message, and would answer without it.

@@ -1,9 +1,8 @@
-//! Jobs that sessions of this process wait for, and what becomes of them when the process that runs one
-//! dies: a run of class `once` is never taken up again, so its session need not wait until the
-//! queue, or its timer, brings it up.
+//! Ends waits for jobs of class `once` when the process that runs the job dies. No process runs such a job
+//! again, so its session need not wait until the queue delivers the job again, or its timer fires.
 //!
-//! Best effort: what is forgotten here is found by the next delivery of the job, or by the timer of
-//! the wait. Jobs of other classes are left to the queue, which gives them to who can run them.
+//! Best effort: the next delivery of the job, or the timer of the wait, finds jobs that are missed here. The
+//! queue gives jobs of other classes to another process that can run them.
 
 use std::time::Duration;
 
@@ -22,14 +21,14 @@ use super::{
 };
 use crate::session::turn::settle::given_up;
 
-/// A call that was asked for this long ago may be one whose owner has died, perhaps with its
-/// runner: this process did not hear of that death.
+/// The owner of a call that is this old may have died together with its runner, before this process
+/// knew either of them.
 const ASKED_BEFORE: Duration = Duration::from_secs(2);
-/// Tries to store a result; after that the timer of the wait brings it.
+/// Tries to store a result. After that, the timer of the wait delivers it.
 const TRIES: u32 = 10;
 
 impl SessionRunner {
-    /// A job was given away at `asked_at` or, after a crash, is given away again.
+    /// A job was put into the queue at `asked_at` or, after a crash, is put there again.
     pub(in crate::session) async fn awaits(&self, job: &Job, asked_at: Timestamp) {
         if job.class != EffectClass::Once || !self.parts.storage.shared {
             return;
@@ -41,8 +40,8 @@ impl SessionRunner {
         }
     }
 
-    /// Follows who is there, until the process ends; after each death, brings to an end what the
-    /// dead one ran.
+    /// Follows the members of the cluster until this process ends. After each death, it ends the waits for the
+    /// jobs that the dead process ran.
     pub async fn follow_runners(self) {
         let mut peers = self.parts.peers.clone();
         let dead_now = |members: &Members| (members.dead.clone(), members.heard_all);
@@ -89,7 +88,7 @@ impl SessionRunner {
         }
     }
 
-    /// Writes down that the end of a job of class `once` is unknown, if a dead process ran it.
+    /// Stores that the end of a job of class `once` is unknown, if a dead process ran it.
     async fn record_unknown(&self, job: JobId) -> Result<Option<String>, BucketError> {
         let (position, state) = self.state_of(job).await?;
         let Some(state) = state else { return Ok(None) };

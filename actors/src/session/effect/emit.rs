@@ -1,4 +1,4 @@
-//! The end of a turn: told to clients, and what the turn needed is taken back.
+//! Publishes the end of a turn, and removes the timers and questions that the turn needed.
 
 use bytes::Bytes;
 use clawnode_cluster::Backoff;
@@ -11,7 +11,7 @@ use super::run::{AGAIN, SessionRunner};
 use crate::session::turn::prepare::EmitJob;
 
 impl SessionRunner {
-    /// Tells the world that a turn has ended, until the bus has it.
+    /// Publishes that a turn has ended; repeats until the bus has it.
     pub(in crate::session) async fn emit(&self, entity: EntityId, job: &EmitJob) {
         let mut frames = Vec::new();
         if let Some(error) = job.outcome.error() {
@@ -37,7 +37,7 @@ impl SessionRunner {
         for timer in &job.timers {
             self.forget_timer(entity, *timer).await;
         }
-        // Not kept for who resumes: the journal has the end, and the next turn may run by now.
+        // Not kept for clients that resume: the journal has the end, and the next turn may run by now.
         self.parts.hub.ended(entity, job.done.turn);
         if let Some(agent) = &job.agent {
             for it in &job.calls {
@@ -55,7 +55,7 @@ impl SessionRunner {
         }
     }
 
-    /// `Settled` in the journal is the billing truth; this is for those who listen now.
+    /// For those who listen now. For billing, `Settled` in the journal counts.
     async fn record(&self, record: &UsageRecord) {
         let Ok(bytes) = codec::encode(record) else { return };
         let subject = self.parts.storage.prefix.usage();

@@ -1,4 +1,4 @@
-//! Removing the texts of a session that goes, and what is kept of its jobs.
+//! Removes the texts of a deleted session, and the archive of its jobs.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,7 @@ use crate::session::{
     turn::kind::Session,
 };
 
-/// The jobs that the records of a journal ask for and that have not ended, without folding it: no runner
-/// would take their results.
+/// The open jobs in the records of a journal. It is not folded, because no runner would take their results.
 pub(in crate::session) fn open_jobs(records: &[Record]) -> BTreeSet<JobId> {
     let mut open = BTreeSet::new();
     for sealed in records.iter().filter_map(|record| decode_record(&record.bytes).ok()).flatten() {
@@ -27,8 +26,8 @@ pub(in crate::session) fn open_jobs(records: &[Record]) -> BTreeSet<JobId> {
     open
 }
 
-/// Removes the texts and files of a session and of these inputs, but for the snapshot that it still loads from,
-/// which is returned.
+/// Removes the texts and files of a session and of these inputs. Returns the snapshot that the session still
+/// loads from, which stays.
 pub(in crate::session) async fn erase(
     sessions: &Sessions,
     entity: EntityId,

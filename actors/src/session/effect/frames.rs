@@ -1,8 +1,8 @@
 //! Sends the frames of running turns to clients.
 //!
-//! What clients see of tools is derived from the journal by `turn::tool_frames`, comes with the job of an
-//! effect, and is sent here alone: a job starts after the append that decided it, so nothing that is
-//! shown is undone (I5). The text of a call under way and notices about it are provisional.
+//! `turn::tool_frames` derives the frames of tools from the journal. They come with the job of an effect, and
+//! only this module sends them. A job starts after the append that decided it, so no such frame is
+//! undone (I5). The text of a call under way and notices about it are provisional.
 
 use bytes::Bytes;
 use clawnode_cluster::StoreError;
@@ -15,7 +15,7 @@ use crate::session::turn::tool_frames::ToolFrames;
 // === impl SessionRunner ===
 
 impl SessionRunner {
-    /// Tells clients what is recorded of a turn's tools, as far as this process has not told it.
+    /// Sends clients the recorded events of a turn's tools that this process has not sent yet.
     pub(in crate::session) async fn tell(
         &self,
         entity: EntityId,

@@ -11,8 +11,8 @@ use std::{
 use clawnode_kernel::driver::AnswerFrames;
 use clawnode_proto::{EntityId, Frame, FrameBody, TurnId, limits::FRAMES_KEPT};
 
-/// Bytes of text kept of one turn, nearly: an answer has to fit into a message of the bus, which
-/// takes 1 MiB, with 4,096 keys around it.
+/// How many bytes of text are kept of one turn, nearly: an answer with 4,096 keys has to fit into a message
+/// of the bus (1 MiB).
 const BYTES_KEPT: usize = 384 << 10;
 
 /// The frames of the running turn of each resident session.
@@ -32,7 +32,7 @@ struct KeptFrames {
 }
 
 impl FrameHub {
-    /// Keeps what was just published; a new turn's first frame forgets the turn before.
+    /// Keeps frames that were just published. The first frame of a turn removes those of the turn before.
     pub fn keep(&self, entity: EntityId, frames: &[Frame]) {
         let Some(first) = frames.first() else { return };
         let turn = first.key.turn;
@@ -50,7 +50,7 @@ impl FrameHub {
         }
     }
 
-    /// Keeps those that it does not have yet, and returns them.
+    /// Keeps the frames that it does not have yet, and returns them.
     pub fn keep_new(&self, entity: EntityId, mut frames: Vec<Frame>) -> Vec<Frame> {
         if let Some(kept) = self.lock().get(&entity) {
             let has = |frame: &Frame| kept.frames.iter().any(|one| one.key == frame.key);
@@ -60,7 +60,7 @@ impl FrameHub {
         frames
     }
 
-    /// Forgets a turn that has ended: the journal has it whole, and the next one may have begun.
+    /// Removes a turn that has ended: the journal has all of it, and the next one may have begun.
     pub fn ended(&self, entity: EntityId, turn: TurnId) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
@@ -74,7 +74,7 @@ impl FrameHub {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Forgets a session that left memory.
+    /// Removes a session that left memory.
     pub fn forget(&self, entity: EntityId) {
         self.lock().remove(&entity);
     }

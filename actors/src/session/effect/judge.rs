@@ -1,4 +1,4 @@
-//! Asking hooks about the calls of a session: what they are shown, and what may be changed of it.
+//! Asks hooks about the calls of a session, with the parts of a call that they see and may change.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ use crate::{
     llm::PlainMessage,
 };
 
-/// How long the texts of a request are looked for before hooks are held unable to judge it (30 s):
-/// the call itself waits for them for longer, where nothing else depends on that.
+/// How long to look for the texts of a request before hooks count as unable to judge it (30 s). The call
+/// itself waits longer, because nothing else depends on it.
 const TEXTS_WAIT: Duration = Duration::from_secs(30);
 
 /// A model request, and what hooks have changed of it.
@@ -58,7 +58,7 @@ struct ResultSubject<'a> {
     is_changed: bool,
 }
 
-/// Whose result hooks are asked about.
+/// The call whose result hooks judge.
 pub(in crate::session) struct OfCall<'a> {
     pub(in crate::session) session: &'a SessionKey,
     pub(in crate::session) turn: TurnId,
@@ -70,7 +70,7 @@ pub(in crate::session) struct OfCall<'a> {
 // === impl SessionRunner ===
 
 impl SessionRunner {
-    /// Asks hooks; `None` if that was given up, and is to be done again.
+    /// Asks hooks. `None` if they have to be asked again.
     pub(in crate::session) async fn judge(
         &self,
         entity: EntityId,
@@ -123,7 +123,7 @@ impl SessionRunner {
         }
     }
 
-    /// A tool's end as hooks leave it, for a tool whose result is not recorded yet.
+    /// The end of a tool call after its hooks, if its result is not recorded yet.
     pub(in crate::session) async fn judged_end(
         &self,
         entity: EntityId,
@@ -139,7 +139,7 @@ impl SessionRunner {
         (ToolEnd::Known { outcome: changed.unwrap_or(outcome) }, trail)
     }
 
-    /// What the model reads instead of this result, if hooks changed it or hold it back.
+    /// The text that the model reads instead of this result, if hooks changed or blocked it.
     async fn judge_result(
         &self,
         entity: EntityId,
@@ -167,7 +167,7 @@ impl SessionRunner {
         (Some(stored_outcome(&self.parts.storage, entity, subject.outcome).await), trail)
     }
 
-    /// Asks hooks with a permit of the kill switch. What an operator stops gives no answer.
+    /// Asks hooks with a permit of the kill switch. Hooks that an operator stops give no answer.
     async fn answered(
         &self,
         about: &About,
@@ -197,7 +197,7 @@ impl SessionRunner {
     }
 }
 
-// === what hooks are shown ===
+// === what hooks see ===
 
 impl Subject for ModelSubject<'_> {
     async fn document(&self) -> Result<Value, HookFault> {

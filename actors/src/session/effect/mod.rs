@@ -1,7 +1,7 @@
 //! Performs what a turn decided: calls models and tools, asks people and hooks, waits for jobs.
 //!
 //! `run` is the entry, `perform` begins each kind of effect, which has a file of its own. `frames` sends
-//! what clients see. A crash loses what is under way and not recorded, and the next owner decides anew.
+//! what clients see. A crash loses what is under way and not recorded, and the next owner decides again.
 
 pub(in crate::session) mod admission;
 pub(in crate::session) mod awaited;
@@ -10,11 +10,11 @@ pub(in crate::session) mod emit;
 pub(in crate::session) mod erase;
 pub(in crate::session) mod frames;
 pub(in crate::session) mod hub;
-pub(in crate::session) mod jobs;
 pub(in crate::session) mod judge;
 pub(in crate::session) mod outages;
 pub(in crate::session) mod people;
 pub(in crate::session) mod perform;
 pub(in crate::session) mod request;
 pub mod run;
+pub(in crate::session) mod tool_calls;
 pub(in crate::session) mod waits;

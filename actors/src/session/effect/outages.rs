@@ -1,5 +1,5 @@
-//! Notes which turns wait for a provider, so that operators can count them. Nothing depends on the notes: the
-//! journal says what waits, and a timer ends each wait.
+//! Notes which turns wait for a provider, so that operators can count them. Nothing else depends on the notes:
+//! the journal has the waits, and a timer ends each of them.
 
 use std::time::Duration;
 

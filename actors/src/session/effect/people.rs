@@ -1,7 +1,7 @@
-//! What a session waits for others for: a person's decision about a tool call, or more steps; the results
-//! of tools that its client runs.
+//! Begins a session's waits for others: for a person's decision about a tool call, for more steps, and for the
+//! results of tools that its client runs.
 //!
-//! No person is waited for without an end: with every question, a timer is stored.
+//! No wait is endless: each begins with a timer.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use super::run::{AGAIN, SessionRunner};
 use crate::session::turn::prepare::{AskClientJob, AskJob, AskStepsJob, TimeJob};
 
 impl SessionRunner {
-    /// Shows a tool call to people, and sets the timer that ends the wait for them; until both are
-    /// stored.
+    /// Shows a tool call to people, and sets the timer that ends the wait for them. Repeats until both
+    /// are stored.
     pub(in crate::session) async fn ask(&self, entity: EntityId, it: &AskJob) {
         let approval = &it.approval;
         let action = &approval.action;
@@ -34,14 +34,14 @@ impl SessionRunner {
         let kept = Duration::from_millis(approval.expires.0.saturating_sub(approval.asked.0));
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
-            // The timer first: who is not shown anything must not be waited for for ever.
+            // The timer first: otherwise the session could wait for ever for a person who sees nothing.
             let stored = async {
                 self.parts.storage.timers.set(&timer).await?;
                 let key = approval_key(action.call);
                 let ttl = Some(kept + APPROVAL_KEPT);
                 match self.parts.storage.bucket.put(&key, Position(0), bytes.clone(), ttl).await {
                     Ok(_) => Ok(true),
-                    // It was shown before; it may be decided by now.
+                    // It was stored before; a person may have decided by now.
                     Err(BucketError::Conflict { .. }) => Ok(false),
                     Err(BucketError::Store(failure)) => Err(failure),
                 }
@@ -67,7 +67,7 @@ impl SessionRunner {
         }
     }
 
-    /// Sets the timer that ends the wait for a client that runs tools, until it is stored.
+    /// Sets the timer that ends the wait for a client that runs tools; repeats until it is stored.
     pub(in crate::session) async fn ask_client(&self, entity: EntityId, it: &AskClientJob) {
         let id = TimerId::of_client(it.call);
         let Some(timer) = timer(entity, &it.session, id, it.calls.expires) else { return };
@@ -79,7 +79,7 @@ impl SessionRunner {
         }
     }
 
-    /// Sets the timer that ends the wait for more steps, until it is stored.
+    /// Sets the timer that ends the wait for more steps; repeats until it is stored.
     pub(in crate::session) async fn ask_steps(&self, entity: EntityId, it: &AskStepsJob) {
         let id = TimerId::of_steps(it.turn, it.limit);
         let Some(timer) = timer(entity, &it.session, id, it.until) else { return };
@@ -91,7 +91,7 @@ impl SessionRunner {
         }
     }
 
-    /// Sets the timer that ends a turn or its step, until it is stored.
+    /// Sets the timer that ends a turn or its step; repeats until it is stored.
     pub(in crate::session) async fn time(&self, entity: EntityId, it: &TimeJob) {
         let Some(timer) = timer(entity, &it.session, it.timer, it.due) else { return };
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
@@ -102,7 +102,7 @@ impl SessionRunner {
         }
     }
 
-    /// Takes back the timer of a turn that has ended.
+    /// Removes the timer of a turn that has ended.
     pub(in crate::session) async fn forget_timer(&self, entity: EntityId, timer: TimerId) {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         while let Err(failure) = self.parts.storage.timers.cancel(entity, timer).await {
@@ -112,7 +112,7 @@ impl SessionRunner {
         }
     }
 
-    /// Shows these calls to people no more.
+    /// Removes these calls from the list for people.
     pub(in crate::session) async fn forget_approvals(&self, entity: EntityId, calls: &[CallId]) {
         for call in calls {
             let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
@@ -130,7 +130,7 @@ impl SessionRunner {
         let Some(entry) = self.parts.storage.bucket.get(&key).await? else { return Ok(()) };
         match self.parts.storage.bucket.delete(&key, entry.position).await {
             Ok(()) => Ok(()),
-            // Another noted a decision; the next look has its position.
+            // Another process noted a decision; the next read has its position.
             Err(BucketError::Conflict { .. }) => Err(StoreError::Refused {
                 store: "bucket",
                 detail: "it has just changed".to_owned(),

@@ -1,5 +1,4 @@
-//! Performing what was decided: clients get what is recorded first, then each kind of job has its
-//! way.
+//! Performs a job: it first sends clients the recorded frames, then does what the kind of job needs.
 
 use clawnode_kernel::driver::{Performing, Port};
 use clawnode_proto::{EntityId, Traceparent};
@@ -14,7 +13,7 @@ use crate::session::turn::{
     tool_frames::ToolFrames,
 };
 
-/// Which effect is performed, and where it is said how it went.
+/// The effect that is performed, and where its result is reported.
 struct EffectRun {
     entity: EntityId,
     effect: Effect,
@@ -26,7 +25,7 @@ struct EffectRun {
 // === impl SessionRunner ===
 
 impl SessionRunner {
-    /// Performs an effect to its end, once clients have what is recorded of the turn's tools.
+    /// Performs an effect to its end, after it has sent clients the recorded events of the turn's tools.
     pub(in crate::session) fn performing(
         &self,
         entity: EntityId,
@@ -97,7 +96,7 @@ impl SessionRunner {
                 }
             }),
             SessionJob::Ask(job) => {
-                // Only what is stored is sent: who sees a question may decide at once.
+                // Sent after it is stored: a person who sees the question may decide at once.
                 let told = told.take();
                 unless(cancelled, port, effect, async move {
                     self.ask(entity, &job).await;
@@ -107,7 +106,7 @@ impl SessionRunner {
                 })
             }
             SessionJob::AskClient(job) => {
-                // Who hears of the calls may bring the results at once.
+                // Sent after it is stored: a client that gets the calls may bring the results at once.
                 let told = told.take();
                 unless(cancelled, port, effect, async move {
                     self.ask_client(entity, &job).await;
@@ -134,7 +133,7 @@ impl SessionRunner {
 }
 
 impl SessionRunner {
-    /// Sets a timer, and notes what waits for a provider until then.
+    /// Sets a timer, and notes that the call waits for a provider until then.
     async fn set_timer(self, entity: EntityId, job: TimeJob, effect: Effect) {
         self.time(entity, &job).await;
         if let Effect::Outage { call, until, .. } = effect {
@@ -143,7 +142,7 @@ impl SessionRunner {
     }
 }
 
-/// Says how a call ended, or that it was given up and is to be made again.
+/// Reports how a call ended, or that it was interrupted and has to be made again.
 fn ending(
     port: Port<Session>,
     effect: Effect,
@@ -157,7 +156,7 @@ fn ending(
     })
 }
 
-/// Does what only has to be done as long as it is wanted.
+/// Runs work until it ends or is cancelled.
 fn unless(
     cancelled: CancellationToken,
     port: Port<Session>,

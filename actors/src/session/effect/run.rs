@@ -1,5 +1,5 @@
-//! The runner of sessions' effects: what it has, how a call gets its place, and what it does when a
-//! session is claimed, leaves memory or is deleted.
+//! Runs the effects of sessions: gives calls their place, and handles sessions that are claimed, leave memory
+//! or are deleted.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -45,11 +45,11 @@ use crate::{
 pub(in crate::session) const AGAIN: (Duration, Duration) =
     (Duration::from_millis(100), Duration::from_secs(5));
 
-/// How often, and how many times, a missing agent is looked for before its turn ends (20 s).
+/// How often, and how many times, to look for a missing agent before its turn ends (20 s).
 const AGENT_LOOK: Duration = Duration::from_secs(1);
 const AGENT_LOOKS: u32 = 20;
 
-/// Finds the model that a name means.
+/// Finds a model by its name.
 pub trait ResolveModel: Send + Sync + fmt::Debug + 'static {
     /// The model, or why there is none.
     fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure>;
@@ -63,17 +63,17 @@ impl ResolveModel for Models {
     }
 }
 
-/// Hangs a span under the trace that an input came with.
+/// Makes a span a part of the trace that an input came with.
 pub type TraceLink = Arc<dyn Fn(&Span, &Traceparent) + Send + Sync>;
 
 /// What a session runner needs.
 #[derive(Clone)]
 pub struct RunnerParts {
-    /// Where sessions, their jobs and what they wait for are stored.
+    /// The storage of sessions and their jobs.
     pub storage: Storage,
     /// The agents that answer.
     pub agents: Agents,
-    /// Where hooks are run.
+    /// Runs hooks.
     pub hooks: Hooks,
     /// The models that are called.
     pub models: Arc<dyn ResolveModel>,
@@ -85,11 +85,11 @@ pub struct RunnerParts {
     pub peers: watch::Receiver<Members>,
     /// Keeps frames for clients that resume.
     pub hub: FrameHub,
-    /// What deadlines are measured by.
+    /// The clock for deadlines.
     pub clock: Arc<dyn Clock>,
-    /// Hangs spans under the traces of inputs.
+    /// Makes spans parts of the traces of inputs.
     pub link: TraceLink,
-    /// Where operators read what happens.
+    /// The event feed for operators.
     pub feed: Feed,
 }
 
@@ -114,8 +114,8 @@ impl SessionRunner {
         Self { parts, waits: Arc::default() }
     }
 
-    /// Tells the client that its agent is missing, and ends the turn unless it comes soon: a reload
-    /// may bring it, and no wait is without an end.
+    /// Tells the client that its agent is missing. Ends the turn unless the agent appears soon, for example
+    /// by a reload.
     async fn miss(&self, entity: EntityId, want: &Want, admission: Box<AgentAnswer>) {
         let Want { agent, turn, call } = want;
         let key = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };
@@ -187,7 +187,7 @@ impl EffectRunner<Session> for SessionRunner {
         let sessions = Sessions::new(self.parts.storage.clone(), Arc::clone(&self.parts.clock));
         let runner = self.clone();
         Box::pin(async move {
-            // One out of service may have asked for some; what cannot be read asks for nothing.
+            // A session out of service may have open jobs. A record that cannot be read has none.
             if let Ok(loaded) = sessions.load(entity).await {
                 let jobs: Vec<JobId> = open_jobs(&loaded.records).into_iter().collect();
                 runner.close(entity, &jobs).await;
@@ -231,7 +231,7 @@ impl EffectRunner<Session> for SessionRunner {
             self.parts.feed.tell(happened);
         }
         let error = match stop {
-            // Another process answers for what waits, now or once there is one that can.
+            // Another process answers for the waiting inputs, now or once there is one that can.
             ActivationEnd::Passivated
             | ActivationEnd::Released
             | ActivationEnd::GaveWay

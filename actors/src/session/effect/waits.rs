@@ -12,10 +12,10 @@ use clawnode_proto::{
     session::{SessionInput, ToolEnd, ToolResult},
 };
 
-/// Jobs that are remembered; beyond that, the oldest is forgotten.
+/// How many jobs are remembered. Beyond that, the oldest is forgotten.
 const AWAITED_MAX: usize = 65_536;
 
-/// For whom a job runs: all that its result has to say beside the end.
+/// The session and the call that a job is for: what its result contains beside the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Awaited {
     pub(super) id: JobId,
@@ -44,7 +44,7 @@ impl From<&Job> for Awaited {
 }
 
 impl Awaited {
-    /// The input about its end for its session; the same from every sender.
+    /// The input that tells its session the end of the job. It is the same from every sender.
     ///
     /// # Errors
     /// If it cannot be encoded.

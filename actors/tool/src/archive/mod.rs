@@ -18,7 +18,7 @@
 
 mod clean;
 pub mod files;
-mod lines;
+mod kept_output;
 mod recorder;
 mod sink;
 mod store;

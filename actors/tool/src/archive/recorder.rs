@@ -32,7 +32,7 @@ use tracing::{debug, info, warn};
 use super::{
     clean::{self, remove},
     files::ArchivedFiles,
-    lines::RunLines,
+    kept_output::RunLines,
     sink::{RunSink, SharedSink},
     store::{self, Put},
 };

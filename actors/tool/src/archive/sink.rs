@@ -10,7 +10,7 @@ use clawnode_cluster::{Clock, Peek};
 use clawnode_proto::archive::{LogPart, LogStream};
 use tokio::sync::watch;
 
-use super::{files::ArchivedFiles, lines::RunLines};
+use super::{files::ArchivedFiles, kept_output::RunLines};
 
 /// Takes the output of one run. It never waits and never fails; without a reader it drops the
 /// output. Cheap to clone.
@@ -26,7 +26,7 @@ pub(super) struct SharedSink {
     told: watch::Sender<RunProgress>,
 }
 
-/// A collector of what a run has made; done when it is dropped.
+/// Collects the files that a run made; done when it is dropped.
 pub struct Collecting(Arc<SharedSink>);
 
 impl fmt::Debug for Collecting {
@@ -71,7 +71,7 @@ impl RunSink {
         self.0.is_some()
     }
 
-    /// For the collector of what the run has made, also after its end; `None` if it is not wanted.
+    /// For collecting the files of the run, also after its end; `None` if they are not wanted.
     /// Storing the run waits for it, for a while.
     pub fn collect(&self) -> Option<Collecting> {
         let shared = Arc::clone(self.0.as_ref()?);

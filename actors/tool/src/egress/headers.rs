@@ -10,7 +10,6 @@ const SHOWN_CHARS: usize = 40;
 pub struct HeaderBounds {
     /// Headers.
     pub most: usize,
-    /// Bytes.
     pub bytes: usize,
 }
 

@@ -19,7 +19,7 @@ use crate::append::append;
 
 /// What a reply as a whole is called.
 const WHOLE: &str = "the reply";
-/// What stands around the whole of a reply that a model writes as a block of code.
+/// The lines before and after a reply that a model writes as a block of code.
 const FENCE: &str = "```";
 
 /// Whether replies can be judged by this schema.
@@ -30,7 +30,7 @@ pub fn check_response(schema: &ResponseSchema) -> Result<(), SchemaFault> {
 /// The JSON of a reply that fits, as the model wrote it; otherwise what is wrong, for the model.
 ///
 /// # Errors
-/// What is wrong with which field, and the shape of what fits.
+/// What is wrong with which field, and the shape of a reply that fits.
 pub fn judge_reply<'a>(schema: &ResponseSchema, reply: &'a str) -> Result<&'a str, String> {
     let usable = Usable::read(&schema.schema, RESPONSE_SCHEMA_BYTES)
         .map_err(|fault| format!("No reply can be judged: the {fault}."))?;

@@ -35,7 +35,7 @@ pub(super) fn weigh(root: &Value) -> Result<u64, SchemaFault> {
     Ok(walk.value(root, 0)?.weight)
 }
 
-/// How many values `value` is made of.
+/// How many values are in `value`, itself included.
 pub(super) fn count(value: &Value) -> u64 {
     1 + match value {
         Value::Array(items) => items.iter().map(count).sum(),

@@ -63,7 +63,6 @@ pub struct Issued {
     /// Its public key.
     pub user: String,
     pub name: String,
-    /// Its role.
     pub role: BusRole,
     /// When it was made, in seconds since 1970.
     pub made: u64,

@@ -17,28 +17,28 @@
 //! | `grants` | what each role may publish and subscribe to: the one table |
 //! | `authority` | the keys of a cluster's operator, and what they sign |
 //! | `credential` | what one user holds |
-//! | `token` | a join token: an admission, used once |
+//! | `join_token` | a join token: an admission, used once |
 //! | `config` | the configuration of a server |
 //! | `control` | telling the servers |
-//! | `admit` | from a join token to a credential, at both ends |
+//! | `join_offer` | from a join token to a credential, at both ends |
 //!
 //! Secrets: seeds never leave [`Authority::to_json`], [`Credential::to_creds`] and
 //! [`JoinToken::to_text`]; nothing here prints them.
 
-mod admit;
 mod authority;
 mod config;
 mod control;
 mod credential;
 mod grants;
+mod join_offer;
+mod join_token;
 mod jwt;
-mod token;
 
-pub use admit::{AdmitError, admit, offer};
 pub use authority::{Authority, AuthorityError, Issued};
 pub use config::{BusServer, ServerNameError, server_config};
 pub use control::{PushError, Pushed, push};
 pub use credential::{Credential, CredentialError};
 pub use grants::BusRole;
+pub use join_offer::{AdmitError, admit, offer};
+pub use join_token::{JoinToken, TokenError};
 pub use jwt::JwtError;
-pub use token::{JoinToken, TokenError};

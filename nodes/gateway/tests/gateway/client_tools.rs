@@ -36,7 +36,7 @@ async fn stream(gateway: &Gateway, mut body: Value) -> Vec<Value> {
     data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
-/// The request that brings the results of what the answer asks for.
+/// The request that brings the results of the calls in the answer.
 fn with_results(mut body: Value, message: &Value) -> Value {
     let calls = message["tool_calls"].as_array().unwrap().clone();
     let messages = body["messages"].as_array_mut().unwrap();

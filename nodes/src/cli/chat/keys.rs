@@ -1,8 +1,8 @@
 //! What a terminal sends, as keys. Pure.
 //!
 //! A paste comes between two marks ("bracketed paste") and is one key, however long it is. From a
-//! terminal without these marks it comes as text with line ends in the middle of what is read at
-//! once: no person types so, and such a line end is a new line, not an order to send.
+//! terminal without these marks it comes as text with line ends in the middle of one read: no
+//! person types so, and such a line end is a new line, not an order to send.
 
 use std::{collections::VecDeque, time::Duration};
 

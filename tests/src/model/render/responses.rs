@@ -20,7 +20,6 @@ pub(in crate::model) fn reasoning(
     })
 }
 
-/// A message.
 pub(in crate::model) fn message(index: usize, text: &str) -> Value {
     json!({
         "id": format!("msg_{index}"), "type": "message", "status": "completed", "role": "assistant",

@@ -49,7 +49,6 @@ pub(super) struct TooLong;
 // === impl HostMessage ===
 
 impl HostMessage<'_> {
-    /// Its line.
     pub(super) fn line(&self) -> Bytes {
         // Text, numbers and names: all of it can be written.
         let mut line = serde_json::to_vec(self).unwrap_or_default();

@@ -25,6 +25,7 @@
 mod argv;
 mod enter;
 mod groups;
+mod isolation;
 mod landlock_rules;
 mod options;
 mod outlet;

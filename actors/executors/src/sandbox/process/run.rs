@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 
-use clawnode_proto::ErrorChain;
-use clawnode_tool::RunSink;
 use rustix::process::Signal;
 use tokio::{
     process::{Child, Command as Start},
@@ -37,7 +35,7 @@ use crate::sandbox::{
     SandboxError,
     dialogue::{OutputListener, Wires},
     output::{CommandEnd, Ran},
-    spec::{Argv, Command, Network, RUN, SandboxPolicy, User},
+    spec::{Command, RUN, SandboxPolicy},
 };
 
 /// How long a command that was asked to end (SIGTERM) may take before it is ended (SIGKILL).
@@ -46,8 +44,6 @@ const GRACE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long what was said before the end may take to be read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long the probe may take.
-const PROBE_WAIT: Duration = Duration::from_secs(4);
 /// Files of `/proc` that show the keys of this host, if it has them.
 const HIDDEN: [&str; 2] = ["/proc/keys", "/proc/key-users"];
 /// What makes the kernel end commands before the node when the host's memory ends.
@@ -58,9 +54,9 @@ const ROUNDS: usize = 10;
 /// Runs commands as processes of this host.
 #[derive(Clone, Debug)]
 pub struct Processes {
-    options: ProcessOptions,
+    pub(super) options: ProcessOptions,
     is_root: bool,
-    second: Arc<SecondLayer>,
+    pub(super) second: Arc<SecondLayer>,
     /// Where limits hold for all processes of a command together.
     groups: Option<Arc<Groups>>,
     #[cfg(feature = "test-util")]
@@ -157,68 +153,6 @@ impl Processes {
         &self.options
     }
 
-    /// Whether commands can be isolated here, by isolating one that does nothing.
-    pub async fn health_check(&self) -> Result<(), SandboxError> {
-        if self.options.isolation == Isolation::None {
-            return Ok(());
-        }
-        let around = self.second.of_command()?;
-        let Some((_, shut)) = around else { return self.probe(None).await?.map_err(no) };
-        let Err(why) = self.probe(around).await? else {
-            self.second.works(shut);
-            return Ok(());
-        };
-        // Which of the walls does not stand?
-        let mut last = why.clone();
-        for less in self.second.less(shut) {
-            match self.probe(less).await? {
-                Ok(()) if self.second.fails(less, &why) => return Ok(()),
-                Ok(()) => {
-                    let why = format!("it does not work here: {why}");
-                    return Err(SandboxError::NoSecondWall(why));
-                }
-                Err(why) => last = why,
-            }
-        }
-        Err(no(last))
-    }
-
-    /// Runs a command that does nothing; the inner error is what it said instead.
-    async fn probe(&self, around: Around<'_>) -> Result<Result<(), String>, SandboxError> {
-        let nothing = Argv::new(vec!["true".to_owned()]).map_err(|error| no(error.to_string()))?;
-        let command = Command {
-            argv: nothing,
-            stdin: Vec::new(),
-            idempotency_key: "probe".to_owned(),
-            timeout: PROBE_WAIT,
-            sink: RunSink::default(),
-        };
-        let policy = SandboxPolicy {
-            image: None,
-            limits: self.options.limits(),
-            network: Network::None,
-            workspace: None,
-            user: User::nobody(),
-        };
-        let never = CancellationToken::new();
-        let ran = match self.run_within(around, &policy, &command, None, &never).await {
-            Ok(ran) => ran,
-            // What puts the second wall up cannot even be started.
-            Err(error @ SandboxError::Io { .. }) if around.is_some() => {
-                return Ok(Err(ErrorChain(&error).to_string()));
-            }
-            Err(error) => return Err(error),
-        };
-        if ran.end == CommandEnd::Exited(0) {
-            return Ok(Ok(()));
-        }
-        let is_late = matches!(ran.end, CommandEnd::TimedOut(_));
-        let said = ran.outcome().content.inline().unwrap_or_default().replace('\n', " ");
-        let said = said.chars().take(300).collect();
-        // That it takes long says nothing of any wall.
-        if is_late { Err(no(said)) } else { Ok(Err(said)) }
-    }
-
     /// Runs a command until it ends, takes too long or is cancelled; nothing of it is left.
     pub(in crate::sandbox) async fn run(
         &self,
@@ -234,7 +168,7 @@ impl Processes {
         self.run_within(around, policy, command, wires, cancelled).await
     }
 
-    async fn run_within(
+    pub(super) async fn run_within(
         &self,
         around: Around<'_>,
         policy: &SandboxPolicy,
@@ -390,7 +324,7 @@ impl Processes {
     }
 }
 
-fn no(why: String) -> SandboxError {
+pub(super) fn no(why: String) -> SandboxError {
     SandboxError::NoIsolation(why)
 }
 

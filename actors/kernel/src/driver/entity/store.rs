@@ -18,7 +18,7 @@ use crate::{
     archive::{self, snapshot_of},
     core::{position_of, snapshot_blob},
     driver::WorkerContext,
-    load::{self, readable},
+    journal_reader::{self, readable},
 };
 
 /// The first wait before a read that failed is tried again; doubles up to [`READ_MOST`].
@@ -31,7 +31,7 @@ const DISCARDS_MAX: u32 = 8;
 pub(super) async fn load<K: EntityKind>(context: &WorkerContext, id: EntityId) -> MachineInput<K> {
     let mut tries = 0;
     loop {
-        match load::journal(&context.storage, id).await {
+        match journal_reader::journal(&context.storage, id).await {
             Ok(loaded) => return MachineInput::Loaded(loaded),
             Err(failure) => {
                 if let Some(unreadable) = unreadable(context, id, &failure).await {

@@ -1,7 +1,7 @@
-//! Executions: sessions with one turn whose steps are planned; begun, looked at, and cancelled.
+//! Begins, shows and cancels executions: sessions with one turn, which runs the steps of a plan.
 //!
-//! The answer comes from the journal, so any gateway gives the same. What no worker has taken up
-//! is only known to the gateway that stored it: gateways count what waits in an inbox, and may not read it.
+//! Answers come from the journal, so all gateways give the same. Only the gateway that stored a plan
+//! knows it until a worker takes it up: gateways can count the inputs of an inbox, and may not read them.
 
 use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
@@ -29,28 +29,26 @@ use crate::session::turn::{
     tools::ToolCall,
 };
 
-/// How long a plan that was stored is waited for to be in the journal.
+/// How long to wait until a stored plan is in the journal.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
-/// How often that is looked for.
+/// How long to wait between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Why there is no such execution, or not this one.
+/// Why an execution cannot be begun or shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
-    /// There is none.
+    /// There is no such execution.
     #[error("no execution `{0}`")]
     NotFound(ExecutionId),
-    /// It, or something else for its session, is stored, and no worker has taken it up.
+    /// An input of its session is stored, and no worker has taken it up.
     #[error("no worker has processed the input of execution `{0}` yet")]
     NotTaken(ExecutionId),
-    /// The request's name is taken.
+    /// Another plan has the name of the request.
     #[error("request `{request}` of agent `{agent}` is about another plan (`{execution}`)")]
     OtherPlan {
-        /// The request.
         request: String,
-        /// The agent.
         agent: String,
-        /// What it names.
+        /// The execution of that plan.
         execution: ExecutionId,
     },
     /// It was deleted, and is not run again.
@@ -58,12 +56,7 @@ pub enum ExecuteError {
     Deleted(ExecutionId),
     /// Its session is out of service.
     #[error("execution `{execution}` is out of service: {reason}")]
-    OutOfService {
-        /// Which.
-        execution: ExecutionId,
-        /// Why.
-        reason: String,
-    },
+    OutOfService { execution: ExecutionId, reason: String },
     /// Its session was not reached.
     #[error(transparent)]
     Send(#[from] SendError),
@@ -78,25 +71,24 @@ pub enum StoredPlan {
     Taken(Box<Entity<Session>>),
 }
 
-/// What is known of a request's name.
+/// Whether a request's name is known.
 #[derive(Debug)]
 pub enum KnownPlan {
-    /// Nothing.
     Nothing,
-    /// So many inputs wait in its session, and no worker has taken up any of them.
+    /// No worker has taken up any input of its session. This many wait.
     Waits(usize),
     /// Its plan is this one.
     Stored(StoredPlan),
 }
 
-/// When things happened.
+/// The times of an execution.
 #[derive(Debug, Default)]
 struct Times {
     request: Option<IdempotencyKey>,
     created: Option<Timestamp>,
     started: Option<Timestamp>,
     ended: Option<Timestamp>,
-    /// Of each tool call: when it was begun, and when it ended.
+    /// The begin and the end of each tool call.
     calls: BTreeMap<CallId, (Option<Timestamp>, Option<Timestamp>)>,
 }
 
@@ -139,7 +131,6 @@ impl StoredPlan {
         }
     }
 
-    /// Its turn.
     pub fn turn(&self) -> Option<TurnId> {
         match self {
             Self::Waits(input, _) => Some(TurnId::from(input.id)),
@@ -151,7 +142,7 @@ impl StoredPlan {
 // === impl Sessions ===
 
 impl Sessions {
-    /// What `request` names among the executions of an agent, if it was given this plan.
+    /// The execution that `request` names among those of an agent. Refused if it has another plan.
     pub async fn executed(
         &self,
         key: &SessionKey,
@@ -184,8 +175,8 @@ impl Sessions {
         if stored.is_none() {
             return Err(SendError::Overloaded { session: key.to_string() }.into());
         }
-        // Another plan under the name may have been faster; of several that wait the journal tells
-        // which one it is. Gateways may not read inboxes.
+        // Another plan with this name may have been faster. If several wait, only the journal can tell which
+        // one counts, because gateways may not read inboxes.
         let looks = async {
             loop {
                 match self.executed(key, request, plan).await? {
@@ -201,7 +192,7 @@ impl Sessions {
         Ok(found.unwrap_or_else(|| StoredPlan::Waits(Box::new(input), plan.clone())))
     }
 
-    /// A plan that a worker has taken up; one that was just stored is waited for.
+    /// A plan that a worker has taken up. If it was just stored, this waits for the worker.
     pub async fn stored_plan(&self, execution: ExecutionId) -> Result<StoredPlan, ExecuteError> {
         let looks = async {
             loop {
@@ -238,13 +229,13 @@ impl Sessions {
         Ok(None)
     }
 
-    /// How far an execution is.
+    /// The state of an execution.
     pub async fn execution(&self, execution: ExecutionId) -> Result<ExecutionView, ExecuteError> {
         let stored = self.stored_plan(execution).await?;
         self.execution_of(&stored).await
     }
 
-    /// How far it is, as it was read.
+    /// The state of an execution that was read.
     pub async fn execution_of(&self, stored: &StoredPlan) -> Result<ExecutionView, ExecuteError> {
         match stored {
             StoredPlan::Waits(input, plan) => Ok(waiting(input, plan)?),
@@ -252,7 +243,7 @@ impl Sessions {
         }
     }
 
-    /// Asks to end an execution; answers once that is stored. No effect on one that has ended.
+    /// Asks to end an execution; answers once that is stored. It has no effect on one that has ended.
     pub async fn cancel_execution(
         &self,
         execution: ExecutionId,
@@ -369,7 +360,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// A text as far as it is shown, and its bytes if that is not all of it.
+    /// A text, cut to the length that is shown, and the size of the whole text if it was cut.
     async fn shown(&self, text: &Text) -> Result<(String, Option<u64>), ExecuteError> {
         let whole = self.text(text).await?;
         Ok(match whole.char_indices().nth(EXECUTION_OUTPUT_CHARS) {
@@ -403,7 +394,7 @@ impl Sessions {
 // === impl Times ===
 
 impl Times {
-    /// Of a turn, by its session's events.
+    /// The times of a turn, from the events of its session.
     fn take(&mut self, turn: &Turn, sealed: &Sealed) {
         let at = Some(sealed.head.ts);
         if let Ok(Some(KernelEvent::Accepted(accepted))) = sealed.event::<KernelEvent>()

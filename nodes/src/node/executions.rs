@@ -7,7 +7,7 @@ use clawnode_actors::{
     agent::Agents,
     session::{
         Sessions,
-        clients::execute::{ExecuteError, KnownPlan, StoredPlan},
+        clients::executions::{ExecuteError, KnownPlan, StoredPlan},
     },
 };
 use clawnode_gateway::ExecuteRequest;

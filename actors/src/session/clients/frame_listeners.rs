@@ -1,5 +1,5 @@
-//! The frames of a session, heard once by all who follow its turns in this process: hundreds of
-//! readers cost the bus, its servers and this process's connection one subscription.
+//! One subscription to the frames of a session for all that follow its turns in this process, also for
+//! hundreds of readers.
 //!
 //! A listener hears everything that is sent after it has joined. A listener that is too slow gets
 //! [`BusEvent::Lagged`] and delays no other: messages are kept once for all of them. The sender of a turn
@@ -44,10 +44,10 @@ pub(in crate::session) struct FrameSubscriptions {
     opening: Arc<SharedReadsOf<EntityId, Option<Arc<FrameSubscription>>>>,
 }
 
-/// One subscription. It ends with the last who listens.
+/// One subscription. It ends with its last listener.
 struct FrameSubscription {
     of: EntityId,
-    /// Held by what hands on: its end is the bus's.
+    /// The task that forwards frames holds it: it ends with the bus.
     heard: broadcast::WeakSender<BusEvent>,
     ears: Weak<FrameSubscriptions>,
     /// How many followers there are; senders of turns are not counted.
@@ -98,7 +98,8 @@ impl FrameSubscriptions {
         })
     }
 
-    /// The same with all who begin to listen now. What was said while this waits may be missed.
+    /// The same, together with all others that begin to listen now. It may miss frames that are sent while it
+    /// waits.
     pub(in crate::session) async fn listen_together(
         self: &Arc<Self>,
         storage: &Storage,
@@ -116,7 +117,7 @@ impl FrameSubscriptions {
         }
     }
 
-    /// What is there, or what one of all who ask now has opened.
+    /// The subscription that exists, or one that is opened for all callers together.
     async fn together<R>(
         self: &Arc<Self>,
         session: EntityId,
@@ -150,7 +151,7 @@ impl FrameSubscriptions {
         self.lock().get(&session).and_then(Weak::upgrade)
     }
 
-    /// Shares a subscription; also its first listener, who hears all that is in it.
+    /// Shares a subscription; also returns its first listener, which gets everything that is in it.
     fn open(
         self: &Arc<Self>,
         of: EntityId,
@@ -260,7 +261,7 @@ impl Drop for FrameListener {
     }
 }
 
-/// Hands on what is heard until the last listener has gone, or the bus ends.
+/// Forwards frames until the last listener has gone, or the bus ends.
 async fn hand_on(
     mut frames: Subscription,
     heard: broadcast::Sender<BusEvent>,
@@ -366,7 +367,7 @@ mod tests {
             *crowd.entry(at).or_default() += 1;
         }
         assert!(crowd.values().all(|many| *many <= 4), "{crowd:?}");
-        // Who comes when the others have left is one of the first again.
+        // A follower that joins when the others have left is one of the first again.
         drop(all);
         let mut late = Arc::clone(&ear).follow().unwrap();
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Which sessions a list is to have: from the words of a request to what is looked for.
+//! Turns the filters of a request for a list of sessions into a query.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ const STATES: [&str; 6] = ["idle", "running", "waiting", "quarantined", "deleted
 const SINCE: &str =
     "`2h` for the last two hours, or a time in UTC: `2026-11-23`, `2026-11-23T10:00:00Z`";
 
-/// What is looked for, if the request makes sense.
-pub(super) fn wanted(page: SessionsList, now: Timestamp) -> Result<SessionQuery, ErrorBody> {
+/// The query of a request, or the parameter that makes no sense.
+pub(super) fn query(page: SessionsList, now: Timestamp) -> Result<SessionQuery, ErrorBody> {
     let SessionsList { cursor, limit, agent, channel, state, since, stateless } = page;
     let after = cursor.as_ref().map(PageEnd::try_from).transpose()?;
     let agent = agent.map(|text| text.parse()).transpose().map_err(|it| invalid("agent", &it))?;
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_by_name() {
-        let wanted = |page| wanted(page, Timestamp(0));
+        let wanted = |page| query(page, Timestamp(0));
         let all = wanted(SessionsList::default()).unwrap();
         assert_eq!((all.limit, all.stateless), (100, false));
         let some = |text: &str| Some(text.to_owned());

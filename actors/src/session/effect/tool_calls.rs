@@ -1,4 +1,4 @@
-//! The tool calls of a session: run beside it, or given to a runner, and brought to an end.
+//! Runs the tool calls of a session beside it, or as jobs of a runner, and ends them.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::session::{
     },
 };
 
-/// How soon the state of a job is looked at again whose runner is alive.
+/// How soon to look again at the state of a job whose runner is alive.
 const RUNS_ON: Duration = Duration::from_secs(2);
 
 impl SessionRunner {
@@ -89,7 +89,7 @@ impl SessionRunner {
         }
     }
 
-    /// Gives a tool call to a runner that can run it, and sets the timer that ends the wait for it; until
+    /// Puts a tool call into the queue as a job, and sets the timer that ends the wait for it. Repeats until
     /// both are stored.
     pub(in crate::session) async fn give(&self, entity: EntityId, it: &PublishJob) {
         let job = &it.job;
@@ -108,9 +108,9 @@ impl SessionRunner {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         let mut again = it.again;
         loop {
-            // At once, for neither needs the other, and both stores know what they have already: who
-            // dies between them has a successor that gives the job again. The job first: a worker
-            // begins it while the timer is stored.
+            // Both at once, because neither needs the other, and both stores ignore repeats: if the owner dies
+            // between them, the next owner puts the job again. The job first: a worker begins it while
+            // the timer is stored.
             match tokio::try_join!(self.put(job, again), self.parts.storage.timers.set(&timer)) {
                 Ok(((), ())) => return self.awaits(job, it.asked_at).await,
                 Err(failure) => {
@@ -123,7 +123,7 @@ impl SessionRunner {
         }
     }
 
-    /// Puts a job; one that may have been put before, only if it neither waits nor has a result
+    /// Puts a job. If it may have been put before, it is put only if it neither waits nor has a result
     /// (JOB-8).
     async fn put(&self, job: &Job, again: bool) -> Result<(), StoreError> {
         let Storage { jobs, inbox, .. } = &self.parts.storage;
@@ -143,7 +143,7 @@ impl SessionRunner {
         Ok(())
     }
 
-    /// The end of a job whose time is over, as hooks leave it.
+    /// The end of a job whose time is over, after its hooks.
     pub(in crate::session) async fn settled(
         &self,
         entity: EntityId,
@@ -157,8 +157,7 @@ impl SessionRunner {
         self.judged_end(entity, &of, end, after).await
     }
 
-    /// Brings a job to an end whose time is over: its runner is waited for, and no other may
-    /// begin it.
+    /// Ends a job whose time is over: waits for its runner, and lets no other runner begin it.
     async fn settle(&self, it: &SettleJob) -> ToolEnd {
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         let job = &it.job;
@@ -194,8 +193,8 @@ impl SessionRunner {
         }
     }
 
-    /// Closes the jobs of a turn that has ended: no runner begins them any more, one that runs is told
-    /// to stop, and their states go away by themselves some day.
+    /// Closes the jobs of a turn that has ended: no runner begins them any more, those that run are stopped,
+    /// and their states expire.
     pub(in crate::session) async fn close(&self, entity: EntityId, jobs: &[JobId]) {
         for job in jobs {
             let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
@@ -209,7 +208,7 @@ impl SessionRunner {
 
     async fn try_close(&self, entity: EntityId, job: JobId) -> Result<(), BucketError> {
         self.waits.remove(job);
-        // Nothing waits for it any more; if it has just fired, its session finds nothing to do.
+        // No wait needs the timer any more. If it has just fired, its session finds nothing to do.
         self.parts.storage.timers.cancel(entity, TimerId::from(job)).await?;
         let (position, state) = match self.parts.storage.bucket.get(&job_key(job)).await? {
             // A state that cannot be read is closed like any other: it would stay for ever.
@@ -223,7 +222,7 @@ impl SessionRunner {
         self.set_state(job, position, &JobState::Closed, Some(JOB_CLOSED_TTL)).await
     }
 
-    /// Best effort: a run that does not hear of it goes on to its end, and nothing waits for it.
+    /// Best effort: a run that does not get the request goes on to its end, and nothing waits for it.
     async fn cancel_at(&self, process: ProcessId, job: JobId) {
         let Ok(bytes) = codec::encode(&NodeRequest::CancelJob { job }) else { return };
         let subject = self.parts.storage.prefix.rpc(process);

@@ -1,9 +1,9 @@
-//! Looking after sessions of requests that name no user, and after uploaded files: they go once they
-//! have rested for a time.
+//! Removes sessions of requests that name no user, and uploaded files that no message names, once they are
+//! old enough.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use clawnode_actors::session::{Sessions, clients::sweep::Sweep};
+use clawnode_actors::session::{Sessions, clients::stateless_expiry::StatelessExpiry};
 use clawnode_kernel::{driver::Worker, supervise::Supervisor};
 use clawnode_proto::Partition;
 use tracing::{debug, info};
@@ -19,12 +19,12 @@ const BETWEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mi
 /// Rounds within the time for which a session is kept.
 const ROUNDS: u32 = 24;
 
-/// The time between two looks for uploaded files that no message came to name (1 h), and before the first,
-/// so that a node that never runs for long removes them too.
+/// The time between two searches for uploaded files that no message names (1 h), and before the first
+/// search, so that a node that never runs for long removes them too.
 const FILES_EVERY: Duration = Duration::from_hours(1);
 const FILES_FIRST: Duration = Duration::from_mins(1);
 
-/// Has a worker look after uploaded files.
+/// Starts the removal of uploaded files on a worker.
 pub async fn begin_files(
     supervisor: &Supervisor,
     sessions: Sessions,
@@ -51,7 +51,7 @@ async fn sweep_files(sessions: Sessions, worker: Worker) {
     }
 }
 
-/// Has a worker look after them, unless they are kept for ever.
+/// Starts the removal of sessions on a worker, unless they are kept for ever.
 pub async fn begin(
     config: &Config,
     supervisor: &Supervisor,
@@ -67,10 +67,10 @@ pub async fn begin(
 /// Goes through the sessions that this worker serves first, for as long as it runs.
 async fn run(sessions: Sessions, worker: Worker, keep: Duration) {
     let partitions = sessions.storage().partitions;
-    let mut sweep = Sweep::new(keep.min(SEEN_FOR));
+    let mut sweep = StatelessExpiry::new(keep.min(SEEN_FOR));
     let rest = (keep / ROUNDS).clamp(BETWEEN.0, BETWEEN.1);
     loop {
-        // Where there are more than one round takes, they are gone through without a pause.
+        // If there are more sessions than one round takes, the next round follows soon.
         tokio::time::sleep(if sweep.is_through() { rest } else { BETWEEN.0 }).await;
         let firsts: BTreeSet<Partition> = worker.placement().firsts().collect();
         let told = sweep.round(&sessions, keep, |id| firsts.contains(&id.partition(partitions)));

@@ -16,8 +16,8 @@ use clawnode_proto::{
 use tracing::debug;
 
 use super::{
-    client::Sessions, ears::FrameSubscriptions, flight::SharedReadsOf, listing::SessionListing,
-    send_error::SendError,
+    client::Sessions, flight::SharedReadsOf, frame_listeners::FrameSubscriptions,
+    listing::SessionListing, send_error::SendError,
 };
 use crate::session::turn::kind::Session;
 

@@ -1,10 +1,10 @@
-//! Sessions of requests that name no user go by themselves, once nothing has happened in them for a
-//! time.
+//! Removes sessions of requests that name no user, once nothing has happened in them for a time.
 //!
-//! The worker that serves a partition looks, and sends the session an input; the session's own fold decides.
-//! It goes only if its one turn is still the only one and has ended, so nothing is lost that is under way
-//! or came since, also where two processes look at the same time. A clock that is wrong tells no session
-//! to go that this process has not seen at rest itself for a while. What was told and not done yet is in the inbox, which survives a crash.
+//! The worker that serves a partition looks for such sessions and sends each an input; the session's own
+//! fold decides. A session goes only if its one turn is still the only one and has ended. So nothing is
+//! lost that is under way or came since, also if two processes look at the same time. A wrong clock
+//! removes no session: this process must also have seen it at rest for a while. The input is in the
+//! inbox, so it survives a crash.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,7 +24,7 @@ use crate::session::Session;
 
 /// Sessions that one round goes through, those of others included.
 const LOOK_MAX: usize = 1_000;
-/// Sessions that one round tells to go.
+/// Inputs that one round sends.
 const TOLD_MAX: usize = 100;
 /// Sessions that are remembered not to be of this kind, so that their journals are not read again: 2 MB.
 const OTHERS_MAX: usize = 100_000;
@@ -34,7 +34,7 @@ const RESTING_MAX: usize = 10_000;
 
 /// Goes through all sessions, round by round.
 #[derive(Debug, Default)]
-pub struct Sweep {
+pub struct StatelessExpiry {
     /// Where the next round goes on; from the first session if absent.
     after: Option<EntityId>,
     others: HashSet<EntityId>,
@@ -47,7 +47,7 @@ pub struct Sweep {
 /// The result for one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// It was told to go.
+    /// It got the input that removes it.
     Told,
     /// It is still used, or has gone.
     Stays,
@@ -55,8 +55,8 @@ enum Found {
     Other,
 }
 
-impl Sweep {
-    /// One that tells only sessions which it has seen at rest for so long.
+impl StatelessExpiry {
+    /// Removes only sessions that it has seen at rest for so long.
     pub fn new(seen_for: Duration) -> Self {
         Self { seen_for, ..Self::default() }
     }
@@ -78,8 +78,8 @@ impl Sweep {
         now - *since >= self.seen_for
     }
 
-    /// Goes through the next sessions, and tells those of this kind to go that are `mine` and in which
-    /// nothing has happened for `keep`. Says how many.
+    /// Goes through the next sessions. Removes stateless sessions that are `mine` and in which nothing has
+    /// happened for `keep`. Returns how many.
     pub async fn round(
         &mut self,
         sessions: &Sessions,
@@ -128,12 +128,13 @@ impl Sweep {
 }
 
 impl Sessions {
-    /// Tells a session to go if it is of a request that names no user, and rests since before `until`.
+    /// Sends a session the input that removes it, if it is of a request that names no user and nothing has
+    /// happened in it since `until`.
     async fn let_go(
         &self,
         id: EntityId,
         until: Timestamp,
-        sweep: &mut Sweep,
+        sweep: &mut StatelessExpiry,
     ) -> Result<Found, SendError> {
         let Some((updated, last)) = self.last_event(id).await? else { return Ok(Found::Stays) };
         if updated > until {
