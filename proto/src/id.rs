@@ -9,6 +9,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::timestamp::Timestamp;
+
 pub use crate::kind::Kind;
 pub use crate::name::{
     AgentName, Capability, HookName, IdempotencyKey, KeyPart, McpServerName, NodeName, SessionKey,
@@ -301,6 +303,14 @@ impl TimerId {
     pub fn of_outage(call: CallId, waits: u32) -> Self {
         let parts: [&[u8]; 2] = [&call.as_u128().to_be_bytes(), &waits.to_be_bytes()];
         Self(derive("clawnode outage timer id v1", &parts))
+    }
+}
+
+impl TimerId {
+    /// The timer for the end of a window of an account.
+    pub fn of_window(account: EntityId, due: Timestamp) -> Self {
+        let parts: [&[u8]; 2] = [&account.as_u128().to_be_bytes(), &due.0.to_be_bytes()];
+        Self(derive("clawnode window timer id v1", &parts))
     }
 }
 

@@ -97,6 +97,20 @@ pub enum KernelBug {
     ShortMemory,
     /// A counter that waits for a timer forgets inputs meanwhile.
     CounterForgets,
+    /// A call may be made if enough is left, and what it costs is taken only when it ends.
+    ChecksThenSpends,
+    /// What a call costs is rounded down.
+    RoundsDown,
+    /// A call that ends without being made keeps what it reserved.
+    LosesRelease,
+    /// A slice whose answer was lost is asked for again as another one.
+    AsksAsAnother,
+    /// The slices of a process that is held dead are given back.
+    GivesBackForTheDead,
+    /// What is settled late counts in the window that is current then.
+    SettlesIntoCurrentWindow,
+    /// A holder reports what was spent since its last report.
+    ReportsDifferences,
 }
 
 thread_local! {

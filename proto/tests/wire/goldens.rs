@@ -16,7 +16,7 @@ use clawnode_proto::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{hex, samples as sample};
+use crate::{budget::budget_events, hex, samples as sample};
 
 /// Appends a value to a golden, after reading its bytes back.
 fn show<T: Serialize + DeserializeOwned + PartialEq + Debug>(golden: &mut String, value: &T) {
@@ -26,7 +26,7 @@ fn show<T: Serialize + DeserializeOwned + PartialEq + Debug>(golden: &mut String
     writeln!(golden, "{json}\n  {}", hex(&bytes)).unwrap();
 }
 
-fn all<T: Serialize + DeserializeOwned + PartialEq + Debug>(values: &[T]) -> String {
+pub(crate) fn all<T: Serialize + DeserializeOwned + PartialEq + Debug>(values: &[T]) -> String {
     let mut golden = String::new();
     for value in values {
         show(&mut golden, value);
@@ -35,7 +35,7 @@ fn all<T: Serialize + DeserializeOwned + PartialEq + Debug>(values: &[T]) -> Str
 }
 
 /// An event's golden has what the head says of it too: a flag is as much of the wire as a name.
-fn events<G: Grammar + PartialEq + Debug>(values: &[G]) -> String {
+pub(crate) fn events<G: Grammar + PartialEq + Debug>(values: &[G]) -> String {
     let mut golden = String::new();
     for event in values {
         let body = event.encode_body().unwrap();
@@ -236,12 +236,13 @@ fn what_a_snapshot_remembers() {
     insta::assert_snapshot!(all(&[sample::remembered()]));
 }
 
-/// A wire name that means two things cannot be read; the two grammars share one name space.
+/// A wire name that means two things cannot be read; all grammars share one name space.
 #[test]
 fn every_event_name_is_used_once() {
     let mut names: Vec<&str> = sample::kernel_events().iter().map(Grammar::kind).collect();
     names.sort_unstable();
     names.extend(sample::session_events().iter().map(Grammar::kind));
+    names.extend(budget_events().iter().map(Grammar::kind));
     names.dedup();
     let mut once = names.clone();
     once.sort_unstable();

@@ -23,6 +23,7 @@ const CRATES: &[Crate] = &[
     Crate { folder: "cluster/sim", name: "sim", may: &["proto", "cluster", "local"] },
     Crate { folder: "actors/wasm", name: "wasm", may: &[] },
     Crate { folder: "actors/kernel", name: "kernel", may: &["proto", "cluster"] },
+    Crate { folder: "actors/budget", name: "budget", may: &["proto", "cluster", "kernel"] },
     Crate { folder: "actors/guard", name: "guard", may: &["proto", "cluster"] },
     Crate { folder: "actors/tool", name: "tool", may: &["proto", "cluster", "kernel", "guard"] },
     Crate {
@@ -39,7 +40,7 @@ const CRATES: &[Crate] = &[
     Crate {
         folder: "actors/simulator",
         name: "simulator",
-        may: &["proto", "cluster", "sim", "kernel", "actors"],
+        may: &["proto", "cluster", "sim", "kernel", "budget", "actors"],
     },
     Crate { folder: "nodes/gateway", name: "gateway", may: &["proto", "cluster"] },
     Crate {

@@ -1,0 +1,82 @@
+//! Whether an ask gets a slice, and how large it is. Pure.
+
+use clawnode_proto::budget::AskVerdict;
+
+use super::{LimitBook, WaitingAsk};
+
+/// A slice is this part of what is left, if no more is needed at once: enough calls go without the
+/// account, and a process that dies takes little with it.
+const PART: u64 = 100;
+/// While others have slices or wait, a slice is at most this part of what is left.
+const SHARED_PART: u64 = 4;
+
+/// What becomes of an ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantVerdict {
+    /// It gets a slice of this size.
+    Slice(u64),
+    /// It gets none now.
+    None(AskVerdict),
+}
+
+impl LimitBook {
+    /// What becomes of an ask, given whether other processes have slices of this window or wait.
+    ///
+    /// A call waits while what others have could come back. What is left for good is granted even if
+    /// it is less than the call can cost: the call may be made smaller. Only what is spent ends it.
+    pub fn judge(&self, ask: &WaitingAsk, shared: bool) -> GrantVerdict {
+        let Some(limit) = self.limit else { return GrantVerdict::None(AskVerdict::NoLimit) };
+        let spent = self.current.spent();
+        let needs_person = AskVerdict::NeedsPerson { spent, limit: limit.amount };
+        if self.current.over > 0 {
+            return GrantVerdict::None(needs_person);
+        }
+        let ceiling = self.ceiling();
+        let room = ceiling.saturating_sub(self.current.committed());
+        // If everything came back.
+        let most = ceiling.saturating_sub(spent);
+        let least = ask.wants.least.max(1);
+        let call = ask.wants.call.max(least);
+        if call <= room {
+            return GrantVerdict::Slice(size(room, call, ask.wants.waits, shared));
+        }
+        if call > most && least <= room {
+            return GrantVerdict::Slice(room);
+        }
+        if least <= most {
+            return GrantVerdict::None(AskVerdict::Waits);
+        }
+        if least <= limit.amount.saturating_sub(spent) {
+            return GrantVerdict::None(needs_person);
+        }
+        GrantVerdict::None(AskVerdict::SpentOut { spent, limit: limit.amount })
+    }
+}
+
+/// The larger of what waits and a part of what is left; a fair part of it if others need it, too; at
+/// least one call's.
+fn size(room: u64, call: u64, waits: u64, shared: bool) -> u64 {
+    let wanted = waits.max(room / PART);
+    let fair = if shared { wanted.min(room / SHARED_PART) } else { wanted };
+    fair.max(call).min(room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn a_slice_is_what_waits_or_a_part_of_what_is_left() {
+        let rows = [
+            ((10_000, 5, 5, false), 100),
+            ((10_000, 5, 700, false), 700),
+            ((10_000, 5, 7_000, true), 2_500),
+            ((10_000, 4_000, 7_000, true), 4_000),
+            ((10_000, 5, 20_000, false), 10_000),
+            ((50, 5, 5, false), 5),
+        ];
+        for ((room, call, waits, shared), expected) in rows {
+            assert_eq!(size(room, call, waits, shared), expected, "{room} {call} {waits} {shared}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The kind `budget`: what follows from the state of an account.
+
+use std::{convert::Infallible, time::Duration};
+
+use clawnode_cluster::Timer;
+use clawnode_kernel::{Begun, EffectKind, EntityKind, InputMemory, Violation};
+use clawnode_proto::{
+    EntityId, Head, IdempotencyKey, Input, Kind, ProcessId, TimerId, Timestamp, TurnId,
+    budget::{AccountKey, BudgetEvent, BudgetInput, ProcessStanding},
+    codec,
+};
+use serde_json::Value;
+
+use super::BudgetState;
+
+/// Events that one look at the state may decide: one for each ask and limit there can be.
+const DECIDED_MOST: usize = 4_096;
+
+/// The budget entity kind.
+#[derive(Debug)]
+pub struct Budget;
+
+/// What must be under way for an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BudgetEffect {
+    /// A process is told how things stand, because of something new at this event.
+    Tell(ProcessId, u64),
+    /// A timer for the end of a window.
+    Timer(Timestamp),
+}
+
+/// What that takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BudgetJob {
+    /// Sent once, best effort: who hears nothing asks again.
+    Tell(ProcessId, ProcessStanding),
+    /// Stored.
+    Timer(Timer),
+}
+
+impl Budget {
+    /// An input for this account.
+    pub fn input(
+        account: &AccountKey,
+        name: IdempotencyKey,
+        sent: Timestamp,
+        body: &BudgetInput,
+    ) -> Result<Input, codec::CodecError> {
+        Input::new(Self::KIND, &account.to_string(), name, sent, body)
+    }
+}
+
+impl EntityKind for Budget {
+    const KIND: Kind = Kind::BUDGET;
+    /// A holder reports each second. What it says is known by its numbers, so an input needs to be
+    /// remembered only as long as it may be delivered again.
+    const MEMORY: InputMemory = InputMemory { least: 64, age: Duration::from_mins(5) };
+    type State = BudgetState;
+    type Event = BudgetEvent;
+    type Effect = BudgetEffect;
+    type Want = Infallible;
+    type Grant = ();
+    type Job = BudgetJob;
+    type Outcome = Infallible;
+
+    fn born(state: &mut BudgetState, key: &str) -> Result<(), Violation> {
+        key.parse::<AccountKey>().map_err(|error| Violation(error.to_string()))?;
+        key.clone_into(&mut state.key);
+        Ok(())
+    }
+
+    fn fold(state: &mut BudgetState, head: &Head, event: &BudgetEvent) -> Result<(), Violation> {
+        state.n = head.n.0;
+        state.fold(event)
+    }
+
+    fn accept(state: &mut BudgetState, head: &Head, input: &Input) -> Result<(), Violation> {
+        let body = codec::decode(&input.body).map_err(|error| Violation(error.to_string()))?;
+        state.accept((head.n.0, head.ts), body);
+        Ok(())
+    }
+
+    fn emitted(_: &mut BudgetState, _: TurnId) {}
+
+    fn deleted(state: &mut BudgetState) {
+        *state = BudgetState::default();
+    }
+
+    fn doomed(_: &BudgetState) -> bool {
+        false
+    }
+
+    fn understands(input: &Input) -> bool {
+        let key = input.key.parse::<AccountKey>();
+        input.order.is_some() || key.is_ok() && codec::decode::<BudgetInput>(&input.body).is_ok()
+    }
+
+    /// An account that was never set answers nobody: it would have no limit to hold.
+    fn begins(input: &Input) -> bool {
+        matches!(codec::decode(&input.body), Ok(BudgetInput::Set { .. }))
+    }
+
+    fn admits(_: &BudgetState, _: &Input) -> bool {
+        true
+    }
+
+    fn advance(state: &BudgetState) -> Vec<BudgetEvent> {
+        let Some(first) = state.next() else { return Vec::new() };
+        let (mut events, mut next) = (vec![first], state.clone());
+        while let Some(event) = events.last().filter(|_| events.len() < DECIDED_MOST) {
+            if next.fold(event).is_err() {
+                break;
+            }
+            let Some(event) = next.next() else { break };
+            events.push(event);
+        }
+        events
+    }
+
+    fn decide(state: &BudgetState) -> Vec<BudgetEffect> {
+        let told = state.told().into_iter().map(|(process, n)| BudgetEffect::Tell(process, n));
+        told.chain(state.due().map(BudgetEffect::Timer)).collect()
+    }
+
+    fn class(_: &BudgetEffect) -> EffectKind {
+        EffectKind::Publish
+    }
+
+    fn want(_: &BudgetState, _: &BudgetEffect) -> Option<Infallible> {
+        None
+    }
+
+    fn begin(_: &BudgetState, _: &BudgetEffect, (): &()) -> Option<Begun<BudgetEvent, BudgetJob>> {
+        None
+    }
+
+    fn prepare(state: &BudgetState, effect: &BudgetEffect, _: bool) -> Option<BudgetJob> {
+        let account: AccountKey = state.key.parse().ok()?;
+        match *effect {
+            BudgetEffect::Tell(process, _) => {
+                let (slices, answers) = (state.slices_of(process), state.answers_to(process));
+                let standing = ProcessStanding { account, version: state.n, slices, answers };
+                Some(BudgetJob::Tell(process, standing))
+            }
+            BudgetEffect::Timer(due) => {
+                let id = TimerId::of_window(EntityId::derive(Self::KIND, &state.key), due);
+                let name = IdempotencyKey::of_timer(id);
+                let fired = BudgetInput::TimerFired { due };
+                let input = Self::input(&account, name, due, &fired).ok()?;
+                Some(BudgetJob::Timer(Timer { id, due, input }))
+            }
+        }
+    }
+
+    fn refuse(_: &BudgetState, _: &BudgetEffect, outcome: Infallible) -> Vec<BudgetEvent> {
+        match outcome {}
+    }
+
+    fn conclude(_: &BudgetState, _: &BudgetEffect, outcome: Infallible) -> Vec<BudgetEvent> {
+        match outcome {}
+    }
+
+    fn view(input: &Input) -> Value {
+        let input: Option<BudgetInput> = codec::decode(&input.body).ok();
+        serde_json::to_value(input).unwrap_or_default()
+    }
+}

@@ -1,0 +1,397 @@
+//! The state of an account, and what its events and inputs change in it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clawnode_kernel::Violation;
+use clawnode_proto::{
+    ProcessId, Timestamp,
+    budget::{
+        AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetInput,
+        BudgetLimit, BudgetOver, BudgetSet, BudgetWarned, GrantedSlice, LimitKey, LimitSource,
+        SliceAsk, SliceReport, check_limits,
+    },
+};
+use serde::{Deserialize, Serialize};
+
+use super::{GrantVerdict, LimitBook};
+
+/// An ask that was not repeated for this long is forgotten: its process has died, or needs nothing.
+const ASK_AGE: Duration = Duration::from_secs(30);
+/// A process without slices that was heard of this long ago is not told how things stand any more.
+const TOLD_AGE: Duration = Duration::from_mins(5);
+/// Processes that may ask at the same time, for one limit. More than a cluster has.
+const ASKS_MOST: usize = 1_024;
+
+/// The state of an account.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetState {
+    /// The account's readable key.
+    pub key: String,
+    /// The time of events, and of timers that have fired.
+    pub now: Timestamp,
+    /// The last event.
+    pub n: u64,
+    /// What the configuration says.
+    configured: Vec<BudgetLimit>,
+    /// What a person set, which wins.
+    set: Option<Vec<BudgetLimit>>,
+    /// Every limit that is in force or has slices out.
+    pub books: Vec<LimitBook>,
+    /// What processes asked for and have not got, oldest first.
+    pub asks: Vec<WaitingAsk>,
+    /// When each process was heard of last, or got something.
+    heard: BTreeMap<ProcessId, Heard>,
+    /// What people and the configuration want, and is not recorded yet.
+    wanted: Vec<Wanted>,
+}
+
+/// What is to be recorded of an input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Wanted {
+    Set(BudgetSet),
+    Allowed(BudgetAllowed),
+}
+
+/// When something new was to be said to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Heard {
+    n: u64,
+    at: Timestamp,
+}
+
+/// An ask that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingAsk {
+    /// Who asks.
+    pub process: ProcessId,
+    /// For what.
+    pub wants: SliceAsk,
+    /// When it was repeated last.
+    at: Timestamp,
+    /// The event with which it came first.
+    since: u64,
+}
+
+// === impl BudgetState ===
+
+impl BudgetState {
+    /// The limits in force.
+    pub fn limits(&self) -> &[BudgetLimit] {
+        self.set.as_ref().unwrap_or(&self.configured)
+    }
+
+    /// One of its limits.
+    pub fn book(&self, key: LimitKey) -> Option<&LimitBook> {
+        self.books.iter().find(|book| book.key == key)
+    }
+
+    fn book_mut(&mut self, key: LimitKey) -> Result<&mut LimitBook, Violation> {
+        let found = self.books.iter_mut().find(|book| book.key == key);
+        found.ok_or_else(|| Violation(format!("it has no limit `{key}`")))
+    }
+
+    // === inputs ===
+
+    /// Takes an input, which came with event `n` at this time.
+    pub(super) fn accept(&mut self, (n, ts): (u64, Timestamp), input: BudgetInput) {
+        self.n = n;
+        self.now = self.now.max(ts);
+        match input {
+            BudgetInput::Set { source, limits } => self.wants_limits(source, limits),
+            BudgetInput::Ask { process, asks, reports } => {
+                self.reported(process, &reports);
+                for wants in asks {
+                    self.asked(process, wants);
+                }
+                self.touch(process);
+            }
+            BudgetInput::Report { process, reports } => {
+                self.reported(process, &reports);
+                // What it has may not have reached it.
+                if self.slices_of(process).iter().any(|slice| slice.recalled) {
+                    self.touch(process);
+                }
+            }
+            BudgetInput::Allow { by, limit, window } => {
+                let is_current = self.book(limit).is_some_and(|it| it.current.number == window);
+                if is_current {
+                    self.wanted.push(Wanted::Allowed(BudgetAllowed { by, limit, window }));
+                }
+            }
+            // It says that the window has ended, whatever clock the owner has.
+            BudgetInput::TimerFired { due } if self.due() == Some(due) => {
+                self.now = self.now.max(due);
+            }
+            BudgetInput::TimerFired { .. } => {}
+        }
+        self.forget();
+    }
+
+    /// Nothing of it is taken if it cannot be, or changes nothing.
+    fn wants_limits(&mut self, source: LimitSource, limits: Option<Vec<BudgetLimit>>) {
+        let now = match source {
+            LimitSource::Configured => Some(&self.configured),
+            LimitSource::Person { .. } => self.set.as_ref(),
+        };
+        let sorted = limits.map(|mut limits| {
+            limits.sort_by_key(|limit| limit.key);
+            limits
+        });
+        // What is not recorded yet may change it before.
+        let is_new = !self.wanted.is_empty() || now != sorted.as_ref();
+        if is_new && check_limits(sorted.as_deref().unwrap_or_default()).is_ok() {
+            self.wanted.push(Wanted::Set(BudgetSet { source, limits: sorted }));
+        }
+    }
+
+    fn reported(&mut self, process: ProcessId, reports: &[SliceReport]) {
+        for report in reports {
+            for book in &mut self.books {
+                book.hear(process, report);
+            }
+        }
+        self.books.retain(|book| !book.is_over());
+    }
+
+    fn asked(&mut self, process: ProcessId, wants: SliceAsk) {
+        let at = self.now;
+        if self.book(wants.limit).is_some_and(|book| book.knows(process, wants.number)) {
+            // It has it; its answer was lost.
+            return;
+        }
+        let same = |ask: &&mut WaitingAsk| ask.process == process && ask.wants.limit == wants.limit;
+        if let Some(ask) = self.asks.iter_mut().find(same) {
+            // It keeps its place. An older one has come late.
+            if wants.number >= ask.wants.number {
+                ask.wants = wants;
+                ask.at = at;
+            }
+            return;
+        }
+        if self.asks.iter().filter(|ask| ask.wants.limit == wants.limit).count() < ASKS_MOST {
+            self.asks.push(WaitingAsk { process, wants, at, since: self.n });
+        }
+    }
+
+    /// Something new is to be said to a process.
+    fn touch(&mut self, process: ProcessId) {
+        self.heard.insert(process, Heard { n: self.n, at: self.now });
+    }
+
+    fn forget(&mut self) {
+        let now = self.now;
+        self.asks.retain(|ask| now.since(ask.at) <= ASK_AGE);
+        let mut heard = std::mem::take(&mut self.heard);
+        heard.retain(|process, heard| {
+            let asks = || self.asks.iter().any(|ask| ask.process == *process);
+            now.since(heard.at) <= TOLD_AGE || asks() || !self.slices_of(*process).is_empty()
+        });
+        self.heard = heard;
+    }
+
+    // === events ===
+
+    /// Takes an event.
+    pub(super) fn fold(&mut self, event: &BudgetEvent) -> Result<(), Violation> {
+        match event {
+            BudgetEvent::Set(set) => self.is_set(set),
+            BudgetEvent::Allowed(allowed) => {
+                self.recorded(|one| matches!(one, Wanted::Allowed(it) if it == allowed));
+                // The limit may be gone by now.
+                let books = self.books.iter_mut().filter(|book| book.key == allowed.limit);
+                for book in books.map(|book| &mut book.current) {
+                    if book.number == allowed.window {
+                        (book.allowed, book.asked, book.over, book.named) = (true, false, 0, 0);
+                    }
+                }
+            }
+            BudgetEvent::Granted(granted) => self.is_granted(granted)?,
+            BudgetEvent::Warned(BudgetWarned { limit, .. }) => {
+                self.book_mut(*limit)?.current.warned = true;
+            }
+            BudgetEvent::Asked(BudgetAsked { limit, .. }) => {
+                self.book_mut(*limit)?.current.asked = true;
+            }
+            BudgetEvent::Over(BudgetOver { limit, excess, .. }) => {
+                self.book_mut(*limit)?.current.named = *excess;
+            }
+            BudgetEvent::Window(begun) => {
+                let book = self.book_mut(begun.limit)?;
+                book.begin(begun)?;
+                let ended = book.previous.iter().flat_map(|window| &window.slices);
+                let processes: Vec<ProcessId> = ended.map(|slice| slice.process).collect();
+                processes.into_iter().for_each(|process| self.touch(process));
+                self.books.retain(|book| !book.is_over());
+            }
+        }
+        Ok(())
+    }
+
+    /// What was wanted is recorded.
+    fn recorded(&mut self, is_it: impl Fn(&Wanted) -> bool) {
+        if let Some(at) = self.wanted.iter().position(is_it) {
+            self.wanted.remove(at);
+        }
+    }
+
+    fn is_set(&mut self, set: &BudgetSet) {
+        self.recorded(|one| matches!(one, Wanted::Set(it) if it == set));
+        let BudgetSet { source, limits } = set;
+        match source {
+            LimitSource::Configured => self.configured = limits.clone().unwrap_or_default(),
+            LimitSource::Person { .. } => self.set.clone_from(limits),
+        }
+        let limits = self.limits().to_vec();
+        for book in &mut self.books {
+            book.set(limits.iter().find(|limit| limit.key == book.key).copied());
+        }
+        for limit in limits {
+            if self.book(limit.key).is_none() {
+                self.books.push(LimitBook::new(limit, self.now));
+            }
+        }
+        self.books.retain(|book| !book.is_over());
+        self.books.sort_by_key(|book| book.key);
+        // Who has a slice of a limit that is gone may give it back.
+        let held: Vec<ProcessId> = self.heard.keys().copied().collect();
+        held.into_iter().for_each(|process| self.touch(process));
+    }
+
+    fn is_granted(&mut self, granted: &BudgetGranted) -> Result<(), Violation> {
+        let BudgetGranted { process, number, limit, window, amount } = *granted;
+        let is_it = |ask: &WaitingAsk| {
+            ask.process == process && ask.wants.limit == limit && ask.wants.number == number
+        };
+        if !self.asks.iter().any(is_it) {
+            return Err(Violation(format!("slice {number} of `{process}` was not asked for")));
+        }
+        self.book_mut(limit)?.grant((process, number), (window, amount))?;
+        self.asks.retain(|ask| !is_it(ask));
+        self.touch(process);
+        Ok(())
+    }
+
+    // === what follows ===
+
+    /// What is decided now.
+    pub(super) fn next(&self) -> Option<BudgetEvent> {
+        if let Some(wanted) = self.wanted.first() {
+            return Some(match wanted.clone() {
+                Wanted::Set(set) => set.into(),
+                Wanted::Allowed(allowed) => allowed.into(),
+            });
+        }
+        let ends = self.books.iter().find_map(|book| book.ends(self.now));
+        let ends = ends.map(BudgetEvent::from);
+        ends.or_else(|| self.books.iter().find_map(noted)).or_else(|| self.grants())
+    }
+
+    /// The next slice that is granted. Who came first is served first.
+    fn grants(&self) -> Option<BudgetEvent> {
+        self.books.iter().find_map(|book| {
+            let mut asks = self.asks.iter().filter(|ask| ask.wants.limit == book.key);
+            let served = asks.find_map(|ask| match self.verdict(book, ask) {
+                GrantVerdict::None(AskVerdict::Waits) => Some(None),
+                GrantVerdict::None(AskVerdict::NeedsPerson { spent, limit }) => {
+                    let asks = !book.current.asked && book.current.over == 0;
+                    let (key, window) = (book.key, book.current.number);
+                    let asked = BudgetAsked { limit: key, window, spent, amount: limit };
+                    asks.then(|| Some(BudgetEvent::from(asked)))
+                }
+                GrantVerdict::None(_) => None,
+                GrantVerdict::Slice(amount) => {
+                    let (process, number) = (ask.process, ask.wants.number);
+                    let (limit, window) = (book.key, book.current.number);
+                    let granted = BudgetGranted { process, number, limit, window, amount };
+                    Some(Some(BudgetEvent::from(granted)))
+                }
+            });
+            served.flatten()
+        })
+    }
+
+    fn verdict(&self, book: &LimitBook, ask: &WaitingAsk) -> GrantVerdict {
+        let mut slices = book.current.slices.iter();
+        let mut asks = self.asks.iter().filter(|one| one.wants.limit == book.key);
+        let has = slices.any(|slice| slice.process != ask.process);
+        book.judge(ask, has || asks.any(|one| one.process != ask.process))
+    }
+
+    /// When the soonest window ends that somebody spends in or waits for.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        let is_used = |book: &&LimitBook| {
+            !book.current.slices.is_empty()
+                || self.asks.iter().any(|ask| ask.wants.limit == book.key)
+        };
+        let used = self.books.iter().filter(is_used);
+        used.filter_map(|book| book.key.window.end(book.current.number)).min()
+    }
+
+    /// Which processes are told how things stand, and since which event there is something new.
+    pub(super) fn told(&self) -> Vec<(ProcessId, u64)> {
+        let recalls = |process: ProcessId| {
+            let waiting = self.asks.iter().filter(move |ask| ask.process != process);
+            let has = move |ask: &&WaitingAsk| {
+                let book = self.book(ask.wants.limit);
+                book.is_some_and(|book| book.current.slices.iter().any(|it| it.process == process))
+            };
+            waiting.filter(has).map(|ask| ask.since).max().unwrap_or_default()
+        };
+        self.heard
+            .iter()
+            .map(|(process, heard)| (*process, heard.n.max(recalls(*process))))
+            .collect()
+    }
+
+    /// The slices that a process has.
+    pub fn slices_of(&self, process: ProcessId) -> Vec<GrantedSlice> {
+        let mut slices = Vec::new();
+        for book in &self.books {
+            let waits = self.asks.iter().any(|ask| {
+                ask.wants.limit == book.key
+                    && ask.process != process
+                    && self.verdict(book, ask) == GrantVerdict::None(AskVerdict::Waits)
+            });
+            for window in book.windows() {
+                let is_old = window.number != book.current.number || book.limit.is_none();
+                let own = window.slices.iter().filter(|slice| slice.process == process);
+                slices.extend(own.map(|slice| GrantedSlice {
+                    number: slice.number,
+                    limit: book.key,
+                    window: window.number,
+                    amount: slice.amount,
+                    recalled: is_old || waits,
+                }));
+            }
+        }
+        slices
+    }
+
+    /// What a process asked for and has not got.
+    pub fn answers_to(&self, process: ProcessId) -> Vec<AskAnswer> {
+        let own = self.asks.iter().filter(|ask| ask.process == process);
+        own.map(|ask| {
+            let verdict = match self.book(ask.wants.limit).map(|book| self.verdict(book, ask)) {
+                None => AskVerdict::NoLimit,
+                // Somebody who came before is served first.
+                Some(GrantVerdict::Slice(_)) => AskVerdict::Waits,
+                Some(GrantVerdict::None(verdict)) => verdict,
+            };
+            AskAnswer { number: ask.wants.number, limit: ask.wants.limit, verdict }
+        })
+        .collect()
+    }
+}
+
+/// What is to be recorded of the spending of a limit.
+fn noted(book: &LimitBook) -> Option<BudgetEvent> {
+    let (limit, window) = (book.key, book.current.number);
+    if book.current.over > book.current.named {
+        return Some(BudgetOver { limit, window, excess: book.current.over }.into());
+    }
+    let in_force = book.limit?;
+    let (spent, amount) = (book.current.spent(), in_force.amount);
+    let warns = spent > 0 && spent >= in_force.share(in_force.warn_at) && !book.current.warned;
+    warns.then(|| BudgetWarned { limit, window, spent, amount }.into())
+}

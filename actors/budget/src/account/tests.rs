@@ -1,0 +1,430 @@
+//! Accounts: their limits by a model of its own, whatever the order of what they hear.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_kernel::EntityKind as _;
+use clawnode_proto::{
+    ProcessId, Timestamp,
+    budget::{
+        AskVerdict, BudgetEvent, BudgetInput, BudgetLimit, BudgetUnit, LimitKey, LimitSource,
+        SliceAsk, SliceReport, WindowLength, WindowNumber,
+    },
+    codec,
+};
+use proptest::prelude::*;
+
+use super::{Budget, BudgetEffect, BudgetState};
+
+const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
+const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: WindowLength::Day };
+const HOUR: u64 = 3_600_000;
+
+/// An account with its journal, and a model of what it must add up to.
+#[derive(Default)]
+struct Account {
+    state: BudgetState,
+    journal: Vec<Recorded>,
+    ts: u64,
+    limits: BTreeMap<LimitKey, u64>,
+    slices: BTreeMap<(LimitKey, WindowNumber, ProcessId, u64), ModelSlice>,
+    spent: BTreeMap<(LimitKey, WindowNumber), u64>,
+}
+
+#[derive(Clone)]
+enum Recorded {
+    Input(u64, Timestamp, BudgetInput),
+    Event(u64, BudgetEvent),
+}
+
+#[derive(Clone, Copy, Default)]
+struct ModelSlice {
+    amount: u64,
+    spent: u64,
+    returned: u64,
+    seq: u64,
+    closed: bool,
+}
+
+impl ModelSlice {
+    fn counts(&self) -> u64 {
+        if self.closed { self.spent } else { self.spent.max(self.amount - self.returned) }
+    }
+}
+
+fn process(number: u128) -> ProcessId {
+    ProcessId::from_u128(number)
+}
+
+fn limit(key: LimitKey, amount: u64) -> BudgetLimit {
+    BudgetLimit { key, amount, warn_at: 75, ask_at: 100 }
+}
+
+fn ask(number: u64, call: u64, least: u64) -> SliceAsk {
+    SliceAsk { number, limit: USD, call, least, waits: call }
+}
+
+fn report(number: u64, seq: u64, spent: u64, closed: bool) -> SliceReport {
+    let window = WindowNumber(0);
+    SliceReport { number, window, seq, spent, held: 0, returned: 0, over: 0, closed }
+}
+
+impl Account {
+    fn with(limits: &[BudgetLimit]) -> Self {
+        let mut account = Self::default();
+        Budget::born(&mut account.state, "cluster").unwrap();
+        account.set(limits);
+        account
+    }
+
+    fn set(&mut self, limits: &[BudgetLimit]) -> Vec<BudgetEvent> {
+        self.limits = limits.iter().map(|limit| (limit.key, limit.amount)).collect();
+        let source = LimitSource::Person { name: "ada".to_owned() };
+        self.send(BudgetInput::Set { source, limits: Some(limits.to_vec()) })
+    }
+
+    fn ask(&mut self, by: u128, wants: SliceAsk) -> Vec<BudgetEvent> {
+        self.send(BudgetInput::Ask { process: process(by), asks: vec![wants], reports: vec![] })
+    }
+
+    fn report(&mut self, by: u128, report: SliceReport) -> Vec<BudgetEvent> {
+        self.send(BudgetInput::Report { process: process(by), reports: vec![report] })
+    }
+
+    /// Takes an input, and decides; the model checks each event.
+    fn send(&mut self, input: BudgetInput) -> Vec<BudgetEvent> {
+        let n = self.state.n + 1;
+        if let BudgetInput::Ask { process, reports, .. }
+        | BudgetInput::Report { process, reports } = &input
+        {
+            reports.iter().for_each(|report| self.model_hears(*process, report));
+        }
+        self.state.accept((n, Timestamp(self.ts)), input.clone());
+        self.journal.push(Recorded::Input(n, Timestamp(self.ts), input));
+        let mut events = Vec::new();
+        loop {
+            let decided = Budget::advance(&self.state);
+            if decided.is_empty() {
+                break;
+            }
+            for event in decided {
+                self.model_sees(&event);
+                self.state.n += 1;
+                self.state.fold(&event).unwrap();
+                self.journal.push(Recorded::Event(self.state.n, event.clone()));
+                events.push(event);
+            }
+        }
+        self.check();
+        events
+    }
+
+    fn model_hears(&mut self, by: ProcessId, report: &SliceReport) {
+        for ((_, window, process, number), slice) in &mut self.slices {
+            let is_it = *process == by && *number == report.number && *window == report.window;
+            if is_it && !slice.closed && report.seq > slice.seq {
+                slice.seq = report.seq;
+                slice.spent = slice.spent.max(report.spent);
+                let free = slice.amount.saturating_sub(slice.spent + report.held);
+                slice.returned = slice.returned.max(report.returned.min(free));
+                slice.closed = report.closed;
+            }
+        }
+    }
+
+    fn model_sees(&mut self, event: &BudgetEvent) {
+        match event {
+            BudgetEvent::Granted(it) => {
+                let of = |key: &&(LimitKey, WindowNumber, ProcessId, u64)| {
+                    key.0 == it.limit && key.1 == it.window
+                };
+                let before: u64 =
+                    self.slices.keys().filter(of).map(|key| self.slices[key].counts()).sum();
+                let most = self.limits[&it.limit];
+                assert!(before + it.amount <= most, "I6: {before} and {} of {most}", it.amount);
+                let key = (it.limit, it.window, it.process, it.number);
+                let new = ModelSlice { amount: it.amount, ..ModelSlice::default() };
+                assert!(self.slices.insert(key, new).is_none(), "BUD-4: {key:?} twice");
+            }
+            BudgetEvent::Window(it) => {
+                let spent = self.model_spent(it.limit, it.ended);
+                assert_eq!(it.spent, spent, "BUD-3");
+            }
+            _ => {}
+        }
+    }
+
+    fn model_spent(&self, limit: LimitKey, window: WindowNumber) -> u64 {
+        let of = self.slices.iter().filter(|(key, _)| key.0 == limit && key.1 == window);
+        of.map(|(_, slice)| slice.spent).sum()
+    }
+
+    fn check(&mut self) {
+        for book in &self.state.books {
+            for window in book.windows() {
+                let spent = self.model_spent(book.key, window.number);
+                assert_eq!(window.spent(), spent, "BUD-3: the sum of its slices");
+                let before = self.spent.insert((book.key, window.number), spent);
+                assert!(before.unwrap_or_default() <= spent, "BUD-3: it never falls");
+            }
+        }
+    }
+
+    /// The journal, folded again.
+    fn replayed(&self) -> BudgetState {
+        let mut state = BudgetState::default();
+        Budget::born(&mut state, "cluster").unwrap();
+        for recorded in self.journal.iter().cloned() {
+            match recorded {
+                Recorded::Input(n, ts, input) => state.accept((n, ts), input),
+                Recorded::Event(n, event) => {
+                    state.n = n;
+                    state.fold(&event).unwrap();
+                }
+            }
+        }
+        state
+    }
+}
+
+fn amounts(events: &[BudgetEvent]) -> Vec<(u128, u64)> {
+    let granted = events.iter().filter_map(|event| match event {
+        BudgetEvent::Granted(it) => Some((it.process.as_u128(), it.amount)),
+        _ => None,
+    });
+    granted.collect()
+}
+
+#[test]
+fn a_slice_is_given_once_and_its_answer_as_often_as_needed() {
+    let mut account = Account::with(&[limit(USD, 1_000)]);
+    assert_eq!(amounts(&account.ask(1, ask(1, 50, 5))), [(1, 50)]);
+    let told = account.state.told();
+    assert_eq!(amounts(&account.ask(1, ask(1, 50, 5))), []);
+    assert_ne!(account.state.told(), told, "it is told again");
+    assert_eq!(account.state.slices_of(process(1)).len(), 1);
+}
+
+#[test]
+fn who_came_first_is_served_first_and_a_small_ask_does_not_overtake() {
+    let mut account = Account::with(&[limit(USD, 100)]);
+    assert_eq!(amounts(&account.ask(1, ask(1, 80, 80))), [(1, 80)]);
+    assert_eq!(amounts(&account.ask(2, ask(1, 50, 50))), []);
+    assert_eq!(amounts(&account.ask(3, ask(1, 10, 10))), []);
+    assert!(account.state.slices_of(process(1))[0].recalled, "others wait for it");
+    assert_eq!(account.state.answers_to(process(3))[0].verdict, AskVerdict::Waits);
+    let events = account.report(1, report(1, 1, 10, true));
+    assert_eq!(amounts(&events), [(2, 50), (3, 10)]);
+}
+
+#[test]
+fn what_is_left_for_good_makes_a_call_smaller_and_only_what_is_spent_ends_it() {
+    let mut account = Account::with(&[limit(USD, 100)]);
+    account.ask(1, ask(1, 60, 60));
+    account.report(1, report(1, 1, 60, true));
+    // 70 will never be there.
+    assert_eq!(amounts(&account.ask(2, ask(1, 70, 30))), [(2, 40)]);
+    // 10 may come back.
+    account.ask(3, ask(1, 10, 10));
+    assert_eq!(account.state.answers_to(process(3))[0].verdict, AskVerdict::Waits);
+    account.report(2, report(1, 1, 35, true));
+    let spent_out = AskVerdict::SpentOut { spent: 95, limit: 100 };
+    assert_eq!(account.state.answers_to(process(3))[0].verdict, spent_out);
+}
+
+#[test]
+fn a_person_allows_what_is_above_the_share() {
+    let mut account = Account::with(&[BudgetLimit { ask_at: 90, ..limit(USD, 100) }]);
+    account.ask(1, ask(1, 85, 85));
+    let events = account.report(1, report(1, 1, 85, true));
+    assert!(matches!(events.as_slice(), [BudgetEvent::Warned(it)] if it.spent == 85));
+    let events = account.ask(1, ask(2, 8, 8));
+    assert!(matches!(events.as_slice(), [BudgetEvent::Asked(_)]), "{events:?}");
+    assert_eq!(account.ask(1, ask(2, 8, 8)), [], "it is recorded once");
+    let allow = |window| BudgetInput::Allow {
+        by: "ada".to_owned(),
+        limit: USD,
+        window: WindowNumber(window),
+    };
+    assert_eq!(account.send(allow(7)), [], "that is another window");
+    let events = account.send(allow(0));
+    assert!(matches!(events.as_slice(), [BudgetEvent::Allowed(_), BudgetEvent::Granted(_)]));
+}
+
+#[test]
+fn usage_above_a_hold_stops_the_account_until_a_person_allows_it() {
+    let mut account = Account::with(&[limit(USD, 1_000)]);
+    account.ask(1, ask(1, 50, 5));
+    let events = account.report(1, SliceReport { over: 20, ..report(1, 1, 70, false) });
+    assert!(matches!(events.as_slice(), [BudgetEvent::Over(it)] if it.excess == 20));
+    assert_eq!(amounts(&account.ask(2, ask(1, 5, 5))), []);
+    // The next window does not forget it.
+    account.ts = HOUR;
+    account.report(2, report(9, 1, 0, true));
+    assert_eq!(amounts(&account.ask(2, ask(1, 5, 5))), []);
+    let (by, window) = ("ada".to_owned(), WindowNumber(1));
+    let events = account.send(BudgetInput::Allow { by, limit: USD, window });
+    assert_eq!(amounts(&events), [(2, 10)]);
+}
+
+#[test]
+fn a_limit_below_what_is_spent_only_stops_grants() {
+    let mut account = Account::with(&[limit(USD, 1_000), limit(LOOPS, 10)]);
+    account.ask(1, ask(1, 500, 5));
+    account.report(1, report(1, 1, 400, false));
+    account.set(&[limit(USD, 100)]);
+    account.ask(2, ask(1, 1, 1));
+    let spent_out = AskVerdict::SpentOut { spent: 400, limit: 100 };
+    assert_eq!(account.state.answers_to(process(2))[0].verdict, spent_out);
+    account.report(1, report(1, 2, 500, true));
+    assert_eq!(account.state.book(USD).unwrap().current.spent(), 500);
+    // Raised again, it goes on from there; a limit that is gone holds nothing.
+    let events = account.set(&[limit(USD, 600)]);
+    assert_eq!(amounts(&events), [(2, 1)]);
+    account.ask(3, SliceAsk { limit: LOOPS, ..ask(1, 1, 1) });
+    assert_eq!(account.state.answers_to(process(3))[0].verdict, AskVerdict::NoLimit);
+}
+
+#[test]
+fn what_people_set_wins_until_it_is_reset_and_nothing_is_half_set() {
+    let mut account = Account::default();
+    let configured = |limits: &[BudgetLimit]| BudgetInput::Set {
+        source: LimitSource::Configured,
+        limits: Some(limits.to_vec()),
+    };
+    let file = limit(USD, 1_000);
+    assert_eq!(account.send(configured(&[file])).len(), 1);
+    assert_eq!(account.send(configured(&[file])), [], "every node says it at its start");
+    account.set(&[limit(USD, 5)]);
+    account.send(configured(&[limit(USD, 2_000)]));
+    assert_eq!(account.state.limits(), [limit(USD, 5)]);
+    assert_eq!(account.set(&[file, limit(LOOPS, 1), file]), [], "it is refused whole");
+    assert_eq!(account.state.limits(), [limit(USD, 5)]);
+    let source = LimitSource::Person { name: "bob".to_owned() };
+    account.send(BudgetInput::Set { source, limits: None });
+    assert_eq!(account.state.limits(), [limit(USD, 2_000)]);
+}
+
+#[test]
+fn bud_4_what_is_settled_late_counts_in_the_window_that_held_it() {
+    let mut account = Account::with(&[limit(USD, 100)]);
+    account.ask(1, ask(1, 60, 60));
+    account.ts = HOUR - 1;
+    assert_eq!(account.state.due(), Some(Timestamp(HOUR)));
+    // The timer says that the window has ended, whatever the clock says.
+    let events = account.send(BudgetInput::TimerFired { due: Timestamp(HOUR) });
+    assert!(
+        matches!(events.as_slice(), [BudgetEvent::Window(it)] if (it.spent, it.open) == (0, 60))
+    );
+    assert_eq!(amounts(&account.ask(2, ask(1, 100, 100))), [(2, 100)]);
+    assert!(account.state.slices_of(process(1))[0].recalled);
+    // Another process's slice of that number is not touched.
+    account.report(2, report(1, 9, 60, true));
+    account.report(1, report(1, 1, 60, true));
+    let book = account.state.book(USD).unwrap();
+    assert_eq!(book.previous.as_ref().unwrap().spent(), 60);
+    assert_eq!((book.current.spent(), book.current.committed()), (0, 100));
+}
+
+#[test]
+fn an_ask_that_is_not_repeated_is_forgotten() {
+    let mut account = Account::with(&[limit(USD, 100)]);
+    account.ask(1, ask(1, 100, 100));
+    account.ask(2, ask(1, 50, 50));
+    account.ts = 31_000;
+    assert_eq!(amounts(&account.report(1, report(1, 1, 0, true))), []);
+    let told: BTreeSet<BudgetEffect> = Budget::decide(&account.state).into_iter().collect();
+    assert!(told.len() <= 2 && account.state.asks.is_empty());
+}
+
+#[test]
+fn a_resident_account_is_small() {
+    let mut account = Account::with(&[limit(USD, 1_000_000), limit(LOOPS, 1_000)]);
+    for by in 1..=32 {
+        account.ask(by, ask(1, 50, 5));
+        account.ask(by, SliceAsk { limit: LOOPS, ..ask(2, 1, 1) });
+    }
+    let bytes = codec::encode(&account.state).unwrap().len();
+    assert!(bytes < 16 << 10, "32 busy processes take {bytes} bytes");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u64, u8),
+    Ask { by: u128, next: bool, call: u64, least: u64, waits: u64 },
+    Report { which: usize, spend: u64, closed: bool, stale: bool, returned: u64 },
+    Allow,
+    Fire,
+    Clock(i64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        1 => (0..2_000_u64, 1..=100_u8).prop_map(|(amount, at)| Step::Set(amount, at)),
+        6 => (1..5_u128, any::<bool>(), 1..400_u64, 1..100_u64, 0..900_u64).prop_map(
+            |(by, next, call, least, waits)| Step::Ask { by, next, call, least, waits }
+        ),
+        6 => (any::<usize>(), 0..200_u64, any::<bool>(), any::<bool>(), 0..400_u64).prop_map(
+            |(which, spend, closed, stale, returned)| Step::Report {
+                which, spend, closed, stale, returned
+            }
+        ),
+        1 => Just(Step::Allow),
+        1 => Just(Step::Fire),
+        2 => (-7_200_000..7_200_000_i64).prop_map(Step::Clock),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// I6 and BUD-3 hold at every prefix, in whatever order asks, repeated answers, late reports and
+    /// lowered limits come, and however clocks jump.
+    #[test]
+    fn i6_holds_at_every_prefix(steps in prop::collection::vec(step(), 1..120)) {
+        let mut account = Account::with(&[limit(USD, 1_000)]);
+        account.ts = 40 * HOUR;
+        let mut next: BTreeMap<u128, u64> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Set(amount, ask_at) => {
+                    account.set(&[BudgetLimit { warn_at: 1, ask_at, ..limit(USD, amount) }]);
+                }
+                Step::Ask { by, next: anew, call, least, waits } => {
+                    let number = next.entry(by).or_insert(1);
+                    *number += u64::from(anew);
+                    let number = *number;
+                    account.ask(by, SliceAsk { waits, ..ask(number, call, least) });
+                }
+                Step::Report { which, spend, closed, stale, returned } => {
+                    let all: Vec<_> = account.slices.iter().map(|(key, it)| (*key, *it)).collect();
+                    if all.is_empty() { continue }
+                    let ((_, window, by, number), slice) = all[which % all.len()];
+                    let spent = slice.spent + spend.min(slice.amount.saturating_sub(slice.spent));
+                    let seq = if stale { slice.seq } else { slice.seq + 1 };
+                    let held = spend / 3;
+                    let over = 0;
+                    let report =
+                        SliceReport { number, window, seq, spent, held, returned, over, closed };
+                    account.report(by.as_u128(), report);
+                }
+                Step::Allow => {
+                    let window = account.state.book(USD).unwrap().current.number;
+                    let by = "ada".to_owned();
+                    account.send(BudgetInput::Allow { by, limit: USD, window });
+                }
+                Step::Fire => {
+                    if let Some(due) = account.state.due() {
+                        account.send(BudgetInput::TimerFired { due });
+                    }
+                }
+                Step::Clock(by) => account.ts = account.ts.saturating_add_signed(by),
+            }
+            prop_assert!(Budget::advance(&account.state).is_empty());
+        }
+        let replayed = account.replayed();
+        prop_assert_eq!(&replayed, &account.state, "the journal is all there is");
+        let bytes = codec::encode(&account.state).unwrap();
+        let read: BudgetState = codec::decode(&bytes).unwrap();
+        prop_assert_eq!(read, replayed);
+    }
+}

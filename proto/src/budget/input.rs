@@ -1,0 +1,169 @@
+//! What an account is sent, and what it says to the processes that spend.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AccountKey, BudgetLimit, LimitKey, WindowNumber};
+use crate::{id::ProcessId, timestamp::Timestamp};
+
+/// What may be sent to an account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum BudgetInput {
+    /// Sets the limits. What a person sets holds until it is reset, whatever is configured.
+    Set {
+        /// Who sets them.
+        source: LimitSource,
+        /// All limits of the account; nothing resets what people set.
+        limits: Option<Vec<BudgetLimit>>,
+    },
+    /// A process asks for slices, and reports about those that it has.
+    Ask {
+        /// Which process.
+        process: ProcessId,
+        /// For what.
+        asks: Vec<SliceAsk>,
+        /// Taken first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reports: Vec<SliceReport>,
+    },
+    /// A process reports about its slices.
+    Report {
+        /// Which process.
+        process: ProcessId,
+        /// What it says of each.
+        reports: Vec<SliceReport>,
+    },
+    /// A person allows more to be granted, up to the limit, in this window.
+    Allow {
+        /// Who.
+        by: String,
+        /// Of which limit.
+        limit: LimitKey,
+        /// In which window; it has no effect on another one.
+        window: WindowNumber,
+    },
+    /// The timer for the end of a window has fired.
+    TimerFired {
+        /// When it was due.
+        due: Timestamp,
+    },
+}
+
+/// Where limits come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum LimitSource {
+    /// A configuration file.
+    Configured,
+    /// A person.
+    Person {
+        /// Who.
+        name: String,
+    },
+}
+
+/// A process asks for a slice. It asks again under the same number until it has an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceAsk {
+    /// The process's number for the slice: higher than any that it asked for before.
+    pub number: u64,
+    /// Of which limit.
+    pub limit: LimitKey,
+    /// What the first waiting call can cost at most.
+    pub call: u64,
+    /// With how much it could still be made.
+    pub least: u64,
+    /// What all waiting calls can cost at most.
+    pub waits: u64,
+}
+
+/// What a process says of one of its slices. All amounts are totals since the slice was granted, so a
+/// report that is lost, or comes twice, changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceReport {
+    /// The process's number for the slice.
+    pub number: u64,
+    /// The window that the slice is of.
+    pub window: WindowNumber,
+    /// Counts the reports about this slice, from 1: an earlier one has no effect.
+    pub seq: u64,
+    /// What ended calls have cost.
+    pub spent: u64,
+    /// What calls that run can cost at most.
+    pub held: u64,
+    /// What will not be spent.
+    pub returned: u64,
+    /// By how much calls have cost more than they could.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over: u64,
+    /// Nothing more is spent of it.
+    pub closed: bool,
+}
+
+/// How things stand between an account and one process. It is whole: a later one replaces it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStanding {
+    /// Which account.
+    pub account: AccountKey,
+    /// Where the account's journal is; an earlier standing than one that came before has no effect.
+    pub version: u64,
+    /// The slices that the process has.
+    pub slices: Vec<GrantedSlice>,
+    /// What it asked for and has not got.
+    pub answers: Vec<AskAnswer>,
+}
+
+/// A slice that a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantedSlice {
+    /// The process's number for it.
+    pub number: u64,
+    /// Of which limit.
+    pub limit: LimitKey,
+    /// In which window.
+    pub window: WindowNumber,
+    /// How much was granted.
+    pub amount: u64,
+    /// What is not in use should come back: others wait for it, or its window has ended.
+    pub recalled: bool,
+}
+
+/// Why a process has not got a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskAnswer {
+    /// The process's number for the slice.
+    pub number: u64,
+    /// Of which limit.
+    pub limit: LimitKey,
+    /// Why.
+    pub verdict: AskVerdict,
+}
+
+/// Why there is no slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum AskVerdict {
+    /// There will be one when something comes back.
+    Waits,
+    /// A person has to allow more, or the window has to end.
+    NeedsPerson {
+        /// What the window has spent.
+        spent: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// So much is spent that the call cannot be made, whatever comes back.
+    SpentOut {
+        /// What the window has spent.
+        spent: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The account has no such limit any more.
+    NoLimit,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

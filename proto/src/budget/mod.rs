@@ -1,0 +1,26 @@
+//! Budgets: accounts with their limits, and what accounts and the processes that spend say to each
+//! other.
+//!
+//! An **account** is an entity of the kind `budget`. It has limits and gives processes **slices** of
+//! what is left of them. The **holder** of a process lets its calls reserve from slices in memory.
+
+mod account;
+mod event;
+mod input;
+mod limit;
+mod window;
+
+pub use account::AccountKey;
+pub use event::{
+    BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetOver, BudgetSet, BudgetWarned,
+    WindowBegun,
+};
+pub use input::{
+    AskAnswer, AskVerdict, BudgetInput, GrantedSlice, LimitSource, ProcessStanding, SliceAsk,
+    SliceReport,
+};
+pub use limit::{
+    AMOUNT_MOST, ASK_AT, BudgetLimit, BudgetUnit, LIMITS_MOST, LimitError, LimitKey, WARN_AT,
+    check_limits,
+};
+pub use window::{WindowLength, WindowNumber};

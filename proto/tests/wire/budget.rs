@@ -1,0 +1,95 @@
+//! The bytes of what accounts record, are sent and say.
+
+use clawnode_proto::{
+    Timestamp,
+    budget::{
+        AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetInput,
+        BudgetLimit, BudgetOver, BudgetSet, BudgetUnit, BudgetWarned, GrantedSlice, LimitKey,
+        LimitSource, ProcessStanding, SliceAsk, SliceReport, WindowBegun, WindowLength,
+        WindowNumber,
+    },
+    money::MicroUsd,
+};
+
+use crate::{
+    goldens::{all, events},
+    samples::{name, process},
+};
+
+const LIMIT: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
+const WINDOW: WindowNumber = WindowNumber(20_783);
+
+fn limits() -> Vec<BudgetLimit> {
+    vec![
+        BudgetLimit::new(LIMIT.unit, LIMIT.window, 5_000_000),
+        BudgetLimit { ask_at: 100, ..BudgetLimit::new(BudgetUnit::Loops, WindowLength::Hour, 50) },
+        BudgetLimit::new(BudgetUnit::Tokens, WindowLength::Month, 2_000_000),
+        BudgetLimit::new(BudgetUnit::Tokens, WindowLength::Forever, 0),
+    ]
+}
+
+fn ada() -> LimitSource {
+    LimitSource::Person { name: "ada".to_owned() }
+}
+
+pub(crate) fn budget_events() -> Vec<BudgetEvent> {
+    let (limit, window, spent, amount) = (LIMIT, WINDOW, 3_750_000, 5_000_000);
+    vec![
+        BudgetSet { source: LimitSource::Configured, limits: Some(limits()) }.into(),
+        BudgetSet { source: ada(), limits: None }.into(),
+        BudgetAllowed { by: "ada".to_owned(), limit, window }.into(),
+        BudgetGranted { process: process(), number: 7, limit, window, amount: 50_000 }.into(),
+        BudgetWarned { limit, window, spent, amount }.into(),
+        BudgetAsked { limit, window, spent, amount }.into(),
+        BudgetOver { limit, window, excess: 12 }.into(),
+        WindowBegun { limit, window, ended: WindowNumber(20_782), spent, open: 9 }.into(),
+    ]
+}
+
+fn report(over: u64) -> SliceReport {
+    let (number, window, seq, spent, held) = (7, WINDOW, 2, 40_000, 5_000);
+    SliceReport { number, window, seq, spent, held, returned: 1_000, over, closed: false }
+}
+
+fn inputs() -> Vec<BudgetInput> {
+    let wants = SliceAsk { number: 8, limit: LIMIT, call: 30_000, least: 400, waits: 90_000 };
+    let process = process();
+    vec![
+        BudgetInput::Set { source: ada(), limits: Some(limits()) },
+        BudgetInput::Ask { process, asks: vec![wants], reports: vec![] },
+        BudgetInput::Ask { process, asks: vec![wants], reports: vec![report(0)] },
+        BudgetInput::Report { process, reports: vec![report(12)] },
+        BudgetInput::Allow { by: "ada".to_owned(), limit: LIMIT, window: WINDOW },
+        BudgetInput::TimerFired { due: Timestamp(1_795_651_200_000) },
+    ]
+}
+
+fn standing() -> ProcessStanding {
+    let (spent, limit) = (4_999_000, 5_000_000);
+    let answer = |(number, verdict)| AskAnswer { number, limit: LIMIT, verdict };
+    let verdicts = [
+        AskVerdict::Waits,
+        AskVerdict::NeedsPerson { spent, limit },
+        AskVerdict::SpentOut { spent, limit },
+        AskVerdict::NoLimit,
+    ];
+    let amount = 50_000;
+    ProcessStanding {
+        account: name("user:web:bot:ada"),
+        version: 42,
+        slices: vec![GrantedSlice {
+            number: 7,
+            limit: LIMIT,
+            window: WINDOW,
+            amount,
+            recalled: true,
+        }],
+        answers: (8..).zip(verdicts).map(answer).collect(),
+    }
+}
+
+#[test]
+fn budgets() {
+    let golden = events(&budget_events()) + &all(&inputs()) + &all(&[standing()]);
+    insta::assert_snapshot!(golden + &all(&[MicroUsd(5_000_000)]));
+}
