@@ -6,6 +6,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use clawnode_proto::{
     Digest,
     llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
+    model::SchemaStyle,
     tool::ToolUse,
 };
 use futures_util::stream::BoxStream;
@@ -51,6 +52,15 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// model in words.
     fn takes(&self, _schema: &ReplySchema) -> bool {
         false
+    }
+    /// How a request on this wire says that the reply has to fit a schema, if that does not depend on the
+    /// model.
+    fn schema_style(&self) -> Option<SchemaStyle> {
+        None
+    }
+    /// Whether a model is shown the schema that the wire holds it to. If not, words tell it too.
+    fn shows_schema(&self) -> bool {
+        true
     }
     /// The settings that it has, of those that not every wire has.
     fn settings(&self) -> &'static [Setting] {
@@ -145,6 +155,12 @@ impl Model for Provider {
     fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
         self.0.refused(model, sampling)
     }
+
+    fn schema_style(&self, model: &str) -> Option<SchemaStyle> {
+        let (provider, model) = (self.0.named.name.clone(), model.to_owned());
+        let model = ModelRef { provider, model };
+        Some(self.0.profiles.schema(&model, self.0.dialect.schema_style()))
+    }
 }
 
 // === impl Inner ===
@@ -211,7 +227,8 @@ impl Inner {
         }
         let model = ModelRef { provider, model: request.model.clone() };
         let profile = self.profiles.of(&model);
-        ask(&mut request, &profile, |schema| self.dialect.takes(schema));
+        let style = self.profiles.schema(&model, self.dialect.schema_style());
+        ask(&mut request, style, &*self.dialect);
         let mut prepared = self.dialect.prepare(request, &profile)?;
         let extras = self.profiles.extras(&model);
         if let Some(body) = extras.added_to(&prepared.body).map_err(not_sent)? {

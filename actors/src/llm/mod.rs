@@ -59,6 +59,7 @@ use std::{fmt, time::Duration};
 use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role, Sampling, StopReason, Usage},
+    model::SchemaStyle,
     tool::ToolUse,
 };
 use futures_util::stream::BoxStream;
@@ -179,4 +180,10 @@ pub trait Model: Send + Sync + fmt::Debug {
 
     /// The first of these settings that the model of this name does not take. A call with it fails.
     fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str>;
+
+    /// How a request to the model of this name says that its reply has to fit a schema, if the model can be
+    /// held to one.
+    fn schema_style(&self, _model: &str) -> Option<SchemaStyle> {
+        None
+    }
 }

@@ -10,6 +10,7 @@ use super::{ToolOffer, profile::ModelProfile, prompt::not_sent};
 /// A setting that not every wire has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
+    Stop,
     PresencePenalty,
     FrequencyPenalty,
     Seed,
@@ -19,7 +20,8 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
+        Self::Stop,
         Self::PresencePenalty,
         Self::FrequencyPenalty,
         Self::Seed,
@@ -31,6 +33,7 @@ impl Setting {
     /// Its name in OpenAI's API, which is where it comes from.
     pub(super) const fn name(self) -> &'static str {
         match self {
+            Self::Stop => "stop",
             Self::PresencePenalty => "presence_penalty",
             Self::FrequencyPenalty => "frequency_penalty",
             Self::Seed => "seed",
@@ -47,12 +50,14 @@ impl Setting {
 
     fn is_in(self, sampling: &Sampling) -> bool {
         match self {
+            Self::Stop => !sampling.stop.is_empty(),
             Self::PresencePenalty => sampling.presence_penalty.is_some(),
             Self::FrequencyPenalty => sampling.frequency_penalty.is_some(),
             Self::Seed => sampling.seed.is_some(),
             Self::LogitBias => !sampling.logit_bias.is_empty(),
             Self::ToolChoice => sampling.tool_choice.is_some(),
-            Self::ParallelToolCalls => sampling.parallel_tool_calls.is_some(),
+            // What every wire does by itself needs no setting.
+            Self::ParallelToolCalls => sampling.parallel_tool_calls == Some(false),
         }
     }
 }
@@ -100,6 +105,7 @@ mod tests {
         let reasons = ModelProfile { sampling: false, ..usual };
         let none = Sampling::default();
         let settings = [
+            (Sampling { stop: vec!["END".to_owned()], ..none.clone() }, "stop", true),
             (Sampling { presence_penalty: Some(1.0), ..none.clone() }, "presence_penalty", false),
             (Sampling { frequency_penalty: Some(1.0), ..none.clone() }, "frequency_penalty", false),
             (Sampling { seed: Some(1), ..none.clone() }, "seed", true),
@@ -121,5 +127,7 @@ mod tests {
             assert_eq!(refused(&Setting::ALL, &sampling, &reasons).is_none(), by_all, "{name}");
         }
         assert_eq!(refused(&[], &none, &usual), None);
+        let parallel = Sampling { parallel_tool_calls: Some(true), ..none };
+        assert_eq!(refused(&[], &parallel, &usual), None, "each wire does that by itself");
     }
 }

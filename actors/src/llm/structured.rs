@@ -4,7 +4,7 @@
 use clawnode_proto::{model::SchemaStyle, response::ResponseSchema};
 use serde_json::{Map, Value};
 
-use super::{ModelRequest, profile::ModelProfile};
+use super::{ModelRequest, call::Dialect};
 
 /// Levels of objects and lists in a schema that vendors hold a model to.
 const LEVELS: usize = 10;
@@ -55,13 +55,18 @@ impl ReplySchema {
         self.is_of_object() && is_strict(&self.schema, all_required, 0)
     }
 
+    /// Whether it has no keywords but these, and is not too deep. A reference has none beside it.
+    pub(super) fn has_only(&self, known: &[&str]) -> bool {
+        is_made_of(known, &self.schema, &self.schema, 0)
+    }
+
     fn is_of_object(&self) -> bool {
         self.schema.get("type").is_some_and(|kind| kind == "object")
     }
 
-    /// As a model of this profile takes it.
-    fn style_for(&self, profile: &ModelProfile, offers: bool) -> SchemaStyle {
-        match (self.style, profile.schema) {
+    /// As a model that can be held to this takes it.
+    fn style_for(&self, held_to: SchemaStyle, offers: bool) -> SchemaStyle {
+        match (self.style, held_to) {
             (_, SchemaStyle::Words) => SchemaStyle::Words,
             (_, SchemaStyle::JsonSchemaAlone) if offers => SchemaStyle::Words,
             (SchemaStyle::JsonObject, _) => SchemaStyle::JsonObject,
@@ -84,17 +89,13 @@ impl ReplySchema {
 }
 
 /// Has a request say what its reply has to fit: what its wire does not take is said in the system prompt.
-pub(super) fn ask(
-    request: &mut ModelRequest,
-    profile: &ModelProfile,
-    takes: impl FnOnce(&ReplySchema) -> bool,
-) {
+pub(super) fn ask(request: &mut ModelRequest, held_to: SchemaStyle, wire: &dyn Dialect) {
     let Some(mut schema) = request.reply_schema.take() else { return };
-    let style = schema.style_for(profile, !request.tools.is_empty());
+    let style = schema.style_for(held_to, !request.tools.is_empty());
     let words = schema.words();
     schema.style = style;
-    let is_taken = style != SchemaStyle::Words && takes(&schema);
-    if !is_taken || style == SchemaStyle::JsonObject {
+    let is_taken = style != SchemaStyle::Words && wire.takes(&schema);
+    if !is_taken || style == SchemaStyle::JsonObject || !wire.shows_schema() {
         let seam = if request.system.is_empty() { "" } else { "\n\n" };
         request.system.push_str(seam);
         request.system.push_str(&words);
@@ -122,6 +123,27 @@ fn is_strict(schema: &Value, all_required: bool, level: usize) -> bool {
         && several.into_iter().flatten().all(inner)
         && options.into_iter().flatten().chain(keywords.get("const")).all(plain)
         && is_closed(keywords, all_required)
+}
+
+/// Whether a schema and its parts have no keywords but these. `root` is where references lead.
+fn is_made_of(known: &[&str], schema: &Value, root: &Value, level: usize) -> bool {
+    let Value::Object(keywords) = schema else { return false };
+    if level > LEVELS || !keywords.keys().all(|name| known.contains(&name.as_str())) {
+        return false;
+    }
+    let inner = |schema: &Value| is_made_of(known, schema, root, level + 1);
+    if let Some(reference) = keywords.get("$ref").map(Value::as_str) {
+        let path = reference.and_then(|it| it.strip_prefix('#'));
+        let is_alone = keywords.keys().all(|name| name.starts_with('$'));
+        return is_alone && path.and_then(|path| root.pointer(path)).is_some_and(inner);
+    }
+    let list = |name: &str| keywords.get(name).and_then(Value::as_array).into_iter().flatten();
+    let map = |name: &str| keywords.get(name).and_then(Value::as_object).into_iter().flatten();
+    let below = ["items", "additionalProperties"].map(|name| keywords.get(name));
+    list("enum").all(|value| value.is_string() || value.is_number())
+        && ["anyOf", "oneOf", "allOf", "prefixItems"].into_iter().flat_map(list).all(inner)
+        && ["properties", "$defs", "definitions"].into_iter().flat_map(map).all(|(_, it)| inner(it))
+        && below.into_iter().flatten().all(|it| it.is_boolean() || inner(it))
 }
 
 /// An object has no fields but those that are named, and if `all_required`, all of those.
@@ -191,6 +213,33 @@ mod tests {
         ] {
             let reply = ReplySchema::new(&ResponseSchema::new(None, &schema)).unwrap();
             assert_eq!(reply.is_strict(all_required), strict, "{schema}");
+        }
+    }
+
+    #[test]
+    fn keywords_are_looked_for_in_each_part() {
+        let known = ["type", "properties", "items", "anyOf", "$ref", "$defs", "enum", "title"];
+        let of = |property: Value| {
+            let point = json!({"type": "object", "properties": {"x": {"type": "number"}}});
+            json!({"type": "object", "properties": {"a": property}, "$defs": {"point": point}})
+        };
+        let deep = (0..12).fold(json!({"type": "string"}), |it, _| json!({"anyOf": [it]}));
+        for (property, fits) in [
+            (json!({"$ref": "#/$defs/point"}), true),
+            (json!({"$ref": "#/$defs/point", "title": "p"}), false),
+            (json!({"$ref": "#/$defs/gone"}), false),
+            (json!({"$ref": "other.json"}), false),
+            (json!({"$ref": "#"}), false),
+            (json!({"anyOf": [{"type": "string"}, {"enum": ["a", 1]}]}), true),
+            (json!({"enum": [null]}), false),
+            (json!({"items": {"type": "string", "minLength": 1}}), false),
+            (json!({"items": true}), true),
+            (json!(true), false),
+            (deep, false),
+        ] {
+            let schema = of(property);
+            let reply = ReplySchema::new(&ResponseSchema::new(None, &schema)).unwrap();
+            assert_eq!(reply.has_only(&known), fits, "{schema}");
         }
     }
 }

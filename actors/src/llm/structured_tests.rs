@@ -1,14 +1,24 @@
 //! Tests: how requests on each wire say what their replies have to fit.
 
+use std::collections::BTreeMap;
+
 use clawnode_proto::{
     llm::{Role, Sampling},
+    model::SchemaStyle,
     response::ResponseSchema,
 };
 use serde_json::{Value, json};
 
 use super::{
-    ModelRequest, PlainMessage, ReplySchema, ToolOffer, anthropic::Anthropic, call::Dialect,
-    openai::OpenAi, profile::ModelProfiles, structured::ask,
+    ModelRequest, PlainMessage, ReplySchema, ToolOffer,
+    anthropic::Anthropic,
+    call::Dialect,
+    gemini::Gemini,
+    ollama::Ollama,
+    openai::OpenAi,
+    profile::{ModelOverride, ModelProfiles},
+    responses::Responses,
+    structured::ask,
 };
 
 fn person() -> Value {
@@ -37,9 +47,9 @@ fn sent(wire: &dyn Dialect, model: &str, schema: &ResponseSchema, tools: bool) -
         idempotency_key: "k".to_owned(),
         reply_schema: Some(ReplySchema::new(schema).unwrap()),
     };
-    let profile = ModelProfiles::default().of(&format!("p/{model}").parse().unwrap());
-    ask(&mut request, &profile, |schema| wire.takes(schema));
-    serde_json::from_slice(&wire.prepare(request, &profile).unwrap().body).unwrap()
+    let (profiles, model) = (ModelProfiles::default(), format!("p/{model}").parse().unwrap());
+    ask(&mut request, profiles.schema(&model, wire.schema_style()), wire);
+    serde_json::from_slice(&wire.prepare(request, &profiles.of(&model)).unwrap().body).unwrap()
 }
 
 fn openai() -> OpenAi {
@@ -105,4 +115,76 @@ fn anthropics_wire_takes_what_its_models_can_be_held_to() {
         let system = body["system"].to_string();
         assert_ne!(system.contains("Your final reply has to be"), is_native, "{system}");
     }
+}
+
+/// Whether the system prompt of a body tells the schema in words.
+fn has_words(body: &Value) -> bool {
+    body.to_string().contains("Your final reply has to be")
+}
+
+#[test]
+fn the_wire_of_responses_has_the_format_of_the_other_one() {
+    let wire = Responses { base: "http://127.0.0.1:1/v1".parse().unwrap(), key: None };
+    let schema = ResponseSchema::new(Some("person"), &person());
+    let strict =
+        json!({"type": "json_schema", "name": "person", "strict": true, "schema": person()});
+    for (model, asked, format, words) in [
+        ("gpt-4o", &schema, Some(strict.clone()), false),
+        ("gpt-5", &schema, Some(strict), false),
+        ("gpt-4o", &ResponseSchema::any_object(), Some(json!({"type": "json_object"})), true),
+        ("some-model", &schema, None, true),
+    ] {
+        let body = sent(&wire, model, asked, true);
+        assert_eq!(body.pointer("/text/format"), format.as_ref(), "{model}: {body}");
+        assert_eq!(has_words(&body), words, "{body}");
+    }
+}
+
+#[test]
+fn gemini_takes_json_schema_beside_tools_only_where_its_model_can() {
+    let wire = Gemini { base: "http://127.0.0.1:1".parse().unwrap(), key: None };
+    let schema = ResponseSchema::new(None, &person());
+    let mut short = person();
+    short["properties"]["name"]["minLength"] = 1.into();
+    let short = ResponseSchema::new(None, &short);
+    for (model, asked, tools, native) in [
+        ("gemini-2.5-flash", &schema, false, Some(person())),
+        ("gemini-2.5-flash", &schema, true, None),
+        ("gemini-3-pro-preview", &schema, true, Some(person())),
+        ("gemini-3-pro-preview", &short, false, None),
+        ("gemma-3-27b-it", &schema, false, None),
+    ] {
+        let body = sent(&wire, model, asked, tools);
+        let config = &body["generationConfig"];
+        assert_eq!(config.get("responseJsonSchema"), native.as_ref(), "{model}: {body}");
+        let kind = native.is_some().then(|| json!("application/json"));
+        assert_eq!(config.get("responseMimeType"), kind.as_ref(), "{model}: {body}");
+        assert_eq!(has_words(&body), native.is_none(), "{body}");
+    }
+    let body = sent(&wire, "gemini-2.5-flash", &ResponseSchema::any_object(), false);
+    assert_eq!(body["generationConfig"]["responseMimeType"], "application/json");
+    assert!(has_words(&body), "{body}");
+}
+
+#[test]
+fn ollama_holds_any_model_to_a_schema_and_words_tell_it_too() {
+    let wire = Ollama { base: "http://127.0.0.1:1".parse().unwrap(), key: None };
+    let schema = ResponseSchema::new(None, &person());
+    let mut pattern = person();
+    pattern["properties"]["name"]["pattern"] = "^a".into();
+    let pattern = ResponseSchema::new(None, &pattern);
+    for (asked, tools, format) in [
+        (&schema, false, Some(person())),
+        (&schema, true, None),
+        (&pattern, false, None),
+        (&ResponseSchema::any_object(), false, Some(json!("json"))),
+    ] {
+        let body = sent(&wire, "some-model", asked, tools);
+        assert_eq!(body.get("format"), format.as_ref(), "{body}");
+        assert!(has_words(&body), "{body}");
+    }
+    let set = ModelOverride { schema: Some(SchemaStyle::Words), ..ModelOverride::default() };
+    let profiles = ModelProfiles::new(BTreeMap::from([("p/*".to_owned(), set)]));
+    let style = profiles.schema(&"p/m".parse().unwrap(), wire.schema_style());
+    assert_eq!(style, SchemaStyle::Words, "what is configured wins");
 }

@@ -162,6 +162,7 @@ impl ModelAnswers<'_> {
         let profiles = self.profiles();
         let known = profiles.of(model);
         let allow = agents.iter().filter(|agent| agent.allows(model));
+        let client = self.models.resolve_model(model);
         ModelView {
             model: model.clone(),
             agents: allow.map(|agent| agent.name.clone()).collect(),
@@ -171,7 +172,10 @@ impl ModelAnswers<'_> {
             input: known.input.list(),
             tools: known.tools,
             reasoning: known.reasoning,
-            schema: known.schema,
+            schema: client
+                .ok()
+                .and_then(|it| it.schema_style(&model.model))
+                .unwrap_or(known.schema),
             cache: known.cache,
             sampling: known.sampling,
             price: known.price,

@@ -13,6 +13,7 @@ mod calls;
 mod circuit;
 mod faults;
 mod server;
+mod settings;
 mod streams;
 mod thoughts;
 mod tools;

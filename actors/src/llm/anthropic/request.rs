@@ -274,7 +274,7 @@ impl Dialect for Anthropic {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting::ToolChoice, Setting::ParallelToolCalls]
+        &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls]
     }
 }
 

@@ -4,10 +4,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use clawnode_proto::{
     ToolName,
-    llm::{ModelFailure, Role},
+    llm::{ModelFailure, Role, Sampling},
     media::MediaType,
-    model::ReasoningStyle,
+    model::{ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
+    tool_choice::ToolChoice,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -16,9 +17,12 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use super::{ID, PART, SIGNATURE, schema::parameters};
+use super::{
+    ID, PART, SIGNATURE,
+    schema::{REPLY_KEYWORDS, parameters},
+};
 use crate::llm::{
-    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
+    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
@@ -26,6 +30,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
+    settings::{Setting, choice_among},
 };
 
 /// What the vendor documents for the first tool call of a step that its model did not make itself: after a
@@ -53,6 +58,8 @@ struct GeminiBody<'a> {
     system_instruction: Option<GeminiMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<GeminiTools<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_config: Option<ToolConfig<'a>>,
     generation_config: GenerationConfig<'a>,
 }
 
@@ -133,6 +140,20 @@ struct Declaration<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
+struct ToolConfig<'a> {
+    function_calling_config: CallingConfig<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CallingConfig<'a> {
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed_function_names: Option<[&'a ToolName; 1]>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct GenerationConfig<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
@@ -142,6 +163,17 @@ struct GenerationConfig<'a> {
     max_output_tokens: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop_sequences: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_mime_type: Option<&'static str>,
+    /// The API has a field for its own kind of schemas, too; this one takes JSON Schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_json_schema: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking_config: Option<ThinkingConfig>,
 }
@@ -197,7 +229,8 @@ impl Dialect for Gemini {
         let declared: Vec<_> = request.tools.iter().map(Declaration::from).collect();
         let tools =
             (!declared.is_empty()).then_some(GeminiTools { function_declarations: declared });
-        let sampling = &request.sampling;
+        let (sampling, schema) = (&request.sampling, request.reply_schema.as_ref());
+        let is_given = |it: &&ReplySchema| it.style == SchemaStyle::JsonSchema;
         let reasoning = sampling.reasoning.filter(|_| profile.reasoning != ReasoningStyle::None);
         // The limit is of the reply; the API counts thoughts in.
         let budget = reasoning.map_or(0, Reasoning::budget);
@@ -206,11 +239,17 @@ impl Dialect for Gemini {
             contents: said.contents,
             system_instruction: (!system.is_empty()).then_some(instruction),
             tools: tools.into_iter().collect(),
+            tool_config: ToolConfig::of(sampling, &request.tools)?,
             generation_config: GenerationConfig {
                 temperature: sampling.temperature.filter(|_| profile.sampling),
                 top_p: sampling.top_p.filter(|_| profile.sampling),
                 max_output_tokens: limit.map(|wanted| profile.capped(wanted)),
                 stop_sequences: &sampling.stop,
+                seed: sampling.seed.map(seed).transpose()?,
+                presence_penalty: sampling.presence_penalty,
+                frequency_penalty: sampling.frequency_penalty,
+                response_mime_type: schema.map(|_| "application/json"),
+                response_json_schema: schema.filter(is_given).map(|it| &it.schema),
                 thinking_config: reasoning
                     .and_then(|reasoning| ThinkingConfig::of(reasoning, &request.model, profile)),
             },
@@ -228,6 +267,38 @@ impl Dialect for Gemini {
         let mut url = self.base.join(&path);
         url.set_query(Some("alt=sse"));
         Ok(Prepared { url, headers, body: body.into(), offers })
+    }
+
+    fn takes(&self, schema: &ReplySchema) -> bool {
+        schema.style == SchemaStyle::JsonObject || schema.has_only(&REPLY_KEYWORDS)
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::ToolChoice,
+        ]
+    }
+}
+
+/// The API takes 32 bits.
+fn seed(seed: i64) -> Result<i32, ModelFailure> {
+    i32::try_from(seed).map_err(|_too_large| not_sent("`seed`: Gemini takes one of 32 bits"))
+}
+
+impl<'a> ToolConfig<'a> {
+    fn of(sampling: &'a Sampling, tools: &[ToolOffer]) -> Result<Option<Self>, ModelFailure> {
+        let config = |mode, allowed_function_names| Self {
+            function_calling_config: CallingConfig { mode, allowed_function_names },
+        };
+        Ok(choice_among(sampling, tools)?.map(|choice| match choice {
+            ToolChoice::None => config("NONE", None),
+            ToolChoice::Required => config("ANY", None),
+            ToolChoice::Tool { name } => config("ANY", Some([name])),
+        }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A tool's JSON Schema as Gemini takes it: a subset of `OpenAPI`'s.
+//! A tool's JSON Schema as Gemini takes it: a subset of `OpenAPI`'s. And what it takes of a reply's.
 //!
 //! What the subset has no word for is left out, because the API refuses a request with a field that it does
 //! not know. That only tells the model less: arguments are judged by the whole schema before a tool runs.
@@ -28,6 +28,31 @@ const FORMATS: [(&str, &[&str]); 3] = [
     ("string", &["date-time", "enum"]),
     ("number", &["float", "double"]),
     ("integer", &["int32", "int64"]),
+];
+
+/// What the API holds a reply to of a whole JSON Schema; of others it takes no notice.
+pub(super) const REPLY_KEYWORDS: [&str; 21] = [
+    "$schema",
+    "$id",
+    "$defs",
+    "$ref",
+    "$anchor",
+    "type",
+    "format",
+    "title",
+    "description",
+    "enum",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+    "anyOf",
+    "oneOf",
+    "properties",
+    "additionalProperties",
+    "required",
 ];
 
 /// The parameters of a tool; none if it has none, because an object without properties is refused.

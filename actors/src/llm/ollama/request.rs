@@ -6,7 +6,7 @@ use clawnode_proto::{
     ToolName,
     llm::{ModelFailure, Role},
     media::MediaKind,
-    model::ReasoningStyle,
+    model::{ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
 };
 use reqwest::header::HeaderValue;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::llm::{
-    Item, ModelRequest, PlainMedia, PlainMessage, ToolOffer,
+    Item, ModelRequest, PlainMedia, PlainMessage, ReplySchema, ToolOffer,
     call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
@@ -23,12 +23,41 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
+    settings::Setting,
 };
 
 /// The only kind of tool that is offered.
 const FUNCTION: &str = "function";
 /// Before what a tool said that failed: the wire has no flag for it.
 const FAILED: &str = "Error: ";
+
+/// What the server can make a grammar of.
+const REPLY_KEYWORDS: [&str; 24] = [
+    "$schema",
+    "$defs",
+    "definitions",
+    "$ref",
+    "type",
+    "format",
+    "title",
+    "description",
+    "default",
+    "enum",
+    "const",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "anyOf",
+    "oneOf",
+    "properties",
+    "additionalProperties",
+    "required",
+];
 
 /// The wire.
 #[derive(Debug)]
@@ -44,12 +73,22 @@ struct OllamaBody<'a> {
     messages: Vec<OllamaMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<OllamaTool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<ReplyFormat<'a>>,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     think: Option<Think>,
     /// `num_ctx` is laid over it where it is configured.
     #[serde(skip_serializing_if = "OllamaOptions::is_empty")]
     options: OllamaOptions<'a>,
+}
+
+/// What the server holds a reply to.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ReplyFormat<'a> {
+    Word(&'static str),
+    Schema(&'a Value),
 }
 
 /// Whether a model thinks, or how much.
@@ -70,6 +109,12 @@ struct OllamaOptions<'a> {
     num_predict: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -153,6 +198,7 @@ impl Dialect for Ollama {
             model: &request.model,
             messages: said.messages,
             tools: request.tools.iter().map(OllamaTool::from).collect(),
+            format: request.reply_schema.as_ref().map(ReplyFormat::from),
             stream: true,
             think: reasoning.map(|reasoning| Think::of(reasoning, profile)),
             options: OllamaOptions {
@@ -160,6 +206,9 @@ impl Dialect for Ollama {
                 top_p: sampling.top_p.filter(|_| profile.sampling),
                 num_predict: limit.map(|wanted| profile.capped(wanted)),
                 stop: &sampling.stop,
+                seed: sampling.seed,
+                presence_penalty: sampling.presence_penalty,
+                frequency_penalty: sampling.frequency_penalty,
             },
         };
         let mut headers = headers(&request.idempotency_key);
@@ -173,6 +222,32 @@ impl Dialect for Ollama {
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let offers = !request.tools.is_empty();
         Ok(Prepared { url: self.base.join(path), headers, body: body.into(), offers })
+    }
+
+    fn takes(&self, schema: &ReplySchema) -> bool {
+        schema.style == SchemaStyle::JsonObject || schema.has_only(&REPLY_KEYWORDS)
+    }
+
+    /// The server holds any model to it: it lets no other token through, also none of a call.
+    fn schema_style(&self) -> Option<SchemaStyle> {
+        Some(SchemaStyle::JsonSchemaAlone)
+    }
+
+    fn shows_schema(&self) -> bool {
+        false
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &[Setting::Stop, Setting::PresencePenalty, Setting::FrequencyPenalty, Setting::Seed]
+    }
+}
+
+impl<'a> From<&'a ReplySchema> for ReplyFormat<'a> {
+    fn from(reply: &'a ReplySchema) -> Self {
+        match reply.style {
+            SchemaStyle::JsonObject => Self::Word("json"),
+            _ => Self::Schema(&reply.schema),
+        }
     }
 }
 
@@ -200,6 +275,9 @@ impl OllamaOptions<'_> {
             && self.top_p.is_none()
             && self.num_predict.is_none()
             && self.stop.is_empty()
+            && self.seed.is_none()
+            && self.presence_penalty.is_none()
+            && self.frequency_penalty.is_none()
     }
 }
 

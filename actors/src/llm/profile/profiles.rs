@@ -135,6 +135,17 @@ impl ModelProfiles {
         if configured { window } else { window.min(WINDOW_DEFAULT) }
     }
 
+    /// How a request to a model says that its reply has to fit a schema: what the configuration sets, then what
+    /// holds for all models of its wire, then what the table has.
+    pub(in crate::llm) fn schema(
+        &self,
+        model: &ModelRef,
+        of_wire: Option<SchemaStyle>,
+    ) -> SchemaStyle {
+        let set = self.fitting(model).into_iter().rev().find_map(|(_, it)| it.schema);
+        set.or(of_wire).unwrap_or_else(|| self.of(model).schema)
+    }
+
     /// What is added to each request to a model.
     pub(in crate::llm) fn extras(&self, model: &ModelRef) -> ModelExtras {
         let mut all = ModelExtras::default();

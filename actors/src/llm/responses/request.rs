@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use clawnode_proto::{
     ToolName,
-    llm::{ModelFailure, Role},
+    llm::{ModelFailure, Role, Sampling},
     media::MediaKind,
-    model::ReasoningStyle,
+    model::{ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
+    tool_choice::ToolChoice,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -15,7 +16,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{PHASE, REASONING};
 use crate::llm::{
-    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
+    Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
@@ -23,6 +24,7 @@ use crate::llm::{
     parts::Part,
     profile::ModelProfile,
     prompt::{alternate, not_sent},
+    settings::{Setting, choice_among},
 };
 
 /// The only kind of tool that is offered.
@@ -60,6 +62,38 @@ struct ResponsesBody<'a> {
     max_output_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning: Option<Effort>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<TextConfig<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<ChosenTool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_tool_calls: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct TextConfig<'a> {
+    format: TextFormat<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum TextFormat<'a> {
+    JsonObject,
+    JsonSchema {
+        name: &'a str,
+        /// Whether the vendor holds the model to each word of it; it refuses schemas that it cannot do that
+        /// for.
+        strict: bool,
+        schema: &'a Value,
+    },
+}
+
+/// Whether the model must, may or must not call tools.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ChosenTool<'a> {
+    Word(&'static str),
+    Tool { r#type: &'static str, name: &'a ToolName },
 }
 
 #[derive(Serialize)]
@@ -159,6 +193,10 @@ impl Dialect for Responses {
             top_p: sampling.top_p.filter(|_| profile.sampling),
             max_output_tokens: sampling.max_tokens.map(|wanted| profile.capped(wanted)),
             reasoning: effort.map(|effort| Effort { effort }),
+            text: request.reply_schema.as_ref().map(TextConfig::from),
+            tool_choice: wire_choice(sampling, &request.tools)?,
+            // The vendor refuses it where there are no tools.
+            parallel_tool_calls: sampling.parallel_tool_calls.filter(|_| !request.tools.is_empty()),
         };
         let mut headers = headers(&request.idempotency_key);
         if let Some(key) = &self.key {
@@ -168,6 +206,37 @@ impl Dialect for Responses {
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let (url, offers) = (self.base.join("responses"), !request.tools.is_empty());
         Ok(Prepared { url, headers, body: body.into(), offers })
+    }
+
+    fn takes(&self, _schema: &ReplySchema) -> bool {
+        true
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &[Setting::ToolChoice, Setting::ParallelToolCalls]
+    }
+}
+
+fn wire_choice<'a>(
+    sampling: &'a Sampling,
+    tools: &[ToolOffer],
+) -> Result<Option<ChosenTool<'a>>, ModelFailure> {
+    Ok(choice_among(sampling, tools)?.map(|choice| match choice {
+        ToolChoice::None => ChosenTool::Word("none"),
+        ToolChoice::Required => ChosenTool::Word("required"),
+        ToolChoice::Tool { name } => ChosenTool::Tool { r#type: FUNCTION, name },
+    }))
+}
+
+impl<'a> From<&'a ReplySchema> for TextConfig<'a> {
+    fn from(reply: &'a ReplySchema) -> Self {
+        let format = if reply.style == SchemaStyle::JsonObject {
+            TextFormat::JsonObject
+        } else {
+            let (name, strict, schema) = (&reply.name, reply.is_strict(true), &reply.schema);
+            TextFormat::JsonSchema { name, strict, schema }
+        };
+        Self { format }
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) struct Generate {
     contents: Vec<Content>,
     system_instruction: Option<Content>,
     tools: Option<Vec<Tools>>,
+    tool_config: Option<ToolConfig>,
     generation_config: Option<GenerationConfig>,
 }
 
@@ -108,6 +109,19 @@ struct Declaration {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct ToolConfig {
+    function_calling_config: CallingConfig,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct CallingConfig {
+    mode: String,
+    allowed_function_names: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct GenerationConfig {
     temperature: Option<f64>,
     #[serde(rename = "topP")]
@@ -115,6 +129,12 @@ struct GenerationConfig {
     max_output_tokens: Option<u32>,
     #[serde(default)]
     stop_sequences: Vec<String>,
+    #[serde(rename = "seed")]
+    _seed: Option<i32>,
+    presence_penalty: Option<f64>,
+    frequency_penalty: Option<f64>,
+    response_mime_type: Option<String>,
+    response_json_schema: Option<Value>,
     thinking_config: Option<ThinkingConfig>,
 }
 
@@ -144,6 +164,7 @@ struct Reading<'a> {
 pub(super) fn gemini(request: &Generate) -> Result<Asked, String> {
     if let Some(config) = &request.generation_config {
         check_config(config)?;
+        check_reply(config)?;
     }
     let declared = request.tools.iter().flatten().flat_map(|it| &it.function_declarations);
     let none = json!({"type": "object"});
@@ -152,6 +173,10 @@ pub(super) fn gemini(request: &Generate) -> Result<Asked, String> {
         .collect();
     if request.tools.is_some() {
         check_offers(offers.iter().map(|(name, schema, _)| (*name, *schema)))?;
+    }
+    if let Some(config) = &request.tool_config {
+        let names: Vec<_> = offers.iter().map(|(name, ..)| *name).collect();
+        check_calling(&config.function_calling_config, &names)?;
     }
     for schema in offers.iter().filter_map(|(_, _, schema)| schema.as_ref()) {
         check_schema(schema)?;
@@ -206,6 +231,10 @@ fn check_config(config: &GenerationConfig) -> Result<(), String> {
     if config.max_output_tokens == Some(0) {
         return Err("a limit of 0 tokens".to_owned());
     }
+    let penalties = [config.presence_penalty, config.frequency_penalty];
+    if penalties.into_iter().flatten().any(|it| !(-2.0..=2.0).contains(&it)) {
+        return Err("a penalty is not within -2 and 2".to_owned());
+    }
     if config.stop_sequences.len() > 5 {
         return Err("more than 5 stop sequences".to_owned());
     }
@@ -223,6 +252,35 @@ fn check_config(config: &GenerationConfig) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+fn check_reply(config: &GenerationConfig) -> Result<(), String> {
+    let schema = config.response_json_schema.as_ref();
+    match (config.response_mime_type.as_deref(), schema) {
+        (None, Some(_)) => Err("`responseJsonSchema` without `responseMimeType`".to_owned()),
+        (Some(kind), _) if kind != "application/json" => {
+            Err(format!("the response MIME type `{kind}` is invalid"))
+        }
+        (Some(_), Some(schema)) if !schema.is_object() => Err("a schema that is none".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn check_calling(config: &CallingConfig, offers: &[&str]) -> Result<(), String> {
+    let CallingConfig { mode, allowed_function_names } = config;
+    if !["AUTO", "ANY", "NONE"].contains(&mode.as_str()) {
+        return Err(format!("the mode `{mode}` of calls is invalid"));
+    }
+    if mode == "ANY" && offers.is_empty() {
+        return Err("calls are demanded, and no functions are declared".to_owned());
+    }
+    let allowed = allowed_function_names.iter().flatten();
+    for name in allowed {
+        if mode != "ANY" || !offers.contains(&name.as_str()) {
+            return Err(format!("`allowedFunctionNames` has `{name}`, which cannot be called"));
+        }
+    }
+    Ok(())
 }
 
 fn check_schema(schema: &Value) -> Result<(), String> {

@@ -26,8 +26,7 @@ pub(super) struct Chat {
     options: Option<ModelOptions>,
     #[serde(rename = "keep_alive")]
     _keep_alive: Option<Value>,
-    #[serde(rename = "format")]
-    _format: Option<Value>,
+    format: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -42,6 +41,10 @@ struct ModelOptions {
     _stop: Option<Vec<String>>,
     #[serde(rename = "seed")]
     _seed: Option<i64>,
+    #[serde(rename = "presence_penalty")]
+    _presence_penalty: Option<f64>,
+    #[serde(rename = "frequency_penalty")]
+    _frequency_penalty: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -126,6 +129,15 @@ pub(super) fn ollama(request: &Chat) -> Result<Asked, String> {
         None | Some(Value::Bool(_)) => {}
         Some(level) if ["low", "medium", "high", "max"].iter().any(|known| level == known) => {}
         Some(other) => return Err(format!("invalid think value: {other}")),
+    }
+    match &request.format {
+        None | Some(Value::Object(_)) => {}
+        Some(word) if word == "json" => {}
+        Some(other) => return Err(format!("invalid format: {other}")),
+    }
+    // It would let no call through.
+    if request.format.is_some() && request.tools.is_some() {
+        return Err("`format` beside tools".to_owned());
     }
     if let Some(tools) = &request.tools {
         if tools.iter().any(|tool| tool.kind != "function") {

@@ -247,10 +247,7 @@ fn check_format(format: &ResponseFormat, messages: &[OpenAiMessage]) -> Result<(
             if messages.iter().any(says) { Ok(()) } else { wrong() }
         }
         ResponseFormat::JsonSchema { json_schema: NamedSchema { name, schema, strict, .. } } => {
-            let safe = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-            if name.is_empty() || name.len() > 64 || !name.chars().all(safe) {
-                return Err(format!("a schema called `{name}`"));
-            }
+            schemas::check_name(name)?;
             if *strict == Some(true) { schemas::check_closed(schema, true) } else { Ok(()) }
         }
     }

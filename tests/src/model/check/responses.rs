@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     media::{self, IMAGES},
     request::{Asked, count},
+    schemas,
     tools::{Pairs, check_offers},
 };
 use crate::model::thoughts::check_sealed;
@@ -31,6 +32,9 @@ pub(super) struct Create {
     _top_p: Option<f64>,
     max_output_tokens: Option<u32>,
     reasoning: Option<Effort>,
+    text: Option<TextConfig>,
+    tool_choice: Option<ToolChoice>,
+    parallel_tool_calls: Option<bool>,
     #[serde(rename = "prompt_cache_key")]
     _prompt_cache_key: Option<String>,
 }
@@ -41,6 +45,35 @@ struct Effort {
     effort: Option<String>,
     #[serde(rename = "summary")]
     _summary: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextConfig {
+    format: TextFormat,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+enum TextFormat {
+    Text,
+    JsonObject,
+    JsonSchema { name: String, schema: Value, strict: Option<bool> },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ToolChoice {
+    Word(String),
+    Tool(ChosenTool),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChosenTool {
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -154,10 +187,20 @@ pub(super) fn responses(request: &Create) -> Result<Asked, String> {
         }
         check_offers(tools.iter().map(|tool| (tool.name.as_str(), &tool.parameters)))?;
     }
+    if let Some(choice) = &request.tool_choice {
+        check_choice(choice, request.tools.as_deref().unwrap_or_default())?;
+    }
+    if request.parallel_tool_calls.is_some() && request.tools.is_none() {
+        return Err("`parallel_tool_calls` without tools".to_owned());
+    }
     let mut reading = Reading::default();
     reading.words += request.instructions.as_deref().map_or(0, count);
     for item in &request.input {
         reading.item(item)?;
+    }
+    if let Some(text) = &request.text {
+        let instructions = request.instructions.as_deref().unwrap_or_default();
+        check_format(&text.format, &format!("{instructions} {}", reading.last_user))?;
     }
     reading.ends()?;
     reading.pairs.closed()?;
@@ -176,6 +219,31 @@ pub(super) fn responses(request: &Create) -> Result<Asked, String> {
         stream: request.stream,
         words: reading.words,
     })
+}
+
+fn check_format(format: &TextFormat, said: &str) -> Result<(), String> {
+    match format {
+        TextFormat::Text => Ok(()),
+        TextFormat::JsonObject if said.to_lowercase().contains("json") => Ok(()),
+        TextFormat::JsonObject => Err("`json_object` without the word `json`".to_owned()),
+        TextFormat::JsonSchema { name, schema, strict } => {
+            schemas::check_name(name)?;
+            if *strict == Some(true) { schemas::check_closed(schema, true) } else { Ok(()) }
+        }
+    }
+}
+
+fn check_choice(choice: &ToolChoice, tools: &[Tool]) -> Result<(), String> {
+    match choice {
+        ToolChoice::Word(word) if ["none", "auto"].contains(&word.as_str()) => Ok(()),
+        ToolChoice::Word(word) if word == "required" && !tools.is_empty() => Ok(()),
+        ToolChoice::Word(word) => Err(format!("the tool choice `{word}` is invalid")),
+        ToolChoice::Tool(ChosenTool { kind, name }) => {
+            let is_offered = kind == "function" && tools.iter().any(|tool| tool.name == *name);
+            let wrong = || Err(format!("Tool choice '{name}' not found in 'tools' parameter"));
+            if is_offered { Ok(()) } else { wrong() }
+        }
+    }
 }
 
 /// The text of parts of a side.

@@ -18,6 +18,15 @@ const REFUSED: [&str; 12] = [
     "default",
 ];
 
+/// What `OpenAI` lets a schema be called.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(safe) {
+        return Err(format!("a schema called `{name}`"));
+    }
+    Ok(())
+}
+
 /// Each object has the fields that it names and no others; if `all_required`, it has all of them.
 pub(super) fn check_closed(schema: &Value, all_required: bool) -> Result<(), String> {
     if schema["type"] != "object" {

@@ -1,0 +1,148 @@
+//! Settings that not every wire has: what a wire has reaches its server, which knows all fields of its
+//! requests, and what it lacks is refused by name before anything is sent.
+
+use clawnode_actors::llm::{ModelRequest, ReplySchema, Wire};
+use clawnode_proto::{
+    llm::{FailureClass, Sampling},
+    response::ResponseSchema,
+    tool_choice::ToolChoice,
+};
+use clawnode_tests::model::{ModelServer, Setup};
+use serde_json::{Value, json};
+
+use crate::{ask, call, client, done, failed, offer};
+
+/// Where each setting is in the body of a request; what has no place is refused.
+struct Places {
+    wire: Wire,
+    places: [(&'static str, Option<(&'static str, Value)>); 6],
+}
+
+fn with(setting: &str) -> Sampling {
+    let none = Sampling::default();
+    match setting {
+        "stop" => Sampling { stop: vec!["END".to_owned()], ..none },
+        "presence_penalty" => Sampling { presence_penalty: Some(0.5), ..none },
+        "frequency_penalty" => Sampling { frequency_penalty: Some(0.5), ..none },
+        "seed" => Sampling { seed: Some(7), ..none },
+        "logit_bias" => Sampling { logit_bias: [("1".to_owned(), 1.0)].into(), ..none },
+        _ => Sampling { parallel_tool_calls: Some(false), ..none },
+    }
+}
+
+fn wires() -> [Places; 3] {
+    let gemini = |name: &'static str, value: Value| Some((name, value));
+    [
+        Places {
+            wire: Wire::Gemini,
+            places: [
+                ("stop", gemini("/generationConfig/stopSequences", json!(["END"]))),
+                ("presence_penalty", gemini("/generationConfig/presencePenalty", json!(0.5))),
+                ("frequency_penalty", gemini("/generationConfig/frequencyPenalty", json!(0.5))),
+                ("seed", gemini("/generationConfig/seed", json!(7))),
+                ("logit_bias", None),
+                ("parallel_tool_calls", None),
+            ],
+        },
+        Places {
+            wire: Wire::Ollama,
+            places: [
+                ("stop", Some(("/options/stop", json!(["END"])))),
+                ("presence_penalty", Some(("/options/presence_penalty", json!(0.5)))),
+                ("frequency_penalty", Some(("/options/frequency_penalty", json!(0.5)))),
+                ("seed", Some(("/options/seed", json!(7)))),
+                ("logit_bias", None),
+                ("parallel_tool_calls", None),
+            ],
+        },
+        Places {
+            wire: Wire::OpenaiResponses,
+            places: [
+                ("stop", None),
+                ("presence_penalty", None),
+                ("frequency_penalty", None),
+                ("seed", None),
+                ("logit_bias", None),
+                ("parallel_tool_calls", Some(("/parallel_tool_calls", json!(false)))),
+            ],
+        },
+    ]
+}
+
+/// The body of the one request that a call makes.
+async fn body_of(wire: Wire, request: ModelRequest) -> Value {
+    let server = ModelServer::start(Setup::default()).await.unwrap();
+    done(&call(&*client(wire, &server), request).await);
+    let body = serde_json::from_slice(&server.calls()[0].body).unwrap();
+    server.stop().await.unwrap();
+    body
+}
+
+#[tokio::test]
+async fn a_setting_is_sent_or_refused_by_name() {
+    for Places { wire, places } in wires() {
+        for (setting, place) in places {
+            let (sampling, tools) = (with(setting), vec![offer("get")]);
+            let request = ModelRequest { sampling, tools, ..ask("hi") };
+            if let Some((at, value)) = place {
+                let body = body_of(wire, request).await;
+                assert_eq!(body.pointer(at), Some(&value), "{wire:?} {setting}: {body}");
+                continue;
+            }
+            let server = ModelServer::start(Setup::default()).await.unwrap();
+            let events = call(&*client(wire, &server), request).await;
+            let failure = failed(&events);
+            assert_eq!(failure.class, FailureClass::Rejected, "{wire:?} {setting}");
+            assert!(failure.message.contains(&format!("`{setting}`")), "{}", failure.message);
+            assert_eq!(server.count(), 0, "{wire:?} {setting}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_choice_of_tools_is_as_each_wire_has_it() {
+    let one = ToolChoice::Tool { name: "get".parse().unwrap() };
+    let mode = |mode: &str| json!({"functionCallingConfig": {"mode": mode}});
+    let allowed = json!({"functionCallingConfig":
+        {"mode": "ANY", "allowedFunctionNames": ["get"]}});
+    for (wire, at, choice, value) in [
+        (Wire::Gemini, "/toolConfig", ToolChoice::None, mode("NONE")),
+        (Wire::Gemini, "/toolConfig", ToolChoice::Required, mode("ANY")),
+        (Wire::Gemini, "/toolConfig", one.clone(), allowed),
+        (Wire::OpenaiResponses, "/tool_choice", ToolChoice::None, json!("none")),
+        (Wire::OpenaiResponses, "/tool_choice", ToolChoice::Required, json!("required")),
+        (
+            Wire::OpenaiResponses,
+            "/tool_choice",
+            one.clone(),
+            json!({"type": "function", "name": "get"}),
+        ),
+    ] {
+        let sampling = Sampling { tool_choice: Some(choice), ..Sampling::default() };
+        let request = ModelRequest { sampling, tools: vec![offer("get")], ..ask("hi") };
+        let body = body_of(wire, request).await;
+        assert_eq!(body.pointer(at), Some(&value), "{wire:?}: {body}");
+    }
+    let server = ModelServer::start(Setup::default()).await.unwrap();
+    let sampling = Sampling { tool_choice: Some(one), ..Sampling::default() };
+    let request = ModelRequest { sampling, tools: vec![offer("get")], ..ask("hi") };
+    let events = call(&*client(Wire::Ollama, &server), request).await;
+    assert!(failed(&events).message.contains("`tool_choice`"), "Ollama has none: {events:?}");
+}
+
+#[tokio::test]
+async fn a_schema_reaches_a_server_that_knows_its_field() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}},
+        "required": ["a"], "additionalProperties": false});
+    let reply_schema = ReplySchema::new(&ResponseSchema::new(None, &schema)).unwrap();
+    for (wire, model, at) in [
+        (Wire::Gemini, "gemini-2.5-flash", "/generationConfig/responseJsonSchema"),
+        (Wire::Ollama, "qwen3:8b", "/format"),
+        (Wire::OpenaiResponses, "gpt-4o", "/text/format/schema"),
+    ] {
+        let model = model.to_owned();
+        let reply_schema = Some(reply_schema.clone());
+        let body = body_of(wire, ModelRequest { model, reply_schema, ..ask("hi") }).await;
+        assert_eq!(body.pointer(at), Some(&schema), "{wire:?}: {body}");
+    }
+}
