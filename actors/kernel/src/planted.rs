@@ -97,6 +97,10 @@ pub enum KernelBug {
     ShortMemory,
     /// A counter that waits for a timer forgets inputs meanwhile.
     CounterForgets,
+    /// A reply that does not fit its schema after all corrections is taken to fit.
+    MisfitsCount,
+    /// A model is not told what was wrong with its reply.
+    CorrectsInSilence,
 }
 
 thread_local! {
