@@ -2,8 +2,9 @@
 //! after every step.
 //!
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
-//! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS` or
-//! `CLAWNODE_LARGE` set `sim_replay` replays a seed with hooks, or with large messages, and with
+//! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`,
+//! `CLAWNODE_LARGE` or `CLAWNODE_SCHEMAS` set `sim_replay` replays a seed with hooks, with large messages,
+//! or with replies that have to fit a schema, and with
 //! `CLAWNODE_COUNTERS` with so many counters beside its sessions.
 #![expect(
     clippy::panic,
@@ -18,6 +19,8 @@ use clawnode_simulator::{RunFailure, RunReport, SimOptions, run};
 const SEEDS: u64 = 500;
 /// Seeds with messages of any size: each folds far more bytes than another.
 const LARGE: u64 = 80;
+/// Seeds with replies that have to fit a schema.
+const SCHEMAS: u64 = 60;
 /// Sessions of the tests of scale: for every run of the tests (in under a minute), for planted bugs,
 /// and for a long one.
 const SESSIONS: usize = 4_000;
@@ -121,6 +124,33 @@ fn hook_1_finds_what_takes_effect_unjournaled() {
     panic!("it was not found");
 }
 
+fn structured(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
+    let trace = planted == KernelBug::None;
+    run(&SimOptions { seed, planted, trace, schemas: true, ..SimOptions::default() })
+}
+
+/// Replies that have to fit a schema, of which every second one does not: some are corrected, and some
+/// turns fail.
+#[test]
+fn sim_schemas() {
+    let mut misfits = 0;
+    for seed in 0..SCHEMAS {
+        misfits += structured(seed, KernelBug::None).unwrap_or_else(|it| panic!("{it}")).misfits;
+    }
+    assert!(misfits > 5, "{misfits} turns failed");
+}
+
+/// FIT-1: what is wrong with replies and their corrections is found, and the seed is green without.
+#[test]
+fn fit_1_finds_what_does_not_fit() {
+    for planted in [KernelBug::MisfitsCount, KernelBug::CorrectsInSilence] {
+        let found = (0..SCHEMAS).find_map(|seed| Some((seed, structured(seed, planted).err()?)));
+        let (seed, failure) = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        assert_eq!(failure.violation.name, "FIT-1", "{planted:?}: {failure}");
+        structured(seed, KernelBug::None).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 /// The same with messages of up to 300 KiB, with those around the limits of an append before all.
 #[test]
 fn sim_large() {
@@ -186,6 +216,7 @@ fn sim_replay() {
             hooks: std::env::var_os("CLAWNODE_HOOKS").is_some(),
             large: std::env::var_os("CLAWNODE_LARGE").is_some(),
             counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
+            schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
         })
     );
 }

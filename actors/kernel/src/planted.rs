@@ -111,6 +111,10 @@ pub enum KernelBug {
     SettlesIntoCurrentWindow,
     /// A holder reports what was spent since its last report.
     ReportsDifferences,
+    /// A reply that does not fit its schema after all corrections is taken to fit.
+    MisfitsCount,
+    /// A model is not told what was wrong with its reply.
+    CorrectsInSilence,
 }
 
 thread_local! {

@@ -1,7 +1,8 @@
 //! Clients: each stores one input, and says it again under the same key until it is answered.
 
 use clawnode_proto::{
-    IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute, session::SessionInput,
+    IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute,
+    session::{SessionInput, UserMessage},
     tool::ToolSpec,
 };
 use clawnode_sim::{StoreReply, StoreRequest};
@@ -12,6 +13,7 @@ use super::{
     CLIENTS, Sim,
     plan::SeedPlan,
     process::{PendingOp, PlannedNote},
+    schemas::wanted,
     tools::specs,
 };
 
@@ -41,7 +43,7 @@ impl SimClient {
                     }
                     20..40 => SessionInput::Steer(plan.sizes.message(number, &mut sizes)),
                     40..50 => SessionInput::Execute(planned(number)),
-                    _ => SessionInput::UserMessage(plan.sizes.message(number, &mut sizes)),
+                    _ => SessionInput::UserMessage(message(plan, number, &mut sizes)),
                 };
                 let Some(input) = input(&key, number, &body) else { continue };
                 if !matches!(body, SessionInput::Cancel { .. } | SessionInput::Delete) {
@@ -60,6 +62,12 @@ impl SimClient {
         }
         clients
     }
+}
+
+/// A message of the plan's sizes, and what its reply has to fit.
+fn message(plan: &SeedPlan, number: usize, sizes: &mut ChaCha8Rng) -> UserMessage {
+    let response_schema = plan.schemas.then(|| wanted(number)).flatten();
+    UserMessage { response_schema, ..plan.sizes.message(number, sizes) }
 }
 
 /// Three of the tools that sessions have; a step that fails ends some of the plans.

@@ -21,6 +21,7 @@ use super::{
     models::ModelPlan,
     plan::{Poison, SeedPlan},
     process::PlannedNote,
+    schemas,
     settle::TurnEnding,
     thoughts::thoughts,
     tools::specs,
@@ -150,7 +151,12 @@ impl Sim {
         let model = &job.request.model;
         self.ledger.thinks(entity, (job.turn, call), (model, messages))?;
         self.asked.insert((call, attempt), model.clone());
-        self.judge.calls(entity, by, &ShownCall { turn: job.turn, call, messages, cut })?;
+        let schema = job.request.response_schema.as_ref();
+        if schema.is_some() {
+            self.structured.insert(call);
+        }
+        let shown = ShownCall { turn: job.turn, call, messages, schema, cut };
+        self.judge.calls(entity, by, &shown)?;
         self.last_call.insert(entity, (call, attempt));
         self.runs(to, entity, counter, key, Some(attempt));
         if self.plan.poison == Some(Poison::Calls) && self.poisoned == Some(entity) {
@@ -242,7 +248,11 @@ impl Sim {
                 if is_down { ModelPlan::down() } else { ModelPlan::failure(call, attempt) };
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else {
-            let content = Text::from(format!("answer {}", attempt.0));
+            let content = if self.structured.contains(&call) && tool_uses.is_empty() {
+                Text::from(schemas::reply(call, attempt))
+            } else {
+                Text::from(format!("answer {}", attempt.0))
+            };
             let said = (content.bytes(), tool_uses.len());
             let blocks = asked.and_then(|asked| thoughts(call, attempt, asked, said));
             let model = "sim".to_owned();

@@ -101,7 +101,9 @@ impl KnownTurn {
     pub(super) fn replies_due(&self, outcome: &TurnOutcome) -> u32 {
         match outcome {
             _ if self.planned > 0 => 0,
-            TurnOutcome::Completed { .. } | TurnOutcome::StepLimit { .. } => 1,
+            TurnOutcome::Completed { .. }
+            | TurnOutcome::StepLimit { .. }
+            | TurnOutcome::SchemaFailed { .. } => 1,
             // It may have said something before its time was over.
             TurnOutcome::TimedOut { .. } => self.replies.min(1),
             _ => 0,

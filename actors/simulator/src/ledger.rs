@@ -9,12 +9,14 @@ use clawnode_kernel::{EntityKind as _, LoadedJournal, core::position_of};
 use clawnode_proto::{
     Attempt, CallId, Digest, EntityId, Epoch, Incarnation, Input, InputId, Kind, TurnId,
     limits::{CLAIMS_BEFORE_PROBATION, CLAIMS_WITHOUT_PROGRESS},
+    session::TurnOutcome,
 };
 use clawnode_sim::StoreChange;
 
 use super::{
     JudgeViolation,
     book::{AnyBook, Book, Checked},
+    known::KnownTurn,
 };
 
 /// Deaths with an entity in hand that may look as if it had caused them: as many as there are claims
@@ -227,6 +229,14 @@ impl Ledger {
     pub(super) fn gave_way(&self) -> usize {
         let calls = self.books.values().flat_map(|book| book.own.calls.values());
         calls.map(|call| call.gave_way.len()).sum()
+    }
+
+    /// How many turns ended because their reply never fitted its schema.
+    pub(super) fn misfits(&self) -> usize {
+        let turns = self.books.values().flat_map(|book| book.own.turns.values());
+        let failed =
+            |turn: &&KnownTurn| matches!(turn.outcome, Some(TurnOutcome::SchemaFailed { .. }));
+        turns.filter(failed).count()
     }
 
     /// Entities that are out of service.

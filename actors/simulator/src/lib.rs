@@ -12,6 +12,8 @@
 //! comes to its end; E2 every turn ends once, with its reply once; E3 every turn's end is shown;
 //! HOOK-1 nothing that a hook decided takes effect unjournaled; HOOK-2 what is sent and run is what
 //! a hook has judged;
+//! FIT-1 a reply that has to fit a schema ends its turn well only if it fits, and badly only after two
+//! corrections;
 //! GIVE-1 a call gives way only so often, no attempt begins while its turn waits, and no turn fails that
 //! another model of its chain could have served; LLM-3 no model is shown the thoughts of another;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
@@ -54,6 +56,7 @@ mod probation;
 mod process;
 mod questions;
 mod scale;
+mod schemas;
 mod sessions;
 mod settle;
 mod sizes;
@@ -105,6 +108,8 @@ pub struct SimOptions {
     pub large: bool,
     /// So many counters beside the sessions: a second kind of entities.
     pub counters: usize,
+    /// Whether replies to most messages have to fit a schema.
+    pub schemas: bool,
 }
 
 /// A run in which nothing was wrong.
@@ -130,6 +135,8 @@ pub struct RunReport {
     pub runs: u32,
     /// Attempts at model calls that gave way.
     pub gave_way: usize,
+    /// Turns whose reply never fitted its schema.
+    pub misfits: usize,
 }
 
 /// A run in which an invariant did not hold.
@@ -168,6 +175,8 @@ struct Sim {
     last_call: BTreeMap<EntityId, (CallId, Attempt)>,
     /// The model that each attempt asks.
     asked: BTreeMap<(CallId, Attempt), ModelRef>,
+    /// Calls whose reply has to fit a schema.
+    structured: BTreeSet<CallId>,
     /// Which entities are noted as in hand, and by whom.
     in_hand: BTreeMap<EntityId, ProcessId>,
     /// Whose calls kill its actor, if the plan says so.
@@ -194,6 +203,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
             let millis = sim.world.now().0 - sim.started;
             let (jobs, runs) = sim.effects.tally();
             let gave_way = sim.ledger.gave_way();
+            let misfits = sim.ledger.misfits();
             Ok(RunReport {
                 hash,
                 steps,
@@ -205,6 +215,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 jobs,
                 runs,
                 gave_way,
+                misfits,
             })
         }
         Err(violation) => {
@@ -237,6 +248,7 @@ impl Sim {
             plan.large();
         }
         plan.counters = options.counters;
+        plan.schemas = options.schemas;
         let mut ledger = Ledger::default();
         for row in &KINDS {
             let entities = (row.entities)(&plan).into_iter();
@@ -264,6 +276,7 @@ impl Sim {
             last_writer: BTreeMap::new(),
             last_call: BTreeMap::new(),
             asked: BTreeMap::new(),
+            structured: BTreeSet::new(),
             in_hand: BTreeMap::new(),
             poisoned: None,
             damaged: None,

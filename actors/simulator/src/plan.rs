@@ -86,6 +86,8 @@ pub(super) struct SeedPlan {
     pub(super) models: ModelPlan,
     /// The hooks of agents.
     pub(super) hooks: Vec<HookSpec>,
+    /// Whether replies to most messages have to fit a schema.
+    pub(super) schemas: bool,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -168,6 +170,7 @@ impl SeedPlan {
             scarce: rng.random_bool(0.2),
             models: ModelPlan::default(),
             hooks: Vec::new(),
+            schemas: false,
             scale: None,
         };
         plan.unusual(&mut rng);

@@ -57,6 +57,7 @@ impl SeedPlan {
         Self {
             models: ModelPlan::default(),
             hooks: Vec::new(),
+            schemas: false,
             seed,
             local: false,
             partitions: 32,

@@ -123,6 +123,13 @@ impl Errands {
         Self { board, over, clients, person, count: mixed + commands }
     }
 
+    /// The sessions of errands that have not ended.
+    pub(super) fn open(&self) -> Vec<String> {
+        let all = self.board.lock();
+        let open = all.iter().filter(|one| one.ended.is_none());
+        open.map(|one| one.session.clone()).collect()
+    }
+
     /// Waits until each client has done one more errand, on the average.
     pub async fn round(&self) -> Result<(), ChaosError> {
         let wanted = self.board.ended() + self.count;

@@ -100,6 +100,13 @@ impl Board {
         self.lock().iter().rev().take(count).map(Transcript::session).collect()
     }
 
+    /// Sessions whose turn is under way.
+    pub(super) fn open(&self) -> Vec<String> {
+        let all = self.lock();
+        let open = all.iter().filter(|one| one.outcome().is_none());
+        open.map(Transcript::session).collect()
+    }
+
     /// Sessions whose turn is under way, and has said something.
     pub fn speaking(&self) -> Vec<String> {
         let speaks = |one: &&Transcript| {

@@ -4,8 +4,8 @@
 //! each a process, on loopback or on hosts made of network namespaces ([`hosts`]). Clients talk
 //! without a pause ([`load`]) and resume over any gateway by their cursors ([`client`]); others have
 //! [`errands`]: tools, approvals and plans, whose effects are counted ([`account`]). The model
-//! server is the effect counter: a process that nothing is done to, which syncs a line for each
-//! call before it answers. At the end the judge ([`judge()`]) compares the clients' transcripts, the
+//! server is the effect counter: a process that nothing is done to (but for an outage of providers,
+//! [`models`]), which syncs a line for each call before it answers. At the end the judge ([`judge()`]) compares the clients' transcripts, the
 //! journals and that log; [`resume`] says how long clients waited; [`run()`] writes the
 //! [`Scorecard`], and adds long runs to the [`Ledger`].
 //!
@@ -24,8 +24,10 @@ pub mod hosts;
 pub mod judge;
 mod ledger;
 pub mod load;
+mod models;
 pub mod nodes;
 pub mod options;
+mod outage;
 pub mod resume;
 mod run;
 mod scenario;

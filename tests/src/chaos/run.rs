@@ -24,6 +24,7 @@ use super::{
     ledger::Ledger,
     load::Load,
     options::{Options, Profile},
+    outage,
     resume::{percentile, resumes},
     scenario::{Needs, Scenario},
     score::{Score, Scorecard},
@@ -341,6 +342,11 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
     }
     if hit_no_run {
         score.violations.push("no fault hit a run of a tool: this run proves nothing".to_owned());
+    }
+    if scenario == Scenario::ProviderOutage
+        && let Some(why) = outage::proves_nothing(evidence)
+    {
+        score.violations.push(format!("{why}: this run proves nothing"));
     }
     if scenario.must_fence() && evidence.fenced == 0 {
         score.violations.push("no owner was fenced: this run proves nothing".to_owned());

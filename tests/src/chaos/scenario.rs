@@ -111,6 +111,8 @@ scenarios! {
     Poison = "poison", Any, 1, 10;
     /// A worker's clock jumps by an hour and back by a day, then the worker is killed.
     ClockJump = "clock-jump", Clock, 1, 10;
+    /// A chain's first provider goes down in mid-answer and comes back; then both of its providers do.
+    ProviderOutage = "provider-outage", Any, 1, 10;
     /// Workers, gateways and the NATS server are killed at random.
     RandomKills = "random-kills", Asking, 0, 0;
 }
@@ -141,7 +143,10 @@ impl Scenario {
         let usual = Crowd { talkers: 8, followers: 0, at_one_gateway: false };
         match self {
             Self::Storm => Crowd { talkers: 20, followers: 480, at_one_gateway: true },
-            Self::SlowDisk | Self::FullDiskAlone => Crowd { talkers: 4, ..usual },
+            // Few enough that no circuit of the second provider opens, which would make turns wait longer.
+            Self::SlowDisk | Self::FullDiskAlone | Self::ProviderOutage => {
+                Crowd { talkers: 4, ..usual }
+            }
             _ => usual,
         }
     }
@@ -151,6 +156,8 @@ impl Scenario {
         match self {
             Self::RunnerKill => (6, 0),
             Self::DockerStop => (3, 3),
+            // Tools alone: rounds of them move to the other provider too.
+            Self::ProviderOutage => (1, 0),
             // Readers alone; messages that are to be refused; and times that end turns and calls.
             Self::Storm | Self::FullDisk | Self::FullDiskAlone | Self::ClockJump => (0, 0),
             _ => (3, 0),
@@ -183,6 +190,7 @@ impl Scenario {
             servers: 1,
             gateways: 2,
             workers: 3,
+            providers: 1,
             tokens: 16,
             delay_ms: 50,
             store: None,
@@ -192,6 +200,7 @@ impl Scenario {
         match self {
             Self::LeaderKill => (shape.servers, shape.workers) = (3, 2),
             Self::Storm => (shape.tokens, shape.delay_ms) = (10, 400),
+            Self::ProviderOutage => (shape.providers, shape.tokens) = (2, 8),
             Self::FullDisk => shape.store = Some(disk.to_owned()),
             Self::FullDiskAlone => {
                 shape.store = Some(disk.to_owned());

@@ -96,6 +96,7 @@ impl Play<'_> {
                 Scenario::FullDisk | Scenario::FullDiskAlone => self.full_disk().await?,
                 Scenario::Poison => self.poison().await?,
                 Scenario::ClockJump => self.clock_jump().await?,
+                Scenario::ProviderOutage => self.provider_outage().await?,
                 Scenario::RandomKills => self.random_kill().await?,
             }
         }
@@ -103,7 +104,7 @@ impl Play<'_> {
         if scenario == Scenario::Storm { Ok(()) } else { self.load.round().await }
     }
 
-    async fn calm(&mut self) {
+    pub(super) async fn calm(&mut self) {
         let wait = self.random.random_range(CALM);
         pass(Duration::from_millis(wait)).await;
     }
@@ -115,7 +116,7 @@ impl Play<'_> {
         places.get(at).copied().ok_or_else(|| ChaosError::Missing(format!("no {role:?} here")))
     }
 
-    fn fault(&mut self, what: impl Into<String>, hits: Hits) -> Instant {
+    pub(super) fn fault(&mut self, what: impl Into<String>, hits: Hits) -> Instant {
         let (at, what) = (Instant::now(), what.into());
         tracing::info!(what, "fault");
         self.faults.push(Fault { at, wall: SystemClock.now(), what, hits });

@@ -18,16 +18,17 @@ use super::{
     ChaosError,
     bus::Bus,
     client::Entrance,
-    daemon::{Daemon, Spec, sibling},
+    daemon::sibling,
     engine::Containers,
     errands::{ASKED, COMMAND, TOOLS},
     evidence::{Evidence, Stored},
     hosts::{HostKind, Network},
+    models::ModelServers,
     nodes::{Role, Slot},
     transcript::Transcript,
     wait::eventually,
 };
-use crate::{effects::EffectCounter, model::read_log, nats, process::Client};
+use crate::{effects::EffectCounter, nats, process::Client};
 
 /// The token of the gateways.
 const TOKEN: &str = "token-of-the-chaos-stage";
@@ -56,6 +57,8 @@ pub struct Shape {
     pub servers: usize,
     pub gateways: usize,
     pub workers: usize,
+    /// Providers of models, in the order in which they are asked: one, or two.
+    pub providers: usize,
     /// Pieces of each reply.
     pub tokens: u32,
     /// Milliseconds before each piece.
@@ -87,7 +90,8 @@ pub struct Stage {
     pub nodes: Vec<Slot>,
     /// What is left at the end and should not be.
     pub leftovers: Vec<String>,
-    model: Daemon,
+    /// The servers of the providers.
+    pub(super) models: ModelServers,
 }
 
 // === impl Stage ===
@@ -106,7 +110,7 @@ impl Stage {
             0 => None,
             count => Some(Bus::start(&mut network, shape.kind, count, dir, store).await?),
         };
-        let (model, url) = model(&network, &shape, dir).await?;
+        let models = ModelServers::start(network.own(), &shape, dir).await?;
         let counter = EffectCounter::at(network.own(), dir, PACE).await;
         let counter = counter.map_err(ChaosError::io("count effects"))?;
         let mut stage = Self {
@@ -118,16 +122,16 @@ impl Stage {
             containers,
             nodes: Vec::new(),
             leftovers: Vec::new(),
-            model,
+            models,
         };
         if stage.bus.is_none() {
-            stage.add(Role::Alone, 1, &url)?;
+            stage.add(Role::Alone, 1)?;
         } else {
             for number in 1..=stage.shape.gateways {
-                stage.add(Role::Gateway, number, &url)?;
+                stage.add(Role::Gateway, number)?;
             }
             for number in 1..=stage.shape.workers {
-                stage.add(Role::Worker, number, &url)?;
+                stage.add(Role::Worker, number)?;
             }
         }
         for node in &mut stage.nodes {
@@ -139,7 +143,7 @@ impl Stage {
         Ok(stage)
     }
 
-    fn add(&mut self, role: Role, number: usize, model: &str) -> Result<(), ChaosError> {
+    fn add(&mut self, role: Role, number: usize) -> Result<(), ChaosError> {
         let name = match role {
             Role::Gateway => format!("gateway{number}"),
             Role::Worker => format!("worker{number}"),
@@ -179,10 +183,9 @@ impl Stage {
             // Fewer than usual, so that a cluster is born sooner; and snapshots within a run.
             ("CLAWNODE_CLUSTER__PARTITIONS", "16".to_owned()),
             ("CLAWNODE_SESSION__SNAPSHOT_EVERY", "60".to_owned()),
-            ("ANTHROPIC_API_KEY", "sk-chaos".to_owned()),
-            ("ANTHROPIC_BASE_URL", model.to_owned()),
         ];
         slot.vars.extend(vars.map(|(name, value)| (name.to_owned(), value)));
+        slot.vars.extend(self.models.vars());
         slot.vars.extend(own);
         slot.nats = self.bus.as_ref().map(|bus| (bus.urls(), PREFIX.to_owned()));
         self.nodes.push(slot);
@@ -195,8 +198,9 @@ impl Stage {
         tools.push(ASKED);
         tools.extend(self.containers.as_ref().map(|_| COMMAND));
         let engine = self.containers.as_ref().map(Containers::settings).unwrap_or_default();
+        let (tools, chain) = (json!(tools), self.models.chain());
         let text =
-            format!("[tools]\nmax_jobs = 16\n[agents.default]\ntools = {}\n{engine}", json!(tools));
+            format!("[tools]\nmax_jobs = 16\n[agents.default]\ntools = {tools}\n{chain}{engine}");
         let folder = home.join(".config/clawnode");
         fs::create_dir_all(&folder)
             .and_then(|()| fs::write(folder.join("config.toml"), text))
@@ -307,9 +311,7 @@ impl Stage {
             self.leftovers.extend(containers.left().await);
             containers.stop().await?;
         }
-        self.model.kill().await?;
-        let log = self.dir.join("calls.jsonl");
-        evidence.asked = read_log(&log).map_err(ChaosError::io("read the model server's log"))?;
+        evidence.asked = self.models.close().await?;
         if let Some(bus) = &mut self.bus {
             for server in 0..bus.count() {
                 bus.kill(server).await?;
@@ -376,30 +378,4 @@ pub(super) fn program() -> Result<PathBuf, ChaosError> {
         Some(named) => Ok(PathBuf::from(named)),
         None => sibling("clawnode", "cargo build -p clawnode --features test-util"),
     }
-}
-
-/// The model server, as a process of its own: it counts the effects, and syncs each count.
-async fn model(
-    network: &Network,
-    shape: &Shape,
-    dir: &Path,
-) -> Result<(Daemon, String), ChaosError> {
-    let args = [
-        ("--listen", format!("{}:0", network.own())),
-        ("--tokens", shape.tokens.to_string()),
-        ("--delay-ms", shape.delay_ms.to_string()),
-        ("--log", dir.join("calls.jsonl").display().to_string()),
-        ("--model", "scripted".to_owned()),
-    ];
-    let spec = Spec {
-        name: "model".to_owned(),
-        program: sibling("model_server", "cargo build -p clawnode-tests --bins")?,
-        args: args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect(),
-        dir: dir.to_owned(),
-        ..Spec::default()
-    };
-    let mut daemon = Daemon::start(&spec)?;
-    let line = daemon.line().await?;
-    let address = line.trim().strip_prefix("listening ").unwrap_or_default().to_owned();
-    Ok((daemon, format!("http://{address}")))
 }

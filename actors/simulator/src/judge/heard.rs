@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_proto::{
     CallId, EntityId, Order, TurnId,
     llm::{FailureClass, Message, Role},
+    response::ResponseSchema,
     session::{SessionInput, TurnOutcome, UserMessage},
 };
 
@@ -16,6 +17,8 @@ pub(crate) struct ShownCall<'a> {
     pub(crate) turn: TurnId,
     pub(crate) call: CallId,
     pub(crate) messages: &'a [Message],
+    /// What its reply has to fit.
+    pub(crate) schema: Option<&'a ResponseSchema>,
     /// Whether older turns were left out.
     pub(crate) cut: bool,
 }
@@ -139,7 +142,7 @@ impl SessionTexts {
         if self.damaged {
             return Ok(());
         }
-        let ShownCall { turn, call, messages, cut } = *shown;
+        let ShownCall { turn, call, messages, cut, .. } = *shown;
         let said = messages.iter().filter(|message| message.role == Role::User);
         let words = said.filter_map(|message| word(message.content.inline()?));
         let seen: Vec<TurnId> = words.filter_map(|mark| self.marks.get(mark).copied()).collect();
@@ -332,7 +335,8 @@ mod tests {
         let call = CallId::derive(turn(of), step);
         let messages: Vec<Message> =
             texts.iter().map(|n| Message::text(Role::User, Text::from(text(*n)))).collect();
-        let shown = ShownCall { turn: turn(of), call, messages: &messages, cut: false };
+        let shown =
+            ShownCall { turn: turn(of), call, messages: &messages, schema: None, cut: false };
         heard.shows(&shown).err().map_or("", |violation| violation.name)
     }
 

@@ -22,6 +22,9 @@
 //! - **JOB-8** no job is given away again by its owner once its result is in the inbox.
 //! - **CLIENT-1** a tool that a client runs is run by no node; no model is asked in its turn before the
 //!   client has brought its result, and the first one counts.
+//! - **FIT-1** a turn whose reply has to fit a schema is completed only with a reply that does. One that
+//!   does not is corrected at most twice, and the model is told what is wrong each time; then the turn
+//!   fails.
 //! - **OWN-1** a call is made again only if the process that made it before had a fault, or could not
 //!   be reached.
 
@@ -30,6 +33,7 @@ mod consent;
 mod deeds;
 mod effort;
 mod heard;
+mod structured;
 mod verdicts;
 
 pub(super) use heard::ShownCall;

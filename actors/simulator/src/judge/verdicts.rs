@@ -18,6 +18,7 @@ use super::{
     deeds::Deeds,
     effort::Effort,
     heard::{SessionTexts, ShownCall},
+    structured::StructuredReplies,
 };
 use crate::book::Checked;
 
@@ -37,6 +38,7 @@ pub(crate) struct OutsideJudge {
     effort: Effort,
     deeds: Deeds,
     clients: ClientDeeds,
+    replies: StructuredReplies,
     /// Sessions whose journal was damaged: what they asked for before may be asked for again.
     damaged: BTreeSet<EntityId>,
     /// When a process read an inbox as it was a while before.
@@ -59,6 +61,7 @@ impl OutsideJudge {
             effort: Effort::default(),
             deeds: Deeds::new(specs),
             clients: ClientDeeds::default(),
+            replies: StructuredReplies::default(),
             damaged: BTreeSet::new(),
             misread: BTreeMap::new(),
             writers: BTreeMap::new(),
@@ -78,6 +81,9 @@ impl OutsideJudge {
             return;
         }
         let body = codec::decode(&input.body).ok().filter(|_| input.order.is_none());
+        if let Some(SessionInput::UserMessage(message) | SessionInput::Steer(message)) = &body {
+            self.replies.sent(TurnId::from(input.id), message);
+        }
         self.sent.insert(input.id, SentInput { order: input.order, body });
     }
 
@@ -171,6 +177,17 @@ impl OutsideJudge {
             }
             Ok(Some(SessionEvent::TurnDone(it))) => {
                 self.clients.over(it.turn);
+                if self.damaged.contains(&entity) { Ok(()) } else { self.replies.over(&it) }
+            }
+            Ok(Some(SessionEvent::ModelDone(it))) => {
+                self.replies.done(&it);
+                Ok(())
+            }
+            Ok(Some(SessionEvent::ReplyRefused(it))) if !self.damaged.contains(&entity) => {
+                self.replies.refused(&it)
+            }
+            Ok(Some(SessionEvent::Reply(it))) => {
+                self.replies.replied(&it);
                 Ok(())
             }
             Ok(Some(SessionEvent::ModelGaveWay(it))) => {
@@ -178,6 +195,7 @@ impl OutsideJudge {
                 Ok(())
             }
             Ok(Some(SessionEvent::ModelBegun(it))) => {
+                self.replies.begun(it.turn, it.call);
                 self.effort.begins(now, entity, (it.call, it.attempt), head.incarnation)
             }
             _ => Ok(()),
@@ -210,6 +228,7 @@ impl OutsideJudge {
         }
         if !self.damaged.contains(&entity) {
             self.clients.shows(shown.turn, shown.messages)?;
+            self.replies.shows((shown.turn, shown.call), shown.schema, shown.messages)?;
         }
         self.heard(entity).shows(shown)
     }

@@ -89,6 +89,10 @@ pub(in crate::session) fn judge(
         let told = format!("{REFUSED}\n{fault}\n{AGAIN}");
         return JudgedReply::Refused(ReplyRefused { turn: turn.id, call: step.call, told });
     }
+    #[cfg(feature = "test-util")]
+    if clawnode_kernel::KernelBug::MisfitsCount.is_in_folds() {
+        return JudgedReply::Good(content.inline().map(str::to_owned));
+    }
     let detail = fault.lines().take_while(|line| !line.starts_with("What fits is"));
     let detail: String = detail.collect::<Vec<_>>().join(" ").chars().take(SHOWN).collect();
     JudgedReply::Failed(TurnOutcome::SchemaFailed { detail })
@@ -109,6 +113,10 @@ impl SessionState {
             return Err(Violation(format!("`{}` has no reply to refuse (SES-1)", refused.call)));
         };
         step.refused = Some(refused.told.clone());
+        #[cfg(feature = "test-util")]
+        if clawnode_kernel::KernelBug::CorrectsInSilence.is_in_folds() {
+            step.refused = Some(String::new());
+        }
         Ok(())
     }
 }

@@ -1,0 +1,143 @@
+//! Turns whose reply has to fit a schema: what was said, what was corrected, and how they ended.
+
+use std::collections::BTreeMap;
+
+use clawnode_proto::{
+    CallId, TurnId,
+    llm::Message,
+    response::ResponseSchema,
+    session::{ModelDone, Reply, ReplyRefused, TurnDone, TurnOutcome, UserMessage},
+};
+
+use crate::{JudgeViolation, book::Checked, schemas::fits};
+
+/// How often a model is asked to correct its reply.
+const CORRECTIONS: usize = 2;
+
+/// What is known of a turn's replies.
+#[derive(Debug, Default)]
+struct KnownReplies {
+    /// What its last call said, if it called no tools.
+    last: Option<(CallId, String)>,
+    /// What its model was told of replies that did not fit.
+    told: Vec<String>,
+    /// Its reply, as JSON.
+    structured: Option<String>,
+}
+
+/// All turns.
+#[derive(Debug, Default)]
+pub(super) struct StructuredReplies {
+    wanted: BTreeMap<TurnId, ResponseSchema>,
+    turns: BTreeMap<TurnId, KnownReplies>,
+    calls: BTreeMap<CallId, TurnId>,
+}
+
+fn wrong(text: String) -> Checked {
+    Err(JudgeViolation::new("FIT-1", text))
+}
+
+// === impl KnownReplies ===
+
+impl KnownReplies {
+    /// Whether its last reply fits, if it was one.
+    fn has_fitting(&self) -> Option<bool> {
+        self.last.as_ref().map(|(_, text)| fits(text))
+    }
+}
+
+// === impl StructuredReplies ===
+
+impl StructuredReplies {
+    /// A client sends this.
+    pub(super) fn sent(&mut self, turn: TurnId, message: &UserMessage) {
+        if let Some(schema) = &message.response_schema {
+            self.wanted.insert(turn, schema.clone());
+        }
+    }
+
+    pub(super) fn begun(&mut self, turn: TurnId, call: CallId) {
+        if call == CallId::derive(turn, 0) {
+            // Said again after its session was deleted, it begins anew.
+            self.turns.remove(&turn);
+        }
+        self.calls.insert(call, turn);
+    }
+
+    pub(super) fn done(&mut self, it: &ModelDone) {
+        let Some(turn) = self.calls.get(&it.call) else { return };
+        let text = it.content.inline().filter(|_| it.tool_uses.is_empty());
+        let last = text.map(|text| (it.call, text.to_owned()));
+        self.turns.entry(*turn).or_default().last = last;
+    }
+
+    /// A reply is refused: the last one, which does not fit, and only so often.
+    pub(super) fn refused(&mut self, it: &ReplyRefused) -> Checked {
+        let known = self.turns.entry(it.turn).or_default();
+        let is_last = known.last.as_ref().is_some_and(|(call, _)| *call == it.call);
+        if !self.wanted.contains_key(&it.turn) || !is_last || known.has_fitting() != Some(false) {
+            return wrong(format!("`{}` is refused, and its reply fits or is none", it.call));
+        }
+        if known.told.len() >= CORRECTIONS {
+            return wrong(format!(
+                "`{}` is corrected once more after {CORRECTIONS} times",
+                it.turn
+            ));
+        }
+        known.told.push(it.told.clone());
+        Ok(())
+    }
+
+    pub(super) fn replied(&mut self, it: &Reply) {
+        self.turns.entry(it.turn).or_default().structured.clone_from(&it.structured);
+    }
+
+    /// A turn has ended: well only with a reply that fits, and badly only after all corrections.
+    pub(super) fn over(&mut self, it: &TurnDone) -> Checked {
+        let Some(known) = self.turns.remove(&it.turn) else { return Ok(()) };
+        let is_wanted = self.wanted.contains_key(&it.turn);
+        let said = known.last.as_ref().map(|(_, text)| text);
+        match &it.outcome {
+            TurnOutcome::Completed { .. } if is_wanted => {
+                if known.has_fitting() != Some(true) || known.structured.as_ref() != said {
+                    return wrong(format!("`{}` is completed with {known:?}", it.turn));
+                }
+            }
+            TurnOutcome::SchemaFailed { .. } => {
+                let is_last = known.told.len() == CORRECTIONS;
+                if !is_wanted || !is_last || known.has_fitting() != Some(false) {
+                    return wrong(format!("`{}` ends for its schema with {known:?}", it.turn));
+                }
+            }
+            _ if known.structured.is_some() => {
+                return wrong(format!("`{}` ends {} with {known:?}", it.turn, it.outcome.name()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A model is asked: for what the client wants, and told all that was wrong before, once.
+    pub(super) fn shows(
+        &self,
+        (turn, call): (TurnId, CallId),
+        schema: Option<&ResponseSchema>,
+        messages: &[Message],
+    ) -> Checked {
+        if schema != self.wanted.get(&turn) {
+            return wrong(format!(
+                "`{call}` asks for {schema:?}, which no client wants in `{turn}`"
+            ));
+        }
+        let told = self.turns.get(&turn).map(|known| &known.told[..]).unwrap_or_default();
+        let texts = || messages.iter().filter_map(|message| message.content.inline());
+        for one in told {
+            let shown = texts().filter(|text| text == one).count();
+            let due = told.iter().filter(|other| *other == one).count();
+            if shown < due {
+                return wrong(format!("`{call}` shows {shown} of {due} times what was wrong"));
+            }
+        }
+        Ok(())
+    }
+}
