@@ -77,7 +77,7 @@ impl NodeInfo {
 
 impl std::fmt::Debug for NodeInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("process", &self.process).finish_non_exhaustive()
+        f.debug_struct("NodeInfo").field("process", &self.process).finish_non_exhaustive()
     }
 }
 

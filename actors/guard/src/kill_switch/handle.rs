@@ -56,7 +56,7 @@ pub struct WorkPermit {
     stop: CancellationToken,
 }
 
-// === impl LatchDoor ===
+// === impl SwitchGate ===
 
 impl SwitchGate {
     /// A gate with a bug.
