@@ -120,7 +120,7 @@ pub struct SwitchList {
     pub latches: Vec<KillSwitch>,
 }
 
-// === impl LatchScope ===
+// === impl SwitchScope ===
 
 impl SwitchScope {
     /// Where the bucket has its record.
@@ -189,7 +189,7 @@ impl From<SwitchScope> for String {
     }
 }
 
-// === impl Latch ===
+// === impl KillSwitch ===
 
 impl fmt::Display for KillSwitch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -201,7 +201,7 @@ impl fmt::Display for KillSwitch {
     }
 }
 
-// === impl LatchRecord ===
+// === impl SwitchRecord ===
 
 impl SwitchRecord {
     /// The latch that it is about.

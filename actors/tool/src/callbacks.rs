@@ -26,11 +26,11 @@ use crate::{RunSink, ShownMedia, ToolRun, Toolbox, append::append, schema};
 /// Calls of one run at a time, even if its agent may have more.
 const AT_ONCE: u32 = 8;
 
-/// What one running call may call.
+/// The tools that one running call may call.
 #[derive(Clone, Debug, Default)]
 pub struct CallBack {
     toolbox: Toolbox,
-    /// What this node can run now.
+    /// The tools that this node can run now.
     capabilities: BTreeSet<Capability>,
     callbacks: Option<Callbacks>,
 }

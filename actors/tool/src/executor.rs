@@ -21,7 +21,8 @@ pub trait Executor: Send + Sync + fmt::Debug {
     /// The tools that it has now, as an agent may be given them.
     fn tools(&self) -> Vec<ToolSpec>;
 
-    /// What runs them, where that has a health of its own and may have no tools yet: an MCP server.
+    /// The provider of its tools, if that has a health of its own and may have no tools yet, as an MCP
+    /// server.
     fn provider(&self) -> Option<Capability> {
         None
     }

@@ -38,7 +38,7 @@ const TOOL_COMES: Duration = Duration::from_secs(3);
 pub struct Available {
     /// All its tools, also those of executors that do not work: a run then reports what is wrong.
     pub toolbox: Toolbox,
-    /// What others may ask of it: what its executors need, as far as they are well.
+    /// The capabilities that this node offers: those of its healthy executors.
     pub capabilities: BTreeSet<Capability>,
     /// How what runs them has fared, and who serves models.
     pub providers: Providers,
@@ -67,7 +67,7 @@ impl Available {
 #[derive(Clone, Debug)]
 pub struct Executors {
     list: Vec<Arc<dyn Executor>>,
-    /// What all their runs pass.
+    /// The kill switches that all their runs pass.
     switch_gate: SwitchGate,
     available: watch::Sender<Available>,
     providers: Providers,
@@ -112,7 +112,7 @@ impl Executors {
         Ok(executors)
     }
 
-    /// What can be run now, and whenever that changes.
+    /// The tools that can run now; notifies of each change.
     pub fn available(&self) -> watch::Receiver<Available> {
         self.available.subscribe()
     }
@@ -163,7 +163,7 @@ impl Executors {
         looks
     }
 
-    /// What several executors offer is well if it is well with one of them.
+    /// A capability of several executors is healthy if one of them is.
     fn note(&self, looks: &[ExecutorProbe]) {
         let mut all: BTreeMap<String, &Result<(), String>> = BTreeMap::new();
         for look in looks {

@@ -29,7 +29,7 @@ const CALLS: [i64; 9] = [
 /// Sockets of other families than these are refused (`EAFNOSUPPORT`): a namespace of networks holds
 /// some of them (`AF_VSOCK`, which leads to the host of a virtual machine) not at all.
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-/// What makes sockets, with the family as its first argument.
+/// The system calls that make sockets; their first argument is the family.
 const SOCKETS: [i64; 2] = [libc::SYS_socket, libc::SYS_socketpair];
 /// On x86-64 all calls are there once more from this number on (x32), and filters by number miss
 /// those. A process that makes one is killed, as one is that uses the calls of another architecture.
@@ -42,7 +42,7 @@ const LOAD_WORD: u16 = 0x20;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
-/// Where the number of the call is.
+/// The offset of the call's number.
 const NUMBER: u32 = 0;
 
 /// Why there is no filter.

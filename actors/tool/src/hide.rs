@@ -27,7 +27,7 @@ pub(super) fn hide(hidden: &Path) -> io::Result<()> {
         unshare(UnshareFlags::NEWNS)?;
     } else {
         unshare(UnshareFlags::NEWNS | UnshareFlags::NEWUSER)?;
-        // Who it is here is who it is there; of groups it has those that it has.
+        // User and groups are the same inside and outside.
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
         fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 /// Providers of one process that are remembered: more than any node has.
 const TRACKED: usize = 256;
-/// What runs beside a session, and so wherever that is.
+/// The tools that run beside a session, and so on its node.
 pub const LOCAL: &str = "local";
 
 /// How all providers of one process have fared. Cheap to clone.
@@ -44,7 +44,7 @@ pub struct ProviderWork {
     begun: Instant,
 }
 
-/// What runs a tool.
+/// The name of the provider that runs a tool.
 pub(super) fn name_of(spec: &ToolSpec) -> String {
     spec.capability.as_ref().map_or_else(|| LOCAL.to_owned(), ToString::to_string)
 }
@@ -94,7 +94,7 @@ impl Providers {
         }
         let now = Instant::now();
         let tracks = self.tracks();
-        // Where something is wrong comes first: there is room for so many.
+        // Providers with a problem come first, because the report has limited room.
         let (bad, well): (Vec<_>, Vec<_>) =
             tracks.iter().partition(|(_, track)| track.problem.is_some());
         let reports = bad.into_iter().chain(well).map(|((kind, name), track)| ProviderReport {

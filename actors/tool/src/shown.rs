@@ -14,7 +14,7 @@ pub struct ShownMedia(Option<Arc<Mutex<Vec<Content>>>>);
 // === impl ShownMedia ===
 
 impl ShownMedia {
-    /// One whose content is taken at the end of the run.
+    /// A file whose content is read at the end of the run.
     pub fn kept() -> Self {
         Self(Some(Arc::default()))
     }

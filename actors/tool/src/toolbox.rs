@@ -322,7 +322,7 @@ impl Tool {
         }
     }
 
-    /// What its executor needs beside a call's own time.
+    /// The time that its executor needs beside a call's own time.
     fn margin(&self) -> Duration {
         let margin = self.spec.time.as_ref().map_or(0, |time| time.margin_ms);
         Duration::from_millis(u64::from(margin))

@@ -1,4 +1,4 @@
-//! What is said of an action that a plan names and its agent does not have.
+//! The error for an action of a plan that its agent does not have.
 
 use clawnode_proto::{AgentName, ErrorBody, ErrorCode, session::Profile};
 
@@ -21,7 +21,7 @@ fn tools_of(agent: &AgentName, names: &[&str]) -> String {
     format!("an action is the name of a tool; `{agent}` has: {}", names.join(", "))
 }
 
-/// What is wrong with one step of several.
+/// The error of one step of several.
 pub(super) fn of_step(number: u32, wrong: ErrorBody) -> ErrorBody {
     ErrorBody { message: format!("step {number}: {}", wrong.message), ..wrong }
 }

@@ -1,4 +1,4 @@
-//! What the node answers: a handler for each method of `proto`'s table that is not the gateway's own.
+//! The node's answers: a handler for each method of `proto`'s table that the gateway does not answer itself.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ use super::{
     policy, reload, scheduler, session_filter,
 };
 
-/// What is answered once what was asked for is done.
+/// The answer of methods that return nothing else.
 const DONE: DoneView = DoneView { ok: true };
 
 #[async_trait]

@@ -25,16 +25,16 @@ use tracing::debug;
 
 use super::version_check::HeartbeatSource;
 
-/// How long a process may take to say what a job said, beside the wait that was asked for.
+/// How long a process may take to return the output of a job, beside the wait that the request asks for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// How long removing may take: jobs are removed in portions.
 const CLEAN_WITHIN: Duration = Duration::from_mins(1);
-/// What the lines of one answer may cost (1 MiB); there is always one.
+/// The bytes of all lines of one answer, at most (1 MiB). An answer always has one line if there are any.
 const ANSWER_BYTES: usize = 1 << 20;
 
 /// The handle.
 #[derive(Clone)]
-pub struct ArchiveDoor {
+pub struct ArchiveRequests {
     sessions: Sessions,
     members: watch::Receiver<Members>,
     heartbeat_source: HeartbeatSource,
@@ -46,20 +46,20 @@ struct ArchivedLog {
     lines: Vec<LogLine>,
     cut: Option<LogCut>,
     lost: Vec<String>,
-    /// Whether it goes on.
+    /// Whether the run has not ended.
     is_live: bool,
 }
 
-impl std::fmt::Debug for ArchiveDoor {
+impl std::fmt::Debug for ArchiveRequests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ArchiveDoor").finish_non_exhaustive()
+        f.debug_struct("ArchiveRequests").finish_non_exhaustive()
     }
 }
 
-// === impl ArchiveDoor ===
+// === impl ArchiveRequests ===
 
-impl ArchiveDoor {
-    /// Of this node, which says `heartbeat_source` of itself.
+impl ArchiveRequests {
+    /// The archive of this node, whose heartbeats come from `heartbeat_source`.
     pub fn new(
         sessions: Sessions,
         members: watch::Receiver<Members>,
@@ -68,7 +68,7 @@ impl ArchiveDoor {
         Self { sessions, members, heartbeat_source }
     }
 
-    /// Whether a process is gone, with what it has not stored.
+    /// Whether a process is gone, and with it all that it has not stored.
     fn is_gone(&self, process: ProcessId) -> bool {
         process != (self.heartbeat_source)().process
             && (!self.sessions.storage().shared
@@ -108,7 +108,7 @@ impl ArchiveDoor {
         }
     }
 
-    /// What a run that goes on has said after a line; `None` if its process does not have it.
+    /// The output of a running run after a line. `None` if its process does not have it.
     async fn live(
         &self,
         job: JobId,
@@ -309,8 +309,8 @@ impl ArchiveDoor {
     }
 }
 
-/// Leaves those of one page, the newest first; the cursor of the next page, and how many are on later
-/// pages. A job that runs again moves to the front.
+/// Keeps only the jobs of one page, the newest first. Returns the cursor of the next page, and how many
+/// jobs are on later pages. A job that runs again moves to the front.
 fn page(found: &mut Vec<JobRecord>, filter: &JobFilter) -> (Option<Cursor>, u64) {
     let place =
         |it: &JobRecord| Pair(it.runs.last().map_or(Timestamp(0), |run| run.began).0, it.job);
@@ -334,7 +334,7 @@ fn run_of(record: &JobRecord, number: Option<u32>) -> Result<&JobRun, ErrorBody>
     })
 }
 
-/// The lines that are asked for, where to go on, and whether there are more.
+/// The lines that match, the number to continue from, and whether there are more.
 fn select(mut lines: Vec<LogLine>, filter: &LogFilter) -> (Vec<LogLine>, u64, bool) {
     lines.retain(|line| line.n > filter.after);
     let last = lines.last().map_or(filter.after, |line| line.n);

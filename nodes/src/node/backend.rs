@@ -30,11 +30,11 @@ use futures_util::{
 };
 
 use super::{
-    archive::ArchiveDoor,
+    archive::ArchiveRequests,
     client_tools,
     current_models::CurrentModels,
     executions::Executions,
-    mcp::McpDoor,
+    mcp::McpRequests,
     model_answers::ModelAnswers,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
@@ -48,8 +48,8 @@ pub struct NodeBackend {
     routes: Arc<std::sync::RwLock<Routes>>,
     pub(super) overview: Overview,
     pub(super) switch: PanicControl,
-    pub(super) mcp: McpDoor,
-    pub(super) archive: ArchiveDoor,
+    pub(super) mcp: McpRequests,
+    pub(super) archive: ArchiveRequests,
     models: CurrentModels,
 }
 
@@ -61,11 +61,11 @@ impl NodeBackend {
         routes: Arc<std::sync::RwLock<Routes>>,
         node: NodeInfo,
         switch: PanicControl,
-        mcp: McpDoor,
+        mcp: McpRequests,
         models: CurrentModels,
     ) -> Self {
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
-        let archive = ArchiveDoor::new(sessions.clone(), members, heartbeat_source);
+        let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
         let overview = Overview::new(node, sessions.clone());
         Self { sessions, agents, routes, overview, switch, mcp, archive, models }
     }

@@ -24,11 +24,11 @@ use tar::EntryType;
 
 use crate::{local::TOKEN_FILE, start_error::StartError};
 
-/// What is kept, beside the directory's root; all else is made again.
+/// The parts of a directory that a backup has. A node makes all others again.
 const KEPT: &[&str] = &["format", "log", "blobs", "moved.json"];
-/// What older backups have besides.
+/// Parts that only older backups have.
 const KEPT_BEFORE: &[&str] = &[TOKEN_FILE];
-/// What the group and others may do with it: nothing.
+/// The permission bits of the group and of others. A restored file has none of them.
 const MASK: u32 = 0o077;
 /// Files and folders of one backup at most: each blob is one, and each takes half a kilobyte of it.
 const ENTRIES_MAX: u64 = 1 << 24;
@@ -93,7 +93,7 @@ pub fn read(file: &Path, dir: &Path) -> Result<u64, StartError> {
     Ok(bytes)
 }
 
-/// Gives what is whole its name, durably.
+/// Gives a complete file its final name, durably.
 fn rename(temporary: &Path, to: &Path) -> Result<(), StartError> {
     let renamed = fs::rename(temporary, to).and_then(|()| {
         let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -9,7 +9,7 @@ use clawnode_kernel::supervise::Supervisor;
 use clawnode_proto::{ProcessId, node::NodeRole};
 use tokio::sync::watch;
 
-/// What the parts of a node share. Cheap to clone.
+/// The state that the parts of a node share. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NodeBase {
     pub process: ProcessId,
@@ -20,7 +20,7 @@ pub struct NodeBase {
     pub clock: Arc<dyn Clock>,
     /// The cluster as it sees it; no other process in a single one.
     pub members: watch::Receiver<Members>,
-    /// What operators have stopped.
+    /// The kill switches.
     pub switch_gate: SwitchGate,
     /// Looks after its tasks.
     pub supervisor: Supervisor,

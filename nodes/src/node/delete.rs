@@ -1,4 +1,4 @@
-//! The deletion of a session: asked for here, and done once its journal says so.
+//! Deletes a session: stores the request, and waits until its journal has the deletion.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What happened in the cluster lately, as this process heard it: a ring that people read.
+//! Remembers the last events of the cluster that this process received, for people.
 
 use std::{
     collections::VecDeque,
@@ -30,13 +30,13 @@ pub struct EventLog {
     /// Whose log it is: numbers of events mean nothing elsewhere.
     process: ProcessId,
     ring: Arc<Mutex<Ring>>,
-    /// The number of the last event, for those who wait.
+    /// The number of the last event, for requests that wait.
     last: watch::Sender<u64>,
     /// All waits end, because the process ends.
     stopping: CancellationToken,
 }
 
-/// What one answer has of it.
+/// The part of it in one answer.
 #[derive(Debug)]
 struct Page {
     events: Vec<FeedRow>,
@@ -123,7 +123,7 @@ impl EventLog {
         Ok(FeedView { events, next: Cursor::new(LIST, Pair(self.process, next)), missed, turns })
     }
 
-    /// The name of a process, from its own events or from those about its death.
+    /// The name of a process, from its own events or from events about its death.
     pub fn name_of(&self, process: ProcessId) -> Option<NodeName> {
         self.lock().rows.iter().rev().find_map(|row| match &row.event {
             ClusterEvent { process: teller, node, .. } if *teller == process => Some(node.clone()),

@@ -1,4 +1,4 @@
-//! Running the steps of a plan without a model: what is asked for is judged here, before it is
+//! Runs the steps of a plan without a model. This module checks a request before it is
 //! accepted; from then on it is a turn of a session like any other.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -181,7 +181,7 @@ fn unavailable(step: u32, plan: &Plan, why: &scheduler::Nowhere) -> ErrorBody {
         )
 }
 
-/// The plan that is meant by what a planner wrote, as far as that can be said without its agent.
+/// The plan of a planner's JSON, as far as it can be read without its agent.
 fn plan(spec: ExecutionSpec) -> Result<Plan, ErrorBody> {
     let found = spec.steps.len();
     if found == 0 || found > EXECUTION_STEPS {

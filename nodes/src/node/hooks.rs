@@ -18,7 +18,7 @@ const FOLDER: &str = "hooks";
 
 /// The file in the data directory with the names of all hooks that were ever here.
 const SEEN: &str = "hooks.seen";
-/// What it begins with.
+/// Its first line.
 const ABOUT: &str = "# Hooks that were here when a node started. `doctor` and the node warn about \
                      each that is gone.\n# If you removed a hook, delete its line.\n";
 
@@ -65,7 +65,7 @@ pub fn gone(loaded: &LoadedConfig) -> io::Result<Vec<String>> {
     Ok(seen(loaded)?.into_iter().filter(|it| !there.contains(it)).collect())
 }
 
-/// Writes down which hooks are here, and warns of those that are gone.
+/// Stores which hooks are here, and warns of those that are gone.
 pub fn remember(loaded: &LoadedConfig) {
     let remembered = gone(loaded).and_then(|gone| {
         for hook in &gone {

@@ -34,9 +34,9 @@ use crate::start_error::StartError;
 
 /// Entities and blobs that are copied at the same time.
 const AT_ONCE: usize = 8;
-/// What the keys begin with under which a cluster remembers the directories that it took.
+/// The prefix of the keys under which a cluster remembers the directories that it took.
 const KEYS: &str = "import.";
-/// What is moved where.
+/// The source and the target of an import.
 #[derive(Debug)]
 pub struct Import {
     /// The directory.
@@ -49,7 +49,7 @@ pub struct Import {
     pub target: Entities,
 }
 
-/// Moves everything that can be moved; what cannot is named in the view.
+/// Moves everything that can be moved. The view names what cannot.
 pub async fn run(import: Import) -> Result<ImportView, StartError> {
     let was_complete = begin(&import).await?;
     let mut view = ImportView {
@@ -75,7 +75,7 @@ pub async fn run(import: Import) -> Result<ImportView, StartError> {
     Ok(view)
 }
 
-/// Remembers on both sides that the directory goes there, unless it went elsewhere; whether all of
+/// Remembers on both sides that the directory goes there, unless it went elsewhere. Returns whether all of
 /// it has gone there before.
 async fn begin(import: &Import) -> Result<bool, StartError> {
     let id = local::identity(&import.from).map_err(|error| refused(&error))?;
@@ -202,7 +202,7 @@ async fn timers(import: &Import, view: &mut ImportView) -> Result<(), StartError
     Ok(())
 }
 
-/// The states of jobs; or what all nodes share, such as which agents are paused.
+/// The states of jobs, and values that all nodes share, such as which agents are paused.
 async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result<(), StartError> {
     let source = &import.source.storage().bucket;
     let target = &import.target.storage().bucket;
@@ -310,7 +310,7 @@ mod tests {
         rows
     }
 
-    /// This build knows sessions only, and moves what others left in the directory all the same.
+    /// This build knows only sessions, and still moves the entities of other kinds in the directory.
     #[tokio::test]
     async fn entities_of_kinds_that_are_not_known_move_with_the_sessions() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

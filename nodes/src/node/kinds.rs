@@ -1,5 +1,5 @@
-//! The kinds of entities that this build has: one row each, from which come both what reads the
-//! journals of a kind and what serves its entities.
+//! The kinds of entities that this build has. From the one row of a kind, a node gets both the reader of its
+//! journals and the runner that serves its entities.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::base::NodeBase;
 
 macro_rules! kinds {
     ($base:ident, $parts:ident: $( $kind:ty => $runner:expr; )*) => {
-        /// The entities in these stores, of every kind; the journals of those named here can be folded.
+        /// The entities of every kind in these stores. Journals of the kinds in this table can be folded.
         pub fn entities(storage: Storage, clock: Arc<dyn Clock>) -> Entities {
             Entities::new(storage, clock, KnownKinds::default()$( .with::<$kind>() )*)
         }
 
-        /// What a worker serves. Starts what else a kind runs in the process.
+        /// The kinds that a worker serves. Starts the other tasks of a kind.
         pub async fn served(
             $base: &NodeBase,
             $parts: &RunnerParts,
@@ -33,7 +33,7 @@ kinds! { base, parts:
     Session => sessions(base, parts).await?;
 }
 
-/// Runs what sessions do, and looks after the jobs of dead workers.
+/// Runs the effects of sessions, and looks after the jobs of dead workers.
 async fn sessions(base: &NodeBase, parts: &RunnerParts) -> Result<SessionRunner, SpawnErr> {
     let runner = SessionRunner::new(parts.clone());
     if base.storage.shared && base.is_worker() {

@@ -16,7 +16,7 @@ use clawnode_proto::node::Load;
 /// How often it is looked at; `Shedding` counts looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What a process says of how busy it is. Cheap to clone.
+/// How busy a process is. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Gauges(Arc<Inner>);
 
@@ -97,7 +97,7 @@ impl Gauges {
     }
 }
 
-/// What the kernel tells; nothing where it tells nothing.
+/// The figures of the operating system's kernel. Empty where there are none.
 fn ticks() -> Ticks {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     ticks_in(&read("/proc/self/stat"), &read("/proc/stat"))

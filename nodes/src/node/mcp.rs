@@ -1,4 +1,4 @@
-//! The MCP servers of this node, and what the cluster knows of all of them.
+//! The MCP servers of this node, and the pins of all servers of the cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -56,7 +56,7 @@ const BASE: [&str; 8] = ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", 
 /// Where programs are looked for if the node itself does not know.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The MCP servers of this node, and what is approved of all.
+/// The MCP servers of this node, and the approved tools of all.
 #[derive(Clone, Debug)]
 pub struct McpServers {
     servers: Vec<McpServer>,
@@ -64,9 +64,9 @@ pub struct McpServers {
     pins: watch::Sender<Pins>,
 }
 
-/// What people ask of MCP servers.
+/// Answers people's requests about MCP servers.
 #[derive(Clone)]
-pub struct McpDoor {
+pub struct McpRequests {
     storage: Storage,
     pins: watch::Receiver<Pins>,
     members: watch::Receiver<Members>,
@@ -104,12 +104,12 @@ impl McpServers {
         Ok(Self { servers, storage: storage.clone(), pins })
     }
 
-    /// What is approved, and whenever that changes.
+    /// The approved tools; notifies of each change.
     pub fn pins(&self) -> watch::Receiver<Pins> {
         self.pins.subscribe()
     }
 
-    /// What runs their tools here.
+    /// The executors of their tools on this node.
     pub fn executors(&self) -> impl Iterator<Item = Arc<dyn Executor>> {
         self.servers.iter().map(|server| Arc::new(McpTools::new(server.clone())) as Arc<_>)
     }
@@ -119,7 +119,7 @@ impl McpServers {
         self.servers.iter().map(|server| Capability::of_mcp_host(server.name())).collect()
     }
 
-    /// Follows what is approved, and runs what is this node's to run.
+    /// Follows the approved tools, and runs the servers that this node has to run.
     pub async fn begin(&self, supervisor: &Supervisor) -> Result<(), SpawnErr> {
         let (bucket, pins) = (Arc::clone(&self.storage.bucket), self.pins.clone());
         let follow = move || mcp::follow(Arc::clone(&bucket), pins.clone());
@@ -137,19 +137,19 @@ impl McpServers {
         join_all(self.servers.iter().map(McpServer::stop)).await;
     }
 
-    /// What people ask of them.
+    /// Answers people's requests.
     pub fn switch_gate(
         &self,
         members: watch::Receiver<Members>,
         heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
-    ) -> McpDoor {
-        McpDoor { storage: self.storage.clone(), pins: self.pins(), members, heartbeat }
+    ) -> McpRequests {
+        McpRequests { storage: self.storage.clone(), pins: self.pins(), members, heartbeat }
     }
 }
 
-// === impl McpDoor ===
+// === impl McpRequests ===
 
-impl McpDoor {
+impl McpRequests {
     /// Answers `mcp.list`.
     pub fn list(&self) -> McpList {
         let (pins, alive) = (self.pins.peek(Clone::clone), self.alive());
@@ -205,9 +205,9 @@ impl McpDoor {
     }
 }
 
-impl std::fmt::Debug for McpDoor {
+impl std::fmt::Debug for McpRequests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("McpDoor").finish_non_exhaustive()
+        f.debug_struct("McpRequests").finish_non_exhaustive()
     }
 }
 
@@ -319,7 +319,7 @@ pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
     config.mcp_servers.iter().try_for_each(|it| options(it, config, env).map(drop))
 }
 
-/// What is configured of a server, with the values of its variables.
+/// The settings of a server, with the values of its variables.
 fn options(it: &McpServerOptions, config: &Config, env: &Env) -> Result<McpOptions, StartError> {
     let headers =
         ValueSources { plain: &it.headers, variables: &it.header_vars, files: &it.header_files };
@@ -379,7 +379,7 @@ fn folder(it: &McpServerOptions, config: &Config) -> Result<PathBuf, StartError>
     Ok(folder)
 }
 
-/// What a program is given of this node's own environment.
+/// The variables of this node's environment that a program gets.
 fn base_env(env: &Env) -> BTreeMap<String, String> {
     let known =
         BASE.iter().filter_map(|name| Some(((*name).to_owned(), env.get(name)?.to_owned())));
@@ -391,7 +391,7 @@ fn base_env(env: &Env) -> BTreeMap<String, String> {
 /// Settings by the name of the variable or header that they are for.
 type Named<T> = BTreeMap<String, T>;
 
-/// Where values come from, by what they are for.
+/// The sources of values, by the header or variable that they are for.
 #[derive(Clone, Copy)]
 struct ValueSources<'a> {
     /// They stand in the configuration.

@@ -3,12 +3,12 @@
 //! | module | what it does |
 //! |---|---|
 //! | `storage` | opens the storage backend |
-//! | `base` | what all parts of a node share |
+//! | `base` | the state that all parts of a node share |
 //! | `kinds` | the kinds of entities |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `current_models` | the providers as the configuration has them now |
 //! | `serving` | sets up the gateway |
-//! | `backend`, `answers` | what the gateway asks of sessions; a handler for each method |
+//! | `backend`, `answers` | the gateway's requests about sessions; a handler for each method |
 //! | `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `scan` | places the worker, and looks after the inputs of processes that died |
@@ -18,8 +18,8 @@
 //! | `offline`, `backup`, `import`, `transfer` | data without a running node |
 //! | `failpoint`, `effects` | for tests: a kill at a named point; tools whose runs are counted |
 //!
-//! For those who operate the cluster, put together in `operate`: `overview` answers them, `events`
-//! remembers what happened, `observe` tells what happens to nodes, `tree` what runs, `out_of_service` which
+//! For operators, put together in `operate`: `overview` answers them, `events`
+//! remembers events, `observe` reports changes of nodes, `tree` what runs, `out_of_service` which
 //! entities are out of service, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 

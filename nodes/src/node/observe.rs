@@ -21,17 +21,17 @@ use tokio::sync::watch;
 /// The name of the warning of a clock that differs from most.
 pub const CLOCK_DIFFERS: &str = "nodes.clock_differs";
 
-/// What has been told already.
+/// The events that were sent already.
 #[derive(Debug, Default)]
 struct ReportedEvents {
     own: Option<(bool, bool)>,
-    /// What nodes are called, and whether they were about to go.
+    /// The names of nodes, and whether they were draining.
     names: BTreeMap<ProcessId, (NodeName, bool)>,
     dead: BTreeSet<ProcessId>,
     differs: bool,
 }
 
-/// Tells what changes, for as long as the process lives.
+/// Sends events about changes of nodes, as long as the process lives.
 pub async fn run(
     feed: Feed,
     heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
@@ -50,7 +50,7 @@ pub async fn run(
     }
 }
 
-/// What is so if the nodes do not agree about their agents.
+/// The warning if nodes have different agents.
 pub fn config_differs(nodes: &[Heartbeat]) -> Option<WarningView> {
     let configs: BTreeSet<_> = nodes.iter().map(|node| node.config).collect();
     (configs.len() > 1).then(|| WarningView {
@@ -65,7 +65,7 @@ pub fn config_differs(nodes: &[Heartbeat]) -> Option<WarningView> {
     })
 }
 
-/// What is so if clocks of nodes differ: for each that does from most.
+/// The warnings about clocks that differ from most others, one for each node.
 pub fn clocks_apart(view: &Members) -> Vec<WarningView> {
     let warning = |(process, ahead): (&ProcessId, &i64)| {
         let node = view.alive.iter().find(|one| one.process == *process)?;

@@ -1,4 +1,4 @@
-//! What of a node serves those who operate the cluster, put together.
+//! The parts of a node that serve operators of the cluster.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,16 +15,16 @@ use super::{events::EventLog, observe, tree::Roots};
 /// The feed, what was heard of it, and the tree.
 #[derive(Clone, Debug)]
 pub struct Operations {
-    /// Tells what happens here.
+    /// Sends the events of this process.
     pub feed: Feed,
-    /// What happened anywhere.
+    /// Remembers the events of all processes.
     pub events: EventLog,
-    /// What runs here.
+    /// The actors of this process.
     pub roots: Roots,
 }
 
 impl Operations {
-    /// Of a node that says `heartbeat` of itself and ends at `stopping`.
+    /// For a node with this `heartbeat` that ends at `stopping`.
     pub fn new(
         feed: Feed,
         heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
@@ -38,14 +38,14 @@ impl Operations {
         Self { feed, events, roots }
     }
 
-    /// Begins to remember what happens: for a node that answers people.
+    /// Begins to remember events: for a node that answers people.
     pub async fn remember(&self, storage: &Storage) -> Result<(), SpawnErr> {
         let (events, storage) = (self.events.clone(), storage.clone());
         let hear = move || events.clone().run(storage.clone());
         self.roots.supervisor.adopt_task("events.hear", hear).await
     }
 
-    /// Begins to tell what happens, and to answer what runs here.
+    /// Begins to send events, and to answer which actors run here.
     pub async fn begin(
         &self,
         storage: &Storage,

@@ -1,5 +1,5 @@
-//! An operator's orders to one node: from a name to a process, and over the bus to it; and what only
-//! a worker may do for an operator who is at a gateway.
+//! Sends an operator's order to one node: finds its process by name, and asks it over the bus. Also asks a worker
+//! for what a gateway may not do itself.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use clawnode_proto::{
 /// How long a node may take to answer; it does nothing else before.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What an operator wants of a node.
+/// An operator's order to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeOrder {
     /// Hand everything over and end.

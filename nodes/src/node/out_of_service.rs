@@ -15,14 +15,14 @@ use clawnode_proto::EntityId;
 use tokio::{sync::Notify, time::Instant};
 use tracing::debug;
 
-/// Entities that one look takes in; the next one goes on behind them.
+/// How many entities one search reads. The next one continues after them.
 const LOOK_MAX: usize = 2_000;
 /// How old a look may be before there is another.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// How long the very first look is waited for.
 const FIRST_LOOK: Duration = Duration::from_millis(75);
 
-/// What was found, and who looks.
+/// The result so far, and the running search.
 #[derive(Clone, Debug, Default)]
 pub struct OutOfServiceScan(Arc<Inner>);
 
@@ -46,7 +46,7 @@ pub struct ScanResult {
     round: BTreeSet<EntityId>,
     /// How many this round has seen so far.
     seen: u64,
-    /// Where the next look goes on.
+    /// The next search continues after this one.
     after: Option<EntityId>,
 }
 

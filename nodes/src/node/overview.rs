@@ -42,11 +42,11 @@ const COUNT_WITHIN: Duration = Duration::from_secs(1);
 /// Events of one answer unless asked otherwise.
 const EVENTS: u32 = 100;
 
-/// What a node knows of itself and the others.
+/// A node's knowledge of itself and the others.
 #[derive(Clone)]
 pub struct NodeInfo {
     pub process: ProcessId,
-    /// What it says of itself now.
+    /// Its own heartbeats.
     pub heartbeat: Arc<dyn Fn() -> Heartbeat + Send + Sync>,
     /// The default model, and why that one.
     pub model: String,
@@ -54,13 +54,13 @@ pub struct NodeInfo {
     pub members: watch::Receiver<Members>,
     /// Resident entities.
     pub resident: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// What happened lately.
+    /// The last events.
     pub events: EventLog,
     pub roots: Roots,
 }
 
 impl NodeInfo {
-    /// The node of this context, which says `heartbeat` of itself.
+    /// The overview of a node with this `heartbeat`.
     pub fn new(
         context: &Arc<WorkerContext>,
         heartbeat: HeartbeatSource,
@@ -77,7 +77,7 @@ impl NodeInfo {
 
 impl std::fmt::Debug for NodeInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("process", &self.process).finish_non_exhaustive()
+        f.debug_struct("NodeInfo").field("process", &self.process).finish_non_exhaustive()
     }
 }
 
@@ -87,7 +87,7 @@ pub struct Overview {
     node: NodeInfo,
     sessions: Sessions,
     looked: OutOfServiceScan,
-    /// What the last count was, for when there is none.
+    /// The last count, for when the store does not answer.
     counted: AtomicU64,
 }
 
@@ -141,12 +141,12 @@ impl Overview {
         (self.node.heartbeat)().roles.contains(&NodeRole::Worker)
     }
 
-    /// What people call this node.
+    /// The name of this node.
     pub fn node(&self) -> NodeName {
         (self.node.heartbeat)().node
     }
 
-    /// What a process is called, if it is heard of.
+    /// The name of a process, if it is known.
     pub fn name_of(&self, process: ProcessId) -> Option<NodeName> {
         if process == self.node.process {
             return Some((self.node.heartbeat)().node);
@@ -231,20 +231,20 @@ impl Overview {
         self.node.members.peek(|members| members.settled) && observe::is_headless(&self.alive())
     }
 
-    /// How many inputs are unfinished, if the store says so in time.
+    /// How many inputs are unfinished, if the store answers in time.
     async fn waiting(&self) -> Option<u64> {
         let asked = tokio::time::timeout(COUNT_WITHIN, self.storage().inbox.depths()).await;
         let depths = asked.ok()?.ok()??;
         Some(depths.iter().map(|it| it.waiting + it.in_hand).sum())
     }
 
-    /// How many calls wait for a person, if the store tells in time.
+    /// How many calls wait for a person, if the store answers in time.
     async fn approvals(&self) -> Option<u64> {
         let asked = tokio::time::timeout(COUNT_WITHIN, self.sessions.waiting_approvals()).await;
         Some(asked.ok()?.ok()?.len() as u64)
     }
 
-    /// How many turns wait for a provider, if the store tells in time.
+    /// How many turns wait for a provider, if the store answers in time.
     async fn outages(&self) -> Option<u64> {
         let asked = tokio::time::timeout(COUNT_WITHIN, self.sessions.waiting_for_providers()).await;
         asked.ok()?.ok()

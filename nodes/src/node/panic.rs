@@ -1,7 +1,7 @@
-//! Stopping what agents do, for operators: stores the kill switch, notifies every node at once, and
+//! Stops agents for operators: stores the kill switch, notifies every node at once, and
 //! reports the answer of each.
 //!
-//! The record in the bucket is what holds: a node that does not answer follows it as soon as it
+//! The record in the bucket counts: a node that does not answer follows it as soon as it
 //! sees it, and one that cannot see it stops by itself ([`clawnode_guard::kill_switch`]). The
 //! notice only makes nodes look sooner, and no node trusts it: each reads the record.
 
@@ -34,14 +34,14 @@ use crate::start_error::StartError;
 const WAIT: Duration = Duration::from_secs(2);
 /// How soon a node is asked again that has not seen the record yet.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// How long a node may try to read what is stopped before it gives up starting.
+/// How long a node tries to read the kill switches before it gives up starting.
 const READ_WITHIN: Duration = Duration::from_secs(15);
 /// How soon it tries again.
 const READ_AGAIN: Duration = Duration::from_millis(500);
-/// How long the store may take to say what is stopped before the own view has to do.
+/// How long the store may take to return the kill switches before the node uses its own view.
 const LIST_WITHIN: Duration = Duration::from_secs(1);
 
-/// What one gateway needs to stop work for an operator, and to let it go on.
+/// Sets and clears kill switches at one gateway.
 #[derive(Clone, Debug)]
 pub struct PanicControl {
     storage: Storage,
@@ -72,7 +72,7 @@ pub async fn open(storage: &Storage) -> Result<SwitchGate, StartError> {
     Ok(switch_gate)
 }
 
-/// The agents behind this gate, which is kept at what is stored.
+/// The agents behind this gate, whose view follows the store.
 pub async fn agents(
     options: Vec<AgentOptions>,
     base: &NodeBase,
@@ -83,7 +83,7 @@ pub async fn agents(
     Agents::spawn(options, bucket, switch_gate, base.supervisor.clone()).await
 }
 
-/// Keeps the gate's view at what is stored, for as long as the process lives; shuts it while the
+/// Keeps the gate's view like the store, as long as the process lives; shuts it while the
 /// store does not answer for `lost_after`.
 async fn keep(base: &NodeBase, lost_after: Duration) -> Result<(), SpawnErr> {
     let NodeBase { storage, switch_gate, supervisor, .. } = base;
@@ -103,7 +103,7 @@ async fn keep(base: &NodeBase, lost_after: Duration) -> Result<(), SpawnErr> {
 // === impl PanicControl ===
 
 impl PanicControl {
-    /// A switch of the process that `feed` tells of.
+    /// The switch of the process of `feed`.
     pub fn new(storage: &Storage, switch_gate: &SwitchGate, feed: &Feed) -> Self {
         Self { storage: storage.clone(), switch_gate: switch_gate.clone(), feed: feed.clone() }
     }
@@ -126,7 +126,7 @@ impl PanicControl {
         })
     }
 
-    /// What a person should know.
+    /// Warnings about kill switches.
     pub fn warnings(&self) -> Vec<WarningView> {
         let latches = self.switch_gate.latches();
         let on = latches.on().map(|latch| WarningView {
@@ -150,7 +150,7 @@ impl PanicControl {
         on.chain(lost).collect()
     }
 
-    /// What is stopped, as the store has it, or as this node saw it last.
+    /// The kill switches in the store, or as this node saw them last.
     pub async fn list(&self) -> SwitchList {
         let read = kill_switch::read(&self.switch_gate, self.storage.bucket.as_ref());
         match timeout(LIST_WITHIN, read).await {
@@ -161,7 +161,7 @@ impl PanicControl {
         SwitchList { latches: self.switch_gate.latches().on().cloned().collect() }
     }
 
-    /// Stops what is asked for, and waits for the nodes.
+    /// Sets a kill switch, and waits for the nodes.
     pub async fn stop(
         &self,
         nodes: &NodeList,
@@ -188,7 +188,7 @@ impl PanicControl {
         Ok(PanicView { latch, on: true, already, nodes })
     }
 
-    /// Lets go on what a kill switch stops, and waits for the nodes.
+    /// Clears a kill switch, and waits for the nodes.
     pub async fn clear(
         &self,
         nodes: &NodeList,

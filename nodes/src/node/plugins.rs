@@ -103,7 +103,7 @@ impl NodePlugins {
         self.clone()
     }
 
-    /// What runs their tools.
+    /// The executors of their tools.
     pub fn executors(&self) -> Vec<Arc<dyn Executor>> {
         #[cfg(feature = "wasm")]
         let executors = self.loaded.executors().map(|it| it as Arc<dyn Executor>).collect();

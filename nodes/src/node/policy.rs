@@ -1,4 +1,4 @@
-//! What an agent's policy says of a call, without making it.
+//! Asks an agent's policy about a call, without making it.
 
 use clawnode_actors::agent::Agents;
 use clawnode_guard::policy::{judge, risk_of};

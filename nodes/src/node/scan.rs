@@ -1,5 +1,5 @@
-//! Following the others: what is pulled here, and who looks after the inputs of processes that
-//! died, so that no input waits for redelivery.
+//! Follows the other processes: which partitions this one pulls, and who looks after the inputs of processes
+//! that died, so that no input waits for redelivery.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,26 +22,26 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long this process scans partitions that it came to serve first without a death: so it finds
 /// inputs that were on their way to the process before it.
 const HANDED_OVER: Duration = Duration::from_secs(3);
-/// Rounds of scans at the same time; what the next would find, a later one finds.
+/// Rounds of scans at the same time. If there are more, a later round finds the same.
 const SCANS_MAX: usize = 4;
 /// Scans of one round at the same time: fast enough for a takeover, without a burst for the store.
 const AT_ONCE: usize = 16;
 
-/// What follows the others on behalf of one worker.
+/// Follows the other processes for one worker.
 #[derive(Clone, Debug)]
 pub struct PartitionFollower {
     /// Where the inboxes are.
     pub storage: Storage,
     pub me: ProcessId,
-    /// Whom it tells.
+    /// The worker.
     pub worker: Worker,
-    /// Where it says how many partitions it serves first.
+    /// The gauge with the number of partitions that it serves first.
     pub gauges: Gauges,
     /// The others.
     pub members: watch::Receiver<Members>,
 }
 
-/// What is followed, so far.
+/// The members seen so far.
 struct FollowedPartitions {
     view: Members,
     seats: Vec<Seat>,

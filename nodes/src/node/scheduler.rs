@@ -38,7 +38,7 @@ pub(super) fn diagnose(
     Ok(view)
 }
 
-/// What nodes need for all steps, by the tools of an agent.
+/// The capabilities that a node needs for all steps, by the tools of an agent.
 fn capabilities(
     agents: &Agents,
     agent: Option<&str>,
@@ -150,9 +150,9 @@ pub(super) enum Nowhere {
     /// None of the workers has what it needs.
     #[error("no node has `{capability}` ({why})")]
     Lacks {
-        /// What it needs.
+        /// The capability.
         capability: Capability,
-        /// What each worker says of that.
+        /// The reason of each worker.
         why: String,
     },
 }

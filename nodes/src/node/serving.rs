@@ -1,4 +1,4 @@
-//! The gateway of a node: from the settings to what it serves with, and from its refusals to words.
+//! Makes the gateway's options from the settings, and errors for people from its refusals.
 
 use std::{num::NonZeroUsize, sync::Arc};
 

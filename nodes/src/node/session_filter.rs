@@ -11,7 +11,7 @@ use crate::config::parse_duration;
 const PAGE: (u32, u32) = (100, 1_000);
 /// The states that rows have.
 const STATES: [&str; 6] = ["idle", "running", "waiting", "quarantined", "deleted", "corrupt"];
-/// What `since` may be.
+/// The forms of `since`.
 const SINCE: &str =
     "`2h` for the last two hours, or a time in UTC: `2026-11-23`, `2026-11-23T10:00:00Z`";
 

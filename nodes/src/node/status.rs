@@ -29,12 +29,12 @@ use tracing::{info, warn};
 
 use crate::{config::NodeOptions, start_error::StartError};
 
-/// What a process says of itself before it says anything else: shared by all its parts.
+/// The state of a process that its heartbeats carry, shared by all its parts.
 #[derive(Debug)]
 pub struct NodeStatus {
     draining: AtomicBool,
     cordoned: Arc<AtomicBool>,
-    /// The file that says so to the next process under this node's name.
+    /// The file that tells the next process of this node that it is cordoned.
     mark: PathBuf,
     /// The others should hear of a change before the next heartbeat is due.
     changed: Notify,
@@ -43,7 +43,7 @@ pub struct NodeStatus {
     file: Mutex<FileState>,
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
-    /// What operators have stopped.
+    /// The kill switches.
     switch_gate: SwitchGate,
     bucket: Arc<dyn Bucket>,
 }
@@ -90,12 +90,12 @@ impl NodeStatus {
         &self.jobs
     }
 
-    /// What is kept of the jobs that run here, if any do.
+    /// The archive of the jobs that run here, if any do.
     fn archive(&self) -> Option<Archive> {
         self.jobs.peek(|jobs| jobs.as_ref().map(|runner| runner.archive().clone()))
     }
 
-    /// What all work that operators can stop asks for permission.
+    /// The gate that all stoppable work has to pass.
     pub const fn switch_gate(&self) -> &SwitchGate {
         &self.switch_gate
     }

@@ -1,4 +1,4 @@
-//! The tools of this node: what agents may be given, and what is run here.
+//! The tools of this node: those that agents can have, and the executors that run here.
 
 use std::{error::Error, fs::DirBuilder, os::unix::fs::DirBuilderExt as _, sync::Arc};
 
@@ -40,7 +40,7 @@ use crate::{
 /// The command of this program that makes it a step between a node and a command.
 pub const SANDBOXED_EXEC: &str = "sandboxed-exec";
 
-/// What a node runs tools with.
+/// The executors of a node.
 #[derive(Clone, Debug)]
 pub struct NodeTools {
     executors: Executors,
@@ -50,17 +50,17 @@ pub struct NodeTools {
 // === impl NodeTools ===
 
 impl NodeTools {
-    /// What can be run now, and whenever that changes.
+    /// The tools that can run now; notifies of each change.
     pub fn available(&self) -> watch::Receiver<Available> {
         self.executors.available()
     }
 
-    /// Looks after what runs tools; ends never.
+    /// Probes the executors; never ends.
     pub async fn keep(self) {
         tokio::join!(self.executors.keep(), self.docker.keep());
     }
 
-    /// Lets go of everything outside this process; nothing is run after it.
+    /// Ends everything outside this process. No tool runs after it.
     pub async fn close(&self) {
         self.executors.close();
         Box::pin(self.docker.close()).await;
@@ -141,7 +141,7 @@ fn section_of(tool: &ToolName) -> String {
     }
 }
 
-/// What brings tools besides the executors that every node has.
+/// The sources of tools besides the executors that every node has.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolParts<'a> {
     /// The plugins of this node.
@@ -152,7 +152,7 @@ pub struct ToolParts<'a> {
     pub mcp: &'a McpServers,
 }
 
-/// Makes what this node runs tools with, and probes it.
+/// Makes the executors of this node, and probes them.
 pub async fn open(
     loaded: &LoadedConfig,
     base: &NodeBase,
@@ -202,7 +202,7 @@ fn containers(config: &Config, base: &NodeBase) -> Docker {
     Docker::new(config.sandbox.docker.clone(), owner, Arc::new(is_dead))
 }
 
-/// What runs agents' commands, where there is anything to run.
+/// The executor of agents' commands, if any agent has one.
 fn commands(config: &Config, docker: &Docker) -> impl Iterator<Item = Arc<dyn Executor>> {
     let options = &config.sandbox;
     let root = config.workspace.as_ref().map(|workspace| workspace.root.clone());
@@ -219,7 +219,7 @@ pub fn processes(options: ProcessOptions) -> Processes {
     Processes::new(options).walled_by(Steps { binary: OWN.into(), command: SANDBOXED_EXEC.into() })
 }
 
-/// What is kept of the jobs that run here.
+/// The archive of the jobs that run here.
 fn archive(config: &Config, context: &WorkerContext) -> Archive {
     Archive::new(ArchiveContext {
         process: context.process,
@@ -265,7 +265,7 @@ pub fn ranked(
     })
 }
 
-/// What runs the jobs that this node can.
+/// Runs the jobs that this node can run.
 pub fn runner(
     config: &Config,
     context: &WorkerContext,

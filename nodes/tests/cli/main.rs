@@ -6,6 +6,7 @@
 mod chat;
 mod cluster;
 mod config;
+mod examples;
 mod harness;
 mod help;
 mod ids;

@@ -25,7 +25,7 @@ pub async fn look(
     bucket: &dyn Bucket,
     scope: &SwitchScope,
 ) -> Result<Position, StoreError> {
-    // What cannot be read and is of no scope stops everything, until it is gone.
+    // A record that cannot be read and has no scope stops everything, until it is gone.
     let strange =
         if *scope == SwitchScope::All { switch_gate.latches().strange() } else { Vec::new() };
     for key in strange {

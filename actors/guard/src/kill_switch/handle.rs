@@ -32,7 +32,7 @@ struct Inner {
     planted: SwitchBug,
 }
 
-/// One lock over both, so that nothing begins between a look and a change.
+/// One lock over both, so that nothing begins between a check and a change.
 #[derive(Debug, Default)]
 struct Board {
     latches: SwitchView,
@@ -56,7 +56,7 @@ pub struct WorkPermit {
     stop: CancellationToken,
 }
 
-// === impl LatchDoor ===
+// === impl SwitchGate ===
 
 impl SwitchGate {
     /// A gate with a bug.

@@ -7,7 +7,7 @@ pub enum SwitchBug {
     None,
     /// Executors of tools do not ask for a permit.
     ToolsUnasked,
-    /// What runs already is not cancelled.
+    /// Running work is not cancelled.
     NothingCancelled,
     /// A record that comes late replaces a newer one.
     LastHeard,

@@ -46,7 +46,7 @@ pub enum WorkStopped {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchView {
     records: BTreeMap<SwitchScope, (Position, SwitchRecord)>,
-    /// What cannot be read, under keys that no scope has.
+    /// Records that cannot be read, under keys that no scope has.
     strange: BTreeMap<String, KillSwitch>,
     out_of_touch: bool,
 }

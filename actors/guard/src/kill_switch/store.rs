@@ -56,7 +56,7 @@ pub async fn set(
                     switch_gate.take(entry.position, known);
                     return Ok((entry.position, on));
                 }
-                // What cannot be read is replaced: to stop goes before to know.
+                // A record that cannot be read is replaced: to stop is more important than to know.
                 Ok(SwitchRecord::Cleared { .. }) | Err(_) => entry.position,
             },
         };

@@ -1,8 +1,8 @@
-//! Commands that only look: which calls of `run_command` an operator holds to be harmless.
+//! Commands that only read: the calls of `run_command` that an operator marked as harmless.
 //!
-//! A call is held against patterns word by word, and only if its words are known for sure: an `argv`
-//! as it is, and a line for a shell only if no character of it means anything to a shell. Whatever is
-//! in doubt is not a command that only looks, and a person is asked as about any other.
+//! A call is compared with patterns word by word, and only if its words are certain: those of an `argv`, and
+//! those of a line for a shell if no character of it has a meaning to a shell. In any other case the call
+//! does not count as one that only reads, and a person decides about it.
 
 use clawnode_proto::tool::{RUN_COMMAND, Risk, ToolSpec};
 use serde_json::{Map, Value};

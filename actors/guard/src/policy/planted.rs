@@ -8,6 +8,6 @@ pub enum PolicyBug {
     None,
     /// A call runs even if another action was decided on.
     NotCompared,
-    /// What running code calls is not held against the policy.
+    /// The policy does not judge the calls of running code.
     CodeUnjudged,
 }

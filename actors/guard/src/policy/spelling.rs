@@ -15,12 +15,12 @@ use super::Pattern;
 /// Ports that mean the same as none, of schemes whose own the URL parser does not know.
 const DEFAULT_PORTS: [(&str, u16); 4] = [("ssh", 22), ("sftp", 22), ("git", 9418), ("ldap", 389)];
 
-/// One value, in the spellings that rules are held against.
+/// One value, in all spellings that rules are compared with.
 #[derive(Debug)]
 pub(super) struct Spellings {
     /// As it is.
     raw: String,
-    /// What each of its texts leads to.
+    /// The target of each of its texts.
     place: String,
     /// The same if all of them are paths.
     path: String,
@@ -122,7 +122,7 @@ fn leads_up(text: &str) -> bool {
     names(text).any(|name| name == "..")
 }
 
-/// Where a text leads: as a URL if it is one, else as a path.
+/// The target of a text: of a URL if it is one, else of a path.
 pub fn place(text: &str) -> String {
     match url(text) {
         Some(url) => spelled(&url),

@@ -115,6 +115,6 @@ pub struct WorkerContext {
 
 impl fmt::Debug for WorkerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("process", &self.process).finish_non_exhaustive()
+        f.debug_struct("WorkerContext").field("process", &self.process).finish_non_exhaustive()
     }
 }

@@ -69,7 +69,7 @@ pub struct Sessions {
 
 impl fmt::Debug for SentMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sent").field("turn", &self.turn).finish_non_exhaustive()
+        f.debug_struct("SentMessage").field("turn", &self.turn).finish_non_exhaustive()
     }
 }
 

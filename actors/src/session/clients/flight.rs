@@ -38,7 +38,7 @@ impl<K, V> Default for SharedReadsOf<K, V> {
 
 impl<K, V> fmt::Debug for SharedReadsOf<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flights").finish_non_exhaustive()
+        f.debug_struct("SharedReadsOf").finish_non_exhaustive()
     }
 }
 

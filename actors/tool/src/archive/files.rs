@@ -54,7 +54,7 @@ pub fn read(tar: &Bytes, is_cut: bool) -> ArchivedFiles {
             break;
         };
         room -= bytes;
-        // Of two files with one name the later is what was there in the end.
+        // Of two files with one name, the later one was there at the end.
         found.files.retain(|(known, _)| *known != name);
         found.files.push((name, tar.slice(from..to)));
     }

@@ -97,7 +97,7 @@ impl RunLines {
         self.first.lines.iter().chain(&self.last.lines)
     }
 
-    /// What fits into one message of the lines after `after`, and whether there are more.
+    /// The lines after `after` that fit into one message, and whether there are more.
     pub(super) fn part_after(&self, after: u64) -> (Vec<LogLine>, bool) {
         let mut wanted = self.kept().filter(|line| line.n > after).peekable();
         let (mut part, mut bytes) = (Vec::new(), 0);

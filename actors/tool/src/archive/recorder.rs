@@ -318,7 +318,7 @@ impl Inner {
 // === impl Recording ===
 
 impl Recording {
-    /// Where the run says what it says.
+    /// The sink for the run's output.
     pub fn sink(&self) -> RunSink {
         self.sink.clone()
     }

@@ -1,4 +1,4 @@
-//! Where an executor puts what a run says and makes.
+//! Takes the output and the files of a run from its executor.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ pub(super) struct SharedSink {
     clock: Arc<dyn Clock>,
     lines: Mutex<RunLines>,
     made: Mutex<ArchivedFiles>,
-    /// Those who are still collecting what it has made.
+    /// The tasks that still collect its files.
     collecting: watch::Sender<usize>,
     told: watch::Sender<RunProgress>,
 }
@@ -47,7 +47,7 @@ struct RunProgress {
 // === impl RunSink ===
 
 impl RunSink {
-    /// One that is read.
+    /// A sink whose content is read.
     pub(super) fn new(clock: Arc<dyn Clock>) -> (Self, Arc<SharedSink>) {
         let told = watch::Sender::new(RunProgress::default());
         let (lines, made, collecting) = (Mutex::default(), Mutex::default(), watch::Sender::new(0));

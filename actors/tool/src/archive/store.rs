@@ -43,7 +43,7 @@ pub async fn list(storage: &Storage) -> Result<Vec<JobRecord>, StoreError> {
     Ok(entries.iter().filter_map(|(_, it)| JobRecord::from_bytes(&it.value).ok()).collect())
 }
 
-/// What became of a run in its job's record.
+/// The result of writing a run into its job's record.
 #[derive(Debug)]
 pub(super) enum Put {
     /// It is there, under this number; these had to go for it.

@@ -72,7 +72,7 @@ pub struct EgressRequest {
     pub max_bytes: usize,
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct EgressReply {
     /// From where, after redirects.
@@ -428,7 +428,7 @@ fn harmless(headers: &HeaderMap) -> HeaderMap {
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Where a response leads on, if it does.
+/// The target of a redirect, if the response is one.
 fn redirect_of(response: &Response) -> Option<&str> {
     let leads_on = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     response.headers().get(LOCATION).filter(|_| leads_on)?.to_str().ok()

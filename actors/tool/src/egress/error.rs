@@ -36,7 +36,7 @@ pub enum EgressError {
     Special {
         /// As it was asked for.
         host: String,
-        /// What kind of address.
+        /// The kind of the address.
         #[source]
         special: Special,
     },
@@ -51,7 +51,7 @@ pub enum EgressError {
     /// From an encrypted connection to one in clear text.
     #[error("`{0}` redirects from https to http, which is not followed")]
     Downgrade(String),
-    /// One after the other.
+    /// Too many redirects in a row.
     #[error("more than {0} redirects")]
     Redirects(u8),
     /// It cannot be connected to, or the connection broke.

@@ -1,4 +1,4 @@
-//! What may leave, and how far: what a person may set, and why it is what it is by default.
+//! The settings of requests to other machines, with the reasons for their defaults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -124,7 +124,7 @@ impl FromStr for HostPattern {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
             !label.is_empty() && label.len() <= 63 && label.chars().all(plain)
         };
-        // What ends in a number would be an address in one of its other spellings.
+        // A name that ends in a number would be an address in another spelling.
         let last = name.rsplit('.').next().unwrap_or_default();
         let is_number = last.starts_with(|c: char| c.is_ascii_digit());
         if name.len() > 253 || is_number || !name.split('.').all(is_label) {

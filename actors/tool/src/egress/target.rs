@@ -1,4 +1,4 @@
-//! Where a URL leads, judged by the URL alone.
+//! The host and port that a URL leads to, from the URL alone.
 
 use std::net::IpAddr;
 
@@ -43,7 +43,7 @@ impl Target {
         }
     }
 
-    /// Where `location` leads from here: never from an encrypted connection to one in clear text.
+    /// The target of a redirect to `location`: never from an encrypted connection to one in clear text.
     pub(super) fn follow(&self, location: &str) -> Result<Self, EgressError> {
         if location.len() > URL_BYTES {
             let why = "it redirects to a URL that is too long".to_owned();

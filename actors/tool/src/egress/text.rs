@@ -34,7 +34,7 @@ pub enum Decoded {
 }
 
 impl Decoded {
-    /// What `bytes` of this content type are; `is_cut` if there would have been more.
+    /// Reads `bytes` of this content type; `is_cut` if the body has more.
     pub fn of(bytes: &[u8], content_type: &str, is_cut: bool) -> Self {
         let (media, charset) = split(content_type);
         let marked = Encoding::for_bom(bytes);

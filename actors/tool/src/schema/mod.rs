@@ -6,7 +6,7 @@
 //! never in a circle, is neither deep nor wide once its references are followed, and its patterns
 //! run on an engine that is linear in the text. Nothing is ever fetched.
 //!
-//! What `judge` answers is for the model, which does better with an example than with a verdict:
+//! The answer of `judge` is for the model, which does better with an example than with a verdict:
 //! what is wrong with which field, the shape of the arguments (`shape`), and the smallest object
 //! that fits (`example`).
 

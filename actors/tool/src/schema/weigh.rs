@@ -25,7 +25,7 @@ struct SchemaWeight {
 
 struct SchemaWalk<'a> {
     root: &'a Value,
-    /// What references lead to, by pointer; none while it is walked.
+    /// The weight of each referenced part, by pointer; none while the part is being walked.
     seen: BTreeMap<&'a str, Option<SchemaWeight>>,
 }
 

@@ -300,7 +300,7 @@ impl ProgramSession {
 impl fmt::Debug for ProgramSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What was said is content of a conversation, which is in no log.
-        f.debug_struct("Conversation")
+        f.debug_struct("ProgramSession")
             .field("caller", &self.caller)
             .field("calls", &self.calls.count)
             .finish_non_exhaustive()
