@@ -94,7 +94,7 @@ impl BudgetState {
     // === inputs ===
 
     /// Takes an input, which came with event `n` at this time.
-    pub(super) fn accept(&mut self, (n, ts): (u64, Timestamp), input: BudgetInput) {
+    pub(crate) fn accept(&mut self, (n, ts): (u64, Timestamp), input: BudgetInput) {
         self.n = n;
         self.now = self.now.max(ts);
         match input {
@@ -193,7 +193,7 @@ impl BudgetState {
     // === events ===
 
     /// Takes an event.
-    pub(super) fn fold(&mut self, event: &BudgetEvent) -> Result<(), Violation> {
+    pub(crate) fn fold(&mut self, event: &BudgetEvent) -> Result<(), Violation> {
         match event {
             BudgetEvent::Set(set) => self.is_set(set),
             BudgetEvent::Allowed(allowed) => {
@@ -319,7 +319,7 @@ impl BudgetState {
     }
 
     /// When the soonest window ends that somebody spends in or waits for.
-    pub(super) fn due(&self) -> Option<Timestamp> {
+    pub(crate) fn due(&self) -> Option<Timestamp> {
         let is_used = |book: &&LimitBook| {
             !book.current.slices.is_empty()
                 || self.asks.iter().any(|ask| ask.wants.limit == book.key)
@@ -329,7 +329,7 @@ impl BudgetState {
     }
 
     /// Which processes are told how things stand, and since which event there is something new.
-    pub(super) fn told(&self) -> Vec<(ProcessId, u64)> {
+    pub(crate) fn told(&self) -> Vec<(ProcessId, u64)> {
         let recalls = |process: ProcessId| {
             let waiting = self.asks.iter().filter(move |ask| ask.process != process);
             let has = move |ask: &&WaitingAsk| {

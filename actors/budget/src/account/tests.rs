@@ -375,7 +375,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
 
     /// I6 and BUD-3 hold at every prefix, in whatever order asks, repeated answers, late reports and
     /// lowered limits come, and however clocks jump.

@@ -1,0 +1,102 @@
+//! What a holder takes, and what it returns.
+
+use std::time::Duration;
+
+use clawnode_proto::budget::{AccountKey, BudgetInput, LimitKey, ProcessStanding, WindowNumber};
+
+use super::{CallNeeds, CallUsage};
+
+/// What a person may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HolderOptions {
+    /// How long a call waits for an account that cannot be reached. Less ends calls that a short outage
+    /// would only delay.
+    pub patience: Duration,
+    /// How long a call waits for a person who has to allow more.
+    pub ask_wait: Duration,
+}
+
+/// One call, as its process counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reservation(pub u64);
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HolderInput {
+    /// A call wants to be made.
+    Reserve(Reservation, CallNeeds),
+    /// A call has ended, and may have been billed.
+    Settle(Reservation, CallUsage),
+    /// A call that waits, or was granted, was never made.
+    Release(Reservation),
+    /// An account says how things stand.
+    Told(ProcessStanding),
+    /// What was sent to an account is in its inbox, or may not be there.
+    Stored(AccountKey, bool),
+    /// Some of a second has passed.
+    Tick,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HolderOutput {
+    /// Put this into an account's inbox. Nothing more is sent to it until [`HolderInput::Stored`].
+    Send(AccountKey, BudgetInput),
+    /// The call may be made, with this cap on output.
+    Granted(Reservation, u64, Vec<Hold>),
+    /// The call waits until others give back what they have. Said once.
+    Waits(Reservation, AccountKey, LimitKey),
+    /// The call may not be made.
+    Refused(Reservation, Refusal),
+}
+
+/// What a call has reserved of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Of which account.
+    pub account: AccountKey,
+    /// Of which limit.
+    pub limit: LimitKey,
+    /// From which slice.
+    pub number: u64,
+    /// Of which window.
+    pub window: WindowNumber,
+    /// How much.
+    pub amount: u64,
+}
+
+/// Why a call may not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Too much is spent.
+    Bankrupt {
+        /// Of which account.
+        account: AccountKey,
+        /// Of which limit.
+        limit: LimitKey,
+        /// What is spent.
+        used: u64,
+        /// The limit.
+        most: u64,
+        /// What the call needs at least.
+        needed: u64,
+    },
+    /// No person has allowed more in time.
+    NotAllowed {
+        /// Of which account.
+        account: AccountKey,
+        /// Of which limit.
+        limit: LimitKey,
+    },
+    /// The account did not answer in time.
+    Unavailable {
+        /// Which account.
+        account: AccountKey,
+    },
+}
+
+impl Default for HolderOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_mins(1), ask_wait: Duration::from_mins(5) }
+    }
+}

@@ -1,0 +1,411 @@
+//! The machine: what happens to a process's slices and its calls.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+    time::Duration,
+};
+
+#[cfg(feature = "test-util")]
+use clawnode_kernel::KernelBug;
+use clawnode_proto::{
+    ProcessId, Timestamp,
+    budget::{AccountKey, AskAnswer, AskVerdict, GrantedSlice, LimitKey, ProcessStanding},
+};
+
+use super::{
+    CallNeeds, CallUsage, Hold, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation,
+    pool::{HeldSlice, OpenAsk, Pool, PoolWants},
+    report::AccountAtHand,
+};
+
+/// A slice that no call has used for this long is given back.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// One limit of one account.
+type PoolKey = (AccountKey, LimitKey);
+
+/// The holder of a process.
+#[derive(Debug)]
+pub struct Holder {
+    process: ProcessId,
+    options: HolderOptions,
+    now: Timestamp,
+    /// The number of the last slice that was asked for.
+    number: u64,
+    accounts: BTreeMap<AccountKey, AccountAtHand>,
+    /// Calls that wait, in the order in which they came.
+    waiters: VecDeque<Waiter>,
+    /// What calls have reserved.
+    holds: BTreeMap<Reservation, Vec<Hold>>,
+    out: Vec<HolderOutput>,
+    /// A bug of tests.
+    #[cfg(feature = "test-util")]
+    pub planted: KernelBug,
+}
+
+/// A call that waits.
+#[derive(Debug)]
+struct Waiter {
+    reservation: Reservation,
+    needs: CallNeeds,
+    /// Where it waits.
+    at: Option<PoolKey>,
+    since: Timestamp,
+    /// That it waits was said.
+    said: bool,
+}
+
+/// Where calls wait after a look at all of them.
+#[derive(Default)]
+struct Look {
+    blocked: BTreeMap<PoolKey, PoolWants>,
+    /// What the first of them need of the limits that they came past: it does not go back, so that no
+    /// two processes wait for each other.
+    kept: BTreeMap<PoolKey, u64>,
+}
+
+// === impl Holder ===
+
+impl Holder {
+    /// The holder of a process that begins.
+    pub fn new(process: ProcessId, options: HolderOptions) -> Self {
+        Self {
+            process,
+            options,
+            now: Timestamp(0),
+            number: 0,
+            accounts: BTreeMap::new(),
+            waiters: VecDeque::new(),
+            holds: BTreeMap::new(),
+            out: Vec::new(),
+            #[cfg(feature = "test-util")]
+            planted: KernelBug::None,
+        }
+    }
+
+    /// Takes one thing that happened; returns what to do, in order.
+    pub fn handle(&mut self, now: Timestamp, input: HolderInput) -> Vec<HolderOutput> {
+        self.now = self.now.max(now);
+        match input {
+            HolderInput::Reserve(reservation, needs) => self.reserve(reservation, needs),
+            HolderInput::Settle(reservation, usage) => self.ends(reservation, Some(usage)),
+            HolderInput::Release(reservation) => {
+                self.waiters.retain(|waiter| waiter.reservation != reservation);
+                self.ends(reservation, None);
+            }
+            HolderInput::Told(standing) => self.told(standing),
+            HolderInput::Stored(account, stored) => {
+                if let Some(account) = self.accounts.get_mut(&account) {
+                    account.stored(stored);
+                }
+            }
+            HolderInput::Tick => self.tick(),
+        }
+        self.serve();
+        for (key, account) in &mut self.accounts {
+            let sends = account.sends(self.process, self.now);
+            self.out.extend(sends.map(|body| HolderOutput::Send(key.clone(), body)));
+        }
+        mem::take(&mut self.out)
+    }
+
+    /// The process.
+    pub const fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    /// What calls have reserved and not settled.
+    pub fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.holds.values().flatten()
+    }
+
+    /// How many calls wait.
+    pub fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Whether it has no slice, and nothing that an account does not know.
+    pub fn is_at_rest(&self) -> bool {
+        let is_empty = |account: &AccountAtHand| account.pools.is_empty() && !account.in_flight;
+        self.waiters.is_empty() && self.accounts.values().all(is_empty)
+    }
+
+    fn reserve(&mut self, reservation: Reservation, mut needs: CallNeeds) {
+        needs
+            .needs
+            .sort_by(|one, other| (&one.account, one.limit).cmp(&(&other.account, other.limit)));
+        let since = self.now;
+        self.waiters.push_back(Waiter { reservation, needs, at: None, since, said: false });
+    }
+
+    /// BUD-2: what a call reserved ends once.
+    fn ends(&mut self, reservation: Reservation, usage: Option<CallUsage>) {
+        #[cfg(feature = "test-util")]
+        if usage.is_none() && self.planted == KernelBug::LosesRelease {
+            return;
+        }
+        for hold in self.holds.remove(&reservation).unwrap_or_default() {
+            let now = self.now;
+            let pool = self.pool(&(hold.account, hold.limit));
+            if let Some(slice) = pool.slice(hold.number, hold.window) {
+                let used = usage.map_or(0, |usage| usage.of(hold.limit.unit, hold.amount));
+                slice.settle(hold.amount, used, now);
+            }
+            pool.closing.iter_mut().for_each(|slice| slice.give_back(0));
+        }
+    }
+
+    fn pool(&mut self, (account, limit): &PoolKey) -> &mut Pool {
+        let account = self.accounts.entry(account.clone()).or_default();
+        account.pools.entry(*limit).or_default()
+    }
+
+    // === what accounts say ===
+
+    fn told(&mut self, standing: ProcessStanding) {
+        let ProcessStanding { account, version, slices, answers } = standing;
+        let at_hand = self.accounts.entry(account.clone()).or_default();
+        if version < at_hand.version {
+            return;
+        }
+        at_hand.version = version;
+        at_hand.heard = self.now;
+        // What the account does not know, it does not count.
+        for (limit, pool) in &mut at_hand.pools {
+            let is_it = |one: &GrantedSlice, slice: &HeldSlice| {
+                one.limit == *limit && one.number == slice.number && one.window == slice.window
+            };
+            if pool.open.as_ref().is_some_and(|open| !slices.iter().any(|one| is_it(one, open))) {
+                pool.close();
+            }
+        }
+        for granted in &slices {
+            self.granted(&account, granted);
+        }
+        for answer in answers {
+            self.answered(&account, answer);
+        }
+    }
+
+    fn granted(&mut self, account: &AccountKey, granted: &GrantedSlice) {
+        let now = self.now;
+        #[cfg(feature = "test-util")]
+        let planted = self.planted;
+        let at_hand = self.accounts.entry(account.clone()).or_default();
+        let pool = at_hand.pools.entry(granted.limit).or_default();
+        if let Some(slice) = pool.slice(granted.number, granted.window) {
+            slice.recalled |= granted.recalled;
+            return;
+        }
+        if let Some(ask) = pool.ask.take_if(|ask| ask.number == granted.number) {
+            pool.close();
+            let slice = HeldSlice::new(granted, ask.said, now);
+            #[cfg(feature = "test-util")]
+            let slice = HeldSlice { planted, ..slice };
+            pool.open = Some(slice);
+            return;
+        }
+        #[cfg(feature = "test-util")]
+        if planted == KernelBug::AsksAsAnother {
+            return;
+        }
+        let stray = (granted.number, granted.window);
+        if !at_hand.strays.contains(&stray) {
+            at_hand.strays.push(stray);
+        }
+    }
+
+    /// It is no slice. Only a call for which too much is spent ends by it.
+    fn answered(&mut self, account: &AccountKey, answer: AskAnswer) {
+        let (now, key) = (self.now, (account.clone(), answer.limit));
+        let pool = self.pool(&key);
+        let Some(ask) = pool.ask.as_mut().filter(|ask| ask.number == answer.number) else { return };
+        ask.answered = true;
+        if !matches!(answer.verdict, AskVerdict::NeedsPerson { .. }) {
+            ask.person = None;
+        }
+        match answer.verdict {
+            AskVerdict::Waits => {
+                let mut said = Vec::new();
+                let at = |waiter: &&mut Waiter| !waiter.said && waiter.at.as_ref() == Some(&key);
+                for waiter in self.waiters.iter_mut().filter(at) {
+                    waiter.said = true;
+                    said.push(HolderOutput::Waits(waiter.reservation, key.0.clone(), key.1));
+                }
+                self.out.append(&mut said);
+            }
+            AskVerdict::NeedsPerson { spent, limit } => {
+                ask.person.get_or_insert(now);
+                self.ends_bankrupt(&key, spent, limit);
+            }
+            AskVerdict::SpentOut { spent, limit } => {
+                self.ends_bankrupt(&key, spent, limit);
+            }
+            AskVerdict::NoLimit => {
+                pool.ask = None;
+                for waiter in &mut self.waiters {
+                    if waiter.at.as_ref() == Some(&key) {
+                        let needs = &mut waiter.needs.needs;
+                        needs.retain(|need| need.account != key.0 || need.limit != key.1);
+                    }
+                }
+            }
+        }
+    }
+
+    fn ends_bankrupt(&mut self, key: &PoolKey, used: u64, most: u64) {
+        let left = most.saturating_sub(used);
+        let needed = |waiter: &Waiter| {
+            let need = waiter.needs.of(&key.0, key.1)?;
+            let needed = need.cost.at(waiter.needs.least_output).max(1);
+            (waiter.at.as_ref() == Some(key) && needed > left).then_some(needed)
+        };
+        self.refuse(|waiter| {
+            let needed = needed(waiter)?;
+            let (account, limit) = key.clone();
+            Some(Refusal::Bankrupt { account, limit, used, most, needed })
+        });
+    }
+
+    fn refuse(&mut self, why: impl Fn(&Waiter) -> Option<Refusal>) {
+        let out = &mut self.out;
+        self.waiters.retain(|waiter| {
+            let Some(refusal) = why(waiter) else { return true };
+            out.push(HolderOutput::Refused(waiter.reservation, refusal));
+            false
+        });
+    }
+
+    // === time ===
+
+    fn tick(&mut self) {
+        let (now, options) = (self.now, self.options);
+        for (account, at_hand) in &mut self.accounts {
+            for (limit, pool) in &mut at_hand.pools {
+                let is_idle = pool.open.as_ref().is_some_and(|it| now.since(it.used) >= IDLE);
+                if is_idle && !self.waiters.iter().any(|waiter| waiter.needs.has(account, *limit)) {
+                    pool.close();
+                }
+            }
+        }
+        let accounts = mem::take(&mut self.accounts);
+        self.refuse(|waiter| {
+            let (account, limit) = waiter.at.clone()?;
+            let at_hand = accounts.get(&account)?;
+            let ask = at_hand.pools.get(&limit).and_then(|pool| pool.ask.as_ref());
+            let asked = ask.and_then(|ask| ask.person).map(|since| since.max(waiter.since));
+            if asked.is_some_and(|since| now.since(since) >= options.ask_wait) {
+                return Some(Refusal::NotAllowed { account, limit });
+            }
+            let silent = now.since(at_hand.heard.max(waiter.since)) >= options.patience;
+            silent.then_some(Refusal::Unavailable { account })
+        });
+        self.accounts = accounts;
+    }
+
+    // === calls ===
+
+    /// Grants what can be granted, asks for what waits, and gives back what others wait for.
+    fn serve(&mut self) {
+        let mut look = Look::default();
+        for mut waiter in mem::take(&mut self.waiters) {
+            match self.first_block(&waiter.needs, &mut look) {
+                Ok(output) => self.grant(&waiter, output),
+                Err(at) => {
+                    if waiter.at.as_ref() != Some(&at) {
+                        (waiter.at, waiter.since, waiter.said) = (Some(at), self.now, false);
+                    }
+                    self.waiters.push_back(waiter);
+                }
+            }
+        }
+        for (key, wants) in &look.blocked {
+            self.wants(key, *wants);
+        }
+        let mut kept = look.kept;
+        for (account, at_hand) in &mut self.accounts {
+            for (limit, pool) in &mut at_hand.pools {
+                if !self.waiters.iter().any(|waiter| waiter.needs.has(account, *limit)) {
+                    // If it comes nevertheless, it goes back.
+                    pool.ask = None;
+                }
+                let Some(open) = pool.open.as_mut().filter(|open| open.recalled) else { continue };
+                match kept.remove(&(account.clone(), *limit)) {
+                    Some(kept) => open.give_back(kept),
+                    None => pool.close(),
+                }
+            }
+            at_hand.pools.retain(|_, pool| !pool.is_empty());
+        }
+    }
+
+    /// The cap on output with which a call can be paid, or the first limit of which there is not enough.
+    fn first_block(&mut self, needs: &CallNeeds, look: &mut Look) -> Result<u64, PoolKey> {
+        let mut output = needs.most_output;
+        for (at, need) in needs.needs.iter().enumerate() {
+            let key = (need.account.clone(), need.limit);
+            let waits = look.blocked.get_mut(&key);
+            let open = self.pool(&key).open.as_ref().filter(|_| waits.is_none());
+            let fits = open.and_then(|open| open.fits(need.cost, output, needs.least_output));
+            if let Some(fits) = fits {
+                output = fits;
+                continue;
+            }
+            let most = need.cost.at(needs.most_output).max(1);
+            if let Some(wants) = waits {
+                wants.waits = wants.waits.saturating_add(most);
+                return Err(key);
+            }
+            let least = need.cost.at(needs.least_output).max(1);
+            look.blocked.insert(key.clone(), PoolWants { call: most, least, waits: most });
+            for past in needs.needs.get(..at).unwrap_or_default() {
+                let kept = look.kept.entry((past.account.clone(), past.limit)).or_default();
+                *kept = kept.saturating_add(past.cost.at(needs.most_output));
+            }
+            return Err(key);
+        }
+        Ok(output)
+    }
+
+    fn grant(&mut self, waiter: &Waiter, output: u64) {
+        let now = self.now;
+        let mut holds = Vec::new();
+        for need in &waiter.needs.needs {
+            let (account, limit) = (need.account.clone(), need.limit);
+            let amount = need.cost.at(output);
+            let pool = self.pool(&(account.clone(), limit));
+            let Some(slice) = &mut pool.open else { continue };
+            slice.reserve(amount, now);
+            let (number, window) = (slice.number, slice.window);
+            holds.push(Hold { account, limit, number, window, amount });
+        }
+        self.holds.insert(waiter.reservation, holds.clone());
+        self.out.push(HolderOutput::Granted(waiter.reservation, output, holds));
+    }
+
+    /// Asks for a slice that is large enough. What is left of the open one goes back with it.
+    fn wants(&mut self, key: &PoolKey, wants: PoolWants) {
+        #[cfg(feature = "test-util")]
+        let (now, anew) = (self.now, self.planted == KernelBug::AsksAsAnother);
+        let next = self.number + 1;
+        let pool = self.pool(key);
+        pool.close();
+        #[cfg(feature = "test-util")]
+        pool.ask.take_if(|ask| {
+            let is_late = |at| now.since(at) >= std::time::Duration::from_secs(2);
+            anew && !ask.answered && ask.sent.is_some_and(is_late)
+        });
+        if let Some(ask) = &mut pool.ask {
+            if (ask.wants.call, ask.wants.least) != (wants.call, wants.least) {
+                ask.sent = None;
+            }
+            ask.wants = wants;
+            return;
+        }
+        let (sent, person) = (None, None);
+        let (number, said, answered) = (next, u64::MAX, false);
+        pool.ask = Some(OpenAsk { number, wants, said, sent, answered, person });
+        self.number = next;
+    }
+}

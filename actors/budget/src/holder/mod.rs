@@ -1,0 +1,30 @@
+//! The holder: what one process may spend, a machine without I/O.
+//!
+//! Calls reserve the most that they can cost from slices in memory, in the order of accounts and limits.
+//! If there is not enough of one, the call gives back what it got, waits, and a larger slice is asked for.
+//! Who waits for a limit is served in the order in which they came. [`Holder::handle`] takes what
+//! happened, and returns what to do; its time must not jump, and is compared with no other clock.
+//!
+//! Phases of a slice: asked for, open, closing (nothing is reserved any more), closed (reported).
+//!
+//! Invariants
+//! - BUD-2 what a call reserved ends once: at its usage if that is known, else whole; and at nothing if
+//!   the call was not made.
+//! - BUD-4 a slice is spent by its own process, in its own window: what is settled is reported with the
+//!   slice that it was reserved from.
+//!
+//! It never fails open: without a slice there is no grant.
+//! On crash: its slices stay spent until their windows end; the account knows whose they were.
+//! Not here: what a call costs, and which accounts it needs.
+
+mod cost;
+mod io;
+mod machine;
+mod pool;
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use cost::{CallCost, CallNeeds, CallUsage, Need};
+pub use io::{Hold, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
+pub use machine::Holder;

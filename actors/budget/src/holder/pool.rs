@@ -1,0 +1,165 @@
+//! The slices of one limit that a process has.
+
+#[cfg(feature = "test-util")]
+use clawnode_kernel::KernelBug;
+use clawnode_proto::{
+    Timestamp,
+    budget::{GrantedSlice, WindowNumber},
+};
+
+use super::CallCost;
+
+/// What waits for a slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PoolWants {
+    /// What the first call can cost at most.
+    pub(super) call: u64,
+    /// With how much it could still be made.
+    pub(super) least: u64,
+    /// What all can cost at most.
+    pub(super) waits: u64,
+}
+
+/// A slice that was asked for and is not here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenAsk {
+    pub(super) number: u64,
+    pub(super) wants: PoolWants,
+    /// The least that a call was said to cost at most.
+    pub(super) said: u64,
+    /// When it was sent last; nothing if it has to be sent now.
+    pub(super) sent: Option<Timestamp>,
+    /// Whether the account has answered, so that it need not hear of it so often.
+    pub(super) answered: bool,
+    /// Since when a person has to allow more.
+    pub(super) person: Option<Timestamp>,
+}
+
+/// The slices of one limit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pool {
+    /// From which calls reserve.
+    pub(super) open: Option<HeldSlice>,
+    /// From which they do not any more.
+    pub(super) closing: Vec<HeldSlice>,
+    pub(super) ask: Option<OpenAsk>,
+}
+
+/// A slice.
+#[derive(Clone, Debug)]
+pub(super) struct HeldSlice {
+    pub(super) number: u64,
+    pub(super) window: WindowNumber,
+    amount: u64,
+    pub(super) spent: u64,
+    pub(super) held: u64,
+    pub(super) returned: u64,
+    pub(super) over: u64,
+    /// The last report.
+    pub(super) seq: u64,
+    /// Something is not reported.
+    pub(super) dirty: bool,
+    /// Its end is in the report that was sent last.
+    pub(super) said_closed: bool,
+    /// There is no more where it came from: calls may be made smaller.
+    is_last: bool,
+    /// It should come back.
+    pub(super) recalled: bool,
+    pub(super) used: Timestamp,
+    #[cfg(feature = "test-util")]
+    pub(super) planted: KernelBug,
+    #[cfg(feature = "test-util")]
+    pub(super) said: u64,
+}
+
+// === impl HeldSlice ===
+
+impl HeldSlice {
+    /// A slice that was granted, for a call that can cost so much.
+    pub(super) fn new(granted: &GrantedSlice, call: u64, now: Timestamp) -> Self {
+        Self {
+            number: granted.number,
+            window: granted.window,
+            amount: granted.amount,
+            spent: 0,
+            held: 0,
+            returned: 0,
+            over: 0,
+            seq: 0,
+            dirty: false,
+            said_closed: false,
+            is_last: granted.amount < call,
+            recalled: granted.recalled,
+            used: now,
+            #[cfg(feature = "test-util")]
+            planted: KernelBug::None,
+            #[cfg(feature = "test-util")]
+            said: 0,
+        }
+    }
+
+    /// What may still be reserved.
+    pub(super) fn free(&self) -> u64 {
+        let held = self.held;
+        #[cfg(feature = "test-util")]
+        let held = if self.planted == KernelBug::ChecksThenSpends { 0 } else { held };
+        self.amount.saturating_sub(self.returned.saturating_add(self.spent).saturating_add(held))
+    }
+
+    /// The cap on output with which a call can be paid, at most `output` and at least `least`.
+    pub(super) fn fits(&self, cost: CallCost, output: u64, least: u64) -> Option<u64> {
+        let free = self.free();
+        if cost.at(output) <= free {
+            return Some(output);
+        }
+        let smaller = cost.output_for(free).filter(|_| self.is_last)?;
+        (smaller >= least).then_some(smaller.min(output))
+    }
+
+    pub(super) fn reserve(&mut self, amount: u64, now: Timestamp) {
+        self.held = self.held.saturating_add(amount);
+        self.used = now;
+        self.dirty = true;
+    }
+
+    /// BUD-2: ends what was reserved, at what was used.
+    pub(super) fn settle(&mut self, amount: u64, used: u64, now: Timestamp) {
+        self.held = self.held.saturating_sub(amount);
+        self.spent = self.spent.saturating_add(used);
+        self.over = self.over.saturating_add(used.saturating_sub(amount));
+        self.used = now;
+        self.dirty = true;
+    }
+
+    /// Gives back what is not in use, except for so much.
+    pub(super) fn give_back(&mut self, except: u64) {
+        let back = self.free().saturating_sub(except);
+        self.returned = self.returned.saturating_add(back);
+        self.dirty |= back > 0;
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// Nothing more is reserved from the open slice.
+    pub(super) fn close(&mut self) {
+        if let Some(mut slice) = self.open.take() {
+            slice.give_back(0);
+            slice.dirty = true;
+            self.closing.push(slice);
+        }
+    }
+
+    pub(super) fn slices(&mut self) -> impl Iterator<Item = &mut HeldSlice> {
+        self.open.iter_mut().chain(&mut self.closing)
+    }
+
+    pub(super) fn slice(&mut self, number: u64, window: WindowNumber) -> Option<&mut HeldSlice> {
+        self.slices().find(|slice| slice.number == number && slice.window == window)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_none() && self.closing.is_empty() && self.ask.is_none()
+    }
+}

@@ -1,0 +1,141 @@
+//! What one account is sent, and when.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clawnode_proto::{
+    ProcessId, Timestamp,
+    budget::{BudgetInput, LimitKey, SliceAsk, SliceReport, WindowNumber},
+};
+
+use super::pool::{HeldSlice, Pool};
+
+/// Between two reports to an account, unless something is asked for or recalled.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Between two inputs for an account: at most 4 in a second.
+const SEND_EVERY: Duration = Duration::from_millis(250);
+/// After which time an ask is sent again that has no answer.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// After which time an ask is sent again to keep its place: before the account forgets it.
+const KEEPS_PLACE: Duration = Duration::from_secs(10);
+
+/// What a process knows of an account.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AccountAtHand {
+    pub(super) pools: BTreeMap<LimitKey, Pool>,
+    /// The last standing.
+    pub(super) version: u64,
+    /// When the account was heard of.
+    pub(super) heard: Timestamp,
+    /// What was sent is not known to be stored.
+    pub(super) in_flight: bool,
+    /// Slices that the account says are out, and that are not known here: they were never used.
+    pub(super) strays: Vec<(u64, WindowNumber)>,
+    sent: Option<Timestamp>,
+    reported: Option<Timestamp>,
+}
+
+impl AccountAtHand {
+    /// What is sent now, if anything is. Asks take their reports along.
+    pub(super) fn sends(&mut self, process: ProcessId, now: Timestamp) -> Option<BudgetInput> {
+        let is_over = |last: Option<Timestamp>, wait| last.is_none_or(|at| now.since(at) >= wait);
+        if self.in_flight || !is_over(self.sent, SEND_EVERY) {
+            return None;
+        }
+        let asks = self.asks(now);
+        let urgent = !self.strays.is_empty() || self.pools.values_mut().any(is_urgent);
+        let reports = if !asks.is_empty() || urgent || is_over(self.reported, REPORT_EVERY) {
+            self.reports()
+        } else {
+            Vec::new()
+        };
+        if !reports.is_empty() {
+            self.reported = Some(now);
+        }
+        if asks.is_empty() && reports.is_empty() {
+            return None;
+        }
+        self.sent = Some(now);
+        self.in_flight = true;
+        Some(if asks.is_empty() {
+            BudgetInput::Report { process, reports }
+        } else {
+            BudgetInput::Ask { process, asks, reports }
+        })
+    }
+
+    fn asks(&mut self, now: Timestamp) -> Vec<SliceAsk> {
+        let mut asks = Vec::new();
+        for (limit, pool) in &mut self.pools {
+            let Some(ask) = &mut pool.ask else { continue };
+            let again = if ask.answered { KEEPS_PLACE } else { ASK_AGAIN };
+            if ask.sent.is_some_and(|at| now.since(at) < again) {
+                continue;
+            }
+            ask.sent = Some(now);
+            ask.said = ask.said.min(ask.wants.call);
+            let (number, wants) = (ask.number, ask.wants);
+            let (call, least, waits) = (wants.call, wants.least, wants.waits);
+            asks.push(SliceAsk { number, limit: *limit, call, least, waits });
+        }
+        asks
+    }
+
+    fn reports(&mut self) -> Vec<SliceReport> {
+        let strays = self.strays.iter().map(|(number, window)| SliceReport {
+            number: *number,
+            window: *window,
+            seq: 1,
+            spent: 0,
+            held: 0,
+            returned: 0,
+            over: 0,
+            closed: true,
+        });
+        let mut reports: Vec<SliceReport> = strays.collect();
+        for pool in self.pools.values_mut() {
+            let open = pool.open.iter_mut().filter(|slice| slice.dirty);
+            reports.extend(open.map(|slice| report(slice, false)));
+            let closing = pool.closing.iter_mut().filter(|slice| slice.dirty);
+            reports.extend(closing.map(|slice| report(slice, slice.held == 0)));
+        }
+        reports
+    }
+
+    /// What was sent is stored, or may not be. What is reported are totals, so it may come twice.
+    pub(super) fn stored(&mut self, stored: bool) {
+        self.in_flight = false;
+        if stored {
+            self.strays.clear();
+        }
+        for pool in self.pools.values_mut() {
+            if stored {
+                pool.closing.retain(|slice| !slice.said_closed);
+            } else {
+                pool.ask.iter_mut().for_each(|ask| ask.sent = None);
+                pool.slices().filter(|slice| slice.seq > 0).for_each(|slice| slice.dirty = true);
+            }
+        }
+        self.pools.retain(|_, pool| !pool.is_empty());
+    }
+}
+
+/// Whether others wait for what this limit gives back.
+fn is_urgent(pool: &mut Pool) -> bool {
+    pool.slices().any(|slice| slice.recalled && slice.dirty)
+}
+
+fn report(slice: &mut HeldSlice, closed: bool) -> SliceReport {
+    slice.seq += 1;
+    slice.dirty = false;
+    slice.said_closed = closed;
+    let spent = slice.spent;
+    #[cfg(feature = "test-util")]
+    let spent = match slice.planted {
+        clawnode_kernel::KernelBug::ReportsDifferences => {
+            spent - std::mem::replace(&mut slice.said, spent)
+        }
+        _ => spent,
+    };
+    let HeldSlice { number, window, seq, held, returned, over, .. } = *slice;
+    SliceReport { number, window, seq, spent, held, returned, over, closed }
+}
