@@ -25,7 +25,7 @@ use clawnode_proto::{
     session::{SessionInput, UserMessage},
     subject::Prefix,
 };
-use clawnode_tests::fuzz::Fuzzer;
+use clawnode_tests::{fuzz::Fuzzer, model::event_stream};
 
 /// Inputs per decoder in a short run.
 const ROUNDS: usize = 20_000;
@@ -106,7 +106,7 @@ const OPENAI: &[u8] = b"data: {\"id\":\"c\",\"model\":\"g\",\"choices\":[{\"inde
 \"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
 
 /// Replies with tool calls and thoughts, as the corpus of streams has them.
-const REPLIES: [(Wire, &[&[u8]]); 5] = [
+const REPLIES: [(Wire, &[&[u8]]); 6] = [
     (
         Wire::Anthropic,
         &[
@@ -144,12 +144,24 @@ const REPLIES: [(Wire, &[&[u8]]); 5] = [
             include_bytes!("../fixtures/llm/ollama/tools_after_thinking.ndjson"),
         ],
     ),
+    (
+        Wire::Bedrock,
+        &[
+            include_bytes!("../fixtures/llm/bedrock/text.events"),
+            include_bytes!("../fixtures/llm/bedrock/tools_after_thinking.events"),
+            include_bytes!("../fixtures/llm/bedrock/bad_throttled_after_begin.events"),
+        ],
+    ),
 ];
 
 /// A fuzzer of a wire's replies.
 fn replies(of: Wire, seed: u64) -> Fuzzer {
     let (_, corpus) = REPLIES.iter().find(|(wire, _)| *wire == of).unwrap();
-    Fuzzer::new(corpus.iter().map(|it| it.to_vec()).collect(), seed)
+    let bytes = |text: &&[u8]| match of {
+        Wire::Bedrock => event_stream(std::str::from_utf8(text).unwrap()),
+        _ => text.to_vec(),
+    };
+    Fuzzer::new(corpus.iter().map(bytes).collect(), seed)
 }
 
 #[test]
@@ -214,6 +226,11 @@ fn gemini_streams_soak() {
 #[test]
 fn ollama_streams_soak() {
     replies(Wire::Ollama, rand::random()).soak(SOAK, |data| fuzz(Wire::Ollama, data));
+}
+
+#[test]
+fn bedrock_streams_soak() {
+    replies(Wire::Bedrock, rand::random()).soak(SOAK, |data| fuzz(Wire::Bedrock, data));
 }
 
 /// A data directory with a few journals; what they hold, and the file of its log.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Item, ModelRequest, PlainBlock, PlainMessage, PlainReply, ToolOffer, anthropic::Anthropic,
-    call::Dialect, openai::OpenAi, profile::ModelProfiles,
+    bedrock::Bedrock, call::Dialect, openai::OpenAi, profile::ModelProfiles,
 };
 
 fn wires() -> [Box<dyn Dialect>; 2] {
@@ -75,7 +75,11 @@ fn conversation(turns: usize) -> Vec<PlainMessage> {
 /// Takes all markers away; how many there were.
 fn unmarked(value: &mut Value) -> usize {
     match value {
-        Value::Array(list) => list.iter_mut().map(unmarked).sum(),
+        Value::Array(list) => {
+            let all = list.len();
+            list.retain(|block| block.get("cachePoint").is_none());
+            all - list.len() + list.iter_mut().map(unmarked).sum::<usize>()
+        }
         Value::Object(fields) => {
             let marker = usize::from(fields.remove("cache_control").is_some());
             marker + fields.values_mut().map(unmarked).sum::<usize>()
@@ -87,8 +91,14 @@ fn unmarked(value: &mut Value) -> usize {
 #[test]
 fn cache_1_a_body_begins_with_the_body_before_it() {
     let all = conversation(12);
-    for wire in wires() {
-        for model in ["claude-sonnet-4-5", "gpt-4o", "o3", "some-model"] {
+    let bedrock: Box<dyn Dialect> = Box::new(Bedrock {
+        base: "http://127.0.0.1:1".parse().unwrap(),
+        key: None,
+        max_tokens: 9,
+        aws: None,
+    });
+    for wire in wires().into_iter().chain([bedrock]) {
+        for model in ["claude-sonnet-4-5", "gpt-4o", "o3", "amazon.nova-lite-v1:0", "some-model"] {
             let mut before: Option<Value> = None;
             let ends = (0..all.len()).filter(|at| all[*at].role == Role::User);
             for end in ends {
@@ -96,6 +106,7 @@ fn cache_1_a_body_begins_with_the_body_before_it() {
                 assert!(unmarked(&mut now) <= 4);
                 if let Some(before) = before {
                     assert_eq!(before["tools"], now["tools"]);
+                    assert_eq!(before["toolConfig"], now["toolConfig"]);
                     assert_eq!(before["system"], now["system"]);
                     let messages = |body: &Value| body["messages"].as_array().unwrap().clone();
                     assert!(

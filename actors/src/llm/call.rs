@@ -4,7 +4,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use clawnode_proto::{
-    Digest,
+    Digest, Timestamp,
     llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
     model::SchemaStyle,
     tool::ToolUse,
@@ -61,6 +61,14 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// Whether a model is shown the schema that the wire holds it to. If not, words tell it too.
     fn shows_schema(&self) -> bool {
         true
+    }
+    /// The request with a signature of `now`, if the wire wants one.
+    fn signed(
+        &self,
+        _request: &Prepared,
+        _now: Timestamp,
+    ) -> Result<Option<Prepared>, AttemptFailure> {
+        Ok(None)
     }
     /// The settings that it has, of those that not every wire has.
     fn settings(&self) -> &'static [Setting] {
@@ -318,6 +326,9 @@ impl Inner {
     ) -> Result<Finish, AttemptFailure> {
         let mut decoder = (self.reads.decoder)(prepared.offers);
         let mut pieces = Vec::new();
+        // A signature holds for some minutes only.
+        let signed = self.dialect.signed(prepared, self.http.now())?;
+        let prepared = signed.as_ref().unwrap_or(prepared);
         let mut events = match self.http.send(prepared, pass).await? {
             HttpAnswer::Stream(response) => {
                 let bytes = within(response.bytes_stream(), self.options.idle_timeout);
@@ -341,7 +352,8 @@ impl Inner {
             read.map_err(|fault| self.cleaned(fault))?;
             pass.answered();
             if let Some(finish) = end {
-                let trailer = async { while events.next().await.is_some() {} };
+                // After an error there is nothing to wait for.
+                let trailer = async { while matches!(events.next().await, Some(Ok(_))) {} };
                 if timeout(TRAILER_WAIT, trailer).await.is_err() {
                     tracing::debug!("data after the end of the reply is dropped");
                 }
@@ -363,9 +375,13 @@ impl Inner {
     fn unreadable(&self, error: &EventsError) -> AttemptFailure {
         match error {
             EventsError::Silent(idle) => AttemptFailure::silent(*idle),
-            EventsError::TooLong(_) | EventsError::Garbled(_) | EventsError::Connection(_) => {
+            EventsError::TooLong(_)
+            | EventsError::Garbled(_)
+            | EventsError::Damaged(_)
+            | EventsError::Connection(_) => {
                 let fault = AttemptFailure::broken(clawnode_proto::ErrorChain(error));
-                let broke_off = matches!(error, EventsError::Connection(_));
+                let broke_off =
+                    matches!(error, EventsError::Damaged(_) | EventsError::Connection(_));
                 self.cleaned(if broke_off { fault.broke_off() } else { fault })
             }
         }

@@ -1,4 +1,5 @@
-//! How the events of a reply are separated in its bytes: server-sent events, or one JSON document a line.
+//! How the events of a reply are separated in its bytes: server-sent events, one JSON document a line, or the
+//! messages of Amazon's event stream.
 
 use std::fmt;
 
@@ -8,7 +9,10 @@ use futures_util::{
     stream::{BoxStream, Stream},
 };
 
-use super::sse::{EVENT_BYTES, EventsError, STREAM_BYTES, SseEvent, SseEvents};
+use super::{
+    event_stream::EventStream,
+    sse::{EVENT_BYTES, EventsError, STREAM_BYTES, SseEvent, SseEvents},
+};
 
 /// How the events of a reply are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +21,8 @@ pub(super) enum Framing {
     Events,
     /// A line each.
     Lines,
+    /// Amazon's event stream.
+    EventStream,
 }
 
 /// The events of one response.
@@ -24,6 +30,7 @@ pub(super) enum Framing {
 pub(super) enum ReplyEvents {
     Events(SseEvents),
     Lines(LineEvents),
+    Messages(MessageEvents),
 }
 
 /// The lines of one response, with the same bounds as server-sent events.
@@ -34,6 +41,12 @@ pub(super) struct LineEvents {
     /// Bytes of it in which there is no end of a line.
     searched: usize,
     total: usize,
+}
+
+/// The messages of one response; its decoder has the bounds.
+pub(super) struct MessageEvents {
+    bytes: BoxStream<'static, Result<Bytes, EventsError>>,
+    messages: EventStream,
 }
 
 // === impl Framing ===
@@ -52,6 +65,10 @@ impl Framing {
                 searched: 0,
                 total: 0,
             }),
+            Self::EventStream => ReplyEvents::Messages(MessageEvents {
+                bytes: bytes.boxed(),
+                messages: EventStream::default(),
+            }),
         }
     }
 }
@@ -64,6 +81,7 @@ impl ReplyEvents {
         match self {
             Self::Events(events) => events.next().await,
             Self::Lines(lines) => lines.next().await,
+            Self::Messages(messages) => messages.next().await,
         }
     }
 }
@@ -102,6 +120,28 @@ impl LineEvents {
                 Err(error) => return Some(Err(error)),
             }
         }
+    }
+}
+
+// === impl MessageEvents ===
+
+impl MessageEvents {
+    async fn next(&mut self) -> Option<Result<SseEvent, EventsError>> {
+        loop {
+            if let Some(read) = self.messages.next().transpose() {
+                return Some(read);
+            }
+            let chunk = self.bytes.next().await?;
+            if let Err(error) = chunk.and_then(|chunk| self.messages.push(&chunk)) {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MessageEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageEvents").finish_non_exhaustive()
     }
 }
 

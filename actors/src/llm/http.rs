@@ -14,7 +14,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use clawnode_cluster::Clock;
 use clawnode_proto::{
-    ErrorChain,
+    ErrorChain, Timestamp,
     llm::{FailureClass, ModelFailure},
 };
 use clawnode_tool::egress::tls;
@@ -28,6 +28,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
+    aws::AwsException,
     circuit::{CallPass, ProviderCircuit},
     options::ProviderOptions,
     retry::{asked_in, asked_wait},
@@ -39,6 +40,8 @@ const ERROR_BODY_BYTES: usize = 64 << 10;
 const WHOLE_BODY_BYTES: usize = 8 << 20;
 /// Characters of a provider's message that are passed on.
 const MESSAGE_CHARS: usize = 1_000;
+/// The type of Amazon's event stream.
+pub(super) const AMAZON_EVENTS: &str = "application/vnd.amazon.eventstream";
 /// How long an unused connection is kept: shorter than servers keep it, so that a call does not
 /// meet one that is just being closed.
 const POOL_IDLE: Duration = Duration::from_secs(30);
@@ -56,6 +59,7 @@ pub(super) struct AttemptFailure {
 }
 
 /// A request, ready to be sent any number of times.
+#[derive(Clone)]
 pub(super) struct Prepared {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
@@ -159,6 +163,11 @@ impl Http {
         &self.circuit
     }
 
+    /// The time of the process.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Sends the request and waits for the head of the answer.
     pub(super) async fn send(
         &self,
@@ -181,7 +190,9 @@ impl Http {
             return Err(self.refused(request, response).await);
         }
         match media_type(response.headers()) {
-            "" | "text/event-stream" | "application/x-ndjson" => Ok(HttpAnswer::Stream(response)),
+            "" | "text/event-stream" | "application/x-ndjson" | AMAZON_EVENTS => {
+                Ok(HttpAnswer::Stream(response))
+            }
             "application/json" => {
                 self.body(response, WHOLE_BODY_BYTES).await.map(HttpAnswer::Whole)
             }
@@ -238,6 +249,7 @@ impl Http {
             let host = host.unwrap_or_else(|| "another path".to_owned());
             format!("the provider redirects to `{host}`: set `base_url`")
         });
+        let exception = AwsException::of(response.headers());
         let body = self.body(response, ERROR_BODY_BYTES).await.unwrap_or_default();
         let message = moved.or_else(|| provider_message(&body)).unwrap_or_else(|| {
             let text = String::from_utf8_lossy(&body);
@@ -248,13 +260,19 @@ impl Http {
         let class = match status.as_u16() {
             _ if quota => FailureClass::Rejected,
             400 if has_bad_key(&body) => FailureClass::Unauthorized,
-            status => class_of(status),
+            status => exception.as_ref().and_then(AwsException::class).unwrap_or(class_of(status)),
         };
         let after = after.or_else(|| asked_in(&error_in(&body)?));
         let message = self.clean(&request.without_secrets(message));
+        let message = match &exception {
+            Some(exception) => exception.advised(message),
+            None => message,
+        };
         let status = status.as_u16();
         let failure = ModelFailure { status: Some(status), ..ModelFailure::new(class, message) };
-        let again = may_retry && !quota && passes(status);
+        // Some of Amazon's limits have the status of a bad request.
+        let passes = passes(status) || class == FailureClass::RateLimited;
+        let again = may_retry && !quota && passes;
         AttemptFailure { failure, again, in_reply: false, after }
     }
 
@@ -340,7 +358,7 @@ fn has_bad_key(body: &[u8]) -> bool {
 
 /// The message in an error object.
 pub(super) fn message_in(body: &Value) -> Option<String> {
-    let places = ["/error/message", "/error", "/message", "/detail"];
+    let places = ["/error/message", "/error", "/message", "/Message", "/detail"];
     let found = places.iter().find_map(|place| body.pointer(place)?.as_str())?;
     (!found.trim().is_empty()).then(|| found.to_owned())
 }
@@ -366,6 +384,7 @@ mod tests {
             (r#"[{"error":{"code":400,"message":"no"}}]"#, "no"),
             (r#"{"object":"error","message":"too long"}"#, "too long"),
             (r#"{"detail":"Not Found"}"#, "Not Found"),
+            (r#"{"Message":"not authorized"}"#, "not authorized"),
         ] {
             assert_eq!(provider_message(body.as_bytes()).as_deref(), Some(message));
         }

@@ -8,7 +8,7 @@
 //!
 //! [`Models`] finds a client by name; [`discover`](fn@discover) chooses one where nobody did.
 //! A call is told by one future (`call_stream`): prepare, send, read, retry (`call`), over HTTP
-//! (`http`, `retry`) and server-sent events or lines (`framing`, `sse`). A wire is a folder: it writes
+//! (`http`, `retry`) and server-sent events, lines or Amazon's messages (`framing`, `sse`, `event_stream`). A wire is a folder: it writes
 //! requests, and a sans-I/O decoder says what the bytes mean and gathers tool calls within bounds
 //! (`tool_uses`). `wires` is the table of them. A tool call is delivered as the model made it, also one
 //! that was cut off or makes no sense.
@@ -20,6 +20,8 @@
 //! a call costs.
 
 mod anthropic;
+mod aws;
+mod bedrock;
 mod blocks;
 #[cfg(test)]
 mod cache_tests;
@@ -28,6 +30,7 @@ mod call_stream;
 pub mod circuit;
 mod demo;
 mod discover;
+mod event_stream;
 mod failure_text;
 mod framing;
 #[cfg(feature = "test-util")]
@@ -45,6 +48,7 @@ mod prompt;
 mod responses;
 mod retry;
 mod settings;
+mod signed;
 mod sse;
 mod structured;
 #[cfg(test)]

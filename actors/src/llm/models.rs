@@ -7,6 +7,7 @@ use clawnode_proto::llm::{ModelFailure, ModelRef};
 
 use super::{
     Model,
+    aws::Aws,
     call::Provider,
     circuit::Circuits,
     demo::{self, Demo},
@@ -175,19 +176,28 @@ fn client(
     from: &ClientParts<'_>,
 ) -> Result<Arc<dyn Model>, OptionsError> {
     options.check()?;
-    let (Some(row), Some(base)) = (options.wire.row(), options.url()) else {
+    let (Some(row), Some(usual)) = (options.wire.row(), options.url()) else {
         return Ok(Arc::new(Demo));
     };
-    let key = options.key(from.lookup)?;
+    let aws = row.is_of_aws.then(|| Aws::read(&options, from.lookup)).transpose()?;
+    let signs = aws.as_ref().and_then(|aws| aws.keys.as_ref());
+    let key = if signs.is_some() { None } else { options.key(from.lookup)? };
+    let regional = aws.as_ref().filter(|_| options.base_url.is_none()).and_then(Aws::bedrock);
+    let base = regional.unwrap_or(usual);
     let circuit = from.circuits.of(name, &base.to_string(), from.before, from.clock);
-    let http = Http::new(&options, key.clone(), Arc::clone(from.clock), circuit);
+    // What no text from outside may show.
+    let sent = key.clone().or_else(|| signs.and_then(|keys| keys.session_token.clone()));
+    let http = Http::new(&options, sent, Arc::clone(from.clock), circuit);
     let profiles = from.profiles.clone();
     let named = ProviderName {
         name: name.to_owned(),
         url: base.to_string(),
-        key_setting: options.key_setting(name),
+        key_setting: aws
+            .as_ref()
+            .and_then(|aws| aws.key_setting(name))
+            .unwrap_or_else(|| options.key_setting(name)),
     };
-    let parts = WireParts { base: base.clone(), key, max_tokens: options.max_tokens };
+    let parts = WireParts { base: base.clone(), key, max_tokens: options.max_tokens, aws };
     let dialect = (row.dialect)(parts);
     Ok(Arc::new(Provider::new(row.reads, dialect, options, base, named, http, profiles)))
 }

@@ -52,6 +52,16 @@ pub struct ProviderOptions {
     /// Never printed.
     #[serde(default, deserialize_with = "secret", skip_serializing)]
     pub api_key: Option<SecretString>,
+    /// The region of Amazon's. Default: `AWS_REGION`, then `AWS_DEFAULT_REGION`. It is a part of the address,
+    /// and of signatures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// File with keys of an account at Amazon, as its own programs write it; `AWS_PROFILE` names the profile.
+    /// Default: none; the keys are `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.
+    /// They sign requests and do not leave the process, so they go to any `base_url`. Read once, when the
+    /// configuration is loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_file: Option<PathBuf>,
     /// How long a connection may take, TLS included. Default `10s`: a reachable host needs one or
     /// two; longer delays the retry, shorter fails on bad mobile links.
     #[serde(default = "connect_timeout", with = "duration")]
@@ -117,8 +127,45 @@ pub enum OptionsError {
         detail: &'static str,
     },
     /// Two fields that exclude each other.
-    #[error("only one of `api_key`, `api_key_env` and `api_key_file` may be set")]
+    #[error(
+        "only one of `api_key`, `api_key_env`, `api_key_file` and `credentials_file` may be set"
+    )]
     ManyKeys,
+    /// A field that only Amazon's services have.
+    #[error("`{0}` is only for the wire `bedrock`")]
+    OnlyAws(&'static str),
+    /// Bedrock needs keys, and there are none.
+    #[error(
+        "no key: set `AWS_BEARER_TOKEN_BEDROCK` (a Bedrock API key), or both `AWS_ACCESS_KEY_ID` and \
+         `AWS_SECRET_ACCESS_KEY`, or `credentials_file`"
+    )]
+    NoAwsKeys,
+    /// The file has no keys of this profile.
+    #[error(
+        "the file `{}` has no `aws_access_key_id` and `aws_secret_access_key` of the profile \
+         `{profile}` (`AWS_PROFILE` names another)",
+        path.display()
+    )]
+    NoProfile {
+        /// Which file.
+        path: PathBuf,
+        /// Which profile.
+        profile: String,
+    },
+    /// Bedrock needs a region, and there is none.
+    #[error(
+        "no region: set `region` or the environment variable `AWS_REGION`, to `us-east-1` or another"
+    )]
+    NoRegion,
+    /// No name of a region.
+    #[error("the region is not the name of one, such as `us-east-1`")]
+    Region,
+    /// The build cannot sign.
+    #[error(
+        "this build cannot sign requests to Bedrock: build it with `--features full`, or use a Bedrock \
+         API key (`AWS_BEARER_TOKEN_BEDROCK`)"
+    )]
+    NoSignatures,
     /// The vendor needs a key, and there is none.
     #[error("no API key: set the environment variable `{variable}`, or `api_key_file`")]
     NoKey {
@@ -173,6 +220,8 @@ impl ProviderOptions {
             api_key_env: None,
             api_key_file: None,
             api_key: None,
+            region: None,
+            credentials_file: None,
             connect_timeout: connect_timeout(),
             idle_timeout: idle_timeout(),
             total_timeout: total_timeout(),
@@ -191,8 +240,21 @@ impl ProviderOptions {
 
     /// Checks what the types cannot.
     pub fn check(&self) -> Result<(), OptionsError> {
-        let keys =
-            [self.api_key.is_some(), self.api_key_env.is_some(), self.api_key_file.is_some()];
+        let keys = [
+            self.api_key.is_some(),
+            self.api_key_env.is_some(),
+            self.api_key_file.is_some(),
+            self.credentials_file.is_some(),
+        ];
+        let of_aws = [
+            ("region", self.region.is_some()),
+            ("credentials_file", self.credentials_file.is_some()),
+        ];
+        if let Some((field, _)) = of_aws.into_iter().find(|(_, is_set)| *is_set)
+            && !self.wire.row().is_some_and(|row| row.is_of_aws)
+        {
+            return Err(OptionsError::OnlyAws(field));
+        }
         if keys.into_iter().filter(|set| *set).count() > 1 {
             return Err(OptionsError::ManyKeys);
         }
@@ -233,7 +295,7 @@ impl ProviderOptions {
     }
 
     /// The environment variable that holds the key, if neither a file nor the configuration does.
-    fn key_variable(&self) -> Option<&str> {
+    pub(super) fn key_variable(&self) -> Option<&str> {
         let default = || self.wire.key_variable().filter(|_| self.base_url.is_none());
         self.api_key_env.as_deref().or_else(default)
     }
@@ -251,15 +313,21 @@ impl ProviderOptions {
 }
 
 fn read_key(path: &Path) -> Result<SecretString, OptionsError> {
-    let failed = |source| OptionsError::KeyFile { path: path.to_owned(), source };
-    let place = || format!("the file `{}`", path.display());
-    if fs::metadata(path).map_err(failed)?.len() > KEY_FILE_BYTES {
-        return Err(OptionsError::BadKey { place: place(), detail: "the file is over 16 KiB" });
-    }
-    usable(&fs::read_to_string(path).map_err(failed)?, place())
+    usable(&key_text(path)?, format!("the file `{}`", path.display()))
 }
 
-fn usable(key: &str, place: String) -> Result<SecretString, OptionsError> {
+/// The text of a file with keys.
+pub(super) fn key_text(path: &Path) -> Result<String, OptionsError> {
+    let failed = |source| OptionsError::KeyFile { path: path.to_owned(), source };
+    if fs::metadata(path).map_err(failed)?.len() > KEY_FILE_BYTES {
+        let place = format!("the file `{}`", path.display());
+        return Err(OptionsError::BadKey { place, detail: "the file is over 16 KiB" });
+    }
+    fs::read_to_string(path).map_err(failed)
+}
+
+/// A key without the white space around it, if it can be one.
+pub(super) fn usable(key: &str, place: String) -> Result<SecretString, OptionsError> {
     let key = key.trim();
     if key.is_empty() {
         return Err(OptionsError::BadKey { place, detail: "it is empty" });
@@ -394,6 +462,8 @@ mod tests {
         assert!(parse(zero).unwrap().check().unwrap_err().to_string().contains("total_timeout"));
         let many = r#"{"wire":"demo","retries":21}"#;
         assert!(parse(many).unwrap().check().unwrap_err().to_string().contains("retries"));
+        let region = r#"{"wire":"openai","region":"us-east-1"}"#;
+        assert!(matches!(parse(region).unwrap().check(), Err(OptionsError::OnlyAws("region"))));
         let keys = r#"{"wire":"openai","api_key":"k","api_key_env":"K"}"#;
         assert!(matches!(parse(keys).unwrap().check(), Err(OptionsError::ManyKeys)));
     }

@@ -47,6 +47,9 @@ pub(super) enum EventsError {
     /// The bytes are not server-sent events.
     #[error("the stream is not valid text")]
     Garbled(#[source] sse_stream::Error),
+    /// The bytes are no messages of an event stream, or were damaged on their way.
+    #[error("the stream is damaged: {0}")]
+    Damaged(&'static str),
     /// Not a byte for this long, not even a comment.
     #[error("nothing for {0:?}")]
     Silent(Duration),

@@ -11,7 +11,7 @@ const STATUSES: [u16; 3] = [400, 413, 422];
 type Words = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// The words, the more telling ones first.
-const KNOWN: [Words; 21] = [
+const KNOWN: [Words; 22] = [
     // Anthropic.
     ("prompt is too long", &["tokens >"], &["too long:"]),
     ("exceed context limit", &[" > "], &["context limit:"]),
@@ -42,6 +42,7 @@ const KNOWN: [Words; 21] = [
     ("too many tokens", &["cannot exceed"], &["received"]),
     // Bedrock.
     ("input is too long", &[], &[]),
+    ("input tokens exceeded", &[], &[]),
     // Moonshot, MiniMax, Groq.
     ("exceeded model token limit", &["limit:", "limit"], &["requested:"]),
     ("context window exceeds limit", &["limit ("], &[]),
@@ -83,7 +84,7 @@ mod tests {
     }
 
     /// What vendors say, and the sizes of the window and of the request in it.
-    const SAYINGS: [(&str, Option<u64>, Option<u64>); 17] = [
+    const SAYINGS: [(&str, Option<u64>, Option<u64>); 18] = [
         ("prompt is too long: 213462 tokens > 200000 maximum", Some(200_000), Some(213_462)),
         (
             "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, \
@@ -163,6 +164,12 @@ mod tests {
             Some(5_000),
         ),
         ("Input is too long for requested model.", None, None),
+        (
+            "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the \
+                 input to try again.",
+            None,
+            None,
+        ),
         (
             "Invalid request: Your request exceeded model token limit: 262144 (requested: \
                  300000)",

@@ -16,6 +16,8 @@ pub enum Wire {
     Gemini,
     /// Ollama's own API.
     Ollama,
+    /// Amazon Bedrock's Converse.
+    Bedrock,
     /// No wire: the built-in demo, which is no language model.
     Demo,
 }

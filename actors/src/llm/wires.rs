@@ -7,6 +7,8 @@ use secrecy::SecretString;
 
 use super::{
     anthropic::{Anthropic, AnthropicReader},
+    aws::Aws,
+    bedrock::{Bedrock, BedrockReader},
     call::{Dialect, ReplyReader},
     framing::Framing,
     gemini::{Gemini, GeminiReader},
@@ -35,7 +37,8 @@ static WIRES: &[WireRow] = &[
         model: Some("claude-sonnet-4-5"),
         idle: IDLE,
         takes_num_ctx: false,
-        dialect: |WireParts { base, key, max_tokens }| {
+        is_of_aws: false,
+        dialect: |WireParts { base, key, max_tokens, .. }| {
             Box::new(Anthropic { base, key, max_tokens })
         },
         reads: ReplyReader {
@@ -54,6 +57,7 @@ static WIRES: &[WireRow] = &[
         idle: IDLE,
         // Servers that are compatible take it, if any does.
         takes_num_ctx: true,
+        is_of_aws: false,
         dialect: |WireParts { base, key, .. }| Box::new(OpenAi { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -71,6 +75,7 @@ static WIRES: &[WireRow] = &[
         model: None,
         idle: IDLE,
         takes_num_ctx: false,
+        is_of_aws: false,
         dialect: |WireParts { base, key, .. }| Box::new(Responses { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -87,6 +92,7 @@ static WIRES: &[WireRow] = &[
         model: Some("gemini-2.5-flash"),
         idle: IDLE,
         takes_num_ctx: false,
+        is_of_aws: false,
         dialect: |WireParts { base, key, .. }| Box::new(Gemini { base, key }),
         reads: ReplyReader {
             framing: Framing::Events,
@@ -104,10 +110,32 @@ static WIRES: &[WireRow] = &[
         // It may load a large model first.
         idle: Duration::from_mins(5),
         takes_num_ctx: true,
+        is_of_aws: false,
         dialect: |WireParts { base, key, .. }| Box::new(Ollama { base, key }),
         reads: ReplyReader {
             framing: Framing::Lines,
             decoder: |offers| Box::new(OllamaReader::new(offers)),
+        },
+    },
+    WireRow {
+        wire: Wire::Bedrock,
+        provider: Some("bedrock"),
+        // That of the region takes its place.
+        base_url: "https://bedrock-runtime.us-east-1.amazonaws.com",
+        url_variable: "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+        read_url: str::parse,
+        key_variable: Some("AWS_BEARER_TOKEN_BEDROCK"),
+        // An account has to ask for access to each, and regions have others.
+        model: None,
+        idle: IDLE,
+        takes_num_ctx: false,
+        is_of_aws: true,
+        dialect: |WireParts { base, key, max_tokens, aws }| {
+            Box::new(Bedrock { base, key, max_tokens, aws })
+        },
+        reads: ReplyReader {
+            framing: Framing::EventStream,
+            decoder: |offers| Box::new(BedrockReader::new(offers)),
         },
     },
 ];
@@ -131,6 +159,8 @@ pub(super) struct WireRow {
     idle: Duration,
     /// Whether a request may have `options.num_ctx`.
     takes_num_ctx: bool,
+    /// Whether it is a service of Amazon's, with a region and signatures.
+    pub(super) is_of_aws: bool,
     /// What writes requests.
     pub(super) dialect: fn(WireParts) -> Box<dyn Dialect>,
     /// What reads replies.
@@ -143,6 +173,8 @@ pub(super) struct WireParts {
     pub(super) key: Option<SecretString>,
     /// Tokens of a reply for requests that set no limit.
     pub(super) max_tokens: u32,
+    /// For services of Amazon's.
+    pub(super) aws: Option<Aws>,
 }
 
 // === impl Wire ===
@@ -165,9 +197,9 @@ impl Wire {
         rows().filter_map(|row| row.provider).chain([DEMO])
     }
 
-    /// The environment variables of keys, for people.
+    /// The environment variables of keys with which a model is found, for people.
     pub fn key_variables() -> impl Iterator<Item = &'static str> {
-        rows().filter_map(|row| row.provider.and(row.key_variable))
+        rows().filter_map(|row| row.provider.and(row.model).and(row.key_variable))
     }
 
     /// The environment variable that holds the key of the wire's inventor; none if that needs none.

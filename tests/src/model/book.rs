@@ -28,6 +28,8 @@ pub enum WireName {
     Gemini,
     /// Ollama's own.
     Ollama,
+    /// Amazon Bedrock's Converse.
+    Bedrock,
 }
 
 /// One request.

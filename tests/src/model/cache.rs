@@ -96,7 +96,9 @@ fn beginnings(wire: WireName, prompt: &Value) -> Vec<Beginning> {
             blocks.extend(list(&prompt["messages"]).into_iter().map(|it| (Value::Null, it)));
         }
         // Their caches are not played.
-        WireName::OpenaiResponses | WireName::Gemini | WireName::Ollama => return Vec::new(),
+        WireName::OpenaiResponses | WireName::Gemini | WireName::Ollama | WireName::Bedrock => {
+            return Vec::new();
+        }
     }
     let seed = json!([prompt["model"], prompt["prompt_cache_key"]]).to_string();
     let (mut digest, mut tokens) = (Digest::of(seed.as_bytes()), 0);

@@ -62,6 +62,11 @@ pub enum Act {
         content_type: String,
         body: String,
     },
+    /// The same with bytes that are no text.
+    Bytes {
+        content_type: String,
+        body: Vec<u8>,
+    },
 }
 
 fn event_stream() -> String {
@@ -406,7 +411,7 @@ fn check_turn(wire: WireName, asked: &Asked, acts: &[Act]) -> Result<(), String>
     for (round, (sent, act)) in asked.thoughts.iter().zip(acts).enumerate() {
         if *sent != thought(act) {
             return Err(match wire {
-                WireName::Anthropic => format!(
+                WireName::Anthropic | WireName::Bedrock => format!(
                     "round {round}: Expected `thinking` or `redacted_thinking`: the thoughts of a round \
                      of tools cannot be left out or modified"
                 ),

@@ -14,7 +14,7 @@ use std::{
 use axum::{
     Json, Router,
     extract::{ConnectInfo, DefaultBodyLimit, Path, RawQuery, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{MethodRouter, get, post},
 };
@@ -32,6 +32,7 @@ use super::{
     play::{Ending, Playing, play},
     render::{Part, error, error_kind, stream as streamed},
     script::{Act, Script, Status},
+    sigv4::{self, AwsAccount, Unsigned},
     whole::whole,
 };
 
@@ -47,6 +48,8 @@ pub struct Setup {
     pub script: Script,
     /// The key that requests must carry; without it they may carry any or none.
     pub api_key: Option<String>,
+    /// The account whose signature requests of Bedrock's wire must have.
+    pub aws: Option<AwsAccount>,
     /// Where to write down what was asked.
     pub log: Option<PathBuf>,
     /// Whether calls stay in memory to be listed.
@@ -70,6 +73,7 @@ pub(super) struct Shared {
     script: Mutex<Script>,
     pub(super) book: Book,
     api_key: Option<String>,
+    aws: Option<AwsAccount>,
     models: Vec<String>,
     cache: Option<Mutex<PromptCache>>,
     pub(super) gates: watch::Sender<BTreeSet<String>>,
@@ -83,6 +87,7 @@ impl Default for Setup {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             script: Script::default(),
             api_key: None,
+            aws: None,
             log: None,
             keep_calls: true,
             models: vec!["scripted".to_owned()],
@@ -107,6 +112,7 @@ impl ModelServer {
             book: Book::open(setup.log.as_deref(), setup.keep_calls)?,
             script: Mutex::new(setup.script),
             api_key: setup.api_key,
+            aws: setup.aws,
             models: setup.models,
             cache: setup.caches.then(Mutex::default),
             gates: watch::Sender::new(BTreeSet::new()),
@@ -120,6 +126,7 @@ impl ModelServer {
             .route("/v1/models", get(models))
             .route("/v1beta/models/{call}", post(gemini))
             .route("/api/chat", of(WireName::Ollama))
+            .route("/model/{model}/{operation}", post(bedrock))
             .route("/api/tags", get(tags))
             .layer(DefaultBodyLimit::max(REQUEST_BYTES))
             .with_state(shared.clone())
@@ -139,7 +146,7 @@ impl ModelServer {
         self.addr
     }
 
-    /// The base URL for Anthropic's wire, and of Ollama.
+    /// The base URL for Anthropic's wire, of Ollama and of Bedrock.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
@@ -243,14 +250,29 @@ impl Shared {
     }
 
     /// 401 for a wrong key; none at all is malformed.
-    fn authorize(&self, wire: WireName, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn authorize(
+        &self,
+        wire: WireName,
+        path: Option<&InPath>,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<(), Refusal> {
+        if let (Some(account), Some(path), WireName::Bedrock) = (&self.aws, path, wire) {
+            return match sigv4::check(account, &path.sent, headers, body) {
+                Ok(()) => Ok(()),
+                Err(Unsigned::Wrong) => Err(Refusal::WrongKey),
+                Err(Unsigned::Malformed(what)) => Err(Refusal::Malformed(what)),
+            };
+        }
         let Some(key) = &self.api_key else { return Ok(()) };
         let sent = match wire {
             WireName::Anthropic => headers.get("x-api-key").map(HeaderValue::as_bytes),
             WireName::Gemini => headers.get("x-goog-api-key").map(HeaderValue::as_bytes),
-            WireName::Openai | WireName::OpenaiResponses | WireName::Ollama => headers
-                .get("authorization")
-                .map(|value| value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default()),
+            WireName::Openai | WireName::OpenaiResponses | WireName::Ollama | WireName::Bedrock => {
+                headers
+                    .get("authorization")
+                    .map(|value| value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default())
+            }
         };
         match sent {
             Some(sent) if sent == key.as_bytes() => Ok(()),
@@ -266,9 +288,9 @@ impl Shared {
         headers: &HeaderMap,
         body: &[u8],
     ) -> Result<Asked, Refusal> {
-        self.authorize(wire, headers)?;
+        self.authorize(wire, path.as_ref(), headers, body)?;
         let mut asked = check(wire, headers, body).map_err(Refusal::Malformed)?;
-        if let Some(InPath { model, stream }) = path {
+        if let Some(InPath { model, stream, .. }) = path {
             (asked.model, asked.stream) = (model, stream);
         }
         self.script().check(wire, &asked).map_err(Refusal::Malformed)?;
@@ -287,10 +309,12 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// What Gemini's wire says in the path.
+/// What the wires of Gemini and Bedrock say in the path.
 struct InPath {
     model: String,
     stream: bool,
+    /// As it was sent.
+    sent: String,
 }
 
 enum Refusal {
@@ -327,8 +351,25 @@ async fn gemini(
     let Some((model, stream)) = stream else {
         return refuse(WireName::Gemini, 404, "no such method");
     };
-    let path = Some(InPath { model: model.to_owned(), stream });
+    let path = Some(InPath { model: model.to_owned(), stream, sent: String::new() });
     answer(WireName::Gemini, path, shared, breaker, &headers, body).await
+}
+
+async fn bedrock(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(breaker): ConnectInfo<Breaker>,
+    Path((model, operation)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let stream = match operation.as_str() {
+        "converse-stream" => true,
+        "converse" => false,
+        _ => return refuse(WireName::Bedrock, 404, "no such operation"),
+    };
+    let path = Some(InPath { model, stream, sent: uri.path().to_owned() });
+    answer(WireName::Bedrock, path, shared, breaker, &headers, body).await
 }
 
 async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<Value> {
@@ -369,6 +410,9 @@ async fn answer(
 ) -> Response {
     let asked = match shared.read(wire, path, headers, &body) {
         Ok(asked) => asked,
+        Err(Refusal::WrongKey) if wire == WireName::Bedrock => {
+            return refuse(wire, 403, "The security token included in the request is invalid.");
+        }
         Err(Refusal::WrongKey) => return refuse(wire, 401, "invalid x-api-key"),
         Err(Refusal::Malformed(what)) => {
             let what = format!("{wire:?}: {what}: {}", String::from_utf8_lossy(&body));
@@ -400,8 +444,11 @@ async fn answer(
         Act::Reply(reply) if asked.stream => {
             let proper = reply.end;
             let parts = streamed(wire, seq, &asked, &reply).into();
-            let kind =
-                if wire == WireName::Ollama { "application/x-ndjson" } else { "text/event-stream" };
+            let kind = match wire {
+                WireName::Ollama => "application/x-ndjson",
+                WireName::Bedrock => "application/vnd.amazon.eventstream",
+                _ => "text/event-stream",
+            };
             play(kind, Playing { parts, breaker, ending, proper })
         }
         Act::Reply(reply) => {
@@ -410,6 +457,10 @@ async fn answer(
         }
         Act::Raw { content_type, body } => {
             let parts = VecDeque::from([Part::Bytes(body.into_bytes())]);
+            play(&content_type, Playing { parts, breaker, ending, proper: false })
+        }
+        Act::Bytes { content_type, body } => {
+            let parts = VecDeque::from([Part::Bytes(body)]);
             play(&content_type, Playing { parts, breaker, ending, proper: false })
         }
         Act::Status(status) => refuse_as(wire, &status),
@@ -436,6 +487,10 @@ fn refuse_as(wire: WireName, status: &Status) -> Response {
         status.body.clone().unwrap_or_else(|| error(wire, kind, &status.message).to_string());
     let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (code, [(CONTENT_TYPE, "application/json")], body).into_response();
+    if wire == WireName::Bedrock {
+        let name = HeaderName::from_static("x-amzn-errortype");
+        response.headers_mut().insert(name, HeaderValue::from_static(kind));
+    }
     for (name, value) in &status.headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             response.headers_mut().insert(name, value);

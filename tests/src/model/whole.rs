@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     book::WireName,
     check::Asked,
-    render::{anthropic_usage, called, gemini, id, openai_usage, responses, said, stop},
+    render::{anthropic_usage, bedrock, called, gemini, id, openai_usage, responses, said, stop},
     script::{self, Reply, Step, ToolCall},
     thoughts::{seal, sign},
 };
@@ -19,11 +19,12 @@ pub(super) fn whole(wire: WireName, seq: u64, asked: &Asked, reply: &Reply) -> B
         WireName::OpenaiResponses => whole_response(seq, asked, reply),
         WireName::Gemini => whole_gemini(seq, asked, reply),
         WireName::Ollama => whole_ollama(seq, asked, reply),
+        WireName::Bedrock => whole_bedrock(seq, asked, reply),
     }
 }
 
 fn whole_anthropic(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
-    let content = whole_blocks(seq, reply);
+    let content = whole_blocks(WireName::Anthropic, seq, reply);
     let body = json!({
         "id": "msg_scripted", "type": "message", "role": "assistant", "model": asked.model,
         "content": content,
@@ -169,8 +170,19 @@ fn whole_ollama(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
     body.to_string().into()
 }
 
+fn whole_bedrock(seq: u64, asked: &Asked, reply: &Reply) -> Bytes {
+    let content: Vec<Value> =
+        whole_blocks(WireName::Bedrock, seq, reply).iter().map(bedrock::block).collect();
+    let body = json!({
+        "output": {"message": {"role": "assistant", "content": content}},
+        "stopReason": stop(WireName::Bedrock, reply), "metrics": {"latencyMs": 1},
+        "usage": bedrock::usage(asked, tokens(reply)),
+    });
+    body.to_string().into()
+}
+
 /// The content of a whole reply on Anthropic's wire.
-fn whole_blocks(seq: u64, reply: &Reply) -> Vec<Value> {
+fn whole_blocks(wire: WireName, seq: u64, reply: &Reply) -> Vec<Value> {
     let (mut blocks, mut calls) = (Vec::<Value>::new(), 0);
     let thoughts = script::thoughts(&reply.steps);
     let grow = |blocks: &mut Vec<Value>, kind: &str, text: &str| match blocks.last_mut() {
@@ -190,7 +202,7 @@ fn whole_blocks(seq: u64, reply: &Reply) -> Vec<Value> {
             blocks.push(json!({"type": "redacted_thinking", "data": data}));
         }
         for call in called(step) {
-            let id = id(WireName::Anthropic, seq, calls, call);
+            let id = id(wire, seq, calls, call);
             blocks.push(whole_call(&id, call));
             calls += 1;
         }

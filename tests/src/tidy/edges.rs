@@ -72,6 +72,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("hyper", &["gateway"]),
     ("tokio-tungstenite", &["gateway", "nodes"]),
     ("sse-stream", &["actors"]),
+    ("aws-sigv4", &["actors"]),
     ("wasmtime", &["wasm"]),
     ("russh", &["executors"]),
     ("landlock", &["executors"]),

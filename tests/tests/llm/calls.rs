@@ -248,6 +248,7 @@ async fn a_span_tells_of_the_call_but_not_what_was_said() {
             Wire::Openai | Wire::OpenaiResponses | Wire::Demo => "openai",
             Wire::Gemini => "gcp.gemini",
             Wire::Ollama => "ollama",
+            Wire::Bedrock => "aws.bedrock",
         };
         for (span, fields) in [
             (

@@ -9,6 +9,7 @@
     reason = "helpers of tests: their panic is the test's failure"
 )]
 
+mod bedrock;
 mod calls;
 mod circuit;
 mod faults;
@@ -29,14 +30,21 @@ use clawnode_proto::{
     llm::{ModelFailure, ModelRef, Role, Sampling, StopReason, Usage},
     tool::ToolUse,
 };
-use clawnode_tests::model::{Act, ModelServer, Script, Setup};
+use clawnode_tests::model::{Act, ModelServer, Script, Setup, event_stream};
 use futures_util::{StreamExt, poll, stream::BoxStream};
 use serde_json::json;
 
-pub(crate) const WIRES: [Wire; 5] =
-    [Wire::Anthropic, Wire::Openai, Wire::OpenaiResponses, Wire::Gemini, Wire::Ollama];
+pub(crate) const WIRES: [Wire; 6] = [
+    Wire::Anthropic,
+    Wire::Openai,
+    Wire::OpenaiResponses,
+    Wire::Gemini,
+    Wire::Ollama,
+    Wire::Bedrock,
+];
 /// Those whose tool calls have their arguments as text, which may be cut or no JSON.
-pub(crate) const TEXT_ARGUMENTS: [Wire; 3] = [Wire::Anthropic, Wire::Openai, Wire::OpenaiResponses];
+pub(crate) const TEXT_ARGUMENTS: [Wire; 4] =
+    [Wire::Anthropic, Wire::Openai, Wire::OpenaiResponses, Wire::Bedrock];
 pub(crate) const KEY: &str = "sk-hunter2";
 
 /// A client of a server, with retries that come at once.
@@ -55,7 +63,7 @@ pub(crate) fn client_with(
 /// Where a server is for clients of a wire.
 pub(crate) fn url_of(wire: Wire, server: &ModelServer) -> String {
     match wire {
-        Wire::Anthropic | Wire::Ollama | Wire::Demo => server.url(),
+        Wire::Anthropic | Wire::Ollama | Wire::Bedrock | Wire::Demo => server.url(),
         Wire::Openai | Wire::OpenaiResponses => server.openai_url(),
         Wire::Gemini => server.gemini_url(),
     }
@@ -66,6 +74,7 @@ pub(crate) fn overloaded(wire: Wire) -> String {
     let word = match wire {
         Wire::Anthropic => "overloaded_error",
         Wire::Gemini => "UNAVAILABLE",
+        Wire::Bedrock => "serviceUnavailableException",
         _ => "server_error",
     };
     word.to_owned()
@@ -73,7 +82,11 @@ pub(crate) fn overloaded(wire: Wire) -> String {
 
 /// The content type of a stream.
 pub(crate) fn events_type(wire: Wire) -> String {
-    let kind = if wire == Wire::Ollama { "application/x-ndjson" } else { EVENTS };
+    let kind = match wire {
+        Wire::Ollama => "application/x-ndjson",
+        Wire::Bedrock => "application/vnd.amazon.eventstream",
+        _ => EVENTS,
+    };
     kind.to_owned()
 }
 
@@ -181,19 +194,21 @@ pub(crate) fn retries(events: &[ModelEvent]) -> Vec<(Duration, &ModelFailure)> {
 
 pub(crate) const EVENTS: &str = "text/event-stream; charset=utf-8";
 
-pub(crate) fn fixtures(wire: Wire) -> Vec<(String, String)> {
+pub(crate) fn fixtures(wire: Wire) -> Vec<(String, Vec<u8>)> {
     let dir = match wire {
         Wire::Anthropic => "anthropic",
         Wire::Openai | Wire::Demo => "openai",
         Wire::OpenaiResponses => "responses",
         Wire::Gemini => "gemini",
         Wire::Ollama => "ollama",
+        Wire::Bedrock => "bedrock",
     };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/llm").join(dir);
     let read = |entry: io::Result<fs::DirEntry>| {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        (name, fs::read_to_string(&path).unwrap())
+        let text = fs::read_to_string(&path).unwrap();
+        (name, if wire == Wire::Bedrock { event_stream(&text) } else { text.into_bytes() })
     };
     let mut all: Vec<_> = fs::read_dir(dir).unwrap().map(read).collect();
     all.sort();

@@ -33,6 +33,7 @@ pub(crate) async fn post(server: &ModelServer, wire: WireName, body: &Value) -> 
         WireName::OpenaiResponses => "v1/responses",
         WireName::Gemini => "v1beta/models/m:generateContent",
         WireName::Ollama => "api/chat",
+        WireName::Bedrock => "model/m/converse",
     };
     let response = http()
         .post(format!("{}/{path}", server.url()))
@@ -244,7 +245,8 @@ async fn a_missing_key_is_a_violation_and_a_wrong_one_is_not() {
     for wire in WIRES {
         let url = url_of(wire, &server);
         let events = call(&*client_at(wire, &url, |_| {}), ask("hi")).await;
-        assert_eq!(crate::failed(&events).status, Some(401));
+        let status = if wire == Wire::Bedrock { 403 } else { 401 };
+        assert_eq!(crate::failed(&events).status, Some(status));
         assert!(server.take_violations().is_empty());
         let events = call(&*client_at(wire, &url, |o| o.api_key_env = None), ask("hi")).await;
         assert_eq!(crate::failed(&events).status, Some(400));

@@ -23,6 +23,7 @@ use crate::llm::{
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::{Setting, choice_among},
+    signed::{budget_within, has_thoughts, may_think},
 };
 
 /// The version of the API that this file speaks.
@@ -181,16 +182,12 @@ struct Source {
 // === impl Thinking ===
 
 impl Thinking {
-    /// A budget that leaves room for a reply of so many tokens, but for at most half of the model's
-    /// largest output: the API refuses a budget that is not below the limit.
     fn within(reply: u32, reasoning: Reasoning, profile: &ModelProfile) -> Self {
         if profile.reasoning == ReasoningStyle::AnthropicAdaptive {
             return Self { r#type: "adaptive", budget_tokens: None };
         }
-        let budget = reasoning.budget();
-        let most = profile.capped(reply.saturating_add(budget));
-        let budget = budget.min(most.saturating_sub(reply.min(most / 2)));
-        Self { r#type: "enabled", budget_tokens: Some(budget.max(Reasoning::MIN_TOKENS)) }
+        let budget_tokens = Some(budget_within(reply, reasoning, profile));
+        Self { r#type: "enabled", budget_tokens }
     }
 }
 
@@ -395,32 +392,6 @@ fn mark(system: &mut Content<'_>, messages: &mut [AnthropicMessage<'_>]) {
     for message in ends.take(MARKED_ENDS) {
         message.content.mark();
     }
-}
-
-/// Whether a request may ask for thoughts: the running turn is not in a round of tools that began without a
-/// thought that can be sent back. The API refuses that.
-fn may_think(messages: &[PlainMessage]) -> bool {
-    let mut rest = messages;
-    let mut first = None;
-    while let [before @ .., asking, answering] = rest
-        && !answering.tool_replies.is_empty()
-    {
-        first = Some(asking);
-        rest = before;
-    }
-    first.is_none_or(|asking| {
-        let begins = asking.parts().into_iter().next();
-        matches!(begins, Some(Part::Item(_))) && has_thoughts(&asking.parts())
-    })
-}
-
-/// Whether there are thoughts, all of which can be sent back.
-fn has_thoughts(parts: &[Part<'_>]) -> bool {
-    let mut items = parts.iter().filter_map(|part| match part {
-        Part::Item(item) => Some(*item),
-        Part::Text(_) | Part::ToolUse(_) => None,
-    });
-    items.clone().next().is_some() && items.all(|item| thought(item).is_some())
 }
 
 /// A thought as the vendor takes it back.

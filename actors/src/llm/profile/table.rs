@@ -98,6 +98,31 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("*claude-opus-5", adaptive(OPUS)),
     ("*claude-sonnet-5*", adaptive(None)),
     ("*claude-fable-5*", adaptive(None)),
+    // What Amazon Bedrock does not cache of them (docs.aws.amazon.com/bedrock, "Prompt caching"): it refuses
+    // markers there.
+    (
+        "*anthropic.claude-3-haiku*",
+        uncached(claude(200_000, 4_096, ReasoningStyle::None, Some(cents(25, 125, 25, 25)))),
+    ),
+    ("*anthropic.claude-3-sonnet*", uncached(claude(200_000, 4_096, ReasoningStyle::None, None))),
+    (
+        "*anthropic.claude-3-opus*",
+        uncached(claude(200_000, 4_096, ReasoningStyle::None, Some(cents(1500, 7500, 1500, 1500)))),
+    ),
+    (
+        "*anthropic.claude-3-5-sonnet*",
+        uncached(claude(200_000, 8_192, ReasoningStyle::None, Some(cents(300, 1_500, 300, 300)))),
+    ),
+    // Amazon (docs.aws.amazon.com/nova, "What is Amazon Nova?"). Nova 2 is not told to reason.
+    ("*amazon.nova-*", nova(128_000, TEXT, None)),
+    ("*amazon.nova-micro-*", nova(128_000, TEXT, Some(micro(35_000, 140_000, 8_750)))),
+    ("*amazon.nova-lite-*", nova(300_000, PAGES, Some(micro(60_000, 240_000, 15_000)))),
+    ("*amazon.nova-pro-*", nova(300_000, PAGES, Some(micro(800_000, 3_200_000, 200_000)))),
+    ("*amazon.nova-premier-*", nova(1_000_000, PAGES, None)),
+    (
+        "*amazon.nova-2-*",
+        ModelProfile { max_output_tokens: Some(64_000), ..nova(1_000_000, PAGES, None) },
+    ),
     // OpenAI.
     ("gpt-3.5-turbo*", any_object(gpt(16_385, 4_096, TEXT, Some(cents(50, 150, 50, 50))))),
     ("gpt-4", in_words(gpt(8_192, 4_096, TEXT, Some(cents(3_000, 6_000, 3_000, 3_000))))),
@@ -185,6 +210,10 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("qwq*", reasoning(open(40_960, TEXT))),
     ("deepseek-r1*", reasoning(open(131_072, TEXT))),
     ("gpt-oss*", ModelProfile { reasoning: ReasoningStyle::OpenaiEffort, ..open(131_072, TEXT) }),
+    (
+        "openai.gpt-oss*",
+        ModelProfile { reasoning: ReasoningStyle::OpenaiEffort, ..open(131_072, TEXT) },
+    ),
     ("mistral:7b*", open(32_768, TEXT)),
     ("mistral-7b-*", open(32_768, TEXT)),
     ("mixtral-8x7b*", open(32_768, TEXT)),
@@ -240,6 +269,24 @@ const fn claude(
         price,
         ..UNKNOWN
     }
+}
+
+/// One of Amazon's.
+const fn nova(window_tokens: u32, input: InputKinds, price: Option<ModelPrice>) -> ModelProfile {
+    ModelProfile {
+        window_tokens,
+        max_output_tokens: Some(10_000),
+        input,
+        reasoning: ReasoningStyle::None,
+        cache: CacheStyle::Markers,
+        price,
+        ..UNKNOWN
+    }
+}
+
+/// One whose provider does not cache.
+const fn uncached(profile: ModelProfile) -> ModelProfile {
+    ModelProfile { cache: CacheStyle::None, ..profile }
 }
 
 /// One that decides itself how long to think, and refuses `temperature`.
@@ -373,7 +420,17 @@ mod tests {
         for (model, row) in [
             ("claude-sonnet-4-5", Some("*claude-sonnet-4?5*")),
             ("claude-sonnet-4-20250514", Some("*claude-sonnet-4*")),
-            ("us.anthropic.claude-3-5-sonnet-20241022-v2:0", Some("*claude-3?5-sonnet*")),
+            ("us.anthropic.claude-3-5-sonnet-20241022-v2:0", Some("*anthropic.claude-3-5-sonnet*")),
+            ("anthropic.claude-3-5-haiku-20241022-v1:0", Some("*claude-3?5-haiku*")),
+            ("bedrock/anthropic.claude-opus-4-1-20250805-v1:0", Some("*claude-opus-4*")),
+            (
+                "arn:aws:bedrock:us-east-1:123456789012:inference-profile/\
+                 us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+                Some("*claude-sonnet-4?5*"),
+            ),
+            ("us.amazon.nova-lite-v1:0", Some("*amazon.nova-lite-*")),
+            ("amazon.nova-2-lite-v1:0", Some("*amazon.nova-2-*")),
+            ("amazon.nova-9-v1:0", Some("*amazon.nova-*")),
             ("anthropic/claude-3.5-sonnet", Some("*claude-3?5-sonnet*")),
             ("anthropic/claude-opus-4.5", Some("*claude-opus-4?5*")),
             ("claude-opus-4-1-20250805", Some("*claude-opus-4*")),

@@ -1,6 +1,7 @@
 //! Holds requests to the wire: what a vendor would refuse, and what it would wrongly let pass.
 
 mod anthropic;
+mod bedrock;
 mod gemini;
 mod media;
 mod ollama;

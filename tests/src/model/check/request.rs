@@ -3,7 +3,8 @@
 use axum::http::HeaderMap;
 
 use super::{
-    anthropic::anthropic, gemini::gemini, ollama::ollama, openai::openai, responses::responses,
+    anthropic::anthropic, bedrock::bedrock, gemini::gemini, ollama::ollama, openai::openai,
+    responses::responses,
 };
 use crate::model::{book::WireName, cache::PromptTokens};
 
@@ -59,6 +60,9 @@ pub(in crate::model) fn check(
         }
         WireName::Ollama => {
             ollama(&serde_json::from_slice(body).map_err(|error| error.to_string())?)
+        }
+        WireName::Bedrock => {
+            bedrock(&serde_json::from_slice(body).map_err(|error| error.to_string())?)
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::gemini_error;
+use super::errors::error;
 use crate::model::{
     book::WireName,
     cache::PromptTokens,
     check::Asked,
+    event_stream,
     script::{self, Reply, Step, ToolCall},
     thoughts::{seal, sign},
 };
@@ -97,41 +98,9 @@ pub(in crate::model) fn id(wire: WireName, seq: u64, nth: usize, call: &ToolCall
         WireName::Anthropic => "toolu",
         WireName::Openai | WireName::OpenaiResponses | WireName::Ollama => "call",
         WireName::Gemini => "fc",
+        WireName::Bedrock => "tooluse",
     };
     call.id.clone().unwrap_or_else(|| format!("{prefix}_{seq}_{nth}"))
-}
-
-/// An error in the wire's own shape.
-pub(in crate::model) fn error(wire: WireName, kind: &str, message: &str) -> Value {
-    match wire {
-        WireName::Anthropic => {
-            json!({"type": "error", "error": {"type": kind, "message": message}})
-        }
-        WireName::Openai | WireName::OpenaiResponses => json!({
-            "error": {"message": message, "type": kind, "param": null, "code": null}
-        }),
-        WireName::Gemini => gemini_error::error(kind, message),
-        WireName::Ollama => json!({"error": message}),
-    }
-}
-
-/// The wire's kind for a status.
-pub(in crate::model) const fn error_kind(wire: WireName, status: u16) -> &'static str {
-    match (wire, status) {
-        (WireName::Anthropic, 400) | (WireName::Openai | WireName::OpenaiResponses, 400..=404) => {
-            "invalid_request_error"
-        }
-        (WireName::Anthropic, 401) => "authentication_error",
-        (WireName::Anthropic, 403) => "permission_error",
-        (WireName::Anthropic, 404) => "not_found_error",
-        (WireName::Anthropic, 429) => "rate_limit_error",
-        (WireName::Anthropic, 529) => "overloaded_error",
-        (WireName::Anthropic, _) => "api_error",
-        (WireName::Openai | WireName::OpenaiResponses, 429) => "requests",
-        (WireName::Openai | WireName::OpenaiResponses, _) => "server_error",
-        (WireName::Gemini, _) => gemini_error::word(status),
-        (WireName::Ollama, _) => "",
-    }
 }
 
 pub(in crate::model) fn said(step: &Step) -> Option<&str> {
@@ -151,9 +120,9 @@ pub(in crate::model) fn called(step: &Step) -> &[ToolCall] {
 pub(in crate::model) fn stop(wire: WireName, reply: &Reply) -> &str {
     let calls = reply.steps.iter().any(|step| !called(step).is_empty());
     reply.stop.as_deref().unwrap_or(match (wire, reply.cut_off, calls) {
-        (WireName::Anthropic, true, _) => "max_tokens",
-        (WireName::Anthropic, false, true) => "tool_use",
-        (WireName::Anthropic, false, false) => "end_turn",
+        (WireName::Anthropic | WireName::Bedrock, true, _) => "max_tokens",
+        (WireName::Anthropic | WireName::Bedrock, false, true) => "tool_use",
+        (WireName::Anthropic | WireName::Bedrock, false, false) => "end_turn",
         (WireName::Openai | WireName::Ollama, true, _) => "length",
         (WireName::Openai, false, true) => "tool_calls",
         (WireName::Openai, false, false) | (WireName::Ollama, false, _) => "stop",
@@ -202,6 +171,7 @@ impl Writer<'_> {
             }
             WireName::OpenaiResponses => self.begin_response(),
             WireName::Gemini | WireName::Ollama => {}
+            WireName::Bedrock => self.event("messageStart", &json!({"role": "assistant"})),
         }
     }
 
@@ -217,7 +187,9 @@ impl Writer<'_> {
             Step::Thinking { text } => self.thinking(text),
             Step::Redacted { data } => self.redacted(data),
             Step::Refusal { text } => match self.wire {
-                WireName::Anthropic | WireName::Gemini | WireName::Ollama => self.text(text),
+                WireName::Anthropic | WireName::Gemini | WireName::Ollama | WireName::Bedrock => {
+                    self.text(text);
+                }
                 WireName::Openai => self.chunk(&json!({"refusal": text}), None),
                 WireName::OpenaiResponses => self.refuse(text),
             },
@@ -227,11 +199,16 @@ impl Writer<'_> {
                 WireName::OpenaiResponses => self.items_of_tools(calls, *interleaved),
                 WireName::Gemini => self.parts_of_tools(calls, *interleaved),
                 WireName::Ollama => self.lines_of_tools(calls, *interleaved),
+                WireName::Bedrock => self.tools_of_bedrock(calls),
             },
             Step::Ping => self.ping(),
             Step::Unknown => self.novelty(),
             Step::Clock => {
                 self.text(&format!(" @{NO_TIME}"));
+                // Bedrock's CRCs are of the bytes as they are.
+                if self.wire == WireName::Bedrock {
+                    return;
+                }
                 if let Some(Part::Bytes(bytes)) = self.parts.pop() {
                     self.parts.push(Part::Timed(bytes));
                 }
@@ -241,6 +218,9 @@ impl Writer<'_> {
             Step::Gate { name } => self.parts.push(Part::Gate(name.clone())),
             Step::Stall => self.parts.push(Part::Stall),
             Step::Cut => self.parts.extend([Part::Flush, Part::Cut]),
+            Step::Error { kind, message } if self.wire == WireName::Bedrock => {
+                self.exception_of_bedrock(kind, message);
+            }
             Step::Error { kind, message } => {
                 let body = match self.wire {
                     WireName::OpenaiResponses => {
@@ -263,6 +243,7 @@ impl Writer<'_> {
             WireName::Openai | WireName::Gemini => self.raw(b": processing\n\n"),
             WireName::OpenaiResponses => self.response_event("response.in_progress", json!({})),
             WireName::Ollama => self.raw(b"\n"),
+            WireName::Bedrock => self.event("initial-response", &json!({})),
         }
     }
 
@@ -281,6 +262,7 @@ impl Writer<'_> {
             WireName::Ollama => {
                 self.event("", &json!({"message": {"role": "assistant"}, "novelty": []}));
             }
+            WireName::Bedrock => self.event("novelty", &json!({"contentBlockIndex": "x"})),
         }
     }
 
@@ -313,6 +295,7 @@ impl Writer<'_> {
             WireName::OpenaiResponses => self.end_response(&stop),
             WireName::Gemini => self.end_gemini(&stop),
             WireName::Ollama => self.end_ollama(&stop),
+            WireName::Bedrock => self.end_bedrock(&stop),
         }
     }
 
@@ -328,6 +311,7 @@ impl Writer<'_> {
             WireName::OpenaiResponses => self.text_of_item(text),
             WireName::Gemini => self.parts_of_gemini(&[json!({"text": text}).to_string()], None),
             WireName::Ollama => self.line(&json!({"content": text})),
+            WireName::Bedrock => self.piece_of_bedrock("text", &json!({"text": text})),
         }
     }
 
@@ -345,12 +329,16 @@ impl Writer<'_> {
                 self.parts_of_gemini(&[part], None);
             }
             WireName::Ollama => self.line(&json!({"content": "", "thinking": text})),
+            WireName::Bedrock => self.think_on_bedrock(text),
         }
     }
 
     fn redacted(&mut self, data: &str) {
         if self.wire == WireName::OpenaiResponses {
             self.reason_in_secret(data);
+        }
+        if self.wire == WireName::Bedrock {
+            self.redact_on_bedrock(data);
         }
         if self.wire == WireName::Anthropic {
             self.close();
@@ -451,6 +439,9 @@ impl Writer<'_> {
     }
 
     pub(super) fn event(&mut self, name: &str, data: &Value) {
+        if self.wire == WireName::Bedrock {
+            return self.message_of_bedrock(name, data);
+        }
         let is_named = matches!(self.wire, WireName::Anthropic | WireName::OpenaiResponses);
         if is_named && !name.is_empty() {
             self.raw(format!("event: {name}\n").as_bytes());
@@ -460,6 +451,9 @@ impl Writer<'_> {
 
     /// Data as an event of the wire.
     pub(super) fn frame(&mut self, data: &[u8]) {
+        if self.wire == WireName::Bedrock {
+            return self.raw(&event_stream::event("contentBlockDelta", data));
+        }
         let (before, after) = match self.wire {
             WireName::Ollama => (&b""[..], &b"\n"[..]),
             _ => (&b"data: "[..], &b"\n\n"[..]),
@@ -468,8 +462,8 @@ impl Writer<'_> {
     }
 
     /// Appends to what is written in one go.
-    fn raw(&mut self, bytes: &[u8]) {
-        let bytes = if self.reply.crlf {
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        let bytes = if self.reply.crlf && self.wire != WireName::Bedrock {
             let text: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
             text.join(&b"\r\n"[..])
         } else {

@@ -1,0 +1,157 @@
+//! The events of a stream, and the reply in one piece, as far as they are read.
+
+use clawnode_proto::llm::Usage;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BlockStart {
+    pub(super) content_block_index: u32,
+    pub(super) start: Option<StartedBlock>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StartedBlock {
+    /// Only tool calls have to be begun; others begin with their first piece.
+    pub(super) tool_use: Option<StartedTool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StartedTool {
+    #[serde(default)]
+    pub(super) tool_use_id: String,
+    #[serde(default)]
+    pub(super) name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BlockDelta {
+    pub(super) content_block_index: u32,
+    pub(super) delta: BlockPiece,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BlockPiece {
+    pub(super) text: Option<String>,
+    pub(super) tool_use: Option<ToolPiece>,
+    pub(super) reasoning_content: Option<ReasoningPiece>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ToolPiece {
+    #[serde(default)]
+    pub(super) input: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ReasoningPiece {
+    pub(super) text: String,
+    pub(super) signature: String,
+    /// In base64.
+    pub(super) redacted_content: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BlockStop {
+    pub(super) content_block_index: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MessageStop {
+    pub(super) stop_reason: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Metadata {
+    pub(super) usage: Option<BedrockCounts>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ExceptionBody {
+    #[serde(default, alias = "Message")]
+    pub(super) message: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConverseReply {
+    pub(super) output: ReplyOutput,
+    pub(super) stop_reason: String,
+    pub(super) usage: Option<BedrockCounts>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ReplyOutput {
+    pub(super) message: ReplyMessage,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ReplyMessage {
+    pub(super) content: Vec<ReplyBlock>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReplyBlock {
+    pub(super) text: Option<String>,
+    pub(super) tool_use: Option<WholeTool>,
+    pub(super) reasoning_content: Option<WholeReasoning>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WholeTool {
+    #[serde(default)]
+    pub(super) tool_use_id: String,
+    #[serde(default)]
+    pub(super) name: String,
+    /// As the model wrote it.
+    pub(super) input: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WholeReasoning {
+    pub(super) reasoning_text: Option<ReasoningPiece>,
+    #[serde(default)]
+    pub(super) redacted_content: String,
+}
+
+/// Token counts.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "as the wire has it")]
+pub(super) struct BedrockCounts {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    cache_write_input_tokens: Option<u64>,
+}
+
+// === impl BedrockCounts ===
+
+impl BedrockCounts {
+    pub(super) fn usage(&self) -> Usage {
+        let cache_read_tokens = self.cache_read_input_tokens.unwrap_or(0);
+        let cache_write_tokens = self.cache_write_input_tokens.unwrap_or(0);
+        // The wire counts cached tokens apart; `Usage` counts them in.
+        let input = self.input_tokens.unwrap_or(0);
+        Usage {
+            input_tokens: input
+                .saturating_add(cache_read_tokens)
+                .saturating_add(cache_write_tokens),
+            output_tokens: self.output_tokens.unwrap_or(0),
+            cache_read_tokens,
+            cache_write_tokens,
+            ..Usage::default()
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Amazon Bedrock's Converse, streamed: what is asked (`request`, its `body`, and names of `documents` that it takes), what
+//! a reply says (`reply`, from its `events`), and the signature of a request (`sign`), which needs the feature
+//! `bedrock`. Keys and regions are those of `llm/aws`, the messages of a stream those of `llm/event_stream`.
+
+mod body;
+mod documents;
+mod events;
+mod reply;
+mod request;
+mod sign;
+
+pub(super) use reply::BedrockReader;
+pub(super) use request::Bedrock;
