@@ -7,7 +7,7 @@ use crate::{
     id::{CallId, ToolName, TurnId},
     llm::{Sampling, Text},
     timestamp::Timestamp,
-    tool::{EffectClass, Risk, ToolSpec},
+    tool::{EffectClass, Risk, ToolFailure, ToolOutcome, ToolSpec},
 };
 
 /// A tool that a client offers with a message.
@@ -50,6 +50,9 @@ pub struct ClientResult {
     pub call: CallId,
     /// What the tool answered.
     pub content: Text,
+    /// The tool has failed; `content` says how.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
 }
 
 /// Tool calls that a client is asked to run. The turn waits for the results of all of them.
@@ -74,6 +77,24 @@ pub struct ClientCall {
     pub arguments: String,
 }
 
+// === impl ClientResult ===
+
+impl ClientResult {
+    /// The result of a tool that did what it was asked to do.
+    pub fn done(call: CallId, content: impl Into<Text>) -> Self {
+        Self { call, content: content.into(), is_error: false }
+    }
+
+    /// The same as the results of agents' tools are recorded.
+    pub fn outcome(&self) -> ToolOutcome {
+        let content = self.content.clone();
+        if self.is_error {
+            return ToolOutcome::failed(ToolFailure::Failed, content);
+        }
+        ToolOutcome::done(content)
+    }
+}
+
 // === impl ClientTool ===
 
 impl ClientTool {
@@ -95,5 +116,21 @@ impl ClientTool {
     /// Bytes of its description and schema.
     pub fn bytes(&self) -> usize {
         self.description.len() + self.input_schema.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_says_whether_its_tool_has_failed() {
+        let done = ClientResult::done(CallId::from_u128(1), "seen");
+        let json = serde_json::to_value(&done).unwrap();
+        assert!(json.get("is_error").is_none(), "as before there was one: {json}");
+        assert_eq!(serde_json::from_value::<ClientResult>(json).unwrap(), done);
+        assert_eq!(done.outcome(), ToolOutcome::done("seen"));
+        let failed = ClientResult { is_error: true, ..done };
+        assert_eq!(failed.outcome(), ToolOutcome::failed(ToolFailure::Failed, "seen"));
     }
 }

@@ -38,8 +38,7 @@ impl Sim {
     ) {
         let turn = it.turn;
         let results = |turn, from: usize, says: &str| {
-            let result =
-                |call: CallId| ClientResult { call, content: format!("{says} {call}").into() };
+            let result = |call: CallId| ClientResult::done(call, format!("{says} {call}"));
             let calls = it.calls.calls.iter().skip(from).map(|call| result(call.id)).collect();
             let (system, sampling, tools) = (None, Sampling::default(), offered(1));
             SessionInput::ClientResults(ClientResults {

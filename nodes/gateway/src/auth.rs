@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use axum::http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 use clawnode_proto::{ErrorBody, ErrorCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
@@ -20,6 +21,9 @@ pub(super) const TICKET_LIFE: Duration = Duration::from_secs(30);
 const TICKETS_MAX: usize = 256;
 /// What the subprotocol that carries a ticket begins with.
 pub(super) const TICKET_PROTOCOL: &str = "clawnode.ticket.";
+
+/// The header with which Anthropic's clients show a key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// What the gateway knows of secrets: only hashes.
 pub(super) struct Auth {
@@ -36,9 +40,9 @@ struct Ticket {
 /// What a request shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShownCredential<'a> {
-    /// No `Authorization` header.
+    /// No header that carries one.
     Nothing,
-    /// `Authorization: Bearer …`.
+    /// `Authorization: Bearer …`, or `x-api-key: …`.
     Bearer(&'a str),
     /// Several headers, another scheme, or not text.
     Unreadable,
@@ -82,9 +86,10 @@ impl Auth {
             ShownCredential::Bearer(token) => self.check(token),
             _ if self.is_open() => Ok(()),
             ShownCredential::Nothing => Err(unauthorized("this needs a token, and none was sent")),
-            ShownCredential::Unreadable => {
-                Err(unauthorized("the `Authorization` header is not exactly one `Bearer TOKEN`"))
-            }
+            ShownCredential::Unreadable => Err(unauthorized(
+                "the `Authorization` header is not exactly one `Bearer TOKEN`, or there are several \
+                     `x-api-key`",
+            )),
         }
     }
 
@@ -136,7 +141,7 @@ impl fmt::Debug for Auth {
 
 fn unauthorized(message: &str) -> ErrorBody {
     ErrorBody::new(ErrorCode::Unauthorized, message).hint(
-        "send `Authorization: Bearer TOKEN`; the token is in the node's data directory, or in \
+        "send `Authorization: Bearer TOKEN`, or `x-api-key: TOKEN`; the token is in the node's data directory, or in \
          `CLAWNODE_TOKEN`",
     )
 }
@@ -152,13 +157,19 @@ impl Ticket {
 // === impl ShownCredential ===
 
 impl<'a> ShownCredential<'a> {
-    /// Reads the `Authorization` headers of a request.
-    pub(super) fn read(headers: &'a axum::http::HeaderMap) -> Self {
-        let mut all = headers.get_all(axum::http::header::AUTHORIZATION).iter();
-        let (Some(only), None) = (all.next(), all.next()) else {
-            let none = !headers.contains_key(axum::http::header::AUTHORIZATION);
-            return if none { Self::Nothing } else { Self::Unreadable };
-        };
+    /// Reads the headers of a request. `x-api-key`, which Anthropic's clients send, counts if there is no
+    /// `Authorization`.
+    pub(super) fn read(headers: &'a HeaderMap) -> Self {
+        if !headers.contains_key(AUTHORIZATION) {
+            let mut keys = headers.get_all(API_KEY).iter();
+            return match (keys.next(), keys.next()) {
+                (None, _) => Self::Nothing,
+                (Some(key), None) => key.to_str().map_or(Self::Unreadable, Self::Bearer),
+                (Some(_), Some(_)) => Self::Unreadable,
+            };
+        }
+        let mut all = headers.get_all(AUTHORIZATION).iter();
+        let (Some(only), None) = (all.next(), all.next()) else { return Self::Unreadable };
         match only.to_str().ok().and_then(|text| text.split_once(' ')) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
                 Self::Bearer(token.trim())
@@ -170,7 +181,7 @@ impl<'a> ShownCredential<'a> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+    use axum::http::HeaderValue;
 
     use super::*;
 
@@ -206,6 +217,23 @@ mod tests {
             let verdict = auth().check_request(ShownCredential::read(&headers));
             assert_eq!(verdict.is_ok(), *expected, "{values:?}");
         }
+    }
+
+    #[test]
+    fn an_api_key_is_the_token_too() {
+        let verdict = |shown: &[(HeaderName, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in shown {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            auth().check_request(ShownCredential::read(&headers)).is_ok()
+        };
+        assert!(verdict(&[(API_KEY, "s3cret")]));
+        assert!(!verdict(&[(API_KEY, "wrong")]) && !verdict(&[(API_KEY, "")]));
+        assert!(!verdict(&[(API_KEY, "s3cret"), (API_KEY, "s3cret")]));
+        let bearer = |value| (AUTHORIZATION, value);
+        assert!(verdict(&[bearer("Bearer s3cret"), (API_KEY, "wrong")]), "it goes first");
+        assert!(!verdict(&[bearer("Bearer wrong"), (API_KEY, "s3cret")]));
     }
 
     #[test]

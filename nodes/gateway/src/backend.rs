@@ -2,7 +2,7 @@
 //!
 //! The gateway holds connections and owns nothing; whatever it shows comes through here.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -73,6 +73,8 @@ pub struct ResultsRequest {
     pub agent: AgentName,
     /// What the tools answered.
     pub results: Vec<(CallId, String)>,
+    /// Those of the calls whose tool has failed.
+    pub failed: BTreeSet<CallId>,
     /// Text that follows the agent's system prompt from here on.
     pub system: Option<String>,
     /// The settings from here on.

@@ -1,7 +1,7 @@
-//! The one map from a condition to what each dialect says: HTTP status, JSON-RPC, OpenAI.
+//! The one map from a condition to what each dialect says: HTTP status, JSON-RPC, OpenAI, Anthropic.
 
 use axum::{
-    http::{HeaderName, HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use clawnode_proto::{ErrorBody, ErrorCode, view::AcceptedView};
@@ -35,6 +35,15 @@ const OPENAI_PATHS: [&str; 17] = [
     "vector_stores",
 ];
 
+/// The same of Anthropic's API.
+const ANTHROPIC_PATHS: [&str; 2] = ["complete", "messages"];
+
+/// What Anthropic's clients say of themselves, under paths that both APIs have.
+pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+
+/// The status of an overloaded provider in Anthropic's API.
+const OVERLOADED: u16 = 529;
+
 /// How a path's clients read errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorDialect {
@@ -44,6 +53,8 @@ pub(super) enum ErrorDialect {
     Rpc,
     /// `{"error":{"message","type","param","code"}}`.
     OpenAi,
+    /// `{"type":"error","error":{"type","message","code"}}`.
+    Anthropic,
 }
 
 /// A refusal in OpenAI's terms: the error, the parameter it is about, and their own word for it.
@@ -53,6 +64,10 @@ pub(super) struct OpenAiError {
     pub(super) param: Option<String>,
     code: Option<&'static str>,
 }
+
+/// A refusal in Anthropic's terms.
+#[derive(Clone, Debug)]
+pub(super) struct AnthropicError(ErrorBody);
 
 /// A problem of RFC 9457. Its `type` is left out, which means `about:blank`: `code` tells kinds of
 /// problems apart.
@@ -90,23 +105,42 @@ struct OpenAiBody<'a> {
     code: &'a str,
 }
 
+#[derive(Serialize)]
+struct AnthropicEnvelope<'a> {
+    r#type: &'static str,
+    error: AnthropicBody<'a>,
+}
+
+#[derive(Serialize)]
+struct AnthropicBody<'a> {
+    r#type: &'static str,
+    message: &'a str,
+    /// Ours, which tells more conditions apart.
+    code: ErrorCode,
+}
+
 // === impl ErrorDialect ===
 
 impl ErrorDialect {
-    pub(super) fn of(path: &str) -> Self {
+    pub(super) fn of(path: &str, headers: &HeaderMap) -> Self {
         if path == "/v1/rpc" {
             return Self::Rpc;
         }
         let first = path.strip_prefix("/v1/").map(|rest| rest.split('/').next().unwrap_or(rest));
         match first {
-            Some(first) if OPENAI_PATHS.contains(&first) => Self::OpenAi,
+            Some(first) if ANTHROPIC_PATHS.contains(&first) => Self::Anthropic,
+            Some(first) if OPENAI_PATHS.contains(&first) => {
+                let is_anthropic = headers.contains_key(ANTHROPIC_VERSION);
+                if is_anthropic { Self::Anthropic } else { Self::OpenAi }
+            }
             _ => Self::Rest,
         }
     }
 
     /// The whole answer to a request that failed.
     pub(super) fn respond(self, error: &ErrorBody) -> Response {
-        self.respond_with(status(error), error)
+        let status = if self == Self::Anthropic { anthropic_status(error) } else { status(error) };
+        self.respond_with(status, error)
     }
 
     /// The same with a status of HTTP's own.
@@ -115,6 +149,7 @@ impl ErrorDialect {
             Self::Rest => problem(status, error, None),
             Self::Rpc => respond(error, rpc("null", error)),
             Self::OpenAi => OpenAiError::from(error.clone()).respond(),
+            Self::Anthropic => AnthropicError(error.clone()).respond(),
         };
         *response.status_mut() = status;
         response
@@ -273,6 +308,86 @@ impl From<ErrorBody> for OpenAiError {
     }
 }
 
+// === impl AnthropicError ===
+
+impl AnthropicError {
+    /// A part of the request that is wrong.
+    pub(super) fn invalid(path: &str, message: &str) -> Self {
+        Self(ErrorBody::new(ErrorCode::InvalidParams, format!("{path}: {message}")))
+    }
+
+    /// A part of the request that this server does not offer.
+    pub(super) fn unsupported(path: &str, message: &str) -> Self {
+        Self(ErrorBody::new(ErrorCode::Unsupported, format!("{path}: {message}")))
+    }
+
+    /// The same about a part of the request.
+    pub(super) fn about(path: &str, error: ErrorBody) -> Self {
+        let message = format!("{path}: {}", error.message);
+        Self(ErrorBody { message, ..error })
+    }
+
+    /// The JSON of it.
+    pub(super) fn to_json(&self) -> String {
+        let ErrorBody { code, message, hint, retry_after_ms: _ } = &self.0;
+        let message = match hint {
+            Some(hint) => format!("{message} ({hint})"),
+            None => message.clone(),
+        };
+        let error = AnthropicBody { r#type: self.kind(), message: &message, code: *code };
+        json(&AnthropicEnvelope { r#type: "error", error })
+    }
+
+    /// The whole answer.
+    pub(super) fn respond(&self) -> Response {
+        let mut response = respond(&self.0, self.to_json());
+        *response.status_mut() = anthropic_status(&self.0);
+        response
+    }
+
+    /// The whole answer of a turn that has ended so.
+    pub(super) fn respond_ended(&self) -> Response {
+        let mut response = self.respond();
+        once(&self.0, &mut response);
+        response
+    }
+
+    fn kind(&self) -> &'static str {
+        match anthropic_status(&self.0).as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            409 => "conflict_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            504 => "timeout_error",
+            OVERLOADED => "overloaded_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+}
+
+impl From<ErrorBody> for AnthropicError {
+    fn from(body: ErrorBody) -> Self {
+        Self(body)
+    }
+}
+
+/// What both APIs judge alike. Its message says what it is about; parameters have other names here.
+impl From<OpenAiError> for AnthropicError {
+    fn from(error: OpenAiError) -> Self {
+        Self(error.body)
+    }
+}
+
+fn anthropic_status(error: &ErrorBody) -> StatusCode {
+    match error.code {
+        ErrorCode::ProviderOverloaded => StatusCode::from_u16(OVERLOADED).unwrap_or(status(error)),
+        _ => status(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_dialects() {
+    fn the_four_dialects() {
         let error = ErrorBody::new(ErrorCode::Overloaded, "256 wait").hint("wait");
         assert_eq!(
             rpc("7", &error),
@@ -301,5 +416,29 @@ mod tests {
             OpenAiError::invalid("n", "only one").to_json(),
             r#"{"error":{"message":"only one","type":"invalid_request_error","param":"n","code":"invalid_params"}}"#
         );
+        assert_eq!(
+            AnthropicError::invalid("system", "no text").to_json(),
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"system: no text","code":"invalid_params"}}"#
+        );
+        let overloaded =
+            AnthropicError::from(ErrorBody::new(ErrorCode::ProviderOverloaded, "later"));
+        assert_eq!(overloaded.respond().status().as_u16(), OVERLOADED);
+        assert!(overloaded.to_json().contains(r#""type":"overloaded_error""#));
+    }
+
+    #[test]
+    fn a_path_and_the_client_say_which_dialect() {
+        let (mut headers, none) = (HeaderMap::new(), HeaderMap::new());
+        headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
+        for (path, headers, dialect) in [
+            ("/v1/rpc", &none, ErrorDialect::Rpc),
+            ("/v1/status", &headers, ErrorDialect::Rest),
+            ("/v1/models", &none, ErrorDialect::OpenAi),
+            ("/v1/models/x", &headers, ErrorDialect::Anthropic),
+            ("/v1/messages", &none, ErrorDialect::Anthropic),
+            ("/v1/messages/batches", &none, ErrorDialect::Anthropic),
+        ] {
+            assert_eq!(ErrorDialect::of(path, headers), dialect, "{path}");
+        }
     }
 }

@@ -41,7 +41,7 @@ const EXCEPTIONS: [(&str, Access); 5] = [
 ];
 
 /// The paths that metrics tell apart.
-const ROUTES: [&str; 14] = [
+const ROUTES: [&str; 15] = [
     "/",
     "/healthz",
     "/readyz",
@@ -54,6 +54,7 @@ const ROUTES: [&str; 14] = [
     "/v1/panic",
     "/v1/mcp",
     "/v1/chat/completions",
+    "/v1/messages",
     "/v1/models",
     "other",
 ];
@@ -101,13 +102,14 @@ pub(super) async fn guard(
     let verdict = foreign(&gateway, &connection, &request)
         .and_then(|()| sane(request.headers()))
         .and_then(|()| admit(&gateway, &connection, &path, request.headers()));
+    let dialect = ErrorDialect::of(&path, request.headers());
     let mut response = match verdict {
         Ok(admitted) => {
             request.extensions_mut().insert(admitted);
             request.extensions_mut().insert(RequestTrace(trace));
             next.run(request).instrument(span.clone()).await
         }
-        Err(error) => ErrorDialect::of(&path).respond(&error),
+        Err(error) => dialect.respond(&error),
     };
     let own_policy = response.headers_mut().remove(header::CONTENT_SECURITY_POLICY);
     for (name, value) in HEADERS {

@@ -1,12 +1,12 @@
 //! The gateway: holds client connections, owns nothing.
 //!
 //! One listener speaks HTTP/1.1 and WebSocket: JSON-RPC on `/ws` and `POST /v1/rpc`, a little
-//! REST, and OpenAI's chat API. Everything it shows comes through [`Backend`].
+//! REST, OpenAI's chat API and Anthropic's messages. Everything it shows comes through [`Backend`].
 //!
 //! A request's way: [`serve()`] accepts and limits connections; `guard` asks who it is for
-//! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `events` or
-//! `openai` read it, all by way of the one method table (`rpc`), and `params` judges what is asked for;
-//! `turn` and `outbox` carry a turn's events to a client that may be slow; `error` is the one map from
+//! (`origin`), who sends it (`auth`) and counts it (`metrics`); then `ws`, `rest`, `events`,
+//! `openai` or `anthropic` read it, all by way of the one method table (`rpc`), and `params` judges what
+//! is asked for; `turn` and `outbox` carry a turn's events to a client that may be slow; `error` is the one map from
 //! condition to code.
 //!
 //! - GATE-1: no request reaches a handler before its `Host`, `Origin` and credentials were judged.
@@ -16,6 +16,7 @@
 //! - GATE-5: any gateway goes on from any gateway's cursor; nothing is missed, nothing repeated.
 #![forbid(unsafe_code)]
 
+mod anthropic;
 mod attachments;
 mod auth;
 mod backend;

@@ -129,14 +129,23 @@ mod tests {
             (Verb::Get, "/v1/openapi.json") => {
                 answered("The API as OpenAPI 3.1.", any(), vec![(200, JSON, any())])
             }
-            (Verb::Get, "/v1/models") => {
-                answered("OpenAI: the agents, as models.", any(), vec![(200, JSON, any())])
-            }
-            (Verb::Get, "/v1/models/{model}") => {
-                answered("OpenAI: one agent, as a model.", any(), vec![(200, JSON, any())])
-            }
+            (Verb::Get, "/v1/models") => answered(
+                "The agents, as models of OpenAI's API or of Anthropic's.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
+            (Verb::Get, "/v1/models/{model}") => answered(
+                "One agent, as a model of OpenAI's API or of Anthropic's.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
             (Verb::Post, "/v1/chat/completions") => answered(
                 "OpenAI: a turn, streamed or not. `user` names a session.",
+                any(),
+                vec![(200, JSON, any()), (200, EVENTS, any())],
+            ),
+            (Verb::Post, "/v1/messages") => answered(
+                "Anthropic: a turn, streamed or not. `metadata.user_id` names a session.",
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
@@ -235,8 +244,11 @@ mod tests {
 
     /// What a route answers when it refuses or fails.
     fn refusal(route: &Route) -> Value {
-        // In OpenAI's words, or JSON-RPC's.
-        if ["/v1/chat", "/v1/models", "/v1/rpc"].iter().any(|its| route.path.starts_with(its)) {
+        // In OpenAI's words, Anthropic's, or JSON-RPC's.
+        if ["/v1/chat", "/v1/messages", "/v1/models", "/v1/rpc"]
+            .iter()
+            .any(|its| route.path.starts_with(its))
+        {
             return json!({
                 "description": "The error.",
                 "content": { JSON: { "schema": any() } },
@@ -296,7 +308,10 @@ mod tests {
         let mut all: Vec<Value> = path.chain(query).map(about).collect();
         let header = |name: &str, about: &str| json!({ "name": name, "in": "header", "description": about, "schema": text() });
         match route.path {
-            "/v1/sessions/{session}/messages" | "/v1/execute" | "/v1/chat/completions" => {
+            "/v1/sessions/{session}/messages"
+            | "/v1/execute"
+            | "/v1/chat/completions"
+            | "/v1/messages" => {
                 let about = "Sending again with the same key is harmless for seven days.";
                 all.push(header("Idempotency-Key", about));
             }

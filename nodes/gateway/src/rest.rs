@@ -184,16 +184,21 @@ pub(super) async fn nowhere(request: Request) -> Response {
     let hint = match path {
         "/v1/responses" | "/v1/completions" => "use `/v1/chat/completions`",
         "/v1/embeddings" => "use another server for embeddings; clawnode does not offer them",
+        "/v1/messages/count_tokens" => {
+            "clawnode cannot count a request's tokens before its model has; `usage` of the answer has them"
+        }
+        "/v1/complete" => "use `/v1/messages`",
         _ => "`GET /` shows how to connect",
     };
     let error = ErrorBody::new(ErrorCode::NotFound, format!("there is nothing at `{shown}`"));
-    ErrorDialect::of(path).respond(&error.hint(hint))
+    ErrorDialect::of(path, request.headers()).respond(&error.hint(hint))
 }
 
 pub(super) async fn wrong_verb(request: Request) -> Response {
     let message = format!("this path does not accept the method `{}`", request.method());
     let error = ErrorBody::new(ErrorCode::InvalidRequest, message);
-    ErrorDialect::of(request.uri().path()).respond_with(StatusCode::METHOD_NOT_ALLOWED, &error)
+    let dialect = ErrorDialect::of(request.uri().path(), request.headers());
+    dialect.respond_with(StatusCode::METHOD_NOT_ALLOWED, &error)
 }
 
 /// Reads a body as text: bounded in bytes and time.

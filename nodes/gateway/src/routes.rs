@@ -10,7 +10,7 @@ use axum::{
 use clawnode_proto::api::Method;
 
 use super::{
-    docs, events, execute, files,
+    anthropic, docs, events, execute, files,
     gateway::Gateway,
     guard::guard,
     jobs, messages, openai, openapi, page, rest,
@@ -67,10 +67,13 @@ static OWN: &[Route] = &[
     own(Get, "/metrics", || get(rest::metrics)),
     own(Get, "/ws", || any(ws::upgrade)),
     own(Post, "/v1/rpc", || post(rest::call)).with(Object(r#"{"id":1,"method":"ping"}"#)),
-    own(Get, "/v1/models", || get(openai::models)),
-    own(Get, "/v1/models/{model}", || get(openai::model)),
+    own(Get, "/v1/models", || get(anthropic::models)),
+    own(Get, "/v1/models/{model}", || get(anthropic::model)),
     own(Post, "/v1/chat/completions", || post(openai::completions))
         .with(Object(r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#)),
+    own(Post, "/v1/messages", || post(anthropic::messages)).with(Object(
+        r#"{"model":"default","max_tokens":1024,"messages":[{"role":"user","content":"hi"}]}"#,
+    )),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     own(Get, "/v1/docs", || get(docs::docs)),
     own(Post, "/v1/sessions/{session}/messages", || post(messages::send))

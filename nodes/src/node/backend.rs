@@ -13,7 +13,8 @@ use clawnode_gateway::{
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
-    AgentName, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, IdempotencyKey, JobId, TurnId,
+    AgentName, CallId, EntityId, ErrorBody, ErrorCode, FileId, FrameKey, IdempotencyKey, JobId,
+    TurnId,
     api::SendMode,
     circuit::{CircuitFailures, CircuitReport, CircuitState},
     client_tool::{ClientResult, ClientResults},
@@ -299,7 +300,8 @@ fn unusable(fault: &SchemaFault) -> ErrorBody {
 impl NodeBackend {
     /// Stores the results, and follows the turn that waits for them.
     async fn bring(&self, request: ResultsRequest) -> Result<Following, ErrorBody> {
-        let ResultsRequest { session, agent, results, system, sampling, tools, trace } = request;
+        let ResultsRequest { session, agent, results, failed, system, sampling, tools, trace } =
+            request;
         let unknown = || {
             let what = "parameter `messages`: no turn waits for the results of these tool calls";
             ErrorBody::new(ErrorCode::InvalidParams, what)
@@ -318,7 +320,10 @@ impl NodeBackend {
         drop(entity);
         self.models().takes(&agent, model.as_ref(), &sampling)?;
         client_tools::check(&self.agents, &agent, &tools, &sampling)?;
-        let result = |(call, content): (_, String)| ClientResult { call, content: content.into() };
+        let result = |(call, content): (CallId, String)| {
+            let is_error = failed.contains(&call);
+            ClientResult { call, content: content.into(), is_error }
+        };
         let results = results.into_iter().map(result).collect();
         // The calls say which turn it is.
         let turn = TurnId::from_u128(0);

@@ -147,6 +147,15 @@ fn client_tools() {
     insta::assert_snapshot!(golden);
 }
 
+/// A result of a tool that did not fail has the bytes that it had before any could say so.
+#[test]
+fn failed_client_result() {
+    let (_, results, _) = sample::client_tools();
+    let mut failed = results.results;
+    failed[0].is_error = true;
+    insta::assert_snapshot!(all(&failed));
+}
+
 /// What has no attachments has the bytes that it had before there were any: the other goldens show it.
 #[test]
 fn attachments() {

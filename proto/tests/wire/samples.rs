@@ -148,7 +148,7 @@ pub(crate) fn client_tools() -> (UserMessage, ClientResults, SessionEvent) {
         sampling: sampling.clone(),
         ..UserMessage::text("hello")
     };
-    let results = vec![ClientResult { call: tool_call(), content: "seen".into() }];
+    let results = vec![ClientResult::done(tool_call(), "seen")];
     let (turn, system) = (turn(), Some("be brief".to_owned()));
     let results = ClientResults { turn, results, system, sampling, tools };
     let asked = ToolAsked { turn, call: tool_call(), tool: name("look"), by_client: true };

@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn brings(deeds: &mut ClientDeeds, content: &str) {
-        let results = vec![ClientResult { call: CALL, content: content.into() }];
+        let results = vec![ClientResult::done(CALL, content)];
         let (system, sampling, tools) = (None, Sampling::default(), Vec::new());
         deeds.brings(&ClientResults { turn: TURN, results, system, sampling, tools });
     }

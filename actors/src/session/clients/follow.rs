@@ -646,7 +646,7 @@ mod tests {
 
         let results = |content: &str| ClientResults {
             turn: turn.id,
-            results: vec![ClientResult { call, content: content.into() }],
+            results: vec![ClientResult::done(call, content)],
             system: None,
             sampling: Sampling::default(),
             tools: Vec::new(),
@@ -663,7 +663,7 @@ mod tests {
         assert_eq!(told(again.events).await, expected);
         let other = scene.sessions.bring(session(), results("other"), None).await.unwrap_err();
         assert!(matches!(other, SendError::LateResults(_)), "{other:?}");
-        let stray = ClientResult { call: CallId::from_u128(1), content: "x".into() };
+        let stray = ClientResult::done(CallId::from_u128(1), "x");
         let stray = ClientResults { results: vec![stray], ..results("x") };
         let stray = scene.sessions.bring(session(), stray, None).await.unwrap_err();
         assert!(matches!(stray, SendError::Results(_)), "{stray:?}");

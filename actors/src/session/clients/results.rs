@@ -10,7 +10,6 @@ use clawnode_proto::{
     CallId, EntityId, IdempotencyKey, Traceparent,
     client_tool::{ClientResult, ClientResults},
     session::{SessionInput, ToolEnd},
-    tool::ToolOutcome,
 };
 
 use super::{
@@ -130,8 +129,8 @@ fn are_known(turn: &Turn, step: &Step, results: &[ClientResult]) -> Result<bool,
         return Ok(false);
     }
     let is_same = |tool: &&ToolCall| match tool.end.as_ref().or(tool.brought.as_ref()) {
-        Some(ToolEnd::Known { outcome: ToolOutcome { content, failure: None, .. } }) => {
-            result_of(tool).is_some_and(|result| result.content == *content)
+        Some(ToolEnd::Known { outcome }) => {
+            result_of(tool).is_some_and(|result| result.outcome() == *outcome)
         }
         Some(_) | None => false,
     };

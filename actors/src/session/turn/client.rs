@@ -12,7 +12,7 @@ use clawnode_proto::{
     llm::Sampling,
     session::{Profile, ToolEnd, TurnOutcome},
     timeout::TimeLevel,
-    tool::{ToolOutcome, ToolSpec},
+    tool::ToolSpec,
     tool_choice::ToolChoice,
 };
 use serde::{Deserialize, Serialize};
@@ -162,7 +162,7 @@ impl SessionState {
             let tools = turns.flat_map(|turn| &mut turn.steps).flat_map(|step| &mut step.tools);
             for tool in tools.filter(|tool| tool.is_of_client() && tool.end.is_some()) {
                 if let Some(result) = it.results.iter().find(|result| result.call == tool.call) {
-                    let outcome = ToolOutcome::done(result.content.clone());
+                    let outcome = result.outcome();
                     tool.end = Some(ToolEnd::Known { outcome });
                 }
             }
@@ -172,7 +172,7 @@ impl SessionState {
         let tools = turn.steps.last_mut().into_iter().flat_map(|step| &mut step.tools);
         for tool in tools.filter(|tool| tool.is_with_client()) {
             if let Some(result) = it.results.iter().find(|result| result.call == tool.call) {
-                let outcome = ToolOutcome::done(result.content.clone());
+                let outcome = result.outcome();
                 tool.brought = Some(ToolEnd::Known { outcome });
                 has_brought = true;
             }
@@ -213,6 +213,7 @@ mod tests {
         hook::{HookPoint, HookTrail},
         session::{SessionInput, ToolResult, UserMessage},
         timeout::TurnTime,
+        tool::ToolOutcome,
     };
 
     use super::*;
@@ -248,10 +249,8 @@ mod tests {
     }
 
     fn brings(run: &mut PlayedActivation, name: &str, results: &[(CallId, &str)]) {
-        let result = |(call, content): &(CallId, &str)| ClientResult {
-            call: *call,
-            content: (*content).into(),
-        };
+        let result =
+            |(call, content): &(CallId, &str)| ClientResult::done(*call, content.to_string());
         let results = results.iter().map(result).collect();
         let (turn, system) = (turn(run).id, Some("be brief".to_owned()));
         let (sampling, tools) = (Sampling { seed: Some(7), ..Sampling::default() }, Vec::new());

@@ -97,20 +97,24 @@ async fn is_undecided(gateway: &Gateway, call: CallId) -> bool {
 
 /// The answer to a client that has waited for a person for long enough.
 pub(super) fn pending(request: &ApprovalRequest, session: &str) -> Response {
+    let mut response = OpenAiError::from(pending_error(request, session)).respond_ended();
+    response.headers_mut().extend(headers(Some(request), session));
+    response
+}
+
+/// The error of it.
+pub(in super::super) fn pending_error(request: &ApprovalRequest, session: &str) -> ErrorBody {
     let call = request.id;
     let what = format!("the turn waits for a person: may `{}` run (`{call}`)?", request.name);
     let how = format!(
         "`clawnode approvals approve {call}` or `deny` decides; the turn goes on by itself: read it at \
          `/v1/sessions/{session}/events`, or send the request again with the same `Idempotency-Key`"
     );
-    let error = ErrorBody::new(ErrorCode::ApprovalPending, what).hint(how);
-    let mut response = OpenAiError::from(error).respond_ended();
-    response.headers_mut().extend(headers(Some(request), session));
-    response
+    ErrorBody::new(ErrorCode::ApprovalPending, what).hint(how)
 }
 
 /// The headers that name a session and the call of it that waits for a person.
-pub(super) fn headers(request: Option<&ApprovalRequest>, session: &str) -> HeaderMap {
+pub(in super::super) fn headers(request: Option<&ApprovalRequest>, session: &str) -> HeaderMap {
     let value = |text: &str| HeaderValue::from_str(text).ok();
     let session = value(session).map(|session| (SESSION, session));
     let call = request.and_then(|request| value(&request.id.to_string()));

@@ -1,6 +1,6 @@
 //! The messages of a request: what is new in them, what is past, and which results they bring.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
     CallId, EntityId, ErrorBody, ErrorCode,
@@ -25,12 +25,12 @@ use super::{
 pub(super) const REQUEST_ATTACHMENTS: usize = 8 * ATTACHMENTS;
 
 /// A message of the conversation, by who says it, and its place in the request.
-pub(super) struct RequestMessage {
-    at: usize,
-    said: Said,
+pub(in super::super) struct RequestMessage {
+    pub(in super::super) at: usize,
+    pub(in super::super) said: Said,
 }
 
-enum Said {
+pub(in super::super) enum Said {
     System(String),
     User(MessageContent),
     Assistant {
@@ -41,6 +41,8 @@ enum Said {
     Tool {
         id: String,
         text: String,
+        /// The tool has failed.
+        is_error: bool,
     },
 }
 
@@ -70,13 +72,13 @@ pub(super) fn conversation(
 }
 
 /// Each call of a tool has a result, and each result a call before it.
-fn check_pairs(said: &[RequestMessage]) -> Result<(), OpenAiError> {
+pub(in super::super) fn check_pairs(said: &[RequestMessage]) -> Result<(), OpenAiError> {
     // The calls without a result, and the place of their message.
     let mut open: BTreeMap<&str, usize> = BTreeMap::new();
     let missing = |open: &BTreeMap<&str, usize>| match open.first_key_value() {
         None => Ok(()),
         Some((id, at)) => {
-            let what = format!("the tool call `{}` has no message of role `tool`", short(id));
+            let what = format!("the tool call `{}` has no result", short(id));
             Err(OpenAiError::invalid(format!("messages[{at}].tool_calls"), what))
         }
     };
@@ -111,7 +113,7 @@ fn check_pairs(said: &[RequestMessage]) -> Result<(), OpenAiError> {
 pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<Brought>, OpenAiError> {
     let (mut session, mut results) = (None, Vec::new());
     for RequestMessage { at, said } in said.iter().rev() {
-        let Said::Tool { id, text } = said else { break };
+        let Said::Tool { id, text, .. } = said else { break };
         let invalid =
             |what: String| Err(OpenAiError::invalid(format!("messages[{at}].tool_call_id"), what));
         let Some((call, of)) = tools::call_of(id) else {
@@ -127,6 +129,16 @@ pub(super) fn brought(said: &[RequestMessage]) -> Result<Option<Brought>, OpenAi
     }
     results.reverse();
     Ok(session.map(|session| (session, results)))
+}
+
+/// Those of the results that the messages end with whose tools have failed.
+pub(super) fn failed(said: &[RequestMessage]) -> BTreeSet<CallId> {
+    let results = said.iter().rev().map_while(|message| match &message.said {
+        Said::Tool { id, is_error, .. } => Some((id, is_error)),
+        _ => None,
+    });
+    let failed = results.filter(|(_, is_error)| **is_error);
+    failed.filter_map(|(id, _)| tools::call_of(id)).map(|(call, _)| call).collect()
 }
 
 /// With `user`: the session knows what was said before the last reply.
@@ -175,9 +187,9 @@ pub(super) fn message_of_fresh_session(
             Said::Assistant { text, calls } => {
                 history.push(Message { tool_uses: calls, ..Message::text(Role::Assistant, text) });
             }
-            Said::Tool { id, text } => {
+            Said::Tool { id, text, is_error } => {
                 let content = text.into();
-                let reply = ToolReply { id, content, is_error: false, media: Vec::new() };
+                let reply = ToolReply { id, content, is_error, media: Vec::new() };
                 match history.last_mut() {
                     Some(last) if !last.tool_replies.is_empty() => last.tool_replies.push(reply),
                     Some(_) | None => {
@@ -248,7 +260,7 @@ fn said_in(at: usize, message: &Value) -> Result<Said, OpenAiError> {
             let missing =
                 || OpenAiError::invalid(path("tool_call_id"), "`tool_call_id` is missing");
             let id = id.ok_or_else(missing)?.to_owned();
-            Ok(Said::Tool { id, text: text()? })
+            Ok(Said::Tool { id, text: text()?, is_error: false })
         }
         Some(role @ "function") => {
             let what = format!("messages of role `{role}` are not offered, send `tool`");

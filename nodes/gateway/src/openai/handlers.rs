@@ -10,7 +10,7 @@ use axum::{
 };
 use clawnode_proto::{
     AgentName, EntityId, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing,
-    limits::COMPLETION_BYTES,
+    client_tool::ClientCalls, frame::ApprovalRequest, limits::COMPLETION_BYTES,
 };
 use serde::Serialize;
 
@@ -28,9 +28,9 @@ use super::{
     format::SCHEMA,
     parts::about,
     repeats::{self, WatchedRequest},
-    reply::{Label, OpenAiReply, ReplyStep},
+    reply::{FinishReason, Label, OpenAiReply, ReplyStep},
     request::{Ask, Wanted},
-    stream::{self, drain},
+    stream::{self, CompletionWords, drain},
 };
 
 /// What makes repeating a request harmless.
@@ -103,14 +103,7 @@ pub(in super::super) async fn completions(
         };
     let sent = Instant::now();
     let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
-    let following = match wanted {
-        Wanted::Send(mut message) => {
-            message.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
-            gateway.backend.send(*message).await
-        }
-        Wanted::Results(results) => gateway.backend.results(*results).await,
-    };
-    let mut following = match following {
+    let following = match begin(&gateway, wanted, watched).await {
         Ok(following) => following,
         // All else was judged before.
         Err(error) if has_schema && error.code == ErrorCode::InvalidParams => {
@@ -118,27 +111,49 @@ pub(in super::super) async fn completions(
         }
         Err(error) => return of_model(error, &model).respond(),
     };
-    if let Some(watched) = watched {
-        following.events = watched.watch(following.events);
-    }
-    gateway.metrics.accepted();
-    let session = following.accepted.session.parse::<SessionRef>().map(|session| session.id);
     let label = Label {
         turn: following.accepted.turn,
-        session: session.unwrap_or_else(|_unnamed| EntityId::from_u128(0)),
+        session: session_of(&following),
         created: gateway.options.clock.now().0 / 1_000,
         model,
         usage: include_usage,
     };
     if stream {
-        stream::respond(gateway, label, following, sent, is_held).await
+        stream::respond(gateway, CompletionWords(label), following, sent, is_held).await
     } else {
         whole(&gateway, &label, following, sent).await
     }
 }
 
+/// Stores what a client wants, and follows the turn of it.
+pub(in super::super) async fn begin(
+    gateway: &Gateway,
+    wanted: Wanted,
+    watched: Option<WatchedRequest>,
+) -> Result<Following, ErrorBody> {
+    let following = match wanted {
+        Wanted::Send(mut message) => {
+            message.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
+            gateway.backend.send(*message).await
+        }
+        Wanted::Results(results) => gateway.backend.results(*results).await,
+    };
+    let mut following = following?;
+    if let Some(watched) = watched {
+        following.events = watched.watch(following.events);
+    }
+    gateway.metrics.accepted();
+    Ok(following)
+}
+
+/// The session of a turn.
+pub(in super::super) fn session_of(following: &Following) -> EntityId {
+    let session = following.accepted.session.parse::<SessionRef>().map(|session| session.id);
+    session.unwrap_or_else(|_unnamed| EntityId::from_u128(0))
+}
+
 /// The request among those of the last minutes, unless its client has named it.
-fn watched(
+pub(in super::super) fn watched(
     gateway: &Gateway,
     headers: &HeaderMap,
     body: &str,
@@ -153,14 +168,41 @@ fn watched(
 
 /// Waits for the whole reply.
 async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Instant) -> Response {
+    let session = following.accepted.session.clone();
+    let (reply, end) = heard(gateway, following, sent).await;
+    match end {
+        WholeEnd::Called(calls) => rest::json(label.called(&reply, &calls)),
+        WholeEnd::Finished(reason) => rest::json(label.completion(&reply, reason)),
+        WholeEnd::Failed(error) => OpenAiError::from(error).respond_ended(),
+        WholeEnd::Lost => OpenAiError::from(lost()).respond(),
+        WholeEnd::Waits(request) => approval::pending(&request, &session),
+    }
+}
+
+/// How a client ends to wait for a whole reply.
+pub(in super::super) enum WholeEnd {
+    Called(ClientCalls),
+    Finished(FinishReason),
+    Failed(ErrorBody),
+    /// The node lost sight of the turn.
+    Lost,
+    /// A call waits for a person, for longer than its client does.
+    Waits(ApprovalRequest),
+}
+
+/// Waits for the whole reply, whatever its shape.
+pub(in super::super) async fn heard(
+    gateway: &Gateway,
+    following: Following,
+    sent: Instant,
+) -> (OpenAiReply, WholeEnd) {
     let (mut reply, mut events) = (OpenAiReply::default(), following.events);
     let mut people = PersonWait::new(gateway.options.approval_patience);
-    let session = following.accepted.session;
     loop {
         let event = match people.next(gateway, &mut events).await {
             Heard::Event(Some(event)) => event,
-            Heard::Event(None) => return OpenAiError::from(lost()).respond(),
-            Heard::TooLong(request) => return approval::pending(&request, &session),
+            Heard::Event(None) => return (reply, WholeEnd::Lost),
+            Heard::TooLong(request) => return (reply, WholeEnd::Waits(request)),
         };
         count(gateway, &event.body, sent);
         match reply.take(event.body) {
@@ -169,18 +211,18 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
             | ReplyStep::Thought(_)
             | ReplyStep::Asks(_)
             | ReplyStep::Diverged => {}
-            ReplyStep::Called(calls) => return rest::json(label.called(&reply, &calls)),
-            ReplyStep::Finished(reason) => return rest::json(label.completion(&reply, reason)),
+            ReplyStep::Called(calls) => return (reply, WholeEnd::Called(calls)),
+            ReplyStep::Finished(reason) => return (reply, WholeEnd::Finished(reason)),
             ReplyStep::Failed(error) => {
                 drain(gateway, events, sent);
-                return OpenAiError::from(error).respond_ended();
+                return (reply, WholeEnd::Failed(error));
             }
         }
     }
 }
 
 /// What is not found behind a completion is its model: sessions are made as needed.
-fn of_model(error: ErrorBody, model: &str) -> OpenAiError {
+pub(in super::super) fn of_model(error: ErrorBody, model: &str) -> OpenAiError {
     if error.code == ErrorCode::NotFound {
         return OpenAiError::no_model(model);
     }
@@ -197,7 +239,9 @@ fn named<'a>(gateway: &Gateway, id: &'a str) -> Model<'a> {
     Model { id, object: "model", created, owned_by: "clawnode" }
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, OpenAiError> {
+pub(in super::super) fn idempotency_key(
+    headers: &HeaderMap,
+) -> Result<Option<IdempotencyKey>, OpenAiError> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let invalid = |problem: String| OpenAiError::invalid("Idempotency-Key", problem);
     let text = value.to_str().map_err(|error| invalid(error.to_string()))?;

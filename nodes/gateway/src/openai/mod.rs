@@ -2,19 +2,20 @@
 //!
 //! A turn here is a turn like any other: stored before it is answered, never cancelled by a lost
 //! client, found again by its `Idempotency-Key`. One that asks its client to run tools ends the answer and
-//! waits for the results, which the next request brings.
+//! waits for the results, which the next request brings. `anthropic` says the same in other words, and uses
+//! what is done here.
 
-mod approval;
-mod conversation;
+pub(super) mod approval;
+pub(super) mod conversation;
 mod format;
-mod handlers;
-mod parts;
+pub(super) mod handlers;
+pub(super) mod parts;
 mod repeats;
-mod reply;
-mod request;
+pub(super) mod reply;
+pub(super) mod request;
 mod settings;
-mod stream;
-mod tools;
+pub(super) mod stream;
+pub(super) mod tools;
 
 pub(super) use handlers::{completions, model, models};
 pub(super) use repeats::Repeats;

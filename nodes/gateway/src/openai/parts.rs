@@ -15,9 +15,9 @@ const TYPE_CHARS: usize = 40;
 
 /// What a message says.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct MessageContent {
-    pub(super) text: String,
-    pub(super) attachments: Vec<AttachmentSource>,
+pub(in super::super) struct MessageContent {
+    pub(in super::super) text: String,
+    pub(in super::super) attachments: Vec<AttachmentSource>,
 }
 
 // === impl MessageContent ===

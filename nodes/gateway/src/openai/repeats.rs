@@ -3,7 +3,7 @@
 //!
 //! A request is the repetition of an earlier one with the same body if its client says so
 //! (`x-stainless-retry-count`), or if the earlier one's client left while its turn ran and both name the
-//! same `user`. It gets the earlier one's idempotency key, and so its turn. What has ended is not joined
+//! same user. It gets the earlier one's idempotency key, and so its turn. What has ended is not joined
 //! for long: a person who says the same thing twice is heard twice.
 
 use std::{
@@ -23,7 +23,7 @@ use futures_util::{
     Stream, StreamExt as _,
     stream::{self, BoxStream},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 
 /// How many times the client has sent a request before, as the clients of `OpenAI` and Anthropic say it.
@@ -68,11 +68,11 @@ struct RepeatableRequest {
 
 /// One request, to say how it goes on.
 #[derive(Clone, Debug)]
-pub(super) struct WatchedRequest {
+pub(in super::super) struct WatchedRequest {
     repeats: Repeats,
     digest: Digest,
     /// What makes sending it again harmless.
-    pub(super) key: IdempotencyKey,
+    pub(in super::super) key: IdempotencyKey,
     /// Whether its client has sent it before, and not to this gateway.
     pub(super) sent_elsewhere: bool,
 }
@@ -87,7 +87,16 @@ struct RequestEvents {
 #[derive(Deserialize)]
 struct ConversationIdentity {
     #[serde(default)]
-    user: Option<serde::de::IgnoredAny>,
+    user: Option<IgnoredAny>,
+    #[serde(default)]
+    metadata: Option<RequestMetadata>,
+}
+
+/// Where Anthropic's API has it.
+#[derive(Deserialize)]
+struct RequestMetadata {
+    #[serde(default)]
+    user_id: Option<IgnoredAny>,
 }
 
 /// Whether a client says that it has sent this request before.
@@ -141,9 +150,10 @@ impl Repeats {
     }
 }
 
-/// Without `user`, requests of different people may be the same.
+/// Without a user, requests of different people may be the same.
 fn names_user(body: &[u8]) -> bool {
-    serde_json::from_slice::<ConversationIdentity>(body).is_ok_and(|names| names.user.is_some())
+    let Ok(names) = serde_json::from_slice::<ConversationIdentity>(body) else { return false };
+    names.user.is_some() || names.metadata.is_some_and(|it| it.user_id.is_some())
 }
 
 impl KnownRequest {
@@ -288,7 +298,7 @@ mod tests {
         let again = repeats.enter(body, false, key("b"));
         assert_eq!(again.key, key("a"));
         again.left();
-        // Without `user`, it may be another client.
+        // Without a user, it may be another client.
         repeats.enter(anybody, false, key("x")).left();
         assert_eq!(repeats.enter(anybody, false, key("y")).key, key("y"));
         // The turn ends.

@@ -17,7 +17,7 @@ use super::{
 
 /// The reply so far, and how far it can still be said as a stream, which takes nothing back.
 #[derive(Debug, Default)]
-pub(super) struct OpenAiReply {
+pub(in super::super) struct OpenAiReply {
     text: String,
     /// How much of `text` was sent.
     told: usize,
@@ -29,11 +29,13 @@ pub(super) struct OpenAiReply {
     /// protocol takes nothing back.
     is_held: bool,
     usage: Usage,
+    /// Whether the model has stopped at one of the texts at which it was to stop.
+    at_stop: bool,
 }
 
 /// What follows from one event.
 #[derive(Debug, PartialEq)]
-pub(super) enum ReplyStep {
+pub(in super::super) enum ReplyStep {
     /// Nothing to say.
     Nothing,
     /// More of the reply.
@@ -55,7 +57,7 @@ pub(super) enum ReplyStep {
 /// Why a reply ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum FinishReason {
+pub(in super::super) enum FinishReason {
     Stop,
     Length,
     ContentFilter,
@@ -181,12 +183,12 @@ struct TokenDetails {
 
 impl OpenAiReply {
     /// One of which nothing is told before the end, if `is_held`.
-    pub(super) fn held(is_held: bool) -> Self {
+    pub(in super::super) fn held(is_held: bool) -> Self {
         Self { is_held, ..Self::default() }
     }
 
     /// Takes one event in.
-    pub(super) fn take(&mut self, body: TurnBody) -> ReplyStep {
+    pub(in super::super) fn take(&mut self, body: TurnBody) -> ReplyStep {
         match body {
             TurnBody::Text(more) => {
                 self.text.push_str(&more);
@@ -223,6 +225,8 @@ impl OpenAiReply {
                 {
                     self.text = json.to_string();
                 }
+                let stop = StopReason::StopSequence;
+                self.at_stop = outcome == TurnOutcome::Completed { stop };
                 Self::end(&outcome)
             }
             TurnBody::Done(_) => ReplyStep::Failed(lost()),
@@ -230,12 +234,22 @@ impl OpenAiReply {
     }
 
     /// What a client reads that wants the whole at once.
-    pub(super) fn text(&self) -> &str {
+    pub(in super::super) fn text(&self) -> &str {
         &self.text
     }
 
-    pub(super) fn usage(&self) -> &Usage {
+    /// What the model thought.
+    pub(in super::super) fn thought(&self) -> &str {
+        &self.thought
+    }
+
+    pub(in super::super) const fn usage(&self) -> &Usage {
         &self.usage
+    }
+
+    /// Whether the model has stopped at one of the texts at which it was to stop.
+    pub(in super::super) const fn is_at_stop(&self) -> bool {
+        self.at_stop
     }
 
     /// What is left to be told at the end of a reply that was held.

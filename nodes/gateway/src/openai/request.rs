@@ -3,7 +3,10 @@
 use clawnode_proto::{
     AgentName, IdempotencyKey, SessionKey, Traceparent,
     api::SendMode,
+    client_tool::ClientTool,
     id::KeyPart,
+    llm::Sampling,
+    response::ResponseSchema,
     session::UserMessage,
     stateless::{OPENAI, OPENAI_ACCOUNT, Once, is_once},
 };
@@ -16,7 +19,10 @@ use super::{
         params::document,
         rpc::{FRESH_KEY, check_size, fresh_key},
     },
-    conversation::{brought, conversation, message_of_fresh_session, message_of_known_session},
+    conversation::{
+        RequestMessage, brought, conversation, failed, message_of_fresh_session,
+        message_of_known_session,
+    },
     format::response_format,
     settings,
     tools::{self, short},
@@ -38,11 +44,23 @@ pub(super) struct Ask {
 
 /// What is to be done.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(in super::super) enum Wanted {
     /// Say something.
     Send(Box<SendRequest>),
     /// Go on with a turn that waits for these results.
     Results(Box<ResultsRequest>),
+}
+
+/// What a request says, whatever its shape.
+pub(in super::super) struct SaidRequest {
+    pub(in super::super) agent: AgentName,
+    /// Whose session it is; a session of its own if it names no user.
+    pub(in super::super) user: Option<String>,
+    pub(in super::super) said: Vec<RequestMessage>,
+    pub(in super::super) system: Option<String>,
+    pub(in super::super) sampling: Sampling,
+    pub(in super::super) tools: Vec<ClientTool>,
+    pub(in super::super) response_schema: Option<ResponseSchema>,
 }
 
 /// A parameter, which of its values are harmless, and why the others are refused.
@@ -122,8 +140,25 @@ impl Ask {
         let (sampling, tools) = (settings::sampling(&fields)?, tools::offered(&fields)?);
         let response_schema = response_format(&fields)?;
         let has_schema = response_schema.is_some();
-        let user = text(&fields, "user")?.filter(|user| !user.is_empty());
+        let user = text(&fields, "user")?;
         let (stream, include_usage) = (flag(&fields, "stream")?, include_usage(&fields)?);
+        let said = SaidRequest { agent, user, said, system, sampling, tools, response_schema };
+        let wanted = said.wanted(key, trace)?;
+        Ok(Self { model, stream, include_usage, has_schema, wanted })
+    }
+}
+
+// === impl SaidRequest ===
+
+impl SaidRequest {
+    /// What is to be done; `key` makes it harmless to repeat.
+    pub(in super::super) fn wanted(
+        self,
+        key: Option<IdempotencyKey>,
+        trace: Option<Traceparent>,
+    ) -> Result<Wanted, OpenAiError> {
+        let Self { agent, user, said, system, sampling, tools, response_schema } = self;
+        let user = user.filter(|user| !user.is_empty());
         let session_of = |peer| {
             let (channel, account) = (part(OPENAI)?, part(OPENAI_ACCOUNT)?);
             Ok::<_, OpenAiError>(SessionKey { agent: agent.clone(), channel, account, peer })
@@ -132,12 +167,20 @@ impl Ask {
             if let Some(user) = user
                 && session_of(stable_peer(&user)?)?.entity() != session
             {
-                let what = "the tool calls are not of the session of this `user` and `model`";
+                let what = "the tool calls are of another session than that of this user and model";
                 return Err(OpenAiError::invalid("user", what));
             }
-            let asks = ResultsRequest { session, agent, results, system, sampling, tools, trace };
-            let wanted = Wanted::Results(Box::new(asks));
-            return Ok(Self { model, stream, include_usage, has_schema, wanted });
+            let failed = failed(&said);
+            return Ok(Wanted::Results(Box::new(ResultsRequest {
+                session,
+                agent,
+                results,
+                failed,
+                system,
+                sampling,
+                tools,
+                trace,
+            })));
         }
         let (peer, (message, attachments)) = match user {
             Some(user) => (stable_peer(&user)?, message_of_known_session(said)?),
@@ -152,14 +195,13 @@ impl Ask {
         let (session, mode) = (session_of(peer)?, SendMode::Turn);
         let sent_before = false;
         let send = SendRequest { session, message, attachments, mode, key, trace, sent_before };
-        let wanted = Wanted::Send(Box::new(send));
-        Ok(Self { model, stream, include_usage, has_schema, wanted })
+        Ok(Wanted::Send(Box::new(send)))
     }
 }
 
 impl Wanted {
     /// The agent that answers.
-    pub(super) fn agent(&self) -> &AgentName {
+    pub(in super::super) fn agent(&self) -> &AgentName {
         match self {
             Self::Send(send) => &send.session.agent,
             Self::Results(results) => &results.agent,
@@ -234,7 +276,10 @@ fn stable_peer(user: &str) -> Result<KeyPart, OpenAiError> {
         }
     }
     peer.parse().map_err(|_too_long| {
-        OpenAiError::invalid("user", format!("`user` is longer than {} bytes", KeyPart::MAX))
+        OpenAiError::invalid(
+            "user",
+            format!("the name of the user is longer than {} bytes", KeyPart::MAX),
+        )
     })
 }
 
@@ -262,7 +307,7 @@ mod tests {
     use clawnode_proto::{
         ErrorCode,
         limits::{ATTACHMENTS, CLIENT_TOOLS},
-        llm::{Role, Sampling},
+        llm::Role,
         reasoning::Reasoning,
         tool_choice::ToolChoice,
     };

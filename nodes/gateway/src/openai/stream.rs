@@ -1,10 +1,10 @@
-//! A completion as server-sent events.
+//! A reply as server-sent events, in the words of the protocol that its client speaks.
 //!
 //! Each text's `id` is its cursor, and `Clawnode-Session` names the session: a client that is cut off goes
 //! on at `/v1/sessions/SESSION/events`, at any gateway.
 //!
 //! The answer's head waits for the turn's first word, for [`HEAD_WITHIN`] at most, so that a failure
-//! before it has its proper HTTP status; a failure after it is an error chunk.
+//! before it has its proper HTTP status; a failure after it is an error event.
 
 use std::{
     collections::VecDeque,
@@ -19,6 +19,8 @@ use axum::{
 };
 use clawnode_proto::{
     ErrorBody, ErrorCode, FrameKey,
+    client_tool::ClientCalls,
+    frame::ApprovalRequest,
     turn::{TurnBody, TurnEvent},
 };
 use futures_util::{
@@ -42,13 +44,48 @@ use super::{
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 /// After how long without a word a comment keeps proxies from hanging up.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// The last words of a stream of chat completions.
+const DONE: &str = "[DONE]";
 /// Events taken at once, when that many are ready; they leave in one write.
 const READY: usize = 16;
 
-/// One completion under way.
-struct CompletionStream {
+/// What a stream says of a turn, in the words of one protocol, each as server-sent events.
+pub(in super::super) trait StreamWords: Send + 'static {
+    /// What it begins with.
+    fn open(&mut self, out: &mut String);
+
+    /// More of the reply; a client that has seen it goes on from `cursor`.
+    fn text(&mut self, text: &str, cursor: Option<FrameKey>, out: &mut String);
+
+    /// More of the model's thoughts.
+    fn thought(&mut self, text: &str, cursor: Option<FrameKey>, out: &mut String);
+
+    /// A call waits for a person.
+    fn asks(&mut self, request: &ApprovalRequest, out: &mut String);
+
+    /// Nothing was said for a while.
+    fn keep_alive(&mut self, out: &mut String);
+
+    /// The client is to run tools. The last words.
+    fn called(&mut self, calls: &ClientCalls, reply: &OpenAiReply, out: &mut String);
+
+    /// The reply is whole. The last words.
+    fn finished(&mut self, reason: FinishReason, reply: &OpenAiReply, out: &mut String);
+
+    /// There is no reply, or no more of it. The last words.
+    fn failed(&mut self, error: ErrorBody, out: &mut String);
+
+    /// The answer to a turn that has failed before its first word; `ended`: it is over.
+    fn refusal(error: ErrorBody, ended: bool) -> Response;
+}
+
+/// The words of chat completions.
+pub(super) struct CompletionWords(pub(super) Label);
+
+/// One reply under way.
+struct ReplyStream<W> {
     gateway: Arc<Gateway>,
-    label: Label,
+    words: W,
     reply: OpenAiReply,
     sent: Instant,
     /// Absent once all is said.
@@ -62,9 +99,9 @@ struct CompletionStream {
 
 /// Answers with a stream, or with an error if the turn fails before its first word. `is_held`: the reply
 /// may be corrected, and is told at its end.
-pub(super) async fn respond(
+pub(in super::super) async fn respond<W: StreamWords>(
     gateway: Arc<Gateway>,
-    label: Label,
+    words: W,
     following: Following,
     sent: Instant,
     is_held: bool,
@@ -75,14 +112,14 @@ pub(super) async fn respond(
     let until = tokio::time::Instant::now() + HEAD_WITHIN;
     while let Ok(event) = tokio::time::timeout_at(until, events.next()).await {
         let Some(event) = event else {
-            return OpenAiError::from(lost()).respond();
+            return W::refusal(lost(), false);
         };
         // A throw-away reply, only to read the event as the stream will.
         let step = OpenAiReply::default().take(event.body.clone());
         if let ReplyStep::Failed(error) = step {
             count(&gateway, &event.body, sent);
             drain(&gateway, events, sent);
-            return OpenAiError::from(error).respond_ended();
+            return W::refusal(error, true);
         }
         let is_word = step != ReplyStep::Nothing;
         if let ReplyStep::Asks(request) = step {
@@ -93,9 +130,9 @@ pub(super) async fn respond(
             break;
         }
     }
-    let telling = CompletionStream {
+    let telling = ReplyStream {
         gateway,
-        label,
+        words,
         reply: OpenAiReply::held(is_held),
         sent,
         events: Some(events),
@@ -104,21 +141,21 @@ pub(super) async fn respond(
         spoke: false,
     };
     let kind = HeaderValue::from_static("text/event-stream");
-    let body = Body::from_stream(stream::unfold(telling, CompletionStream::next));
+    let body = Body::from_stream(stream::unfold(telling, ReplyStream::next));
     let mut response = ([(header::CONTENT_TYPE, kind)], body).into_response();
     response.headers_mut().extend(headers(asked.as_ref(), &session));
     response
 }
 
-// === impl CompletionStream ===
+// === impl ReplyStream ===
 
-impl CompletionStream {
+impl<W: StreamWords> ReplyStream<W> {
     async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
         let mut out = String::new();
         while out.is_empty() {
             let mut events = self.events.take()?;
             if !std::mem::replace(&mut self.opened, true) {
-                data(&mut out, &self.label.first());
+                self.words.open(&mut out);
                 if self.early.is_empty() {
                     self.events = Some(events);
                     continue;
@@ -140,7 +177,7 @@ impl CompletionStream {
                     }
                 }
                 Ok(None) => self.fail(lost(), &mut out),
-                Err(_elapsed) => comment(&mut out, "still here"),
+                Err(_elapsed) => self.words.keep_alive(&mut out),
             }
         }
         Some((Ok(Bytes::from(out)), self))
@@ -158,28 +195,20 @@ impl CompletionStream {
                 if !std::mem::replace(&mut self.spoke, true) {
                     self.gateway.metrics.first_text(self.sent.elapsed());
                 }
-                at(out, event.cursor);
-                data(out, &self.label.text(&text));
+                self.words.text(&text, event.cursor, out);
             }
-            ReplyStep::Thought(text) => {
-                at(out, event.cursor);
-                data(out, &self.label.thought(&text));
-            }
-            ReplyStep::Asks(request) => {
-                comment(out, &format!("a person is asked whether `{}` may run", request.name));
-                data(out, &self.label.approval(&request));
-            }
+            ReplyStep::Thought(text) => self.words.thought(&text, event.cursor, out),
+            ReplyStep::Asks(request) => self.words.asks(&request, out),
             ReplyStep::Called(calls) if self.reply.is_told() => {
-                for (index, call) in calls.calls.iter().enumerate() {
-                    data(out, &self.label.call(call, index));
-                }
-                self.finish(FinishReason::ToolCalls, out);
+                self.words.called(&calls, &self.reply, out);
+                self.end();
             }
             ReplyStep::Finished(reason) if ends_well => {
                 if let Some(text) = self.reply.rest() {
-                    data(out, &self.label.text(text));
+                    self.words.text(text, None, out);
                 }
-                self.finish(reason, out);
+                self.words.finished(reason, &self.reply, out);
+                self.end();
             }
             ReplyStep::Called(_) | ReplyStep::Finished(_) | ReplyStep::Diverged => {
                 self.fail(diverged(), out);
@@ -188,29 +217,78 @@ impl CompletionStream {
         }
     }
 
-    fn finish(&mut self, reason: FinishReason, out: &mut String) {
-        data(out, &self.label.finish(reason));
-        if self.label.usage {
-            data(out, &self.label.usage(self.reply.usage()));
-        }
-        self.end(out);
-    }
-
     fn fail(&mut self, error: ErrorBody, out: &mut String) {
         self.gateway.metrics.refusal(error.code);
-        data(out, &OpenAiError::from(error).to_json());
-        self.end(out);
+        self.words.failed(error, out);
+        self.end();
     }
 
-    fn end(&mut self, out: &mut String) {
-        data(out, "[DONE]");
+    fn end(&mut self) {
         if let Some(events) = self.events.take() {
             drain(&self.gateway, events, self.sent);
         }
     }
 }
 
-/// This protocol cannot take back what it said.
+// === impl CompletionWords ===
+
+impl CompletionWords {
+    fn finish(&self, reason: FinishReason, reply: &OpenAiReply, out: &mut String) {
+        data(out, &self.0.finish(reason));
+        if self.0.usage {
+            data(out, &self.0.usage(reply.usage()));
+        }
+        data(out, DONE);
+    }
+}
+
+impl StreamWords for CompletionWords {
+    fn open(&mut self, out: &mut String) {
+        data(out, &self.0.first());
+    }
+
+    fn text(&mut self, text: &str, cursor: Option<FrameKey>, out: &mut String) {
+        at(out, cursor);
+        data(out, &self.0.text(text));
+    }
+
+    fn thought(&mut self, text: &str, cursor: Option<FrameKey>, out: &mut String) {
+        at(out, cursor);
+        data(out, &self.0.thought(text));
+    }
+
+    fn asks(&mut self, request: &ApprovalRequest, out: &mut String) {
+        comment(out, &format!("a person is asked whether `{}` may run", request.name));
+        data(out, &self.0.approval(request));
+    }
+
+    fn keep_alive(&mut self, out: &mut String) {
+        comment(out, "still here");
+    }
+
+    fn called(&mut self, calls: &ClientCalls, reply: &OpenAiReply, out: &mut String) {
+        for (index, call) in calls.calls.iter().enumerate() {
+            data(out, &self.0.call(call, index));
+        }
+        self.finish(FinishReason::ToolCalls, reply, out);
+    }
+
+    fn finished(&mut self, reason: FinishReason, reply: &OpenAiReply, out: &mut String) {
+        self.finish(reason, reply, out);
+    }
+
+    fn failed(&mut self, error: ErrorBody, out: &mut String) {
+        data(out, &OpenAiError::from(error).to_json());
+        data(out, DONE);
+    }
+
+    fn refusal(error: ErrorBody, ended: bool) -> Response {
+        let error = OpenAiError::from(error);
+        if ended { error.respond_ended() } else { error.respond() }
+    }
+}
+
+/// These protocols cannot take back what they said.
 fn diverged() -> ErrorBody {
     let message = "the reply was restarted after a fault, and differs from the first one";
     ErrorBody::new(ErrorCode::ProviderBrokenStream, message)
@@ -219,7 +297,7 @@ fn diverged() -> ErrorBody {
 
 /// Where a client that has seen the event that follows goes on. What is told at the end has no place of
 /// its own.
-fn at(out: &mut String, cursor: Option<FrameKey>) {
+pub(in super::super) fn at(out: &mut String, cursor: Option<FrameKey>) {
     if let Some(cursor) = cursor.filter(|cursor| cursor.index != FrameKey::DONE) {
         out.push_str("id: ");
         out.push_str(&cursor.to_string());

@@ -35,6 +35,18 @@ pub(super) struct HandedCall<'a> {
     function: HandedFunction<'a>,
 }
 
+/// What is wrong with the tools of a request together.
+#[derive(Debug, thiserror::Error)]
+pub(in super::super) enum OfferFault {
+    #[error("there are {0} `tools`, the limit is {CLIENT_TOOLS}")]
+    Many(usize),
+    /// The place of the second one, and its name.
+    #[error("two of `tools` are called `{1}`")]
+    Twice(usize, ToolName),
+    #[error("all `tools` together take {0} bytes, the limit is {CLIENT_TOOLS_BYTES}")]
+    Long(usize),
+}
+
 #[derive(Debug, Serialize)]
 struct HandedFunction<'a> {
     name: &'a str,
@@ -46,8 +58,13 @@ struct HandedFunction<'a> {
 impl<'a> HandedCall<'a> {
     pub(super) fn new(call: &'a ClientCall, session: EntityId, index: Option<usize>) -> Self {
         let function = HandedFunction { name: &call.name, arguments: &call.arguments };
-        Self { index, id: format!("{}{OF}{session}", call.id), r#type: FUNCTION, function }
+        Self { index, id: id_of(call.id, session), r#type: FUNCTION, function }
     }
+}
+
+/// The id of a call as its client is given it.
+pub(in super::super) fn id_of(call: CallId, session: EntityId) -> String {
+    format!("{call}{OF}{session}")
 }
 
 /// The call and the session of an id that a client was given.
@@ -63,26 +80,34 @@ pub(super) fn offered(fields: &Map<String, Value>) -> Result<Vec<ClientTool>, Op
         Some(Value::Array(list)) => list,
         Some(_) => return Err(OpenAiError::invalid("tools", "`tools` is not a list")),
     };
-    if list.len() > CLIENT_TOOLS {
-        let what = format!("there are {} `tools`, the limit is {CLIENT_TOOLS}", list.len());
-        return Err(OpenAiError::invalid("tools", what));
+    let tools = list.iter().enumerate().map(|(at, tool)| tool_at(at, tool));
+    let tools = tools.collect::<Result<Vec<_>, _>>()?;
+    check_offer(&tools).map_err(|fault| {
+        let path = match fault {
+            OfferFault::Twice(at, _) => format!("tools[{at}].function.name"),
+            OfferFault::Many(_) | OfferFault::Long(_) => "tools".to_owned(),
+        };
+        OpenAiError::invalid(path, fault.to_string())
+    })?;
+    Ok(tools)
+}
+
+/// Judges the tools of a request together.
+pub(in super::super) fn check_offer(tools: &[ClientTool]) -> Result<(), OfferFault> {
+    if tools.len() > CLIENT_TOOLS {
+        return Err(OfferFault::Many(tools.len()));
     }
-    let (mut tools, mut names) = (Vec::with_capacity(list.len()), BTreeSet::new());
-    for (at, tool) in list.iter().enumerate() {
-        let tool = tool_at(at, tool)?;
-        if !names.insert(tool.name.clone()) {
-            let what = format!("two of `tools` are called `{}`", tool.name);
-            return Err(OpenAiError::invalid(format!("tools[{at}].function.name"), what));
+    let mut names = BTreeSet::new();
+    for (at, tool) in tools.iter().enumerate() {
+        if !names.insert(&tool.name) {
+            return Err(OfferFault::Twice(at, tool.name.clone()));
         }
-        tools.push(tool);
     }
     let bytes: usize = tools.iter().map(ClientTool::bytes).sum();
     if bytes > CLIENT_TOOLS_BYTES {
-        let what =
-            format!("all `tools` together take {bytes} bytes, the limit is {CLIENT_TOOLS_BYTES}");
-        return Err(OpenAiError::invalid("tools", what));
+        return Err(OfferFault::Long(bytes));
     }
-    Ok(tools)
+    Ok(())
 }
 
 fn tool_at(at: usize, tool: &Value) -> Result<ClientTool, OpenAiError> {
@@ -195,6 +220,6 @@ pub(super) fn made(at: usize, message: &Value) -> Result<Vec<ToolUse>, OpenAiErr
 }
 
 /// As much of a foreign text as is repeated.
-pub(super) fn short(text: &str) -> String {
+pub(in super::super) fn short(text: &str) -> String {
     text.chars().take(NAME_CHARS).collect()
 }

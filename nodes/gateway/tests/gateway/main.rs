@@ -4,6 +4,8 @@
 //! bare TCP. Nothing waits for time to pass, only for an answer, with one long patience.
 
 #[cfg(test)]
+mod anthropic;
+#[cfg(test)]
 mod client_tools;
 #[cfg(test)]
 mod events;

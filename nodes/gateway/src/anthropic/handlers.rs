@@ -1,0 +1,97 @@
+//! `POST /v1/messages`.
+
+use std::{sync::Arc, time::Instant};
+
+use axum::{
+    Extension,
+    extract::{Request, State},
+    http::HeaderMap,
+    response::Response,
+};
+use clawnode_proto::{ErrorBody, ErrorCode, limits::COMPLETION_BYTES};
+
+use super::{
+    super::{
+        backend::Following,
+        error::AnthropicError,
+        gateway::Gateway,
+        guard::RequestTrace,
+        openai::{
+            approval::{headers as naming, pending_error},
+            handlers::{WholeEnd, begin, heard, idempotency_key, session_of, watched},
+            stream,
+        },
+        rest,
+        turn::lost,
+    },
+    reply::{MessageLabel, MessageWords},
+    request::{MessagesAsk, no_model},
+};
+
+/// The route.
+pub(in super::super) async fn messages(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(RequestTrace(trace)): Extension<RequestTrace>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let named = match idempotency_key(&headers) {
+        Ok(key) => key,
+        Err(error) => return AnthropicError::from(error).respond(),
+    };
+    let body = match rest::body_within(&gateway, request.into_body(), COMPLETION_BYTES).await {
+        Ok(body) => body,
+        Err(error) => return AnthropicError::from(error).respond(),
+    };
+    let watched = match watched(&gateway, &headers, &body, named.is_some()) {
+        Ok(watched) => watched,
+        Err(error) => return AnthropicError::from(error).respond(),
+    };
+    let key = named.or_else(|| watched.as_ref().map(|it| it.key.clone()));
+    let MessagesAsk { model, stream, has_schema, stops, wanted } =
+        match MessagesAsk::read(&body, key, trace) {
+            Ok(ask) => ask,
+            Err(error) => return error.respond(),
+        };
+    let sent = Instant::now();
+    let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
+    let following = match begin(&gateway, wanted, watched).await {
+        Ok(following) => following,
+        Err(error) => return refused(error, &model).respond(),
+    };
+    let (turn, session) = (following.accepted.turn, session_of(&following));
+    let label = MessageLabel { turn, session, model, stops };
+    if stream {
+        stream::respond(gateway, MessageWords::new(label), following, sent, is_held).await
+    } else {
+        whole(&gateway, &label, following, sent).await
+    }
+}
+
+/// Waits for the whole reply.
+async fn whole(
+    gateway: &Gateway,
+    label: &MessageLabel,
+    following: Following,
+    sent: Instant,
+) -> Response {
+    let session = following.accepted.session.clone();
+    let (reply, end) = heard(gateway, following, sent).await;
+    match end {
+        WholeEnd::Called(calls) => rest::json(label.whole(&reply, Err(&calls))),
+        WholeEnd::Finished(reason) => rest::json(label.whole(&reply, Ok(reason))),
+        WholeEnd::Failed(error) => AnthropicError::from(error).respond_ended(),
+        WholeEnd::Lost => AnthropicError::from(lost()).respond(),
+        WholeEnd::Waits(request) => {
+            let error = pending_error(&request, &session);
+            let mut response = AnthropicError::from(error).respond_ended();
+            response.headers_mut().extend(naming(Some(&request), &session));
+            response
+        }
+    }
+}
+
+/// What is not found behind a message is its model: sessions are made as needed.
+fn refused(error: ErrorBody, model: &str) -> AnthropicError {
+    if error.code == ErrorCode::NotFound { no_model(model) } else { error.into() }
+}
