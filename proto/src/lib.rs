@@ -39,6 +39,7 @@ pub mod media;
 pub mod methods;
 pub mod model;
 mod model_ref;
+pub mod model_route;
 mod name;
 pub mod node;
 pub mod offline;
