@@ -27,14 +27,16 @@ pub(in crate::llm) struct CallPass {
 
 impl CallPass {
     /// Waits until the provider allows a call of this model; an error if that is too long, or if
-    /// calls are not sent now.
-    pub(in crate::llm) async fn of(
+    /// calls are not sent now. Who asked hears of a wait before it begins.
+    pub(in crate::llm) async fn of<F: Future<Output = ()>>(
         circuit: &Arc<ProviderCircuit>,
         model: &str,
+        waits: impl FnOnce(Duration) -> F,
     ) -> Result<Self, CallRefused> {
         let wait = circuit.pace(model)?;
         if !wait.is_zero() {
             tracing::debug!(model, wait_ms = super::millis(wait), "a call waits for its provider");
+            waits(wait).await;
             sleep(wait).await;
         }
         let ticket = Some(circuit.admit()?);

@@ -168,6 +168,7 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
             | ReplyStep::Text(_)
             | ReplyStep::Thought(_)
             | ReplyStep::Asks(_)
+            | ReplyStep::Waits(_)
             | ReplyStep::Diverged => {}
             ReplyStep::Called(calls) => return rest::json(label.called(&reply, &calls)),
             ReplyStep::Finished(reason) => return rest::json(label.completion(&reply, reason)),

@@ -84,7 +84,7 @@ pub(super) async fn respond(
             drain(&gateway, events, sent);
             return OpenAiError::from(error).respond_ended();
         }
-        let is_word = step != ReplyStep::Nothing;
+        let is_word = !matches!(step, ReplyStep::Nothing | ReplyStep::Waits(_));
         if let ReplyStep::Asks(request) = step {
             asked = Some(request);
         }
@@ -169,6 +169,7 @@ impl CompletionStream {
                 comment(out, &format!("a person is asked whether `{}` may run", request.name));
                 data(out, &self.label.approval(&request));
             }
+            ReplyStep::Waits(notice) => data(out, &self.label.waits(&notice)),
             ReplyStep::Called(calls) if self.reply.is_told() => {
                 for (index, call) in calls.calls.iter().enumerate() {
                     data(out, &self.label.call(call, index));
