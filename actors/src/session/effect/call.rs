@@ -38,8 +38,6 @@ const BATCH_MAX: usize = 16;
 /// way to the reader than the token in it. More saves work, less is smoother to read.
 const FRAME_GAP: Duration = Duration::from_millis(10);
 
-/// How long a call waits for its provider's limit before people are told.
-const TOLD_WAIT: Duration = Duration::from_secs(1);
 /// How long a provider may ask to wait before its one retry, if another model can be asked instead.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 
@@ -302,7 +300,6 @@ impl<'a> RunningCall<'a> {
                 self.usage = self.spent.plus(usage);
                 None
             }
-            ModelEvent::Paced { wait } if wait < TOLD_WAIT => None,
             ModelEvent::Paced { wait } => {
                 let message = format!(
                     "the provider allows no call yet; this one is sent in {} s",

@@ -37,16 +37,8 @@ const ALL: [(&str, &str, &str); 13] = [
     ("/new", "", "begin a new conversation"),
     ("/sessions", "", "list your latest conversations"),
     ("/resume", "[KEY]", "continue a conversation by number or key (default: the last)"),
-    (
-        "/model",
-        "[MODEL]",
-        "show the model, or keep another for the conversation (`default`: the agent's)",
-    ),
-    (
-        "/reasoning",
-        "[AMOUNT]",
-        "show or keep how much the model thinks: off, low, medium, high, tokens, default",
-    ),
+    ("/model", "[MODEL]", "show the model, or keep another (`default`: the agent's own)"),
+    ("/reasoning", "[HOW]", "keep how much the model thinks: off, low, medium, high, N"),
     ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
     ("/tools", "", "show the agent and its tools"),
     ("/attach", "[FILE]", "attach a picture, PDF, sound or text file, or list them"),
