@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     cursor::Cursor, id::SwitchId, kill_switch::SwitchScope, llm::ModelRef, reasoning::Reasoning,
+    session::KeptChoice,
 };
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
@@ -88,6 +89,10 @@ pub struct ChatSend {
     /// A JSON Schema that the reply of this turn has to fit, instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<Value>,
+    /// Which of `model` and `reasoning` later turns of the session keep, until a message changes them. What is
+    /// named here and absent is the agent's again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<KeptChoice>,
 }
 
 /// Body of `POST /v1/sessions/{session}/messages`: `chat.send` for a session that its key names.
@@ -113,6 +118,10 @@ pub struct SessionMessage {
     /// A JSON Schema that the reply of this turn has to fit, instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<Value>,
+    /// Which of `model` and `reasoning` later turns of the session keep, until a message changes them. What is
+    /// named here and absent is the agent's again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<KeptChoice>,
     /// Whether to stream the turn as server-sent events, or to answer when it has ended.
     #[serde(default)]
     pub stream: bool,

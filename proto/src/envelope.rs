@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The oldest and newest version of the envelope that this build speaks. In version 4 a client may offer
-/// tools and a message may have a schema for its reply, in version 3 a message may have attachments, in
+/// tools, and a message may have a schema for its reply or a choice that its session keeps, in version 3 a message may have attachments, in
 /// version 2 an input may be for any kind of entity; version 1 has sessions only.
 pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=4;
 
@@ -21,6 +21,9 @@ pub const CLIENT_TOOLS: u16 = 4;
 
 /// The oldest reader of a message with a schema for its reply: an older one would not judge the reply.
 pub const RESPONSE_SCHEMA: u16 = 4;
+
+/// The oldest reader of a choice that the session keeps: an older one would forget it.
+pub const KEPT_CHOICES: u16 = 4;
 
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;

@@ -22,6 +22,7 @@ pub mod types {
         kill_switch::{PanicView, SwitchList},
         mcp::{McpList, McpServerView},
         model::{ModelList, ModelParams, ModelTest, ModelView},
+        model_route::RouteView,
         overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
         policy::Approval,
         provider::{DiagnoseParams, DiagnoseView, ProvidersView},
@@ -122,6 +123,9 @@ macro_rules! methods {
             /// Calls a model once and says what works. The call costs a few hundred tokens.
             ModelsTest models_test = "models.test": ModelParams => ModelTest
                 [Post "/v1/model-tests".with(Object(r#"{"model":"ollama/llama3.2"}"#))];
+            /// Which model the next call of a session asks, and why.
+            ModelsRoute models_route = "models.route": SessionParams => RouteView
+                [Get "/v1/sessions/{session}/model-route"];
             /// The MCP servers of the configuration, with their tools. This list has no pages.
             McpList mcp_list = "mcp.list": Nothing => McpList [Get "/v1/mcp"];
             /// One MCP server.

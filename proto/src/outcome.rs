@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{ErrorBody, ErrorCode},
     hook::HookBlock,
-    llm::{FailureClass, ModelFailure, StopReason},
+    id::TurnId,
+    llm::{FailureClass, ModelFailure, StopReason, Usage},
     name::ToolName,
     timeout::TimeLevel,
 };
@@ -75,6 +76,28 @@ pub enum TurnOutcome {
         /// Its result.
         detail: String,
     },
+}
+
+/// A turn has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TurnDone {
+    /// The turn.
+    pub turn: TurnId,
+    /// How the turn ended.
+    pub outcome: TurnOutcome,
+}
+
+/// What a turn used, all calls together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Settled {
+    /// The turn.
+    pub turn: TurnId,
+    /// The tokens of all calls whose end is known.
+    pub usage: Usage,
+    /// Calls whose end is unknown, because a process died. The provider may bill them.
+    pub lost_attempts: u32,
 }
 
 impl TurnOutcome {

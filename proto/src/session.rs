@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::outcome::TurnOutcome;
+pub use crate::outcome::{Settled, TurnDone, TurnOutcome};
 use crate::{
     block::Blocks,
     client_tool::{ClientResults, ClientTool},
@@ -11,6 +11,7 @@ use crate::{
     id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
     llm::{Message, ModelFailure, ModelRef, Sampling, StopReason, Text, Usage},
     media::Media,
+    model_route::{ModelRoute, RouteTaken},
     name::ToolName,
     policy::{Decided, Policy},
     response::ResponseSchema,
@@ -127,6 +128,21 @@ pub struct UserMessage {
     /// What the reply of this turn has to fit, instead of the agent's schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
+    /// What later turns of the session keep of this message: its model, or how much that thinks. Without a
+    /// value of its own, the message gives it back to the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<KeptChoice>,
+}
+
+/// What a message may choose for its whole session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum KeptChoice {
+    /// The model.
+    Model,
+    /// How much the model thinks.
+    Reasoning,
 }
 
 impl UserMessage {
@@ -141,6 +157,7 @@ impl UserMessage {
             model: None,
             tools: Vec::new(),
             response_schema: None,
+            keep: Vec::new(),
         }
     }
 }
@@ -245,6 +262,9 @@ pub struct Profile {
     /// What replies have to fit. The schema of a turn overrides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
+    /// Which model a call asks first, by its prompt, if its turn has not chosen one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<ModelRoute>,
 }
 
 impl Profile {
@@ -307,6 +327,9 @@ pub struct ModelBegun {
     /// it tells how large the next request is. An attempt without it did not use what providers reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<u64>,
+    /// What the agent's routes decided. Absent if it has none, or if the turn chose its model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<RouteTaken>,
 }
 
 /// A model call ended well.
@@ -473,26 +496,4 @@ pub struct Reply {
     /// The reply as JSON, if it had to fit a schema and does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured: Option<String>,
-}
-
-/// A turn has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TurnDone {
-    /// The turn.
-    pub turn: TurnId,
-    /// How the turn ended.
-    pub outcome: TurnOutcome,
-}
-
-/// What a turn used, all calls together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Settled {
-    /// The turn.
-    pub turn: TurnId,
-    /// The tokens of all calls whose end is known.
-    pub usage: Usage,
-    /// Calls whose end is unknown, because a process died. The provider may bill them.
-    pub lost_attempts: u32,
 }

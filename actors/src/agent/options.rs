@@ -7,6 +7,7 @@ use clawnode_proto::{
     AgentName,
     hook::HookSpec,
     llm::{ModelRef, Sampling},
+    model_route::ModelRoute,
     policy::Policy,
     response::ResponseSchema,
     session::Profile,
@@ -29,6 +30,8 @@ pub struct AgentOptions {
     pub sampling: Sampling,
     /// Models that a message may choose beside `model` (none), as patterns of `PROVIDER/MODEL`.
     pub models: Vec<String>,
+    /// Which model a call asks first instead of `model`, by its prompt (none): the first row that fits.
+    pub routes: Vec<ModelRoute>,
     /// The models that answer when `model` does not (none), in order of preference.
     pub fallback: Vec<ModelRef>,
     /// How long a turn waits while no provider of its models is available (default 1 h): more outlives longer
@@ -77,6 +80,7 @@ impl AgentOptions {
             system: String::new(),
             sampling: Sampling::default(),
             models: Vec::new(),
+            routes: Vec::new(),
             fallback: Vec::new(),
             outage: Duration::from_millis(u64::from(Profile::outage())),
             profiles: ModelProfiles::default(),
@@ -147,6 +151,7 @@ impl AgentOptions {
             chain: if chain.len() > 1 { chain.to_vec() } else { Vec::new() },
             outage_ms: u32::try_from(self.outage.as_millis()).unwrap_or(u32::MAX),
             response_schema: self.response_schema.clone(),
+            routes: self.routes.clone(),
         }
     }
 

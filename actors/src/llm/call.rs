@@ -258,7 +258,7 @@ impl Inner {
         let mut retry = Retry::new(&self.options, deadline);
         let (mut breaks, mut last) = (0, None);
         loop {
-            let pass = CallPass::of(self.http.circuit(), model).await;
+            let pass = CallPass::of(self.http.circuit(), model, |wait| to.paced(wait)).await;
             let pass = pass.map_err(|refused| refused.failure(last.take()))?;
             let AttemptFailure { mut failure, again, after, in_reply } =
                 match self.judged(prepared, to, pass, deadline).await {

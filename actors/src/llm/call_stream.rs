@@ -60,6 +60,10 @@ impl Teller {
         self.send(ModelEvent::Retrying { retry, wait, failure }).await;
     }
 
+    pub(super) async fn paced(&self, wait: std::time::Duration) {
+        self.send(ModelEvent::Paced { wait }).await;
+    }
+
     async fn send(&self, event: ModelEvent) {
         // The receiver lives in the same stream as the future that sends, so it cannot be gone
         // while this runs; if it were, nobody would be there to miss the event.

@@ -154,6 +154,11 @@ pub enum ModelEvent {
     ToolUse(ToolUse),
     /// Usage known so far; each report replaces the one before it.
     Usage(Usage),
+    /// The provider allows no request yet; it is sent after `wait`.
+    Paced {
+        /// How long until then.
+        wait: Duration,
+    },
     /// The provider refused, could not be reached or broke off; the call is tried again after `wait`.
     /// All that was said before it is void. The usage before it was used besides what follows.
     Retrying {

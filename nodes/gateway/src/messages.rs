@@ -87,6 +87,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         mode,
         reasoning,
         response_schema,
+        keep,
         idempotency_key,
         stream: _,
     } = message;
@@ -105,6 +106,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         mode,
         reasoning,
         response_schema,
+        keep,
     })
 }
 

@@ -194,6 +194,7 @@ pub(super) fn send(
         mode,
         reasoning,
         response_schema,
+        keep,
     } = params;
     let agent = match agent {
         Some(agent) => parse("agent", &agent)?,
@@ -214,16 +215,17 @@ pub(super) fn send(
         return Err(invalid("`content` is empty"));
     }
     let of_turn = model.is_some() || reasoning.is_some() || response_schema.is_some();
-    if matches!(mode, SendMode::Steer) && of_turn {
+    if matches!(mode, SendMode::Steer) && (of_turn || !keep.is_empty()) {
         return Err(invalid(
-            "`model`, `reasoning` and `response_schema` are of a turn, and `steer` adds to one that \
-             runs",
+            "`model`, `reasoning`, `response_schema` and `keep` are of a turn, and `steer` adds to \
+             one that runs",
         )
         .hint("leave them out, or send the message as a turn"));
     }
     let sampling = Sampling { reasoning, ..Sampling::default() };
     let response_schema = response_schema.map(|schema| ResponseSchema::new(None, &schema));
-    let message = UserMessage { model, sampling, response_schema, ..UserMessage::text(content) };
+    let text = UserMessage::text(content);
+    let message = UserMessage { model, sampling, response_schema, keep, ..text };
     check_size(&message)?;
     // `peer` alone too, so that no part of a key is made from a text that could not be one. And with the sign in
     // neither, no peer is the conversation of another.

@@ -31,6 +31,7 @@ mod link;
 mod listing;
 mod manual;
 mod mcp;
+mod model_route;
 mod models;
 mod node;
 mod nodes;

@@ -1,4 +1,4 @@
-//! `models`: list and show what is known of models, and test one.
+//! `models`: list and show what is known of models, test one, and say which one a call asks.
 
 use clap::Subcommand;
 use clawnode_proto::{
@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{
     context::CliContext,
+    model_route::{self, RouteArgs},
     output::{Output, Tone, clean},
 };
 use crate::failure::{Exit, Failure};
@@ -21,7 +22,9 @@ Examples:
   clawnode models list
   clawnode models show anthropic/claude-sonnet-4-5
   clawnode models test ollama/llama3.2
-  clawnode models test ollama/llama3.2 --json | jq .tool_call";
+  clawnode models test ollama/llama3.2 --json | jq .tool_call
+  clawnode models route --explain --tokens 50000 --input image
+  clawnode models route --explain --session default:web:site:ada";
 
 /// `models`.
 #[derive(Debug, Subcommand)]
@@ -41,6 +44,8 @@ pub(super) enum ModelsCommand {
         #[arg(id = "MODEL")]
         model: ModelRef,
     },
+    /// Say which model a call asks, by the routes of the configuration or for a session
+    Route(RouteArgs),
 }
 
 /// `models`.
@@ -62,6 +67,7 @@ pub(super) async fn run(command: ModelsCommand, context: &CliContext) -> Result<
             let works = test.error.is_none() && test.text && test.tool_call != Some(false);
             return Ok(if works { Exit::Ok } else { Exit::Failed });
         }
+        ModelsCommand::Route(args) => return model_route::run(args, context).await,
     }
     Ok(Exit::Ok)
 }

@@ -300,6 +300,7 @@ mod tests {
             mode: SendMode::Turn,
             reasoning: None,
             response_schema: None,
+            keep: Vec::new(),
         })
     }
 

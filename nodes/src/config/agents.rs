@@ -21,6 +21,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    model_routes::RouteOptions,
     schema_source::SchemaSource,
     secret::ServerUrl,
     tools::{LoopGuardOptions, ToolChoice},
@@ -74,6 +75,9 @@ pub struct AgentSection {
     /// Models that a message may choose instead (none), as patterns of `PROVIDER/MODEL`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// Which model a call asks first instead of `model`, by its prompt (none): the first row that fits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteOptions>,
     /// Models that answer when `model` does not (none), as `PROVIDER/MODEL`, in order of preference.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<ModelRef>,
@@ -250,6 +254,7 @@ impl Default for AgentSection {
         Self {
             model: None,
             models: Vec::new(),
+            routes: Vec::new(),
             fallback: Vec::new(),
             outage: Duration::from_millis(u64::from(Profile::outage())),
             system: None,

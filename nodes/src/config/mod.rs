@@ -16,6 +16,7 @@ mod json;
 mod line_positions;
 pub mod load;
 pub mod mcp;
+pub mod model_routes;
 pub mod models;
 pub mod options;
 pub mod paths;
@@ -26,6 +27,7 @@ pub mod show;
 pub mod tools;
 mod tree;
 mod validate;
+mod validate_models;
 
 pub use agents::{AgentSection, BindingSection, ProviderSection};
 pub use clawnode_proto::units::{self, parse_duration};

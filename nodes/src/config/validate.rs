@@ -6,7 +6,6 @@ use clawnode_actors::llm::Wire;
 use clawnode_guard::policy::ReadOnly;
 use clawnode_proto::{
     limits::{self, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS},
-    llm::ModelRef,
     policy::Verdict,
 };
 
@@ -36,12 +35,6 @@ const UNREAD_LEAST: u64 = 64 << 10;
 /// Plugins of one node (64): each takes memory for its code.
 const PLUGINS: usize = 64;
 
-/// Patterns of models that one agent's messages may choose from.
-const MODEL_CHOICES: usize = 64;
-/// Models that one agent falls back to.
-const FALLBACKS: usize = 8;
-/// The longest that a turn waits for its providers.
-const OUTAGE_MAX: Duration = Duration::from_hours(7 * 24);
 /// Hosts of one node over SSH (64): each is probed again and again.
 const SSH_HOSTS: usize = 64;
 
@@ -69,13 +62,18 @@ pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigErro
     checks.bindings()
 }
 
-struct Checks<'a> {
-    config: &'a Config,
+pub(super) struct Checks<'a> {
+    pub(super) config: &'a Config,
     tree: &'a ConfigNode,
 }
 
 impl Checks<'_> {
-    fn fail(&self, path: &[&str], what: impl Into<String>, hint: &str) -> Result<(), ConfigError> {
+    pub(super) fn fail(
+        &self,
+        path: &[&str],
+        what: impl Into<String>,
+        hint: &str,
+    ) -> Result<(), ConfigError> {
         Err(ConfigError::new(&path.join("."), self.tree.origin_of(path), what, hint))
     }
 
@@ -277,7 +275,6 @@ impl Checks<'_> {
     fn agents(&self) -> Result<(), ConfigError> {
         for (name, it) in &self.config.agents {
             let name = name.as_str();
-            self.model_of(name, it)?;
             self.models_of(name, it)?;
             if it.system.is_some() && it.soul.is_some() {
                 let what = "both `system` and `soul` give a system prompt";
@@ -383,61 +380,6 @@ impl Checks<'_> {
         let Err(wrong) = self.config.sandbox.check() else { return Ok(()) };
         let key: Vec<&str> = wrong.key.iter().map(String::as_str).collect();
         self.fail(&key, wrong.what, &wrong.hint)
-    }
-
-    fn model_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
-        if let Some(model) = &agent.model {
-            self.provider_of(model, &["agents", name, "model"])?;
-        }
-        let path = ["agents", name, "fallback"];
-        if agent.fallback.len() > FALLBACKS {
-            let what = format!("{} models, at most {FALLBACKS}", agent.fallback.len());
-            return self.fail(
-                &path,
-                what,
-                "remove some: each is asked only if those before it fail",
-            );
-        }
-        agent.fallback.iter().try_for_each(|model| self.provider_of(model, &path))?;
-        if agent.outage > OUTAGE_MAX {
-            let what = "it is longer than 7 days".to_owned();
-            let hint = "write a time such as `1h`, or `0s` to fail at once";
-            return self.fail(&["agents", name, "outage"], what, hint);
-        }
-        Ok(())
-    }
-
-    /// Refuses a model at `path` whose provider is not known.
-    fn provider_of(&self, model: &ModelRef, path: &[&str]) -> Result<(), ConfigError> {
-        let configured = self.config.providers.keys().map(String::as_str);
-        let built_in: Vec<&str> = Wire::built_in_providers().collect();
-        let known: Vec<&str> = configured.chain(built_in).collect();
-        if known.contains(&model.provider.as_str()) {
-            return Ok(());
-        }
-        let near = nearest(&model.provider, known.iter().copied());
-        let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-        let hint = format!("{meant}add `[providers.{}]`, or name one of: {}", model.provider, {
-            known.join(", ")
-        });
-        let what = format!("no provider is called `{}`", model.provider);
-        self.fail(path, what, &hint)
-    }
-
-    fn models_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
-        let path = ["agents", name, "models"];
-        if agent.models.len() > MODEL_CHOICES {
-            let what = format!("{} patterns, at most {MODEL_CHOICES}", agent.models.len());
-            return self.fail(&path, what, "combine some: patterns may contain `*` and `?`");
-        }
-        let wrong = |it: &&String| it.parse::<ModelRef>().is_err() || it.len() > RULE_CHARS;
-        match agent.models.iter().find(wrong) {
-            Some(pattern) => {
-                let what = format!("`{pattern}` is not a pattern of `PROVIDER/MODEL`");
-                self.fail(&path, what, "write one such as `openai/gpt-4o` or `ollama/*`")
-            }
-            None => Ok(()),
-        }
     }
 
     fn mcp_servers(&self) -> Result<(), ConfigError> {

@@ -24,6 +24,7 @@ use clawnode_proto::{
     limits::MORE_STEPS,
     mcp::{McpList, McpServerView},
     model::{ModelList, ModelParams, ModelTest, ModelView},
+    model_route::RouteView,
     overview::{FeedView, NodeList, PartitionList, TreeView},
     policy::{Approval, Decided, Decision},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
@@ -212,6 +213,20 @@ impl Answers for NodeBackend {
 
     async fn models_test(&self, _: &RequestCaller, it: ModelParams) -> HandlerResult<ModelTest> {
         self.models().test(&it.model).await
+    }
+
+    async fn models_route(
+        &self,
+        _: &RequestCaller,
+        session: SessionRef,
+    ) -> HandlerResult<RouteView> {
+        let options = |agent: &AgentName| self.agents.options(agent);
+        let found = self.sessions.next_route(session.id, options).await;
+        let unknown = || {
+            ErrorBody::new(ErrorCode::NotFound, "the session's agent is not in the configuration")
+                .hint("`clawnode agents list` shows the agents there are")
+        };
+        found.map_err(|error| named(&session, error))?.ok_or_else(unknown)
     }
 
     async fn mcp_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<McpList> {

@@ -15,6 +15,7 @@ use clawnode_proto::{
     AgentName, ErrorBody, ErrorCode, ExecutionId, SessionKey, ToolName, Traceparent, TurnId,
     execute::{ExecutionView, Plan, PlanStep},
     limits::{EXECUTION_STEPS, PLAN_BYTES},
+    llm::ModelRef,
     node::Heartbeat,
     provider::{ExecutionSpec, StepSpec},
     session::Profile,
@@ -133,6 +134,10 @@ impl Executions<'_> {
         if let Some(refusal) = self.switch.refusal() {
             return Err(refusal);
         }
+        let options = self.agents.options(agent).filter(|it| !it.tools.is_empty());
+        if let Some(options) = options.filter(|_| profile.tools.is_empty()) {
+            return Err(takes_no_tools(&options.name, &options.model));
+        }
         let mut needs: BTreeMap<_, u32> = BTreeMap::new();
         for (step, number) in plan.steps.iter().zip(1..) {
             let spec = tool(agent, &profile, step, number)?;
@@ -154,6 +159,15 @@ fn default_agent() -> Result<AgentName, ErrorBody> {
 
 fn invalid(what: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::InvalidParams, what)
+}
+
+/// The refusal of all plans of an agent that has tools, and whose model takes none.
+fn takes_no_tools(agent: &AgentName, model: &ModelRef) -> ErrorBody {
+    let what = format!("agent `{agent}` cannot run plans: its model `{model}` takes no tools");
+    ErrorBody::new(ErrorCode::Unsupported, what).hint(format!(
+        "give the agent another model; if the model does call tools, set `tools = true` under \
+         [models.\"{model}\"]"
+    ))
 }
 
 /// The tool of a step, whose arguments fit it.

@@ -82,7 +82,10 @@ impl ModelAnswers<'_> {
     /// The models of all agents.
     pub(super) fn list(&self) -> ModelList {
         let agents = self.options();
-        let models = agents.iter().flat_map(|it| [chosen(it), it.fallback.clone()].concat());
+        let models = agents.iter().flat_map(|it| {
+            let routed = it.routes.iter().map(|row| row.model.clone());
+            chosen(it).into_iter().chain(it.fallback.clone()).chain(routed)
+        });
         let models: BTreeSet<ModelRef> = models.collect();
         ModelList { models: models.iter().map(|model| self.view(model, &agents)).collect() }
     }
@@ -139,7 +142,10 @@ impl ModelAnswers<'_> {
                 ModelEvent::Text(text) if !text.is_empty() => {
                     (result.text, pieces) = (true, pieces + 1);
                 }
-                ModelEvent::Text(_) | ModelEvent::Thought(_) | ModelEvent::Item(_) => {}
+                ModelEvent::Text(_)
+                | ModelEvent::Thought(_)
+                | ModelEvent::Item(_)
+                | ModelEvent::Paced { .. } => {}
                 ModelEvent::ToolUse(call) => {
                     let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
                     let is_right = arguments.is_some_and(|it| it["a"] == 2 && it["b"] == 3);

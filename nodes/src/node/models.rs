@@ -151,7 +151,8 @@ fn resolved(
             StartError::config("config_invalid", what)
                 .hint("choose another with `--model PROVIDER/MODEL`, or complete the provider")
         };
-        for model in agent.chain(&agent.model) {
+        let routed = agent.routes.iter().map(|row| row.model.clone());
+        for model in agent.chain(&agent.model).into_iter().chain(routed) {
             models.resolve(&model).map_err(|error| refused(ErrorChain(&error).to_string()))?;
             models.check(&model).map_err(|failure| refused(failure.message))?;
         }
@@ -213,6 +214,7 @@ fn agent(
     let mut options = AgentOptions::new(name.clone(), model);
     options.models.clone_from(&it.models);
     options.fallback.clone_from(&it.fallback);
+    options.routes = it.routes.iter().cloned().map(Into::into).collect();
     options.outage = it.outage;
     options.profiles = (*profiles).clone();
     options.system = match (&it.system, &it.soul) {

@@ -79,6 +79,18 @@ fn model_choices() {
     insta::assert_snapshot!(golden);
 }
 
+/// A message that chooses nothing for its session has the bytes that it had before it could.
+#[test]
+fn kept_choices() {
+    insta::assert_snapshot!(all(&sample::kept_choices().map(SessionInput::UserMessage)));
+}
+
+/// What has no routes has the bytes that it had before there were any: the other goldens show it.
+#[test]
+fn routed() {
+    insta::assert_snapshot!(events(&sample::routed_events()));
+}
+
 /// What has one model only has the bytes that it had before there were chains: the other goldens show it.
 #[test]
 fn give_way() {

@@ -32,17 +32,19 @@ use clawnode_proto::{
         Text, Usage, UsageRecord,
     },
     mcp::McpPins,
-    media::{FileRecord, Media, MediaType},
+    media::{FileRecord, Media, MediaKind, MediaType},
+    model_route::{InputKind, ModelRoute, PromptFacts, RouteTaken},
     node::{FileState, Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     plugin::StoreKeys,
     policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
     provider::{ProviderKind, ProviderReport, RecentRuns},
+    reasoning::Reasoning,
     response::ResponseSchema,
     session::{
-        ApprovalAsked, ApprovalDecided, ApprovalGiven, ModelBegun, ModelDone, ModelFailed,
-        ModelGaveWay, ModelHooked, Plan, Profile, Reply, ReplyRefused, SessionEvent, SessionInput,
-        Settled, StepLimitReached, StepPlanned, ToolAsked, ToolDone, ToolEnd, ToolHooked,
-        ToolResult, ToolUncertain, TurnDone, TurnOutcome, UserMessage,
+        ApprovalAsked, ApprovalDecided, ApprovalGiven, KeptChoice, ModelBegun, ModelDone,
+        ModelFailed, ModelGaveWay, ModelHooked, Plan, Profile, Reply, ReplyRefused, SessionEvent,
+        SessionInput, Settled, StepLimitReached, StepPlanned, ToolAsked, ToolDone, ToolEnd,
+        ToolHooked, ToolResult, ToolUncertain, TurnDone, TurnOutcome, UserMessage,
     },
     ssh::SshPin,
     timeout::{TimeBound, TimeLevel, TimeLimit, ToolTime, TurnTime},
@@ -124,6 +126,7 @@ pub(crate) fn user_message() -> UserMessage {
         model: None,
         tools: Vec::new(),
         response_schema: None,
+        keep: Vec::new(),
     }
 }
 
@@ -514,6 +517,7 @@ fn profile() -> Profile {
         chain: Vec::new(),
         outage_ms: Profile::outage(),
         response_schema: None,
+        routes: Vec::new(),
     }
 }
 
@@ -549,8 +553,51 @@ pub(crate) fn model_choices() -> (UserMessage, Vec<SessionEvent>) {
         request: Digest::of(b"request"),
         dropped_turns: 0,
         estimate: Some(1_234),
+        route: None,
     };
     (message, vec![profile.into(), begun.into()])
+}
+
+/// Messages that choose for their session: a model and how much it thinks, and the agent's own again.
+pub(crate) fn kept_choices() -> [UserMessage; 2] {
+    let keep = vec![KeptChoice::Model, KeptChoice::Reasoning];
+    let sampling = Sampling { reasoning: Some(Reasoning::High), ..Sampling::default() };
+    let back = UserMessage { keep, ..UserMessage::text("hello") };
+    [UserMessage { model: Some(model()), sampling, ..back.clone() }, back]
+}
+
+/// The routes of an agent, and what they decide about a call.
+pub(crate) fn routed_events() -> Vec<SessionEvent> {
+    let large = ModelRoute {
+        model: name("gemini/large"),
+        min_prompt_tokens: Some(1),
+        max_prompt_tokens: Some(100_000),
+        input: vec![InputKind::Image, InputKind::Document, InputKind::Audio],
+    };
+    let (min_prompt_tokens, max_prompt_tokens) = (None, None);
+    let small = ModelRoute {
+        min_prompt_tokens,
+        max_prompt_tokens,
+        input: vec![InputKind::Text],
+        ..large.clone()
+    };
+    let begun = |row, media| {
+        let prompt = PromptFacts { tokens: 1_234, media };
+        ModelBegun {
+            turn: turn(),
+            call: call(),
+            attempt: Attempt(1),
+            request: Digest::of(b"request"),
+            dropped_turns: 0,
+            estimate: Some(1_300),
+            route: Some(RouteTaken { row, prompt }),
+        }
+    };
+    vec![
+        Profile { routes: vec![large, small], ..profile() }.into(),
+        begun(Some(1), vec![MediaKind::Image, MediaKind::Document, MediaKind::Audio]).into(),
+        begun(None, Vec::new()).into(),
+    ]
 }
 
 /// What a message and an agent say of the schema of replies, the events of such a reply, and the frames
@@ -641,6 +688,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
             request: Digest::of(b"request"),
             dropped_turns: 1,
             estimate: None,
+            route: None,
         }
         .into(),
         done("hi".into(), StopReason::EndTurn).into(),

@@ -55,6 +55,11 @@ pub const GUIDES: [Scene; 10] = [
         folder: FOLDER,
         steps: &[
             MODEL,
+            Step::new(
+                "clawnode models route",
+                "",
+                "shows 'no `routes`'; shows '150000 tokens, image'",
+            ),
             Step::new("clawnode models list", "serve", "shows 'demo/echo'; shows 'works'"),
             Step::new("clawnode config check", "", "shows 'demo'; shows 'default'"),
         ],

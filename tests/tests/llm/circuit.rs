@@ -11,7 +11,7 @@ use clawnode_proto::{
     llm::{FailureClass, ModelRef},
 };
 use clawnode_tests::model::{Act, ModelServer, Status};
-use futures_util::{StreamExt, poll};
+use futures_util::{StreamExt, poll, stream::BoxStream};
 
 use crate::{KEY, ask, call, failed, retries, server, skip, text};
 
@@ -50,6 +50,13 @@ async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
+}
+
+/// The call says that it waits for so many seconds, before it does.
+async fn told_to_wait(stream: &mut BoxStream<'_, ModelEvent>, seconds: u64) {
+    let Some(ModelEvent::Paced { wait }) = stream.next().await else { panic!("not told") };
+    let most = Duration::from_secs(seconds);
+    assert!(wait <= most && wait > most.saturating_sub(Duration::from_secs(2)), "{wait:?}");
 }
 
 #[tokio::test]
@@ -168,6 +175,7 @@ async fn other_calls_of_a_model_wait_for_its_limit_or_end_at_once() {
         let client = client(&models);
         call(&*client, ask("hi")).await;
         let mut stream = client.stream(ask("hi"));
+        told_to_wait(&mut stream, 7).await;
         skip(&mut stream, Duration::from_millis(6_800)).await;
         assert!(poll!(stream.next()).is_pending());
         assert_eq!(server.count(), 1, "not sent before its time");
@@ -216,6 +224,7 @@ async fn calls_are_paced_by_what_is_left_of_a_limit() {
         assert_eq!(told.model, "m-1");
         // One of two is there again after half of the time.
         let mut stream = client.stream(ask("hi"));
+        told_to_wait(&mut stream, 4).await;
         skip(&mut stream, Duration::from_millis(3_800)).await;
         assert!(poll!(stream.next()).is_pending());
         assert_eq!(server.count(), 1, "{wire:?}: not sent before its time");

@@ -12,7 +12,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::cache::{CacheControl, MARKED_ENDS};
+use super::{
+    cache::{CacheControl, MARKED_ENDS},
+    thinking::{Thinking, effort_of},
+};
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     call::{Dialect, headers, sensitive},
@@ -20,10 +23,10 @@ use crate::llm::{
     media::in_words,
     options::BaseUrl,
     parts::Part,
-    profile::ModelProfile,
+    profile::{ModelProfile, ThinkingDefault},
     prompt::{alternate, not_sent},
     settings::{Setting, choice_among},
-    signed::{budget_within, has_thoughts, may_think},
+    signed::{has_thoughts, may_think},
 };
 
 /// The version of the API that this file speaks.
@@ -79,13 +82,6 @@ struct WireChoice<'a> {
     name: Option<&'a ToolName>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     disable_parallel_tool_use: bool,
-}
-
-#[derive(Serialize)]
-struct Thinking {
-    r#type: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    budget_tokens: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -179,18 +175,6 @@ struct Source {
     data: String,
 }
 
-// === impl Thinking ===
-
-impl Thinking {
-    fn within(reply: u32, reasoning: Reasoning, profile: &ModelProfile) -> Self {
-        if profile.reasoning == ReasoningStyle::AnthropicAdaptive {
-            return Self { r#type: "adaptive", budget_tokens: None };
-        }
-        let budget_tokens = Some(budget_within(reply, reasoning, profile));
-        Self { r#type: "enabled", budget_tokens }
-    }
-}
-
 // === impl Anthropic ===
 
 impl Dialect for Anthropic {
@@ -218,14 +202,19 @@ impl Dialect for Anthropic {
         let adapts = profile.reasoning == ReasoningStyle::AnthropicAdaptive;
         // A model that decides itself may begin a round of tools without a thought.
         let reasoning = reasoning.filter(|_| adapts || may_think(&messages));
-        let thinking = reasoning.map(|reasoning| Thinking::within(reply, reasoning, profile));
-        let effort = reasoning.filter(|_| adapts).and_then(Reasoning::effort);
-        let thinks = thinking.is_some();
+        let thinking = match reasoning {
+            Some(reasoning) => Some(Thinking::within(reply, reasoning, profile)),
+            None => Thinking::by_default(sampling.reasoning, is_forced, profile),
+        };
+        let effort = sampling.reasoning.filter(|_| adapts && !is_forced);
+        let effort = effort.and_then(|reasoning| effort_of(reasoning, profile));
+        let thinks = thinking.as_ref().is_some_and(Thinking::is_on);
         let format = request.reply_schema.as_ref().map(|it| OutputFormat { schema: &it.schema });
         // The limit is of the reply; the API counts thoughts in.
         let budget = reasoning.map_or(0, Reasoning::budget);
         let max_tokens = profile.capped(reply.saturating_add(budget));
-        let by_itself = sampling.reasoning.is_none() && (adapts || self.base.host() != OWN_HOST);
+        let by_itself = (adapts && profile.thinks == ThinkingDefault::Always)
+            || (sampling.reasoning.is_none() && (adapts || self.base.host() != OWN_HOST));
         let said = |message| said(message, thinks || by_itself);
         let mut tools: Vec<_> = request.tools.iter().map(AnthropicTool::from).collect();
         let mut system = Content::Text(request.system.trim());

@@ -14,6 +14,9 @@ use super::{
     machine::Ticket,
 };
 
+/// How long a call waits before who asked hears of it.
+const TOLD_WAIT: Duration = Duration::from_secs(1);
+
 /// Permission for one attempt. Dropped without a word, it says nothing about the provider.
 #[derive(Debug)]
 pub(in crate::llm) struct CallPass {
@@ -27,14 +30,18 @@ pub(in crate::llm) struct CallPass {
 
 impl CallPass {
     /// Waits until the provider allows a call of this model; an error if that is too long, or if
-    /// calls are not sent now.
-    pub(in crate::llm) async fn of(
+    /// calls are not sent now. Who asked hears of a longer wait before it begins.
+    pub(in crate::llm) async fn of<F: Future<Output = ()>>(
         circuit: &Arc<ProviderCircuit>,
         model: &str,
+        waits: impl FnOnce(Duration) -> F,
     ) -> Result<Self, CallRefused> {
         let wait = circuit.pace(model)?;
         if !wait.is_zero() {
             tracing::debug!(model, wait_ms = super::millis(wait), "a call waits for its provider");
+            if wait >= TOLD_WAIT {
+                waits(wait).await;
+            }
             sleep(wait).await;
         }
         let ticket = Some(circuit.admit()?);

@@ -12,6 +12,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use model::{InputKinds, ModelProfile};
+pub use model::{InputKinds, ModelProfile, ThinkingDefault};
 pub use profiles::{BodyError, ModelExtras, ModelOverride, ModelProfiles};
 pub use table::{DATE, WINDOW_DEFAULT};

@@ -24,6 +24,8 @@ pub struct ModelProfile {
     pub tools: bool,
     /// How it reasons.
     pub reasoning: ReasoningStyle,
+    /// What it does on Anthropic's wire if a request says nothing of thinking.
+    pub thinks: ThinkingDefault,
     /// How its provider caches what requests begin with.
     pub cache: CacheStyle,
     /// How a request says that the reply has to fit a schema.
@@ -38,6 +40,22 @@ pub struct ModelProfile {
     pub developer_role: bool,
     /// What its vendor asks for it; absent if it is not known.
     pub price: Option<ModelPrice>,
+}
+
+/// What a model of Anthropic does if a request says nothing of thinking, and how a request turns that off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThinkingDefault {
+    /// It does not think. Nothing is known of whether it shows the thoughts that it is asked for, or it does.
+    #[default]
+    Off,
+    /// It does not think, and shows thoughts only if it is asked to.
+    OffAndHidden,
+    /// It thinks, and shows thoughts only if it is asked to. `disabled` turns thinking off.
+    On,
+    /// The same, and `between_tools` is the least that it thinks.
+    OnBetweenTools,
+    /// The same, and it always thinks: little, with the least effort.
+    Always,
 }
 
 /// What a model takes beside text.
@@ -65,6 +83,29 @@ impl ModelProfile {
     /// What may be asked for of `wanted` tokens of a reply.
     pub(in crate::llm) fn capped(&self, wanted: u32) -> u32 {
         self.max_output_tokens.map_or(wanted, |most| wanted.min(most))
+    }
+}
+
+// === impl ThinkingDefault ===
+
+impl ThinkingDefault {
+    /// Whether it thinks.
+    pub(in crate::llm) const fn is_on(self) -> bool {
+        matches!(self, Self::On | Self::OnBetweenTools | Self::Always)
+    }
+
+    /// Whether its thoughts are shown only if a request says so.
+    pub(in crate::llm) const fn is_hidden(self) -> bool {
+        !matches!(self, Self::Off)
+    }
+
+    /// The type of `thinking` that turns it off; absent if nothing has to be said, or would help.
+    pub(in crate::llm) const fn off(self) -> Option<&'static str> {
+        match self {
+            Self::On => Some("disabled"),
+            Self::OnBetweenTools => Some("between_tools"),
+            Self::Off | Self::OffAndHidden | Self::Always => None,
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle};
 
-use super::model::{InputKinds, ModelProfile};
+use super::model::{InputKinds, ModelProfile, ThinkingDefault};
 
 /// When the table was last changed.
 pub const DATE: &str = "2026-11-26";
@@ -27,6 +27,7 @@ const UNKNOWN: ModelProfile = ModelProfile {
     input: ALL,
     tools: true,
     reasoning: ReasoningStyle::Unknown,
+    thinks: ThinkingDefault::Off,
     cache: CacheStyle::None,
     schema: SchemaStyle::Words,
     sampling: true,
@@ -92,12 +93,18 @@ static TABLE: &[(&str, ModelProfile)] = &[
         "*claude-opus-4?6*",
         fits(claude(1_000_000, 128_000, ReasoningStyle::AnthropicAdaptive, OPUS)),
     ),
-    ("*claude-opus-4?7*", fits(adaptive(OPUS))),
-    ("*claude-opus-4?8*", fits(adaptive(OPUS))),
+    ("*claude-opus-4?7*", thinks(fits(adaptive(OPUS)), ThinkingDefault::OffAndHidden)),
+    ("*claude-opus-4?8*", thinks(fits(adaptive(OPUS)), ThinkingDefault::OffAndHidden)),
     ("*claude-opus-5*", adaptive(None)),
-    ("*claude-opus-5", adaptive(OPUS)),
+    ("*claude-opus-5", thinks(adaptive(OPUS), ThinkingDefault::On)),
+    ("*claude-opus-5-20*", thinks(adaptive(OPUS), ThinkingDefault::On)),
+    ("*claude-opus-5?5*", thinks(adaptive(None), ThinkingDefault::Always)),
     ("*claude-sonnet-5*", adaptive(None)),
-    ("*claude-fable-5*", adaptive(None)),
+    ("*claude-sonnet-5", thinks(adaptive(None), ThinkingDefault::On)),
+    ("*claude-sonnet-5-20*", thinks(adaptive(None), ThinkingDefault::On)),
+    ("*claude-sonnet-5?5*", thinks(adaptive(None), ThinkingDefault::OnBetweenTools)),
+    ("*claude-haiku-5?5*", thinks(adaptive(None), ThinkingDefault::On)),
+    ("*claude-fable-5*", thinks(adaptive(None), ThinkingDefault::Always)),
     // What Amazon Bedrock does not cache of them (docs.aws.amazon.com/bedrock, "Prompt caching"): it refuses
     // markers there.
     (
@@ -373,6 +380,11 @@ const fn no_effort_beside_tools(profile: ModelProfile) -> ModelProfile {
     ModelProfile { effort_with_tools: false, ..profile }
 }
 
+/// One that thinks so by default.
+const fn thinks(profile: ModelProfile, thinks: ThinkingDefault) -> ModelProfile {
+    ModelProfile { thinks, ..profile }
+}
+
 /// One whose replies are held to a schema, also beside tools.
 const fn fits(profile: ModelProfile) -> ModelProfile {
     ModelProfile { schema: SchemaStyle::JsonSchema, ..profile }
@@ -435,7 +447,9 @@ mod tests {
             ("anthropic/claude-opus-4.5", Some("*claude-opus-4?5*")),
             ("claude-opus-4-1-20250805", Some("*claude-opus-4*")),
             ("claude-opus-5", Some("*claude-opus-5")),
-            ("claude-opus-5-5", Some("*claude-opus-5*")),
+            ("claude-opus-5-5", Some("*claude-opus-5?5*")),
+            ("anthropic/claude-opus-5-20260701", Some("*claude-opus-5-20*")),
+            ("claude-opus-5-next", Some("*claude-opus-5*")),
             ("gpt-4o-2024-11-20", Some("gpt-4o*")),
             ("gpt-4o-mini", Some("gpt-4o-mini*")),
             ("openai/gpt-5", Some("gpt-5")),

@@ -101,6 +101,33 @@ fn a_model_is_told_to_think_as_its_profile_says() {
 }
 
 #[test]
+fn a_model_that_thinks_by_itself_is_told_to_show_it_or_not_to() {
+    let wire = Anthropic { base: "http://h".parse().unwrap(), key: None, max_tokens: 8_192 };
+    let of = |kind: &str| Some(json!({"type": kind}));
+    let shown = |kind: &str| Some(json!({"type": kind, "display": "summarized"}));
+    let effort = |effort: &str| Some(json!({"effort": effort}));
+    for (model, reasoning, thinking, output) in [
+        ("claude-opus-4-6", None, None, None),
+        ("claude-opus-4-7", None, None, None),
+        ("claude-opus-4-7", Some(Reasoning::Off), None, None),
+        ("claude-opus-4-7", Some(Reasoning::Low), shown("adaptive"), effort("low")),
+        ("claude-opus-5", None, shown("adaptive"), None),
+        ("claude-opus-5", Some(Reasoning::High), shown("adaptive"), effort("high")),
+        ("claude-opus-5", Some(Reasoning::Off), of("disabled"), None),
+        ("claude-sonnet-5-5", Some(Reasoning::Off), shown("between_tools"), None),
+        ("claude-opus-5-5", Some(Reasoning::Off), shown("adaptive"), effort("low")),
+        // Nothing is known of it but that it adapts.
+        ("claude-opus-5-next", Some(Reasoning::Off), None, None),
+    ] {
+        let mut request = asked(model, None);
+        request.sampling.reasoning = reasoning;
+        let sent = body(&wire, request);
+        let found = (sent.get("thinking"), sent.get("output_config"));
+        assert_eq!(found, (thinking.as_ref(), output.as_ref()), "{model} {reasoning:?}");
+    }
+}
+
+#[test]
 fn a_model_that_is_known_not_to_think_is_not_asked_to() {
     let anthropic = Anthropic { base: "http://h".parse().unwrap(), key: None, max_tokens: 8_192 };
     let openai = openai("http://127.0.0.1:1/v1");

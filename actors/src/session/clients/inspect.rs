@@ -2,15 +2,19 @@
 
 use clawnode_kernel::{Entity, Service};
 use clawnode_proto::{
-    EntityId, ErrorChain, ProcessId, Seq, SessionKey, Timestamp,
+    AgentName, EntityId, ErrorChain, ProcessId, Seq, SessionKey, Timestamp,
     block::Blocks,
     llm::{Message, Text, Usage},
+    model_route::RouteView,
     view::{HistoryView, SessionRow, TurnView},
 };
 use serde_json::{Value, json};
 
 use super::{client::Sessions, progress::in_json, send_error::SendError};
-use crate::session::turn::{kind::Session, state::Turn};
+use crate::{
+    agent::AgentOptions,
+    session::turn::{kind::Session, state::Turn},
+};
 
 impl Sessions {
     /// What was said in a session.
@@ -52,6 +56,17 @@ impl Sessions {
             notes: notes.into_iter().filter_map(|at| u32::try_from(at).ok()).collect(),
             structured: turn.structured.as_deref().and_then(in_json),
         })
+    }
+
+    /// Which model the next call of a session asks, and why. Nothing if `options` does not know its agent.
+    pub async fn next_route(
+        &self,
+        id: EntityId,
+        options: impl FnOnce(&AgentName) -> Option<AgentOptions>,
+    ) -> Result<Option<RouteView>, SendError> {
+        let state = self.known(id).await?.state;
+        let options = state.key.as_ref().and_then(|key| options(&key.agent));
+        Ok(options.map(|options| state.route_view(&options)))
     }
 
     /// Everything known of one session, for keeping.

@@ -300,6 +300,15 @@ impl<'a> RunningCall<'a> {
                 self.usage = self.spent.plus(usage);
                 None
             }
+            ModelEvent::Paced { wait } => {
+                let message = format!(
+                    "the provider allows no call yet; this one is sent in {} s",
+                    wait.as_millis().div_ceil(1_000)
+                );
+                let name = "paced".to_owned();
+                self.gathered.push(FrameBody::Notice(Notice { name, message }));
+                None
+            }
             ModelEvent::Retrying { retry, wait, mut failure }
                 if self.has_other && !is_worth_a_retry(retry, wait, &failure) =>
             {

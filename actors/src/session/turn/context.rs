@@ -11,7 +11,7 @@ use clawnode_proto::{
     media::{Media, MediaKind},
     reasoning::Reasoning,
     response::ResponseSchema,
-    session::Profile,
+    session::{Profile, UserMessage},
     tool::ToolSpec,
 };
 use serde::Serialize;
@@ -89,8 +89,7 @@ pub(super) fn assemble_by(
     turn: &Turn,
     recorded: Option<Recorded>,
 ) -> Assembled {
-    let begins = turn.steps.last().is_none_or(|step| step.end.is_some());
-    let at = turn.steps.len() - usize::from(!begins);
+    let at = turn.steps.len() - usize::from(!turn.begins_call());
     let real = state.real_window(&profile.model).filter(|real| *real < profile.window_tokens);
     let window_tokens = real.unwrap_or(profile.window_tokens);
     // The limit of a reply was made for a larger window.
@@ -109,12 +108,7 @@ pub(super) fn assemble_by(
     for message in &mut current {
         without_foreign(message, &profile.model);
     }
-    // A call that is made again shows what it showed the first time; what waits joins the next.
-    let joining = if begins { &turn.steers[..] } else { &[] };
-    current.extend(joining.iter().map(|(_, steer)| Message {
-        attachments: steer.attachments.clone(),
-        ..Message::text(Role::User, steer.content.clone())
-    }));
+    current.extend(turn.joining().iter().map(|(_, steer)| joining(steer)));
     // However much it may think: the conversation needs room too.
     let thoughts = sampling.reasoning.map_or(0, Reasoning::budget).min(window_tokens / 4);
     let reply = sampling.max_tokens.map_or(REPLY_TOKENS, u64::from) + u64::from(thoughts);
@@ -157,6 +151,36 @@ pub(super) fn assemble_by(
     }
 }
 
+/// The parts of a conversation and their tokens, whatever a window leaves out: what it began with, its turns,
+/// and what waits to join this one. Without what only one model reads.
+pub(super) fn conversation<'a>(
+    state: &'a SessionState,
+    turn: Option<&'a Turn>,
+) -> impl Iterator<Item = (Vec<Message>, u64)> + 'a {
+    let closed = state.closed.iter().filter(move |one| turn.is_none_or(|turn| one.id != turn.id));
+    let closed = closed.map(shown_later);
+    let steers = turn.into_iter().flat_map(|turn| turn.joining()).map(|(_, steer)| joining(steer));
+    let current = turn.into_iter().map(Turn::messages).chain(steers.map(|one| vec![one]));
+    let parts = std::iter::once(state.seed.clone()).chain(closed).chain(current);
+    parts.map(|mut messages| {
+        messages.iter_mut().for_each(|message| message.blocks = None);
+        let tokens = tokens(&messages);
+        (messages, tokens)
+    })
+}
+
+/// The tokens of what comes before a conversation.
+pub(super) fn tokens_of_system(system: &str, turn: Option<&Turn>) -> u64 {
+    let more = turn.and_then(|turn| turn.system.as_ref()).map_or(0, String::len);
+    (system.len() + more) as u64 / BYTES_PER_TOKEN
+}
+
+/// A message that joins the next request.
+fn joining(steer: &UserMessage) -> Message {
+    let attachments = steer.attachments.clone();
+    Message { attachments, ..Message::text(Role::User, steer.content.clone()) }
+}
+
 /// The settings of the turn's call of this number, from 0: the turn's own, else the agent's.
 fn sampling_of(profile: &Profile, turn: &Turn, reply_tokens: Option<u32>, at: usize) -> Sampling {
     Sampling {
@@ -190,12 +214,18 @@ fn without_foreign(message: &mut Message, model: &ModelRef) {
     }
 }
 
+/// What any model is shown of a turn that is over.
+fn shown_later(turn: &Turn) -> Vec<Message> {
+    let messages = turn.messages();
+    if is_refused(turn) {
+        return messages.into_iter().flat_map(without_attachments).collect();
+    }
+    messages
+}
+
 /// What `model` is shown of a turn that is over.
 fn earlier(turn: &Turn, model: &ModelRef) -> Vec<Message> {
-    let mut messages = turn.messages();
-    if is_refused(turn) {
-        messages = messages.into_iter().flat_map(without_attachments).collect();
-    }
+    let mut messages = shown_later(turn);
     for message in &mut messages {
         without_foreign(message, model);
         if let Some(blocks) = &mut message.blocks {
@@ -299,10 +329,7 @@ fn media_tokens(media: &Media) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::{
-        media::MediaType,
-        session::{SessionInput, UserMessage},
-    };
+    use clawnode_proto::{media::MediaType, session::SessionInput};
 
     use super::*;
     use clawnode_proto::llm::{Text, Usage};

@@ -45,6 +45,7 @@ impl SessionState {
                 let running = self.open.front_mut().and_then(|turn| turn.steps.last_mut());
                 if let Some(step) = running {
                     step.estimate = begun.estimate;
+                    step.route = begun.route.as_ref().and_then(|route| route.row);
                 }
                 let cut = self.profile.as_ref().filter(|_| begun.dropped_turns > 0);
                 self.left_out = cut.map(|it| LeftOut::of(it, begun.dropped_turns));
@@ -236,6 +237,7 @@ impl SessionState {
                     attempt,
                     model,
                     estimate: None,
+                    route: None,
                     begun_ms,
                     gave_way: None,
                     end,

@@ -234,14 +234,16 @@ impl Step {
 
 impl Turn {
     /// The model that its next attempt asks: it stays with the one that answered last, until that one
-    /// gives way.
+    /// gives way or another row of the routes decides.
     pub(in crate::session) fn model_of<'a>(
         &self,
         call: CallId,
         chain: &'a [ModelRef],
+        row: Option<u32>,
     ) -> Option<&'a ModelRef> {
         let is_done = |step: &&Step| matches!(step.end, Some(StepEnd::Done { .. }));
-        let answered = self.steps.iter().rev().find(is_done).and_then(|step| step.model.as_ref());
+        let answered = self.steps.iter().rev().find(is_done).filter(|step| step.route == row);
+        let answered = answered.and_then(|step| step.model.as_ref());
         let answered = chain.iter().filter(|model| answered == Some(*model));
         let in_order = answered.chain(chain);
         let step = self.steps.iter().find(|step| step.call == call);
@@ -750,7 +752,15 @@ mod tests {
         let begun = |attempt| {
             let (attempt, request) = (Attempt(attempt), Digest::ZERO);
             let (dropped_turns, estimate) = (0, None);
-            SessionEvent::from(ModelBegun { turn, call, attempt, request, dropped_turns, estimate })
+            SessionEvent::from(ModelBegun {
+                turn,
+                call,
+                attempt,
+                request,
+                dropped_turns,
+                estimate,
+                route: None,
+            })
         };
         let failed = SessionEvent::from(ModelFailed {
             call,

@@ -253,8 +253,9 @@ impl EntityKind for Session {
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else { return None };
         let turn = state.turn(turn)?;
-        let asked = |chain: &[ModelRef]| turn.model_of(call, chain).cloned();
-        let profile = grant.profile_with(turn.model.as_ref(), asked);
+        let routed = state.routed(turn, &grant.options);
+        let asked = |chain: &[ModelRef]| turn.model_of(call, chain, routed.row()).cloned();
+        let profile = grant.profile_with(Some(&routed.first), asked);
         let mut events = Vec::new();
         if state.profile.as_ref() != Some(&*profile) {
             events.push(SessionEvent::from(Profile::clone(&profile)));
@@ -285,6 +286,7 @@ impl EntityKind for Session {
             request: request.digest(),
             dropped_turns: request.dropped_turns,
             estimate: Some(request.estimate()),
+            route: routed.taken,
         }));
         let permit = Arc::clone(&grant.permit);
         let (told, trace) = (ToolFrames::before(turn, call), turn.trace.clone());

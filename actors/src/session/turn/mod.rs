@@ -4,11 +4,12 @@
 //! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
 //! becomes of a tool call's job. `measure` says how large a request is, `dropping` and `attachments` how much of the
-//! conversation it shows, `response` whether a reply fits its schema. `recorded` tells who looks at a journal from
+//! conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked. `begin` says how turns begin. `recorded` tells who looks at a journal from
 //! outside what it says.
 
 pub mod approval;
 mod attachments;
+mod begin;
 pub mod client;
 pub mod clock;
 pub mod context;
@@ -28,6 +29,7 @@ mod recorded;
 pub(in crate::session) mod response;
 #[cfg(test)]
 mod response_tests;
+pub(in crate::session) mod routing;
 pub mod settle;
 pub mod state;
 pub mod tool_frames;

@@ -4,8 +4,11 @@ use clawnode_kernel::{Entity, EntityKind as _, LoadedJournal, MachineOptions};
 use clawnode_proto::{
     Attempt, CallId, Digest,
     event::decode_record,
-    llm::{FailureClass, Usage},
-    session::{ModelBegun, SessionEvent, SessionInput, UserMessage},
+    llm::{FailureClass, Sampling, Usage},
+    media::{Media, MediaType},
+    model_route::{InputKind, ModelRoute, RouteReason, RouteTaken},
+    reasoning::Reasoning,
+    session::{KeptChoice, ModelBegun, SessionEvent, SessionInput, UserMessage},
 };
 
 use super::{
@@ -130,7 +133,15 @@ fn a_replay_leaves_out_as_many_turns_as_the_attempt_did() {
     let begun = |request: Digest, dropped_turns, estimate| {
         let (call, attempt) = (CallId::derive(turn.id, 0), Attempt(1));
         let turn = turn.id;
-        SessionEvent::from(ModelBegun { turn, call, attempt, request, dropped_turns, estimate })
+        SessionEvent::from(ModelBegun {
+            turn,
+            call,
+            attempt,
+            request,
+            dropped_turns,
+            estimate,
+            route: None,
+        })
     };
     let now = assemble(&state, &profile, &turn);
     let fewer = now.dropped_turns - 1;
@@ -236,4 +247,166 @@ fn a_new_window_leaves_out_what_it_must_and_no_more() {
     assert_eq!(shown(&run).request.dropped_turns, 0, "there is room");
     run.replies(&[]);
     assert_eq!(replayed(&run), 13);
+}
+
+/// A session of an agent with these routes, as `MODEL` and what it asks for.
+fn routed(rows: Vec<ModelRoute>, fallback: &[&str]) -> PlayedActivation {
+    let mut run = PlayedActivation::new(&[], Vec::new());
+    let mut options = (*run.grant.options).clone();
+    options.routes = rows;
+    options.fallback = fallback.iter().map(|name| name.parse().unwrap()).collect();
+    run.grant = Grant::free(options);
+    run
+}
+
+fn large(tokens: u64) -> ModelRoute {
+    ModelRoute {
+        model: "sim/large".parse().unwrap(),
+        min_prompt_tokens: Some(tokens),
+        max_prompt_tokens: None,
+        input: Vec::new(),
+    }
+}
+
+fn sees() -> ModelRoute {
+    let model = "sim/sees".parse().unwrap();
+    ModelRoute { model, min_prompt_tokens: None, input: vec![InputKind::Image], ..large(0) }
+}
+
+fn with_picture(text: &str) -> UserMessage {
+    let (media_type, blob) = (MediaType::Png, Digest::of(b"p"));
+    let picture = Media { media_type, blob, bytes: 9, name: None };
+    UserMessage { attachments: vec![picture], ..UserMessage::text(text) }
+}
+
+/// The model that is asked now.
+fn asked(run: &PlayedActivation) -> String {
+    let Some((_, SessionJob::Call(job))) = run.started.last() else { panic!("not called") };
+    job.request.model.to_string()
+}
+
+/// The rows that decided, by the journal.
+fn rows(run: &PlayedActivation) -> Vec<Option<u32>> {
+    let events = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
+    let begun = events.filter_map(|sealed| match sealed.event().unwrap() {
+        Some(SessionEvent::ModelBegun(begun)) => Some(begun.route.and_then(|route| route.row)),
+        _ => None,
+    });
+    begun.collect()
+}
+
+#[test]
+fn the_first_route_that_fits_the_whole_conversation_decides() {
+    let mut run = routed(vec![sees(), large(700)], &[]);
+    run.says("short");
+    assert_eq!(asked(&run), "sim/model");
+    run.replies(&[]);
+    let long = UserMessage::text("x".repeat(3_000));
+    run.hears("long", &SessionInput::UserMessage(long));
+    assert_eq!(asked(&run), "sim/large", "the conversation has grown");
+    run.replies(&[]);
+    run.says("short again");
+    assert_eq!(asked(&run), "sim/large", "the conversation is what it was");
+    run.replies(&[]);
+    run.hears("p", &SessionInput::UserMessage(with_picture("what is it?")));
+    assert_eq!(asked(&run), "sim/sees");
+    run.replies(&[]);
+    run.says("and its colour?");
+    assert_eq!(asked(&run), "sim/sees", "the picture is still in the conversation");
+    run.replies(&[]);
+    // What a message chooses is stronger.
+    asks(&mut run, "chosen", "sim/model");
+    assert_eq!(asked(&run), "sim/model");
+    run.replies(&[]);
+    assert_eq!(rows(&run), [None, Some(2), Some(2), Some(1), Some(1), None]);
+    assert_eq!(replayed(&run), 6, "each choice is what the journal gives");
+}
+
+#[test]
+fn a_turn_changes_its_model_only_for_another_row() {
+    let mut run = routed(vec![sees()], &["b/two"]);
+    run.says("one");
+    run.fails(FailureClass::Overloaded);
+    assert_eq!(asked(&run), "b/two");
+    run.replies(&[("look", "{}")]);
+    assert_eq!(asked(&run), "b/two", "the turn stays with the model that answered");
+    // A picture joins while the call runs: the call keeps its model, the next one needs another.
+    run.hears("s", &SessionInput::Steer(with_picture("see")));
+    run.fails(FailureClass::Overloaded);
+    assert_eq!(asked(&run), "sim/model", "no row decides about another attempt");
+    run.replies(&[("look", "[1")]);
+    assert_eq!(asked(&run), "sim/sees");
+    run.fails(FailureClass::Overloaded);
+    assert_eq!(asked(&run), "b/two", "then the chain");
+    let state = &run.machine.settled().unwrap().state;
+    let view = state.route_view(&run.grant.options);
+    assert_eq!((view.model.to_string().as_str(), view.reason), ("b/two", RouteReason::Fallback));
+    assert_eq!(view.rows.iter().map(|row| row.fits).collect::<Vec<_>>(), [true]);
+    run.replies(&[]);
+    replayed(&run);
+}
+
+#[test]
+fn a_replay_refuses_a_route_that_the_configuration_does_not_give() {
+    let mut run = routed(vec![large(700)], &[]);
+    run.says("short");
+    let state = run.machine.settled().unwrap().state.clone();
+    let begun = run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap());
+    let begun = begun.filter_map(|sealed| match sealed.event().unwrap() {
+        Some(SessionEvent::ModelBegun(begun)) => Some(begun),
+        _ => None,
+    });
+    let begun = begun.last().unwrap();
+    let mut route = begun.route.clone().unwrap();
+    let found = |route: &RouteTaken| {
+        let begun = ModelBegun { route: Some(route.clone()), ..begun.clone() };
+        Session::replay(&state, &begun.into()).unwrap()
+    };
+    assert!(found(&route).is_ok());
+    route.prompt.tokens = 700;
+    assert!(found(&route).unwrap_err().0.contains("the route of"), "row 1 fits");
+}
+
+#[test]
+fn a_session_keeps_what_a_message_chose_for_it_as_long_as_the_agent_allows_it() {
+    let mut run = routed(vec![large(1)], &[]);
+    let mut options = (*run.grant.options).clone();
+    options.models = vec!["sim/other".to_owned()];
+    run.grant = Grant::free(options.clone());
+    let thinks = |run: &PlayedActivation| {
+        let Some((_, SessionJob::Call(job))) = run.started.last() else { panic!("not called") };
+        job.request.sampling.reasoning
+    };
+    let keep = vec![KeptChoice::Model, KeptChoice::Reasoning];
+    let model = Some("sim/other".parse().unwrap());
+    let sampling = Sampling { reasoning: Some(Reasoning::High), ..Sampling::default() };
+    let message = UserMessage { keep: keep.clone(), model, sampling, ..UserMessage::text("one") };
+    run.hears("one", &SessionInput::UserMessage(message));
+    assert_eq!((asked(&run).as_str(), thinks(&run)), ("sim/other", Some(Reasoning::High)));
+    run.replies(&[]);
+    run.says("two");
+    assert_eq!((asked(&run).as_str(), thinks(&run)), ("sim/other", Some(Reasoning::High)));
+    run.replies(&[]);
+    // One message may have another, and the session keeps its own.
+    asks(&mut run, "three", "sim/model");
+    assert_eq!((asked(&run).as_str(), thinks(&run)), ("sim/model", Some(Reasoning::High)));
+    run.replies(&[]);
+    let reason = |run: &PlayedActivation| {
+        let state = &run.machine.settled().unwrap().state;
+        let view = state.route_view(&run.grant.options);
+        (view.model.to_string(), view.reason)
+    };
+    assert_eq!(reason(&run), ("sim/other".to_owned(), RouteReason::Session));
+    // The operator allows it no more.
+    run.grant = Grant::free(AgentOptions { models: Vec::new(), ..options.clone() });
+    assert_eq!(reason(&run), ("sim/large".to_owned(), RouteReason::Route));
+    run.says("four");
+    assert_eq!(asked(&run), "sim/large");
+    run.replies(&[]);
+    run.grant = Grant::free(options);
+    let message = UserMessage { keep, ..UserMessage::text("five") };
+    run.hears("five", &SessionInput::UserMessage(message));
+    assert_eq!((asked(&run).as_str(), thinks(&run)), ("sim/large", None), "the agent's again");
+    run.replies(&[]);
+    assert_eq!(replayed(&run), 5);
 }

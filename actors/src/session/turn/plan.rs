@@ -142,6 +142,7 @@ impl SessionState {
             attempt,
             model,
             estimate: None,
+            route: None,
             begun_ms,
             gave_way: None,
             end,

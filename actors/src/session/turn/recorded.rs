@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     attachments::AttachmentRule, context::assemble_by, dropping::Recorded, hooks::judged,
-    state::SessionState,
+    routing::is_by_routes, state::SessionState,
 };
 
 pub(super) fn view(input: &Input) -> Value {
@@ -71,10 +71,12 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
 
 /// Compares what a model call was shown with what the fold says it should have been shown.
 pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
-    let SessionEvent::ModelBegun(ModelBegun { turn, call, request, dropped_turns, .. }) = event
-    else {
-        return None;
-    };
+    let SessionEvent::ModelBegun(begun) = event else { return None };
+    let ModelBegun { turn, call, request, dropped_turns, .. } = begun;
+    if state.profile.as_ref().is_some_and(|profile| !is_by_routes(profile, begun)) {
+        let text = format!("the route of `{call}` is not what the configuration gives");
+        return Some(Err(Violation(text)));
+    }
     let is_expected = || {
         let (profile, turn) = (state.profile.as_ref()?, state.turn(*turn)?);
         // Builds differ in how much they leave out; what they show of the rest is the same.

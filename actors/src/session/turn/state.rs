@@ -17,6 +17,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    begin::KeptChoices,
     client::ClientOffer,
     clock::TurnClock,
     dropping::LeftOut,
@@ -56,6 +57,9 @@ pub struct SessionState {
     /// What the last request left out, because the window was full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
+    /// What messages chose for all turns.
+    #[serde(default, skip_serializing_if = "KeptChoices::is_none")]
+    pub kept: KeptChoices,
     /// A client asked for its deletion.
     pub doomed: bool,
 }
@@ -81,6 +85,9 @@ pub struct Turn {
     /// The model that it chose instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
+    /// It was chosen for the session, and holds as long as the agent allows it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub model_is_kept: bool,
     /// What its client offers.
     #[serde(default, skip_serializing_if = "ClientOffer::is_none")]
     pub offer: ClientOffer,
@@ -143,6 +150,9 @@ pub struct Step {
     /// How large its request seemed; absent once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<u64>,
+    /// The row of the agent's routes that decided about it, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<u32>,
     /// What its turn had of its time when it began, in milliseconds.
     #[serde(default)]
     pub begun_ms: u64,
@@ -318,43 +328,6 @@ impl SessionState {
         if let Some(tool) = self.tools().find(answers) {
             tool.brought = Some(result.end);
         }
-    }
-
-    pub(in crate::session) fn begin_turn(
-        &mut self,
-        id: TurnId,
-        message: UserMessage,
-        trace: Option<Traceparent>,
-    ) {
-        if self.seed.is_empty() && self.closed.is_empty() && self.open.is_empty() {
-            self.seed = message.history;
-        }
-        let mut turn = Turn {
-            id,
-            said: Vec::new(),
-            attached: Vec::new(),
-            steers: Vec::new(),
-            joined: Vec::new(),
-            system: message.system,
-            sampling: message.sampling,
-            model: message.model,
-            offer: ClientOffer::new(message.tools, 0),
-            response_schema: message.response_schema,
-            trace,
-            steps: Vec::new(),
-            plan: None,
-            judged: None,
-            cancelled: self.doomed,
-            more_steps: 0,
-            limit_reached: None,
-            clock: TurnClock::default(),
-            outcome: None,
-            structured: None,
-            usage: Usage::default(),
-            lost_attempts: 0,
-        };
-        turn.hear(0, message.content, message.attachments);
-        self.open.push_back(turn);
     }
 }
 

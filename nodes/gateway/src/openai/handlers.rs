@@ -210,6 +210,7 @@ pub(in super::super) async fn heard(
             | ReplyStep::Text(_)
             | ReplyStep::Thought(_)
             | ReplyStep::Asks(_)
+            | ReplyStep::Waits(_)
             | ReplyStep::Diverged => {}
             ReplyStep::Called(calls) => return (reply, WholeEnd::Called(calls)),
             ReplyStep::Finished(reason) => return (reply, WholeEnd::Finished(reason)),

@@ -3,7 +3,7 @@
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, TurnId,
     client_tool::{ClientCall, ClientCalls},
-    frame::ApprovalRequest,
+    frame::{ApprovalRequest, Notice},
     llm::{StopReason, Usage},
     session::TurnOutcome,
     turn::{StreamEnd, TurnBody},
@@ -33,6 +33,9 @@ pub(in super::super) struct OpenAiReply {
     at_stop: bool,
 }
 
+/// The notices that say why nothing happens.
+const WAITS: [&str; 2] = ["provider_down", "paced"];
+
 /// What follows from one event.
 #[derive(Debug, PartialEq)]
 pub(in super::super) enum ReplyStep {
@@ -44,6 +47,8 @@ pub(in super::super) enum ReplyStep {
     Thought(String),
     /// A tool call waits for a person.
     Asks(ApprovalRequest),
+    /// The turn waits for a provider.
+    Waits(Notice),
     /// The reply was begun again, and is another one now. No matter to who reads only the whole.
     Diverged,
     /// The reply is whole, and its client is to run tools.
@@ -124,7 +129,11 @@ struct CompletionChunk<'a> {
 #[derive(Clone, Copy, Serialize)]
 struct Extension<'a> {
     /// The call that waits for a person.
-    approval: &'a ApprovalRequest,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<&'a ApprovalRequest>,
+    /// Why the turn waits for a provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notice: Option<&'a Notice>,
 }
 
 #[derive(Serialize)]
@@ -210,11 +219,14 @@ impl OpenAiReply {
                 ReplyStep::Nothing
             }
             TurnBody::Accepted(_)
-            | TurnBody::Notice(_)
             | TurnBody::ToolUse(_)
             | TurnBody::ToolResult(_)
             | TurnBody::Lagged(_)
             | TurnBody::Unknown { .. } => ReplyStep::Nothing,
+            TurnBody::Notice(notice) if WAITS.contains(&notice.name.as_str()) => {
+                ReplyStep::Waits(notice)
+            }
+            TurnBody::Notice(_) => ReplyStep::Nothing,
             TurnBody::ApprovalRequest(request) => ReplyStep::Asks(request),
             TurnBody::ClientCalls(calls) => ReplyStep::Called(calls),
             TurnBody::Error(error) => ReplyStep::Failed(error),
@@ -383,7 +395,16 @@ impl Label {
     pub(super) fn approval(&self, approval: &ApprovalRequest) -> String {
         let delta = ChunkDelta::default();
         let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason: None };
-        self.render(&[choice], self.no_usage(), Some(Extension { approval }))
+        let extension = Extension { approval: Some(approval), notice: None };
+        self.render(&[choice], self.no_usage(), Some(extension))
+    }
+
+    /// What a client reads that does not know the extension: nothing.
+    pub(super) fn waits(&self, notice: &Notice) -> String {
+        let delta = ChunkDelta::default();
+        let choice = ChunkChoice { index: 0, delta, logprobs: None, finish_reason: None };
+        let extension = Extension { approval: None, notice: Some(notice) };
+        self.render(&[choice], self.no_usage(), Some(extension))
     }
 
     pub(super) fn finish(&self, reason: FinishReason) -> String {
@@ -464,6 +485,22 @@ mod tests {
     use clawnode_proto::turn::ReplyReset;
 
     use super::*;
+
+    #[test]
+    fn a_turn_that_waits_for_its_provider_says_so_beside_the_protocol() {
+        let notice = |name: &str| Notice { name: name.to_owned(), message: "why".to_owned() };
+        let mut reply = OpenAiReply::default();
+        for (name, is_told) in
+            [("provider_down", true), ("paced", true), ("history_dropped", false)]
+        {
+            let step = reply.take(TurnBody::Notice(notice(name)));
+            let told = if is_told { ReplyStep::Waits(notice(name)) } else { ReplyStep::Nothing };
+            assert_eq!(step, told);
+        }
+        let both = Extension { approval: None, notice: Some(&notice("paced")) };
+        let json = serde_json::json!({"notice": {"name": "paced", "message": "why"}});
+        assert_eq!(serde_json::to_value(both).unwrap(), json);
+    }
 
     #[test]
     fn thoughts_are_told_beside_the_reply_and_no_part_of_it() {

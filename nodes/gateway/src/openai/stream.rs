@@ -20,7 +20,7 @@ use axum::{
 use clawnode_proto::{
     ErrorBody, ErrorCode, FrameKey,
     client_tool::ClientCalls,
-    frame::ApprovalRequest,
+    frame::{ApprovalRequest, Notice},
     turn::{TurnBody, TurnEvent},
 };
 use futures_util::{
@@ -62,6 +62,11 @@ pub(in super::super) trait StreamWords: Send + 'static {
 
     /// A call waits for a person.
     fn asks(&mut self, request: &ApprovalRequest, out: &mut String);
+
+    /// The turn waits for a provider. A protocol without words for it keeps the connection alive.
+    fn waits(&mut self, _notice: &Notice, out: &mut String) {
+        self.keep_alive(out);
+    }
 
     /// Nothing was said for a while.
     fn keep_alive(&mut self, out: &mut String);
@@ -121,7 +126,7 @@ pub(in super::super) async fn respond<W: StreamWords>(
             drain(&gateway, events, sent);
             return W::refusal(error, true);
         }
-        let is_word = step != ReplyStep::Nothing;
+        let is_word = !matches!(step, ReplyStep::Nothing | ReplyStep::Waits(_));
         if let ReplyStep::Asks(request) = step {
             asked = Some(request);
         }
@@ -199,6 +204,7 @@ impl<W: StreamWords> ReplyStream<W> {
             }
             ReplyStep::Thought(text) => self.words.thought(&text, event.cursor, out),
             ReplyStep::Asks(request) => self.words.asks(&request, out),
+            ReplyStep::Waits(notice) => self.words.waits(&notice, out),
             ReplyStep::Called(calls) if self.reply.is_told() => {
                 self.words.called(&calls, &self.reply, out);
                 self.end();
@@ -260,6 +266,10 @@ impl StreamWords for CompletionWords {
     fn asks(&mut self, request: &ApprovalRequest, out: &mut String) {
         comment(out, &format!("a person is asked whether `{}` may run", request.name));
         data(out, &self.0.approval(request));
+    }
+
+    fn waits(&mut self, notice: &Notice, out: &mut String) {
+        data(out, &self.0.waits(notice));
     }
 
     fn keep_alive(&mut self, out: &mut String) {

@@ -12,6 +12,7 @@ pub(super) enum ChatCommand {
     Sessions,
     Resume(Option<String>),
     Model(Option<String>),
+    Reasoning(Option<String>),
     Agent(Option<String>),
     Tools,
     Attach(Option<String>),
@@ -31,12 +32,13 @@ pub(super) enum ChatLine {
 }
 
 /// Name, argument, and what it does.
-const ALL: [(&str, &str, &str); 12] = [
+const ALL: [(&str, &str, &str); 13] = [
     ("/help", "", "show this"),
     ("/new", "", "begin a new conversation"),
     ("/sessions", "", "list your latest conversations"),
     ("/resume", "[KEY]", "continue a conversation by number or key (default: the last)"),
-    ("/model", "[MODEL]", "show the model, or use another from your next message on"),
+    ("/model", "[MODEL]", "show the model, or keep another (`default`: the agent's own)"),
+    ("/reasoning", "[HOW]", "keep how much the model thinks: off, low, medium, high, N"),
     ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
     ("/tools", "", "show the agent and its tools"),
     ("/attach", "[FILE]", "attach a picture, PDF, sound or text file, or list them"),
@@ -84,6 +86,7 @@ pub(super) fn read(text: &str, demo: bool) -> ChatLine {
         "sessions" => ChatCommand::Sessions,
         "resume" => ChatCommand::Resume(argument),
         "model" => ChatCommand::Model(argument),
+        "reasoning" => ChatCommand::Reasoning(argument),
         "agent" => ChatCommand::Agent(argument),
         "tools" => ChatCommand::Tools,
         "attach" => ChatCommand::Attach(argument),

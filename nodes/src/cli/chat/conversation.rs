@@ -106,6 +106,7 @@ impl Conversation {
             mode: SendMode::Turn,
             reasoning: None,
             response_schema: None,
+            keep: Vec::new(),
         };
         match self {
             Self::New { user, name, .. } => {

@@ -8,6 +8,8 @@ use clawnode_proto::{
     agents::AgentView,
     frame::{ToolFinished, ToolStarted},
     llm::ModelRef,
+    reasoning::Reasoning,
+    session::KeptChoice,
 };
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr;
@@ -69,8 +71,11 @@ pub(super) struct ChatTerminal {
     /// The list that was shown last, for `/resume N`.
     pub listed: Vec<SessionKey>,
     pub agent: Option<AgentView>,
-    /// The model that the person chose instead of the agent's.
+    /// The model that the person chose instead of the agent's, and how much it thinks.
     pub model: Option<ModelRef>,
+    pub reasoning: Option<Reasoning>,
+    /// Which of the two the person has chosen for the conversation.
+    pub keep: Vec<KeptChoice>,
     /// What goes on in the turn, since when, and what it has used.
     pub doing: String,
     pub since: Instant,
@@ -135,12 +140,27 @@ impl ChatTerminal {
             listed: Vec::new(),
             agent: None,
             model: None,
+            reasoning: None,
+            keep: Vec::new(),
             doing: String::new(),
             since: now,
             heard: now,
             tokens: 0,
             warnings: Warnings::new(),
         }
+    }
+
+    /// The person has chosen this for the conversation.
+    pub(super) fn keeps(&mut self, choice: KeptChoice) {
+        if !self.keep.contains(&choice) {
+            self.keep.push(choice);
+        }
+    }
+
+    /// What the person chose was for another conversation.
+    pub(super) fn forget_choices(&mut self) {
+        (self.model, self.reasoning) = (None, None);
+        self.keep.clear();
     }
 
     /// Whether the demo answers.

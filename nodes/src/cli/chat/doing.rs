@@ -6,14 +6,11 @@ use std::{
     path::PathBuf,
 };
 
-use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
     AgentName, SessionKey,
-    agents::AgentDetail,
     api::{AgentParams, ChatCancel, Nothing, calls},
     id::ParseIdError,
     limits::MESSAGE_BYTES,
-    llm::ModelRef,
     view::{HistoryView, SessionRow},
 };
 use serde_json::Value;
@@ -27,7 +24,7 @@ use super::{
 };
 use crate::{
     cli::output::{clean, exact, time},
-    config::{nearest, paths},
+    config::paths,
     failure::{Exit, Failure},
 };
 
@@ -67,6 +64,7 @@ impl Chat<'_> {
             ChatCommand::New => self.begin_anew(self.agent.clone()),
             ChatCommand::Sessions => self.list().await,
             ChatCommand::Model(wanted) => self.model(wanted).await,
+            ChatCommand::Reasoning(wanted) => self.reasoning(wanted),
             ChatCommand::Agent(wanted) => self.choose_agent(wanted).await,
             ChatCommand::Tools => self.tools().await,
             ChatCommand::Attach(path) => self.attach(path.as_deref()),
@@ -138,54 +136,9 @@ impl Chat<'_> {
         }
         if let Some(desk) = &mut self.desk {
             desk.undecided.clear();
-            desk.model = None;
+            desk.forget_choices();
         }
         Ok(Some(history))
-    }
-
-    /// Shows the model, or chooses another: for each message of this chat until the agent changes.
-    async fn model(&mut self, wanted: Option<String>) -> Result<(), Failure> {
-        let agent = self.desk.as_ref().and_then(|it| it.agent.clone());
-        let Some(agent) = agent else {
-            return self.aside("the agent and its model are not known until the first answer");
-        };
-        let params = AgentParams { agent: agent.agent.to_string() };
-        let AgentDetail { view, models, .. } =
-            self.gateways.current().call(calls::AgentsShow, &params).await?;
-        let own = view.model.to_string();
-        let all: Vec<&str> = models.iter().map(String::as_str).chain([own.as_str()]).collect();
-        let Some(wanted) = wanted else {
-            let chosen = self.desk.as_ref().and_then(|it| it.model.clone());
-            let words = match chosen {
-                Some(model) => format!("{model}; the agent's own is {own}"),
-                None => format!("{own}, the model of the agent {}", view.agent),
-            };
-            let others = if models.is_empty() {
-                String::new()
-            } else {
-                format!("; allowed: {}", all.join(", "))
-            };
-            return self.aside(&format!("{words}{others}"));
-        };
-        let refused = |why: String| {
-            let near = nearest(&wanted, all.iter().copied());
-            let meant = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
-            Failure::new(Exit::Usage, "usage", why).hint(format!(
-                "{meant}allowed: {}; `models` under [agents.{}] in the configuration allows more",
-                all.join(", "),
-                view.agent,
-            ))
-        };
-        let model: ModelRef =
-            wanted.parse().map_err(|error: ParseIdError| refused(error.to_string()))?;
-        if !all.iter().any(|pattern| Pattern::from(*pattern).fits(&wanted)) {
-            return Err(refused(format!("the agent {} does not allow {model}", view.agent)));
-        }
-        let is_own = model == view.model;
-        if let Some(desk) = &mut self.desk {
-            desk.model = (!is_own).then(|| model.clone());
-        }
-        self.aside(&format!("{model} answers from your next message on"))
     }
 
     async fn choose_agent(&mut self, wanted: Option<String>) -> Result<(), Failure> {
@@ -205,7 +158,7 @@ impl Chat<'_> {
         self.agent = Some(found.agent.clone());
         if let Some(desk) = &mut self.desk {
             desk.agent = Some(found.clone());
-            desk.model = None;
+            desk.forget_choices();
         }
         self.begin_anew(self.agent.clone())
     }

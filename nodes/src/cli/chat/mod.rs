@@ -12,6 +12,7 @@ mod approve;
 mod asked;
 mod asking;
 mod attach;
+mod choices;
 mod commands;
 mod conversation;
 mod desk;

@@ -149,8 +149,10 @@ impl Chat<'_> {
             return Ok(true);
         }
         let known = self.conversation.key().is_some();
-        let (model, response_schema) = (desk.model.clone(), self.schema.clone());
-        let mut say = ChatSend { model, response_schema, ..self.conversation.say(content.clone()) };
+        let response_schema = self.schema.clone();
+        let (model, reasoning, keep) = (desk.model.clone(), desk.reasoning, desk.keep.clone());
+        let said = self.conversation.say(content.clone());
+        let mut say = ChatSend { model, reasoning, keep, response_schema, ..said };
         let content = content + &attach::fingerprint(&files);
         // The same text again is the same message, if that was stored after all.
         if let Some((_, key)) = desk.unsent.take().filter(|(unsent, _)| *unsent == content) {

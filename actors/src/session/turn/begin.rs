@@ -1,0 +1,106 @@
+//! How turns and their calls begin, and what a session keeps of the choices of its messages. Pure.
+
+use clawnode_proto::{
+    Traceparent, TurnId,
+    llm::{ModelRef, Usage},
+    reasoning::Reasoning,
+    session::{KeptChoice, UserMessage},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    client::ClientOffer,
+    clock::TurnClock,
+    state::{SessionState, Turn},
+};
+
+/// What a session's turns have that choose nothing themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptChoices {
+    /// The model, instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+    /// How much the model thinks, instead of what the agent says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
+}
+
+// === impl KeptChoices ===
+
+impl KeptChoices {
+    /// Nothing is chosen.
+    pub(super) fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes what a message chooses for its session.
+    fn take(&mut self, message: &UserMessage) {
+        for kept in &message.keep {
+            match kept {
+                KeptChoice::Model => self.model.clone_from(&message.model),
+                KeptChoice::Reasoning => self.reasoning = message.sampling.reasoning,
+            }
+        }
+    }
+}
+
+// === impl SessionState ===
+
+impl SessionState {
+    /// A message begins a turn, after those that are open.
+    pub(in crate::session) fn begin_turn(
+        &mut self,
+        id: TurnId,
+        message: UserMessage,
+        trace: Option<Traceparent>,
+    ) {
+        self.kept.take(&message);
+        if self.seed.is_empty() && self.closed.is_empty() && self.open.is_empty() {
+            self.seed = message.history;
+        }
+        let mut sampling = message.sampling;
+        sampling.reasoning = sampling.reasoning.or(self.kept.reasoning);
+        let is_kept = message.model.is_none() || message.keep.contains(&KeptChoice::Model);
+        let mut turn = Turn {
+            id,
+            said: Vec::new(),
+            attached: Vec::new(),
+            steers: Vec::new(),
+            joined: Vec::new(),
+            system: message.system,
+            sampling,
+            model: message.model.or_else(|| self.kept.model.clone()),
+            model_is_kept: is_kept && self.kept.model.is_some(),
+            offer: ClientOffer::new(message.tools, 0),
+            response_schema: message.response_schema,
+            trace,
+            steps: Vec::new(),
+            plan: None,
+            judged: None,
+            cancelled: self.doomed,
+            more_steps: 0,
+            limit_reached: None,
+            clock: TurnClock::default(),
+            outcome: None,
+            structured: None,
+            usage: Usage::default(),
+            lost_attempts: 0,
+        };
+        turn.hear(0, message.content, message.attachments);
+        self.open.push_back(turn);
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Whether its next call is a new one, and not another attempt.
+    pub(super) fn begins_call(&self) -> bool {
+        self.steps.last().is_none_or(|step| step.end.is_some())
+    }
+
+    /// What waits and joins its next call. One that is made again shows what it showed the first time.
+    pub(super) fn joining(&self) -> &[(TurnId, UserMessage)] {
+        if self.begins_call() { &self.steers } else { &[] }
+    }
+}

@@ -1,0 +1,130 @@
+//! Which model a call asks first: what its turn chose, else what the agent's routes say of its prompt, else
+//! the agent's own. Pure.
+//!
+//! Routes look at the whole conversation, and not at the request: within a turn it only grows, so the row
+//! changes seldom, and a provider's cache stays useful. What a call was compared with is journaled.
+
+use clawnode_proto::{
+    CallId,
+    llm::{Message, ModelRef},
+    media::MediaKind,
+    model_route::{InputKind, PromptFacts, RouteReason, RouteTaken, RouteView},
+    session::{ModelBegun, Profile},
+};
+
+use super::{
+    context::{conversation, tokens_of_system},
+    state::{SessionState, Step, Turn},
+};
+use crate::agent::AgentOptions;
+
+/// The model that a call asks first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::session) struct Routed {
+    /// Which.
+    pub(in crate::session) first: ModelRef,
+    /// What routes decided; absent if there are none, or if the turn chose its model.
+    pub(in crate::session) taken: Option<RouteTaken>,
+}
+
+// === impl Routed ===
+
+impl Routed {
+    /// The row that decided.
+    pub(in crate::session) fn row(&self) -> Option<u32> {
+        self.taken.as_ref()?.row
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// The call that is under way, or the next one.
+    fn next_call(&self) -> CallId {
+        match self.steps.last() {
+            Some(Step { call, end: None, .. }) => *call,
+            _ => CallId::derive(self.id, u32::try_from(self.steps.len()).unwrap_or(u32::MAX)),
+        }
+    }
+}
+
+// === impl SessionState ===
+
+impl SessionState {
+    /// The model that the next call of this turn asks first.
+    pub(in crate::session) fn routed(&self, turn: &Turn, options: &AgentOptions) -> Routed {
+        let is_allowed = |it: &&ModelRef| !turn.model_is_kept || options.allows(it);
+        if let Some(chosen) = turn.model.as_ref().filter(is_allowed) {
+            return Routed { first: chosen.clone(), taken: None };
+        }
+        if options.routes.is_empty() || turn.plan.is_some() {
+            return Routed { first: options.model.clone(), taken: None };
+        }
+        let taken = RouteTaken::by(&options.routes, self.prompt(Some(turn), &options.system));
+        let first = taken.model(&options.routes).unwrap_or(&options.model).clone();
+        Routed { first, taken: Some(taken) }
+    }
+
+    /// What routes look at: all that was said, and what waits to join this turn.
+    fn prompt(&self, turn: Option<&Turn>, system: &str) -> PromptFacts {
+        let mut facts = PromptFacts { tokens: tokens_of_system(system, turn), media: Vec::new() };
+        let mut kinds = Vec::new();
+        for (messages, tokens) in conversation(self, turn) {
+            facts.tokens = facts.tokens.saturating_add(tokens);
+            kinds.extend(messages.iter().flat_map(media_kinds));
+        }
+        let all = InputKind::ALL.into_iter().filter_map(InputKind::media);
+        facts.media = all.filter(|kind| kinds.contains(kind)).collect();
+        facts
+    }
+
+    /// The model that its next call asks, and why.
+    pub(in crate::session) fn route_view(&self, options: &AgentOptions) -> RouteView {
+        let AgentOptions { name, model, fallback, routes, .. } = options;
+        let turn = self.running();
+        let prompt = self.prompt(turn, &options.system);
+        let view = RouteView::of(name.clone(), model, fallback, routes, prompt);
+        let Some(turn) = turn else {
+            let Some(kept) = self.kept.model.as_ref().filter(|it| options.allows(it)) else {
+                return view;
+            };
+            let mut fallback = options.chain(kept);
+            fallback.remove(0);
+            return RouteView {
+                model: kept.clone(),
+                reason: RouteReason::Session,
+                fallback,
+                ..view
+            };
+        };
+        let routed = self.routed(turn, options);
+        let chain = options.chain(&routed.first);
+        let asked = turn.model_of(turn.next_call(), &chain, routed.row());
+        let model = asked.unwrap_or(&routed.first).clone();
+        let reason = if turn.plan.is_some() {
+            RouteReason::Plan
+        } else if model != routed.first {
+            RouteReason::Fallback
+        } else if turn.model.as_ref() == Some(&model) {
+            if turn.model_is_kept { RouteReason::Session } else { RouteReason::Message }
+        } else {
+            view.reason
+        };
+        let fallback = chain.into_iter().filter(|other| *other != model).collect();
+        RouteView { model, reason, fallback, ..view }
+    }
+}
+
+/// Whether the journal's configuration decides about a call as the journal says.
+pub(super) fn is_by_routes(profile: &Profile, begun: &ModelBegun) -> bool {
+    let Some(taken) = &begun.route else { return true };
+    let again = RouteTaken::by(&profile.routes, taken.prompt.clone());
+    let first = profile.chain.first().unwrap_or(&profile.model);
+    again == *taken && taken.model(&profile.routes).is_none_or(|model| model == first)
+}
+
+/// The kinds of all that is attached to a message.
+fn media_kinds(message: &Message) -> impl Iterator<Item = MediaKind> {
+    let given = message.tool_replies.iter().flat_map(|reply| &reply.media);
+    message.attachments.iter().chain(given).map(|media| media.media_type.kind())
+}
