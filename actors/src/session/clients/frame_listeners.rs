@@ -178,7 +178,9 @@ impl FrameSubscriptions {
 
 impl fmt::Debug for FrameSubscriptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrameSubscriptions").field("open", &self.lock().len()).finish_non_exhaustive()
+        f.debug_struct("FrameSubscriptions")
+            .field("open", &self.lock().len())
+            .finish_non_exhaustive()
     }
 }
 
