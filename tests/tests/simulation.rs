@@ -4,7 +4,7 @@
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
 //! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS` or
 //! `CLAWNODE_LARGE` set `sim_replay` replays a seed with hooks, or with large messages, and with
-//! `CLAWNODE_COUNTERS` with so many counters beside its sessions.
+//! `CLAWNODE_COUNTERS` or `CLAWNODE_BUDGETS` with so many counters or accounts beside its sessions.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -186,6 +186,7 @@ fn sim_replay() {
             hooks: std::env::var_os("CLAWNODE_HOOKS").is_some(),
             large: std::env::var_os("CLAWNODE_LARGE").is_some(),
             counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
+            budgets: number("CLAWNODE_BUDGETS").and_then(|it| it.try_into().ok()).unwrap_or(0),
         })
     );
 }
