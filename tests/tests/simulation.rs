@@ -5,7 +5,7 @@
 //! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`,
 //! `CLAWNODE_LARGE` or `CLAWNODE_SCHEMAS` set `sim_replay` replays a seed with hooks, with large messages,
 //! or with replies that have to fit a schema, and with
-//! `CLAWNODE_COUNTERS` with so many counters beside its sessions.
+//! `CLAWNODE_COUNTERS` or `CLAWNODE_BUDGETS` with so many counters or accounts beside its sessions.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -217,6 +217,7 @@ fn sim_replay() {
             large: std::env::var_os("CLAWNODE_LARGE").is_some(),
             counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
+            budgets: number("CLAWNODE_BUDGETS").and_then(|it| it.try_into().ok()).unwrap_or(0),
         })
     );
 }

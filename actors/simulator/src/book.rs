@@ -94,6 +94,8 @@ pub(super) trait AnyBook: Debug {
     fn is_rightly_out(&self, planned: bool) -> Checked;
     fn has(&self, input: InputId) -> bool;
     fn position(&self) -> Position;
+    /// The number of the last event.
+    fn last_event(&self) -> u64;
     fn is_quarantined(&self) -> bool;
     fn is_deleted(&self) -> bool;
     fn is_damaged(&self) -> bool;
@@ -171,6 +173,10 @@ impl<K: Booked> AnyBook for Book<K> {
 
     fn position(&self) -> Position {
         self.position
+    }
+
+    fn last_event(&self) -> u64 {
+        self.entity.core.tail.n.0
     }
 
     fn is_quarantined(&self) -> bool {

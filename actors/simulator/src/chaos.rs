@@ -51,6 +51,7 @@ impl Sim {
         self.world.later(FATE, first, PlannedNote::Fate);
         self.world.later(FATE, self.plan.ends(), PlannedNote::Calm);
         self.begin_pause();
+        self.begin_budget_calls();
         if self.plan.is_operated() {
             self.world.later(FATE, self.plan.busy / 3, PlannedNote::Operate);
         }
@@ -74,10 +75,7 @@ impl Sim {
                 self.spawn();
                 Ok(())
             }
-            PlannedNote::Declare(process, dead) => {
-                self.declare(*process, *dead);
-                Ok(())
-            }
+            PlannedNote::Declare(process, dead) => self.declare(*process, *dead),
             PlannedNote::Thaw(process) => {
                 self.remark(*process, || "thaws".to_owned());
                 self.judge.befalls(self.world.now().0, *process);
@@ -117,7 +115,11 @@ impl Sim {
     fn watch(&mut self) -> Result<(), JudgeViolation> {
         let waits = !self.world.inboxes_empty();
         let answered = self.clients.iter().all(|client| client.answered);
-        let unfinished = || self.ledger.unfinished().or_else(|| self.out_of_service());
+        self.holds_end()?;
+        let unfinished = || {
+            let unfinished = self.ledger.unfinished().or_else(|| self.out_of_service());
+            unfinished.or_else(|| self.unfinished_budgets())
+        };
         if !waits && answered && unfinished().is_none() {
             self.over = true;
             return self.nothing_leaks();
@@ -186,11 +188,13 @@ impl Sim {
             suspects: VecDeque::new(),
             jobs: JobHands::new(JobMachine::new(id, 0).planted(self.planted)),
             scans_until: if self.dead.is_empty() { 0 } else { SCAN_TICKS },
+            holder: None,
         };
         self.remark(id, || format!("begins, clock {skew} ms"));
         self.processes.insert(id, process);
         self.world.start(id, true);
         self.pull_jobs(id);
+        self.begin_holder(id);
         let tick = self.world.rng.random_range(1..1_000);
         self.world.later(id, tick, PlannedNote::Tick);
         for partition in 0..self.plan.partitions {
@@ -248,7 +252,7 @@ impl Sim {
             _ => {
                 let after = self.world.rng.random_range(1_000..10_000);
                 self.world.later(FATE, after, PlannedNote::Declare(one, false));
-                self.declare(one, true);
+                return self.declare(one, true);
             }
         }
         Ok(())
@@ -269,6 +273,7 @@ impl Sim {
         self.judge.befalls(self.world.now().0, process);
         self.world.kill(process);
         self.processes.remove(&process);
+        self.bills.dies(process);
         if self.plan.local {
             self.world.power_cut();
             let (world, ledger) = (&self.world, &self.ledger);
@@ -337,11 +342,12 @@ impl Sim {
             self.remark(one, || "ends".to_owned());
             self.world.kill(one);
             self.processes.remove(&one);
+            self.bills.dies(one);
             self.dead.insert(one);
         }
     }
 
-    fn declare(&mut self, process: ProcessId, dead: bool) {
+    fn declare(&mut self, process: ProcessId, dead: bool) -> Result<(), JudgeViolation> {
         self.judge.befalls(self.world.now().0, process);
         if dead && self.world.lives(process) {
             self.judge.wrongs(process);
@@ -362,5 +368,6 @@ impl Sim {
                 self.mail_dispatcher(one, partition, partition::PartitionInput::Dead(others));
             }
         }
+        if dead { self.gives_back_for(process) } else { Ok(()) }
     }
 }

@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use clawnode_actors::session::Session;
+use clawnode_budget::Budget;
 use clawnode_kernel::{Activation, Machine, OwnerSays, PreviousOwner, counter::Counter};
 use clawnode_proto::{EntityId, InputId, Kind, ProcessId};
 
@@ -16,7 +17,8 @@ use super::{
 };
 
 /// All of them; a new kind adds a row.
-pub(super) const KINDS: [SimKind; 2] = [SimKind::of::<Session>(), SimKind::of::<Counter>()];
+pub(super) const KINDS: [SimKind; 3] =
+    [SimKind::of::<Session>(), SimKind::of::<Counter>(), SimKind::of::<Budget>()];
 
 /// What the world knows of a kind.
 pub(super) struct SimKind {

@@ -114,6 +114,11 @@ impl Ledger {
         self.known(entity).is_some_and(AnyBook::is_deleted)
     }
 
+    /// The number of its last event.
+    pub(super) fn last_event(&self, entity: EntityId) -> u64 {
+        self.known(entity).map_or(0, AnyBook::last_event)
+    }
+
     /// Whether all that was accepted must have come to its end.
     pub(super) fn serves(&self, entity: EntityId) -> bool {
         self.known(entity).is_some_and(|book| !book.is_quarantined() && !book.is_damaged())

@@ -22,7 +22,8 @@
 //! hand at three deaths; R1 no acknowledgement handle is leaked; X1 no activation ends
 //! in a defect. I7 is true by construction: no event carries a frame.
 //!
-//! SUM-1 a counter adds each input once.
+//! SUM-1 a counter adds each input once. I6, BUD-2, BUD-3 and BUD-4: no limit of a budget is passed,
+//! whatever is lost with a process, and accounts know what providers billed (see [`budgets`]).
 //!
 //! All that is checked with the kernel's own fold, which may be wrong itself. So there is a judge
 //! that knows nothing of it, only what was seen from outside: MSG-1 to MSG-4, APR-1, OWN-1 (see
@@ -32,6 +33,7 @@
 
 mod any_machine;
 mod book;
+mod budgets;
 mod chaos;
 mod client_tools;
 mod clients;
@@ -68,12 +70,14 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clawnode_budget::holder::Reservation;
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{Attempt, CallId, EntityId, Kind, ProcessId, llm::ModelRef};
 use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
 pub use self::violation::JudgeViolation;
 use self::{
+    budgets::Bills,
     clients::SimClient,
     jobs::ToolEffects,
     judge::OutsideJudge,
@@ -110,6 +114,8 @@ pub struct SimOptions {
     pub counters: usize,
     /// Whether replies to most messages have to fit a schema.
     pub schemas: bool,
+    /// So many accounts, and a holder in each process.
+    pub budgets: usize,
 }
 
 /// A run in which nothing was wrong.
@@ -137,6 +143,8 @@ pub struct RunReport {
     pub gave_way: usize,
     /// Turns whose reply never fitted its schema.
     pub misfits: usize,
+    /// Calls that were made under budgets.
+    pub budget_calls: usize,
 }
 
 /// A run in which an invariant did not hold.
@@ -148,6 +156,8 @@ pub struct RunFailure {
     pub sessions: Option<usize>,
     /// With so many counters.
     pub counters: usize,
+    /// With so many accounts.
+    pub budgets: usize,
     /// What did not hold.
     pub violation: JudgeViolation,
     /// After how many steps.
@@ -168,6 +178,9 @@ struct Sim {
     ledger: Ledger,
     judge: OutsideJudge,
     effects: ToolEffects,
+    bills: Bills,
+    /// The tokens that calls under budgets send.
+    call_inputs: BTreeMap<Reservation, u64>,
     client_ops: BTreeMap<RequestTicket, PendingOp>,
     /// Who wrote each journal last.
     last_writer: BTreeMap<EntityId, ProcessId>,
@@ -204,6 +217,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
             let (jobs, runs) = sim.effects.tally();
             let gave_way = sim.ledger.gave_way();
             let misfits = sim.ledger.misfits();
+            let budget_calls = sim.bills.made();
             Ok(RunReport {
                 hash,
                 steps,
@@ -216,15 +230,17 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 runs,
                 gave_way,
                 misfits,
+                budget_calls,
             })
         }
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
-            let SimOptions { seed, sessions, counters, .. } = *options;
+            let SimOptions { seed, sessions, counters, budgets, .. } = *options;
             Err(Box::new(RunFailure {
                 seed,
                 sessions,
                 counters,
+                budgets,
                 violation,
                 steps: sim.steps,
                 tail,
@@ -249,6 +265,11 @@ impl Sim {
         }
         plan.counters = options.counters;
         plan.schemas = options.schemas;
+        plan.budgets = options.budgets;
+        if plan.budgets > 0 {
+            // Days would end all windows that anything is known of.
+            plan.pause = None;
+        }
         let mut ledger = Ledger::default();
         for row in &KINDS {
             let entities = (row.entities)(&plan).into_iter();
@@ -272,6 +293,8 @@ impl Sim {
             ledger,
             judge: OutsideJudge::new(plan.approval_wait, tools::changing(), &tools::specs()),
             effects: ToolEffects::default(),
+            bills: Bills::new(plan.budgets),
+            call_inputs: BTreeMap::new(),
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),
             last_call: BTreeMap::new(),
@@ -311,6 +334,7 @@ impl Sim {
             self.check()?;
         }
         self.ledger.at_the_end()?;
+        self.budgets_at_the_end()?;
         let serves = |entity| self.ledger.serves(entity);
         self.judge.at_the_end(serves)
     }
@@ -359,6 +383,7 @@ impl std::fmt::Display for RunFailure {
             seed,
             sessions,
             counters,
+            budgets,
             violation: JudgeViolation { name, detail },
             steps,
             ..
@@ -367,6 +392,9 @@ impl std::fmt::Display for RunFailure {
         let mut with = sessions.map(|count| format!(" CLAWNODE_SESSIONS={count}"));
         if *counters > 0 {
             with = Some(format!("{} CLAWNODE_COUNTERS={counters}", with.unwrap_or_default()));
+        }
+        if *budgets > 0 {
+            with = Some(format!("{} CLAWNODE_BUDGETS={budgets}", with.unwrap_or_default()));
         }
         let with = with.unwrap_or_default();
         write!(

@@ -43,6 +43,8 @@ pub(super) struct SeedPlan {
     pub(super) sessions: usize,
     /// How many counters there are besides.
     pub(super) counters: usize,
+    /// How many accounts there are; each process has a holder if there are any.
+    pub(super) budgets: usize,
     /// Inputs of each session at least.
     pub(super) inputs: usize,
     /// How much later a client says the same again at most, in milliseconds.
@@ -134,6 +136,7 @@ impl SeedPlan {
             processes: if local { 1 } else { rng.random_range(1..=4) },
             sessions: rng.random_range(1..=2),
             counters: 0,
+            budgets: 0,
             inputs: rng.random_range(2..=6),
             again_most: 30_000,
             busy: rng.random_range(10_000..60_000),

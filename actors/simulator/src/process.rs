@@ -16,8 +16,8 @@ use clawnode_kernel::{
     partition::{self, AskId, HandleId, Partition},
 };
 use clawnode_proto::{
-    Attempt, CallId, Digest, EntityId, Epoch, InputId, JobId, Position, ProcessId, SessionKey,
-    TimerId, Timestamp, job::Job, session::ToolEnd,
+    Attempt, CallId, Digest, EntityId, Epoch, Input, InputId, JobId, Position, ProcessId,
+    SessionKey, TimerId, Timestamp, budget::AccountKey, job::Job, session::ToolEnd,
 };
 use clawnode_sim::{RequestTicket, Token};
 
@@ -25,6 +25,7 @@ use super::{
     Sim,
     any_machine::{AnyMachine, MachineMessage},
     book::Checked,
+    budgets::ProcessHolder,
     give::Giving,
     jobs::JobHands,
     settle::TurnEnding,
@@ -150,6 +151,7 @@ pub(super) enum PendingOp {
     Settle(EntityId, u64, Effect, Box<SettleJob>, ToolEnd),
     Close(Box<TurnEnding>),
     JobSent(Box<Job>, ToolEnd),
+    HolderPut(AccountKey, Box<Input>),
     Entity(EntityId, u64, Do),
 }
 
@@ -192,6 +194,8 @@ pub(super) struct SimProcess {
     pub(super) jobs: JobHands,
     /// Scans its partitions while a process is held dead, until this tick.
     pub(super) scans_until: u64,
+    /// What its calls reserve from, if there are budgets.
+    pub(super) holder: Option<ProcessHolder>,
 }
 
 impl PlannedNote {

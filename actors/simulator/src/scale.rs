@@ -64,6 +64,7 @@ impl SeedPlan {
             processes: NODES,
             sessions,
             counters: 0,
+            budgets: 0,
             inputs: 1,
             again_most: 30_000,
             busy: BUSY,

@@ -220,6 +220,9 @@ impl Sim {
                 Ok(())
             }
             Some(PendingOp::JobSent(job, end)) => self.job_sent(to, job, end, &reply),
+            Some(PendingOp::HolderPut(account, input)) => {
+                self.stored_for_holder(to, account, *input, &reply)
+            }
             Some(PendingOp::Entity(entity, counter, work)) => {
                 self.worked(to, entity, counter, work, reply)
             }

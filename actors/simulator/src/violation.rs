@@ -33,6 +33,9 @@ pub(super) fn of_fold(error: &FoldError) -> JudgeViolation {
         | FoldError::Kind { .. } => "I1",
         FoldError::Violation { source, .. } if source.0.contains("(I2)") => "I2",
         FoldError::Violation { source, .. } if source.0.contains("(HOOK-1)") => "HOOK-1",
+        FoldError::Violation { source, .. } if source.0.starts_with("I6") => "I6",
+        FoldError::Violation { source, .. } if source.0.starts_with("BUD-3") => "BUD-3",
+        FoldError::Violation { source, .. } if source.0.starts_with("BUD-4") => "BUD-4",
         FoldError::Violation { .. } => "I3",
     };
     JudgeViolation::new(name, clawnode_proto::ErrorChain(error).to_string())

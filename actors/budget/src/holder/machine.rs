@@ -202,7 +202,7 @@ impl Holder {
             pool.close();
             let slice = HeldSlice::new(granted, ask.said, now);
             #[cfg(feature = "test-util")]
-            let slice = HeldSlice { planted, ..slice };
+            let slice = slice.with(planted);
             pool.open = Some(slice);
             return;
         }

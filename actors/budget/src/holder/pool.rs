@@ -68,6 +68,7 @@ pub(super) struct HeldSlice {
     pub(super) used: Timestamp,
     #[cfg(feature = "test-util")]
     pub(super) planted: KernelBug,
+    /// What was reported last, if a planted bug needs it.
     #[cfg(feature = "test-util")]
     pub(super) said: u64,
 }
@@ -96,6 +97,11 @@ impl HeldSlice {
             #[cfg(feature = "test-util")]
             said: 0,
         }
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(super) fn with(self, planted: KernelBug) -> Self {
+        Self { planted, ..self }
     }
 
     /// What may still be reserved.

@@ -1,0 +1,154 @@
+//! Accounts as a kind of the simulator: what they are sent at first, what they tell processes, and
+//! their timers.
+
+use std::{collections::BTreeMap, convert::Infallible};
+
+use clawnode_budget::{Budget, BudgetEffect, BudgetJob};
+use clawnode_cluster::Timer;
+use clawnode_kernel::MachineInput;
+use clawnode_proto::{
+    EntityId, Head, Input, InputId, ProcessId, Timestamp, TurnId,
+    budget::{
+        AccountKey, BudgetEvent, BudgetInput, BudgetLimit, BudgetUnit, LimitKey, LimitSource,
+        ProcessStanding, WindowLength,
+    },
+};
+use rand::Rng;
+
+use crate::{
+    JudgeViolation, Sim,
+    any_machine::ActivationPlace,
+    book::{Book, Booked, Checked},
+    clients::SimClient,
+    kinds::Simulated,
+    plan::SeedPlan,
+    process::PlannedNote,
+};
+
+/// Micro-dollars in an hour.
+pub(super) const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
+/// Calls in a day.
+pub(super) const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: WindowLength::Day };
+/// Windows end so soon in this world, in milliseconds: the clock of its timers is fast.
+const WINDOW_LEAST: u64 = 8_000;
+const WINDOW_MOST: u64 = 60_000;
+
+/// The accounts of a plan with so many, and their limits. The first is the cluster's.
+pub(super) fn accounts(count: usize) -> Vec<(AccountKey, Vec<BudgetLimit>)> {
+    let limit = |key: LimitKey, amount| BudgetLimit {
+        ask_at: 100,
+        ..BudgetLimit::new(key.unit, key.window, amount)
+    };
+    let agent = |number| {
+        let key = format!("agent:agent{number}").parse().ok()?;
+        Some((key, vec![limit(USD, 30_000)]))
+    };
+    let cluster = (AccountKey::Cluster, vec![limit(USD, 50_000), limit(LOOPS, 40)]);
+    std::iter::once(Some(cluster)).chain((1..count).map(agent)).flatten().take(count).collect()
+}
+
+impl Simulated for Budget {
+    fn entities(plan: &SeedPlan) -> Vec<EntityId> {
+        accounts(plan.budgets).iter().map(|(account, _)| account.entity()).collect()
+    }
+
+    fn clients(plan: &SeedPlan, _: u64) -> Vec<SimClient> {
+        let set = |(account, limits): (AccountKey, Vec<BudgetLimit>)| {
+            let (source, limits) = (LimitSource::Configured, Some(limits));
+            let body = BudgetInput::Set { source, limits };
+            let name = "set".parse().ok()?;
+            let input = Self::input(&account, name, Timestamp(0), &body).ok()?;
+            Some(SimClient { after: 0, input, answered: false })
+        };
+        accounts(plan.budgets).into_iter().filter_map(set).collect()
+    }
+
+    fn acquire(_: &mut Sim, _: ActivationPlace, _: BudgetEffect, want: &Infallible) {
+        match *want {}
+    }
+
+    fn start(sim: &mut Sim, at: ActivationPlace, effect: BudgetEffect, job: &BudgetJob) -> Checked {
+        match job {
+            BudgetJob::Tell(process, standing) => {
+                sim.tells_standing(at, (effect, *process), standing)
+            }
+            BudgetJob::Timer(timer) => {
+                let after = sim.world.rng.random_range(1..3_000);
+                let (name, timer) = (format!("sets {job:?}"), timer.clone());
+                let sets = PlannedNote::own(name, move |sim| sim.sets_window(at, &timer));
+                sim.world.later(at.process, after, sets);
+                Ok(())
+            }
+        }
+    }
+
+    fn abort(sim: &mut Sim, at: ActivationPlace, effect: BudgetEffect) {
+        let gone = PlannedNote::own(format!("lets go of {effect:?}"), move |sim| {
+            sim.feed_as::<Self>(at, MachineInput::Gone(effect))
+        });
+        sim.world.mail(at.process, at.entity.as_u128(), gone);
+    }
+}
+
+impl Sim {
+    /// I5: what an account says is in its journal. It may be lost, and comes in any order.
+    fn tells_standing(
+        &mut self,
+        at: ActivationPlace,
+        (effect, process): (BudgetEffect, ProcessId),
+        standing: &ProcessStanding,
+    ) -> Checked {
+        let durable = self.ledger.last_event(at.entity);
+        if standing.version > durable {
+            let text = format!("`{}` says what its journal has not", standing.account);
+            return Err(JudgeViolation::new("I5", text));
+        }
+        let (name, told) = (format!("is told {standing:?}"), standing.clone());
+        let told = PlannedNote::own(name, move |sim| sim.holder_hears(process, told));
+        self.world.send(process, told);
+        let confirmed = PlannedNote::own(format!("told {process}"), move |sim| {
+            sim.feed_as::<Budget>(at, MachineInput::Confirmed(effect))
+        });
+        self.world.mail(at.process, at.entity.as_u128(), confirmed);
+        Ok(())
+    }
+
+    /// The timer of a window is stored. It fires early: its clock is not the one of events.
+    fn sets_window(&mut self, at: ActivationPlace, timer: &Timer) -> Checked {
+        let process = self.processes.get_mut(&at.process);
+        if process.and_then(|it| it.actor(at.entity, at.counter)).is_none() {
+            return Ok(());
+        }
+        let after = self.world.rng.random_range(WINDOW_LEAST..WINDOW_MOST);
+        self.hears(timer.input.clone(), after);
+        self.feed_as::<Budget>(at, MachineInput::Confirmed(BudgetEffect::Timer(timer.due)))
+    }
+}
+
+impl Booked for Budget {
+    type Body = BudgetInput;
+    type Own = ();
+
+    fn note((): &mut (), _: &Head, _: BudgetEvent) -> Checked {
+        Ok(())
+    }
+
+    fn is_told((): &(), _: TurnId) -> bool {
+        true
+    }
+
+    fn forget((): &mut ()) {}
+
+    fn told_by_deletion((): &mut ()) {}
+
+    fn again((): &mut (), _: InputId) {}
+
+    fn unfinished(_: &Book<Self>, _: InputId, _: &BudgetInput) -> Option<String> {
+        None
+    }
+
+    /// What they must add up to, the bills say (see [`super::bills`]).
+    fn at_the_end(_: &Book<Self>, _: &BTreeMap<InputId, Input>) -> Checked {
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! What providers bill, by the window that held it: the judge of budgets.
+
+use std::collections::BTreeMap;
+
+use clawnode_budget::{
+    BudgetState,
+    holder::{Hold, Reservation},
+};
+use clawnode_proto::{
+    ProcessId,
+    budget::{AccountKey, BudgetUnit, LimitKey, WindowNumber},
+};
+
+use super::account::accounts;
+use crate::{JudgeViolation, book::Checked};
+
+/// One window of one limit.
+type Spending = (AccountKey, LimitKey, WindowNumber);
+
+/// What is known of budgets from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Bills {
+    limits: BTreeMap<(AccountKey, LimitKey), u64>,
+    /// Calls that run, and what they may still cost.
+    running: BTreeMap<(ProcessId, Reservation), Vec<Hold>>,
+    /// What calls have cost, as providers bill them, with each bill rounded up.
+    billed: BTreeMap<Spending, u64>,
+    /// What calls may have cost whose processes have died.
+    lost: BTreeMap<Spending, u64>,
+    /// Calls that wait or run.
+    open: BTreeMap<(ProcessId, Reservation), ()>,
+    deaths: usize,
+    made: usize,
+}
+
+/// What a call has cost, as its provider sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Bill {
+    /// It was not made.
+    None,
+    /// So many millionths of micro-dollars.
+    Exact(u128),
+    /// It is unknown, so all that it could cost counts.
+    Unknown,
+}
+
+impl Bills {
+    pub(crate) fn new(budgets: usize) -> Self {
+        let limits = accounts(budgets).into_iter().flat_map(|(account, limits)| {
+            limits.into_iter().map(move |limit| ((account.clone(), limit.key), limit.amount))
+        });
+        Self { limits: limits.collect(), ..Self::default() }
+    }
+
+    /// Calls that were made.
+    pub(crate) fn made(&self) -> usize {
+        self.made
+    }
+
+    /// A call wants to be made.
+    pub(super) fn wants(&mut self, process: ProcessId, call: Reservation) {
+        self.open.insert((process, call), ());
+    }
+
+    /// A call is not made.
+    pub(super) fn refused(&mut self, process: ProcessId, call: Reservation) {
+        self.open.remove(&(process, call));
+    }
+
+    /// A call begins.
+    pub(super) fn begins(
+        &mut self,
+        process: ProcessId,
+        call: Reservation,
+        holds: Vec<Hold>,
+    ) -> Checked {
+        self.made += 1;
+        self.running.insert((process, call), holds);
+        self.check()
+    }
+
+    /// What a call that runs has reserved.
+    pub(super) fn holds(&self, process: ProcessId, call: Reservation) -> Option<&[Hold]> {
+        self.running.get(&(process, call)).map(Vec::as_slice)
+    }
+
+    /// A call has ended.
+    pub(super) fn ends(&mut self, process: ProcessId, call: Reservation, bill: Bill) -> Checked {
+        self.open.remove(&(process, call));
+        for hold in self.running.remove(&(process, call)).unwrap_or_default() {
+            let used = match (bill, hold.limit.unit) {
+                (Bill::None, _) => continue,
+                (Bill::Exact(exact), BudgetUnit::Usd) => {
+                    u64::try_from(exact.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+                }
+                (Bill::Exact(_) | Bill::Unknown, _) => hold.amount,
+            };
+            *self.billed.entry((hold.account, hold.limit, hold.window)).or_default() += used;
+        }
+        self.check()
+    }
+
+    /// A process has died: its calls may have cost all that they could.
+    pub(crate) fn dies(&mut self, process: ProcessId) {
+        self.deaths += 1;
+        self.open.retain(|(of, _), ()| *of != process);
+        let running = std::mem::take(&mut self.running);
+        for ((of, call), holds) in running {
+            if of != process {
+                self.running.insert((of, call), holds);
+                continue;
+            }
+            for hold in holds {
+                *self.lost.entry((hold.account, hold.limit, hold.window)).or_default() +=
+                    hold.amount;
+            }
+        }
+    }
+
+    /// I6: nothing that is billed, or may be billed still, is over a limit.
+    fn check(&self) -> Checked {
+        let mut sums = self.billed.clone();
+        for (spending, lost) in &self.lost {
+            *sums.entry(spending.clone()).or_default() += lost;
+        }
+        for hold in self.running.values().flatten() {
+            let spending = (hold.account.clone(), hold.limit, hold.window);
+            *sums.entry(spending).or_default() += hold.amount;
+        }
+        for ((account, limit, window), sum) in sums {
+            let most = self.limits.get(&(account.clone(), limit)).copied().unwrap_or_default();
+            if sum > most {
+                let text = format!("`{limit}` of `{account}` in {}: {sum}, of {most}", window.0);
+                return Err(JudgeViolation::new("I6", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A call that neither waits nor runs any more, or should not.
+    pub(super) fn unfinished(&self) -> Option<String> {
+        let ((process, call), ()) = self.open.first_key_value()?;
+        Some(format!("call {} of `{process}` has not ended", call.0))
+    }
+
+    /// What an account must know once all is quiet. Without deaths it is exact.
+    pub(super) fn agree(
+        &self,
+        account: &AccountKey,
+        state: &BudgetState,
+        lives: impl Fn(ProcessId) -> bool,
+    ) -> Checked {
+        for book in &state.books {
+            for window in book.windows() {
+                let spending = (account.clone(), book.key, window.number);
+                let billed = self.billed.get(&spending).copied().unwrap_or_default();
+                let lost = self.lost.get(&spending).copied().unwrap_or_default();
+                let (spent, committed) = (window.spent(), window.committed());
+                let about = format!("`{}` of `{account}` in {}", book.key, window.number.0);
+                if let Some(slice) = window.slices.iter().find(|slice| lives(slice.process)) {
+                    let (number, of) = (slice.number, slice.process);
+                    let text = format!("{about}: slice {number} of `{of}` has not come back");
+                    return Err(JudgeViolation::new("E1", text));
+                }
+                if spent > billed {
+                    let text = format!("{about}: {spent} spent, and {billed} billed");
+                    return Err(JudgeViolation::new("BUD-4", text));
+                }
+                if committed < billed + lost || self.deaths == 0 && spent < billed {
+                    let text = format!("{about}: {spent} and {committed} of {billed} and {lost}");
+                    return Err(JudgeViolation::new("BUD-3", text));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Synthetic calls: they reserve, run, and settle, are not made, or die with their process.
+
+use clawnode_budget::holder::{
+    CallCost, CallNeeds, CallUsage, Hold, HolderInput, Need, Reservation,
+};
+use clawnode_kernel::KernelBug;
+use clawnode_proto::{ProcessId, budget::AccountKey, money::MicroUsd};
+use rand::{Rng, seq::IteratorRandom};
+
+use super::{
+    account::{LOOPS, USD, accounts},
+    bills::Bill,
+};
+use crate::{FATE, Sim, book::Checked, process::PlannedNote};
+
+/// Micro-dollars for a million tokens in, and out. Few calls cost a whole number of them.
+const PRICES: [u64; 2] = [2_500_001, 15_000_003];
+/// The first call comes when accounts have their limits, in milliseconds.
+const FIRST: u64 = 2_000;
+/// Between two calls, at most.
+const NEXT_MOST: u64 = 900;
+/// How long a call runs at most.
+const RUNS_MOST: u64 = 12_000;
+/// How long it waits, at most: its turn ends.
+const WAITS_MOST: u64 = 120_000;
+
+impl Sim {
+    /// Calls come until the world is calm.
+    pub(crate) fn begin_budget_calls(&mut self) {
+        if self.plan.budgets > 0 {
+            self.plan_budget_call(FIRST, 1);
+        }
+    }
+
+    fn plan_budget_call(&mut self, after: u64, number: u64) {
+        let comes = PlannedNote::own(format!("call {number} comes"), move |sim| {
+            if sim.calm {
+                return Ok(());
+            }
+            let after = sim.world.rng.random_range(1..NEXT_MOST);
+            sim.plan_budget_call(after, number + 1);
+            sim.budget_call_comes(Reservation(number))
+        });
+        self.world.later(FATE, after, comes);
+    }
+
+    fn budget_call_comes(&mut self, call: Reservation) -> Checked {
+        let living = self.processes.keys().copied().choose(&mut self.world.rng);
+        let Some(process) = living else { return Ok(()) };
+        let input = self.world.rng.random_range(1..800_u64);
+        let needs = self.budget_needs(input);
+        let wants = PlannedNote::own(format!("call {} wants {needs:?}", call.0), move |sim| {
+            sim.bills.wants(process, call);
+            sim.plan_call_input(process, call, input);
+            sim.holder_takes(process, HolderInput::Reserve(call, needs))
+        });
+        self.world.mail(process, 0, wants);
+        Ok(())
+    }
+
+    fn budget_needs(&mut self, input: u64) -> CallNeeds {
+        let [price_in, price_out] = PRICES;
+        let fixed = MicroUsd::of_tokens([(input, MicroUsd(price_in))]).unwrap_or(MicroUsd::MOST).0;
+        let usd = CallCost { fixed, per_million: price_out };
+        let one = CallCost { fixed: 1, per_million: 0 };
+        let mut needs = vec![
+            Need { account: AccountKey::Cluster, limit: USD, cost: usd },
+            Need { account: AccountKey::Cluster, limit: LOOPS, cost: one },
+        ];
+        let others = accounts(self.plan.budgets).into_iter().skip(1).map(|(account, _)| account);
+        if let Some(account) = others.choose(&mut self.world.rng) {
+            needs.push(Need { account, limit: USD, cost: usd });
+        }
+        let most_output = self.world.rng.random_range(256..1_500);
+        CallNeeds { needs, least_output: 256.min(most_output), most_output }
+    }
+
+    /// Its turn ends, however long it waits.
+    fn plan_call_input(&mut self, process: ProcessId, call: Reservation, input: u64) {
+        self.call_inputs.insert(call, input);
+        let ends = PlannedNote::own(format!("call {} waits no longer", call.0), move |sim| {
+            if sim.bills.holds(process, call).is_some() {
+                return Ok(());
+            }
+            sim.bills.refused(process, call);
+            sim.holder_takes(process, HolderInput::Release(call))
+        });
+        self.world.later(process, WAITS_MOST, ends);
+    }
+
+    pub(super) fn budget_call_begins(
+        &mut self,
+        process: ProcessId,
+        (call, output): (Reservation, u64),
+        holds: Vec<Hold>,
+    ) -> Checked {
+        self.bills.begins(process, call, holds)?;
+        let after = self.world.rng.random_range(1..RUNS_MOST);
+        let ends = PlannedNote::own(format!("call {} ends", call.0), move |sim| {
+            sim.budget_call_ends(process, call, output)
+        });
+        self.world.later(process, after, ends);
+        Ok(())
+    }
+
+    fn budget_call_ends(&mut self, process: ProcessId, call: Reservation, output: u64) -> Checked {
+        if self.bills.holds(process, call).is_none() {
+            return Ok(());
+        }
+        let input = self.call_inputs.remove(&call).unwrap_or_default();
+        let (bill, end) = match self.world.rng.random_range(0..10) {
+            // Its append failed.
+            0 => (Bill::None, HolderInput::Release(call)),
+            // Its stream was cut.
+            1 => (Bill::Unknown, HolderInput::Settle(call, CallUsage::Unknown)),
+            _ => {
+                let output = self.world.rng.random_range(0..=output);
+                let [price_in, price_out] = PRICES.map(u128::from);
+                let exact = u128::from(input) * price_in + u128::from(output) * price_out;
+                let usage = CallUsage::Known { usd: self.cost(input, output), tokens: 0 };
+                (Bill::Exact(exact), HolderInput::Settle(call, usage))
+            }
+        };
+        self.bills.ends(process, call, bill)?;
+        self.holder_takes(process, end)
+    }
+
+    fn cost(&self, input: u64, output: u64) -> u64 {
+        let [price_in, price_out] = PRICES.map(MicroUsd);
+        let cost = MicroUsd::of_tokens([(input, price_in), (output, price_out)]);
+        let cost = cost.unwrap_or(MicroUsd::MOST).0;
+        if self.planted == KernelBug::RoundsDown { cost.saturating_sub(1) } else { cost }
+    }
+}

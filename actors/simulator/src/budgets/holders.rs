@@ -1,0 +1,189 @@
+//! The holder of a process: what it hears, and what is done for it.
+
+use clawnode_budget::{
+    Budget,
+    holder::{Holder, HolderInput, HolderOptions, HolderOutput},
+};
+use clawnode_kernel::{Entity, KernelBug, LoadedJournal, core::snapshot_blob};
+use clawnode_proto::{
+    IdempotencyKey, Input, ProcessId, Timestamp,
+    budget::{AccountKey, BudgetInput, ProcessStanding, SliceReport},
+};
+use clawnode_sim::{StoreReply, StoreRequest};
+use rand::Rng;
+
+use super::account::accounts;
+use crate::{
+    JudgeViolation, Sim,
+    book::Checked,
+    process::{PendingOp, PlannedNote},
+    violation::of_fold,
+};
+
+/// Between two ticks of a holder, at most, in milliseconds.
+const TICK_MOST: u64 = 600;
+
+/// The holder of a process, with the number of its last input for an account.
+#[derive(Debug)]
+pub(crate) struct ProcessHolder {
+    holder: Holder,
+    sent: u64,
+}
+
+impl ProcessHolder {
+    pub(crate) fn new(process: ProcessId, planted: KernelBug) -> Self {
+        let mut holder = Holder::new(process, HolderOptions::default());
+        holder.planted = planted;
+        Self { holder, sent: 0 }
+    }
+}
+
+impl Sim {
+    /// A holder begins with its process.
+    pub(crate) fn begin_holder(&mut self, process: ProcessId) {
+        if self.plan.budgets == 0 {
+            return;
+        }
+        let planted = self.planted;
+        if let Some(it) = self.processes.get_mut(&process) {
+            it.holder = Some(ProcessHolder::new(process, planted));
+        }
+        self.plan_holder_tick(process);
+    }
+
+    fn plan_holder_tick(&mut self, process: ProcessId) {
+        let after = self.world.rng.random_range(100..TICK_MOST);
+        let tick = PlannedNote::own("its holder ticks".to_owned(), move |sim| {
+            sim.plan_holder_tick(process);
+            sim.holder_takes(process, HolderInput::Tick)
+        });
+        self.world.later(process, after, tick);
+    }
+
+    pub(super) fn holder_hears(
+        &mut self,
+        process: ProcessId,
+        standing: ProcessStanding,
+    ) -> Checked {
+        self.holder_takes(process, HolderInput::Told(standing))
+    }
+
+    pub(super) fn holder_takes(&mut self, process: ProcessId, input: HolderInput) -> Checked {
+        let now = self.world.now();
+        let it = self.processes.get_mut(&process).and_then(|it| it.holder.as_mut());
+        let Some(it) = it else { return Ok(()) };
+        for out in it.holder.handle(now, input) {
+            match out {
+                HolderOutput::Send(account, body) => self.sends_for_holder(process, account, &body),
+                HolderOutput::Granted(call, output, holds) => {
+                    self.budget_call_begins(process, (call, output), holds)?;
+                }
+                HolderOutput::Waits(..) => {}
+                HolderOutput::Refused(call, _) => self.bills.refused(process, call),
+            }
+        }
+        Ok(())
+    }
+
+    fn sends_for_holder(&mut self, process: ProcessId, account: AccountKey, body: &BudgetInput) {
+        let it = self.processes.get_mut(&process).and_then(|it| it.holder.as_mut());
+        let Some(it) = it else { return };
+        it.sent += 1;
+        let Some(input) = named(&account, &format!("{process}/{}", it.sent), body) else { return };
+        let ticket = self.world.submit(process, StoreRequest::Put(input.clone()));
+        self.expect(process, ticket, PendingOp::HolderPut(account, Box::new(input)));
+    }
+
+    /// The answer to what a holder sent.
+    pub(crate) fn stored_for_holder(
+        &mut self,
+        process: ProcessId,
+        account: AccountKey,
+        input: Input,
+        reply: &StoreReply,
+    ) -> Checked {
+        let stored = matches!(reply, StoreReply::Put(_));
+        if stored {
+            self.ledger.accepted(input);
+        }
+        self.holder_takes(process, HolderInput::Stored(account, stored))
+    }
+
+    /// A planted bug: who is held dead has its slices given back for it.
+    pub(crate) fn gives_back_for(&mut self, process: ProcessId) -> Checked {
+        if self.planted != KernelBug::GivesBackForTheDead {
+            return Ok(());
+        }
+        for (account, _) in accounts(self.plan.budgets) {
+            let entity = self.account(&account)?;
+            let slices = entity.state.books.iter().flat_map(|book| book.windows());
+            let slices = slices
+                .flat_map(|window| window.slices.iter().map(move |slice| (window.number, slice)));
+            let own = slices.filter(|(_, slice)| slice.process == process);
+            let report = |(window, slice): (_, &clawnode_budget::account::Slice)| SliceReport {
+                number: slice.number,
+                window,
+                seq: u64::MAX,
+                spent: slice.spent,
+                held: 0,
+                returned: 0,
+                over: 0,
+                closed: true,
+            };
+            let reports: Vec<SliceReport> = own.map(report).collect();
+            let body = BudgetInput::Report { process, reports };
+            let name = format!("dead:{process}:{}", self.world.now().0);
+            if let Some(input) = named(&account, &name, &body) {
+                self.hears(input, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// An account, as its journal has it.
+    fn account(&self, account: &AccountKey) -> Result<Entity<Budget>, JudgeViolation> {
+        let records = self.world.journal(account.entity());
+        let snapshot = snapshot_blob(&records).and_then(|digest| self.world.blob(digest));
+        let loaded = LoadedJournal { records, snapshot };
+        Entity::of(account.entity(), &loaded).map_err(|error| of_fold(&error))
+    }
+
+    /// What of budgets has not come to its end.
+    pub(crate) fn unfinished_budgets(&self) -> Option<String> {
+        let holders = self.processes.iter().filter_map(|(id, it)| Some((id, it.holder.as_ref()?)));
+        let mut busy = holders.filter(|(_, it)| !it.holder.is_at_rest());
+        let holds = || busy.next().map(|(id, _)| format!("the holder of `{id}` has slices"));
+        self.bills.unfinished().or_else(holds)
+    }
+
+    /// BUD-2: what nothing runs for is not reserved.
+    pub(crate) fn holds_end(&self) -> Checked {
+        for (id, it) in &self.processes {
+            let holds = it.holder.as_ref().map_or(0, |it| it.holder.holds().count());
+            if holds > 0 && self.bills.unfinished().is_none() {
+                let text = format!("the holder of `{id}` has {holds} holds, and no call runs");
+                return Err(JudgeViolation::new("BUD-2", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// What must hold of budgets once all is quiet.
+    pub(crate) fn budgets_at_the_end(&self) -> Checked {
+        self.holds_end()?;
+        for (account, _) in accounts(self.plan.budgets) {
+            if !self.ledger.serves(account.entity()) {
+                continue;
+            }
+            let entity = self.account(&account)?;
+            let lives = |process| self.processes.contains_key(&process);
+            self.bills.agree(&account, &entity.state, lives)?;
+        }
+        Ok(())
+    }
+}
+
+fn named(account: &AccountKey, name: &str, body: &BudgetInput) -> Option<Input> {
+    let name: IdempotencyKey = name.parse().ok()?;
+    Budget::input(account, name, Timestamp(0), body).ok()
+}

@@ -1,0 +1,14 @@
+//! Budgets: every process has a holder, and calls reserve, settle and are lost with their processes.
+//!
+//! What may be spent is judged from outside, by what providers bill: [`bills`] knows neither the fold of
+//! accounts nor the machine of holders.
+
+mod account;
+mod bills;
+mod calls;
+mod holders;
+#[cfg(test)]
+mod tests;
+
+pub(super) use bills::Bills;
+pub(super) use holders::ProcessHolder;

@@ -1,0 +1,66 @@
+//! Seeds with budgets, and bugs that are found in them.
+
+use clawnode_kernel::KernelBug;
+
+use crate::{RunFailure, RunReport, SimOptions, run};
+
+/// Seeds of each run of the tests; `CLAWNODE_SOAK` sets another number.
+const SEEDS: u64 = 40;
+
+fn one(seed: u64, planted: KernelBug, trace: bool) -> Result<RunReport, Box<RunFailure>> {
+    let (budgets, sessions) = (1 + usize::from(seed % 3 == 2), None);
+    run(&SimOptions { seed, planted, trace, budgets, sessions, ..SimOptions::default() })
+}
+
+/// It is found within so many seeds, by one of these invariants; the seed that finds it is green
+/// without it.
+fn finds(planted: KernelBug, seeds: u64, names: &[&str]) {
+    for seed in 0..seeds {
+        if let Err(failure) = one(seed, planted, false) {
+            let name = failure.violation.name;
+            assert!(names.contains(&name), "{planted:?} was found as {name}: {failure}");
+            one(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
+            return;
+        }
+    }
+    panic!("{planted:?} was not found in {seeds} seeds");
+}
+
+#[test]
+fn i6_no_limit_is_passed_whatever_befalls_the_world() {
+    let soak = std::env::var("CLAWNODE_SOAK").ok().and_then(|seeds| seeds.parse().ok());
+    let mut calls = 0;
+    for seed in 0..soak.unwrap_or(SEEDS) {
+        match one(seed, KernelBug::None, false) {
+            Ok(report) => calls += report.budget_calls,
+            Err(_) => match one(seed, KernelBug::None, true) {
+                Ok(report) => panic!("seed {seed} is not the same twice: {report:?}"),
+                Err(failure) => panic!("{failure}"),
+            },
+        }
+    }
+    assert!(calls > 200, "{calls} calls were made under budgets");
+}
+
+/// One test for each planted bug: how many seeds it may take, and which invariant catches it.
+macro_rules! planted {
+    ($($test:ident: $bug:ident in $seeds:literal by [$($name:literal),*];)*) => {
+        $(
+            #[test]
+            fn $test() {
+                finds(KernelBug::$bug, $seeds, &[$($name),*]);
+            }
+        )*
+    };
+}
+
+planted! {
+    finds_checks_then_spends: ChecksThenSpends in 40 by ["I6"];
+    finds_rounds_down: RoundsDown in 40 by ["I6", "BUD-3"];
+    finds_loses_release: LosesRelease in 40 by ["BUD-2"];
+    finds_asks_as_another: AsksAsAnother in 40 by ["E1"];
+    finds_gives_back_for_the_dead: GivesBackForTheDead in 200 by ["I6", "BUD-3"];
+    finds_settles_into_current_window: SettlesIntoCurrentWindow in 40 by ["BUD-3", "BUD-4"];
+    finds_reports_differences: ReportsDifferences in 40 by ["I6", "BUD-3"];
+    finds_answers_before_the_append: ActBeforeAppend in 40 by ["I5", "I8"];
+}
