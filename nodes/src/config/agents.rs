@@ -52,6 +52,12 @@ pub struct ProviderSection {
     /// The key itself; a file or a variable is a better place for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key: Option<Secret>,
+    /// The region at Amazon. Unless set: `AWS_REGION`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The file with the keys of an account at Amazon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials_file: Option<PathBuf>,
     /// To connect (10 s).
     #[serde(with = "units::duration")]
     pub connect_timeout: Duration,
@@ -241,6 +247,8 @@ impl Default for ProviderSection {
             api_key_env: None,
             api_key_file: None,
             api_key: None,
+            region: None,
+            credentials_file: None,
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_mins(1),
             total_timeout: Duration::from_mins(10),

@@ -148,6 +148,9 @@ fn resolve_paths(config: &mut Config, tree: &ConfigNode, file: Option<&Path>, en
         if let Some(path) = &mut provider.api_key_file {
             fix(path, &["providers", name, "api_key_file"]);
         }
+        if let Some(path) = &mut provider.credentials_file {
+            fix(path, &["providers", name, "credentials_file"]);
+        }
     }
     for (at, server) in config.mcp_servers.iter_mut().enumerate() {
         let at = at.to_string();

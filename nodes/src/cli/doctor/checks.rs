@@ -325,7 +325,10 @@ fn provider(context: &CliContext, name: &str, it: &ProviderSection) -> Check {
     if it.api_key.is_some() {
         return present("key in the configuration".to_owned());
     }
-    if let Some(path) = &it.api_key_file {
+    let files = [("api_key_file", &it.api_key_file), ("credentials_file", &it.credentials_file)];
+    if let Some((setting, path)) =
+        files.into_iter().find_map(|(setting, path)| Some((setting, path.as_ref()?)))
+    {
         return match fs::metadata(path) {
             Ok(about) if about.len() > 0 => present(format!("key in `{}`", path.display())),
             Ok(_) => {
@@ -334,7 +337,7 @@ fn provider(context: &CliContext, name: &str, it: &ProviderSection) -> Check {
             }
             Err(error) => {
                 let found = format!("`{name}`: cannot read `{}`: {error}", path.display());
-                Check::red(NAME, found, "correct `api_key_file`")
+                Check::red(NAME, found, &format!("correct `{setting}`"))
             }
         };
     }
@@ -348,7 +351,10 @@ fn provider(context: &CliContext, name: &str, it: &ProviderSection) -> Check {
     let Some(variable) = it.api_key_env.as_deref().or(usual) else {
         return present("no key is configured; local servers need none".to_owned());
     };
-    if context.loaded.env().get(variable).is_some() {
+    let is_set = |name: &&str| context.loaded.env().get(name).is_some();
+    // The keys of an account are as good as a key of Bedrock's own.
+    let others: &[&str] = if wire == Some(Wire::Bedrock) { &["AWS_ACCESS_KEY_ID"] } else { &[] };
+    if let Some(variable) = [variable].iter().chain(others).find(|name| is_set(name)) {
         present(format!("key in `{variable}`"))
     } else {
         let found = format!("`{name}`: `{variable}` is not set");
