@@ -304,7 +304,7 @@ impl RequestBlock<'_> {
             return Ok(());
         }
         let source = self.fields.get("source").unwrap_or(&Value::Null);
-        let content = match source.get("type").and_then(Value::as_str) {
+        let written = match source.get("type").and_then(Value::as_str) {
             Some("text") => source.get("data"),
             Some("content") => source.get("content"),
             _ => {
@@ -313,7 +313,7 @@ impl RequestBlock<'_> {
             }
         };
         texts.extend(title.map(str::to_owned));
-        texts.push(text_of(&path("source"), content.unwrap_or(&Value::Null))?);
+        texts.push(text_of(&path("source"), written.unwrap_or(&Value::Null))?);
         Ok(())
     }
 
