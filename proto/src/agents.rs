@@ -10,6 +10,7 @@ use crate::{
     name::ToolName,
     policy::Policy,
     provider::ProviderStatus,
+    response::ResponseSchema,
     timeout::TurnTime,
     tool::{EffectClass, Risk},
 };
@@ -50,6 +51,9 @@ pub struct AgentDetail {
     /// Patterns of models that a message may choose instead, as `PROVIDER/MODEL`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
+    /// What replies have to fit, if the message does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<ResponseSchema>,
     /// The sampling settings of model calls.
     pub sampling: Sampling,
     /// How many tokens the model reads.

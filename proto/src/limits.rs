@@ -86,6 +86,10 @@ limits! {
         /// Files of one session. Those that no message names go for newer ones once they are
         /// `FILE_KEPT` old.
         FILES: usize = 256, "files";
+        /// Files of one session that no message names yet.
+        FILES_UNSENT: usize = 32, "files";
+        /// All files of one session that no message names yet, together.
+        FILES_UNSENT_BYTES: u64 = 200_000_000, "bytes";
         /// How long an uploaded file is kept for a message that names it.
         FILE_KEPT: Duration = Duration::from_hours(24);
         /// A body of `POST /v1/chat/completions`, which can have attachments in base64.

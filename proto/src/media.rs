@@ -100,6 +100,21 @@ pub struct FileRecord {
     pub is_going: bool,
 }
 
+/// A note about content in a blob of a session: no message may have come to name it. It is beside the
+/// records of files, and is none: a build that does not know it leaves it alone. Each change of it is by
+/// compare-and-set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ContentNote {
+    /// The blob.
+    pub blob: Digest,
+    /// When the content was stored last.
+    pub at: Timestamp,
+    /// The content is about to be removed, so no message may bring it now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_going: bool,
+}
+
 /// An uploaded file, for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -200,6 +215,20 @@ impl FileRecord {
     pub fn view(self, file: FileId) -> FileView {
         let Self { media_type, name, bytes, .. } = self;
         FileView { file, media_type, bytes, name }
+    }
+}
+
+// === impl ContentNote ===
+
+impl ContentNote {
+    /// Its bytes in the key-value store.
+    pub fn to_bytes(self) -> Result<Vec<u8>, CodecError> {
+        codec::encode(&self)
+    }
+
+    /// Reads a note.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CodecError> {
+        codec::decode(bytes)
     }
 }
 

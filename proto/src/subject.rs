@@ -310,6 +310,12 @@ pub fn file_key(session: EntityId, file: FileId) -> String {
     format!("{}{file}", file_keys(session))
 }
 
+/// The key of the bucket with the note about content of a session that no message may come to name, by its
+/// blob.
+pub fn content_key(session: EntityId, blob: Digest) -> String {
+    format!("{}{blob}", file_keys(session))
+}
+
 /// The key of the bucket with what is kept of a job for people.
 pub fn archive_key(job: JobId) -> String {
     format!("{ARCHIVE_KEYS}{job}")

@@ -97,6 +97,7 @@ const STEPS_MAX: u64 = 400_000;
 
 /// What to simulate.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct SimOptions {
     /// Decides everything.
     pub seed: u64,

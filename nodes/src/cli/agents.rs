@@ -6,6 +6,7 @@ use clawnode_proto::{
     agents::{AgentDetail, AgentView},
     api::{AgentParams, Nothing, calls},
     policy::{Policy, Rule},
+    response::ResponseSchema,
 };
 
 use super::{
@@ -123,6 +124,9 @@ fn detail(out: Output, it: &AgentDetail) -> String {
             ),
         ),
     ];
+    if let Some(ResponseSchema { name, schema }) = &it.response_schema {
+        facts.push(("reply", clean(&format!("JSON that fits `{name}`: {schema}"))));
+    }
     let hooks = it.hooks.iter().map(|hook| format!("{}/{}", hook.point, hook.name));
     let hooks: Vec<String> = hooks.collect();
     if !hooks.is_empty() {

@@ -184,6 +184,7 @@ impl Answers for NodeBackend {
         Ok(AgentDetail {
             view,
             models: self.agents.options(&agent).map(|it| it.models).unwrap_or_default(),
+            response_schema: profile.response_schema,
             sampling: profile.sampling,
             window_tokens: profile.window_tokens,
             time: profile.time,

@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_actors::{
     agent::Agents,
-    session::{SendError, SentMessage, Sessions, clients::route::Routes},
+    session::{
+        SendError, SentMessage, Sessions,
+        clients::{attach::PendingContent, route::Routes},
+    },
 };
 use clawnode_gateway::{
     AttachmentSource, Backend, Following, NewAttachment, ResultsRequest, SendRequest, SessionRef,
@@ -85,9 +88,14 @@ impl NodeBackend {
         &self,
         session: EntityId,
         source: AttachmentSource,
+        pending: &mut Vec<PendingContent>,
     ) -> Result<Media, ErrorBody> {
         Ok(match source {
-            AttachmentSource::Content(content) => self.sessions.attach(session, content).await?,
+            AttachmentSource::Content(content) => {
+                let (media, note) = self.sessions.attach(session, content).await?;
+                pending.push(note);
+                media
+            }
             AttachmentSource::File(file) => self.sessions.attach_file(session, file).await?,
         })
     }
@@ -135,15 +143,15 @@ impl Backend for NodeBackend {
         if let Some(schema) = &message.response_schema {
             check_response(schema).map_err(|fault| unusable(&fault))?;
         }
-        // Content that is stored for a message which is then refused has no owner: what may be refused
-        // comes first.
+        // Content of a message that is refused after all goes later: what may be refused comes first.
         for attachment in &attachments {
             if let AttachmentSource::File(file) = attachment.source {
                 self.sessions.file(session.entity(), file).await?;
             }
         }
+        let mut pending = Vec::new();
         for NewAttachment { history, source } in attachments {
-            let media = self.attached(session.entity(), source).await?;
+            let media = self.attached(session.entity(), source, &mut pending).await?;
             match history.and_then(|at| message.history.get_mut(at)) {
                 Some(earlier) => earlier.attachments.push(media),
                 None => message.attachments.push(media),
@@ -158,6 +166,7 @@ impl Backend for NodeBackend {
             SendMode::Steer => SessionInput::Steer(message),
         };
         let sent = self.sessions.send(&session, input, key, trace).await?;
+        self.sessions.attached(pending).await;
         Ok(following(sent, session.to_string()))
     }
 
@@ -190,10 +199,19 @@ impl Backend for NodeBackend {
             return Err(refusal);
         }
         let mut upload = self.sessions.upload(session, name.as_deref()).await?;
-        while let Some(piece) = content.next().await {
-            upload.write(&piece?).await?;
+        let written = async {
+            while let Some(piece) = content.next().await {
+                upload.write(&piece?).await?;
+            }
+            Ok::<(), ErrorBody>(())
+        };
+        match written.await {
+            Ok(()) => Ok(upload.finish().await?),
+            Err(refusal) => {
+                upload.abandon().await;
+                Err(refusal)
+            }
         }
-        Ok(upload.finish().await?)
     }
 
     async fn file(

@@ -48,6 +48,11 @@ async fn sweep_files(sessions: Sessions, worker: Worker) {
             Ok(removed) => info!(removed, "uploaded files that no message names are removed"),
             Err(failure) => debug!(%failure, "cannot go through the uploaded files now"),
         }
+        match sessions.sweep_content(|id| firsts.contains(&id.partition(partitions))).await {
+            Ok(0) => {}
+            Ok(removed) => info!(removed, "content that no message names is removed"),
+            Err(failure) => debug!(%failure, "cannot go through content without an owner now"),
+        }
     }
 }
 

@@ -170,6 +170,11 @@ fn failed_client_result() {
 
 /// What has no attachments has the bytes that it had before there were any: the other goldens show it.
 #[test]
+fn notes_of_content() {
+    insta::assert_snapshot!(all(&sample::content_notes()));
+}
+
+#[test]
 fn attachments() {
     let mut golden = all(&sample::media());
     golden.push_str(&all(&sample::files()));

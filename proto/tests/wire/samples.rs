@@ -32,7 +32,7 @@ use clawnode_proto::{
         Text, Usage, UsageRecord,
     },
     mcp::McpPins,
-    media::{FileRecord, Media, MediaKind, MediaType},
+    media::{ContentNote, FileRecord, Media, MediaKind, MediaType},
     model_route::{InputKind, ModelRoute, PromptFacts, RouteTaken},
     node::{FileState, Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     plugin::StoreKeys,
@@ -361,6 +361,13 @@ pub(crate) fn files() -> Vec<FileRecord> {
     let named = FileRecord { is_named: true, name: None, ..file.clone() };
     let going = FileRecord { is_going: true, ..file.clone() };
     vec![file, named, going]
+}
+
+/// A note about content without an owner, and the same before the content is removed.
+pub(crate) fn content_notes() -> Vec<ContentNote> {
+    let at = Timestamp(1_700_000_000_000);
+    let note = ContentNote { blob: Digest::of(b"blob"), at, is_going: false };
+    vec![note, ContentNote { is_going: true, ..note }]
 }
 
 /// One tool as it was approved, and said to be something else since.

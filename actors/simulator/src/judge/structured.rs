@@ -97,24 +97,20 @@ impl StructuredReplies {
         let Some(known) = self.turns.remove(&it.turn) else { return Ok(()) };
         let is_wanted = self.wanted.contains_key(&it.turn);
         let said = known.last.as_ref().map(|(_, text)| text);
-        match &it.outcome {
+        let is_right = match &it.outcome {
             TurnOutcome::Completed { .. } if is_wanted => {
-                if known.has_fitting() != Some(true) || known.structured.as_ref() != said {
-                    return wrong(format!("`{}` is completed with {known:?}", it.turn));
-                }
+                known.has_fitting() == Some(true) && known.structured.as_ref() == said
             }
             TurnOutcome::SchemaFailed { .. } => {
                 let is_last = known.told.len() == CORRECTIONS;
-                if !is_wanted || !is_last || known.has_fitting() != Some(false) {
-                    return wrong(format!("`{}` ends for its schema with {known:?}", it.turn));
-                }
+                is_wanted && is_last && known.has_fitting() == Some(false)
             }
-            _ if known.structured.is_some() => {
-                return wrong(format!("`{}` ends {} with {known:?}", it.turn, it.outcome.name()));
-            }
-            _ => {}
+            _ => known.structured.is_none(),
+        };
+        if is_right {
+            return Ok(());
         }
-        Ok(())
+        wrong(format!("`{}` ends {} with {known:?}", it.turn, it.outcome.name()))
     }
 
     /// A model is asked: for what the client wants, and told all that was wrong before, once.

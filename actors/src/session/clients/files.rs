@@ -8,18 +8,22 @@
 //! A file that a message names stays as long as its session. A worker removes any other file once it is
 //! `FILE_KEPT` old, because gateways may not remove blobs. It first marks the record. So a message that
 //! names the file at the same time is refused, or keeps the file.
+//!
+//! Files that no message names have bounds together (`FILES_UNSENT`, `FILES_UNSENT_BYTES`). Each part is
+//! counted in its record before it is stored, and the sum is looked at after that: of two uploads that
+//! together pass a bound, the later one sees both.
 
 use bytes::Bytes;
 use clawnode_cluster::{BucketEntry, BucketError, Storage, StoreError};
 use clawnode_proto::{
     CodecError, Digest, EntityId, ErrorBody, ErrorChain, ErrorCode, FileId, Position, Timestamp,
-    limits::{ATTACHMENT_BYTES, FILE_BYTES, FILE_KEPT, FILES},
-    media::{FileRecord, FileView, Media, MediaError, MediaType, file_name},
+    limits::{ATTACHMENT_BYTES, FILE_BYTES, FILE_KEPT, FILES, FILES_UNSENT, FILES_UNSENT_BYTES},
+    media::{ContentNote, FileRecord, FileView, Media, MediaError, MediaType, file_name},
     subject::{FILE_KEYS, file_key, file_keys},
 };
 use tracing::{debug, warn};
 
-use super::{client::Sessions, send_error::SendError};
+use super::{attach, client::Sessions, send_error::SendError};
 use crate::session::texts::content_of;
 
 /// Its name in errors.
@@ -35,6 +39,17 @@ pub enum FileError {
     /// The session has too many files.
     #[error("the session has {FILES} files already")]
     TooMany,
+    /// Those of the session that no message names are too many, or too large together.
+    #[error(
+        "the session already has {files} files of {bytes} bytes that no message names; at most \
+         {FILES_UNSENT} files of {FILES_UNSENT_BYTES} bytes together may wait for a message"
+    )]
+    TooManyUnsent {
+        /// How many there are.
+        files: usize,
+        /// How large they are together.
+        bytes: u64,
+    },
     /// It is larger than a file may be.
     #[error("the file is larger than {FILE_BYTES} bytes")]
     TooLarge,
@@ -69,6 +84,13 @@ pub struct FileUpload {
     part: Vec<u8>,
 }
 
+/// The files of a session that no message names.
+#[derive(Clone, Copy, Debug)]
+struct Unsent {
+    files: usize,
+    bytes: u64,
+}
+
 /// Why a record was not changed.
 enum PutError {
     /// Another writer changed it.
@@ -85,8 +107,13 @@ impl Sessions {
         session: EntityId,
         name: Option<&str>,
     ) -> Result<FileUpload, FileError> {
-        if self.storage().bucket.list(&file_keys(session)).await?.len() >= FILES {
+        let records = records(self.storage(), session).await?;
+        if records.len() >= FILES {
             return Err(FileError::TooMany);
+        }
+        let unsent = Unsent::of(&records);
+        if unsent.files >= FILES_UNSENT || unsent.bytes >= FILES_UNSENT_BYTES {
+            return Err(unsent.into());
         }
         Ok(FileUpload {
             storage: self.storage().clone(),
@@ -170,7 +197,14 @@ impl Sessions {
     }
 }
 
-/// Removes all files of a session that is deleted.
+/// The files of a session, but for those that a later build wrote.
+async fn records(storage: &Storage, session: EntityId) -> Result<Vec<FileRecord>, StoreError> {
+    let entries = storage.bucket.list(&file_keys(session)).await?;
+    let records = entries.iter().filter_map(|(_, it)| FileRecord::from_bytes(&it.value).ok());
+    Ok(records.collect())
+}
+
+/// Removes all files of a session that is deleted, and content that no message came to name.
 pub(in crate::session) async fn forget(
     storage: &Storage,
     session: EntityId,
@@ -178,8 +212,11 @@ pub(in crate::session) async fn forget(
     for _ in 0..TRIES {
         let mut is_changed = false;
         for (key, entry) in storage.bucket.list(&file_keys(session)).await? {
-            let Ok(record) = FileRecord::from_bytes(&entry.value) else { continue };
-            is_changed |= !remove(storage, &key, record, entry.position).await?;
+            if let Ok(record) = FileRecord::from_bytes(&entry.value) {
+                is_changed |= !remove(storage, &key, record, entry.position).await?;
+            } else if let Ok(note) = ContentNote::from_bytes(&entry.value) {
+                is_changed |= !attach::remove(storage, &key, note, entry.position).await?;
+            }
         }
         if !is_changed {
             return Ok(());
@@ -231,6 +268,24 @@ async fn put(
     })
 }
 
+// === impl Unsent ===
+
+impl Unsent {
+    fn of(records: &[FileRecord]) -> Self {
+        let unsent = records.iter().filter(|record| !record.is_named && !record.is_going);
+        unsent.fold(Self { files: 0, bytes: 0 }, |sum, record| Self {
+            files: sum.files + 1,
+            bytes: sum.bytes + record.bytes,
+        })
+    }
+}
+
+impl From<Unsent> for FileError {
+    fn from(Unsent { files, bytes }: Unsent) -> Self {
+        Self::TooManyUnsent { files, bytes }
+    }
+}
+
 // === impl FileUpload ===
 
 impl FileUpload {
@@ -260,11 +315,26 @@ impl FileUpload {
         if self.record.is_none() {
             self.record = Some((self.first_record()?, Position(0)));
         }
-        if !self.part.is_empty() {
-            self.store_part().await?;
+        if !self.part.is_empty()
+            && let Err(failure) = self.store_part().await
+        {
+            self.abandon().await;
+            return Err(failure);
         }
         let (record, _) = self.record.ok_or(FileError::Media(MediaError::Empty))?;
         Ok(record.view(self.file))
+    }
+
+    /// Gives it up: what is stored of it goes soon, and does not count until then.
+    pub async fn abandon(self) {
+        let Some((mut record, position)) = self.record.filter(|(_, at)| *at > Position(0)) else {
+            return;
+        };
+        record.is_going = true;
+        let key = file_key(self.session, self.file);
+        if put(&self.storage, &key, &record, position).await.is_err() {
+            debug!(key, "what is left of an upload goes in a day");
+        }
     }
 
     fn first_record(&self) -> Result<FileRecord, FileError> {
@@ -296,6 +366,10 @@ impl FileUpload {
             // Its session was deleted meanwhile.
             Err(PutError::Conflict) => return Err(FileError::NotFound(self.file)),
         }
+        let unsent = Unsent::of(&records(&self.storage, self.session).await?);
+        if unsent.files > FILES_UNSENT || unsent.bytes > FILES_UNSENT_BYTES {
+            return Err(unsent.into());
+        }
         let blob = self.storage.blobs.put(content.into()).await?;
         // Its session may have been deleted meanwhile. Then nothing would name a file that is stored now.
         let key = file_key(self.session, self.file);
@@ -321,6 +395,8 @@ impl From<FileError> for ErrorBody {
                 "files that no message names are removed after a day, the others with the session: \
                  start a new one",
             ),
+            FileError::TooManyUnsent { .. } => Self::new(ErrorCode::Overloaded, message)
+                .hint("send a message that names some of them; others are removed after a day"),
             FileError::TooLarge => {
                 Self::new(ErrorCode::TooLarge, message).hint("upload a smaller one")
             }
@@ -465,6 +541,62 @@ mod tests {
         assert_eq!(blobs(&sessions).await, 0);
     }
 
+    #[tokio::test]
+    async fn files_that_no_message_names_have_a_bound_together() {
+        let (sessions, clock, _dir) = sessions();
+        let first = stored(&sessions, &[PNG]).await.unwrap();
+        for _ in 1..FILES_UNSENT {
+            stored(&sessions, &[PNG]).await.unwrap();
+        }
+        let refused = stored(&sessions, &[PNG]).await.unwrap_err();
+        assert!(
+            matches!(refused, FileError::TooManyUnsent { files: FILES_UNSENT, .. }),
+            "{refused}"
+        );
+        let body = ErrorBody::from(refused);
+        assert_eq!(body.code, ErrorCode::Overloaded);
+        assert!(body.hint.unwrap().contains("names some of them"));
+        // One that a message names counts no longer.
+        sessions.attach_file(ADA, first.file).await.unwrap();
+        stored(&sessions, &[PNG]).await.unwrap();
+        let others = sessions.upload(BOB, None).await;
+        assert!(others.is_ok(), "another session has its own");
+        clock.0.store(millis(FILE_KEPT), Ordering::Relaxed);
+        assert_eq!(sessions.sweep_files(|_| true).await.unwrap(), FILES_UNSENT);
+        stored(&sessions, &[PNG]).await.unwrap();
+    }
+
+    /// Uploads at the same time: what each has stored counts at once, and what was given up does not.
+    #[tokio::test]
+    async fn uploads_at_the_same_time_keep_to_the_bound_of_bytes() {
+        let (sessions, _, _dir) = sessions();
+        let others = FileRecord {
+            media_type: MediaType::Png,
+            name: None,
+            bytes: FILES_UNSENT_BYTES - ATTACHMENT_BYTES as u64,
+            parts: Vec::new(),
+            at: Timestamp(0),
+            is_named: false,
+            is_going: false,
+        };
+        let key = file_key(ADA, FileId::from_u128(1));
+        assert!(put(sessions.storage(), &key, &others, Position(0)).await.is_ok());
+        let part = [PNG, &vec![7; ATTACHMENT_BYTES - PNG.len()]].concat();
+        let mut first = sessions.upload(ADA, None).await.unwrap();
+        let mut second = sessions.upload(ADA, None).await.unwrap();
+        first.write(&part).await.unwrap();
+        let refused = second.write(&part).await.unwrap_err();
+        assert!(matches!(refused, FileError::TooManyUnsent { files: 3, .. }), "{refused}");
+        assert_eq!(blobs(&sessions).await, 1, "its content is not there");
+        second.abandon().await;
+        assert_eq!(sessions.sweep_files(|_| true).await.unwrap(), 1);
+        let refused = sessions.upload(ADA, None).await.unwrap_err();
+        assert!(matches!(refused, FileError::TooManyUnsent { files: 2, .. }), "{refused}");
+        let file = first.finish().await.unwrap();
+        sessions.attach_file(ADA, file.file).await.unwrap();
+        sessions.upload(ADA, None).await.unwrap().write(&part).await.unwrap();
+    }
+
     /// Blobs of a session that is deleted just before each of them is stored.
     #[derive(Debug)]
     struct Deleted(Storage);
@@ -506,8 +638,9 @@ mod tests {
     async fn a_cluster_with_an_older_build_takes_no_attachments() {
         let (sessions, _, _dir) = sessions();
         let key: SessionKey = "default:test:bot:ada".parse().unwrap();
-        let media = sessions.attach(key.entity(), Content::new(None, PNG.to_vec()).unwrap()).await;
-        let attachments = vec![media.unwrap()];
+        let content = Content::new(None, PNG.to_vec()).unwrap();
+        let (media, _pending) = sessions.attach(key.entity(), content).await.unwrap();
+        let attachments = vec![media];
         let version = Arc::new(AtomicU16::new(ATTACHMENTS - 1));
         let sessions = sessions.writing(Arc::clone(&version));
         let send = async |attachments: &[Media]| {

@@ -4,7 +4,7 @@
 //! here reads journals and writes inboxes; nothing here appends.
 
 pub(in crate::session) mod approvals;
-pub(in crate::session) mod attach;
+pub mod attach;
 pub mod client;
 pub(in crate::session) mod directory;
 pub mod executions;

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::SessionRunner;
 use crate::session::{
+    clients::attach::disown,
     texts::stored_outcome,
     turn::{
         context::Assembled,
@@ -136,6 +137,10 @@ impl SessionRunner {
             return (ToolEnd::Known { outcome }, HookTrail::default());
         }
         let (changed, trail) = self.judge_result(entity, of, outcome.clone(), hooks).await;
+        if trail.blocked.is_some() {
+            // Nothing names it.
+            disown(&self.parts.storage, entity, &outcome.media).await;
+        }
         (ToolEnd::Known { outcome: changed.unwrap_or(outcome) }, trail)
     }
 

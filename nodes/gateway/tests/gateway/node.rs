@@ -623,6 +623,7 @@ impl Node {
         Ok(json!(AgentDetail {
             view: self.agent(agent),
             models: Vec::new(),
+            response_schema: None,
             sampling: Sampling::default(),
             window_tokens: 1,
             time: TurnTime::default(),

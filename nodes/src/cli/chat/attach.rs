@@ -86,6 +86,27 @@ pub(super) fn listed(files: &[AttachedFile]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Takes back the file of this name that was attached last, or all; what that comes to, for people.
+pub(super) fn detach(files: &mut Vec<AttachedFile>, name: Option<&str>) -> String {
+    if files.is_empty() {
+        return listed(files);
+    }
+    let Some(name) = name else {
+        files.clear();
+        return "nothing is attached any more".to_owned();
+    };
+    // A path is fine too: it was one that was attached.
+    let name = name.trim_matches(['"', '\'']);
+    let name = Path::new(name).file_name().map_or(name.into(), |name| name.to_string_lossy());
+    match files.iter().rposition(|file| file.name == name) {
+        Some(at) => {
+            let file = files.remove(at);
+            format!("{} does not go with your next message", file.about())
+        }
+        None => format!("no file {} is attached\n{}", exact(&name), listed(files)),
+    }
+}
+
 /// A message with its text files, each in a fence that nothing in it ends.
 pub(super) fn joined(text: &str, files: &[AttachedFile]) -> String {
     let mut out = text.to_owned();
@@ -147,6 +168,21 @@ mod tests {
     use super::*;
 
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+    #[test]
+    fn one_file_is_taken_back_by_its_name_or_its_path() {
+        let file = |name: &str| AttachedFile {
+            name: name.to_owned(),
+            content: AttachedContent::Text("text".to_owned()),
+        };
+        let mut files = vec![file("a.md"), file("b c.md"), file("a.md")];
+        let mut detach = |name| detach(&mut files, name);
+        assert!(detach(Some("x.md")).contains("no file x.md is attached\na.md"));
+        assert!(detach(Some("../notes/a.md")).starts_with("a.md ("));
+        assert!(detach(Some("\"b c.md\"")).ends_with("does not go with your next message"));
+        assert_eq!(detach(None), "nothing is attached any more");
+        assert!(detach(Some("a.md")).contains("/attach FILE"), "nothing is left");
+    }
 
     #[test]
     fn text_and_media_go_with_a_message_and_nothing_else_does() {

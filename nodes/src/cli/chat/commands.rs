@@ -16,6 +16,7 @@ pub(super) enum ChatCommand {
     Agent(Option<String>),
     Tools,
     Attach(Option<String>),
+    Detach(Option<String>),
     Show,
     Edit,
     Cancel,
@@ -42,6 +43,7 @@ const ALL: [(&str, &str, &str); 13] = [
     ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
     ("/tools", "", "show the agent and its tools"),
     ("/attach", "[FILE]", "attach a picture, PDF, sound or text file, or list them"),
+    ("/detach", "[FILE]", "take an attached file back, or all of them"),
     ("/show", "", "show the last tool calls in full"),
     ("/edit", "", "write the message in $VISUAL or $EDITOR"),
     ("/cancel", "", "cancel a turn that runs elsewhere; Ctrl-C cancels yours"),
@@ -90,6 +92,7 @@ pub(super) fn read(text: &str, demo: bool) -> ChatLine {
         "agent" => ChatCommand::Agent(argument),
         "tools" => ChatCommand::Tools,
         "attach" => ChatCommand::Attach(argument),
+        "detach" => ChatCommand::Detach(argument),
         "show" => ChatCommand::Show,
         "edit" => ChatCommand::Edit,
         "cancel" => ChatCommand::Cancel,
@@ -177,6 +180,7 @@ mod tests {
             ("/quit ", ChatCommand::Quit),
             ("/resume", ChatCommand::Resume(None)),
             ("/attach a b.txt", ChatCommand::Attach(Some("a b.txt".to_owned()))),
+            ("/detach", ChatCommand::Detach(None)),
         ] {
             assert_eq!(read(text, false), ChatLine::Do(command), "{text}");
         }

@@ -68,6 +68,7 @@ impl Chat<'_> {
             ChatCommand::Agent(wanted) => self.choose_agent(wanted).await,
             ChatCommand::Tools => self.tools().await,
             ChatCommand::Attach(path) => self.attach(path.as_deref()),
+            ChatCommand::Detach(name) => self.detach(name.as_deref()),
             ChatCommand::Show => self.show_calls(),
             ChatCommand::Cancel => self.cancel_elsewhere().await,
             ChatCommand::Resume(_) | ChatCommand::Edit | ChatCommand::Quit => Ok(()),
@@ -196,6 +197,12 @@ impl Chat<'_> {
                 return Err(Failure::new(Exit::Failed, "local_file", why));
             }
         }
+        self.aside(&words)
+    }
+
+    fn detach(&mut self, name: Option<&str>) -> Result<(), Failure> {
+        let files = self.desk.as_mut().map(|desk| &mut desk.attached);
+        let words = files.map_or_else(|| attach::listed(&[]), |files| attach::detach(files, name));
         self.aside(&words)
     }
 
