@@ -1,5 +1,6 @@
 //! A scripted model server that speaks each wire exactly, streamed and not: Anthropic's Messages, `OpenAI`'s
-//! Chat Completions and Responses, Gemini's `generateContent`, Ollama's own, and its list of models.
+//! Chat Completions and Responses, Gemini's `generateContent`, Ollama's own, and its list of models; and
+//! the embeddings of those that have them.
 //!
 //! It answers by [`Script`]: acts for certain user texts, then acts in turn, then a default reply
 //! derived from the last user message, which may name tools to call. What it thinks it wants back,
@@ -18,8 +19,10 @@ mod render;
 mod script;
 mod server;
 mod thoughts;
+mod vectors;
 mod whole;
 
 pub use book::{Call, Logged, Violations, WireName, read_log};
 pub use script::{Act, DefaultReply, Reply, Script, Status, Step, ToolCall};
 pub use server::{ModelServer, Setup};
+pub use vectors::vector;

@@ -11,6 +11,7 @@
 
 mod calls;
 mod circuit;
+mod embeddings;
 mod faults;
 mod server;
 mod settings;

@@ -1,6 +1,7 @@
 //! Holds requests to the wire: what a vendor would refuse, and what it would wrongly let pass.
 
 mod anthropic;
+mod embed;
 mod gemini;
 mod media;
 mod ollama;
@@ -10,4 +11,5 @@ mod responses;
 mod schemas;
 mod tools;
 
+pub(super) use embed::{Embeds, embeds};
 pub(super) use request::{Asked, check};
