@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     archive::{CleanJobs, CleanView, LogPart},
+    embed::{EmbedTexts, Embedded},
+    error::ErrorBody,
     frame::Frame,
     id::{
         Capability, Digest, EntityId, Epoch, InputId, JobId, Kind, NodeName, Position, ProcessId,
@@ -280,6 +282,12 @@ pub enum NodeRequest {
         /// Its name, as [`crate::view::ParkedRow::letter`] has it.
         letter: String,
     },
+    /// The vectors of these texts, from a provider of models; workers alone ask one. Answered `Embedded` or
+    /// `NotEmbedded`.
+    Embed {
+        /// Which.
+        request: EmbedTexts,
+    },
     /// Which frames of this turn do you still have?
     Frames {
         /// The session.
@@ -324,6 +332,16 @@ pub enum NodeReply {
     Cleaned {
         /// What was removed.
         view: CleanView,
+    },
+    /// To `Embed`.
+    Embedded {
+        /// The vectors.
+        result: Embedded,
+    },
+    /// To `Embed`, if there are none.
+    NotEmbedded {
+        /// Why not.
+        error: ErrorBody,
     },
     /// What is left of the turn's frames, in order.
     Frames {

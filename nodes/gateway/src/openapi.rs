@@ -140,6 +140,11 @@ mod tests {
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
+            (Verb::Post, "/v1/embeddings") => answered(
+                "OpenAI: texts as vectors of numbers. Nothing is stored.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
             (Verb::Post, "/v1/rpc") => {
                 answered("JSON-RPC: any method that answers once.", any(), vec![(200, JSON, any())])
             }
@@ -236,7 +241,10 @@ mod tests {
     /// What a route answers when it refuses or fails.
     fn refusal(route: &Route) -> Value {
         // In OpenAI's words, or JSON-RPC's.
-        if ["/v1/chat", "/v1/models", "/v1/rpc"].iter().any(|its| route.path.starts_with(its)) {
+        if ["/v1/chat", "/v1/embeddings", "/v1/models", "/v1/rpc"]
+            .iter()
+            .any(|its| route.path.starts_with(its))
+        {
             return json!({
                 "description": "The error.",
                 "content": { JSON: { "schema": any() } },

@@ -71,6 +71,8 @@ static OWN: &[Route] = &[
     own(Get, "/v1/models/{model}", || get(openai::model)),
     own(Post, "/v1/chat/completions", || post(openai::completions))
         .with(Object(r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#)),
+    own(Post, "/v1/embeddings", || post(openai::embeddings))
+        .with(Object(r#"{"model":"openai/text-embedding-3-small","input":"hi"}"#)),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     own(Get, "/v1/docs", || get(docs::docs)),
     own(Post, "/v1/sessions/{session}/messages", || post(messages::send))

@@ -36,8 +36,6 @@ const UNREAD_LEAST: u64 = 64 << 10;
 /// Plugins of one node (64): each takes memory for its code.
 const PLUGINS: usize = 64;
 
-/// Patterns of models that one agent's messages may choose from.
-const MODEL_CHOICES: usize = 64;
 /// Models that one agent falls back to.
 const FALLBACKS: usize = 8;
 /// The longest that a turn waits for its providers.
@@ -54,6 +52,7 @@ pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigErro
     checks.session()?;
     checks.providers()?;
     checks.models()?;
+    checks.patterns(&["embeddings", "models"], &config.embeddings.models)?;
     checks.agents()?;
     checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
     checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
@@ -278,7 +277,7 @@ impl Checks<'_> {
         for (name, it) in &self.config.agents {
             let name = name.as_str();
             self.model_of(name, it)?;
-            self.models_of(name, it)?;
+            self.patterns(&["agents", name, "models"], &it.models)?;
             if it.system.is_some() && it.soul.is_some() {
                 let what = "both `system` and `soul` give a system prompt";
                 return self.fail(&["agents", name, "soul"], what, "remove one of them");
@@ -424,18 +423,9 @@ impl Checks<'_> {
         self.fail(path, what, &hint)
     }
 
-    fn models_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
-        let path = ["agents", name, "models"];
-        if agent.models.len() > MODEL_CHOICES {
-            let what = format!("{} patterns, at most {MODEL_CHOICES}", agent.models.len());
-            return self.fail(&path, what, "combine some: patterns may contain `*` and `?`");
-        }
-        let wrong = |it: &&String| it.parse::<ModelRef>().is_err() || it.len() > RULE_CHARS;
-        match agent.models.iter().find(wrong) {
-            Some(pattern) => {
-                let what = format!("`{pattern}` is not a pattern of `PROVIDER/MODEL`");
-                self.fail(&path, what, "write one such as `openai/gpt-4o` or `ollama/*`")
-            }
+    fn patterns(&self, path: &[&str], patterns: &[String]) -> Result<(), ConfigError> {
+        match models::choices_fault(patterns) {
+            Some((what, hint)) => self.fail(path, what, hint),
             None => Ok(()),
         }
     }

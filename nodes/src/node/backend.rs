@@ -17,6 +17,7 @@ use clawnode_proto::{
     api::SendMode,
     circuit::{CircuitFailures, CircuitReport, CircuitState},
     client_tool::{ClientResult, ClientResults},
+    embed::{EmbedTexts, Embedded},
     media::{FileView, Media},
     route::Inbound,
     session::SessionInput,
@@ -33,6 +34,7 @@ use super::{
     archive::ArchiveDoor,
     client_tools,
     current_models::CurrentModels,
+    embeddings::{Embedder, Embeddings},
     execute::Executions,
     mcp::McpDoor,
     model_answers::ModelAnswers,
@@ -51,6 +53,7 @@ pub struct NodeBackend {
     pub(super) mcp: McpDoor,
     pub(super) archive: ArchiveDoor,
     models: CurrentModels,
+    embeddings: Embeddings,
 }
 
 impl NodeBackend {
@@ -65,9 +68,12 @@ impl NodeBackend {
         models: CurrentModels,
     ) -> Self {
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
+        let embedder = Embedder::new(models.clone(), agents.switch_gate().clone());
+        let (storage, heard) = (sessions.storage().clone(), members.clone());
+        let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
         let archive = ArchiveDoor::new(sessions.clone(), members, heartbeat_source);
         let overview = Overview::new(node, sessions.clone());
-        Self { sessions, agents, routes, overview, switch, mcp, archive, models }
+        Self { sessions, agents, routes, overview, switch, mcp, archive, models, embeddings }
     }
 
     pub(super) fn executions(&self) -> Executions<'_> {
@@ -207,6 +213,13 @@ impl Backend for NodeBackend {
             async move { Ok(sessions.file_part(file, part).await?) }
         });
         Ok((record.view(file), content.boxed()))
+    }
+
+    async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {
+        match self.switch.refusal() {
+            Some(refusal) => Err(refusal),
+            None => self.embeddings.embed(request).await,
+        }
     }
 
     async fn artifact(&self, job: JobId, run: Option<u32>, name: &str) -> Result<Bytes, ErrorBody> {

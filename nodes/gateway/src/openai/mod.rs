@@ -6,6 +6,7 @@
 
 mod approval;
 mod conversation;
+mod embeddings;
 mod format;
 mod handlers;
 mod parts;
@@ -16,5 +17,6 @@ mod settings;
 mod stream;
 mod tools;
 
+pub(super) use embeddings::embeddings;
 pub(super) use handlers::{completions, model, models};
 pub(super) use repeats::Repeats;
