@@ -18,6 +18,7 @@ pub mod circuit;
 pub mod client_tool;
 pub mod codec;
 pub mod cursor;
+pub mod embed;
 pub mod envelope;
 pub mod error;
 pub mod event;

@@ -103,6 +103,20 @@ limits! {
         /// How often a model is asked to correct a reply that does not fit its schema.
         RESPONSE_MENDS: usize = 2, "calls";
     }
+    "Embeddings" {
+        /// Texts of one request for embeddings, as OpenAI has it.
+        EMBED_TEXTS: usize = 2_048, "texts";
+        /// A body of `POST /v1/embeddings`.
+        EMBED_BODY_BYTES: usize = 8 << 20, "bytes";
+        /// One text of such a request. No model reads as much.
+        EMBED_TEXT_BYTES: usize = 256 << 10, "bytes";
+        /// Texts in one request to a provider of embeddings. Their vectors fit into one message on the bus.
+        EMBED_BATCH: usize = 24, "texts";
+        /// Bytes of these texts together, unless one text alone has more.
+        EMBED_BATCH_BYTES: usize = 256 << 10, "bytes";
+        /// The numbers of one vector.
+        EMBED_DIMENSIONS: usize = 8_192, "numbers";
+    }
     "Entities and the cluster" {
         /// Claims without progress after which an entity is quarantined.
         CLAIMS_WITHOUT_PROGRESS: u32 = 5, "claims";

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     archive::{CleanJobs, CleanView, LogPart},
+    embed::{EmbedTexts, Embedded},
+    error::ErrorBody,
     frame::Frame,
     id::{
         Capability, Digest, EntityId, Epoch, InputId, JobId, Kind, NodeName, Position, ProcessId,
@@ -278,6 +280,12 @@ pub enum NodeRequest {
         /// Its name, as [`crate::view::ParkedRow::letter`] has it.
         letter: String,
     },
+    /// The vectors of these texts, from a provider of models; workers alone ask one. Answered `Embedded` or
+    /// `NotEmbedded`.
+    Embed {
+        /// Which.
+        request: EmbedTexts,
+    },
     /// Asks for the frames of a turn that the process still has.
     Frames {
         /// The session.
@@ -322,6 +330,16 @@ pub enum NodeReply {
     Cleaned {
         /// What was removed.
         view: CleanView,
+    },
+    /// To `Embed`.
+    Embedded {
+        /// The vectors.
+        result: Embedded,
+    },
+    /// To `Embed`, if there are none.
+    NotEmbedded {
+        /// Why not.
+        error: ErrorBody,
     },
     /// The turn's frames that the process still has, in order.
     Frames {

@@ -19,6 +19,8 @@ const PICTURE = Buffer.from(
     "000003010100c9fe92ef0000000049454e44ae426082",
   "hex",
 );
+/// What the scripted provider answers for the text `x`.
+const VECTOR = Array(8).fill(30);
 const SCHEMA = { type: "object", properties: { name: { type: "string" } }, required: ["name"] };
 
 /// How a client tells an error: the status, and what the node's message names.
@@ -96,7 +98,10 @@ async function withOpenai() {
     ),
     picture: await cell(() => chat(shown)),
     Responses: await cell(() => one.responses.create({ model: "default", input: "x" })),
-    embeddings: await cell(() => one.embeddings.create({ model: "default", input: "x" })),
+    embeddings: await cell(async () => {
+      const reply = await one.embeddings.create({ model: "openai/embedder", input: "x" });
+      return reply.data[0].embedding;
+    }, VECTOR),
     "unknown model": await cell(() => chat("x", { model: "nobody" })),
     "wrong key": await cell(() => new OpenAI({ maxRetries: 0, apiKey: "wrong" }).models.list()),
     "provider is busy": await cell(() => chat("busy openai-js", {}, new OpenAI())),
@@ -155,9 +160,10 @@ async function withVercel() {
       { name: "Ada" },
     ),
     picture: await cell(() => ask({ messages: user(shown) })),
-    embeddings: await cell(() =>
-      ai.embed({ model: at().embeddingModel("default"), value: "x", maxRetries: 0 }),
-    ),
+    embeddings: await cell(async () => {
+      const model = at().embeddingModel("openai/embedder");
+      return (await ai.embed({ model, value: "x", maxRetries: 0 })).embedding;
+    }, VECTOR),
     "unknown model": await cell(() => ask({ model: at()("nobody") })),
     "wrong key": await cell(() => ask({ model: at({ apiKey: "wrong" })("default") })),
     "provider is busy": await cell(() => ask({ prompt: "busy vercel", maxRetries: 2 })),

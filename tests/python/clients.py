@@ -25,6 +25,8 @@ SHOWN = [
     {"type": "text", "text": "what is it?"},
     {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}},
 ]
+# What the scripted provider answers for the text `x`.
+VECTOR = [30.0] * 8
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": SCHEMA}}
 
@@ -97,6 +99,10 @@ def with_openai():
         )
         return reply.choices[0].message.parsed.name
 
+    def embeds():
+        reply = client.embeddings.create(model="openai/embedder", input="x")
+        return reply.data[0].embedding, reply.usage.total_tokens
+
     def busy():
         again = openai.OpenAI(timeout=60)
         return again.chat.completions.create(model="default", messages=user("busy openai"))
@@ -117,7 +123,7 @@ def with_openai():
         "structured output": cell(parsed, "Ada"),
         "picture": cell(lambda: chat(SHOWN), anything),
         "Responses": cell(lambda: client.responses.create(model="default", input="x"), anything),
-        "embeddings": cell(lambda: client.embeddings.create(model="default", input="x"), anything),
+        "embeddings": cell(embeds, (VECTOR, 1)),
         "unknown model": cell(lambda: create(model="nobody", messages=user("x")), anything),
         "wrong key": cell(denied, anything),
         "provider is busy": cell(busy, anything),
@@ -142,7 +148,7 @@ def with_langchain():
 
     def embeds():
         return OpenAIEmbeddings(
-            model="default", check_embedding_ctx_length=False, max_retries=0
+            model="openai/embedder", check_embedding_ctx_length=False, max_retries=0
         ).embed_query("x")
 
     schema = SCHEMA | {"title": "Person", "description": "A person."}
@@ -157,7 +163,7 @@ def with_langchain():
         ),
         "picture": cell(lambda: chat(user(SHOWN)), anything),
         "Responses": cell(lambda: chat(use_responses_api=True), anything),
-        "embeddings": cell(embeds, anything),
+        "embeddings": cell(embeds, VECTOR),
         "unknown model": cell(lambda: chat(model="nobody"), anything),
         "wrong key": cell(lambda: chat(api_key="wrong"), anything),
         "provider is busy": cell(lambda: chat("busy langchain", max_retries=2), anything),
@@ -202,7 +208,10 @@ def with_litellm():
             lambda: litellm.responses(**({"model": "openai/default", "input": "x"} | at)), anything
         ),
         "embeddings": cell(
-            lambda: litellm.embedding(**({"model": "openai/default", "input": ["x"]} | at)), anything
+            # It keeps the first part of the name to itself.
+            lambda: litellm.embedding(**({"model": "openai/embedder", "input": ["x"]} | at))
+            .data[0]["embedding"],
+            VECTOR,
         ),
         "unknown model": cell(lambda: chat(model="openai/nobody"), anything),
         "wrong key": cell(lambda: chat(api_key="wrong"), anything),

@@ -9,22 +9,24 @@ use clawnode_proto::{
     model::SchemaStyle,
     tool::ToolUse,
 };
-use futures_util::stream::BoxStream;
+use futures_util::{future::BoxFuture, stream::BoxStream};
 use reqwest::header::{HeaderMap, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tracing::{Instrument, Span, field::Empty, info_span, warn};
+use tracing::{Instrument, Span, field::Empty, info_span};
 
 use super::{
     Item, Model, ModelEvent, ModelRequest, ReplySchema,
     call_stream::{Finish, Teller, tell},
-    circuit::{CallPass, millis},
+    circuit::CallPass,
+    embed::{EmbedDialect, EmbedReply, EmbedRequest},
     failure_text::{NO_END, ProviderName},
     framing::Framing,
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
     options::{BaseUrl, ProviderOptions},
     profile::{ModelProfile, ModelProfiles},
     prompt::not_sent,
-    retry::Retry,
+    retry::Attempts,
     settings::{Setting, refused},
     sse::{EventsError, SseEvent, within},
     structured::ask,
@@ -34,9 +36,6 @@ use super::{
 /// How long after the reply's own end the response may take to end too, so that the connection can
 /// be used again. Providers end both at once.
 const TRAILER_WAIT: Duration = Duration::from_millis(20);
-
-/// How often a call is made again whose reply broke off. Each reply that breaks off may be paid for.
-const BREAKS_MAX: u32 = 2;
 
 /// What is particular to one wire format.
 pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
@@ -116,32 +115,27 @@ pub(super) enum ReplyPiece {
 
 /// A provider behind a wire.
 #[derive(Debug)]
-pub(super) struct Provider(Arc<Inner>);
+pub(super) struct Provider(Arc<ProviderParts>);
 
+/// What a provider is made of.
 #[derive(Debug)]
-struct Inner {
-    reads: ReplyReader,
-    dialect: Box<dyn Dialect>,
-    options: ProviderOptions,
-    base: BaseUrl,
-    named: ProviderName,
-    http: Http,
-    profiles: ModelProfiles,
+pub(super) struct ProviderParts {
+    pub(super) reads: ReplyReader,
+    pub(super) dialect: Box<dyn Dialect>,
+    /// None if the wire has no embeddings.
+    pub(super) embeds: Option<Box<dyn EmbedDialect>>,
+    pub(super) options: ProviderOptions,
+    pub(super) base: BaseUrl,
+    pub(super) named: ProviderName,
+    pub(super) http: Http,
+    pub(super) profiles: ModelProfiles,
 }
 
 // === impl Provider ===
 
 impl Provider {
-    pub(super) fn new(
-        reads: ReplyReader,
-        dialect: Box<dyn Dialect>,
-        options: ProviderOptions,
-        base: BaseUrl,
-        named: ProviderName,
-        http: Http,
-        profiles: ModelProfiles,
-    ) -> Self {
-        Self(Arc::new(Inner { reads, dialect, options, base, named, http, profiles }))
+    pub(super) fn new(parts: ProviderParts) -> Self {
+        Self(Arc::new(parts))
     }
 }
 
@@ -169,11 +163,20 @@ impl Model for Provider {
         let model = ModelRef { provider, model };
         Some(self.0.profiles.schema(&model, self.0.dialect.schema_style()))
     }
+
+    fn embed(
+        &self,
+        request: EmbedRequest,
+    ) -> Option<BoxFuture<'static, Result<EmbedReply, ModelFailure>>> {
+        let parts = Arc::clone(&self.0);
+        parts.embeds.as_ref()?;
+        Some(Box::pin(async move { parts.embed(request).await }))
+    }
 }
 
-// === impl Inner ===
+// === impl ProviderParts ===
 
-impl Inner {
+impl ProviderParts {
     /// `GenAI` semantic conventions, without any content.
     fn span(&self, request: &ModelRequest) -> Span {
         info_span!(
@@ -218,7 +221,7 @@ impl Inner {
         refused(self.dialect.settings(), sampling, &profile).map(Setting::name)
     }
 
-    fn no_end(&self) -> AttemptFailure {
+    pub(super) fn no_end(&self) -> AttemptFailure {
         let total = self.options.total_timeout.as_secs_f64();
         let message = format!("provider timeout: {NO_END} {total} s");
         AttemptFailure::last(FailureClass::Timeout, message)
@@ -238,14 +241,24 @@ impl Inner {
         let style = self.profiles.schema(&model, self.dialect.schema_style());
         ask(&mut request, style, &*self.dialect);
         let mut prepared = self.dialect.prepare(request, &profile)?;
-        let extras = self.profiles.extras(&model);
+        self.add_extras(&mut prepared, &model)?;
+        Ok(prepared)
+    }
+
+    /// What the configuration adds to requests to a model.
+    pub(super) fn add_extras(
+        &self,
+        prepared: &mut Prepared,
+        model: &ModelRef,
+    ) -> Result<(), ModelFailure> {
+        let extras = self.profiles.extras(model);
         if let Some(body) = extras.added_to(&prepared.body).map_err(not_sent)? {
             prepared.body = body.into();
         }
         for (name, value) in &extras.headers {
             prepared.headers.insert(name.clone(), value.clone());
         }
-        Ok(prepared)
+        Ok(())
     }
 
     async fn attempts(
@@ -255,40 +268,16 @@ impl Inner {
         to: &Teller,
         deadline: Instant,
     ) -> Result<Finish, ModelFailure> {
-        let mut retry = Retry::new(&self.options, deadline);
-        let (mut breaks, mut last) = (0, None);
+        let mut attempts = Attempts::new(&self.options, deadline);
         loop {
             let pass = CallPass::of(self.http.circuit(), model, |wait| to.paced(wait)).await;
-            let pass = pass.map_err(|refused| refused.failure(last.take()))?;
-            let AttemptFailure { mut failure, again, after, in_reply } =
-                match self.judged(prepared, to, pass, deadline).await {
-                    Ok(finish) => return Ok(finish),
-                    Err(fault) => fault,
-                };
-            breaks += u32::from(in_reply);
-            let open = self.http.circuit().refuses();
-            if !again || breaks > BREAKS_MAX || open.is_some() {
-                failure.retry_after_ms = open.map(millis);
-                return Err(failure);
-            }
-            let Some((n, wait)) = retry.next(after, Instant::now(), &mut rand::rng()) else {
-                if let Some(after) = after {
-                    let seconds = after.as_secs_f64();
-                    let message = failure.message;
-                    failure.message = format!("{message} (it asks to wait {seconds} s)");
-                    failure.retry_after_ms = Some(millis(after));
-                }
-                return Err(failure);
+            let pass = pass.map_err(|refused| refused.failure(attempts.last()))?;
+            let fault = match self.judged(prepared, to, pass, deadline).await {
+                Ok(finish) => return Ok(finish),
+                Err(fault) => fault,
             };
-            // Not the message: providers quote the prompt in some of them.
-            warn!(
-                retry = n,
-                wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-                "error.type" = error_type(&failure),
-                "model call refused, trying again"
-            );
-            last = Some(failure.clone());
-            to.retrying(n, wait, failure).await;
+            let (nth, wait, failure) = attempts.after(fault, self.http.circuit().refuses())?;
+            to.retrying(nth, wait, failure).await;
             sleep(wait).await;
         }
     }
@@ -388,7 +377,7 @@ impl Inner {
     }
 
     /// The fault with the provider's words fit to be shown.
-    fn cleaned(&self, mut fault: AttemptFailure) -> AttemptFailure {
+    pub(super) fn cleaned(&self, mut fault: AttemptFailure) -> AttemptFailure {
         fault.failure.message = self.http.clean(&fault.failure.message);
         fault
     }
@@ -425,7 +414,7 @@ fn record_end(span: &Span, ended: &Result<Finish, ModelFailure>) {
 }
 
 /// The word for a failure in telemetry: few values, no text from outside.
-fn error_type(failure: &ModelFailure) -> &'static str {
+pub(super) fn error_type(failure: &ModelFailure) -> &'static str {
     failure.code().as_str()
 }
 
@@ -439,16 +428,29 @@ fn stop_word(stop: &StopReason) -> &str {
     }
 }
 
-/// Headers of every request.
+/// Headers of every request; without a key, one that may be answered twice.
 pub(super) fn headers(idempotency_key: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("application/json"));
     headers.insert("accept", HeaderValue::from_static("text/event-stream"));
+    if idempotency_key.is_empty() {
+        return headers;
+    }
     // A key that no header can carry is replaced by its digest, which is just as stable.
     let key = HeaderValue::from_str(idempotency_key)
         .or_else(|_| HeaderValue::from_str(&Digest::of(idempotency_key.as_bytes()).to_string()));
     if let Ok(key) = key {
         headers.insert("idempotency-key", key);
+    }
+    headers
+}
+
+/// The same with a bearer's key.
+pub(super) fn bearer_headers(idempotency_key: &str, key: Option<&SecretString>) -> HeaderMap {
+    let mut headers = headers(idempotency_key);
+    if let Some(key) = key {
+        let bearer = sensitive(&format!("Bearer {}", key.expose_secret()));
+        bearer.and_then(|bearer| headers.insert("authorization", bearer));
     }
     headers
 }

@@ -16,6 +16,8 @@
 //! Each attempt passes the [`circuit`] of its provider, which refuses calls of a provider that does not
 //! work and delays those that it would refuse.
 //!
+//! `embed` asks for the vectors of texts, where a wire has them.
+//!
 //! Not here: what the model is shown and which tool calls are valid (the session decides), and what
 //! a call costs.
 
@@ -30,6 +32,7 @@ mod call_stream;
 pub mod circuit;
 mod demo;
 mod discover;
+mod embed;
 mod event_stream;
 mod failure_text;
 mod framing;
@@ -66,10 +69,11 @@ use clawnode_proto::{
     model::SchemaStyle,
     tool::ToolUse,
 };
-use futures_util::stream::BoxStream;
+use futures_util::{future::BoxFuture, stream::BoxStream};
 
 pub use blocks::{Item, PlainBlock, ReplyBlocks};
 pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
+pub use embed::{EmbedReply, EmbedRequest};
 pub use media::PlainMedia;
 pub use models::{Models, ResolveError};
 pub use options::{BaseUrl, OptionsError, ParseBaseUrlError, ProviderOptions};
@@ -193,6 +197,14 @@ pub trait Model: Send + Sync + fmt::Debug {
     /// How a request to the model of this name says that its reply has to fit a schema, if the model can be
     /// held to one.
     fn schema_style(&self, _model: &str) -> Option<SchemaStyle> {
+        None
+    }
+
+    /// Asks for the vectors of texts; `None` if the provider has no embeddings.
+    fn embed(
+        &self,
+        _request: EmbedRequest,
+    ) -> Option<BoxFuture<'static, Result<EmbedReply, ModelFailure>>> {
         None
     }
 }

@@ -8,7 +8,7 @@ use clawnode_proto::llm::{ModelFailure, ModelRef};
 use super::{
     Model,
     aws::Aws,
-    call::Provider,
+    call::{Provider, ProviderParts},
     circuit::Circuits,
     demo::{self, Demo},
     failure_text::ProviderName,
@@ -198,8 +198,10 @@ fn client(
             .unwrap_or_else(|| options.key_setting(name)),
     };
     let parts = WireParts { base: base.clone(), key, max_tokens: options.max_tokens, aws };
-    let dialect = (row.dialect)(parts);
-    Ok(Arc::new(Provider::new(row.reads, dialect, options, base, named, http, profiles)))
+    let embeds = row.embeds.map(|embeds| embeds(parts.clone()));
+    let (reads, dialect) = (row.reads, (row.dialect)(parts));
+    let parts = ProviderParts { reads, dialect, embeds, options, base, named, http, profiles };
+    Ok(Arc::new(Provider::new(parts)))
 }
 
 #[cfg(test)]

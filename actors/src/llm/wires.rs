@@ -10,6 +10,7 @@ use super::{
     aws::Aws,
     bedrock::{Bedrock, BedrockReader},
     call::{Dialect, ReplyReader},
+    embed::EmbedDialect,
     framing::Framing,
     gemini::{Gemini, GeminiReader},
     ollama::{Ollama, OllamaReader, address},
@@ -45,6 +46,7 @@ static WIRES: &[WireRow] = &[
             framing: Framing::Events,
             decoder: |offers| Box::new(AnthropicReader::new(offers)),
         },
+        embeds: None,
     },
     WireRow {
         wire: Wire::Openai,
@@ -63,6 +65,7 @@ static WIRES: &[WireRow] = &[
             framing: Framing::Events,
             decoder: |offers| Box::new(OpenAiReader::new(offers)),
         },
+        embeds: Some(|WireParts { base, key, .. }| Box::new(OpenAi { base, key })),
     },
     WireRow {
         wire: Wire::OpenaiResponses,
@@ -81,6 +84,8 @@ static WIRES: &[WireRow] = &[
             framing: Framing::Events,
             decoder: |offers| Box::new(ResponsesReader::new(offers)),
         },
+        // The same API has them beside the other wire.
+        embeds: Some(|WireParts { base, key, .. }| Box::new(OpenAi { base, key })),
     },
     WireRow {
         wire: Wire::Gemini,
@@ -98,6 +103,7 @@ static WIRES: &[WireRow] = &[
             framing: Framing::Events,
             decoder: |offers| Box::new(GeminiReader::new(offers)),
         },
+        embeds: Some(|WireParts { base, key, .. }| Box::new(Gemini { base, key })),
     },
     WireRow {
         wire: Wire::Ollama,
@@ -116,6 +122,7 @@ static WIRES: &[WireRow] = &[
             framing: Framing::Lines,
             decoder: |offers| Box::new(OllamaReader::new(offers)),
         },
+        embeds: Some(|WireParts { base, key, .. }| Box::new(Ollama { base, key })),
     },
     WireRow {
         wire: Wire::Bedrock,
@@ -137,6 +144,7 @@ static WIRES: &[WireRow] = &[
             framing: Framing::EventStream,
             decoder: |offers| Box::new(BedrockReader::new(offers)),
         },
+        embeds: None,
     },
 ];
 
@@ -165,9 +173,12 @@ pub(super) struct WireRow {
     pub(super) dialect: fn(WireParts) -> Box<dyn Dialect>,
     /// What reads replies.
     pub(super) reads: ReplyReader,
+    /// What asks for embeddings and reads them; none if the wire has none.
+    pub(super) embeds: Option<fn(WireParts) -> Box<dyn EmbedDialect>>,
 }
 
 /// What a wire's requests are made of, beside what is asked.
+#[derive(Clone)]
 pub(super) struct WireParts {
     pub(super) base: BaseUrl,
     pub(super) key: Option<SecretString>,
@@ -205,6 +216,11 @@ impl Wire {
     /// The environment variable that holds the key of the wire's inventor; none if that needs none.
     pub fn key_variable(self) -> Option<&'static str> {
         self.row()?.key_variable
+    }
+
+    /// The providers without configuration that have embeddings, for people.
+    pub fn embedding_providers() -> impl Iterator<Item = &'static str> {
+        rows().filter(|row| row.embeds.is_some()).filter_map(|row| row.provider)
     }
 
     /// Whether a request may ask the server for room (`options.num_ctx`).

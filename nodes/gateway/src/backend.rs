@@ -11,6 +11,7 @@ use clawnode_proto::{
     Traceparent, TurnId,
     api::SendMode,
     client_tool::ClientTool,
+    embed::{EmbedTexts, Embedded},
     llm::Sampling,
     media::{Content, FileView},
     methods::types,
@@ -180,6 +181,9 @@ pub trait Backend: Answers {
         session: EntityId,
         file: FileId,
     ) -> Result<(FileView, BoxStream<'static, Result<Bytes, ErrorBody>>), ErrorBody>;
+
+    /// The vectors of texts, from a provider of models. Nothing of it is stored.
+    async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody>;
 
     /// A whole file that a job made.
     async fn artifact(&self, job: JobId, run: Option<u32>, name: &str) -> Result<Bytes, ErrorBody>;

@@ -144,6 +144,11 @@ mod tests {
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
+            (Verb::Post, "/v1/embeddings") => answered(
+                "OpenAI: texts as vectors of numbers. Nothing is stored.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
             (Verb::Post, "/v1/messages") => answered(
                 "Anthropic: a turn, streamed or not. `metadata.user_id` names a session.",
                 any(),
@@ -245,7 +250,7 @@ mod tests {
     /// What a route answers when it refuses or fails.
     fn refusal(route: &Route) -> Value {
         // In OpenAI's words, Anthropic's, or JSON-RPC's.
-        if ["/v1/chat", "/v1/messages", "/v1/models", "/v1/rpc"]
+        if ["/v1/chat", "/v1/embeddings", "/v1/messages", "/v1/models", "/v1/rpc"]
             .iter()
             .any(|its| route.path.starts_with(its))
         {

@@ -74,6 +74,8 @@ static OWN: &[Route] = &[
     own(Post, "/v1/messages", || post(anthropic::messages)).with(Object(
         r#"{"model":"default","max_tokens":1024,"messages":[{"role":"user","content":"hi"}]}"#,
     )),
+    own(Post, "/v1/embeddings", || post(openai::embeddings))
+        .with(Object(r#"{"model":"openai/text-embedding-3-small","input":"hi"}"#)),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     own(Get, "/v1/docs", || get(docs::docs)),
     own(Post, "/v1/sessions/{session}/messages", || post(messages::send))

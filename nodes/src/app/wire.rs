@@ -29,6 +29,7 @@ use crate::{
     node::{
         base::NodeBase,
         current_models::CurrentModels,
+        embeddings::Embedder,
         kinds,
         load::Gauges,
         mcp::McpServers,
@@ -91,7 +92,8 @@ impl Opened {
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
         let routes = Arc::new(RwLock::new(answering.routes));
-        let models = CurrentModels::new(answering.models);
+        let models = CurrentModels::new(answering.models, answering.embeddings);
+        node_status.embeds(Embedder::new(models.clone(), node_status.switch_gate().clone()));
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };

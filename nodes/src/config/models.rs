@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use clawnode_actors::llm::profile::{InputKinds, ModelExtras, ModelOverride};
 use clawnode_proto::{
+    limits::RULE_CHARS,
+    llm::ModelRef,
     media::MediaKind,
     model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle},
 };
@@ -14,6 +16,8 @@ use serde_json::Value;
 use super::error::nearest;
 use crate::local::Secret;
 
+/// Patterns of models that one agent's messages may choose from, or clients may ask for embeddings.
+const MODEL_CHOICES: usize = 64;
 /// Patterns of one node (256): each model is compared with all of them.
 const PATTERNS: usize = 256;
 /// Headers that clawnode sets itself, or that belong to the connection.
@@ -28,6 +32,15 @@ const OWN_HEADERS: [&str; 9] = [
     "x-api-key",
     "x-goog-api-key",
 ];
+
+/// `[embeddings]`: which models clients may ask for the vectors of texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmbeddingsSection {
+    /// Patterns of `PROVIDER/MODEL` (none): each request costs what the provider asks for it, so nothing is
+    /// allowed by default.
+    pub models: Vec<String>,
+}
 
 /// `[models."PROVIDER/PATTERN"]`: what is to be known of models whose `PROVIDER/MODEL` fits the pattern
 /// (`*` is any characters, `?` is one). What is not set comes from less specific patterns, then from the
@@ -103,6 +116,18 @@ pub(super) struct ModelFault {
     pub(super) key: &'static str,
     pub(super) what: String,
     pub(super) hint: String,
+}
+
+/// What is wrong with a list of patterns of models, and what to do.
+pub(super) fn choices_fault(patterns: &[String]) -> Option<(String, &'static str)> {
+    if patterns.len() > MODEL_CHOICES {
+        let what = format!("{} patterns, at most {MODEL_CHOICES}", patterns.len());
+        return Some((what, "combine some: patterns may contain `*` and `?`"));
+    }
+    let wrong = |it: &&String| it.parse::<ModelRef>().is_err() || it.len() > RULE_CHARS;
+    let pattern = patterns.iter().find(wrong)?;
+    let what = format!("`{pattern}` is not a pattern of `PROVIDER/MODEL`");
+    Some((what, "write one such as `openai/gpt-4o` or `ollama/*`"))
 }
 
 /// The first thing that is wrong with these, if anything is. `providers` are those that there are, with

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     agents::{AgentSection, BindingSection, ProviderSection},
     mcp::McpServerOptions,
-    models::ModelSection,
+    models::{EmbeddingsSection, ModelSection},
     secret::ServerUrl,
     tools::ToolsOptions,
     units::{self, ByteSize},
@@ -61,6 +61,8 @@ pub struct Config {
     pub providers: BTreeMap<String, ProviderSection>,
     /// `[models."PROVIDER/PATTERN"]`: what is to be known of models.
     pub models: BTreeMap<String, ModelSection>,
+    /// `[embeddings]`: which models clients may ask for the vectors of texts.
+    pub embeddings: EmbeddingsSection,
     /// `[agents.NAME]`: who answers. Without one there is `default`.
     pub agents: BTreeMap<AgentName, AgentSection>,
     /// `[[bindings]]`: which agent answers where; the most specific binding wins (peer, guild,

@@ -47,6 +47,7 @@ pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigErro
     checks.session()?;
     checks.providers()?;
     checks.models()?;
+    checks.patterns(&["embeddings", "models"], &config.embeddings.models)?;
     checks.agents()?;
     checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
     checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
@@ -275,7 +276,6 @@ impl Checks<'_> {
     fn agents(&self) -> Result<(), ConfigError> {
         for (name, it) in &self.config.agents {
             let name = name.as_str();
-            self.models_of(name, it)?;
             if it.system.is_some() && it.soul.is_some() {
                 let what = "both `system` and `soul` give a system prompt";
                 return self.fail(&["agents", name, "soul"], what, "remove one of them");

@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use clawnode_actors::llm::Wire;
-use clawnode_proto::{limits::RULE_CHARS, llm::ModelRef};
+use clawnode_proto::llm::ModelRef;
 
 use super::{
     agents::AgentSection,
     error::{ConfigError, nearest},
-    model_routes,
+    model_routes, models,
     validate::Checks,
 };
 
-/// Patterns of models that one agent's messages may choose from.
-const MODEL_CHOICES: usize = 64;
 /// Models that one agent falls back to.
 const FALLBACKS: usize = 8;
 /// The longest that a turn waits for its providers.
@@ -23,7 +21,7 @@ impl Checks<'_> {
     /// Refuses the first of an agent's models that is wrong.
     pub(super) fn models_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
         self.model_of(name, agent)?;
-        self.choices_of(name, agent)?;
+        self.patterns(&["agents", name, "models"], &agent.models)?;
         let path = ["agents", name, "routes"];
         if let Some((what, hint)) = model_routes::fault(&agent.routes) {
             return self.fail(&path, what, hint);
@@ -70,18 +68,10 @@ impl Checks<'_> {
         self.fail(path, what, &hint)
     }
 
-    fn choices_of(&self, name: &str, agent: &AgentSection) -> Result<(), ConfigError> {
-        let path = ["agents", name, "models"];
-        if agent.models.len() > MODEL_CHOICES {
-            let what = format!("{} patterns, at most {MODEL_CHOICES}", agent.models.len());
-            return self.fail(&path, what, "combine some: patterns may contain `*` and `?`");
-        }
-        let wrong = |it: &&String| it.parse::<ModelRef>().is_err() || it.len() > RULE_CHARS;
-        match agent.models.iter().find(wrong) {
-            Some(pattern) => {
-                let what = format!("`{pattern}` is not a pattern of `PROVIDER/MODEL`");
-                self.fail(&path, what, "write one such as `openai/gpt-4o` or `ollama/*`")
-            }
+    /// Refuses patterns of models that are none, or too many.
+    pub(super) fn patterns(&self, path: &[&str], patterns: &[String]) -> Result<(), ConfigError> {
+        match models::choices_fault(patterns) {
+            Some((what, hint)) => self.fail(path, what, hint),
             None => Ok(()),
         }
     }

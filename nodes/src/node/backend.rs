@@ -21,6 +21,7 @@ use clawnode_proto::{
     api::SendMode,
     circuit::{CircuitFailures, CircuitReport, CircuitState},
     client_tool::{ClientResult, ClientResults},
+    embed::{EmbedTexts, Embedded},
     media::{FileView, Media},
     route::Inbound,
     session::SessionInput,
@@ -37,6 +38,7 @@ use super::{
     archive::ArchiveRequests,
     client_tools,
     current_models::CurrentModels,
+    embeddings::{Embedder, Embeddings},
     executions::Executions,
     mcp::McpRequests,
     model_answers::ModelAnswers,
@@ -55,6 +57,7 @@ pub struct NodeBackend {
     pub(super) mcp: McpRequests,
     pub(super) archive: ArchiveRequests,
     models: CurrentModels,
+    embeddings: Embeddings,
 }
 
 impl NodeBackend {
@@ -69,9 +72,12 @@ impl NodeBackend {
         models: CurrentModels,
     ) -> Self {
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
+        let embedder = Embedder::new(models.clone(), agents.switch_gate().clone());
+        let (storage, heard) = (sessions.storage().clone(), members.clone());
+        let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
         let overview = Overview::new(node, sessions.clone());
-        Self { sessions, agents, routes, overview, switch, mcp, archive, models }
+        Self { sessions, agents, routes, overview, switch, mcp, archive, models, embeddings }
     }
 
     pub(super) fn executions(&self) -> Executions<'_> {
@@ -226,6 +232,13 @@ impl Backend for NodeBackend {
             async move { Ok(sessions.file_part(file, part).await?) }
         });
         Ok((record.view(file), content.boxed()))
+    }
+
+    async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {
+        match self.switch.refusal() {
+            Some(refusal) => Err(refusal),
+            None => self.embeddings.embed(request).await,
+        }
     }
 
     async fn artifact(&self, job: JobId, run: Option<u32>, name: &str) -> Result<Bytes, ErrorBody> {

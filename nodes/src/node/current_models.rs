@@ -10,34 +10,52 @@ use clawnode_proto::llm::{ModelFailure, ModelRef};
 
 /// The providers as the configuration has them now.
 #[derive(Clone, Debug)]
-pub struct CurrentModels(Arc<RwLock<Models>>);
+pub struct CurrentModels(Arc<RwLock<ConfiguredModels>>);
+
+#[derive(Debug)]
+struct ConfiguredModels {
+    models: Models,
+    /// Patterns of those that clients may ask for embeddings.
+    embeddings: Vec<String>,
+}
 
 impl CurrentModels {
-    /// These, until they are replaced.
-    pub fn new(models: Models) -> Self {
-        Self(Arc::new(RwLock::new(models)))
+    /// These, until they are replaced. Clients may ask those for embeddings that fit a pattern of
+    /// `embeddings`.
+    pub fn new(models: Models, embeddings: Vec<String>) -> Self {
+        Self(Arc::new(RwLock::new(ConfiguredModels { models, embeddings })))
+    }
+
+    fn models(&self) -> Models {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).models.clone()
+    }
+
+    /// Patterns of the models that clients may ask for embeddings.
+    pub fn embedding_models(&self) -> Vec<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).embeddings.clone()
     }
 
     /// Refuses a model that cannot be called, as far as that is known without a call.
     pub fn check(&self, model: &ModelRef) -> Result<(), ModelFailure> {
-        let models = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let models = self.models();
         models.resolve_model(model)?;
         models.check(model)
     }
 
     /// Whether and how fast this process calls each provider.
     pub fn circuits(&self) -> Circuits {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).circuits().clone()
+        self.models().circuits().clone()
     }
 
     /// Calls from now on go to these.
-    pub fn replace(&self, models: Models) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = models;
+    pub fn replace(&self, models: Models, embeddings: Vec<String>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) =
+            ConfiguredModels { models, embeddings };
     }
 }
 
 impl ResolveModel for CurrentModels {
     fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).resolve_model(model)
+        self.models().resolve_model(model)
     }
 }

@@ -36,6 +36,8 @@ use crate::{
 pub struct Answering {
     /// The providers.
     pub models: Models,
+    /// Patterns of those that clients may ask for embeddings.
+    pub embeddings: Vec<String>,
     /// The agents, without the tools of MCP servers.
     agents: Vec<AgentOptions>,
     /// Which agent answers where.
@@ -165,7 +167,8 @@ fn resolved(
     let bindings: Vec<route::Binding> = config.bindings.iter().map(binding).collect();
     let routes = Routes::build(default, &bindings)
         .map_err(|error| StartError::config("config_invalid", ErrorChain(&error).to_string()))?;
-    Ok(Answering { models, agents, routes, choice, plugins, hooks })
+    let embeddings = config.embeddings.models.clone();
+    Ok(Answering { models, embeddings, agents, routes, choice, plugins, hooks })
 }
 
 fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOptions, StartError> {

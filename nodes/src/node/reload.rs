@@ -28,7 +28,7 @@ use crate::config::{Config, LoadedConfig, schema_source::SchemaSource};
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// Sections of the file that a running node reads again.
-const READ_AGAIN: [&str; 4] = ["agents", "providers", "models", "bindings"];
+const READ_AGAIN: [&str; 5] = ["agents", "providers", "models", "embeddings", "bindings"];
 /// What it reads again of the section `tools`.
 const READ_AGAIN_OF_TOOLS: [&str; 2] = ["timeouts", "run_command"];
 /// Nodes that are named in warnings.
@@ -91,7 +91,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
             Ok(answering) => {
                 // Before the agents that name them.
                 let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));
-                models.replace(answering.models);
+                models.replace(answering.models, answering.embeddings);
                 if let Err(error) = agents.reload(agents_now).await {
                     warn!(%error, "an agent cannot be started");
                 }

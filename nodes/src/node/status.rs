@@ -5,7 +5,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -17,8 +17,9 @@ use clawnode_cluster::{Bucket, Peek};
 use clawnode_guard::kill_switch::{self, SwitchGate};
 use clawnode_kernel::driver::TakeOrders;
 use clawnode_proto::{
-    JobId, Position,
+    ErrorBody, ErrorCode, JobId, Position,
     archive::{CleanJobs, CleanView, LogPart},
+    embed::{EmbedTexts, Embedded},
     kill_switch::SwitchScope,
     node::FileState,
 };
@@ -27,6 +28,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::embeddings::Embedder;
 use crate::{config::NodeOptions, start_error::StartError};
 
 /// The state of a process that its heartbeats carry, shared by all its parts.
@@ -43,6 +45,8 @@ pub struct NodeStatus {
     file: Mutex<FileState>,
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
+    /// Asks providers for embeddings, once they are known.
+    embedder: OnceLock<Embedder>,
     /// The kill switches.
     switch_gate: SwitchGate,
     bucket: Arc<dyn Bucket>,
@@ -70,6 +74,7 @@ impl NodeStatus {
             misfit: Mutex::new(None),
             file: Mutex::default(),
             jobs: watch::Sender::new(None),
+            embedder: OnceLock::new(),
             switch_gate,
             bucket,
         })
@@ -88,6 +93,11 @@ impl NodeStatus {
     /// Where the job runner of this process registers.
     pub const fn jobs(&self) -> &watch::Sender<Option<JobRunner>> {
         &self.jobs
+    }
+
+    /// Other processes may have this one ask providers for embeddings.
+    pub fn embeds(&self, embedder: Embedder) {
+        self.embedder.get_or_init(|| embedder);
     }
 
     /// The archive of the jobs that run here, if any do.
@@ -167,6 +177,13 @@ impl TakeOrders for NodeStatus {
 
     async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView> {
         self.archive()?.clean(&which).await
+    }
+
+    async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {
+        let Some(embedder) = self.embedder.get() else {
+            return Err(ErrorBody::new(ErrorCode::Unavailable, "this process is still starting"));
+        };
+        embedder.embed(request).await
     }
 
     fn cordon(&self, on: bool) {

@@ -15,6 +15,7 @@ use clawnode_proto::{
         LimitedResource, ProviderLimit,
     },
     client_tool::{ClientCall, ClientCalls, ClientResult, ClientResults, ClientTool},
+    embed::{EmbedTexts, Embedded, Vector},
     execute::PlanStep,
     feed::{ClusterEvent, EventBatch, EventBody},
     frame::{ApprovalRequest, FrameBatch, Notice, ToolFinished, ToolStarted},
@@ -999,6 +1000,11 @@ pub(crate) fn hearsay() -> Vec<Hearsay> {
     vec![Hearsay::Suspected { process: process() }, Hearsay::Gone { process: process() }]
 }
 
+fn embed(dimensions: Option<u32>) -> EmbedTexts {
+    let texts = vec!["one".to_owned(), "two".to_owned()];
+    EmbedTexts { model: "openai/text-embedding-3-small".to_owned(), texts, dimensions }
+}
+
 pub(crate) fn node_requests() -> Vec<NodeRequest> {
     vec![
         NodeRequest::Ping,
@@ -1015,6 +1021,8 @@ pub(crate) fn node_requests() -> Vec<NodeRequest> {
         NodeRequest::JobLog { job: job().id, after: 7, wait_ms: 500 },
         NodeRequest::CleanJobs { which: clean(None) },
         NodeRequest::CleanJobs { which: clean(Some(job().id)) },
+        NodeRequest::Embed { request: embed(None) },
+        NodeRequest::Embed { request: embed(Some(256)) },
     ]
 }
 
@@ -1030,6 +1038,14 @@ pub(crate) fn node_replies() -> Vec<NodeReply> {
         NodeReply::JobLog { part: part(None) },
         NodeReply::JobLog { part: part(Some(cut())) },
         NodeReply::Cleaned { view: CleanView { jobs: 1, blobs: 2, bytes: 300, more: 4 } },
+        NodeReply::Embedded {
+            result: Embedded {
+                model: "openai/text-embedding-3-small".parse().unwrap(),
+                vectors: vec![Vector::new(&[0.5, -1.0]), Vector::new(&[0.25, 2.0])],
+                input_tokens: 5,
+            },
+        },
+        NodeReply::NotEmbedded { error: ErrorBody::new(ErrorCode::NotFound, "no such model") },
     ]
 }
 

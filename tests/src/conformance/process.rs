@@ -30,8 +30,9 @@ use clawnode_kernel::{
     supervise::Supervisor,
 };
 use clawnode_proto::{
-    EntityId, Frame, JobId, Kind, Position, ProcessId, TurnId,
+    EntityId, ErrorBody, ErrorCode, Frame, JobId, Kind, Position, ProcessId, TurnId,
     archive::{CleanJobs, CleanView, LogPart},
+    embed::{EmbedTexts, Embedded},
     envelope::VERSIONS,
     kill_switch::SwitchScope,
     node::VersionRange,
@@ -67,6 +68,9 @@ impl TakeOrders for Nothing {
     }
     async fn clean_jobs(&self, _: CleanJobs) -> Option<CleanView> {
         None
+    }
+    async fn embed(&self, _: EmbedTexts) -> std::result::Result<Embedded, ErrorBody> {
+        Err(ErrorBody::new(ErrorCode::Unsupported, "nothing asks a provider here"))
     }
 }
 

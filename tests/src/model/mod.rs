@@ -1,6 +1,6 @@
 //! A scripted model server that speaks each wire exactly, streamed and not: Anthropic's Messages, `OpenAI`'s
 //! Chat Completions and Responses, Gemini's `generateContent`, Ollama's own and its list of models, and Amazon
-//! Bedrock's Converse, whose signatures it checks ([`AwsAccount`]).
+//! Bedrock's Converse, whose signatures it checks ([`AwsAccount`]); and the embeddings of those that have them.
 //!
 //! It answers by [`Script`]: acts for certain user texts, then acts in turn, then a default reply
 //! derived from the last user message, which may name tools to call. What it thinks it wants back,
@@ -21,6 +21,7 @@ mod script;
 mod server;
 mod sigv4;
 mod thoughts;
+mod vectors;
 mod whole;
 
 pub use book::{Call, Logged, Violations, WireName, read_log};
@@ -28,3 +29,4 @@ pub use event_stream::event_stream;
 pub use script::{Act, DefaultReply, Reply, Script, Status, Step, ToolCall};
 pub use server::{ModelServer, Setup};
 pub use sigv4::AwsAccount;
+pub use vectors::vector;

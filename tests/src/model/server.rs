@@ -33,6 +33,7 @@ use super::{
     render::{Part, error, error_kind, stream as streamed},
     script::{Act, Script, Status},
     sigv4::{self, AwsAccount, Unsigned},
+    vectors,
     whole::whole,
 };
 
@@ -128,6 +129,8 @@ impl ModelServer {
             .route("/api/chat", of(WireName::Ollama))
             .route("/model/{model}/{operation}", post(bedrock))
             .route("/api/tags", get(tags))
+            .route("/v1/embeddings", vectors::route(WireName::Openai))
+            .route("/api/embed", vectors::route(WireName::Ollama))
             .layer(DefaultBodyLimit::max(REQUEST_BYTES))
             .with_state(shared.clone())
             .into_make_service_with_connect_info::<Breaker>();
@@ -245,12 +248,12 @@ impl Drop for ModelServer {
 // === impl Shared ===
 
 impl Shared {
-    fn script(&self) -> std::sync::MutexGuard<'_, Script> {
+    pub(super) fn script(&self) -> std::sync::MutexGuard<'_, Script> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// 401 for a wrong key; none at all is malformed.
-    fn authorize(
+    pub(super) fn authorize(
         &self,
         wire: WireName,
         path: Option<&InPath>,
@@ -279,6 +282,39 @@ impl Shared {
             Some(_) => Err(Refusal::WrongKey),
             None => Err(Refusal::Malformed("no key".to_owned())),
         }
+    }
+
+    /// Refuses a request; a malformed one is a violation.
+    pub(super) fn refuse(&self, wire: WireName, refusal: Refusal, body: &[u8]) -> Response {
+        let Refusal::Malformed(what) = refusal else {
+            return match wire {
+                WireName::Bedrock => {
+                    refuse(wire, 403, "The security token included in the request is invalid.")
+                }
+                _ => refuse(wire, 401, "invalid x-api-key"),
+            };
+        };
+        let what = format!("{wire:?}: {what}: {}", String::from_utf8_lossy(body));
+        tracing::error!(%what, "a malformed request");
+        match self.book.violation(what.clone()) {
+            Ok(()) => refuse(wire, 400, &what),
+            Err(error) => log_failed(wire, &error),
+        }
+    }
+
+    /// Writes a request down; its number.
+    pub(super) fn enter(
+        &self,
+        wire: WireName,
+        headers: &HeaderMap,
+        last_user: String,
+        results: Vec<String>,
+        body: Bytes,
+    ) -> io::Result<u64> {
+        let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
+        let (key, digest) = (key.map(str::to_owned), Digest::of(&body));
+        let call = Call { seq: 0, wire, key, digest, last_user, results, body, full: false };
+        self.book.asked(call)
     }
 
     fn read(
@@ -317,7 +353,7 @@ struct InPath {
     sent: String,
 }
 
-enum Refusal {
+pub(super) enum Refusal {
     WrongKey,
     Malformed(String),
 }
@@ -343,6 +379,10 @@ async fn gemini(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    if let (Some((model, "batchEmbedContents")), None) = (call.rsplit_once(':'), query.as_deref()) {
+        let model = Some(model);
+        return vectors::answer(WireName::Gemini, model, shared, breaker, &headers, body).await;
+    }
     let stream = match (call.rsplit_once(':'), query.as_deref()) {
         (Some((model, "streamGenerateContent")), Some("alt=sse")) => Some((model, true)),
         (Some((model, "generateContent")), None) => Some((model, false)),
@@ -410,31 +450,10 @@ async fn answer(
 ) -> Response {
     let asked = match shared.read(wire, path, headers, &body) {
         Ok(asked) => asked,
-        Err(Refusal::WrongKey) if wire == WireName::Bedrock => {
-            return refuse(wire, 403, "The security token included in the request is invalid.");
-        }
-        Err(Refusal::WrongKey) => return refuse(wire, 401, "invalid x-api-key"),
-        Err(Refusal::Malformed(what)) => {
-            let what = format!("{wire:?}: {what}: {}", String::from_utf8_lossy(&body));
-            tracing::error!(%what, "a malformed request");
-            return match shared.book.violation(what.clone()) {
-                Ok(()) => refuse(wire, 400, &what),
-                Err(error) => log_failed(wire, &error),
-            };
-        }
+        Err(refusal) => return shared.refuse(wire, refusal, &body),
     };
-    let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
-    let call = Call {
-        seq: 0,
-        wire,
-        key: key.map(str::to_owned),
-        digest: Digest::of(&body),
-        last_user: asked.last_user.clone(),
-        results: asked.results.clone(),
-        body,
-        full: false,
-    };
-    let seq = match shared.book.asked(call) {
+    let (text, results) = (asked.last_user.clone(), asked.results.clone());
+    let seq = match shared.enter(wire, headers, text, results, body) {
         Ok(seq) => seq,
         Err(error) => return log_failed(wire, &error),
     };
@@ -472,7 +491,7 @@ async fn answer(
     }
 }
 
-fn log_failed(wire: WireName, error: &io::Error) -> Response {
+pub(super) fn log_failed(wire: WireName, error: &io::Error) -> Response {
     tracing::error!(%error, "cannot write the log");
     refuse(wire, 500, "the model server cannot write its log")
 }
@@ -481,7 +500,7 @@ fn refuse(wire: WireName, status: u16, message: &str) -> Response {
     refuse_as(wire, &Status { status, message: message.to_owned(), ..Status::default() })
 }
 
-fn refuse_as(wire: WireName, status: &Status) -> Response {
+pub(super) fn refuse_as(wire: WireName, status: &Status) -> Response {
     let kind = error_kind(wire, status.status);
     let body =
         status.body.clone().unwrap_or_else(|| error(wire, kind, &status.message).to_string());

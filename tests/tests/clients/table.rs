@@ -47,6 +47,7 @@ async fn what_works_works_and_what_is_refused_is_named() -> Result<(), ProcessEr
     let home = Home::new(Ground::Local)?.openai(&server);
     // The client hears of a busy provider at once.
     let home = home.var("CLAWNODE_AGENTS__DEFAULT__OUTAGE", "0s");
+    let home = home.var("CLAWNODE_EMBEDDINGS__MODELS", "openai/embedder");
     let node = Node::up(&home).await?;
     let client = node.client()?;
 

@@ -8,6 +8,7 @@ mod client_tools;
 mod cluster;
 mod damage;
 mod drain;
+mod embeddings;
 mod executions;
 mod fleet;
 mod gateways;

@@ -12,6 +12,7 @@
 mod bedrock;
 mod calls;
 mod circuit;
+mod embeddings;
 mod faults;
 mod server;
 mod settings;

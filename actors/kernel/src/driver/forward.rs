@@ -176,7 +176,9 @@ pub(super) async fn ring(
                 | NodeReply::Tree { .. }
                 | NodeReply::Latched { .. }
                 | NodeReply::JobLog { .. }
-                | NodeReply::Cleaned { .. },
+                | NodeReply::Cleaned { .. }
+                | NodeReply::Embedded { .. }
+                | NodeReply::NotEmbedded { .. },
             )
             | Err(_),
         ) => None,

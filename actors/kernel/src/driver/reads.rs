@@ -157,7 +157,9 @@ async fn ask_once(
                 | NodeReply::Tree { .. }
                 | NodeReply::Latched { .. }
                 | NodeReply::JobLog { .. }
-                | NodeReply::Cleaned { .. },
+                | NodeReply::Cleaned { .. }
+                | NodeReply::Embedded { .. }
+                | NodeReply::NotEmbedded { .. },
             )
             | Err(_),
         ) => OwnerSays::Silent,

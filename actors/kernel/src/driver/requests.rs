@@ -6,9 +6,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_cluster::{BusEvent, BusMessage};
 use clawnode_proto::{
-    EntityId, Frame, JobId, Position, TurnId,
+    EntityId, ErrorBody, ErrorCode, Frame, JobId, Position, TurnId,
     archive::{CleanJobs, CleanView, LogPart},
     codec,
+    embed::{EmbedTexts, Embedded},
     kill_switch::SwitchScope,
     node::{NodeReply, NodeRequest},
 };
@@ -21,8 +22,8 @@ use crate::dead_letters;
 
 /// Requests of other processes that are answered at the same time.
 const REQUESTS_MAX: usize = 256;
-/// How many of these may wait for something to happen: requests that follow logs must not keep a
-/// process from answering whether it lives.
+/// How many of these may wait for something to happen: requests that follow logs, or ask a provider, must
+/// not keep a process from answering whether it lives.
 const POLLS_MAX: usize = REQUESTS_MAX / 2;
 /// How long each of the others waits at most.
 const POLL_BRIEFLY: Duration = Duration::from_millis(100);
@@ -57,6 +58,8 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart>;
     /// Removes jobs from the archive; `None` if that is not possible here, or not now.
     async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView>;
+    /// The vectors of these texts, from a provider of models.
+    async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody>;
 }
 
 /// Answers the requests of other processes, for a node with or without a worker.
@@ -146,6 +149,9 @@ async fn answer_one(
         NodeRequest::CleanJobs { which } => {
             orders.clean_jobs(which).await.map(|view| NodeReply::Cleaned { view })
         }
+        // A gateway has no provider to ask.
+        NodeRequest::Embed { .. } if worker.is_none() => None,
+        NodeRequest::Embed { request } => Some(embed(polls, orders, request).await),
         // It is not for a gateway to remove what came in.
         NodeRequest::DropLetter { .. } if worker.is_none() => None,
         NodeRequest::DropLetter { letter } => drop_letter(context, &letter).await,
@@ -171,6 +177,18 @@ fn patience(polls: &Semaphore, wanted: Duration) -> (Option<SemaphorePermit<'_>>
         return (None, wanted);
     }
     polls.try_acquire().map_or((None, POLL_BRIEFLY), |place| (Some(place), wanted))
+}
+
+/// A provider may take its time: this is one of the requests that wait.
+async fn embed(polls: &Semaphore, orders: &dyn TakeOrders, request: EmbedTexts) -> NodeReply {
+    let Ok(_place) = polls.try_acquire() else {
+        let error = ErrorBody::new(ErrorCode::Overloaded, "the worker answers too many requests");
+        return NodeReply::NotEmbedded { error };
+    };
+    match orders.embed(request).await {
+        Ok(result) => NodeReply::Embedded { result },
+        Err(error) => NodeReply::NotEmbedded { error },
+    }
 }
 
 async fn answer(context: &WorkerContext, to: String, reply: &NodeReply) {

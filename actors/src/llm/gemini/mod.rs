@@ -5,6 +5,7 @@
 //! on refuse a tool call of the running turn without it. Here it is an opaque item before its part; a part
 //! that shows nothing, and has one, is kept whole.
 
+mod embedding;
 mod reply;
 mod request;
 mod schema;

@@ -260,11 +260,8 @@ impl Dialect for Gemini {
         }
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let offers = !request.tools.is_empty();
-        // Some people write the name as the API lists it.
-        let is_path = request.model.contains('/');
-        let resource = if is_path { "" } else { "models/" };
-        let path = format!("{resource}{}:streamGenerateContent", request.model);
-        let mut url = self.base.join(&path);
+        let mut url =
+            self.base.join(&format!("{}:streamGenerateContent", resource(&request.model)));
         url.set_query(Some("alt=sse"));
         Ok(Prepared { url, headers, body: body.into(), offers })
     }
@@ -300,6 +297,11 @@ impl<'a> ToolConfig<'a> {
             ToolChoice::Tool { name } => config("ANY", Some([name])),
         }))
     }
+}
+
+/// The name of a model as the API lists it, and as some people write it.
+pub(super) fn resource(model: &str) -> Cow<'_, str> {
+    if model.contains('/') { model.into() } else { format!("models/{model}").into() }
 }
 
 /// What the API calls a type that it takes.

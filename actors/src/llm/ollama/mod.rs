@@ -2,6 +2,7 @@
 //! and how long the model stays loaded: what is asked (`request`), and what a reply says (`reply`).
 
 mod address;
+mod embedding;
 mod reply;
 mod request;
 

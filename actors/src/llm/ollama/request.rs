@@ -10,13 +10,13 @@ use clawnode_proto::{
     reasoning::Reasoning,
 };
 use reqwest::header::HeaderValue;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, ReplySchema, ToolOffer,
-    call::{Dialect, headers, sensitive},
+    call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -211,12 +211,8 @@ impl Dialect for Ollama {
                 frequency_penalty: sampling.frequency_penalty,
             },
         };
-        let mut headers = headers(&request.idempotency_key);
+        let mut headers = bearer_headers(&request.idempotency_key, self.key.as_ref());
         headers.insert("accept", HeaderValue::from_static("application/x-ndjson"));
-        if let Some(key) = &self.key {
-            let bearer = sensitive(&format!("Bearer {}", key.expose_secret()));
-            bearer.and_then(|bearer| headers.insert("authorization", bearer));
-        }
         // Some people write the base with the `/api` of Ollama's documentation.
         let path = if self.base.ends_in("api") { "chat" } else { "api/chat" };
         let body = serde_json::to_vec(&body).map_err(not_sent)?;

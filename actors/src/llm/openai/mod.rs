@@ -2,6 +2,7 @@
 //! asked (`request`), what a reply says (`reply`), and how its tool calls come together (`calls`).
 
 mod calls;
+mod embedding;
 mod reply;
 mod request;
 

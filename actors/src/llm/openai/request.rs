@@ -10,14 +10,14 @@ use clawnode_proto::{
     reasoning::Reasoning,
     tool_choice::ToolChoice,
 };
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use super::EXTRA_CONTENT;
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, headers, sensitive},
+    call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -241,11 +241,7 @@ impl Dialect for OpenAi {
                 .then_some(request.cache_key.as_str())
                 .filter(|key| !key.is_empty()),
         };
-        let mut headers = headers(&request.idempotency_key);
-        if let Some(key) = &self.key {
-            let bearer = sensitive(&format!("Bearer {}", key.expose_secret()));
-            bearer.and_then(|bearer| headers.insert("authorization", bearer));
-        }
+        let headers = bearer_headers(&request.idempotency_key, self.key.as_ref());
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let (url, offers) = (self.base.join("chat/completions"), !request.tools.is_empty());
         Ok(Prepared { url, headers, body: body.into(), offers })

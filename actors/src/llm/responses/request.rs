@@ -10,14 +10,14 @@ use clawnode_proto::{
     reasoning::Reasoning,
     tool_choice::ToolChoice,
 };
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{PHASE, REASONING};
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, headers, sensitive},
+    call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -198,11 +198,7 @@ impl Dialect for Responses {
             // The vendor refuses it where there are no tools.
             parallel_tool_calls: sampling.parallel_tool_calls.filter(|_| !request.tools.is_empty()),
         };
-        let mut headers = headers(&request.idempotency_key);
-        if let Some(key) = &self.key {
-            let bearer = sensitive(&format!("Bearer {}", key.expose_secret()));
-            bearer.and_then(|bearer| headers.insert("authorization", bearer));
-        }
+        let headers = bearer_headers(&request.idempotency_key, self.key.as_ref());
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let (url, offers) = (self.base.join("responses"), !request.tools.is_empty());
         Ok(Prepared { url, headers, body: body.into(), offers })

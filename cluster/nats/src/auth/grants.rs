@@ -6,7 +6,7 @@
 //! `STREAM.MSG.GET` on a stream may read all of it, and a user that may send any request to a
 //! server may have the answer written anywhere. A process's own request subject carries an id that
 //! it makes at its start, so a node may listen on those of others too. A false answer there costs
-//! time, and never safety.
+//! time, or gives a client false embeddings; sessions do not depend on it.
 
 use std::fmt;
 

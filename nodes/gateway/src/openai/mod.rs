@@ -7,6 +7,7 @@
 
 pub(super) mod approval;
 pub(super) mod conversation;
+mod embeddings;
 mod format;
 pub(super) mod handlers;
 pub(super) mod parts;
@@ -17,5 +18,6 @@ mod settings;
 pub(super) mod stream;
 pub(super) mod tools;
 
+pub(super) use embeddings::embeddings;
 pub(super) use handlers::{completions, model, models};
 pub(super) use repeats::Repeats;

@@ -30,6 +30,7 @@ use clawnode_proto::{
     archive::{CleanView, JobRecord, JobStatus},
     client_tool::{ClientCall, ClientCalls},
     cursor::Pair,
+    embed::{EmbedTexts, Embedded, Vector},
     execute::ExecutionStatus,
     kill_switch::{KillSwitch, SwitchScope},
     llm::{FailureClass, ModelFailure, Sampling, StopReason, Usage},
@@ -380,6 +381,16 @@ impl Backend for Node {
         let view = FileView { file, media_type: MediaType::Pdf, bytes: 4, name: None };
         let parts = [Ok(Bytes::from_static(b"%P")), Ok(Bytes::from_static(b"DF"))];
         Ok((view, stream::iter(parts).boxed()))
+    }
+
+    /// The vectors of one number each: the length of the text.
+    async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {
+        let EmbedTexts { model, texts, dimensions } = request;
+        let model = model.parse().map_err(|_| not_found("model"))?;
+        let count = usize::try_from(dimensions.unwrap_or(1)).unwrap();
+        let lengths = texts.iter().map(|text| u16::try_from(text.len()).unwrap().into());
+        let vectors = lengths.map(|length: f32| Vector::new(&vec![length; count])).collect();
+        Ok(Embedded { model, vectors, input_tokens: 3 })
     }
 
     async fn artifact(&self, _: JobId, _: Option<u32>, name: &str) -> Result<Bytes, ErrorBody> {

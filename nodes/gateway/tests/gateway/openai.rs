@@ -295,7 +295,7 @@ async fn refusals_have_the_exact_shape() {
     assert_eq!(anonymous.status(), 401);
     let answer: Value = anonymous.json().await.unwrap();
     assert_eq!(answer["error"]["code"], "invalid_api_key");
-    for path in ["/v1/responses", "/v1/embeddings", "/v1/models/a/b"] {
+    for path in ["/v1/responses", "/v1/audio/speech", "/v1/models/a/b"] {
         let answer = gateway.post(path).json(&json!({})).send().await.unwrap();
         assert_eq!(answer.status(), 404, "{path}");
         let answer: Value = answer.json().await.unwrap();
@@ -304,6 +304,33 @@ async fn refusals_have_the_exact_shape() {
     let large = gateway.post("/v1/chat/completions").json(&ask(&"x".repeat(2 << 20)));
     assert_eq!(large.send().await.unwrap().status(), 413);
     assert!(gateway.node.sent.peek(Vec::is_empty));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn embeddings_have_openais_shape() {
+    let gateway = Gateway::start().await;
+    let post = async |body: Value| {
+        let answer = gateway.post("/v1/embeddings").json(&body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let (status, answer) =
+        post(json!({"model": "p/m", "input": ["a", "bcd"], "dimensions": 2})).await;
+    assert_eq!(status, 200, "{answer}");
+    let one = |index: usize, length: f32| json!({"object": "embedding", "index": index, "embedding": [length, length]});
+    assert_eq!(answer["data"], json!([one(0, 1.0), one(1, 3.0)]));
+    assert_eq!(answer["usage"], json!({"prompt_tokens": 3, "total_tokens": 3}));
+    let (_, answer) =
+        post(json!({"model": "p/m", "input": "a", "encoding_format": "base64"})).await;
+    assert_eq!(answer["data"][0]["embedding"], "AACAPw==", "1.0 in four bytes");
+    for (body, status, param) in [
+        (json!({"model": "p/m", "input": [[1]]}), 400, "input"),
+        (json!({"model": "nobody", "input": "a"}), 404, "model"),
+        (json!({"model": "p/m", "input": "a", "task": "x"}), 400, "task"),
+    ] {
+        let (got, answer) = post(body).await;
+        assert_eq!((got, answer["error"]["param"].as_str()), (status, Some(param)), "{answer}");
+    }
     gateway.stop().await;
 }
 

@@ -2,6 +2,7 @@
 
 mod anthropic;
 mod bedrock;
+mod embed;
 mod gemini;
 mod media;
 mod ollama;
@@ -11,4 +12,5 @@ mod responses;
 mod schemas;
 mod tools;
 
+pub(super) use embed::{Embeds, embeds};
 pub(super) use request::{Asked, check};
