@@ -23,6 +23,7 @@ mod streams;
 mod structured;
 mod support;
 mod suspects;
+mod thought_kills;
 mod thoughts;
 
 mod tool_kills;

@@ -8,6 +8,7 @@ use clawnode_tests::{
     process::{Message, Node},
 };
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::support::{Outcome, Scene, Under};
 
@@ -37,23 +38,35 @@ fn script() -> Script {
     Script::default().turn("go", acts)
 }
 
-/// A turn on a wire whose process dies at `point`; all of it is in the journal, and went back.
-async fn hit(under: Under, point: &str, wire: WireName) -> Outcome {
+/// What the turn says in the end.
+pub(crate) const SAID: &str = "I look.\n\nThere.";
+
+/// A scene whose agent thinks, on this wire, and has tools whose effects are counted.
+pub(crate) async fn stage(under: Under, wire: WireName) -> (Scene, EffectCounter, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let counter = EffectCounter::start(dir.path()).await.unwrap();
     let mut scene = Scene::on(under, script()).await;
     let settings = scene.home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    let responses = format!(
-        "[providers.responses]\nwire = \"openai_responses\"\nbase_url = \"{}\"\n\
-         api_key_env = \"ANTHROPIC_API_KEY\"\n",
-        scene.server.openai_url()
-    );
+    let of_server = |name: &str, wire: &str, url: &str| {
+        format!(
+            "[providers.{name}]\nwire = \"{wire}\"\nbase_url = \"{url}\"\n\
+             api_key_env = \"ANTHROPIC_API_KEY\"\n"
+        )
+    };
     let (model, provider) = match wire {
-        WireName::Openai => ("model = \"openai/scripted\"\n", ""),
-        WireName::OpenaiResponses => ("model = \"responses/scripted\"\n", responses.as_str()),
-        WireName::Gemini => ("model = \"gemini/scripted\"\n", ""),
-        WireName::Anthropic | WireName::Ollama => ("", ""),
+        WireName::Anthropic => ("", String::new()),
+        WireName::Openai => ("model = \"openai/scripted\"\n", String::new()),
+        WireName::OpenaiResponses => {
+            let url = scene.server.openai_url();
+            let provider = of_server("responses", "openai_responses", &url);
+            ("model = \"responses/scripted\"\n", provider)
+        }
+        WireName::Gemini => ("model = \"gemini/scripted\"\n", String::new()),
+        WireName::Ollama => {
+            let provider = of_server("ollama", "ollama", &scene.server.url());
+            ("model = \"ollama/scripted\"\n", provider)
+        }
     };
     let config = format!(
         "{provider}[agents.default]\n{model}reasoning = \"high\"\ntools = [\"effect_once\", \"effect_safe\"]\n"
@@ -65,12 +78,17 @@ async fn hit(under: Under, point: &str, wire: WireName) -> Outcome {
     } else if wire == WireName::Gemini {
         scene.home = scene.home.gemini(&scene.server);
     }
+    (scene, counter, dir)
+}
 
+/// A turn on a wire whose process dies at `point`; all of it is in the journal, and went back.
+async fn hit(under: Under, point: &str, wire: WireName) -> Outcome {
+    let (mut scene, _counter, _dir) = stage(under, wire).await;
     let message = Message::new("ada", "go");
     scene.die_at(point, &message).await?;
     let node = Node::up(&scene.home).await?;
     let client = node.client()?;
-    assert_eq!(client.chat(&message).await?, "I look.\n\nThere.", "at `{point}`");
+    assert_eq!(client.chat(&message).await?, SAID, "at `{point}`");
     let history = client.history(&message.session()).await?;
     let turn = &history.turns[0];
     assert!(matches!(turn.outcome, Some(TurnOutcome::Completed { .. })), "{turn:?}");
