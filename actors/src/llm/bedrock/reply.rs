@@ -286,7 +286,7 @@ impl BedrockReader {
         for open in std::mem::take(&mut self.blocks).into_values().flatten() {
             match open {
                 BedrockBlock::Tool(call) if cut_off => {
-                    pieces.push(ReplyPiece::ToolUse(call.done()))
+                    pieces.push(ReplyPiece::ToolUse(call.done()));
                 }
                 BedrockBlock::Text
                 | BedrockBlock::Tool(_)
