@@ -34,6 +34,10 @@ pub(super) struct Aws {
 
 /// The keys of an account.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(any(test, feature = "bedrock")),
+    expect(dead_code, reason = "a build that cannot sign refuses them")
+)]
 pub(super) struct AwsKeys {
     pub(super) access_key_id: String,
     pub(super) secret: SecretString,
@@ -106,7 +110,7 @@ impl Aws {
 // === impl AwsKeys ===
 
 impl AwsKeys {
-    #[cfg(test)]
+    #[cfg(all(test, feature = "bedrock"))]
     pub(super) fn for_tests(id: &str, secret: &str, token: Option<&str>) -> Self {
         Self {
             access_key_id: id.to_owned(),
@@ -223,6 +227,7 @@ impl AwsException {
 }
 
 #[cfg(test)]
+#[cfg(feature = "bedrock")]
 mod tests {
     use std::fs;
 

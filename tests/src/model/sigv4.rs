@@ -14,7 +14,7 @@ use ring::{
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// How long a signature holds.
 const HOLDS: Duration = Duration::from_mins(5);
-/// Headers without which nobody knows to whom, when and what a request is.
+/// Headers that every signature has to cover.
 const NEEDED: [&str; 2] = ["host", "x-amz-date"];
 
 /// An account, and the region of its requests.

@@ -19,7 +19,9 @@ use clawnode_tests::model::{Act, AwsAccount, ModelServer, Reply, Script, Setup, 
 use serde_json::{Value, json};
 
 use crate::{
-    ask, call, client, done, failed, offer, own_words, retries, server,
+    ask, call,
+    calls::Written,
+    client, done, failed, offer, own_words, retries, server,
     server::post,
     text,
     thoughts::{asked, kept, start, thinking},
@@ -106,6 +108,30 @@ async fn a_wrong_secret_is_refused_and_no_secret_is_shown() {
     failed(&call(&*anonymous, ask("hi")).await);
     let violations = server.take_violations();
     assert!(violations[0].contains("a signature is missing"), "{violations:?}");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_signed_and_with_what_is_in_no_log() {
+    let acts = [Act::status(500, "you said private"), Act::say("whisper")];
+    let server = signed(account(Some(TOKEN)), Script::queue(acts)).await;
+    let mut env = ENV.to_vec();
+    env.push(("AWS_SESSION_TOKEN", TOKEN));
+    let client = built_in(&server, &env).unwrap();
+    let written = Written::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(written.clone())
+        .finish();
+    {
+        let _guard = tracing::subscriber::set_default(subscriber);
+        assert_eq!(text(&call(&*client, ask("private")).await), "whisper");
+    }
+    let log = written.text();
+    assert!(log.contains("signing request"), "the library of signatures is heard: {log}");
+    for word in ["private", "whisper", "hunter"] {
+        assert!(!log.contains(word), "`{word}` in {log}");
+    }
     server.stop().await.unwrap();
 }
 

@@ -200,7 +200,13 @@ async fn an_ollama_is_found() {
 
 /// What a subscriber writes.
 #[derive(Clone, Debug, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -238,7 +244,7 @@ async fn a_span_tells_of_the_call_but_not_what_was_said() {
             assert_eq!(text(&events), "secret");
             failed(&call(&*client, ask("private")).await);
         }
-        let log = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let log = written.text();
         let closed =
             |line: &&str| line.contains(r#""message":"close""#) && line.contains("llm.call");
         let spans: Vec<&str> = log.lines().filter(closed).collect();

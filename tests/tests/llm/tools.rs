@@ -62,6 +62,7 @@ async fn tools_their_uses_and_their_replies_are_asked_in_the_wires_shape() {
         let events = call(&*client(wire, &server), request).await;
         let results = match wire {
             Wire::Anthropic | Wire::Gemini => ", no such tool",
+            Wire::Bedrock => "(no output), Error: no such tool",
             _ => ", Error: no such tool",
         };
         assert_eq!(text(&events), format!("reply to: go on with {results}"));

@@ -36,12 +36,12 @@ pub(super) enum ContentBlock<'a> {
     Text(Cow<'a, str>),
     Image {
         format: &'static str,
-        source: Source,
+        source: ContentBytes,
     },
     Document {
         format: &'static str,
         name: String,
-        source: Source,
+        source: ContentBytes,
     },
     ToolUse {
         tool_use_id: &'a str,
@@ -69,7 +69,7 @@ pub(super) enum SentThought<'a> {
 
 /// Content in place, in base64.
 #[derive(Serialize)]
-pub(super) struct Source {
+pub(super) struct ContentBytes {
     pub(super) bytes: String,
 }
 
@@ -120,13 +120,13 @@ pub(super) struct InputSchema<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum ModelFields {
-    Budget { thinking: Thinking },
-    Adaptive { thinking: Thinking, output_config: Value },
+    Budget { thinking: ClaudeThinking },
+    Adaptive { thinking: ClaudeThinking, output_config: Value },
     Effort { reasoning_effort: &'static str },
 }
 
 #[derive(Serialize)]
-pub(super) struct Thinking {
+pub(super) struct ClaudeThinking {
     pub(super) r#type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) budget_tokens: Option<u32>,
@@ -139,12 +139,12 @@ impl ModelFields {
     pub(super) fn of(reply: u32, reasoning: Reasoning, profile: &ModelProfile) -> Self {
         match reasoning.effort() {
             Some(effort) if profile.reasoning == ReasoningStyle::AnthropicAdaptive => {
-                let thinking = Thinking { r#type: "adaptive", budget_tokens: None };
+                let thinking = ClaudeThinking { r#type: "adaptive", budget_tokens: None };
                 Self::Adaptive { thinking, output_config: json!({"effort": effort}) }
             }
             _ => {
                 let budget_tokens = Some(budget_within(reply, reasoning, profile));
-                Self::Budget { thinking: Thinking { r#type: "enabled", budget_tokens } }
+                Self::Budget { thinking: ClaudeThinking { r#type: "enabled", budget_tokens } }
             }
         }
     }

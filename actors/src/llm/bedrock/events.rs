@@ -29,7 +29,7 @@ pub(super) struct StartedTool {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct BlockDelta {
+pub(super) struct ConverseDelta {
     pub(super) content_block_index: u32,
     pub(super) delta: BlockPiece,
 }
@@ -95,12 +95,12 @@ pub(super) struct ReplyOutput {
 
 #[derive(Deserialize)]
 pub(super) struct ReplyMessage {
-    pub(super) content: Vec<ReplyBlock>,
+    pub(super) content: Vec<ConverseBlock>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReplyBlock {
+pub(super) struct ConverseBlock {
     pub(super) text: Option<String>,
     pub(super) tool_use: Option<WholeTool>,
     pub(super) reasoning_content: Option<WholeReasoning>,

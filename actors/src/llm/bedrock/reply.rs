@@ -11,8 +11,8 @@ use clawnode_proto::llm::{FailureClass, StopReason, Usage};
 use serde::Deserialize;
 
 use super::events::{
-    BlockDelta, BlockPiece, BlockStart, BlockStop, ConverseReply, ExceptionBody, MessageStop,
-    Metadata, ReasoningPiece, ReplyBlock, StartedTool, WholeTool,
+    BlockPiece, BlockStart, BlockStop, ConverseBlock, ConverseDelta, ConverseReply, ExceptionBody,
+    MessageStop, Metadata, ReasoningPiece, StartedTool, WholeTool,
 };
 use crate::llm::{
     Item,
@@ -27,7 +27,7 @@ use crate::llm::{
 };
 
 /// What an open block holds.
-enum OpenBlock {
+enum BedrockBlock {
     Text,
     Tool(Growing),
     Thought(OpenThought),
@@ -50,7 +50,7 @@ pub(in crate::llm) struct BedrockReader {
     offers: bool,
     is_started: bool,
     /// Every block of the message by index; `None` once it is closed.
-    blocks: BTreeMap<u32, Option<OpenBlock>>,
+    blocks: BTreeMap<u32, Option<BedrockBlock>>,
     room: ToolUseBounds,
     /// The last call, if it has closed without arguments: so this wire writes a call without any, and one
     /// that was cut off before them. The stop reason tells which.
@@ -94,7 +94,7 @@ impl Decoder for BedrockReader {
                 }
             }
             "contentBlockDelta" => {
-                let BlockDelta { content_block_index, delta } = read(event)?;
+                let ConverseDelta { content_block_index, delta } = read(event)?;
                 self.grow(content_block_index, delta, pieces)
             }
             "contentBlockStop" => {
@@ -122,7 +122,7 @@ impl Decoder for BedrockReader {
         let stop = self.stop_reason(reply.stop_reason)?;
         let last = reply.output.message.content.len().saturating_sub(1);
         for (nth, block) in reply.output.message.content.into_iter().enumerate() {
-            let ReplyBlock { text, tool_use, reasoning_content } = block;
+            let ConverseBlock { text, tool_use, reasoning_content } = block;
             push_text(text.unwrap_or_default(), pieces);
             if let Some(tool) = tool_use {
                 let is_cut_off = nth == last && is_cut_off(&stop);
@@ -157,7 +157,8 @@ impl BedrockReader {
     ) -> Result<(), AttemptFailure> {
         self.goes_on(pieces)?;
         let open = self.called(&tool.tool_use_id, &tool.name)?;
-        match self.blocks.insert(index, Some(open.map_or(OpenBlock::Other, OpenBlock::Tool))) {
+        match self.blocks.insert(index, Some(open.map_or(BedrockBlock::Other, BedrockBlock::Tool)))
+        {
             None => Ok(()),
             Some(_) => Err(AttemptFailure::broken("two blocks with one index")),
         }
@@ -175,11 +176,11 @@ impl BedrockReader {
             }
             self.goes_on(pieces)?;
             let open = if delta.text.is_some() {
-                OpenBlock::Text
+                BedrockBlock::Text
             } else if delta.reasoning_content.is_some() {
-                OpenBlock::Thought(OpenThought::default())
+                BedrockBlock::Thought(OpenThought::default())
             } else {
-                OpenBlock::Other
+                BedrockBlock::Other
             };
             self.blocks.insert(index, Some(open));
         }
@@ -187,23 +188,23 @@ impl BedrockReader {
             return Err(AttemptFailure::broken("more of a block that is not open"));
         };
         match (open, delta) {
-            (OpenBlock::Other, _)
+            (BedrockBlock::Other, _)
             | (_, BlockPiece { text: None, tool_use: None, reasoning_content: None }) => {}
-            (OpenBlock::Text, BlockPiece { text: Some(text), .. }) => push_text(text, pieces),
-            (OpenBlock::Tool(call), BlockPiece { tool_use: Some(more), .. }) => {
+            (BedrockBlock::Text, BlockPiece { text: Some(text), .. }) => push_text(text, pieces),
+            (BedrockBlock::Tool(call), BlockPiece { tool_use: Some(more), .. }) => {
                 self.room.argue(call, &more.input);
             }
-            (OpenBlock::Thought(thought), BlockPiece { reasoning_content: Some(more), .. }) => {
+            (BedrockBlock::Thought(thought), BlockPiece { reasoning_content: Some(more), .. }) => {
                 thought.grow(&more)?;
                 push_thought(more.text, pieces);
             }
-            (OpenBlock::Text, _) => {
+            (BedrockBlock::Text, _) => {
                 return Err(AttemptFailure::broken("something else within a block of text"));
             }
-            (OpenBlock::Tool(_), _) => {
+            (BedrockBlock::Tool(_), _) => {
                 return Err(AttemptFailure::broken("something else within a tool call"));
             }
-            (OpenBlock::Thought(_), _) => {
+            (BedrockBlock::Thought(_), _) => {
                 return Err(AttemptFailure::broken("something else within a thought"));
             }
         }
@@ -212,14 +213,14 @@ impl BedrockReader {
 
     fn close(&mut self, index: u32, pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure> {
         // A block without a piece was never open.
-        match self.blocks.entry(index).or_insert(Some(OpenBlock::Other)).take() {
+        match self.blocks.entry(index).or_insert(Some(BedrockBlock::Other)).take() {
             None => return Err(AttemptFailure::broken("an end of a block that is not open")),
-            Some(OpenBlock::Text | OpenBlock::Other) => {}
-            Some(OpenBlock::Thought(thought)) => thought.done(pieces),
-            Some(OpenBlock::Tool(call)) if call.is_begun() => {
+            Some(BedrockBlock::Text | BedrockBlock::Other) => {}
+            Some(BedrockBlock::Thought(thought)) => thought.done(pieces),
+            Some(BedrockBlock::Tool(call)) if call.is_begun() => {
                 pieces.push(ReplyPiece::ToolUse(call.done()));
             }
-            Some(OpenBlock::Tool(call)) => {
+            Some(BedrockBlock::Tool(call)) => {
                 self.unbare(false, pieces);
                 self.bare = Some(call);
             }
@@ -284,8 +285,13 @@ impl BedrockReader {
         self.unbare(cut_off, pieces);
         for open in std::mem::take(&mut self.blocks).into_values().flatten() {
             match open {
-                OpenBlock::Tool(call) if cut_off => pieces.push(ReplyPiece::ToolUse(call.done())),
-                OpenBlock::Text | OpenBlock::Tool(_) | OpenBlock::Thought(_) | OpenBlock::Other => {
+                BedrockBlock::Tool(call) if cut_off => {
+                    pieces.push(ReplyPiece::ToolUse(call.done()));
+                }
+                BedrockBlock::Text
+                | BedrockBlock::Tool(_)
+                | BedrockBlock::Thought(_)
+                | BedrockBlock::Other => {
                     return Err(AttemptFailure::broken("`messageStop` within a block"));
                 }
             }

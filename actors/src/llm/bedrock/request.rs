@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::{
     body::{
-        ContentBlock, ConverseBody, ConverseMessage, ConverseTool, DEFAULT_POINT, InferenceConfig,
-        InputSchema, ModelFields, Source, ToolConfig,
+        ContentBlock, ContentBytes, ConverseBody, ConverseMessage, ConverseTool, DEFAULT_POINT,
+        InferenceConfig, InputSchema, ModelFields, ToolConfig,
     },
     documents::DocumentNames,
     sign::sign,
@@ -43,6 +43,8 @@ const DOCUMENT_BYTES: usize = 4_500_000;
 const MARKED_ENDS: usize = 2;
 /// Before what a tool said that failed, for models without a status of results.
 const FAILED: &str = "Error: ";
+/// What a tool said that said nothing: the API takes neither a blank text nor a result without content.
+const NOTHING: &str = "(no output)";
 /// Of a tool in the conversation that is not offered any more: the API wants to know all of them.
 const GONE: &str = "This tool is not available any more. Do not call it.";
 
@@ -160,7 +162,7 @@ impl Bedrock {
     }
 
     /// What a request says about thoughts. Models that decide themselves may begin a round of tools without one.
-    /// Others may not, and none may think before a call that it was told to make.
+    /// Others may not, and none may think before a call that it has to make.
     fn thinking(
         &self,
         request: &ModelRequest,
@@ -329,12 +331,15 @@ impl Writing<'_> {
         };
         let mut content: Vec<_> = text.map(ContentBlock::Text).into_iter().collect();
         content.extend(reply.media.iter().map(|media| self.media(media)));
+        if content.is_empty() {
+            content.push(ContentBlock::text(NOTHING));
+        }
         let status = (reply.is_error && has_status).then_some("error");
         ContentBlock::ToolResult { tool_use_id: &reply.id, content, status }
     }
 
     fn media<'a>(&mut self, media: &PlainMedia) -> ContentBlock<'a> {
-        let source = Source { bytes: media.base64() };
+        let source = ContentBytes { bytes: media.base64() };
         let format = match media.media_type() {
             MediaType::Png => "png",
             MediaType::Jpeg => "jpeg",

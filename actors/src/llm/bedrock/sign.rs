@@ -7,8 +7,8 @@ use crate::llm::{
     http::{AttemptFailure, Prepared},
 };
 
-/// The request with its signature. It names the host, the path, the body and the time: it holds for minutes, for
-/// nobody else, and for no other request.
+/// The request with its signature. It covers the host, the path, the body and the time: it holds for minutes, and
+/// for no other request or host.
 #[cfg(feature = "bedrock")]
 pub(super) fn sign(
     request: &Prepared,
@@ -78,7 +78,8 @@ fn signature(
     Ok(signed)
 }
 
-#[cfg(all(test, feature = "bedrock"))]
+#[cfg(test)]
+#[cfg(feature = "bedrock")]
 mod tests {
     use bytes::Bytes;
     use reqwest::header::HeaderMap;

@@ -255,9 +255,7 @@ pub(super) fn bedrock(request: &Converse) -> Result<Asked, String> {
         return Err("the last message is not the user's".to_owned());
     }
     if reading.has_tools && request.tool_config.is_none() {
-        return Err("The toolConfig field must be defined when using toolUse and toolResult \
-                    content blocks."
-            .to_owned());
+        return Err("The toolConfig field must be defined when using toolUse".to_owned());
     }
     if thinks && reading.begun == Some(false) {
         return Err(
@@ -437,6 +435,9 @@ impl<'a> Reading<'a> {
     fn result(&mut self, result: &'a ToolResult) -> Result<(), String> {
         self.has_tools = true;
         self.pairs.answer(&result.tool_use_id)?;
+        if result.content.is_empty() {
+            return Err("a tool result without content".to_owned());
+        }
         let mut text = Vec::new();
         for block in &result.content {
             match block {
