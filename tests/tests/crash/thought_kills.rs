@@ -111,4 +111,5 @@ soaks! {
     thoughts_outlive_100_kills_on_gemini_soak: Gemini;
     thoughts_outlive_100_kills_on_ollama_soak: Ollama;
     thoughts_outlive_100_kills_on_responses_soak: OpenaiResponses;
+    thoughts_outlive_100_kills_on_bedrock_soak: Bedrock;
 }

@@ -67,6 +67,11 @@ pub(crate) async fn stage(under: Under, wire: WireName) -> (Scene, EffectCounter
             let provider = of_server("ollama", "ollama", &scene.server.url());
             ("model = \"ollama/scripted\"\n", provider)
         }
+        WireName::Bedrock => {
+            let provider = of_server("bedrock", "bedrock", &scene.server.url());
+            // Not every model there thinks.
+            ("model = \"bedrock/eu.anthropic.claude-sonnet-4-5-20250929-v1:0\"\n", provider)
+        }
     };
     let config = format!(
         "{provider}[agents.default]\n{model}reasoning = \"high\"\ntools = [\"effect_once\", \"effect_safe\"]\n"
