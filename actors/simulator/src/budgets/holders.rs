@@ -2,7 +2,7 @@
 
 use clawnode_budget::{
     Budget,
-    holder::{Holder, HolderInput, HolderOptions, HolderOutput},
+    holder::{HolderInput, HolderOutput},
 };
 use clawnode_kernel::{Entity, KernelBug, LoadedJournal, core::snapshot_blob};
 use clawnode_proto::{
@@ -12,7 +12,7 @@ use clawnode_proto::{
 use clawnode_sim::{StoreReply, StoreRequest};
 use rand::Rng;
 
-use super::account::accounts;
+use super::{account::accounts, process::ProcessHolder};
 use crate::{
     JudgeViolation, Sim,
     book::Checked,
@@ -22,21 +22,6 @@ use crate::{
 
 /// Between two ticks of a holder, at most, in milliseconds.
 const TICK_MOST: u64 = 600;
-
-/// The holder of a process, with the number of its last input for an account.
-#[derive(Debug)]
-pub(crate) struct ProcessHolder {
-    holder: Holder,
-    sent: u64,
-}
-
-impl ProcessHolder {
-    pub(crate) fn new(process: ProcessId, planted: KernelBug) -> Self {
-        let mut holder = Holder::new(process, HolderOptions::default());
-        holder.planted = planted;
-        Self { holder, sent: 0 }
-    }
-}
 
 impl Sim {
     /// A holder begins with its process.
