@@ -2,6 +2,7 @@
 
 use clawnode_budget::{
     Budget,
+    account::{LimitBook, Slice},
     holder::{HolderInput, HolderOutput},
 };
 use clawnode_kernel::{Entity, KernelBug, LoadedJournal, core::snapshot_blob};
@@ -101,11 +102,11 @@ impl Sim {
         }
         for (account, _) in accounts(self.plan.budgets) {
             let entity = self.account(&account)?;
-            let slices = entity.state.books.iter().flat_map(|book| book.windows());
+            let slices = entity.state.books.iter().flat_map(LimitBook::windows);
             let slices = slices
                 .flat_map(|window| window.slices.iter().map(move |slice| (window.number, slice)));
             let own = slices.filter(|(_, slice)| slice.process == process);
-            let report = |(window, slice): (_, &clawnode_budget::account::Slice)| SliceReport {
+            let report = |(window, slice): (_, &Slice)| SliceReport {
                 number: slice.number,
                 window,
                 seq: u64::MAX,
