@@ -56,9 +56,6 @@ pub enum LimitError {
     /// No such unit.
     #[error("`{0}` is no unit of a budget; write `usd`, `tokens` or `loops`")]
     Unit(String),
-    /// No such window.
-    #[error("`{0}` is no window of a budget; write `hour`, `day`, `month` or `forever`")]
-    Window(String),
     /// Too many.
     #[error("{0} limits are too many for one account; it has at most {LIMITS_MOST}")]
     TooMany(usize),
@@ -143,10 +140,8 @@ impl FromStr for BudgetUnit {
 
 impl fmt::Display for LimitKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.window {
-            WindowLength::Forever => write!(f, "{} forever", self.unit),
-            window => write!(f, "{} per {window}", self.unit),
-        }
+        let per = if self.window == WindowLength::Forever { "" } else { "per " };
+        write!(f, "{} {per}{}", self.unit, self.window)
     }
 }
 

@@ -23,4 +23,4 @@ pub use limit::{
     AMOUNT_MOST, ASK_AT, BudgetLimit, BudgetUnit, LIMITS_MOST, LimitError, LimitKey, WARN_AT,
     check_limits,
 };
-pub use window::{WindowLength, WindowNumber};
+pub use window::{WindowError, WindowLength, WindowNumber};

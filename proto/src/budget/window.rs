@@ -4,7 +4,6 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use super::LimitError;
 use crate::timestamp::Timestamp;
 
 /// Milliseconds of an hour.
@@ -36,6 +35,11 @@ pub enum WindowLength {
 )]
 #[serde(transparent)]
 pub struct WindowNumber(pub u64);
+
+/// A text that is no window.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no window of a budget; write `hour`, `day`, `month` or `forever`")]
+pub struct WindowError(String);
 
 // === impl WindowLength ===
 
@@ -82,11 +86,11 @@ impl fmt::Display for WindowLength {
 }
 
 impl FromStr for WindowLength {
-    type Err = LimitError;
+    type Err = WindowError;
 
-    fn from_str(text: &str) -> Result<Self, LimitError> {
+    fn from_str(text: &str) -> Result<Self, WindowError> {
         let found = Self::ALL.into_iter().find(|window| window.as_str() == text);
-        found.ok_or_else(|| LimitError::Window(text.chars().take(40).collect()))
+        found.ok_or_else(|| WindowError(text.chars().take(40).collect()))
     }
 }
 

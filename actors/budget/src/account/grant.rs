@@ -1,14 +1,31 @@
 //! Whether an ask gets a slice, and how large it is. Pure.
 
-use clawnode_proto::budget::AskVerdict;
+use clawnode_proto::{
+    ProcessId, Timestamp,
+    budget::{AskVerdict, SliceAsk},
+};
+use serde::{Deserialize, Serialize};
 
-use super::{LimitBook, WaitingAsk};
+use super::limit_book::LimitBook;
 
 /// A slice is this part of what is left, if no more is needed at once: enough calls go without the
 /// account, and a process that dies takes little with it.
 const PART: u64 = 100;
 /// While others have slices or wait, a slice is at most this part of what is left.
 const SHARED_PART: u64 = 4;
+
+/// An ask that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingAsk {
+    /// Who asks.
+    pub process: ProcessId,
+    /// For what.
+    pub wants: SliceAsk,
+    /// When it was repeated last.
+    pub(super) at: Timestamp,
+    /// The event with which it came first.
+    pub(super) since: u64,
+}
 
 /// What becomes of an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

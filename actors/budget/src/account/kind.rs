@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use super::BudgetState;
 
-/// Events that one look at the state may decide: one for each ask and limit there can be.
-const DECIDED_MOST: usize = 4_096;
+/// Events that one look at the state may decide. They go into one append, which has room for more; what
+/// is left is decided in the next look.
+const DECIDED_MOST: usize = 256;
 
 /// The budget entity kind.
 #[derive(Debug)]

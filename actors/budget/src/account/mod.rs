@@ -22,7 +22,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use grant::GrantVerdict;
+pub use grant::{GrantVerdict, WaitingAsk};
 pub use kind::{Budget, BudgetEffect, BudgetJob};
 pub use limit_book::{LimitBook, Slice, WindowBook};
-pub use state::{BudgetState, WaitingAsk};
+pub use state::BudgetState;

@@ -13,7 +13,10 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{GrantVerdict, LimitBook};
+use super::{
+    LimitBook,
+    grant::{GrantVerdict, WaitingAsk},
+};
 
 /// An ask that was not repeated for this long is forgotten: its process has died, or needs nothing.
 const ASK_AGE: Duration = Duration::from_secs(30);
@@ -58,19 +61,6 @@ enum Wanted {
 struct Heard {
     n: u64,
     at: Timestamp,
-}
-
-/// An ask that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitingAsk {
-    /// Who asks.
-    pub process: ProcessId,
-    /// For what.
-    pub wants: SliceAsk,
-    /// When it was repeated last.
-    at: Timestamp,
-    /// The event with which it came first.
-    since: u64,
 }
 
 // === impl BudgetState ===
@@ -221,7 +211,9 @@ impl BudgetState {
                 book.begin(begun)?;
                 let ended = book.previous.iter().flat_map(|window| &window.slices);
                 let processes: Vec<ProcessId> = ended.map(|slice| slice.process).collect();
-                processes.into_iter().for_each(|process| self.touch(process));
+                for process in processes {
+                    self.touch(process);
+                }
                 self.books.retain(|book| !book.is_over());
             }
         }
@@ -255,7 +247,9 @@ impl BudgetState {
         self.books.sort_by_key(|book| book.key);
         // Who has a slice of a limit that is gone may give it back.
         let held: Vec<ProcessId> = self.heard.keys().copied().collect();
-        held.into_iter().for_each(|process| self.touch(process));
+        for process in held {
+            self.touch(process);
+        }
     }
 
     fn is_granted(&mut self, granted: &BudgetGranted) -> Result<(), Violation> {

@@ -96,7 +96,9 @@ impl Account {
         if let BudgetInput::Ask { process, reports, .. }
         | BudgetInput::Report { process, reports } = &input
         {
-            reports.iter().for_each(|report| self.model_hears(*process, report));
+            for report in reports {
+                self.model_hears(*process, report);
+            }
         }
         self.state.accept((n, Timestamp(self.ts)), input.clone());
         self.journal.push(Recorded::Input(n, Timestamp(self.ts), input));

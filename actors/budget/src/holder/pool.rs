@@ -59,8 +59,6 @@ pub(super) struct HeldSlice {
     pub(super) seq: u64,
     /// Something is not reported.
     pub(super) dirty: bool,
-    /// Its end is in the report that was sent last.
-    pub(super) said_closed: bool,
     /// There is no more where it came from: calls may be made smaller.
     is_last: bool,
     /// It should come back.
@@ -88,7 +86,6 @@ impl HeldSlice {
             over: 0,
             seq: 0,
             dirty: false,
-            said_closed: false,
             is_last: granted.amount < call,
             recalled: granted.recalled,
             used: now,

@@ -7,7 +7,7 @@ use clawnode_proto::{
     budget::{BudgetInput, LimitKey, SliceAsk, SliceReport, WindowNumber},
 };
 
-use super::pool::{HeldSlice, Pool};
+use super::pool::{HeldSlice, Pool, PoolWants};
 
 /// Between two reports to an account, unless something is asked for or recalled.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -73,9 +73,8 @@ impl AccountAtHand {
             }
             ask.sent = Some(now);
             ask.said = ask.said.min(ask.wants.call);
-            let (number, wants) = (ask.number, ask.wants);
-            let (call, least, waits) = (wants.call, wants.least, wants.waits);
-            asks.push(SliceAsk { number, limit: *limit, call, least, waits });
+            let PoolWants { call, least, waits } = ask.wants;
+            asks.push(SliceAsk { number: ask.number, limit: *limit, call, least, waits });
         }
         asks
     }
@@ -109,7 +108,8 @@ impl AccountAtHand {
         }
         for pool in self.pools.values_mut() {
             if stored {
-                pool.closing.retain(|slice| !slice.said_closed);
+                // Its end was reported, with what was sent.
+                pool.closing.retain(|slice| slice.dirty || slice.held > 0);
             } else {
                 pool.ask.iter_mut().for_each(|ask| ask.sent = None);
                 pool.slices().filter(|slice| slice.seq > 0).for_each(|slice| slice.dirty = true);
@@ -127,7 +127,6 @@ fn is_urgent(pool: &mut Pool) -> bool {
 fn report(slice: &mut HeldSlice, closed: bool) -> SliceReport {
     slice.seq += 1;
     slice.dirty = false;
-    slice.said_closed = closed;
     let spent = slice.spent;
     #[cfg(feature = "test-util")]
     let spent = match slice.planted {

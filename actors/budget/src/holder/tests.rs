@@ -458,13 +458,13 @@ impl World {
         let usd_hold = holds.iter().filter(|hold| hold.limit.unit == BudgetUnit::Usd);
         let usd = usd.min(usd_hold.map(|hold| hold.amount).min().unwrap_or_default());
         for hold in &holds {
-            let used = match (how, hold.limit.unit) {
+            let amount = match (how, hold.limit.unit) {
                 (0, _) => 0,
                 (1, _) | (_, BudgetUnit::Loops | BudgetUnit::Tokens) => hold.amount,
                 (_, BudgetUnit::Usd) => usd,
             };
             let key = (hold.account.clone(), hold.limit, hold.window);
-            *self.spent.entry(key).or_default() += used;
+            *self.spent.entry(key).or_default() += amount;
         }
         let input = match how {
             0 => HolderInput::Release(reservation),

@@ -1,6 +1,6 @@
 //! What providers bill, by the window that held it: the judge of budgets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_budget::{
     BudgetState,
@@ -28,7 +28,7 @@ pub(crate) struct Bills {
     /// What calls may have cost whose processes have died.
     lost: BTreeMap<Spending, u64>,
     /// Calls that wait or run.
-    open: BTreeMap<(ProcessId, Reservation), ()>,
+    open: BTreeSet<(ProcessId, Reservation)>,
     deaths: usize,
     made: usize,
 }
@@ -59,7 +59,7 @@ impl Bills {
 
     /// A call wants to be made.
     pub(super) fn wants(&mut self, process: ProcessId, call: Reservation) {
-        self.open.insert((process, call), ());
+        self.open.insert((process, call));
     }
 
     /// A call is not made.
@@ -103,7 +103,7 @@ impl Bills {
     /// A process has died: its calls may have cost all that they could.
     pub(crate) fn dies(&mut self, process: ProcessId) {
         self.deaths += 1;
-        self.open.retain(|(of, _), ()| *of != process);
+        self.open.retain(|(of, _)| *of != process);
         let running = std::mem::take(&mut self.running);
         for ((of, call), holds) in running {
             if of != process {
@@ -139,7 +139,7 @@ impl Bills {
 
     /// A call that neither waits nor runs any more, or should not.
     pub(super) fn unfinished(&self) -> Option<String> {
-        let ((process, call), ()) = self.open.first_key_value()?;
+        let (process, call) = self.open.first()?;
         Some(format!("call {} of `{process}` has not ended", call.0))
     }
 

@@ -39,14 +39,15 @@ impl Sim {
             }
             let after = sim.world.rng.random_range(1..NEXT_MOST);
             sim.plan_budget_call(after, number + 1);
-            sim.budget_call_comes(Reservation(number))
+            sim.budget_call_comes(Reservation(number));
+            Ok(())
         });
         self.world.later(FATE, after, comes);
     }
 
-    fn budget_call_comes(&mut self, call: Reservation) -> Checked {
+    fn budget_call_comes(&mut self, call: Reservation) {
         let living = self.processes.keys().copied().choose(&mut self.world.rng);
-        let Some(process) = living else { return Ok(()) };
+        let Some(process) = living else { return };
         let input = self.world.rng.random_range(1..800_u64);
         let needs = self.budget_needs(input);
         let wants = PlannedNote::own(format!("call {} wants {needs:?}", call.0), move |sim| {
@@ -55,7 +56,6 @@ impl Sim {
             sim.holder_takes(process, HolderInput::Reserve(call, needs))
         });
         self.world.mail(process, 0, wants);
-        Ok(())
     }
 
     fn budget_needs(&mut self, input: u64) -> CallNeeds {

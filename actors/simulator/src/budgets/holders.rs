@@ -2,7 +2,8 @@
 
 use clawnode_budget::{
     Budget,
-    holder::{Holder, HolderInput, HolderOptions, HolderOutput},
+    account::{LimitBook, Slice},
+    holder::{HolderInput, HolderOutput},
 };
 use clawnode_kernel::{Entity, KernelBug, LoadedJournal, core::snapshot_blob};
 use clawnode_proto::{
@@ -12,7 +13,7 @@ use clawnode_proto::{
 use clawnode_sim::{StoreReply, StoreRequest};
 use rand::Rng;
 
-use super::account::accounts;
+use super::{account::accounts, process::ProcessHolder};
 use crate::{
     JudgeViolation, Sim,
     book::Checked,
@@ -22,21 +23,6 @@ use crate::{
 
 /// Between two ticks of a holder, at most, in milliseconds.
 const TICK_MOST: u64 = 600;
-
-/// The holder of a process, with the number of its last input for an account.
-#[derive(Debug)]
-pub(crate) struct ProcessHolder {
-    holder: Holder,
-    sent: u64,
-}
-
-impl ProcessHolder {
-    pub(crate) fn new(process: ProcessId, planted: KernelBug) -> Self {
-        let mut holder = Holder::new(process, HolderOptions::default());
-        holder.planted = planted;
-        Self { holder, sent: 0 }
-    }
-}
 
 impl Sim {
     /// A holder begins with its process.
@@ -116,11 +102,11 @@ impl Sim {
         }
         for (account, _) in accounts(self.plan.budgets) {
             let entity = self.account(&account)?;
-            let slices = entity.state.books.iter().flat_map(|book| book.windows());
+            let slices = entity.state.books.iter().flat_map(LimitBook::windows);
             let slices = slices
                 .flat_map(|window| window.slices.iter().map(move |slice| (window.number, slice)));
             let own = slices.filter(|(_, slice)| slice.process == process);
-            let report = |(window, slice): (_, &clawnode_budget::account::Slice)| SliceReport {
+            let report = |(window, slice): (_, &Slice)| SliceReport {
                 number: slice.number,
                 window,
                 seq: u64::MAX,

@@ -7,8 +7,9 @@ mod account;
 mod bills;
 mod calls;
 mod holders;
+mod process;
 #[cfg(test)]
 mod tests;
 
 pub(super) use bills::Bills;
-pub(super) use holders::ProcessHolder;
+pub(super) use process::ProcessHolder;

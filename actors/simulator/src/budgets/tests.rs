@@ -8,8 +8,8 @@ use crate::{RunFailure, RunReport, SimOptions, run};
 const SEEDS: u64 = 40;
 
 fn one(seed: u64, planted: KernelBug, trace: bool) -> Result<RunReport, Box<RunFailure>> {
-    let (budgets, sessions) = (1 + usize::from(seed % 3 == 2), None);
-    run(&SimOptions { seed, planted, trace, budgets, sessions, ..SimOptions::default() })
+    let budgets = 1 + usize::from(seed % 3 == 2);
+    run(&SimOptions { seed, planted, trace, budgets, ..SimOptions::default() })
 }
 
 /// It is found within so many seeds, by one of these invariants; the seed that finds it is green

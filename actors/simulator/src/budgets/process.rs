@@ -1,0 +1,20 @@
+//! What a process has for its holder.
+
+use clawnode_budget::holder::{Holder, HolderOptions};
+use clawnode_kernel::KernelBug;
+use clawnode_proto::ProcessId;
+
+/// The holder of a process, with the number of its last input for an account.
+#[derive(Debug)]
+pub(crate) struct ProcessHolder {
+    pub(super) holder: Holder,
+    pub(super) sent: u64,
+}
+
+impl ProcessHolder {
+    pub(crate) fn new(process: ProcessId, planted: KernelBug) -> Self {
+        let mut holder = Holder::new(process, HolderOptions::default());
+        holder.planted = planted;
+        Self { holder, sent: 0 }
+    }
+}
