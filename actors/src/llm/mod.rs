@@ -22,6 +22,7 @@
 //! a call costs.
 
 mod anthropic;
+mod attempts;
 mod blocks;
 #[cfg(test)]
 mod cache_tests;
@@ -31,6 +32,7 @@ pub mod circuit;
 mod demo;
 mod discover;
 mod embed;
+mod embed_call;
 mod failure_text;
 mod framing;
 #[cfg(feature = "test-util")]
