@@ -17,6 +17,7 @@ use tracing::{Instrument, Span, field::Empty, info_span};
 
 use super::{
     Item, Model, ModelEvent, ModelRequest, ReplySchema,
+    attempts::Attempts,
     call_stream::{Finish, Teller, tell},
     circuit::CallPass,
     embed::{EmbedDialect, EmbedReply, EmbedRequest},
@@ -26,7 +27,6 @@ use super::{
     options::{BaseUrl, ProviderOptions},
     profile::{ModelProfile, ModelProfiles},
     prompt::not_sent,
-    retry::Attempts,
     settings::{Setting, refused},
     sse::{EventsError, SseEvent, within},
     structured::ask,
@@ -239,7 +239,8 @@ impl ProviderParts {
         let model = ModelRef { provider, model: request.model.clone() };
         let profile = self.profiles.of(&model);
         let style = self.profiles.schema(&model, self.dialect.schema_style());
-        ask(&mut request, style, &*self.dialect);
+        let takes = |schema: &ReplySchema| self.dialect.takes(schema);
+        ask(&mut request, style, takes, self.dialect.shows_schema());
         let mut prepared = self.dialect.prepare(request, &profile)?;
         self.add_extras(&mut prepared, &model)?;
         Ok(prepared)

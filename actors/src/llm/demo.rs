@@ -60,7 +60,7 @@ impl Model for Demo {
     fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str> {
         let (provider, model) = ("demo".to_owned(), model.to_owned());
         let profile = ModelProfiles::default().of(&ModelRef { provider, model });
-        refused(&[Setting::Seed], sampling, &profile).map(Setting::name)
+        refused(&[Setting::Stop, Setting::Seed], sampling, &profile).map(Setting::name)
     }
 }
 

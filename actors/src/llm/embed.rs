@@ -1,23 +1,17 @@
 //! Embeddings: texts as vectors. A wire that has them has an [`EmbedDialect`] beside its other half, which
 //! writes requests and reads answers without I/O; sending, retries, circuit and pacing are those of other calls.
 
-use std::{fmt, future::ready};
+use std::fmt;
 
 use clawnode_proto::{
     embed::Vector,
     limits::{EMBED_BATCH, EMBED_DIMENSIONS, EMBED_TEXT_BYTES},
-    llm::{FailureClass, ModelFailure, ModelRef},
+    llm::{FailureClass, ModelFailure},
 };
-use reqwest::header::HeaderValue;
-use tokio::time::{Instant, sleep, timeout_at};
-use tracing::{Instrument, Span, field::Empty, info_span};
 
 use super::{
-    call::{ProviderParts, error_type},
-    circuit::CallPass,
-    http::{AttemptFailure, HttpAnswer, Prepared},
+    http::{AttemptFailure, Prepared},
     prompt::not_sent,
-    retry::Attempts,
 };
 
 /// Texts for which a model is asked for vectors.
@@ -59,7 +53,7 @@ pub(super) struct ReadVectors {
 
 impl EmbedRequest {
     /// Refuses what no provider takes.
-    fn check(&self) -> Result<(), ModelFailure> {
+    pub(super) fn check(&self) -> Result<(), ModelFailure> {
         if self.texts.is_empty() || self.texts.len() > EMBED_BATCH {
             let count = self.texts.len();
             return Err(not_sent(format_args!("{count} texts instead of 1 to {EMBED_BATCH}")));
@@ -73,7 +67,7 @@ impl EmbedRequest {
     }
 
     /// The vectors of an answer, if they are what was asked for.
-    fn judge(&self, read: ReadVectors) -> Result<EmbedReply, AttemptFailure> {
+    pub(super) fn judge(&self, read: ReadVectors) -> Result<EmbedReply, AttemptFailure> {
         let ReadVectors { vectors, input_tokens } = read;
         let broken = |what: &str| AttemptFailure::last(FailureClass::BrokenStream, what);
         if vectors.len() != self.texts.len() {
@@ -102,113 +96,6 @@ impl EmbedRequest {
         }
         let vectors = vectors.iter().map(|numbers| Vector::new(numbers)).collect();
         Ok(EmbedReply { vectors, input_tokens: input_tokens.unwrap_or(0) })
-    }
-}
-
-// === impl ProviderParts ===
-
-impl ProviderParts {
-    /// The vectors of texts, of a provider whose wire has embeddings.
-    pub(super) async fn embed(&self, request: EmbedRequest) -> Result<EmbedReply, ModelFailure> {
-        let Some(wire) = self.embeds.as_deref() else {
-            return Err(not_sent("the provider has no embeddings"));
-        };
-        let span = self.embed_span(&request);
-        let record = span.clone();
-        async move {
-            let ended = self.embedded(wire, &request).await;
-            match &ended {
-                Ok(reply) => {
-                    record.record("gen_ai.usage.input_tokens", reply.input_tokens);
-                }
-                Err(failure) => {
-                    record.record("error.type", error_type(failure));
-                    record.record("otel.status_code", "ERROR");
-                }
-            }
-            ended
-        }
-        .instrument(span)
-        .await
-    }
-
-    /// `GenAI` semantic conventions, without any content.
-    fn embed_span(&self, request: &EmbedRequest) -> Span {
-        info_span!(
-            "llm.embed",
-            otel.name = %format_args!("embeddings {}", request.model),
-            otel.kind = "client",
-            otel.status_code = Empty,
-            gen_ai.operation.name = "embeddings",
-            gen_ai.provider.name = self.dialect.provider(),
-            gen_ai.request.model = %request.model,
-            gen_ai.usage.input_tokens = Empty,
-            server.address = self.base.host(),
-            server.port = self.base.port(),
-            "error.type" = Empty,
-        )
-    }
-
-    async fn embedded(
-        &self,
-        wire: &dyn EmbedDialect,
-        request: &EmbedRequest,
-    ) -> Result<EmbedReply, ModelFailure> {
-        request.check()?;
-        let mut prepared = wire.request(request)?;
-        prepared.headers.insert("accept", HeaderValue::from_static("application/json"));
-        let (provider, model) = (self.named.name.clone(), request.model.clone());
-        self.add_extras(&mut prepared, &ModelRef { provider, model })?;
-        let deadline = Instant::now() + self.options.total_timeout;
-        let mut tries = Attempts::new(&self.options, deadline);
-        let ended = async {
-            loop {
-                let pass = CallPass::of(self.http.circuit(), &request.model, |_| ready(())).await;
-                let pass = pass.map_err(|refused| refused.failure(tries.last()))?;
-                let attempt = self.embed_once(wire, request, &prepared, pass, deadline);
-                let fault = match attempt.await {
-                    Ok(reply) => return Ok(reply),
-                    Err(fault) => fault,
-                };
-                let (_, wait, _) = tries.after(fault, self.http.circuit().refuses())?;
-                sleep(wait).await;
-            }
-        };
-        let ended = timeout_at(deadline, ended).await;
-        let ended = ended.unwrap_or_else(|_elapsed| Err(self.no_end().failure));
-        ended.map_err(|failure| self.named.explain(failure, &request.model))
-    }
-
-    /// One attempt, of whose end the circuit hears.
-    async fn embed_once(
-        &self,
-        wire: &dyn EmbedDialect,
-        request: &EmbedRequest,
-        prepared: &Prepared,
-        mut pass: CallPass,
-        deadline: Instant,
-    ) -> Result<EmbedReply, AttemptFailure> {
-        let attempt = async {
-            let HttpAnswer::Whole(body) = self.http.send(prepared, &pass).await? else {
-                return Err(AttemptFailure::broken("answered with events instead of JSON"));
-            };
-            wire.read(&body).and_then(|read| request.judge(read)).map_err(|it| self.cleaned(it))
-        };
-        match timeout_at(deadline, attempt).await {
-            Ok(Ok(reply)) => {
-                pass.answered();
-                Ok(reply)
-            }
-            Ok(Err(fault)) => {
-                pass.failed(&fault.failure, fault.after);
-                Err(fault)
-            }
-            Err(_elapsed) => {
-                let fault = self.no_end();
-                pass.timed_out(&fault.failure);
-                Err(fault)
-            }
-        }
     }
 }
 

@@ -22,6 +22,7 @@
 //! a call costs.
 
 mod anthropic;
+mod attempts;
 mod aws;
 mod bedrock;
 mod blocks;
@@ -33,6 +34,7 @@ pub mod circuit;
 mod demo;
 mod discover;
 mod embed;
+mod embed_call;
 mod event_stream;
 mod failure_text;
 mod framing;

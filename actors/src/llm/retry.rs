@@ -1,94 +1,34 @@
-//! When a refused call is tried again, and how long to wait for it.
+//! When a refused call is tried again, and how long to wait for it. Pure: time is an argument.
 
 use std::time::Duration;
 
 use clawnode_cluster::Backoff;
-use clawnode_proto::{Timestamp, llm::ModelFailure};
+use clawnode_proto::Timestamp;
 use rand::Rng;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 use tokio::time::Instant;
-use tracing::warn;
 
-use super::{call::error_type, circuit::millis, http::AttemptFailure, options::ProviderOptions};
+use super::options::ProviderOptions;
 
-/// How often a call is made again whose reply broke off. Each reply that breaks off may be paid for.
-const BREAKS_MAX: u32 = 2;
-
-/// The attempts of one call.
+/// The retries of one call.
 #[derive(Debug)]
-pub(super) struct Attempts {
-    retry: Retry,
-    breaks: u32,
-    last: Option<ModelFailure>,
-}
-
-/// The retries of one call. Pure: time is an argument.
-#[derive(Debug)]
-struct Retry {
+pub(super) struct Retry {
     backoff: Backoff,
     most: u32,
     done: u32,
     deadline: Instant,
 }
 
-// === impl Attempts ===
-
-impl Attempts {
-    pub(super) fn new(options: &ProviderOptions, deadline: Instant) -> Self {
-        Self { retry: Retry::new(options, deadline), breaks: 0, last: None }
-    }
-
-    /// Why the last one failed, for a call that the circuit lets make no other.
-    pub(super) fn last(&mut self) -> Option<ModelFailure> {
-        self.last.take()
-    }
-
-    /// Which retry follows one that failed so, how long until then, and what to say of it; the failure of
-    /// the call if none does. `open` is how long the circuit refuses calls.
-    pub(super) fn after(
-        &mut self,
-        fault: AttemptFailure,
-        open: Option<Duration>,
-    ) -> Result<(u32, Duration, ModelFailure), ModelFailure> {
-        let AttemptFailure { mut failure, again, after, in_reply } = fault;
-        self.breaks += u32::from(in_reply);
-        if !again || self.breaks > BREAKS_MAX || open.is_some() {
-            failure.retry_after_ms = open.map(millis);
-            return Err(failure);
-        }
-        let Some((nth, wait)) = self.retry.next(after, Instant::now(), &mut rand::rng()) else {
-            if let Some(after) = after {
-                let seconds = after.as_secs_f64();
-                let message = failure.message;
-                failure.message = format!("{message} (it asks to wait {seconds} s)");
-                failure.retry_after_ms = Some(millis(after));
-            }
-            return Err(failure);
-        };
-        // Not the message: providers quote the prompt in some of them.
-        warn!(
-            retry = nth,
-            wait_ms = millis(wait),
-            "error.type" = error_type(&failure),
-            "model call refused, trying again"
-        );
-        self.last = Some(failure.clone());
-        Ok((nth, wait, failure))
-    }
-}
-
-// === impl Retry ===
-
 impl Retry {
-    fn new(options: &ProviderOptions, deadline: Instant) -> Self {
+    pub(super) fn new(options: &ProviderOptions, deadline: Instant) -> Self {
         let backoff = Backoff::new(options.retry_first, options.retry_most);
         Self { backoff, most: options.retries, done: 0, deadline }
     }
 
     /// Which retry comes next and how long until then; `None` if there is none, because they are
     /// used up or the wait would pass the deadline. What the provider `asked` for wins.
-    fn next(
+    pub(super) fn next(
         &mut self,
         asked: Option<Duration>,
         now: Instant,

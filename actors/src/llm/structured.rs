@@ -4,7 +4,7 @@
 use clawnode_proto::{model::SchemaStyle, response::ResponseSchema};
 use serde_json::{Map, Value};
 
-use super::{ModelRequest, call::Dialect};
+use super::ModelRequest;
 
 /// Levels of objects and lists in a schema that vendors hold a model to.
 const LEVELS: usize = 10;
@@ -89,13 +89,19 @@ impl ReplySchema {
 }
 
 /// Has a request say what its reply has to fit: what its wire does not take is said in the system prompt.
-pub(super) fn ask(request: &mut ModelRequest, held_to: SchemaStyle, wire: &dyn Dialect) {
+/// `is_shown` if the model sees what its wire takes.
+pub(super) fn ask(
+    request: &mut ModelRequest,
+    held_to: SchemaStyle,
+    takes: impl FnOnce(&ReplySchema) -> bool,
+    is_shown: bool,
+) {
     let Some(mut schema) = request.reply_schema.take() else { return };
     let style = schema.style_for(held_to, !request.tools.is_empty());
     let words = schema.words();
     schema.style = style;
-    let is_taken = style != SchemaStyle::Words && wire.takes(&schema);
-    if !is_taken || style == SchemaStyle::JsonObject || !wire.shows_schema() {
+    let is_taken = style != SchemaStyle::Words && takes(&schema);
+    if !is_taken || style == SchemaStyle::JsonObject || !is_shown {
         let seam = if request.system.is_empty() { "" } else { "\n\n" };
         request.system.push_str(seam);
         request.system.push_str(&words);

@@ -48,7 +48,8 @@ fn sent(wire: &dyn Dialect, model: &str, schema: &ResponseSchema, tools: bool) -
         reply_schema: Some(ReplySchema::new(schema).unwrap()),
     };
     let (profiles, model) = (ModelProfiles::default(), format!("p/{model}").parse().unwrap());
-    ask(&mut request, profiles.schema(&model, wire.schema_style()), wire);
+    let style = profiles.schema(&model, wire.schema_style());
+    ask(&mut request, style, |schema| wire.takes(schema), wire.shows_schema());
     serde_json::from_slice(&wire.prepare(request, &profiles.of(&model)).unwrap().body).unwrap()
 }
 

@@ -386,7 +386,7 @@ impl Backend for Node {
     /// The vectors of one number each: the length of the text.
     async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {
         let EmbedTexts { model, texts, dimensions } = request;
-        let model = model.parse().map_err(|_| not_found("model"))?;
+        let model = model.parse().map_err(|_unknown| not_found("model"))?;
         let count = usize::try_from(dimensions.unwrap_or(1)).unwrap();
         let lengths = texts.iter().map(|text| u16::try_from(text.len()).unwrap().into());
         let vectors = lengths.map(|length: f32| Vector::new(&vec![length; count])).collect();
