@@ -45,12 +45,11 @@ fn input(name: &str) -> Result<InputKind, String> {
 /// `models route`.
 pub(super) async fn run(args: RouteArgs, context: &CliContext) -> Result<Exit, Failure> {
     let RouteArgs { agent, tokens, input, session, explain } = args;
-    let view = match session {
-        Some(session) => context.call(calls::ModelsRoute, &SessionParams { session }).await?,
-        None => {
-            let media = input.into_iter().filter_map(InputKind::media).collect();
-            configured(agent, PromptFacts { tokens, media }, context).await?
-        }
+    let view = if let Some(session) = session {
+        context.call(calls::ModelsRoute, &SessionParams { session }).await?
+    } else {
+        let media = input.into_iter().filter_map(InputKind::media).collect();
+        configured(agent, PromptFacts { tokens, media }, context).await?
     };
     let out = context.out;
     out.document(&view, |view| {
@@ -82,12 +81,11 @@ async fn configured(
                 .hint(format!("{meant}it has {}", names.join(", "))));
         }
     };
-    let own = match &section.model {
-        Some(model) => model.clone(),
-        None => {
-            let env = context.loaded.env();
-            discover(&|name: &str| env.get(name).map(str::to_owned), ollama_models).await.model
-        }
+    let own = if let Some(model) = &section.model {
+        model.clone()
+    } else {
+        let env = context.loaded.env();
+        discover(&|name: &str| env.get(name).map(str::to_owned), ollama_models).await.model
     };
     let routes: Vec<ModelRoute> = section.routes.iter().cloned().map(Into::into).collect();
     Ok(RouteView::of(name, &own, &section.fallback, &routes, prompt))

@@ -52,6 +52,13 @@ fn retrying(why: &str, retry: u32, wait: Duration) -> String {
     format!("{why}; retry {retry} {when}")
 }
 
+/// What people read while a call waits for its provider's limit.
+fn paced(wait: Duration) -> Notice {
+    let seconds = wait.as_millis().div_ceil(1_000);
+    let message = format!("the provider allows no call yet; this one is sent in {seconds} s");
+    Notice { name: "paced".to_owned(), message }
+}
+
 /// Whether a provider is asked once more though another model can be asked at once: one that is there,
 /// once, and soon.
 fn is_worth_a_retry(retry: u32, wait: Duration, failure: &ModelFailure) -> bool {
@@ -301,12 +308,7 @@ impl<'a> RunningCall<'a> {
                 None
             }
             ModelEvent::Paced { wait } => {
-                let message = format!(
-                    "the provider allows no call yet; this one is sent in {} s",
-                    wait.as_millis().div_ceil(1_000)
-                );
-                let name = "paced".to_owned();
-                self.gathered.push(FrameBody::Notice(Notice { name, message }));
+                self.gathered.push(FrameBody::Notice(paced(wait)));
                 None
             }
             ModelEvent::Retrying { retry, wait, mut failure }

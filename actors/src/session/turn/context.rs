@@ -159,11 +159,13 @@ pub(super) fn conversation<'a>(
 ) -> impl Iterator<Item = (Vec<Message>, u64)> + 'a {
     let closed = state.closed.iter().filter(move |one| turn.is_none_or(|turn| one.id != turn.id));
     let closed = closed.map(shown_later);
-    let steers = turn.into_iter().flat_map(|turn| turn.joining()).map(|(_, steer)| joining(steer));
+    let steers = turn.into_iter().flat_map(Turn::joining).map(|(_, steer)| joining(steer));
     let current = turn.into_iter().map(Turn::messages).chain(steers.map(|one| vec![one]));
     let parts = std::iter::once(state.seed.clone()).chain(closed).chain(current);
     parts.map(|mut messages| {
-        messages.iter_mut().for_each(|message| message.blocks = None);
+        for message in &mut messages {
+            message.blocks = None;
+        }
         let tokens = tokens(&messages);
         (messages, tokens)
     })

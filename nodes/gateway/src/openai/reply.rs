@@ -218,15 +218,15 @@ impl OpenAiReply {
                 self.usage = self.usage.plus(usage);
                 ReplyStep::Nothing
             }
+            TurnBody::Notice(notice) if WAITS.contains(&notice.name.as_str()) => {
+                ReplyStep::Waits(notice)
+            }
             TurnBody::Accepted(_)
+            | TurnBody::Notice(_)
             | TurnBody::ToolUse(_)
             | TurnBody::ToolResult(_)
             | TurnBody::Lagged(_)
             | TurnBody::Unknown { .. } => ReplyStep::Nothing,
-            TurnBody::Notice(notice) if WAITS.contains(&notice.name.as_str()) => {
-                ReplyStep::Waits(notice)
-            }
-            TurnBody::Notice(_) => ReplyStep::Nothing,
             TurnBody::ApprovalRequest(request) => ReplyStep::Asks(request),
             TurnBody::ClientCalls(calls) => ReplyStep::Called(calls),
             TurnBody::Error(error) => ReplyStep::Failed(error),

@@ -119,7 +119,7 @@ impl Chat<'_> {
 fn amount(wanted: &str) -> Result<Reasoning, Failure> {
     let number = || wanted.parse().ok().and_then(Reasoning::tokens);
     Reasoning::named(wanted).or_else(number).ok_or_else(|| {
-        let near = nearest(wanted, AMOUNTS.into_iter());
+        let near = nearest(wanted, AMOUNTS);
         let meant = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
         let what = format!("{wanted} is not an amount of thinking");
         Failure::new(Exit::Usage, "usage", what).hint(format!("{meant}{}", amounts()))

@@ -6,6 +6,7 @@ use std::{collections::VecDeque, time::Duration};
 use clawnode_proto::{
     CallId, SessionKey,
     agents::AgentView,
+    api::ChatSend,
     frame::{ToolFinished, ToolStarted},
     llm::ModelRef,
     reasoning::Reasoning,
@@ -155,6 +156,12 @@ impl ChatTerminal {
         if !self.keep.contains(&choice) {
             self.keep.push(choice);
         }
+    }
+
+    /// The message with what the person chose for the conversation.
+    pub(super) fn chosen(&self, say: ChatSend) -> ChatSend {
+        let (model, reasoning, keep) = (self.model.clone(), self.reasoning, self.keep.clone());
+        ChatSend { model, reasoning, keep, ..say }
     }
 
     /// What the person chose was for another conversation.

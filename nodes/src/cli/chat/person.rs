@@ -149,10 +149,8 @@ impl Chat<'_> {
             return Ok(true);
         }
         let known = self.conversation.key().is_some();
-        let response_schema = self.schema.clone();
-        let (model, reasoning, keep) = (desk.model.clone(), desk.reasoning, desk.keep.clone());
-        let said = self.conversation.say(content.clone());
-        let mut say = ChatSend { model, reasoning, keep, response_schema, ..said };
+        let said = desk.chosen(self.conversation.say(content.clone()));
+        let mut say = ChatSend { response_schema: self.schema.clone(), ..said };
         let content = content + &attach::fingerprint(&files);
         // The same text again is the same message, if that was stored after all.
         if let Some((_, key)) = desk.unsent.take().filter(|(unsent, _)| *unsent == content) {
