@@ -146,7 +146,7 @@ impl Dialect for Bedrock {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting::ToolChoice]
+        &[Setting::Stop, Setting::ToolChoice]
     }
 }
 
