@@ -95,7 +95,15 @@ async function withOpenai() {
       { name: "Ada" },
     ),
     picture: await cell(() => chat(shown)),
-    Responses: await cell(() => one.responses.create({ model: "default", input: "x" })),
+    Responses: await cell(
+      async () => {
+        const asked = { model: "default", input: "hello there" };
+        const whole = await one.responses.create(asked);
+        const stream = one.responses.stream(asked);
+        return [whole.output_text, (await stream.finalResponse()).output_text];
+      },
+      ["Hello!", "Hello!"],
+    ),
     embeddings: await cell(() => one.embeddings.create({ model: "default", input: "x" })),
     "unknown model": await cell(() => chat("x", { model: "nobody" })),
     "wrong key": await cell(() => new OpenAI({ maxRetries: 0, apiKey: "wrong" }).models.list()),

@@ -41,7 +41,7 @@ const EXCEPTIONS: [(&str, Access); 5] = [
 ];
 
 /// The paths that metrics tell apart.
-const ROUTES: [&str; 14] = [
+const ROUTES: [&str; 15] = [
     "/",
     "/healthz",
     "/readyz",
@@ -55,6 +55,7 @@ const ROUTES: [&str; 14] = [
     "/v1/mcp",
     "/v1/chat/completions",
     "/v1/models",
+    "/v1/responses",
     "other",
 ];
 

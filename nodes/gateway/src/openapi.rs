@@ -140,6 +140,19 @@ mod tests {
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
+            (Verb::Post, "/v1/responses") => answered(
+                "OpenAI: a response, streamed, whole or in the background.",
+                any(),
+                vec![(200, JSON, any()), (200, EVENTS, any())],
+            ),
+            (Verb::Get, "/v1/responses/{response}") => answered(
+                "OpenAI: a response as it is now. Streamed, from the event after `starting_after` on.",
+                any(),
+                vec![(200, JSON, any()), (200, EVENTS, any())],
+            ),
+            (Verb::Post, "/v1/responses/{response}/cancel") => {
+                answered("OpenAI: cancels a response.", any(), vec![(200, JSON, any())])
+            }
             (Verb::Post, "/v1/rpc") => {
                 answered("JSON-RPC: any method that answers once.", any(), vec![(200, JSON, any())])
             }
@@ -236,7 +249,10 @@ mod tests {
     /// What a route answers when it refuses or fails.
     fn refusal(route: &Route) -> Value {
         // In OpenAI's words, or JSON-RPC's.
-        if ["/v1/chat", "/v1/models", "/v1/rpc"].iter().any(|its| route.path.starts_with(its)) {
+        if ["/v1/chat", "/v1/models", "/v1/responses", "/v1/rpc"]
+            .iter()
+            .any(|its| route.path.starts_with(its))
+        {
             return json!({
                 "description": "The error.",
                 "content": { JSON: { "schema": any() } },
@@ -276,6 +292,8 @@ mod tests {
                 ("turn", _) => "The turn; the running or last one if absent.",
                 ("cursor", _) => "Only what follows this cursor.",
                 ("wait", _) => "How many seconds to wait for the end.",
+                ("starting_after", _) => "The `sequence_number` of the last event that was seen.",
+                ("stream", _) => "Whether to stream it.",
                 ("run", _) => "Which run of the job; the last one that made the file if absent.",
                 _ => return parameter,
             };
@@ -296,7 +314,10 @@ mod tests {
         let mut all: Vec<Value> = path.chain(query).map(about).collect();
         let header = |name: &str, about: &str| json!({ "name": name, "in": "header", "description": about, "schema": text() });
         match route.path {
-            "/v1/sessions/{session}/messages" | "/v1/execute" | "/v1/chat/completions" => {
+            "/v1/sessions/{session}/messages"
+            | "/v1/execute"
+            | "/v1/chat/completions"
+            | "/v1/responses" => {
                 let about = "Sending again with the same key is harmless for seven days.";
                 all.push(header("Idempotency-Key", about));
             }

@@ -71,6 +71,11 @@ static OWN: &[Route] = &[
     own(Get, "/v1/models/{model}", || get(openai::model)),
     own(Post, "/v1/chat/completions", || post(openai::completions))
         .with(Object(r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#)),
+    own(Post, "/v1/responses", || post(openai::responses::create))
+        .with(Object(r#"{"model":"default","input":"hi"}"#)),
+    own(Get, "/v1/responses/{response}", || get(openai::responses::retrieve))
+        .asked(openai::responses::QUERY),
+    own(Post, "/v1/responses/{response}/cancel", || post(openai::responses::cancel)),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     own(Get, "/v1/docs", || get(docs::docs)),
     own(Post, "/v1/sessions/{session}/messages", || post(messages::send))

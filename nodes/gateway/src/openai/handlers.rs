@@ -36,6 +36,14 @@ use super::{
 /// What makes repeating a request harmless.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
+/// A request that a turn may come of.
+pub(super) struct Received {
+    pub(super) body: String,
+    /// The name that its client gave it.
+    named: Option<IdempotencyKey>,
+    watched: Option<WatchedRequest>,
+}
+
 #[derive(Serialize)]
 struct ModelList<'a> {
     object: &'static str,
@@ -82,35 +90,18 @@ pub(in super::super) async fn completions(
     headers: HeaderMap,
     request: Request,
 ) -> Response {
-    let named = match idempotency_key(&headers) {
-        Ok(key) => key,
+    let received = match Received::of(&gateway, &headers, request).await {
+        Ok(received) => received,
         Err(error) => return error.respond(),
     };
-    let body = rest::body_within(&gateway, request.into_body(), COMPLETION_BYTES).await;
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return OpenAiError::from(error).respond(),
-    };
-    let watched = match watched(&gateway, &headers, &body, named.is_some()) {
-        Ok(watched) => watched,
-        Err(error) => return OpenAiError::from(error).respond(),
-    };
-    let key = named.or_else(|| watched.as_ref().map(|it| it.key.clone()));
     let Ask { model, stream, include_usage, has_schema, wanted } =
-        match Ask::read(&body, key, trace) {
+        match Ask::read(&received.body, received.key(), trace) {
             Ok(ask) => ask,
             Err(error) => return error.respond(),
         };
     let sent = Instant::now();
     let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
-    let following = match wanted {
-        Wanted::Send(mut message) => {
-            message.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
-            gateway.backend.send(*message).await
-        }
-        Wanted::Results(results) => gateway.backend.results(*results).await,
-    };
-    let mut following = match following {
+    let following = match received.send(&gateway, wanted).await {
         Ok(following) => following,
         // All else was judged before.
         Err(error) if has_schema && error.code == ErrorCode::InvalidParams => {
@@ -118,14 +109,9 @@ pub(in super::super) async fn completions(
         }
         Err(error) => return of_model(error, &model).respond(),
     };
-    if let Some(watched) = watched {
-        following.events = watched.watch(following.events);
-    }
-    gateway.metrics.accepted();
-    let session = following.accepted.session.parse::<SessionRef>().map(|session| session.id);
     let label = Label {
         turn: following.accepted.turn,
-        session: session.unwrap_or_else(|_unnamed| EntityId::from_u128(0)),
+        session: session_of(&following),
         created: gateway.options.clock.now().0 / 1_000,
         model,
         usage: include_usage,
@@ -135,6 +121,58 @@ pub(in super::super) async fn completions(
     } else {
         whole(&gateway, &label, following, sent).await
     }
+}
+
+// === impl Received ===
+
+impl Received {
+    /// Reads a request as far as its body.
+    pub(super) async fn of(
+        gateway: &Gateway,
+        headers: &HeaderMap,
+        request: Request,
+    ) -> Result<Self, OpenAiError> {
+        let named = idempotency_key(headers)?;
+        let body = rest::body_within(gateway, request.into_body(), COMPLETION_BYTES).await?;
+        let watched = watched(gateway, headers, &body, named.is_some())?;
+        Ok(Self { body, named, watched })
+    }
+
+    /// What makes sending it again harmless.
+    pub(super) fn key(&self) -> Option<IdempotencyKey> {
+        self.named.clone().or_else(|| self.watched.as_ref().map(|it| it.key.clone()))
+    }
+
+    /// Whether its client has sent it before, to another gateway.
+    pub(super) fn is_sent_elsewhere(&self) -> bool {
+        self.watched.as_ref().is_some_and(|it| it.sent_elsewhere)
+    }
+
+    /// Does what it wants, and follows the turn.
+    pub(super) async fn send(
+        self,
+        gateway: &Gateway,
+        wanted: Wanted,
+    ) -> Result<Following, ErrorBody> {
+        let mut following = match wanted {
+            Wanted::Send(mut message) => {
+                message.sent_before = self.is_sent_elsewhere();
+                gateway.backend.send(*message).await?
+            }
+            Wanted::Results(results) => gateway.backend.results(*results).await?,
+        };
+        if let Some(watched) = self.watched {
+            following.events = watched.watch(following.events);
+        }
+        gateway.metrics.accepted();
+        Ok(following)
+    }
+}
+
+/// The session of a turn that is followed.
+pub(super) fn session_of(following: &Following) -> EntityId {
+    let session = following.accepted.session.parse::<SessionRef>().map(|session| session.id);
+    session.unwrap_or_else(|_unnamed| EntityId::from_u128(0))
 }
 
 /// The request among those of the last minutes, unless its client has named it.
@@ -172,7 +210,7 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
             ReplyStep::Called(calls) => return rest::json(label.called(&reply, &calls)),
             ReplyStep::Finished(reason) => return rest::json(label.completion(&reply, reason)),
             ReplyStep::Failed(error) => {
-                drain(gateway, events, sent);
+                drain(gateway, &mut events, sent);
                 return OpenAiError::from(error).respond_ended();
             }
         }
@@ -180,7 +218,7 @@ async fn whole(gateway: &Gateway, label: &Label, following: Following, sent: Ins
 }
 
 /// What is not found behind a completion is its model: sessions are made as needed.
-fn of_model(error: ErrorBody, model: &str) -> OpenAiError {
+pub(super) fn of_model(error: ErrorBody, model: &str) -> OpenAiError {
     if error.code == ErrorCode::NotFound {
         return OpenAiError::no_model(model);
     }

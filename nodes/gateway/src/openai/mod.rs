@@ -1,4 +1,4 @@
-//! OpenAI's chat API: agents are models, `user` is a stable session.
+//! OpenAI's chat and Responses APIs: agents are models, `user` is a stable session.
 //!
 //! A turn here is a turn like any other: stored before it is answered, never cancelled by a lost
 //! client, found again by its `Idempotency-Key`. One that asks its client to run tools ends the answer and
@@ -12,6 +12,7 @@ mod parts;
 mod repeats;
 mod reply;
 mod request;
+pub(super) mod responses;
 mod settings;
 mod stream;
 mod tools;

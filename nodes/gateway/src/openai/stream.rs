@@ -19,6 +19,7 @@ use axum::{
 };
 use clawnode_proto::{
     ErrorBody, ErrorCode, FrameKey,
+    frame::ApprovalRequest,
     turn::{TurnBody, TurnEvent},
 };
 use futures_util::{
@@ -41,9 +42,23 @@ use super::{
 /// proxy or client gives up before.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 /// After how long without a word a comment keeps proxies from hanging up.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Events taken at once, when that many are ready; they leave in one write.
-const READY: usize = 16;
+pub(super) const READY: usize = 16;
+
+/// What was read of a turn before the head of its answer is sent.
+#[derive(Default)]
+pub(super) struct Early {
+    pub(super) events: VecDeque<TurnEvent>,
+    /// The call that waits for a person.
+    pub(super) asked: Option<ApprovalRequest>,
+}
+
+/// A turn that ends before its first word.
+pub(super) enum EarlyEnd {
+    Lost,
+    Failed(ErrorBody),
+}
 
 /// One completion under way.
 struct CompletionStream {
@@ -69,30 +84,11 @@ pub(super) async fn respond(
     sent: Instant,
     is_held: bool,
 ) -> Response {
-    let (session, mut asked) = (following.accepted.session, None);
-    let mut events = following.events;
-    let mut early = VecDeque::new();
-    let until = tokio::time::Instant::now() + HEAD_WITHIN;
-    while let Ok(event) = tokio::time::timeout_at(until, events.next()).await {
-        let Some(event) = event else {
-            return OpenAiError::from(lost()).respond();
-        };
-        // A throw-away reply, only to read the event as the stream will.
-        let step = OpenAiReply::default().take(event.body.clone());
-        if let ReplyStep::Failed(error) = step {
-            count(&gateway, &event.body, sent);
-            drain(&gateway, events, sent);
-            return OpenAiError::from(error).respond_ended();
-        }
-        let is_word = step != ReplyStep::Nothing;
-        if let ReplyStep::Asks(request) = step {
-            asked = Some(request);
-        }
-        early.push_back(event);
-        if is_word {
-            break;
-        }
-    }
+    let (session, mut events) = (following.accepted.session, following.events);
+    let Early { events: early, asked } = match Early::of(&gateway, &mut events, sent).await {
+        Ok(early) => early,
+        Err(refusal) => return refusal.respond(),
+    };
     let telling = CompletionStream {
         gateway,
         label,
@@ -108,6 +104,50 @@ pub(super) async fn respond(
     let mut response = ([(header::CONTENT_TYPE, kind)], body).into_response();
     response.headers_mut().extend(headers(asked.as_ref(), &session));
     response
+}
+
+// === impl Early ===
+
+impl Early {
+    /// Waits for a turn's first word, for a while.
+    pub(super) async fn of(
+        gateway: &Gateway,
+        events: &mut BoxStream<'static, TurnEvent>,
+        sent: Instant,
+    ) -> Result<Self, EarlyEnd> {
+        let mut early = Self::default();
+        let until = tokio::time::Instant::now() + HEAD_WITHIN;
+        while let Ok(event) = tokio::time::timeout_at(until, events.next()).await {
+            let Some(event) = event else { return Err(EarlyEnd::Lost) };
+            // A throw-away reply, only to read the event as the stream will.
+            let step = OpenAiReply::default().take(event.body.clone());
+            if let ReplyStep::Failed(error) = step {
+                count(gateway, &event.body, sent);
+                drain(gateway, events, sent);
+                return Err(EarlyEnd::Failed(error));
+            }
+            let is_word = step != ReplyStep::Nothing;
+            if let ReplyStep::Asks(request) = step {
+                early.asked = Some(request);
+            }
+            early.events.push_back(event);
+            if is_word {
+                break;
+            }
+        }
+        Ok(early)
+    }
+}
+
+// === impl EarlyEnd ===
+
+impl EarlyEnd {
+    pub(super) fn respond(self) -> Response {
+        match self {
+            Self::Lost => OpenAiError::from(lost()).respond(),
+            Self::Failed(error) => OpenAiError::from(error).respond_ended(),
+        }
+    }
 }
 
 // === impl CompletionStream ===
@@ -204,14 +244,14 @@ impl CompletionStream {
 
     fn end(&mut self, out: &mut String) {
         data(out, "[DONE]");
-        if let Some(events) = self.events.take() {
-            drain(&self.gateway, events, self.sent);
+        if let Some(mut events) = self.events.take() {
+            drain(&self.gateway, &mut events, self.sent);
         }
     }
 }
 
 /// This protocol cannot take back what it said.
-fn diverged() -> ErrorBody {
+pub(super) fn diverged() -> ErrorBody {
     let message = "the reply was restarted after a fault, and differs from the first one";
     ErrorBody::new(ErrorCode::ProviderBrokenStream, message)
         .hint("ask again with the same `Idempotency-Key` to read it whole")
@@ -228,7 +268,7 @@ fn at(out: &mut String, cursor: Option<FrameKey>) {
 }
 
 /// What clients leave out. One line: names of tools hold no line breaks.
-fn comment(out: &mut String, text: &str) {
+pub(super) fn comment(out: &mut String, text: &str) {
     out.push_str(": ");
     out.push_str(text);
     out.push_str("\n\n");
@@ -241,7 +281,7 @@ fn data(out: &mut String, json: &str) {
 }
 
 /// Counts how a turn ends whose error was sent already; `done` follows an error at once.
-pub(super) fn drain(gateway: &Gateway, mut events: BoxStream<'static, TurnEvent>, sent: Instant) {
+pub(super) fn drain(gateway: &Gateway, events: &mut BoxStream<'static, TurnEvent>, sent: Instant) {
     use futures_util::FutureExt as _;
     while let Some(Some(event)) = events.next().now_or_never() {
         count(gateway, &event.body, sent);

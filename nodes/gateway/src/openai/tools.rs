@@ -46,8 +46,13 @@ struct HandedFunction<'a> {
 impl<'a> HandedCall<'a> {
     pub(super) fn new(call: &'a ClientCall, session: EntityId, index: Option<usize>) -> Self {
         let function = HandedFunction { name: &call.name, arguments: &call.arguments };
-        Self { index, id: format!("{}{OF}{session}", call.id), r#type: FUNCTION, function }
+        Self { index, id: handed_id(call.id, session), r#type: FUNCTION, function }
     }
+}
+
+/// The id of a call that a client is given.
+pub(super) fn handed_id(call: CallId, session: EntityId) -> String {
+    format!("{call}{OF}{session}")
 }
 
 /// The call and the session of an id that a client was given.
