@@ -188,7 +188,7 @@ impl Composer {
         let added = item("in_progress", "", None, None);
         let arguments = ["response.mcp_call_arguments.delta", "response.mcp_call_arguments.done"];
         self.item(
-            added,
+            &added,
             whole,
             &started.arguments,
             (Some("response.mcp_call.in_progress"), arguments, Some(end)),
@@ -214,7 +214,7 @@ impl Composer {
             let (added, whole) = (item("in_progress", ""), item("completed", &call.arguments));
             let arguments =
                 ["response.function_call_arguments.delta", "response.function_call_arguments.done"];
-            self.item(added, whole, &call.arguments, (None, arguments, None), out);
+            self.item(&added, whole, &call.arguments, (None, arguments, None), out);
         }
     }
 
@@ -321,7 +321,7 @@ impl Composer {
     /// Tells an item that is whole at once: its events before its arguments, of these, and after them.
     fn item(
         &mut self,
-        added: Value,
+        added: &Value,
         whole: Value,
         arguments: &str,
         (begins, [delta, done], ends): (

@@ -98,7 +98,8 @@ mod tests {
             }
         }
         let good = ResponseId { session, turn, after: None, is_held: false }.to_string();
-        for bad in ["", "resp_", "resp_j", &good[1..], &good[..40], &format!("{good}0")] {
+        let short = good.get(..40).unwrap();
+        for bad in ["", "resp_", "resp_j", short, &format!("{good}0")] {
             assert_eq!(bad.parse::<ResponseId>(), Err(Unreadable), "{bad}");
         }
         assert_eq!(good.to_uppercase().parse::<ResponseId>(), Err(Unreadable));

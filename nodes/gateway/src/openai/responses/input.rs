@@ -58,7 +58,8 @@ impl Conversation {
         for (result, place) in results.iter().zip(&places) {
             let id = &result["tool_call_id"];
             if id.as_str().and_then(call_of).is_some() && !made.contains(id) {
-                self.call(place, Some(id.clone()), Some("function".into()), Some("{}".into()));
+                let call = called(Some(id), Some(&"function".into()), Some(&"{}".into()));
+                self.call(place, call);
             }
         }
         self.messages.extend(results);
@@ -85,8 +86,8 @@ impl Conversation {
             }
             "function_call" => {
                 known(place, &item, &["type", "call_id", "name", "arguments", "id", "status"])?;
-                let mut take = |name| item.remove(name);
-                self.call(place, take("call_id"), take("name"), take("arguments"));
+                let field = |name: &str| item.get(name);
+                self.call(place, called(field("call_id"), field("name"), field("arguments")));
             }
             "function_call_output" => {
                 known(place, &item, &["type", "call_id", "output", "id", "status"])?;
@@ -109,15 +110,7 @@ impl Conversation {
     }
 
     /// A call belongs to the message of the assistant right before it.
-    fn call(
-        &mut self,
-        place: &str,
-        id: Option<Value>,
-        name: Option<Value>,
-        arguments: Option<Value>,
-    ) {
-        let function = json!({"name": name, "arguments": arguments});
-        let call = json!({"id": id, "type": "function", "function": function});
+    fn call(&mut self, place: &str, call: Value) {
         let last = self.messages.last_mut().filter(|last| last["role"] == "assistant");
         match last.map(|last| &mut last["tool_calls"]) {
             Some(Value::Array(calls)) => calls.push(call),
@@ -145,12 +138,18 @@ impl Conversation {
         let is_whole = serde_json::from_str::<Map<String, Value>>(arguments).is_ok();
         let arguments =
             if is_whole { arguments.to_owned() } else { json!({"cut": arguments}).to_string() };
-        self.call(place, Some(id.into()), Some(name.into()), Some(arguments.into()));
+        self.call(place, called(Some(&id.into()), Some(&name.into()), Some(&arguments.into())));
         let output = field("output").map(str::to_owned);
         let output = output.or_else(|| item.get("error").map(Value::to_string)).unwrap_or_default();
         self.say(place, json!({"role": "tool", "tool_call_id": id, "content": output}));
         Ok(())
     }
+}
+
+/// A tool call as a chat completion has it.
+fn called(id: Option<&Value>, name: Option<&Value>, arguments: Option<&Value>) -> Value {
+    let function = json!({"name": name, "arguments": arguments});
+    json!({"id": id, "type": "function", "function": function})
 }
 
 /// The content of a message: text, or parts as a chat completion has them.
@@ -186,12 +185,11 @@ fn part(place: &str, part: Value) -> Result<Value, OpenAiError> {
         }
         "input_image" => {
             let mut part = read(&["type", "image_url", "file_id", "detail"])?;
-            match part.remove("file_id") {
-                Some(file) => json!({"type": "file", "file": {"file_id": file}}),
-                None => {
-                    let (url, detail) = (part.remove("image_url"), part.remove("detail"));
-                    json!({"type": "image_url", "image_url": {"url": url, "detail": detail}})
-                }
+            if let Some(file) = part.remove("file_id") {
+                json!({"type": "file", "file": {"file_id": file}})
+            } else {
+                let (url, detail) = (part.remove("image_url"), part.remove("detail"));
+                json!({"type": "image_url", "image_url": {"url": url, "detail": detail}})
             }
         }
         "input_file" => {
@@ -215,12 +213,14 @@ fn output_text(place: &str, output: Value) -> Result<Value, OpenAiError> {
     let Value::Array(parts) = output else { return Ok(output) };
     let mut text = String::new();
     for part in parts {
-        match (part["type"].as_str(), part["text"].as_str()) {
-            (Some("input_text" | "output_text" | "text"), Some(more)) => text.push_str(more),
-            _ => {
-                let what = "results of tools that are no text are not offered";
-                return Err(OpenAiError::unsupported(format!("{place}.output"), what));
-            }
+        let kind = part["type"].as_str();
+        if let (Some("input_text" | "output_text" | "text"), Some(more)) =
+            (kind, part["text"].as_str())
+        {
+            text.push_str(more);
+        } else {
+            let what = "results of tools that are no text are not offered";
+            return Err(OpenAiError::unsupported(format!("{place}.output"), what));
         }
     }
     Ok(text.into())

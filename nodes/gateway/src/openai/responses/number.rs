@@ -30,7 +30,6 @@ impl Number {
 
     pub(super) const fn of(number: u64) -> Self {
         let check = number & ((1 << CHECK_BITS) - 1);
-        #[expect(clippy::cast_possible_truncation, reason = "it was cut to these bits")]
         let check = check as u16;
         Self { place: number >> CHECK_BITS, check }
     }

@@ -158,7 +158,7 @@ fn the_deltas_of_an_item_are_the_item() {
                 items.push(event["item"]["id"].clone());
                 texts.push(String::new());
             }
-            kind if kind.ends_with(".delta") => {
+            kind if kind.rsplit('.').next() == Some("delta") => {
                 assert_eq!(event["item_id"], items[index()]);
                 texts[index()].push_str(event["delta"].as_str().unwrap());
             }
@@ -166,8 +166,8 @@ fn the_deltas_of_an_item_are_the_item() {
                 let item = &event["item"];
                 assert_eq!(item["id"], items[index()]);
                 let whole = [&item["content"][0]["text"], &item["summary"][0]["text"]];
-                let whole = whole.into_iter().chain([&item["arguments"]]);
-                let whole = whole.filter_map(Value::as_str).next().unwrap();
+                let mut whole = whole.into_iter().chain([&item["arguments"]]);
+                let whole = whole.find_map(Value::as_str).unwrap();
                 assert_eq!(texts[index()], whole);
             }
             _ => {}

@@ -71,8 +71,11 @@ const REFUSED: [RefusedParameter; 14] = [
     ("prompt_cache_key", Value::is_string, "it is not a text"),
 ];
 
-/// Settings that an answer repeats, and what they are if they are absent.
-const ECHOED: [(&str, fn() -> Value); 12] = [
+/// A setting that an answer repeats, and what it is if it is absent.
+type EchoedSetting = (&'static str, fn() -> Value);
+
+/// Settings that an answer repeats.
+const ECHOED: [EchoedSetting; 12] = [
     ("instructions", || Value::Null),
     ("max_output_tokens", || Value::Null),
     ("parallel_tool_calls", || json!(true)),

@@ -110,12 +110,6 @@ fn results_go_to_the_turn_that_waits() {
 fn what_is_wrong_is_refused_by_name() {
     let user = json!({"role": "user", "content": "x"});
     let (invalid, unsupported) = (ErrorCode::InvalidParams, ErrorCode::Unsupported);
-    let resp = ResponseId {
-        session: EntityId::from_u128(1),
-        turn: TurnId::from_u128(2),
-        after: None,
-        is_held: false,
-    };
     let table = [
         (json!({"input": 7}), "input", invalid),
         (json!({"input": []}), "input", invalid),
@@ -147,6 +141,23 @@ fn what_is_wrong_is_refused_by_name() {
             "input[0].output",
             unsupported,
         ),
+    ];
+    refused(table);
+}
+
+fn refused<const N: usize>(table: [(Value, &str, ErrorCode); N]) {
+    for (body, param, code) in table {
+        let text = body.to_string();
+        let error = read(body).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some(param), "{text}: {error:?}");
+        assert_eq!(error.body.code, code, "{text}");
+    }
+}
+
+#[test]
+fn settings_that_are_wrong_are_refused_by_name() {
+    let (invalid, unsupported) = (ErrorCode::InvalidParams, ErrorCode::Unsupported);
+    let table = [
         (json!({"instructions": 7}), "instructions", invalid),
         (json!({"tools": [{"type": "web_search"}]}), "tools[0].type", unsupported),
         (json!({"tools": [{"type": "mcp", "server_label": "x"}]}), "tools[0].type", unsupported),
@@ -175,12 +186,13 @@ fn what_is_wrong_is_refused_by_name() {
         ),
         (json!({"stop": "x"}), "stop", unsupported),
     ];
-    for (body, param, code) in table {
-        let text = body.to_string();
-        let error = read(body).unwrap_err();
-        assert_eq!(error.param.as_deref(), Some(param), "{text}: {error:?}");
-        assert_eq!(error.body.code, code, "{text}");
-    }
+    refused(table);
+    let resp = ResponseId {
+        session: EntityId::from_u128(1),
+        turn: TurnId::from_u128(2),
+        after: None,
+        is_held: false,
+    };
     let previous = read(json!({"previous_response_id": resp.to_string()})).unwrap().0.previous;
     assert_eq!(previous, Some(resp));
 }
