@@ -9,7 +9,7 @@ use super::{
     results::unknown,
     send_error::SendError,
 };
-use crate::session::turn::state::SessionState;
+use crate::session::turn::state::{SessionState, Step};
 
 /// What is recorded of a turn, or of the part of it between two answers to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,12 @@ impl Sessions {
         turn: TurnId,
         after: Option<CallId>,
     ) -> Result<RecordedTurn, SendError> {
-        // Before the journal: what leaves the inbox is in the journal by then.
+        let entity = self.read(session).await?;
+        if let Some(recorded) = recorded(&entity.state, turn, after) {
+            return Ok(recorded);
+        }
+        drop(entity);
+        // Before the journal is read again: what leaves the inbox is in the journal by then.
         let waiting = self.storage().inbox.pending(session).await?;
         let entity = self.read(session).await?;
         if let Some(recorded) = recorded(&entity.state, turn, after) {
@@ -80,9 +85,7 @@ fn recorded(state: &SessionState, turn: TurnId, after: Option<CallId>) -> Option
     let before = match after {
         None => 0,
         Some(call) => {
-            let has = |step: &crate::session::turn::state::Step| {
-                step.tools.iter().any(|tool| tool.call == call)
-            };
+            let has = |step: &Step| step.tools.iter().any(|tool| tool.call == call);
             turn.steps.iter().position(has)? + 1
         }
     };

@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::super::error::OpenAiError;
-use super::super::tools::{call_of, short};
+use super::super::{
+    super::error::OpenAiError,
+    tools::{call_of, short},
+};
 
 /// The messages, and where in the request each came from.
 #[derive(Debug, Default)]

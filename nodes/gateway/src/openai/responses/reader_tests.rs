@@ -1,3 +1,5 @@
+//! Tests: a turn becomes the events of a response, however it came.
+
 use clawnode_proto::{
     Attempt, EntityId, Timestamp, TurnId,
     client_tool::{ClientCall, ClientCalls},

@@ -1,3 +1,5 @@
+//! Tests: what a request for a response may ask for, and how it is refused.
+
 use clawnode_proto::{EntityId, ErrorCode, TurnId, llm::Role, reasoning::Reasoning};
 
 use super::*;
