@@ -97,7 +97,15 @@ async function withOpenai() {
       { name: "Ada" },
     ),
     picture: await cell(() => chat(shown)),
-    Responses: await cell(() => one.responses.create({ model: "default", input: "x" })),
+    Responses: await cell(
+      async () => {
+        const asked = { model: "default", input: "hello there" };
+        const whole = await one.responses.create(asked);
+        const stream = one.responses.stream(asked);
+        return [whole.output_text, (await stream.finalResponse()).output_text];
+      },
+      ["Hello!", "Hello!"],
+    ),
     embeddings: await cell(async () => {
       const reply = await one.embeddings.create({ model: "openai/embedder", input: "x" });
       return reply.data[0].embedding;

@@ -122,7 +122,9 @@ def with_openai():
         "tools": cell(tools, ("tool_calls", "stop", "I saw it.")),
         "structured output": cell(parsed, "Ada"),
         "picture": cell(lambda: chat(SHOWN), anything),
-        "Responses": cell(lambda: client.responses.create(model="default", input="x"), anything),
+        "Responses": cell(
+            lambda: client.responses.create(model="default", input="hello there").output_text, "Hello!"
+        ),
         "embeddings": cell(embeds, (VECTOR, 1)),
         "unknown model": cell(lambda: create(model="nobody", messages=user("x")), anything),
         "wrong key": cell(denied, anything),

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clawnode_proto::{
     AgentName, CallId, EntityId, ErrorBody, FileId, FrameKey, IdempotencyKey, JobId, SessionKey,
-    Traceparent, TurnId,
+    Timestamp, Traceparent, TurnId,
     api::SendMode,
     client_tool::ClientTool,
     embed::{EmbedTexts, Embedded},
@@ -95,6 +95,30 @@ pub struct RequestCaller {
     pub credential: &'static str,
 }
 
+/// What is recorded of a turn, or of the part of it between two answers to its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnRecord {
+    /// Its session; absent while its first message is only stored.
+    pub session: Option<SessionKey>,
+    /// When its first model call was begun.
+    pub begun: Option<Timestamp>,
+    /// How far it is.
+    pub state: TurnState,
+    /// The turn of the same session after it.
+    pub next: Option<TurnId>,
+}
+
+/// How far a turn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnState {
+    /// Its message is stored.
+    Queued,
+    /// It runs, or waits for something.
+    Running,
+    /// It has ended, or waits for its client.
+    Over,
+}
+
 /// A turn that is being followed.
 ///
 /// Dropping it stops the following and nothing else: a lost client never cancels a turn.
@@ -165,6 +189,18 @@ pub trait Backend: Answers {
         turn: Option<TurnId>,
         after: Option<FrameKey>,
     ) -> Result<Following, ErrorBody>;
+
+    /// Follows a turn from after this call, which its client has brought the result of.
+    async fn follow_results(&self, session: EntityId, call: CallId)
+    -> Result<Following, ErrorBody>;
+
+    /// What is recorded of a turn; with `after`, of the part of it that follows this call of its client.
+    async fn turn_record(
+        &self,
+        session: EntityId,
+        turn: TurnId,
+        after: Option<CallId>,
+    ) -> Result<TurnRecord, ErrorBody>;
 
     /// Stores a file of a session, for messages that name it. Dropped half-way, it stores nothing that
     /// stays.

@@ -265,6 +265,15 @@ impl OpenAiError {
         Self { body, param: Some("model".to_owned()), code: Some("model_not_found") }
     }
 
+    /// The refusal of a response that there is not.
+    pub(super) fn no_response(id: &str, param: &str) -> Self {
+        let message =
+            format!("the response `{id}` does not exist, or was deleted with its session");
+        let body = ErrorBody::new(ErrorCode::NotFound, message);
+        let code = (param == "previous_response_id").then_some("previous_response_not_found");
+        Self { body, param: Some(param.to_owned()), code }
+    }
+
     /// The JSON of it.
     pub(super) fn to_json(&self) -> String {
         let ErrorBody { code, message, hint, retry_after_ms: _ } = &self.body;

@@ -56,6 +56,7 @@ const ROUTES: [&str; 15] = [
     "/v1/chat/completions",
     "/v1/messages",
     "/v1/models",
+    "/v1/responses",
     "other",
 ];
 

@@ -55,7 +55,7 @@ mod ws;
 
 pub use backend::{
     Answers, AttachmentSource, Backend, Following, HandlerResult, NewAttachment, RequestCaller,
-    ResultsRequest, SendRequest, SessionRef,
+    ResultsRequest, SendRequest, SessionRef, TurnRecord, TurnState,
 };
 pub use execute::ExecuteRequest;
 pub use jobs::{CleanFilter, JobFilter, LogFilter};

@@ -154,6 +154,19 @@ mod tests {
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
+            (Verb::Post, "/v1/responses") => answered(
+                "OpenAI: a response, streamed, whole or in the background.",
+                any(),
+                vec![(200, JSON, any()), (200, EVENTS, any())],
+            ),
+            (Verb::Get, "/v1/responses/{response}") => answered(
+                "OpenAI: a response as it is now. Streamed, from the event after `starting_after` on.",
+                any(),
+                vec![(200, JSON, any()), (200, EVENTS, any())],
+            ),
+            (Verb::Post, "/v1/responses/{response}/cancel") => {
+                answered("OpenAI: cancels a response.", any(), vec![(200, JSON, any())])
+            }
             (Verb::Post, "/v1/rpc") => {
                 answered("JSON-RPC: any method that answers once.", any(), vec![(200, JSON, any())])
             }
@@ -250,7 +263,7 @@ mod tests {
     /// What a route answers when it refuses or fails.
     fn refusal(route: &Route) -> Value {
         // In OpenAI's words, Anthropic's, or JSON-RPC's.
-        if ["/v1/chat", "/v1/embeddings", "/v1/messages", "/v1/models", "/v1/rpc"]
+        if ["/v1/chat", "/v1/embeddings", "/v1/messages", "/v1/models", "/v1/responses", "/v1/rpc"]
             .iter()
             .any(|its| route.path.starts_with(its))
         {
@@ -293,6 +306,8 @@ mod tests {
                 ("turn", _) => "The turn; the running or last one if absent.",
                 ("cursor", _) => "Only what follows this cursor.",
                 ("wait", _) => "How many seconds to wait for the end.",
+                ("starting_after", _) => "The `sequence_number` of the last event that was seen.",
+                ("stream", _) => "Whether to stream it.",
                 ("run", _) => "Which run of the job; the last one that made the file if absent.",
                 _ => return parameter,
             };
@@ -316,7 +331,8 @@ mod tests {
             "/v1/sessions/{session}/messages"
             | "/v1/execute"
             | "/v1/chat/completions"
-            | "/v1/messages" => {
+            | "/v1/messages"
+            | "/v1/responses" => {
                 let about = "Sending again with the same key is harmless for seven days.";
                 all.push(header("Idempotency-Key", about));
             }

@@ -182,7 +182,7 @@ pub(super) async fn nowhere(request: Request) -> Response {
     let path = request.uri().path();
     let shown: String = path.chars().take(PATH_CHARS).collect();
     let hint = match path {
-        "/v1/responses" | "/v1/completions" => "use `/v1/chat/completions`",
+        "/v1/completions" => "use `/v1/chat/completions`",
         "/v1/messages/count_tokens" => {
             "clawnode cannot count a request's tokens before its model has; `usage` of the answer has them"
         }

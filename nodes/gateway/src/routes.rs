@@ -76,6 +76,11 @@ static OWN: &[Route] = &[
     )),
     own(Post, "/v1/embeddings", || post(openai::embeddings))
         .with(Object(r#"{"model":"openai/text-embedding-3-small","input":"hi"}"#)),
+    own(Post, "/v1/responses", || post(openai::responses::create))
+        .with(Object(r#"{"model":"default","input":"hi"}"#)),
+    own(Get, "/v1/responses/{response}", || get(openai::responses::retrieve))
+        .asked(openai::responses::QUERY),
+    own(Post, "/v1/responses/{response}/cancel", || post(openai::responses::cancel)),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     own(Get, "/v1/docs", || get(docs::docs)),
     own(Post, "/v1/sessions/{session}/messages", || post(messages::send))

@@ -13,6 +13,7 @@ use clawnode_actors::{
 };
 use clawnode_gateway::{
     AttachmentSource, Backend, Following, NewAttachment, ResultsRequest, SendRequest, SessionRef,
+    TurnRecord, TurnState,
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
@@ -193,6 +194,30 @@ impl Backend for NodeBackend {
         let sent = sent.map_err(|error| named(session, error))?;
         let key = session.key.as_ref().map_or_else(|| session.id.to_string(), ToString::to_string);
         Ok(following(sent, key))
+    }
+
+    async fn follow_results(
+        &self,
+        session: EntityId,
+        call: CallId,
+    ) -> Result<Following, ErrorBody> {
+        let sent = self.sessions.follow_results(session, call).await?;
+        Ok(following(sent, session.to_string()))
+    }
+
+    async fn turn_record(
+        &self,
+        session: EntityId,
+        turn: TurnId,
+        after: Option<CallId>,
+    ) -> Result<TurnRecord, ErrorBody> {
+        let found = self.sessions.recorded(session, turn, after).await?;
+        let state = match (found.is_accepted, found.is_over) {
+            (false, _) => TurnState::Queued,
+            (true, false) => TurnState::Running,
+            (true, true) => TurnState::Over,
+        };
+        Ok(TurnRecord { session: found.session, begun: found.begun, state, next: found.next })
     }
 
     async fn store_file(

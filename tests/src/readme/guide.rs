@@ -17,7 +17,7 @@ serve
 "#;
 
 /// Each guide, by its page.
-pub const GUIDES: [Scene; 10] = [
+pub const GUIDES: [Scene; 11] = [
     Scene {
         readme: "docs/guide/attachments.md",
         folder: FOLDER,
@@ -42,6 +42,11 @@ pub const GUIDES: [Scene; 10] = [
                 "it takes a certificate; tests of the gateway make one and talk over TLS",
             ),
         ],
+    },
+    Scene {
+        readme: "docs/guide/responses.md",
+        folder: FOLDER,
+        steps: &[Step::new("from pathlib", "serve", "shows 'and again'")],
     },
     Scene {
         readme: "docs/guide/connections.md",

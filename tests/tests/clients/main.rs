@@ -4,6 +4,7 @@
 mod document;
 mod generated;
 mod repeats;
+mod responses;
 mod table;
 mod thinking;
 

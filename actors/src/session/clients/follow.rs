@@ -8,11 +8,8 @@ use std::time::Duration;
 use clawnode_cluster::{BusEvent, Subscription};
 use clawnode_kernel::Service;
 use clawnode_proto::{
-    CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameKey, ProcessId, TurnId,
-    client_tool::ClientCalls,
-    codec,
+    CallId, EntityId, ErrorBody, ErrorCode, Frame, FrameBody, FrameKey, ProcessId, TurnId, codec,
     frame::{ApprovalRequest, FrameBatch},
-    llm::{Text, Usage},
     session::TurnOutcome,
     turn::{ReplyReset, TurnBody, TurnEvent},
 };
@@ -22,7 +19,8 @@ use tracing::debug;
 
 use super::{
     client::Sessions,
-    follow_from::FollowFrom,
+    follow_from::{FollowFrom, WaitingForClient},
+    parts::ReplyPart,
     progress::{Progress, in_json},
     send_error::SendError,
     shared_reads::{Glance, SessionLookup, shared_frames},
@@ -97,28 +95,9 @@ pub(in crate::session) fn follow(it: FollowRequest) -> BoxStream<'static, TurnEv
     events.fuse().boxed()
 }
 
-/// What a turn waits for its client to run, and what it has said before that to this reader.
-struct WaitingForClient {
-    calls: ClientCalls,
-    texts: Vec<Text>,
-    usage: Usage,
-    seen: FollowFrom,
-}
-
 /// Bytes between what a reader has seen and the text that follows it.
 fn seam_of(from: Option<&FollowFrom>) -> usize {
     from.filter(|from| from.text_bytes > 0).map_or(0, |_| SEAM.len())
-}
-
-impl WaitingForClient {
-    fn of(turn: &Turn, from: Option<&FollowFrom>) -> Option<Self> {
-        let calls = turn.with_client()?.client_calls()?;
-        let before = from.map_or(0, |from| from.steps);
-        let texts = turn.steps.iter().skip(before).filter_map(Step::text);
-        let texts = texts.filter(|text| text.bytes() > 0).cloned().collect();
-        let seen = FollowFrom::of(turn, turn.steps.len().checked_sub(1)?)?;
-        Some(Self { calls, texts, usage: turn.reported_since(before), seen })
-    }
 }
 
 struct TurnFollower {
@@ -340,32 +319,69 @@ impl TurnFollower {
         if it.calls.calls.iter().any(|call| self.asked.contains(&call.id)) {
             return FollowStep::More;
         }
-        let text = match self.said(&it.texts).await {
+        let (cursor, begun) = (it.seen.cursor, self.has_told());
+        let waits = it.steps.last().map(|step| step.call);
+        let text = match self.tell_steps(&it.steps, waits, cursor, begun).await {
             Ok(text) => text,
             Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
         };
-        let cursor = it.seen.cursor;
-        if self.has_told() {
-            self.send(TurnEvent::at(cursor, TurnBody::Reset(ReplyReset { text }))).await;
-        } else if !text.is_empty() {
-            self.send(TurnEvent::at(cursor, TurnBody::Text(text))).await;
-        }
+        self.tell_rest(cursor, text, begun).await;
         self.send(TurnEvent::at(cursor, TurnBody::Usage(it.usage))).await;
         self.tell(TurnEvent::at(cursor, TurnBody::ClientCalls(it.calls))).await;
         self.progress = Progress::from(&it.seen);
         FollowStep::More
     }
 
-    /// Texts in full, as they are shown one after the other.
-    async fn said(&self, texts: &[Text]) -> Result<String, SendError> {
-        let mut said = String::new();
-        for text in texts {
-            if !said.is_empty() {
-                said.push_str(SEAM);
+    /// Tells what these steps said and what is recorded of their tools, up to what the client is asked for
+    /// by the step that waits for it. Returns the text that is left: all of it, if the reader has begun.
+    async fn tell_steps(
+        &self,
+        steps: &[Step],
+        waits: Option<CallId>,
+        cursor: FrameKey,
+        begun: bool,
+    ) -> Result<String, SendError> {
+        let (mut text, mut seam) = (String::new(), "");
+        for step in steps {
+            let mut between = seam;
+            for part in self.sessions.parts(step).await? {
+                match part {
+                    ReplyPart::Said(more) => {
+                        text.push_str(std::mem::take(&mut between));
+                        text.push_str(&more);
+                        seam = SEAM;
+                    }
+                    ReplyPart::Thought(thought) if !begun => {
+                        self.send_text(cursor, &mut text).await;
+                        self.send(TurnEvent::at(cursor, TurnBody::Thought(thought))).await;
+                    }
+                    ReplyPart::Thought(_) => {}
+                }
             }
-            said.push_str(&self.sessions.text(text).await?);
+            if begun {
+                continue;
+            }
+            for frame in tool_frames::frames(cursor.turn, step.call, &step.tools) {
+                let asks = matches!(frame.body, FrameBody::ClientCalls(_));
+                if asks && waits == Some(step.call) {
+                    break;
+                }
+                self.send_text(cursor, &mut text).await;
+                if let Some(body) = TurnBody::of_frame(frame.body) {
+                    self.send(TurnEvent::at(cursor, body)).await;
+                }
+            }
         }
-        Ok(said)
+        Ok(text)
+    }
+
+    /// Tells the text that is left: in place of all that was shown, if the reader has begun.
+    async fn tell_rest(&self, cursor: FrameKey, mut text: String, begun: bool) {
+        if begun {
+            self.send(TurnEvent::at(cursor, TurnBody::Reset(ReplyReset { text }))).await;
+        } else {
+            self.send_text(cursor, &mut text).await;
+        }
     }
 
     /// Whether the reader may have been shown anything since it came.
@@ -403,34 +419,12 @@ impl TurnFollower {
         let cursor = turn.end_key();
         let begun = self.has_told();
         let before = self.from.as_ref().map_or(0, |from| from.steps);
-        let (mut text, mut seam) = (String::new(), "");
-        for step in turn.steps.iter().skip(before) {
-            if let Some(content) = step.shown().filter(|content| content.bytes() > 0) {
-                text.push_str(seam);
-                seam = SEAM;
-                match self.sessions.text(content).await {
-                    Ok(more) => text.push_str(&more),
-                    Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
-                }
-            }
-            if begun {
-                continue;
-            }
-            for frame in tool_frames::frames(turn.id, step.call, &step.tools) {
-                let said = std::mem::take(&mut text);
-                if !said.is_empty() {
-                    self.send(TurnEvent::at(cursor, TurnBody::Text(said))).await;
-                }
-                if let Some(body) = TurnBody::of_frame(frame.body) {
-                    self.send(TurnEvent::at(cursor, body)).await;
-                }
-            }
-        }
-        if begun {
-            self.send(TurnEvent::at(cursor, TurnBody::Reset(ReplyReset { text }))).await;
-        } else if !text.is_empty() {
-            self.send(TurnEvent::at(cursor, TurnBody::Text(text))).await;
-        }
+        let steps = turn.steps.get(before..).unwrap_or_default();
+        let text = match self.tell_steps(steps, None, cursor, begun).await {
+            Ok(text) => text,
+            Err(failure) => return self.refuse(ErrorBody::from(failure)).await,
+        };
+        self.tell_rest(cursor, text, begun).await;
         let usage = if before == 0 { turn.usage } else { turn.reported_since(before) };
         self.send(TurnEvent::at(cursor, TurnBody::Usage(usage))).await;
         if let Some(error) = outcome.error() {
@@ -463,6 +457,14 @@ impl TurnFollower {
         FollowStep::Over
     }
 
+    /// Sends this text, if there is any.
+    async fn send_text(&self, cursor: FrameKey, text: &mut String) {
+        let text = std::mem::take(text);
+        if !text.is_empty() {
+            self.send(TurnEvent::at(cursor, TurnBody::Text(text))).await;
+        }
+    }
+
     async fn send(&self, event: TurnEvent) {
         if self.tx.send(event).await.is_err() {
             debug!("a reader left before the end of its turn");
@@ -484,7 +486,7 @@ mod tests {
     use clawnode_cluster::{AppendAnswer, SystemClock, Write, bus::SUBSCRIPTION_CAPACITY};
     use clawnode_local as local;
     use clawnode_proto::{
-        Attempt, FrameBody, Position,
+        Attempt, Position,
         llm::{StopReason, Usage},
     };
 

@@ -1,6 +1,10 @@
 //! What a client that brings results of tools has seen of its turn, so that it continues from there.
 
-use clawnode_proto::{CallId, FrameKey, llm::Text};
+use clawnode_proto::{
+    CallId, FrameKey,
+    client_tool::ClientCalls,
+    llm::{Text, Usage},
+};
 
 use crate::session::turn::{
     state::{SEAM, Step, Turn},
@@ -20,6 +24,14 @@ pub(in crate::session) struct FollowFrom {
     pub(in crate::session) text_bytes: u64,
     /// The calls that the client had to run last.
     pub(in crate::session) asked: Vec<CallId>,
+}
+
+/// What a turn waits for its client to run, and what it has said before that to this reader.
+pub(in crate::session) struct WaitingForClient {
+    pub(in crate::session) calls: ClientCalls,
+    pub(in crate::session) steps: Vec<Step>,
+    pub(in crate::session) usage: Usage,
+    pub(in crate::session) seen: FollowFrom,
 }
 
 // === impl FollowFrom ===
@@ -43,5 +55,17 @@ impl FollowFrom {
             text_bytes: said.iter().sum::<u64>() + seams as u64,
             asked: step.tools.iter().filter(|it| it.is_of_client()).map(|it| it.call).collect(),
         })
+    }
+}
+
+// === impl WaitingForClient ===
+
+impl WaitingForClient {
+    pub(in crate::session) fn of(turn: &Turn, from: Option<&FollowFrom>) -> Option<Self> {
+        let calls = turn.with_client()?.client_calls()?;
+        let before = from.map_or(0, |from| from.steps);
+        let steps = turn.steps.get(before..)?.to_vec();
+        let seen = FollowFrom::of(turn, turn.steps.len().checked_sub(1)?)?;
+        Some(Self { calls, steps, usage: turn.reported_since(before), seen })
     }
 }

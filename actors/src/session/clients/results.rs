@@ -145,6 +145,6 @@ fn are_known(turn: &Turn, step: &Step, results: &[ClientResult]) -> Result<bool,
     Err(SendError::LateResults(what.to_owned()))
 }
 
-fn unknown(call: CallId) -> SendError {
+pub(super) fn unknown(call: CallId) -> SendError {
     SendError::Results(format!("no tool call `{call}` waits for a client's result"))
 }

@@ -68,6 +68,11 @@ impl TurnClock {
         }
     }
 
+    /// When the first model call was begun.
+    pub const fn begun(&self) -> Option<Timestamp> {
+        self.begun
+    }
+
     /// When the last event was.
     pub(in crate::session) const fn seen(&self) -> Timestamp {
         self.seen

@@ -8,7 +8,7 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use clawnode_proto::{ErrorBody, ErrorCode, limits::COMPLETION_BYTES};
+use clawnode_proto::{ErrorBody, ErrorCode};
 
 use super::{
     super::{
@@ -18,7 +18,7 @@ use super::{
         guard::RequestTrace,
         openai::{
             approval::{headers as naming, pending_error},
-            handlers::{WholeEnd, begin, heard, idempotency_key, session_of, watched},
+            handlers::{Received, WholeEnd, heard, session_of},
             stream,
         },
         rest,
@@ -35,27 +35,18 @@ pub(in super::super) async fn messages(
     headers: HeaderMap,
     request: Request,
 ) -> Response {
-    let named = match idempotency_key(&headers) {
-        Ok(key) => key,
+    let received = match Received::of(&gateway, &headers, request).await {
+        Ok(received) => received,
         Err(error) => return AnthropicError::from(error).respond(),
     };
-    let body = match rest::body_within(&gateway, request.into_body(), COMPLETION_BYTES).await {
-        Ok(body) => body,
-        Err(error) => return AnthropicError::from(error).respond(),
-    };
-    let watched = match watched(&gateway, &headers, &body, named.is_some()) {
-        Ok(watched) => watched,
-        Err(error) => return AnthropicError::from(error).respond(),
-    };
-    let key = named.or_else(|| watched.as_ref().map(|it| it.key.clone()));
     let MessagesAsk { model, stream, has_schema, stops, wanted } =
-        match MessagesAsk::read(&body, key, trace) {
+        match MessagesAsk::read(&received.body, received.key(), trace) {
             Ok(ask) => ask,
             Err(error) => return error.respond(),
         };
     let sent = Instant::now();
     let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
-    let following = match begin(&gateway, wanted, watched).await {
+    let following = match received.send(&gateway, wanted).await {
         Ok(following) => following,
         Err(error) => return refused(error, &model).respond(),
     };

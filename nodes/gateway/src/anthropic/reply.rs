@@ -18,7 +18,7 @@ use super::super::{
     openai::{
         reply::{FinishReason, OpenAiReply},
         stream::{StreamWords, at},
-        tools::id_of,
+        tools::handed_id,
     },
 };
 
@@ -132,7 +132,7 @@ impl MessageLabel {
         // The arguments were judged by the tool's schema.
         let input = serde_json::from_str(&call.arguments);
         let input = input.unwrap_or_else(|_no_json| Value::Object(Map::new()));
-        ReplyBlock::ToolUse { id: id_of(call.id, self.session), name: &call.name, input }
+        ReplyBlock::ToolUse { id: handed_id(call.id, self.session), name: &call.name, input }
     }
 
     fn signature(&self) -> String {
@@ -240,7 +240,7 @@ impl StreamWords for MessageWords {
     fn called(&mut self, calls: &ClientCalls, reply: &OpenAiReply, out: &mut String) {
         self.close(out);
         for call in &calls.calls {
-            let (id, name) = (id_of(call.id, self.label.session), &call.name);
+            let (id, name) = (handed_id(call.id, self.label.session), &call.name);
             self.start(&json!({"type": "tool_use", "id": id, "name": name, "input": {}}), out);
             let arguments = &call.arguments;
             self.delta(&json!({"type": "input_json_delta", "partial_json": arguments}), out);

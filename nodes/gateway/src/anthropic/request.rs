@@ -108,7 +108,9 @@ impl MessagesAsk {
             Some(Value::Bool(stream)) => *stream,
             Some(_) => return Err(AnthropicError::invalid("stream", "it is not true or false")),
         };
-        let asked = SaidRequest { agent, user, said, system, sampling, tools, response_schema };
+        let known = None;
+        let asked =
+            SaidRequest { agent, known, user, said, system, sampling, tools, response_schema };
         let wanted = asked.wanted(key, trace)?;
         Ok(Self { model, stream, has_schema, stops, wanted })
     }

@@ -36,6 +36,14 @@ use super::{
 /// What makes repeating a request harmless.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
+/// A request that a turn may come of.
+pub(in super::super) struct Received {
+    pub(in super::super) body: String,
+    /// The name that its client gave it.
+    named: Option<IdempotencyKey>,
+    watched: Option<WatchedRequest>,
+}
+
 #[derive(Serialize)]
 struct ModelList<'a> {
     object: &'static str,
@@ -82,28 +90,18 @@ pub(in super::super) async fn completions(
     headers: HeaderMap,
     request: Request,
 ) -> Response {
-    let named = match idempotency_key(&headers) {
-        Ok(key) => key,
+    let received = match Received::of(&gateway, &headers, request).await {
+        Ok(received) => received,
         Err(error) => return error.respond(),
     };
-    let body = rest::body_within(&gateway, request.into_body(), COMPLETION_BYTES).await;
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return OpenAiError::from(error).respond(),
-    };
-    let watched = match watched(&gateway, &headers, &body, named.is_some()) {
-        Ok(watched) => watched,
-        Err(error) => return OpenAiError::from(error).respond(),
-    };
-    let key = named.or_else(|| watched.as_ref().map(|it| it.key.clone()));
     let Ask { model, stream, include_usage, has_schema, wanted } =
-        match Ask::read(&body, key, trace) {
+        match Ask::read(&received.body, received.key(), trace) {
             Ok(ask) => ask,
             Err(error) => return error.respond(),
         };
     let sent = Instant::now();
     let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
-    let following = match begin(&gateway, wanted, watched).await {
+    let following = match received.send(&gateway, wanted).await {
         Ok(following) => following,
         // All else was judged before.
         Err(error) if has_schema && error.code == ErrorCode::InvalidParams => {
@@ -125,35 +123,60 @@ pub(in super::super) async fn completions(
     }
 }
 
-/// Stores what a client wants, and follows the turn of it.
-pub(in super::super) async fn begin(
-    gateway: &Gateway,
-    wanted: Wanted,
-    watched: Option<WatchedRequest>,
-) -> Result<Following, ErrorBody> {
-    let following = match wanted {
-        Wanted::Send(mut message) => {
-            message.sent_before = watched.as_ref().is_some_and(|it| it.sent_elsewhere);
-            gateway.backend.send(*message).await
-        }
-        Wanted::Results(results) => gateway.backend.results(*results).await,
-    };
-    let mut following = following?;
-    if let Some(watched) = watched {
-        following.events = watched.watch(following.events);
+// === impl Received ===
+
+impl Received {
+    /// Reads a request as far as its body.
+    pub(in super::super) async fn of(
+        gateway: &Gateway,
+        headers: &HeaderMap,
+        request: Request,
+    ) -> Result<Self, OpenAiError> {
+        let named = idempotency_key(headers)?;
+        let body = rest::body_within(gateway, request.into_body(), COMPLETION_BYTES).await?;
+        let watched = watched(gateway, headers, &body, named.is_some())?;
+        Ok(Self { body, named, watched })
     }
-    gateway.metrics.accepted();
-    Ok(following)
+
+    /// What makes sending it again harmless.
+    pub(in super::super) fn key(&self) -> Option<IdempotencyKey> {
+        self.named.clone().or_else(|| self.watched.as_ref().map(|it| it.key.clone()))
+    }
+
+    /// Whether its client has sent it before, to another gateway.
+    pub(super) fn is_sent_elsewhere(&self) -> bool {
+        self.watched.as_ref().is_some_and(|it| it.sent_elsewhere)
+    }
+
+    /// Does what it wants, and follows the turn.
+    pub(in super::super) async fn send(
+        self,
+        gateway: &Gateway,
+        wanted: Wanted,
+    ) -> Result<Following, ErrorBody> {
+        let mut following = match wanted {
+            Wanted::Send(mut message) => {
+                message.sent_before = self.is_sent_elsewhere();
+                gateway.backend.send(*message).await?
+            }
+            Wanted::Results(results) => gateway.backend.results(*results).await?,
+        };
+        if let Some(watched) = self.watched {
+            following.events = watched.watch(following.events);
+        }
+        gateway.metrics.accepted();
+        Ok(following)
+    }
 }
 
-/// The session of a turn.
+/// The session of a turn that is followed.
 pub(in super::super) fn session_of(following: &Following) -> EntityId {
     let session = following.accepted.session.parse::<SessionRef>().map(|session| session.id);
     session.unwrap_or_else(|_unnamed| EntityId::from_u128(0))
 }
 
 /// The request among those of the last minutes, unless its client has named it.
-pub(in super::super) fn watched(
+fn watched(
     gateway: &Gateway,
     headers: &HeaderMap,
     body: &str,
@@ -215,7 +238,7 @@ pub(in super::super) async fn heard(
             ReplyStep::Called(calls) => return (reply, WholeEnd::Called(calls)),
             ReplyStep::Finished(reason) => return (reply, WholeEnd::Finished(reason)),
             ReplyStep::Failed(error) => {
-                drain(gateway, events, sent);
+                drain(gateway, &mut events, sent);
                 return (reply, WholeEnd::Failed(error));
             }
         }
@@ -240,9 +263,7 @@ fn named<'a>(gateway: &Gateway, id: &'a str) -> Model<'a> {
     Model { id, object: "model", created, owned_by: "clawnode" }
 }
 
-pub(in super::super) fn idempotency_key(
-    headers: &HeaderMap,
-) -> Result<Option<IdempotencyKey>, OpenAiError> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, OpenAiError> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let invalid = |problem: String| OpenAiError::invalid("Idempotency-Key", problem);
     let text = value.to_str().map_err(|error| invalid(error.to_string()))?;

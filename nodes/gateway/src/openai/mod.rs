@@ -1,4 +1,4 @@
-//! OpenAI's chat API: agents are models, `user` is a stable session.
+//! OpenAI's chat and Responses APIs: agents are models, `user` is a stable session.
 //!
 //! A turn here is a turn like any other: stored before it is answered, never cancelled by a lost
 //! client, found again by its `Idempotency-Key`. One that asks its client to run tools ends the answer and
@@ -14,6 +14,7 @@ pub(super) mod parts;
 mod repeats;
 pub(super) mod reply;
 pub(super) mod request;
+pub(super) mod responses;
 mod settings;
 pub(super) mod stream;
 pub(super) mod tools;

@@ -300,7 +300,8 @@ impl OpenAiReply {
         }
     }
 
-    fn end(outcome: &TurnOutcome) -> ReplyStep {
+    /// How a turn's end ends its reply.
+    pub(super) fn end(outcome: &TurnOutcome) -> ReplyStep {
         match outcome {
             TurnOutcome::Completed { stop } => ReplyStep::Finished(match stop {
                 StopReason::EndTurn

@@ -54,6 +54,8 @@ pub(in super::super) enum Wanted {
 /// What a request says, whatever its shape.
 pub(in super::super) struct SaidRequest {
     pub(in super::super) agent: AgentName,
+    /// The session that it goes on with, if it does not say so itself.
+    pub(in super::super) known: Option<SessionKey>,
     /// Whose session it is; a session of its own if it names no user.
     pub(in super::super) user: Option<String>,
     pub(in super::super) said: Vec<RequestMessage>,
@@ -64,7 +66,7 @@ pub(in super::super) struct SaidRequest {
 }
 
 /// A parameter, which of its values are harmless, and why the others are refused.
-type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
+pub(super) type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
 const USED: [&str; 19] = [
@@ -114,7 +116,7 @@ const REFUSED: [RefusedParameter; 15] = [
     ("prompt_cache_key", Value::is_string, "it is not a text"),
 ];
 
-fn is_empty_list(value: &Value) -> bool {
+pub(super) fn is_empty_list(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty)
 }
 
@@ -127,22 +129,30 @@ impl Ask {
         key: Option<IdempotencyKey>,
         trace: Option<Traceparent>,
     ) -> Result<Self, OpenAiError> {
-        let Value::Object(mut fields) = document(body).map_err(OpenAiError::from)? else {
-            return Err(OpenAiError::invalid("body", "the body is not a JSON object"));
-        };
-        // OpenAI's own clients send `null` for what is not set.
-        fields.retain(|_, value| !value.is_null());
-        refuse(&fields)?;
-        let model = text(&fields, "model")?
+        let fields = given(body)?;
+        refuse(&fields, &USED, &REFUSED)?;
+        Self::of(&fields, None, key, trace)
+    }
+
+    /// Reads parameters of which all are offered. `known` is the session that the request goes on with, if
+    /// it does not say so itself.
+    pub(super) fn of(
+        fields: &Map<String, Value>,
+        known: Option<SessionKey>,
+        key: Option<IdempotencyKey>,
+        trace: Option<Traceparent>,
+    ) -> Result<Self, OpenAiError> {
+        let model = text(fields, "model")?
             .ok_or_else(|| OpenAiError::invalid("model", "`model` is missing"))?;
         let agent: AgentName = model.parse().map_err(|_parse| OpenAiError::no_model(&model))?;
-        let (said, system) = conversation(&fields)?;
-        let (sampling, tools) = (settings::sampling(&fields)?, tools::offered(&fields)?);
-        let response_schema = response_format(&fields)?;
+        let (said, system) = conversation(fields)?;
+        let (sampling, tools) = (settings::sampling(fields)?, tools::offered(fields)?);
+        let response_schema = response_format(fields)?;
         let has_schema = response_schema.is_some();
-        let user = text(&fields, "user")?;
-        let (stream, include_usage) = (flag(&fields, "stream")?, include_usage(&fields)?);
-        let said = SaidRequest { agent, user, said, system, sampling, tools, response_schema };
+        let user = text(fields, "user")?;
+        let (stream, include_usage) = (flag(fields, "stream")?, include_usage(fields)?);
+        let said =
+            SaidRequest { agent, known, user, said, system, sampling, tools, response_schema };
         let wanted = said.wanted(key, trace)?;
         Ok(Self { model, stream, include_usage, has_schema, wanted })
     }
@@ -157,16 +167,18 @@ impl SaidRequest {
         key: Option<IdempotencyKey>,
         trace: Option<Traceparent>,
     ) -> Result<Wanted, OpenAiError> {
-        let Self { agent, user, said, system, sampling, tools, response_schema } = self;
+        let Self { agent, known, user, said, system, sampling, tools, response_schema } = self;
         let user = user.filter(|user| !user.is_empty());
         let session_of = |peer| {
             let (channel, account) = (part(OPENAI)?, part(OPENAI_ACCOUNT)?);
             Ok::<_, OpenAiError>(SessionKey { agent: agent.clone(), channel, account, peer })
         };
+        let named = match (known, user) {
+            (None, Some(user)) => Some(session_of(stable_peer(&user)?)?),
+            (known, _) => known,
+        };
         if let Some((session, results)) = brought(&said)? {
-            if let Some(user) = user
-                && session_of(stable_peer(&user)?)?.entity() != session
-            {
+            if named.is_some_and(|named| named.entity() != session) {
                 let what = "the tool calls are of another session than that of this user and model";
                 return Err(OpenAiError::invalid("user", what));
             }
@@ -182,9 +194,9 @@ impl SaidRequest {
                 trace,
             })));
         }
-        let (peer, (message, attachments)) = match user {
-            Some(user) => (stable_peer(&user)?, message_of_known_session(said)?),
-            None => (fresh_peer(key.as_ref())?, message_of_fresh_session(said)?),
+        let (session, (message, attachments)) = match named {
+            Some(session) => (session, message_of_known_session(said)?),
+            None => (session_of(fresh_peer(key.as_ref())?)?, message_of_fresh_session(said)?),
         };
         let message = UserMessage { system, sampling, tools, response_schema, ..message };
         check_size(&message)?;
@@ -192,8 +204,7 @@ impl SaidRequest {
             Some(key) => key,
             None => fresh_key()?,
         };
-        let (session, mode) = (session_of(peer)?, SendMode::Turn);
-        let sent_before = false;
+        let (mode, sent_before) = (SendMode::Turn, false);
         let send = SendRequest { session, message, attachments, mode, key, trace, sent_before };
         Ok(Wanted::Send(Box::new(send)))
     }
@@ -209,13 +220,28 @@ impl Wanted {
     }
 }
 
-fn refuse(fields: &Map<String, Value>) -> Result<(), OpenAiError> {
-    for (name, harmless, why) in REFUSED {
-        if fields.get(name).is_some_and(|value| !harmless(value)) {
-            return Err(OpenAiError::unsupported(name, format!("`{name}`: {why}")));
+/// The parameters of a body.
+pub(super) fn given(body: &str) -> Result<Map<String, Value>, OpenAiError> {
+    let Value::Object(mut fields) = document(body).map_err(OpenAiError::from)? else {
+        return Err(OpenAiError::invalid("body", "the body is not a JSON object"));
+    };
+    // OpenAI's own clients send `null` for what is not set.
+    fields.retain(|_, value| !value.is_null());
+    Ok(fields)
+}
+
+/// Refuses what is in neither list, and what is in the second with a value that is not harmless.
+pub(super) fn refuse(
+    fields: &Map<String, Value>,
+    used: &[&str],
+    refused: &[RefusedParameter],
+) -> Result<(), OpenAiError> {
+    for (name, harmless, why) in refused {
+        if fields.get(*name).is_some_and(|value| !harmless(value)) {
+            return Err(OpenAiError::unsupported(*name, format!("`{name}`: {why}")));
         }
     }
-    let is_known = |name: &str| USED.contains(&name) || REFUSED.iter().any(|(it, ..)| *it == name);
+    let is_known = |name: &str| used.contains(&name) || refused.iter().any(|(it, ..)| *it == name);
     if let Some(name) = fields.keys().find(|name| !is_known(name)) {
         let name: String = name.chars().take(NAME_CHARS).collect();
         let message = format!("there is no parameter `{name}`");
@@ -248,7 +274,8 @@ fn flag(fields: &Map<String, Value>, name: &str) -> Result<bool, OpenAiError> {
     settings::flag_or(fields, name, false)
 }
 
-fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, OpenAiError> {
+/// A text, if there is one.
+pub(super) fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, OpenAiError> {
     match fields.get(name) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),

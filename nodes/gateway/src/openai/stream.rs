@@ -43,11 +43,25 @@ use super::{
 /// proxy or client gives up before.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 /// After how long without a word a comment keeps proxies from hanging up.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// The last words of a stream of chat completions.
 const DONE: &str = "[DONE]";
 /// Events taken at once, when that many are ready; they leave in one write.
-const READY: usize = 16;
+pub(super) const READY: usize = 16;
+
+/// What was read of a turn before the head of its answer is sent.
+#[derive(Default)]
+pub(super) struct Early {
+    pub(super) events: VecDeque<TurnEvent>,
+    /// The call that waits for a person.
+    pub(super) asked: Option<ApprovalRequest>,
+}
+
+/// A turn that ends before its first word.
+pub(super) enum EarlyEnd {
+    Lost,
+    Failed(ErrorBody),
+}
 
 /// What a stream says of a turn, in the words of one protocol, each as server-sent events.
 pub(in super::super) trait StreamWords: Send + 'static {
@@ -111,30 +125,12 @@ pub(in super::super) async fn respond<W: StreamWords>(
     sent: Instant,
     is_held: bool,
 ) -> Response {
-    let (session, mut asked) = (following.accepted.session, None);
-    let mut events = following.events;
-    let mut early = VecDeque::new();
-    let until = tokio::time::Instant::now() + HEAD_WITHIN;
-    while let Ok(event) = tokio::time::timeout_at(until, events.next()).await {
-        let Some(event) = event else {
-            return W::refusal(lost(), false);
-        };
-        // A throw-away reply, only to read the event as the stream will.
-        let step = OpenAiReply::default().take(event.body.clone());
-        if let ReplyStep::Failed(error) = step {
-            count(&gateway, &event.body, sent);
-            drain(&gateway, events, sent);
-            return W::refusal(error, true);
-        }
-        let is_word = !matches!(step, ReplyStep::Nothing | ReplyStep::Waits(_));
-        if let ReplyStep::Asks(request) = step {
-            asked = Some(request);
-        }
-        early.push_back(event);
-        if is_word {
-            break;
-        }
-    }
+    let (session, mut events) = (following.accepted.session, following.events);
+    let Early { events: early, asked } = match Early::of(&gateway, &mut events, sent).await {
+        Ok(early) => early,
+        Err(EarlyEnd::Lost) => return W::refusal(lost(), false),
+        Err(EarlyEnd::Failed(error)) => return W::refusal(error, true),
+    };
     let telling = ReplyStream {
         gateway,
         words,
@@ -150,6 +146,50 @@ pub(in super::super) async fn respond<W: StreamWords>(
     let mut response = ([(header::CONTENT_TYPE, kind)], body).into_response();
     response.headers_mut().extend(headers(asked.as_ref(), &session));
     response
+}
+
+// === impl Early ===
+
+impl Early {
+    /// Waits for a turn's first word, for a while.
+    pub(super) async fn of(
+        gateway: &Gateway,
+        events: &mut BoxStream<'static, TurnEvent>,
+        sent: Instant,
+    ) -> Result<Self, EarlyEnd> {
+        let mut early = Self::default();
+        let until = tokio::time::Instant::now() + HEAD_WITHIN;
+        while let Ok(event) = tokio::time::timeout_at(until, events.next()).await {
+            let Some(event) = event else { return Err(EarlyEnd::Lost) };
+            // A throw-away reply, only to read the event as the stream will.
+            let step = OpenAiReply::default().take(event.body.clone());
+            if let ReplyStep::Failed(error) = step {
+                count(gateway, &event.body, sent);
+                drain(gateway, events, sent);
+                return Err(EarlyEnd::Failed(error));
+            }
+            let is_word = !matches!(step, ReplyStep::Nothing | ReplyStep::Waits(_));
+            if let ReplyStep::Asks(request) = step {
+                early.asked = Some(request);
+            }
+            early.events.push_back(event);
+            if is_word {
+                break;
+            }
+        }
+        Ok(early)
+    }
+}
+
+// === impl EarlyEnd ===
+
+impl EarlyEnd {
+    pub(super) fn respond(self) -> Response {
+        match self {
+            Self::Lost => OpenAiError::from(lost()).respond(),
+            Self::Failed(error) => OpenAiError::from(error).respond_ended(),
+        }
+    }
 }
 
 // === impl ReplyStream ===
@@ -230,8 +270,8 @@ impl<W: StreamWords> ReplyStream<W> {
     }
 
     fn end(&mut self) {
-        if let Some(events) = self.events.take() {
-            drain(&self.gateway, events, self.sent);
+        if let Some(mut events) = self.events.take() {
+            drain(&self.gateway, &mut events, self.sent);
         }
     }
 }
@@ -299,7 +339,7 @@ impl StreamWords for CompletionWords {
 }
 
 /// These protocols cannot take back what they said.
-fn diverged() -> ErrorBody {
+pub(super) fn diverged() -> ErrorBody {
     let message = "the reply was restarted after a fault, and differs from the first one";
     ErrorBody::new(ErrorCode::ProviderBrokenStream, message)
         .hint("ask again with the same `Idempotency-Key` to read it whole")
@@ -316,7 +356,7 @@ pub(in super::super) fn at(out: &mut String, cursor: Option<FrameKey>) {
 }
 
 /// What clients leave out. One line: names of tools hold no line breaks.
-fn comment(out: &mut String, text: &str) {
+pub(super) fn comment(out: &mut String, text: &str) {
     out.push_str(": ");
     out.push_str(text);
     out.push_str("\n\n");
@@ -329,7 +369,7 @@ fn data(out: &mut String, json: &str) {
 }
 
 /// Counts how a turn ends whose error was sent already; `done` follows an error at once.
-pub(super) fn drain(gateway: &Gateway, mut events: BoxStream<'static, TurnEvent>, sent: Instant) {
+pub(super) fn drain(gateway: &Gateway, events: &mut BoxStream<'static, TurnEvent>, sent: Instant) {
     use futures_util::FutureExt as _;
     while let Some(Some(event)) = events.next().now_or_never() {
         count(gateway, &event.body, sent);

@@ -58,12 +58,12 @@ struct HandedFunction<'a> {
 impl<'a> HandedCall<'a> {
     pub(super) fn new(call: &'a ClientCall, session: EntityId, index: Option<usize>) -> Self {
         let function = HandedFunction { name: &call.name, arguments: &call.arguments };
-        Self { index, id: id_of(call.id, session), r#type: FUNCTION, function }
+        Self { index, id: handed_id(call.id, session), r#type: FUNCTION, function }
     }
 }
 
 /// The id of a call as its client is given it.
-pub(in super::super) fn id_of(call: CallId, session: EntityId) -> String {
+pub(in super::super) fn handed_id(call: CallId, session: EntityId) -> String {
     format!("{call}{OF}{session}")
 }
 

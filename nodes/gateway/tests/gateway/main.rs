@@ -26,6 +26,8 @@ mod node;
 #[cfg(test)]
 mod openai;
 #[cfg(test)]
+mod openai_responses;
+#[cfg(test)]
 mod routes;
 #[cfg(test)]
 mod streams;

@@ -19,7 +19,8 @@ use bytes::Bytes;
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::{
     Answers, Backend, Checked, CleanFilter, ExecuteRequest, Following, HandlerResult, JobFilter,
-    LogFilter, RequestCaller, ResultsRequest, SendRequest, SessionRef, given,
+    LogFilter, RequestCaller, ResultsRequest, SendRequest, SessionRef, TurnRecord, TurnState,
+    given,
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
@@ -196,6 +197,15 @@ impl Node {
         }
     }
 
+    /// Where the client was last asked to run tools.
+    fn called(&self, turn: TurnId) -> Option<FrameKey> {
+        let log = Arc::clone(&self.turns.lock().unwrap()[&turn].1);
+        log.peek(|events| {
+            let calls = |event: &TurnEvent| matches!(event.body, TurnBody::ClientCalls(_));
+            events.iter().rev().find(|event| calls(event)).and_then(|event| event.cursor)
+        })
+    }
+
     fn fail(&self, turn: TurnId, class: &str) {
         let class: FailureClass = serde_json::from_value(class.into()).unwrap();
         let message = "the provider said no".to_owned();
@@ -328,11 +338,7 @@ impl Backend for Node {
     async fn results(&self, request: ResultsRequest) -> Result<Following, ErrorBody> {
         let turn = self.last.lock().unwrap().get(&request.session).copied();
         let turn = turn.ok_or_else(|| not_found("turn"))?;
-        let log = Arc::clone(&self.turns.lock().unwrap()[&turn].1);
-        let called = log.peek(|events| {
-            let calls = |event: &TurnEvent| matches!(event.body, TurnBody::ClientCalls(_));
-            events.iter().rev().find(|event| calls(event)).and_then(|event| event.cursor)
-        });
+        let called = self.called(turn);
         let said: Vec<String> = request.results.into_iter().map(|(_, content)| content).collect();
         self.text(turn, &format!("got: {}", said.join(", ")));
         self.speak(turn, TurnBody::Usage(USAGE));
@@ -353,6 +359,32 @@ impl Backend for Node {
             return Err(not_found("turn"));
         }
         Ok(self.events(turn, after))
+    }
+
+    async fn follow_results(&self, session: EntityId, _: CallId) -> Result<Following, ErrorBody> {
+        let turn = self.last.lock().unwrap().get(&session).copied();
+        let turn = turn.ok_or_else(|| not_found("turn"))?;
+        Ok(self.events(turn, self.called(turn)))
+    }
+
+    async fn turn_record(
+        &self,
+        session: EntityId,
+        turn: TurnId,
+        after: Option<CallId>,
+    ) -> Result<TurnRecord, ErrorBody> {
+        let turns = self.turns.lock().unwrap();
+        let (key, log) = turns.get(&turn).ok_or_else(|| not_found("turn"))?;
+        let is_end = |event: &TurnEvent| match event.body {
+            TurnBody::Done(_) => true,
+            TurnBody::ClientCalls(_) => after.is_none(),
+            _ => false,
+        };
+        let is_over = log.peek(|events| events.iter().any(is_end));
+        let state = if is_over { TurnState::Over } else { TurnState::Running };
+        let last = self.last.lock().unwrap().get(&session).copied();
+        let next = last.filter(|last| *last != turn);
+        Ok(TurnRecord { session: key.key.clone(), begun: Some(Timestamp(7_000)), state, next })
     }
 
     /// Remembers only how much came.

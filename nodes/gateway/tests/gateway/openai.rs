@@ -295,7 +295,7 @@ async fn refusals_have_the_exact_shape() {
     assert_eq!(anonymous.status(), 401);
     let answer: Value = anonymous.json().await.unwrap();
     assert_eq!(answer["error"]["code"], "invalid_api_key");
-    for path in ["/v1/responses", "/v1/audio/speech", "/v1/models/a/b"] {
+    for path in ["/v1/responses/x/y", "/v1/audio/speech", "/v1/models/a/b"] {
         let answer = gateway.post(path).json(&json!({})).send().await.unwrap();
         assert_eq!(answer.status(), 404, "{path}");
         let answer: Value = answer.json().await.unwrap();

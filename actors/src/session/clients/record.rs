@@ -1,0 +1,103 @@
+//! What is recorded of one turn, for a client that knows its id alone.
+
+use clawnode_proto::{CallId, EntityId, Seq, SessionKey, Timestamp, TurnId};
+
+use super::{
+    client::{SentMessage, Sessions},
+    follow::{FollowRequest, follow},
+    follow_from::FollowFrom,
+    results::unknown,
+    send_error::SendError,
+};
+use crate::session::turn::state::{SessionState, Step};
+
+/// What is recorded of a turn, or of the part of it between two answers to its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedTurn {
+    /// Its session; absent while its first message is only stored.
+    pub session: Option<SessionKey>,
+    /// When its first model call was begun.
+    pub begun: Option<Timestamp>,
+    /// Whether the journal has it.
+    pub is_accepted: bool,
+    /// Whether it has ended, or its client was asked to run tools.
+    pub is_over: bool,
+    /// The turn of the same session after it.
+    pub next: Option<TurnId>,
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// What is recorded of a turn; with `after`, of the part of it that follows this call of its client.
+    pub async fn recorded(
+        &self,
+        session: EntityId,
+        turn: TurnId,
+        after: Option<CallId>,
+    ) -> Result<RecordedTurn, SendError> {
+        let entity = self.read(session).await?;
+        if let Some(recorded) = recorded(&entity.state, turn, after) {
+            return Ok(recorded);
+        }
+        drop(entity);
+        // Before the journal is read again: what leaves the inbox is in the journal by then.
+        let waiting = self.storage().inbox.pending(session).await?;
+        let entity = self.read(session).await?;
+        if let Some(recorded) = recorded(&entity.state, turn, after) {
+            return Ok(recorded);
+        }
+        if waiting == 0 {
+            return Err(SendError::NotFound { session: session.to_string() });
+        }
+        let is_born = entity.core.tail.n > Seq(0);
+        Ok(RecordedTurn {
+            session: entity.state.key.clone().filter(|_| is_born),
+            begun: None,
+            is_accepted: false,
+            is_over: false,
+            next: None,
+        })
+    }
+
+    /// Follows a turn from after this call, which its client has brought the result of.
+    pub async fn follow_results(
+        &self,
+        session: EntityId,
+        call: CallId,
+    ) -> Result<SentMessage, SendError> {
+        // Before the journal is read, so that nothing that follows is missed.
+        let frames = self.shared.ears.listen_together(self.storage(), session).await?;
+        let entity = self.read(session).await?;
+        let place = entity.state.place_of_call(call);
+        let from = place.and_then(|(turn, at)| FollowFrom::of(turn, at));
+        let from = from.ok_or_else(|| unknown(call))?;
+        drop(entity);
+        let (turn, cursor) = (from.cursor.turn, from.cursor);
+        let (sessions, after, from) = (self.clone(), Some(cursor), Some(from));
+        let it = FollowRequest { sessions, session, turn, after, from, frames, fresh: false };
+        Ok(SentMessage { session, turn, cursor, events: follow(it) })
+    }
+}
+
+fn recorded(state: &SessionState, turn: TurnId, after: Option<CallId>) -> Option<RecordedTurn> {
+    let turn = state.turn(turn)?;
+    let before = match after {
+        None => 0,
+        Some(call) => {
+            let has = |step: &Step| step.tools.iter().any(|tool| tool.call == call);
+            turn.steps.iter().position(has)? + 1
+        }
+    };
+    let mut steps = turn.steps.iter().skip(before);
+    let asks_client = steps.any(|step| step.client_calls().is_some());
+    let mut all = state.closed.iter().chain(&state.open);
+    let next = all.by_ref().find(|it| it.id == turn.id).and_then(|_| all.next());
+    Some(RecordedTurn {
+        session: state.key.clone(),
+        begun: turn.clock.begun(),
+        is_accepted: true,
+        is_over: turn.outcome.is_some() || asks_client,
+        next: next.map(|next| next.id),
+    })
+}

@@ -1,0 +1,371 @@
+//! The endpoints.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Extension,
+    extract::{Path, RawQuery, Request, State},
+    http::HeaderMap,
+    response::Response,
+};
+use clawnode_proto::{
+    ErrorBody, ErrorCode, InputId, SessionKey, Traceparent, TurnId, turn::TurnEvent,
+};
+use futures_util::StreamExt as _;
+use serde_json::{Map, Value};
+
+use super::{
+    super::{
+        super::{
+            backend::{Following, TurnRecord, TurnState},
+            error::{OpenAiError, json},
+            gateway::Gateway,
+            guard::RequestTrace,
+            rest,
+            route::{QueryKind, query},
+        },
+        approval::{self, Heard, PersonWait},
+        handlers::{Received, of_model, session_of},
+        parts::about,
+        request::{Ask, Wanted},
+        stream::Early,
+    },
+    compose::Events,
+    id::ResponseId,
+    number::Number,
+    reader::{ResponseReader, ResponseReply, ResponseStep, broken, follow},
+    request::{Create, echo},
+    shape::{ResponseLabel, Status},
+    stream,
+};
+
+/// What a request for a response may ask for in its query.
+pub(in super::super::super) const QUERY: &[(&str, QueryKind)] = &[
+    ("stream", QueryKind::Flag),
+    ("starting_after", QueryKind::Number),
+    ("include_obfuscation", QueryKind::Flag),
+];
+/// How long a turn that has ended may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+/// How long a turn that runs is listened to for what it has said so far, and how long for one event more.
+const LISTEN_MOST: Duration = Duration::from_secs(1);
+const LISTEN_FOR: Duration = Duration::from_millis(100);
+/// How long a cancelled turn is waited for.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(5);
+/// How often a turn that is only stored is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// `POST /v1/responses`.
+pub(in super::super::super) async fn create(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(RequestTrace(trace)): Extension<RequestTrace>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let made = made(gateway, trace, &headers, request).await;
+    made.unwrap_or_else(|error| error.respond())
+}
+
+/// `GET /v1/responses/{response}`.
+pub(in super::super::super) async fn retrieve(
+    State(gateway): State<Arc<Gateway>>,
+    Path(id): Path<String>,
+    RawQuery(asked): RawQuery,
+) -> Response {
+    let read = async {
+        let id = ResponseId::read(&id, "response_id")?;
+        let asked = Asked::read(asked.as_deref())?;
+        let record = record(&gateway, &id, "response_id").await?;
+        if asked.is_stream {
+            streamed(gateway, id, &record, asked.starting_after).await
+        } else {
+            read(&gateway, id, &record).await.map(rest::json)
+        }
+    };
+    read.await.unwrap_or_else(|error: OpenAiError| error.respond())
+}
+
+/// `POST /v1/responses/{response}/cancel`.
+pub(in super::super::super) async fn cancel(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(RequestTrace(trace)): Extension<RequestTrace>,
+    Path(id): Path<String>,
+) -> Response {
+    let cancelled = async {
+        let id = ResponseId::read(&id, "response_id")?;
+        let mut record = record(&gateway, &id, "response_id").await?;
+        let until = tokio::time::Instant::now() + CANCELLED_WITHIN;
+        if record.state != TurnState::Over {
+            record = begun(&gateway, &id, record, until).await?;
+            let turn = (id.session(), id.turn);
+            gateway.backend.chat_cancel(&gateway.caller(trace), turn).await?;
+        }
+        let mut reader = reader(&gateway, id, &record).await?;
+        let status = ended(&mut reader, until, CANCELLED_WITHIN).await?;
+        Ok(rest::json(json(&reader.reply.response(&status))))
+    };
+    cancelled.await.unwrap_or_else(|error: OpenAiError| error.respond())
+}
+
+/// What is asked of a response that there is.
+struct Asked {
+    is_stream: bool,
+    starting_after: Option<Number>,
+}
+
+impl Asked {
+    fn read(asked: Option<&str>) -> Result<Self, OpenAiError> {
+        let mut asked = query(asked, QUERY);
+        let mut flag = |name: &str| match asked.remove(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(_) => Err(OpenAiError::invalid(name, format!("`{name}` is not true or false"))),
+        };
+        let (is_stream, is_obfuscated) = (flag("stream")?, flag("include_obfuscation")?);
+        if is_obfuscated {
+            let what = "`include_obfuscation` is not offered";
+            return Err(OpenAiError::unsupported("include_obfuscation", what));
+        }
+        let starting_after = match asked.remove("starting_after") {
+            None => None,
+            Some(number) => Some(number.as_u64().map(Number::of).ok_or_else(|| {
+                let what = "`starting_after` is not the `sequence_number` of an event";
+                OpenAiError::invalid("starting_after", what)
+            })?),
+        };
+        if starting_after.is_some() && !is_stream {
+            let what = "`starting_after` is of a stream, send `stream=true`";
+            return Err(OpenAiError::invalid("starting_after", what));
+        }
+        if let Some(name) = asked.keys().next() {
+            let name: String = name.chars().take(40).collect();
+            let what = format!("there is no parameter `{name}`");
+            return Err(OpenAiError::unsupported(name, what));
+        }
+        Ok(Self { is_stream, starting_after })
+    }
+}
+
+async fn made(
+    gateway: Arc<Gateway>,
+    trace: Option<Traceparent>,
+    headers: &HeaderMap,
+    request: Request,
+) -> Result<Response, OpenAiError> {
+    let received = Received::of(&gateway, headers, request).await?;
+    let create = Create::read(&received.body)?;
+    let previous = match &create.previous {
+        None => None,
+        Some(previous) => Some(record(&gateway, previous, "previous_response_id").await?),
+    };
+    let known = previous.as_ref().map(|it| session_to_go_on_with(it, &create)).transpose()?;
+    let ask = create.ask(known, received.key(), trace)?;
+    if let (Some(record), Wanted::Send(send)) = (&previous, &ask.wanted) {
+        let own = TurnId::from(InputId::derive(send.session.entity(), &send.key));
+        if record.next.is_some_and(|next| next != own) && !received.is_sent_elsewhere() {
+            let what = "`previous_response_id` is not the last response of its conversation, and only the \
+                        last one can be gone on with";
+            return Err(OpenAiError::unsupported("previous_response_id", what));
+        }
+    }
+    let sent = Instant::now();
+    let is_held = ask.has_schema
+        || create.previous.is_some_and(|previous| previous.is_held)
+        || gateway.backend.has_schema(ask.wanted.agent());
+    let after = match &ask.wanted {
+        Wanted::Send(_) => None,
+        Wanted::Results(results) => results.results.iter().map(|(call, _)| *call).min(),
+    };
+    let Ask { model, has_schema, wanted, .. } = ask;
+    let following = match received.send(&gateway, wanted).await {
+        Ok(following) => following,
+        // All else was judged before.
+        Err(error) if has_schema && error.code == ErrorCode::InvalidParams => {
+            return Err(about("text.format", error));
+        }
+        Err(error) => return Err(create.in_own_words(of_model(error, &model))),
+    };
+    let (session, turn) = (session_of(&following), following.accepted.turn);
+    let id = ResponseId { session, turn, after, is_held };
+    let created = gateway.options.clock.now().0 / 1_000;
+    let label = ResponseLabel { id, created, model, echo: create.echo };
+    let reply = ResponseReply::new(label, None);
+    let Following { accepted, mut events } = following;
+    if create.stream {
+        let early = match Early::of(&gateway, &mut events, sent).await {
+            Ok(early) => early,
+            Err(refusal) => return Ok(refusal.respond()),
+        };
+        let reader = ResponseReader::new(gateway, reply, events, Some(sent));
+        return Ok(stream::respond(reader, early, &accepted.session));
+    }
+    if create.background {
+        return Ok(named(json(&reply.response(&Status::Queued)), &accepted.session));
+    }
+    let reader = ResponseReader::new(gateway, reply, events, Some(sent));
+    Ok(whole(reader, &accepted.session).await)
+}
+
+/// The session that a response belongs to, if it can be gone on with as asked.
+fn session_to_go_on_with(record: &TurnRecord, create: &Create) -> Result<SessionKey, OpenAiError> {
+    let Some(session) = record.session.clone() else {
+        let what = "the previous response is stored and not begun yet";
+        return Err(ErrorBody::new(ErrorCode::Unavailable, what).hint("ask again soon").into());
+    };
+    if session.agent.as_str() != create.model {
+        let what = format!("the previous response is of the model `{}`", session.agent);
+        return Err(OpenAiError::invalid("model", what));
+    }
+    Ok(session)
+}
+
+/// Waits for the whole response.
+async fn whole(mut reader: ResponseReader, session: &str) -> Response {
+    let gateway = Arc::clone(&reader.gateway);
+    let mut people = PersonWait::new(gateway.options.approval_patience);
+    let mut told = Events::new();
+    reader.reply.begin(&mut told);
+    loop {
+        let event = match people.next(&gateway, &mut reader.events).await {
+            Heard::Event(Some(event)) => event,
+            Heard::Event(None) => return OpenAiError::from(broken(&ResponseStep::Lost)).respond(),
+            Heard::TooLong(request) => return approval::pending(&request, session),
+        };
+        told.clear();
+        match reader.take(event, &mut told).await {
+            ResponseStep::More | ResponseStep::Again | ResponseStep::Asks(_) => {}
+            ResponseStep::Ended(Status::Failed(error)) => {
+                drain(&mut reader);
+                return OpenAiError::from(error).respond_ended();
+            }
+            ResponseStep::Ended(status) => {
+                return named(json(&reader.reply.response(&status)), session);
+            }
+            // Nothing was told: a reply that was begun again is no matter.
+            step @ (ResponseStep::Other | ResponseStep::Lost) => {
+                return OpenAiError::from(broken(&step)).respond();
+            }
+        }
+    }
+}
+
+fn drain(reader: &mut ResponseReader) {
+    if let Some(sent) = reader.sent {
+        super::super::stream::drain(&reader.gateway, &mut reader.events, sent);
+    }
+}
+
+/// A JSON answer that names its session.
+fn named(body: String, session: &str) -> Response {
+    let mut response = rest::json(body);
+    response.headers_mut().extend(approval::headers(None, session));
+    response
+}
+
+/// What is recorded of a response that a client names.
+async fn record(
+    gateway: &Gateway,
+    id: &ResponseId,
+    param: &str,
+) -> Result<TurnRecord, OpenAiError> {
+    let found = gateway.backend.turn_record(id.session, id.turn, id.after).await;
+    found.map_err(|error| match error.code {
+        ErrorCode::NotFound => OpenAiError::no_response(&id.to_string(), param),
+        _ => error.into(),
+    })
+}
+
+/// Waits until a turn is more than stored, so that it can be cancelled.
+async fn begun(
+    gateway: &Gateway,
+    id: &ResponseId,
+    mut record_now: TurnRecord,
+    until: tokio::time::Instant,
+) -> Result<TurnRecord, OpenAiError> {
+    while record_now.session.is_none() && tokio::time::Instant::now() < until {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        record_now = record(gateway, id, "response_id").await?;
+    }
+    Ok(record_now)
+}
+
+/// A reader of a response that there is.
+async fn reader(
+    gateway: &Arc<Gateway>,
+    id: ResponseId,
+    record: &TurnRecord,
+) -> Result<ResponseReader, OpenAiError> {
+    let events = follow(gateway, &id).await?.events;
+    let mut reply = ResponseReply::new(label(gateway, id, record), None);
+    reply.begin(&mut Events::new());
+    Ok(ResponseReader::new(Arc::clone(gateway), reply, events, None))
+}
+
+/// The settings of its request are not said again.
+fn label(gateway: &Gateway, id: ResponseId, record: &TurnRecord) -> ResponseLabel {
+    let created = record.begun.unwrap_or_else(|| gateway.options.clock.now()).0 / 1_000;
+    let model = record.session.as_ref().map(|key| key.agent.to_string()).unwrap_or_default();
+    ResponseLabel { id, created, model, echo: echo(&Map::new()) }
+}
+
+/// The response as it is now.
+async fn read(
+    gateway: &Arc<Gateway>,
+    id: ResponseId,
+    record: &TurnRecord,
+) -> Result<String, OpenAiError> {
+    if record.state == TurnState::Queued {
+        let reply = ResponseReply::new(label(gateway, id, record), None);
+        return Ok(json(&reply.response(&Status::Queued)));
+    }
+    let mut reader = reader(gateway, id, record).await?;
+    let (most, quiet) = match record.state {
+        TurnState::Over => (READ_WITHIN, READ_WITHIN),
+        TurnState::Queued | TurnState::Running => (LISTEN_MOST, LISTEN_FOR),
+    };
+    let status = ended(&mut reader, tokio::time::Instant::now() + most, quiet).await?;
+    if status == Status::InProgress && record.state == TurnState::Over {
+        return Err(broken(&ResponseStep::Lost).into());
+    }
+    Ok(json(&reader.reply.response(&status)))
+}
+
+/// Reads a response until its end, until then, or until nothing comes for so long.
+async fn ended(
+    reader: &mut ResponseReader,
+    until: tokio::time::Instant,
+    quiet: Duration,
+) -> Result<Status, OpenAiError> {
+    let mut told = Events::new();
+    loop {
+        let most = until.min(tokio::time::Instant::now() + quiet);
+        let event: TurnEvent = match tokio::time::timeout_at(most, reader.events.next()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Err(broken(&ResponseStep::Lost).into()),
+            Err(_elapsed) => return Ok(Status::InProgress),
+        };
+        told.clear();
+        match reader.take(event, &mut told).await {
+            ResponseStep::More | ResponseStep::Again | ResponseStep::Asks(_) => {}
+            ResponseStep::Ended(status) => return Ok(status),
+            step @ (ResponseStep::Other | ResponseStep::Lost) => return Err(broken(&step).into()),
+        }
+    }
+}
+
+/// The events of a response after this one, as they come.
+async fn streamed(
+    gateway: Arc<Gateway>,
+    id: ResponseId,
+    record: &TurnRecord,
+    after: Option<Number>,
+) -> Result<Response, OpenAiError> {
+    let Following { accepted, events } = follow(&gateway, &id).await?;
+    let session = record.session.as_ref().map_or(accepted.session, ToString::to_string);
+    let reply = ResponseReply::new(label(&gateway, id, record), after);
+    let reader = ResponseReader::new(gateway, reply, events, None);
+    Ok(stream::respond(reader, Early::default(), &session))
+}

@@ -1,0 +1,108 @@
+//! The id of a response: pure, and all that is known of it.
+
+use std::{fmt, str::FromStr};
+
+use clawnode_proto::{CallId, EntityId, TurnId};
+
+use super::super::super::{backend::SessionRef, error::OpenAiError};
+
+/// What ids begin with.
+const PREFIX: &str = "resp_";
+/// Hexadecimal digits of each part.
+const DIGITS: usize = 32;
+/// What ids end with whose reply is told at its end.
+const HELD: char = 'j';
+
+/// What a response is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ResponseId {
+    pub(super) session: EntityId,
+    pub(super) turn: TurnId,
+    /// The first call whose result its client brought with the request: the response begins after it.
+    pub(super) after: Option<CallId>,
+    /// Whether its reply has to fit a schema, and is told at its end.
+    pub(super) is_held: bool,
+}
+
+// === impl ResponseId ===
+
+impl ResponseId {
+    /// Reads the id that a client names.
+    pub(super) fn read(text: &str, param: &str) -> Result<Self, OpenAiError> {
+        text.parse().map_err(|Unreadable| {
+            let text: String = text.chars().take(2 * DIGITS).collect();
+            OpenAiError::invalid(param, format!("`{text}` is no id of a response of this server"))
+        })
+    }
+
+    pub(super) const fn session(&self) -> SessionRef {
+        SessionRef { id: self.session, key: None }
+    }
+
+    /// What the ids of its parts have in common: no other response has it.
+    pub(super) fn parts(&self) -> String {
+        let after = self.after.map(|call| format!("{:032x}", call.as_u128())).unwrap_or_default();
+        format!("{:032x}{after}", self.turn.as_u128())
+    }
+}
+
+impl fmt::Display for ResponseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{:032x}{}", self.session.as_u128(), self.parts())?;
+        if self.is_held { write!(f, "{HELD}") } else { Ok(()) }
+    }
+}
+
+/// It is no id of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreadable;
+
+impl FromStr for ResponseId {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let rest = text.strip_prefix(PREFIX).ok_or(Unreadable)?;
+        let (rest, is_held) = match rest.strip_suffix(HELD) {
+            Some(rest) => (rest, true),
+            None => (rest, false),
+        };
+        let is_hex = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
+        if !rest.bytes().all(is_hex) {
+            return Err(Unreadable);
+        }
+        let number = |part: &str| u128::from_str_radix(part, 16).map_err(|_digits| Unreadable);
+        let (session, rest) = rest.split_at_checked(DIGITS).ok_or(Unreadable)?;
+        let (turn, rest) = rest.split_at_checked(DIGITS).ok_or(Unreadable)?;
+        let after = match rest.len() {
+            0 => None,
+            DIGITS => Some(CallId::from_u128(number(rest)?)),
+            _ => return Err(Unreadable),
+        };
+        let (session, turn) = (number(session)?, number(turn)?);
+        let (session, turn) = (EntityId::from_u128(session), TurnId::from_u128(turn));
+        Ok(Self { session, turn, after, is_held })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_names_all_that_there_is_to_know() {
+        let (session, turn) = (EntityId::from_u128(1), TurnId::from_u128(u128::MAX));
+        for after in [None, Some(CallId::from_u128(7))] {
+            for is_held in [false, true] {
+                let id = ResponseId { session, turn, after, is_held };
+                assert_eq!(id.to_string().parse(), Ok(id));
+            }
+        }
+        let good = ResponseId { session, turn, after: None, is_held: false }.to_string();
+        let short = good.get(..40).unwrap();
+        for bad in ["", "resp_", "resp_j", short, &format!("{good}0")] {
+            assert_eq!(bad.parse::<ResponseId>(), Err(Unreadable), "{bad}");
+        }
+        assert_eq!(good.to_uppercase().parse::<ResponseId>(), Err(Unreadable));
+        assert_eq!("resp_+1".parse::<ResponseId>(), Err(Unreadable));
+    }
+}

@@ -1,0 +1,18 @@
+//! OpenAI's Responses API: a response is a turn, or the part of one between two answers to its client.
+//!
+//! Nothing is kept here. The id of a response names its session and its turn, so that any gateway reads it,
+//! resumes it and goes on with it, also after a restart. Its events are made from what the turn says alone,
+//! however that arrives: [`Composer`](compose::Composer) numbers them, and the number of an event says
+//! whether what was said up to it is still the same.
+
+mod compose;
+mod handlers;
+mod id;
+mod input;
+mod number;
+mod reader;
+mod request;
+mod shape;
+mod stream;
+
+pub(in super::super) use handlers::{QUERY, cancel, create, retrieve};

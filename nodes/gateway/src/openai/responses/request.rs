@@ -1,0 +1,278 @@
+//! Reads a request for a response. What a chat completion has too is put in its words and read there; what
+//! is refused there is named in the words of this request.
+
+use clawnode_proto::{IdempotencyKey, SessionKey, Traceparent};
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{
+        super::error::OpenAiError,
+        request::{Ask, RefusedParameter, given, is_empty_list, refuse, text},
+        settings::flag_or,
+        tools::short,
+    },
+    id::ResponseId,
+    input::Conversation,
+};
+
+/// A request, read as far as it says itself.
+#[derive(Debug)]
+pub(super) struct Create {
+    pub(super) model: String,
+    pub(super) stream: bool,
+    /// Whether to answer at once.
+    pub(super) background: bool,
+    /// The response that it goes on with.
+    pub(super) previous: Option<ResponseId>,
+    /// Its settings, as the answer repeats them.
+    pub(super) echo: Map<String, Value>,
+    /// The same as a chat completion.
+    chat: Map<String, Value>,
+    places: Vec<String>,
+}
+
+/// Parameters that are used.
+const USED: [&str; 17] = [
+    "model",
+    "input",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "text",
+    "reasoning",
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "store",
+    "previous_response_id",
+    "background",
+    "stream",
+    "stream_options",
+    "user",
+];
+
+/// Parameters of which only these values mean what is done here anyway.
+const REFUSED: [RefusedParameter; 14] = [
+    ("conversation", |_| false, "it is not offered, send `previous_response_id`"),
+    ("prompt", |_| false, "stored prompts are not offered, send `instructions`"),
+    ("include", is_empty_list, "nothing can be included beside what a response has"),
+    ("metadata", |it| it.as_object().is_some_and(Map::is_empty), "it is not kept"),
+    ("truncation", |it| it == "auto", "the oldest turns are left out when the window is full"),
+    ("max_tool_calls", |_| false, "the limits of the agent hold"),
+    ("top_logprobs", |it| it == 0, "log probabilities are not offered"),
+    ("service_tier", |it| it == "auto" || it == "default", "it is not passed on"),
+    ("context_management", is_empty_list, "the agent manages its window itself"),
+    ("moderation", |_| false, "it is not offered"),
+    ("prompt_cache_options", |_| false, "prompts are cached as the provider can"),
+    ("prompt_cache_retention", |_| false, "prompts are cached as the provider can"),
+    // Labels, which change no answer.
+    ("safety_identifier", Value::is_string, "it is not a text"),
+    ("prompt_cache_key", Value::is_string, "it is not a text"),
+];
+
+/// A setting that an answer repeats, and what it is if it is absent.
+type EchoedSetting = (&'static str, fn() -> Value);
+
+/// Settings that an answer repeats.
+const ECHOED: [EchoedSetting; 12] = [
+    ("instructions", || Value::Null),
+    ("max_output_tokens", || Value::Null),
+    ("parallel_tool_calls", || json!(true)),
+    ("previous_response_id", || Value::Null),
+    ("reasoning", || json!({"effort": null, "summary": null})),
+    ("store", || json!(true)),
+    ("temperature", || Value::Null),
+    ("text", || json!({"format": {"type": "text"}})),
+    ("tool_choice", || json!("auto")),
+    ("tools", || json!([])),
+    ("top_p", || Value::Null),
+    ("user", || Value::Null),
+];
+
+/// The settings of an answer to a request with these parameters.
+pub(super) fn echo(fields: &Map<String, Value>) -> Map<String, Value> {
+    let echoed = ECHOED.iter().map(|(name, otherwise)| {
+        let value = fields.get(*name).cloned();
+        ((*name).to_owned(), value.unwrap_or_else(otherwise))
+    });
+    let fixed = [("metadata", json!({})), ("truncation", json!("auto"))];
+    echoed.chain(fixed.map(|(name, value)| (name.to_owned(), value))).collect()
+}
+
+// === impl Create ===
+
+impl Create {
+    pub(super) fn read(body: &str) -> Result<Self, OpenAiError> {
+        let mut fields = given(body)?;
+        refuse(&fields, &USED, &REFUSED)?;
+        let model = text(&fields, "model")?
+            .ok_or_else(|| OpenAiError::invalid("model", "`model` is missing"))?;
+        let (stream, background) =
+            (flag_or(&fields, "stream", false)?, flag_or(&fields, "background", false)?);
+        let is_stored = flag_or(&fields, "store", true)?;
+        if background && !is_stored {
+            let what = "a response in the background is stored, so that it can be read";
+            return Err(OpenAiError::invalid("store", what));
+        }
+        let previous = text(&fields, "previous_response_id")?;
+        let previous =
+            previous.map(|id| ResponseId::read(&id, "previous_response_id")).transpose()?;
+        let mut echo = echo(&fields);
+        echo.insert("background".to_owned(), background.into());
+        let (instructions, input) = (fields.remove("instructions"), fields.remove("input"));
+        let Conversation { messages, places } = Conversation::read(instructions, input)?;
+        let mut chat = Map::new();
+        chat.insert("messages".to_owned(), messages.into());
+        for name in ["model", "user", "temperature", "top_p", "parallel_tool_calls", "stream"] {
+            chat.extend(fields.remove(name).map(|value| (name.to_owned(), value)));
+        }
+        let mut put = |name: &str, value: Option<Value>| {
+            chat.extend(value.map(|value| (name.to_owned(), value)));
+        };
+        put("max_completion_tokens", fields.remove("max_output_tokens"));
+        put("reasoning_effort", effort(fields.remove("reasoning"))?);
+        put("response_format", format(fields.remove("text"))?);
+        put("tool_choice", fields.remove("tool_choice").map(choice));
+        put("tools", fields.remove("tools").map(tools).transpose()?);
+        stream_options(fields.remove("stream_options"))?;
+        Ok(Self { model, stream, background, previous, echo, chat, places })
+    }
+
+    /// What it wants; `known` is the session that it goes on with.
+    pub(super) fn ask(
+        &self,
+        known: Option<SessionKey>,
+        key: Option<IdempotencyKey>,
+        trace: Option<Traceparent>,
+    ) -> Result<Ask, OpenAiError> {
+        Ask::of(&self.chat, known, key, trace).map_err(|error| self.in_own_words(error))
+    }
+
+    /// The same refusal in the words of this request.
+    pub(super) fn in_own_words(&self, mut error: OpenAiError) -> OpenAiError {
+        let Some(param) = &error.param else { return error };
+        let own = self.own_name(param);
+        error.body.message = error.body.message.replace(&format!("`{param}`"), &format!("`{own}`"));
+        error.param = Some(own);
+        error
+    }
+
+    fn own_name(&self, param: &str) -> String {
+        if let Some((at, rest)) = param.strip_prefix("messages[").and_then(|it| it.split_once(']'))
+        {
+            let place = at.parse::<usize>().ok().and_then(|at| self.places.get(at));
+            let place = place.map_or("input", String::as_str);
+            // Each call is an item of its own.
+            let rest = match rest.strip_prefix(".tool_calls") {
+                Some(call) => call.find(']').and_then(|at| call.get(at + 1..)).unwrap_or_default(),
+                None => rest,
+            };
+            let rest = rest.replace(".tool_call_id", ".call_id").replace(".function", "");
+            // A text alone is its content.
+            let rest = if place.contains('[') { rest.as_str() } else { "" };
+            return format!("{place}{rest}");
+        }
+        if param.starts_with("tools[") {
+            return param.replace(".function", "");
+        }
+        for (chat, own) in [
+            ("messages", "input"),
+            ("max_completion_tokens", "max_output_tokens"),
+            ("reasoning_effort", "reasoning.effort"),
+            ("response_format.json_schema", "text.format"),
+            ("response_format", "text.format"),
+        ] {
+            if let Some(rest) = param.strip_prefix(chat) {
+                return format!("{own}{rest}");
+            }
+        }
+        param.to_owned()
+    }
+}
+
+/// The fields of an object that is a parameter, of which only these are read.
+fn object(
+    name: &str,
+    value: Option<Value>,
+    known: &[&str],
+) -> Result<Map<String, Value>, OpenAiError> {
+    let mut fields = match value {
+        None => return Ok(Map::new()),
+        Some(Value::Object(fields)) => fields,
+        Some(_) => return Err(OpenAiError::invalid(name, format!("`{name}` is not an object"))),
+    };
+    fields.retain(|_, value| !value.is_null());
+    match fields.keys().find(|it| !known.contains(&it.as_str())) {
+        None => Ok(fields),
+        Some(other) => {
+            let path = format!("{name}.{}", short(other));
+            Err(OpenAiError::unsupported(path.clone(), format!("there is no parameter `{path}`")))
+        }
+    }
+}
+
+fn effort(reasoning: Option<Value>) -> Result<Option<Value>, OpenAiError> {
+    let mut fields = object("reasoning", reasoning, &["effort", "summary"])?;
+    if fields.get("summary").is_some_and(|it| it != "auto") {
+        let what =
+            "`reasoning.summary`: thoughts are shown as the provider tells them, send `auto`";
+        return Err(OpenAiError::unsupported("reasoning.summary", what));
+    }
+    Ok(fields.remove("effort"))
+}
+
+/// The name, the schema and the rest are one object less deep here.
+fn format(text: Option<Value>) -> Result<Option<Value>, OpenAiError> {
+    let mut fields = object("text", text, &["format", "verbosity"])?;
+    if fields.get("verbosity").is_some_and(|it| it != "medium") {
+        let what = "`text.verbosity`: it is not passed on";
+        return Err(OpenAiError::unsupported("text.verbosity", what));
+    }
+    Ok(fields.remove("format").map(|format| match format {
+        Value::Object(mut named) if named.get("type").is_some_and(|it| it == "json_schema") => {
+            let kind = named.remove("type");
+            json!({"type": kind, "json_schema": named})
+        }
+        other => other,
+    }))
+}
+
+fn choice(choice: Value) -> Value {
+    if choice["type"] == "function" {
+        return json!({"type": "function", "function": {"name": choice["name"]}});
+    }
+    choice
+}
+
+fn tools(tools: Value) -> Result<Value, OpenAiError> {
+    let Value::Array(list) = tools else { return Ok(tools) };
+    let own = list.into_iter().enumerate().map(|(at, tool)| {
+        let Value::Object(mut tool) = tool else {
+            let path = format!("tools[{at}]");
+            let what = format!("`{path}` is not an object");
+            return Err(OpenAiError::invalid(path, what));
+        };
+        let kind = tool.remove("type");
+        let is_mcp = kind.as_ref().is_some_and(|kind| kind == "mcp");
+        if is_mcp {
+            let what = "MCP servers of a request are not offered; those of the agent are used";
+            return Err(OpenAiError::unsupported(format!("tools[{at}].type"), what));
+        }
+        Ok(json!({"type": kind, "function": tool}))
+    });
+    own.collect::<Result<Vec<Value>, _>>().map(Value::Array)
+}
+
+fn stream_options(options: Option<Value>) -> Result<(), OpenAiError> {
+    let fields = object("stream_options", options, &["include_obfuscation"])?;
+    if flag_or(&fields, "include_obfuscation", false)? {
+        let what = "`stream_options.include_obfuscation` is not offered";
+        return Err(OpenAiError::unsupported("stream_options.include_obfuscation", what));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;
