@@ -111,6 +111,7 @@ impl SeedPlan {
         let local = rng.random_bool(0.25);
         let faults = if local { Faults::local(&mut rng) } else { Faults::network(&mut rng) };
         let storm = rng.random_bool(0.15);
+        let fates = if storm { 300..2_000 } else { 2_000..20_000 };
         let mut weight = |most: u32| {
             if storm {
                 most
@@ -142,11 +143,7 @@ impl SeedPlan {
             busy: rng.random_range(10_000..60_000),
             faults,
             weights,
-            fate_every: if storm {
-                rng.random_range(300..2_000)
-            } else {
-                rng.random_range(2_000..20_000)
-            },
+            fate_every: rng.random_range(fates),
             machine: MachineOptions {
                 hides: &[],
                 passivate_after: Duration::from_secs(rng.random_range(2..=40)),

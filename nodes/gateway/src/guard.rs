@@ -41,7 +41,7 @@ const EXCEPTIONS: [(&str, Access); 5] = [
 ];
 
 /// The paths that metrics tell apart.
-const ROUTES: [&str; 15] = [
+const ROUTES: [&str; 17] = [
     "/",
     "/healthz",
     "/readyz",
@@ -54,6 +54,7 @@ const ROUTES: [&str; 15] = [
     "/v1/panic",
     "/v1/mcp",
     "/v1/chat/completions",
+    "/v1/embeddings",
     "/v1/messages",
     "/v1/models",
     "/v1/responses",

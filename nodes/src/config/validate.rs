@@ -276,6 +276,7 @@ impl Checks<'_> {
     fn agents(&self) -> Result<(), ConfigError> {
         for (name, it) in &self.config.agents {
             let name = name.as_str();
+            self.models_of(name, it)?;
             if it.system.is_some() && it.soul.is_some() {
                 let what = "both `system` and `soul` give a system prompt";
                 return self.fail(&["agents", name, "soul"], what, "remove one of them");

@@ -688,7 +688,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
     };
     let blob = Text::Blob { digest: Digest::of(b"long"), bytes: 300_000 };
     let mut events = profiles();
-    events.extend([
+    events.extend(vec![
         ModelBegun {
             turn,
             call: call(),

@@ -346,7 +346,7 @@ impl fmt::Debug for Shared {
 }
 
 /// What the wires of Gemini and Bedrock say in the path.
-struct InPath {
+pub(super) struct InPath {
     model: String,
     stream: bool,
     /// As it was sent.

@@ -11,6 +11,8 @@ use ring::{
     hmac,
 };
 
+use crate::journals::hex;
+
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// How long a signature holds.
 const HOLDS: Duration = Duration::from_mins(5);
@@ -113,8 +115,4 @@ fn hash(bytes: &[u8]) -> String {
 
 fn hmac_of(key: &[u8], text: &str) -> Vec<u8> {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -93,6 +93,9 @@ pub(super) async fn answer(
         Some(Act::Raw { content_type, body }) => {
             ([(CONTENT_TYPE, content_type)], body).into_response()
         }
+        Some(Act::Bytes { content_type, body }) => {
+            ([(CONTENT_TYPE, content_type)], body).into_response()
+        }
         Some(Act::Status(status)) => refuse_as(wire, &status),
         Some(Act::Hangup) => {
             breaker.trip();

@@ -29,8 +29,8 @@ mod nats {
             || Home::new(ground.clone()).map(|it| it.var("CLAWNODE_CLUSTER__PARTITIONS", "8"));
         let works = home()?.openai(&server).var("CLAWNODE_EMBEDDINGS__MODELS", "openai/embedder");
         let worker = Node::start(&works, Start::role("worker")).await?;
-        let serves = home()?;
-        let gateway = Node::start(&serves, Start::role("gateway")).await?;
+        let front = home()?;
+        let gateway = Node::start(&front, Start::role("gateway")).await?;
         let client = gateway.client()?;
 
         let texts: Vec<String> = (0..=EMBED_BATCH).map(|n| format!("text {n}")).collect();

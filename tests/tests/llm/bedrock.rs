@@ -286,7 +286,7 @@ fn with_a_call(model: &str) -> ModelRequest {
         media: Vec::new(),
     };
     let mut request = ModelRequest { tools: vec![offer("get")], ..ask("first") };
-    request.model = model.to_owned();
+    model.clone_into(&mut request.model);
     request.messages.extend([
         PlainMessage { tool_uses: vec![using], ..PlainMessage::text(Role::Assistant, "") },
         PlainMessage { tool_replies: vec![reply], ..PlainMessage::text(Role::User, "") },

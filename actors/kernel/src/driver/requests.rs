@@ -149,11 +149,9 @@ async fn answer_one(
         NodeRequest::CleanJobs { which } => {
             orders.clean_jobs(which).await.map(|view| NodeReply::Cleaned { view })
         }
-        // A gateway has no provider to ask.
-        NodeRequest::Embed { .. } if worker.is_none() => None,
+        // A gateway has no provider to ask, and does not remove what came in.
+        NodeRequest::Embed { .. } | NodeRequest::DropLetter { .. } if worker.is_none() => None,
         NodeRequest::Embed { request } => Some(embed(polls, orders, request).await),
-        // It is not for a gateway to remove what came in.
-        NodeRequest::DropLetter { .. } if worker.is_none() => None,
         NodeRequest::DropLetter { letter } => drop_letter(context, &letter).await,
         NodeRequest::Drain => {
             orders.drain();

@@ -33,7 +33,7 @@ pub(super) enum ChatLine {
 }
 
 /// Name, argument, and what it does.
-const ALL: [(&str, &str, &str); 13] = [
+const ALL: [(&str, &str, &str); 14] = [
     ("/help", "", "show this"),
     ("/new", "", "begin a new conversation"),
     ("/sessions", "", "list your latest conversations"),

@@ -99,7 +99,8 @@ struct Source {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct ToolUse {
-    tool_use_id: String,
+    #[serde(rename = "toolUseId")]
+    id: String,
     name: String,
     input: Value,
 }
@@ -472,19 +473,17 @@ impl<'a> Reading<'a> {
                         STANDARD.decode(data).map_err(|error| format!("no base64: {error}"))?;
                     check_sealed((index, count), &String::from_utf8_lossy(&data))?;
                 }
-                Block::ToolUse(ToolUse { tool_use_id, name, input }) => {
+                Block::ToolUse(ToolUse { id, name, input }) => {
                     self.has_tools = true;
                     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-                    if tool_use_id.is_empty() || !tool_use_id.bytes().all(plain) {
-                        return Err(format!("a tool use id `{tool_use_id}`"));
+                    if id.is_empty() || !id.bytes().all(plain) {
+                        return Err(format!("a tool use id `{id}`"));
                     }
-                    if !self.pairs.ask(tool_use_id, name)? {
-                        return Err(format!("two tool uses `{tool_use_id}`"));
+                    if !self.pairs.ask(id, name)? {
+                        return Err(format!("two tool uses `{id}`"));
                     }
                     if !input.is_object() {
-                        return Err(format!(
-                            "the input of tool use `{tool_use_id}` is not an object"
-                        ));
+                        return Err(format!("the input of tool use `{id}` is not an object"));
                     }
                 }
                 _ => return Err("a block of the assistant's that is none".to_owned()),
