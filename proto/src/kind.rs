@@ -21,7 +21,7 @@ impl Kind {
     const BYTES: usize = 24;
     /// A conversation with an agent.
     pub const SESSION: Self = Self::of("session");
-    /// An account of what may be spent.
+    /// An account, which limits spending.
     pub const BUDGET: Self = Self::of("budget");
     /// What is meant where nothing tells the kind: once there were sessions only.
     pub const UNTOLD: Self = Self::SESSION;

@@ -45,7 +45,7 @@ pub struct ModelRoute {
 pub struct PromptFacts {
     /// Its tokens, estimated from its bytes.
     pub tokens: u64,
-    /// The kinds of what is attached.
+    /// The kinds of its attachments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<MediaKind>,
 }

@@ -314,7 +314,7 @@ impl<K: Booked> Book<K> {
         Ok(())
     }
 
-    /// The inputs that waited are gone with it. The deletion stands in for ends that were not published.
+    /// The inputs that waited are gone with it. The deletion replaces ends that were not published.
     fn deleted(&mut self, core: &Core) {
         self.deletions += 1;
         for input in self.waiting.keys().filter(|input| core.has(**input)) {

@@ -66,7 +66,7 @@ impl Teller {
 
     async fn send(&self, event: ModelEvent) {
         // The receiver lives in the same stream as the future that sends, so it cannot be gone
-        // while this runs; if it were, nobody would be there to miss the event.
+        // while this runs; if it were, no reader would be there to miss the event.
         if self.0.send(event).await.is_err() {
             tracing::debug!("the reader of a model call is gone");
         }

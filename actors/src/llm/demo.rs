@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use clawnode_proto::{
     llm::{FailureClass, ModelFailure, ModelRef, Role, Sampling, StopReason, Usage},
+    model::SchemaStyle,
     tool::ToolUse,
 };
-use futures_util::stream::BoxStream;
+use futures_util::{future::BoxFuture, stream::BoxStream};
 use tracing::{Instrument, info_span};
 
 use super::{
-    Model, ModelEvent, ModelRequest, PlainMessage,
+    EmbedReply, EmbedRequest, Model, ModelEvent, ModelRequest, PlainMessage,
     call_stream::{Finish, Teller, tell},
     media::in_words,
     profile::ModelProfiles,
@@ -61,6 +62,17 @@ impl Model for Demo {
         let (provider, model) = ("demo".to_owned(), model.to_owned());
         let profile = ModelProfiles::default().of(&ModelRef { provider, model });
         refused(&[Setting::Stop, Setting::Seed], sampling, &profile).map(Setting::name)
+    }
+
+    fn schema_style(&self, _model: &str) -> Option<SchemaStyle> {
+        None
+    }
+
+    fn embed(
+        &self,
+        _request: EmbedRequest,
+    ) -> Option<BoxFuture<'static, Result<EmbedReply, ModelFailure>>> {
+        None
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which model to use where nobody said: keys in the environment, else a local Ollama, else the
+//! Which model to use where no setting names one: keys in the environment, else a local Ollama, else the
 //! demo.
 
 use std::{future::Future, time::Duration};
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_ollama_is_no_model() {
-        // A port that was free a moment ago: nobody listens.
+        // A port that was free a moment ago: no server listens.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         assert!(
             ollama_models(format!("http://127.0.0.1:{port}").parse().unwrap()).await.is_empty()

@@ -144,7 +144,7 @@ fn judge_calls(said: &[ModelEvent], offers: bool) {
         }
     }
     assert!(calls <= MOST && bytes <= TOOL_ARGUMENTS_BYTES, "{calls} calls of {bytes} bytes");
-    assert!(offers || calls == 0, "a call of a tool that nobody offered");
+    assert!(offers || calls == 0, "a call of a tool that the request did not offer");
     if let Some(ModelEvent::Done { stop, .. }) = said.last() {
         assert!(*stop != StopReason::ToolUse || calls > 0, "it waits for no tool");
         assert!(*stop != StopReason::EndTurn || calls == 0, "it waits for a tool and says no");

@@ -6,7 +6,7 @@
 //! (`FailureClass::BrokenStream`), never a short success. Retries happen inside, only while
 //! nothing of the reply has been received. Dropping the stream aborts the call.
 //!
-//! [`Models`] finds a client by name; [`discover`](fn@discover) chooses one where nobody did.
+//! [`Models`] finds a client by name; [`discover`](fn@discover) chooses one where no setting names one.
 //! A call is told by one future (`call_stream`): prepare, send, read, retry (`call`), over HTTP
 //! (`http`, `retry`) and server-sent events, lines or Amazon's messages (`framing`, `sse`, `event_stream`). A wire is a folder: it writes
 //! requests, and a sans-I/O decoder says what the bytes mean and gathers tool calls within bounds
@@ -198,15 +198,11 @@ pub trait Model: Send + Sync + fmt::Debug {
 
     /// How a request to the model of this name says that its reply has to fit a schema, if the model can be
     /// held to one.
-    fn schema_style(&self, _model: &str) -> Option<SchemaStyle> {
-        None
-    }
+    fn schema_style(&self, model: &str) -> Option<SchemaStyle>;
 
     /// Asks for the vectors of texts; `None` if the provider has no embeddings.
     fn embed(
         &self,
-        _request: EmbedRequest,
-    ) -> Option<BoxFuture<'static, Result<EmbedReply, ModelFailure>>> {
-        None
-    }
+        request: EmbedRequest,
+    ) -> Option<BoxFuture<'static, Result<EmbedReply, ModelFailure>>>;
 }

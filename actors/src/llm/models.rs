@@ -235,7 +235,7 @@ mod tests {
         assert!(why(&models, "anthropic/claude").contains("ANTHROPIC_API_KEY"));
         let unknown = why(&models, "antropic/claude");
         assert!(unknown.contains("`antropic`") && unknown.contains("`anthropic`"), "{unknown}");
-        assert!(models.problems().is_empty(), "what nobody configured is no problem");
+        assert!(models.problems().is_empty(), "a provider without settings is no problem");
         assert!(!format!("{models:?}").contains("hunter2"));
     }
 

@@ -190,7 +190,7 @@ pub trait Backend: Answers {
         after: Option<FrameKey>,
     ) -> Result<Following, ErrorBody>;
 
-    /// Follows a turn from after this call, which its client has brought the result of.
+    /// Follows a turn from after this call, whose result its client has brought.
     async fn follow_results(&self, session: EntityId, call: CallId)
     -> Result<Following, ErrorBody>;
 

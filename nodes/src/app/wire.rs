@@ -29,7 +29,7 @@ use crate::{
     node::{
         base::NodeBase,
         current_models::CurrentModels,
-        embeddings::Embedder,
+        embedder::Embedder,
         kinds,
         load::Gauges,
         mcp::McpServers,

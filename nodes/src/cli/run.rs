@@ -31,7 +31,7 @@ const QUIET: &str = "warn";
 /// The file of a node's log in its data directory, where its terminal is a chat's.
 const LOG_FILE: &str = "node.log";
 /// That of a node with a chat without a terminal, which shows retries of model calls itself.
-const CHATTING: &str = "warn,clawnode_actors::llm::call=error";
+const CHATTING: &str = "warn,clawnode_actors::llm::attempts=error";
 
 /// A future whose type is forgotten here, so that it is compiled here: a crate that awaits another
 /// crate's `async fn` compiles that function and all that it awaits once more.

@@ -34,6 +34,7 @@ pub mod current_models;
 mod delete;
 #[cfg(feature = "test-util")]
 pub mod effects;
+pub mod embedder;
 pub mod embeddings;
 pub mod events;
 mod executions;

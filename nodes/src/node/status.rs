@@ -28,7 +28,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::embeddings::Embedder;
+use super::embedder::Embedder;
 use crate::{config::NodeOptions, start_error::StartError};
 
 /// The state of a process that its heartbeats carry, shared by all its parts.

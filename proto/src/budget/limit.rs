@@ -1,4 +1,4 @@
-//! Limits of accounts: how much of what in which time.
+//! Limits of accounts: how much of which unit in which window.
 
 use std::{fmt, str::FromStr};
 
@@ -46,7 +46,7 @@ pub struct BudgetLimit {
     pub amount: u64,
     /// At which share a warning is recorded, in percent.
     pub warn_at: u8,
-    /// At which share a person has to allow more, in percent. Nobody is asked if it is 100.
+    /// At which share a person has to allow more, in percent. If it is 100, no person is asked.
     pub ask_at: u8,
 }
 

@@ -2,7 +2,7 @@
 //! other.
 //!
 //! An **account** is an entity of the kind `budget`. It has limits and gives processes **slices** of
-//! what is left of them. The **holder** of a process lets its calls reserve from slices in memory.
+//! the rest of them. The **holder** of a process lets its calls reserve from slices in memory.
 
 mod account;
 mod event;

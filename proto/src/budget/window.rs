@@ -15,7 +15,7 @@ const EPOCH_DAYS: u64 = 719_468;
 /// Days of 400 years.
 const ERA_DAYS: u64 = 146_097;
 
-/// How long a limit counts before it begins anew.
+/// The length of a window. In the next window, the limit counts from zero again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowLength {
@@ -25,7 +25,7 @@ pub enum WindowLength {
     Day,
     /// A month of the calendar, by UTC.
     Month,
-    /// It never begins anew.
+    /// The window never ends.
     Forever,
 }
 

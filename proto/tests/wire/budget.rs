@@ -1,4 +1,4 @@
-//! The bytes of what accounts record, are sent and say.
+//! The bytes of the events that accounts record, and of the messages that they get and send.
 
 use clawnode_proto::{
     Timestamp,

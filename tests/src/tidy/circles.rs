@@ -16,13 +16,13 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
     (&["actors/kernel/src/supervise/"], 3, SIBLINGS),
     (
         &["actors/src/session/turn/"],
-        8,
-        "a turn's state is in parts (calls, approvals, clock, tools of clients, models that give way, schemas), \
-         each of which is judged by the whole",
+        9,
+        "a turn's state is in parts (calls, approvals, clock, tools of clients, models that give way, \
+         schemas, routes), each of which is judged by the whole",
     ),
     (
         &["actors/src/session/clients/"],
-        6,
+        7,
         "`Sessions` is one handle whose methods are in several files",
     ),
     (
@@ -35,7 +35,7 @@ const ALLOWED: &[(&[&str], usize, &str)] = &[
         2,
         "an engine has a cache of code that only an engine of its kind can load",
     ),
-    (&["actors/simulator/src/"], 7, WORLD),
+    (&["actors/simulator/src/"], 11, WORLD),
     (&["cluster/sim/src/"], 4, WORLD),
     (
         &["cluster/local/src/checkpoint.rs", "cluster/local/src/engine.rs"],
@@ -167,14 +167,17 @@ fn named(file: &File) -> Vec<String> {
     let lines: Vec<&str> = file.code().map(|(_, line)| without_comment(line).trim()).collect();
     let code = lines.join(" ");
     let starts = ["crate::", "super::", "self::"];
-    let mut paths = Vec::new();
-    for start in starts {
-        for (at, _) in code.match_indices(start) {
-            let before = code.get(..at).unwrap_or_default();
-            // Within a longer path, or a word that ends so.
-            if !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
-                expand("", code.get(at..).unwrap_or_default(), &mut paths);
-            }
+    let mut begins: Vec<usize> =
+        starts.iter().flat_map(|start| code.match_indices(start)).map(|(at, _)| at).collect();
+    begins.sort_unstable();
+    let (mut paths, mut read) = (Vec::new(), 0);
+    for at in begins {
+        let before = code.get(..at).unwrap_or_default();
+        // Within a longer path or a tree of them, or a word that ends so.
+        let is_within = before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+        if at >= read && !is_within {
+            let rest = expand("", code.get(at..).unwrap_or_default(), &mut paths);
+            read = code.len() - rest.len();
         }
     }
     paths
@@ -232,13 +235,20 @@ mod tests {
 
     #[test]
     fn a_tree_of_paths_is_taken_apart() {
-        let text = "use super::{a::{B, self, c as D}, e}; let x = crate::f::G::new(); _super::no";
+        let text = "use super::{a::{B, self, c as D}, e, super::h}; let x = crate::f::G::new(); _super::no";
         let file = File { path: String::new(), text: text.to_owned() };
         let mut found = named(&file);
         found.sort();
         assert_eq!(
             found,
-            ["crate::f::G::new", "super::a", "super::a::B", "super::a::c", "super::e"]
+            [
+                "crate::f::G::new",
+                "super::a",
+                "super::a::B",
+                "super::a::c",
+                "super::e",
+                "super::super::h"
+            ]
         );
     }
 

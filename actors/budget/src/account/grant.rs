@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::limit_book::LimitBook;
 
-/// A slice is this part of what is left, if no more is needed at once: enough calls go without the
+/// A slice is this part of the rest, if no more is needed at once: enough calls go without the
 /// account, and a process that dies takes little with it.
 const PART: u64 = 100;
-/// While others have slices or wait, a slice is at most this part of what is left.
+/// While others have slices or wait, a slice is at most this part of the rest.
 const SHARED_PART: u64 = 4;
 
 /// An ask that waits.
@@ -70,8 +70,8 @@ impl LimitBook {
     }
 }
 
-/// The larger of what waits and a part of what is left; a fair part of it if others need it, too; at
-/// least one call's.
+/// The larger of two amounts: what waits, and a part of the rest. At most a fair part of the rest if
+/// others need it, too. At least enough for one call.
 fn size(room: u64, call: u64, waits: u64, shared: bool) -> u64 {
     let wanted = waits.max(room / PART);
     let fair = if shared { wanted.min(room / SHARED_PART) } else { wanted };

@@ -24,7 +24,7 @@ pub struct Budget;
 /// What must be under way for an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BudgetEffect {
-    /// A process is told how things stand, because of something new at this event.
+    /// The account tells a process how things stand, because of something new at this event.
     Tell(ProcessId, u64),
     /// A timer for the end of a window.
     Timer(Timestamp),
@@ -96,7 +96,7 @@ impl EntityKind for Budget {
         input.order.is_some() || key.is_ok() && codec::decode::<BudgetInput>(&input.body).is_ok()
     }
 
-    /// An account that was never set answers nobody: it would have no limit to hold.
+    /// An account that was never set answers no process: it would have no limit to hold.
     fn begins(input: &Input) -> bool {
         matches!(codec::decode(&input.body), Ok(BudgetInput::Set { .. }))
     }

@@ -34,7 +34,7 @@ pub struct WindowBook {
     pub closed: u64,
     /// Slices that are not closed, oldest first.
     pub slices: Vec<Slice>,
-    /// What calls have cost above what they could, and nobody has allowed.
+    /// What calls have cost above their reservations, and no person has allowed.
     pub over: u64,
     /// The part of it that is recorded.
     pub named: u64,

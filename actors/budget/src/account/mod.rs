@@ -9,7 +9,7 @@
 //! Invariants
 //! - I6 no grant takes what is granted and open, and what is spent, over the limit in force when it is
 //!   made. A limit that is lowered below that only stops grants.
-//! - BUD-3 what a window has spent never falls, and it is the sum of what its slices have spent.
+//! - BUD-3 the spending of a window never falls, and it is the sum of the spending of its slices.
 //! - BUD-4 a slice is spent by its own process, in its own window.
 //!
 //! On crash: nothing is lost; the next owner tells processes again how things stand.

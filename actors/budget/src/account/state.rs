@@ -312,7 +312,7 @@ impl BudgetState {
         book.judge(ask, has || asks.any(|one| one.process != ask.process))
     }
 
-    /// When the soonest window ends that somebody spends in or waits for.
+    /// The end of the soonest window that a process spends in or waits for.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         let is_used = |book: &&LimitBook| {
             !book.current.slices.is_empty()
@@ -322,7 +322,8 @@ impl BudgetState {
         used.filter_map(|book| book.key.window.end(book.current.number)).min()
     }
 
-    /// Which processes are told how things stand, and since which event there is something new.
+    /// Which processes the account tells how things stand, and since which event there is something
+    /// new.
     pub(crate) fn told(&self) -> Vec<(ProcessId, u64)> {
         let recalls = |process: ProcessId| {
             let waiting = self.asks.iter().filter(move |ask| ask.process != process);
@@ -368,7 +369,7 @@ impl BudgetState {
         own.map(|ask| {
             let verdict = match self.book(ask.wants.limit).map(|book| self.verdict(book, ask)) {
                 None => AskVerdict::NoLimit,
-                // Somebody who came before is served first.
+                // The account serves an earlier ask first.
                 Some(GrantVerdict::Slice(_)) => AskVerdict::Waits,
                 Some(GrantVerdict::None(verdict)) => verdict,
             };

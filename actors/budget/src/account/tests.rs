@@ -1,4 +1,4 @@
-//! Accounts: their limits by a model of its own, whatever the order of what they hear.
+//! Accounts: a separate model checks their limits, whatever the order of their inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Ho
 const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: WindowLength::Day };
 const HOUR: u64 = 3_600_000;
 
-/// An account with its journal, and a model of what it must add up to.
+/// An account with its journal, and a model of the sums that it must have.
 #[derive(Default)]
 struct Account {
     state: BudgetState,
@@ -202,7 +202,7 @@ fn a_slice_is_given_once_and_its_answer_as_often_as_needed() {
     assert_eq!(amounts(&account.ask(1, ask(1, 50, 5))), [(1, 50)]);
     let told = account.state.told();
     assert_eq!(amounts(&account.ask(1, ask(1, 50, 5))), []);
-    assert_ne!(account.state.told(), told, "it is told again");
+    assert_ne!(account.state.told(), told, "the account tells it again");
     assert_eq!(account.state.slices_of(process(1)).len(), 1);
 }
 

@@ -46,7 +46,7 @@ pub enum CallUsage {
         /// Tokens in and out.
         tokens: u64,
     },
-    /// Nobody knows: all that it reserved.
+    /// The usage is unknown. All that the call reserved counts as used.
     Unknown,
 }
 

@@ -21,6 +21,8 @@ mod cost;
 mod io;
 mod machine;
 mod pool;
+#[cfg(test)]
+mod properties;
 mod report;
 #[cfg(test)]
 mod tests;

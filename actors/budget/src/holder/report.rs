@@ -24,7 +24,7 @@ pub(super) struct AccountAtHand {
     pub(super) pools: BTreeMap<LimitKey, Pool>,
     /// The last standing.
     pub(super) version: u64,
-    /// When the account was heard of.
+    /// When the last message of the account came.
     pub(super) heard: Timestamp,
     /// What was sent is not known to be stored.
     pub(super) in_flight: bool,

@@ -23,7 +23,7 @@
 //! - **CLIENT-1** a tool that a client runs is run by no node; no model is asked in its turn before the
 //!   client has brought its result, and the first one counts.
 //! - **FIT-1** a turn whose reply has to fit a schema is completed only with a reply that does. One that
-//!   does not is corrected at most twice, and the model is told what is wrong each time; then the turn
+//!   does not is corrected at most twice, and the model gets the errors each time; then the turn
 //!   fails.
 //! - **OWN-1** a call is made again only if the process that made it before had a fault, or could not
 //!   be reached.

@@ -19,7 +19,7 @@ const CORRECTIONS: usize = 2;
 struct KnownReplies {
     /// What its last call said, if it called no tools.
     last: Option<(CallId, String)>,
-    /// What its model was told of replies that did not fit.
+    /// The corrections that its model got for replies that did not fit.
     told: Vec<String>,
     /// Its reply, as JSON.
     structured: Option<String>,
@@ -58,7 +58,7 @@ impl StructuredReplies {
 
     pub(super) fn begun(&mut self, turn: TurnId, call: CallId) {
         if call == CallId::derive(turn, 0) {
-            // Said again after its session was deleted, it begins anew.
+            // A message that is sent again after its session was deleted starts its turn again.
             self.turns.remove(&turn);
         }
         self.calls.insert(call, turn);

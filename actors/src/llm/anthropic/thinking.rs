@@ -1,7 +1,7 @@
 //! What a request on Anthropic's wire says of thinking.
 //!
-//! Newer models think unless they are told not to, and show no thoughts unless they are asked to: both is said
-//! in the request, so that a setting means the same with every model.
+//! Newer models think unless the request turns that off, and show no thoughts unless the request asks for them.
+//! So the request says both, and a setting means the same with every model.
 
 use clawnode_proto::{model::ReasoningStyle, reasoning::Reasoning};
 use serde::Serialize;
@@ -41,8 +41,8 @@ impl Thinking {
         Self { r#type: "enabled", budget_tokens, display }
     }
 
-    /// What is said where no thoughts are asked for: that a model which thinks by itself shows its thoughts, or
-    /// that it does not think because it is told so, or because it is told to make a call.
+    /// What a request says that asks for no thoughts: that a model which thinks by itself shows its thoughts, or
+    /// that it does not think, because a setting turns that off or because the request forces a call.
     pub(super) fn by_default(
         wanted: Option<Reasoning>,
         is_forced: bool,
@@ -66,8 +66,8 @@ impl Thinking {
     }
 }
 
-/// How much effort a model is asked for that decides itself how long to think. The least stands for no thoughts
-/// where they cannot be turned off.
+/// How much effort the request asks of a model that decides itself how long to think. Where thoughts cannot be
+/// turned off, the request asks for the least effort instead.
 pub(super) fn effort_of(wanted: Reasoning, profile: &ModelProfile) -> Option<&'static str> {
     let least = || (profile.thinks == ThinkingDefault::Always).then_some("low");
     wanted.effort().or_else(least)

@@ -19,7 +19,7 @@ pub(super) struct ConverseBody<'a> {
     pub(super) system: Vec<ContentBlock<'a>>,
     pub(super) inference_config: InferenceConfig<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) tool_config: Option<ToolConfig<'a>>,
+    pub(super) tool_config: Option<ToolConfiguration<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) additional_model_request_fields: Option<ModelFields>,
 }
@@ -93,7 +93,7 @@ pub(super) struct InferenceConfig<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ToolConfig<'a> {
+pub(super) struct ToolConfiguration<'a> {
     pub(super) tools: Vec<ConverseTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tool_choice: Option<Value>,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{
     body::{
         ContentBlock, ContentBytes, ConverseBody, ConverseMessage, ConverseTool, DEFAULT_POINT,
-        InferenceConfig, InputSchema, ModelFields, ToolConfig,
+        InferenceConfig, InputSchema, ModelFields, ToolConfiguration,
     },
     documents::DocumentNames,
     sign::sign,
@@ -113,7 +113,7 @@ impl Dialect for Bedrock {
             mark(&request.model, &mut tools, &mut system, &mut messages);
         }
         let tool_choice = wire_choice(choice);
-        let tool_config = (!tools.is_empty()).then_some(ToolConfig { tools, tool_choice });
+        let tool_config = (!tools.is_empty()).then_some(ToolConfiguration { tools, tool_choice });
         let sampling = &request.sampling;
         // Claude refuses both beside thoughts.
         let samples = profile.sampling && !thinking.is_on;

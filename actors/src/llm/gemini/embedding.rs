@@ -38,7 +38,7 @@ struct EmbedPart<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct EmbedAnswer {
+struct BatchEmbedAnswer {
     embeddings: Vec<GeminiVector>,
     usage_metadata: Option<EmbedCounts>,
 }
@@ -73,7 +73,8 @@ impl EmbedDialect for Gemini {
     }
 
     fn read(&self, body: &[u8]) -> Result<ReadVectors, AttemptFailure> {
-        let answer: EmbedAnswer = serde_json::from_slice(body).map_err(AttemptFailure::broken)?;
+        let answer: BatchEmbedAnswer =
+            serde_json::from_slice(body).map_err(AttemptFailure::broken)?;
         let vectors = answer.embeddings.into_iter().map(|one| one.values).collect();
         let input_tokens = answer.usage_metadata.and_then(|counts| counts.prompt_token_count);
         Ok(ReadVectors { vectors, input_tokens })

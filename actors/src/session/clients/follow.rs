@@ -20,7 +20,7 @@ use tracing::debug;
 use super::{
     client::Sessions,
     follow_from::{FollowFrom, WaitingForClient},
-    parts::ReplyPart,
+    parts::RecordedPart,
     progress::{Progress, in_json},
     send_error::SendError,
     shared_reads::{Glance, SessionLookup, shared_frames},
@@ -346,16 +346,16 @@ impl TurnFollower {
             let mut between = seam;
             for part in self.sessions.parts(step).await? {
                 match part {
-                    ReplyPart::Said(more) => {
+                    RecordedPart::Said(more) => {
                         text.push_str(std::mem::take(&mut between));
                         text.push_str(&more);
                         seam = SEAM;
                     }
-                    ReplyPart::Thought(thought) if !begun => {
+                    RecordedPart::Thought(thought) if !begun => {
                         self.send_text(cursor, &mut text).await;
                         self.send(TurnEvent::at(cursor, TurnBody::Thought(thought))).await;
                     }
-                    ReplyPart::Thought(_) => {}
+                    RecordedPart::Thought(_) => {}
                 }
             }
             if begun {

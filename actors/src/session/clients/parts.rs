@@ -7,7 +7,7 @@ use crate::session::turn::state::{Step, StepEnd};
 
 /// A part of a reply.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::session) enum ReplyPart {
+pub(in crate::session) enum RecordedPart {
     Thought(String),
     Said(String),
 }
@@ -16,7 +16,10 @@ pub(in crate::session) enum ReplyPart {
 
 impl Sessions {
     /// The parts of a step's reply, in the order of its model. A reply that was refused has none.
-    pub(in crate::session) async fn parts(&self, step: &Step) -> Result<Vec<ReplyPart>, SendError> {
+    pub(in crate::session) async fn parts(
+        &self,
+        step: &Step,
+    ) -> Result<Vec<RecordedPart>, SendError> {
         let mut parts = Vec::new();
         if step.refused.is_some() {
             return Ok(parts);
@@ -32,19 +35,19 @@ impl Sessions {
                     Block::Text { bytes } => {
                         let length = usize::try_from(*bytes).unwrap_or(usize::MAX);
                         let (part, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
-                        parts.push(ReplyPart::Said(part.to_owned()));
+                        parts.push(RecordedPart::Said(part.to_owned()));
                         rest = after;
                     }
                     Block::Thinking { text, .. } => {
-                        parts.push(ReplyPart::Thought(self.text(text).await?));
+                        parts.push(RecordedPart::Thought(self.text(text).await?));
                     }
                     Block::ToolUse {} | Block::RedactedThinking { .. } | Block::Opaque { .. } => {}
                 }
             }
         }
-        parts.push(ReplyPart::Said(rest.to_owned()));
-        let is_empty = |part: &ReplyPart| match part {
-            ReplyPart::Thought(text) | ReplyPart::Said(text) => text.is_empty(),
+        parts.push(RecordedPart::Said(rest.to_owned()));
+        let is_empty = |part: &RecordedPart| match part {
+            RecordedPart::Thought(text) | RecordedPart::Said(text) => text.is_empty(),
         };
         parts.retain(|part| !is_empty(part));
         Ok(parts)

@@ -20,7 +20,7 @@ pub struct KeptChoices {
     /// The model, instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
-    /// How much the model thinks, instead of what the agent says.
+    /// How much the model thinks, instead of the agent's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
 }

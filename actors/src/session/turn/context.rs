@@ -171,7 +171,7 @@ pub(super) fn conversation<'a>(
     })
 }
 
-/// The tokens of what comes before a conversation.
+/// The tokens of the system text, which comes before a conversation.
 pub(super) fn tokens_of_system(system: &str, turn: Option<&Turn>) -> u64 {
     let more = turn.and_then(|turn| turn.system.as_ref()).map_or(0, String::len);
     (system.len() + more) as u64 / BYTES_PER_TOKEN

@@ -30,7 +30,7 @@ use super::{
 const SPARE: usize = 3;
 /// How long a turn waits at first while no provider is available, and at most at a time.
 const WAIT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
-/// The place of what is told of a wait among the frames of the attempt before: after all that it said.
+/// The place of the notices of a wait among the frames of the attempt before: after all that it said.
 const WAIT_INDEX: u32 = 1 << 30;
 
 /// How the attempts at a call gave way so far.
@@ -619,7 +619,7 @@ mod tests {
         let mut run = with(&[], HOUR);
         run.says("hi");
         run.fails_as(asks(86_400), Usage::default());
-        assert!(matches!(outcome(&run), TurnOutcome::Failed { .. }), "nobody waits in vain");
+        assert!(matches!(outcome(&run), TurnOutcome::Failed { .. }), "no turn waits in vain");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
         error::AnthropicError,
         openai::{
             conversation::check_pairs,
-            request::{SaidRequest, Wanted},
+            request::{RefusedParameter, SaidRequest, Wanted},
             tools::short,
         },
         params::document,
@@ -28,9 +28,6 @@ pub(super) struct MessagesAsk {
     pub(super) stops: Vec<String>,
     pub(super) wanted: Wanted,
 }
-
-/// A parameter, which of its values are harmless, and why the others are refused.
-type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
 const USED: [&str; 14] = [

@@ -25,8 +25,8 @@ pub(in super::super) struct OpenAiReply {
     before: Option<String>,
     /// What the model thought, of which nothing is void.
     thought: String,
-    /// Whether nothing is told before the end: a reply that has to fit a schema may be corrected, and this
-    /// protocol takes nothing back.
+    /// Whether the client gets nothing before the end: a reply that has to fit a schema may be corrected, and
+    /// this protocol takes nothing back.
     is_held: bool,
     usage: Usage,
     /// Whether the model has stopped at one of the texts at which it was to stop.
@@ -191,7 +191,7 @@ struct TokenDetails {
 // === impl OpenAiReply ===
 
 impl OpenAiReply {
-    /// One of which nothing is told before the end, if `is_held`.
+    /// A reply of which the client gets nothing before the end, if `is_held`.
     pub(in super::super) fn held(is_held: bool) -> Self {
         Self { is_held, ..Self::default() }
     }

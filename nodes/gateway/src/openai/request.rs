@@ -66,7 +66,7 @@ pub(in super::super) struct SaidRequest {
 }
 
 /// A parameter, which of its values are harmless, and why the others are refused.
-pub(super) type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
+pub(in super::super) type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
 const USED: [&str; 19] = [

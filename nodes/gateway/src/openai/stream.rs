@@ -117,7 +117,7 @@ struct ReplyStream<W> {
 }
 
 /// Answers with a stream, or with an error if the turn fails before its first word. `is_held`: the reply
-/// may be corrected, and is told at its end.
+/// may be corrected, so the client gets it only at its end.
 pub(in super::super) async fn respond<W: StreamWords>(
     gateway: Arc<Gateway>,
     words: W,
@@ -345,8 +345,8 @@ pub(super) fn diverged() -> ErrorBody {
         .hint("ask again with the same `Idempotency-Key` to read it whole")
 }
 
-/// Where a client that has seen the event that follows goes on. What is told at the end has no place of
-/// its own.
+/// Where a client that has seen the event that follows goes on. An event at the end has no place of its
+/// own.
 pub(in super::super) fn at(out: &mut String, cursor: Option<FrameKey>) {
     if let Some(cursor) = cursor.filter(|cursor| cursor.index != FrameKey::DONE) {
         out.push_str("id: ");

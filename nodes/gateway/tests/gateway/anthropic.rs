@@ -155,7 +155,7 @@ async fn thoughts_are_blocks_before_the_text() {
     gateway.stop().await;
 }
 
-/// The request that brings the results of what the answer asks for.
+/// The request that brings the results of the calls in the answer.
 fn with_results(mut body: Value, content: &Value) -> Value {
     let calls = content.as_array().unwrap().iter().filter(|block| block["type"] == "tool_use");
     let result = |(nth, call): (usize, &Value)| json!({"type": "tool_result", "tool_use_id": call["id"], "content": format!("result {nth}")});

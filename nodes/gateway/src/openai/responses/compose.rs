@@ -1,10 +1,10 @@
 //! The output of a response, and the events that tell of it: pure.
 //!
-//! The events follow from what was said, and from nothing else: text is told in words, however it came, so
-//! that frames as they come, frames that are recalled and the journal all make the same list. The number of
-//! an event has two parts: its place in that list, and a check of all that was said up to it. A client that
-//! names a number is told what follows its place, or learns that what was said before is not the same any
-//! more.
+//! The events follow from what was said, and from nothing else. The gateway sends text in words, however it
+//! came, so that frames as they come, frames that are recalled and the journal all make the same list. The
+//! number of an event has two parts: its place in that list, and a check of all that was said up to it. A
+//! client that names a number gets the events after its place, or learns that what was said before is not the
+//! same any more.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,14 @@ use super::{
 /// Characters of a word at most: some languages write without spaces.
 const WORD_CHARS: usize = 32;
 
-/// What is told, in order.
+/// The events for the client, in order.
 pub(super) type Events = Vec<(&'static str, Value)>;
 
 /// The output so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Composer {
     items: Vec<Value>,
-    /// The last of them, while it is told.
+    /// The last item, until it is closed.
     open: Option<OpenItem>,
     /// Tools of the agent that were asked for.
     started: BTreeMap<CallId, ToolStarted>,
@@ -50,7 +50,7 @@ struct OpenItem {
     kind: OpenKind,
     id: String,
     text: String,
-    /// How much of the text was told.
+    /// How many bytes of the text the events have so far.
     told: usize,
 }
 
@@ -73,7 +73,7 @@ impl Composer {
         self.told
     }
 
-    /// The same output for a client that has more of what followed, and is told it again.
+    /// This earlier output, to compose again from here. The client still has the later events up to `now`.
     pub(super) fn before(&self, now: &Self) -> Self {
         Self { told: now.told, usage: now.usage, is_other: now.is_other, ..self.clone() }
     }
@@ -96,7 +96,7 @@ impl Composer {
         self.usage = self.usage.plus(usage);
     }
 
-    /// All items as far as they are told.
+    /// All items. The last one may still be in progress.
     pub(super) fn output(&self) -> Vec<Value> {
         let mut items = self.items.clone();
         if let (Some(open), Some(last)) = (&self.open, items.last_mut()) {
@@ -239,7 +239,7 @@ impl Composer {
         ("error", error)
     }
 
-    /// Closes what is told, because the model begins again.
+    /// Closes the open item, because the model begins again.
     pub(super) fn break_off(&mut self, out: &mut Events) {
         self.close("incomplete", out);
     }
@@ -379,7 +379,7 @@ impl OpenItem {
         Self { kind, id, text: String::new(), told: 0 }
     }
 
-    /// As it is before anything of it is told.
+    /// The item as its first event shows it: without any content.
     fn added(&self) -> Value {
         let list = match self.kind {
             OpenKind::Message => "content",

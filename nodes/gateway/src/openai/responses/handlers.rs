@@ -244,7 +244,7 @@ async fn whole(mut reader: ResponseReader, session: &str) -> Response {
             ResponseStep::Ended(status) => {
                 return named(json(&reader.reply.response(&status)), session);
             }
-            // Nothing was told: a reply that was begun again is no matter.
+            // The client has no events: it does not matter that a reply was begun again.
             step @ (ResponseStep::Other | ResponseStep::Lost) => {
                 return OpenAiError::from(broken(&step)).respond();
             }

@@ -10,7 +10,7 @@ use super::super::super::{backend::SessionRef, error::OpenAiError};
 const PREFIX: &str = "resp_";
 /// Hexadecimal digits of each part.
 const DIGITS: usize = 32;
-/// What ids end with whose reply is told at its end.
+/// The last character of an id whose reply the client gets only at the end.
 const HELD: char = 'j';
 
 /// What a response is of.
@@ -20,7 +20,7 @@ pub(super) struct ResponseId {
     pub(super) turn: TurnId,
     /// The first call whose result its client brought with the request: the response begins after it.
     pub(super) after: Option<CallId>,
-    /// Whether its reply has to fit a schema, and is told at its end.
+    /// Whether its reply has to fit a schema, so that the client gets it only at the end.
     pub(super) is_held: bool,
 }
 

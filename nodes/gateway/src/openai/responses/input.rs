@@ -97,7 +97,7 @@ impl Conversation {
                 let content = output.map(|it| output_text(place, it)).transpose()?;
                 self.say(place, json!({"role": "tool", "tool_call_id": id, "content": content}));
             }
-            // What the model thought in an earlier conversation is no part of what was said.
+            // The thoughts of an earlier conversation do not become messages.
             "reasoning" => {
                 known(place, &item, &["type", "id", "summary", "content", "status"])?;
             }
@@ -124,7 +124,7 @@ impl Conversation {
         }
     }
 
-    /// A call of a tool of the agent, and what came of it: both as they were shown.
+    /// A call of a tool of the agent, and its result: both as the response showed them.
     fn ran(&mut self, place: &str, item: &Map<String, Value>) -> Result<(), OpenAiError> {
         let field = |name: &str| item.get(name).and_then(Value::as_str);
         let (Some(id), Some(name)) = (field("id"), field("name")) else {

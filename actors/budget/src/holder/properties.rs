@@ -1,0 +1,328 @@
+//! Holders with accounts in a small world that loses and repeats what they say.
+
+use std::collections::BTreeMap;
+
+use clawnode_kernel::EntityKind as _;
+use clawnode_proto::{
+    ProcessId, Timestamp,
+    budget::{
+        AccountKey, BudgetInput, BudgetLimit, BudgetUnit, LimitKey, LimitSource, ProcessStanding,
+        WindowNumber,
+    },
+};
+use proptest::prelude::*;
+
+use super::{
+    CallNeeds, CallUsage, Hold, Holder, HolderInput, HolderOptions, HolderOutput, Reservation,
+    tests::{LOOPS, USD, agent, cluster, need},
+};
+use crate::account::{Budget, BudgetState};
+
+/// Numbers that look random, from a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % most.max(1)
+    }
+
+    fn is(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+enum Happens {
+    Arrives(AccountKey, BudgetInput),
+    Stored(usize, AccountKey, bool),
+    Told(usize, ProcessStanding),
+    Ends(usize, Reservation),
+}
+
+type Spent = BTreeMap<(AccountKey, LimitKey, WindowNumber), u64>;
+
+struct World {
+    chance: Chance,
+    now: u64,
+    skew: i64,
+    calm: bool,
+    accounts: BTreeMap<AccountKey, (BudgetState, BTreeMap<ProcessId, u64>)>,
+    limits: BTreeMap<(AccountKey, LimitKey), u64>,
+    holders: Vec<Holder>,
+    later: Vec<(u64, Happens)>,
+    /// What calls that really run have reserved.
+    calls: BTreeMap<(usize, Reservation), Vec<Hold>>,
+    spent: Spent,
+    made: u64,
+    ended: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut world = Self {
+            chance: Chance(seed),
+            now: 100 * 3_600_000,
+            skew: 0,
+            calm: false,
+            accounts: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            holders: Vec::new(),
+            later: Vec::new(),
+            calls: BTreeMap::new(),
+            spent: Spent::new(),
+            made: 0,
+            ended: 0,
+        };
+        for (account, limits) in
+            [(cluster(), vec![(USD, 3_000), (LOOPS, 60)]), (agent(), vec![(USD, 1_500)])]
+        {
+            let mut state = BudgetState::default();
+            Budget::born(&mut state, &account.to_string()).unwrap();
+            world.accounts.insert(account.clone(), (state, BTreeMap::new()));
+            let limit = |(key, amount): &(LimitKey, u64)| BudgetLimit {
+                ask_at: 100,
+                ..BudgetLimit::new(key.unit, key.window, *amount)
+            };
+            let source = LimitSource::Configured;
+            let set = limits.iter().map(limit).collect();
+            world.account_takes(&account, BudgetInput::Set { source, limits: Some(set) });
+            let key = |(key, amount)| ((account.clone(), key), amount);
+            world.limits.extend(limits.into_iter().map(key));
+        }
+        world.holders = (0..3)
+            .map(|_| Holder::new(ProcessId::from_u128(0), HolderOptions::default()))
+            .collect();
+        for holder in 0..3 {
+            world.restart(holder);
+        }
+        world
+    }
+
+    fn restart(&mut self, holder: usize) {
+        let process = ProcessId::from_u128(u128::from(self.chance.below(u64::MAX)));
+        self.holders[holder] = Holder::new(process, HolderOptions::default());
+    }
+
+    fn plan(&mut self, most: u64, what: Happens) {
+        let at = self.now + self.chance.below(most);
+        self.later.push((at, what));
+    }
+
+    fn account_takes(&mut self, key: &AccountKey, input: BudgetInput) {
+        let ts = Timestamp(self.now.saturating_add_signed(self.skew));
+        let (state, told) = self.accounts.get_mut(key).unwrap();
+        state.accept((state.n + 1, ts), input);
+        for event in Budget::advance(state) {
+            state.n += 1;
+            state.fold(&event).unwrap();
+        }
+        let mut standings = Vec::new();
+        for (process, n) in state.told() {
+            if told.insert(process, n) != Some(n) {
+                let (slices, answers) = (state.slices_of(process), state.answers_to(process));
+                let (account, version) = (key.clone(), state.n);
+                standings.push((process, ProcessStanding { account, version, slices, answers }));
+            }
+        }
+        for (process, standing) in standings {
+            let to = self.holders.iter().position(|one| one.process() == process);
+            let Some(to) = to else { continue };
+            if self.calm || !self.chance.is(20) {
+                self.plan(400, Happens::Told(to, standing.clone()));
+            }
+            if !self.calm && self.chance.is(10) {
+                self.plan(9_000, Happens::Told(to, standing));
+            }
+        }
+    }
+
+    fn holder_takes(&mut self, at: usize, input: HolderInput) {
+        let out = self.holders[at].handle(Timestamp(self.now), input);
+        let is_granted = out.iter().any(|one| matches!(one, HolderOutput::Granted(..)));
+        for one in out {
+            match one {
+                HolderOutput::Send(account, body) => {
+                    let (stored, known) = match self.chance.below(10) {
+                        0 if !self.calm => (false, false),
+                        1 if !self.calm => (true, false),
+                        _ => (true, true),
+                    };
+                    if stored {
+                        // An inbox keeps the order of the acknowledged messages.
+                        self.later.push((self.now, Happens::Arrives(account.clone(), body)));
+                    }
+                    self.plan(300, Happens::Stored(at, account, known));
+                }
+                HolderOutput::Granted(reservation, _, holds) => {
+                    self.calls.insert((at, reservation), holds);
+                    self.plan(20_000, Happens::Ends(at, reservation));
+                }
+                HolderOutput::Waits(..) => {}
+                HolderOutput::Refused(..) => self.ended += 1,
+            }
+        }
+        if is_granted {
+            self.check();
+        }
+    }
+
+    /// A call ends, and is billed, or was never made.
+    fn ends(&mut self, at: usize, reservation: Reservation) {
+        let Some(holds) = self.calls.remove(&(at, reservation)) else { return };
+        self.ended += 1;
+        let how = self.chance.below(10);
+        let usd = self.chance.below(holds.iter().map(|hold| hold.amount).max().unwrap() + 1);
+        let usd_hold = holds.iter().filter(|hold| hold.limit.unit == BudgetUnit::Usd);
+        let usd = usd.min(usd_hold.map(|hold| hold.amount).min().unwrap_or_default());
+        for hold in &holds {
+            let amount = match (how, hold.limit.unit) {
+                (0, _) => 0,
+                (1, _) | (_, BudgetUnit::Loops | BudgetUnit::Tokens) => hold.amount,
+                (_, BudgetUnit::Usd) => usd,
+            };
+            let key = (hold.account.clone(), hold.limit, hold.window);
+            *self.spent.entry(key).or_default() += amount;
+        }
+        let input = match how {
+            0 => HolderInput::Release(reservation),
+            1 => HolderInput::Settle(reservation, CallUsage::Unknown),
+            _ => HolderInput::Settle(reservation, CallUsage::Known { usd, tokens: 1 }),
+        };
+        self.holder_takes(at, input);
+    }
+
+    /// I6, from outside: what is billed, and what calls that run may still cost, is never over a limit.
+    fn check(&self) {
+        let mut sums = self.spent.clone();
+        for hold in self.calls.values().flatten() {
+            let key = (hold.account.clone(), hold.limit, hold.window);
+            *sums.entry(key).or_default() += hold.amount;
+        }
+        for ((account, limit, window), sum) in sums {
+            let most = self.limits[&(account.clone(), limit)];
+            assert!(sum <= most, "I6: `{limit}` of `{account}`, {window:?}: {sum} of {most}");
+        }
+    }
+
+    fn arrivals(&mut self) {
+        let at = usize::try_from(self.chance.below(3)).unwrap();
+        self.made += 1;
+        let fixed = 1 + self.chance.below(60);
+        let mut needs = vec![need(cluster(), USD, fixed, 1_000_000), need(cluster(), LOOPS, 1, 0)];
+        if self.chance.is(60) {
+            needs.push(need(agent(), USD, fixed, 1_000_000));
+        }
+        let needs = CallNeeds { needs, least_output: 5, most_output: 5 + self.chance.below(150) };
+        self.holder_takes(at, HolderInput::Reserve(Reservation(self.made), needs));
+    }
+
+    fn step(&mut self) {
+        self.now += 100;
+        self.later.sort_by_key(|(at, _)| *at);
+        while self.later.first().is_some_and(|(at, _)| *at <= self.now) {
+            match self.later.remove(0).1 {
+                Happens::Arrives(account, input) => self.account_takes(&account, input),
+                Happens::Stored(at, account, known) => {
+                    self.holder_takes(at, HolderInput::Stored(account, known));
+                }
+                Happens::Told(at, standing) => self.holder_takes(at, HolderInput::Told(standing)),
+                Happens::Ends(at, reservation) => self.ends(at, reservation),
+            }
+        }
+        for at in 0..self.holders.len() {
+            if self.calm || !self.chance.is(2) {
+                self.holder_takes(at, HolderInput::Tick);
+            }
+        }
+        let keys: Vec<AccountKey> = self.accounts.keys().cloned().collect();
+        for key in keys {
+            let due = self.accounts[&key].0.due();
+            if let Some(due) = due.filter(|due| due.0 <= self.now) {
+                self.account_takes(&key, BudgetInput::TimerFired { due });
+            }
+        }
+    }
+
+    fn run(mut self, seconds: u64, crashes: bool) -> Self {
+        for _ in 0..seconds * 10 {
+            if self.chance.is(8) {
+                self.arrivals();
+            }
+            if self.chance.below(1_000) < 3 {
+                // The owner's clock jumps, an hour either way.
+                self.skew = i64::try_from(self.chance.below(7_200_000)).unwrap() - 3_600_000;
+            }
+            if crashes && self.chance.below(1_000) < 4 {
+                let at = usize::try_from(self.chance.below(3)).unwrap();
+                self.crash(at);
+            }
+            self.step();
+        }
+        self.calm = true;
+        for _ in 0..6_000 {
+            self.step();
+            if self.later.is_empty() && self.holders.iter().all(Holder::is_at_rest) {
+                break;
+            }
+        }
+        self
+    }
+
+    /// Its calls are billed whole, at the worst.
+    fn crash(&mut self, at: usize) {
+        let lost: Vec<_> =
+            self.calls.extract_if(.., |(holder, _), _| *holder == at).map(|it| it.1).collect();
+        self.ended += (lost.len() + self.holders[at].waiting()) as u64;
+        for hold in lost.into_iter().flatten() {
+            *self.spent.entry((hold.account, hold.limit, hold.window)).or_default() += hold.amount;
+        }
+        self.restart(at);
+        self.later.retain(|(_, what)| match what {
+            Happens::Stored(one, ..) | Happens::Told(one, _) | Happens::Ends(one, _) => *one != at,
+            Happens::Arrives(..) => true,
+        });
+        self.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() })]
+
+    /// Whatever is lost, late or repeated: no limit is passed, every call ends, and in the end accounts
+    /// know to the micro-dollar what was spent, and nothing is out.
+    #[test]
+    fn i6_accounts_and_holders_agree(seed in any::<u64>()) {
+        let world = World::new(seed).run(60, false);
+        prop_assert_eq!(world.ended, world.made, "every call ends");
+        for (key, (state, _)) in &world.accounts {
+            for book in &state.books {
+                for window in book.windows() {
+                    let spent = world.spent.get(&(key.clone(), book.key, window.number));
+                    prop_assert_eq!(window.spent(), spent.copied().unwrap_or_default(), "BUD-3");
+                    prop_assert_eq!(window.committed(), window.spent(), "nothing is out");
+                }
+            }
+        }
+        for holder in &world.holders {
+            prop_assert!(holder.is_at_rest());
+        }
+    }
+
+    /// A process that dies takes its slices along, and no limit is passed.
+    #[test]
+    fn i6_holds_while_processes_die(seed in any::<u64>()) {
+        let world = World::new(seed).run(60, true);
+        // What a dead process had comes back when the window ends.
+        let waiting: usize = world.holders.iter().map(Holder::waiting).sum();
+        prop_assert_eq!(world.ended + waiting as u64, world.made, "no call is lost");
+        for (key, (state, _)) in &world.accounts {
+            for book in &state.books {
+                let spent = world.spent.get(&(key.clone(), book.key, book.current.number));
+                let spent = spent.copied().unwrap_or_default();
+                prop_assert!(book.current.committed() >= spent, "BUD-3: none of it is forgotten");
+            }
+        }
+    }
+}
