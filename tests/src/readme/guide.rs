@@ -46,7 +46,10 @@ pub const GUIDES: [Scene; 11] = [
     Scene {
         readme: "docs/guide/responses.md",
         folder: FOLDER,
-        steps: &[Step::new("from pathlib", "serve", "shows 'and again'")],
+        steps: &[
+            Step::new("TOKEN=", "serve", "shows '\"object\":\"response\"'"),
+            Step::new("from pathlib", "", "shows 'and again'"),
+        ],
     },
     Scene {
         readme: "docs/guide/connections.md",

@@ -67,7 +67,7 @@ async fn every_call_is_counted_once(home: &Home, server: &ModelServer) -> Outcom
     let table = home.run(&["usage", "--by", "model"]).await?;
     let row = table.out.lines().nth(1).unwrap_or_default();
     let cells: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(cells[1..4], ["5", "0", "1"], "{table:?}");
+    assert_eq!(cells[1..5], ["5", "0", "0", "1"], "calls, failed, gave way, lost: {table:?}");
     let ended = home.run(&["usage", "--since", "1d", "--json"]).await?;
     assert_eq!(ended.json()?["total"]["done"], json!(5), "{ended:?}");
     let future = home.run(&["usage", "--since", "2999-01-01", "--json"]).await?;

@@ -177,11 +177,8 @@ fn nextest(
     workspace: &Workspace,
 ) -> Result<Command, String> {
     let (program, arguments) = command.split_first().ok_or("no test runner")?;
-    let profile = match std::env::var("CI") {
-        _ if options.soak => "soak",
-        Ok(ci) if ci == "true" || ci == "1" => "ci",
-        Ok(_) | Err(_) => "default",
-    };
+    let usual = if is_ci() { "ci" } else { "default" };
+    let profile = if options.soak { "soak" } else { usual };
     let mut run = within(Command::new(program), workspace);
     run.args(arguments).args(["run", "--profile", profile]).args(features).args(targets);
     if io::stderr().is_terminal() {
@@ -270,5 +267,14 @@ fn within(mut command: Command, workspace: &Workspace) -> Command {
         .env("CLAWNODE_BIN", workspace.bin.join("clawnode"))
         .env("CLAWNODE_TEST_PLUGINS", workspace.root.join(PLUGINS))
         .env("CLAWNODE_NATS_SERVER", workspace.tools.join("nats/bin/nats-server"));
+    if is_ci() {
+        // Each crate is compiled once there: what a second time would need is not written.
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
+}
+
+/// Whether the run is one of CI.
+fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1")
 }
