@@ -268,8 +268,8 @@ fn within(mut command: Command, workspace: &Workspace) -> Command {
         .env("CLAWNODE_TEST_PLUGINS", workspace.root.join(PLUGINS))
         .env("CLAWNODE_NATS_SERVER", workspace.tools.join("nats/bin/nats-server"));
     if is_ci() {
-        // Each crate is compiled once there: what a second time would need is not written.
-        command.env("CARGO_INCREMENTAL", "0");
+        // Each crate is compiled once there, and no debugger sees it. What those would need is not written.
+        command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
     }
     command
 }

@@ -65,7 +65,7 @@ struct ResponsesBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<TextConfig<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<ChosenFunction<'a>>,
+    tool_choice: Option<FunctionChoice<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parallel_tool_calls: Option<bool>,
 }
@@ -91,7 +91,7 @@ enum TextFormat<'a> {
 /// Whether the model must, may or must not call tools.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum ChosenFunction<'a> {
+enum FunctionChoice<'a> {
     Word(&'static str),
     Tool { r#type: &'static str, name: &'a ToolName },
 }
@@ -216,11 +216,11 @@ impl Dialect for Responses {
 fn wire_choice<'a>(
     sampling: &'a Sampling,
     tools: &[ToolOffer],
-) -> Result<Option<ChosenFunction<'a>>, ModelFailure> {
+) -> Result<Option<FunctionChoice<'a>>, ModelFailure> {
     Ok(choice_among(sampling, tools)?.map(|choice| match choice {
-        ToolChoice::None => ChosenFunction::Word("none"),
-        ToolChoice::Required => ChosenFunction::Word("required"),
-        ToolChoice::Tool { name } => ChosenFunction::Tool { r#type: FUNCTION, name },
+        ToolChoice::None => FunctionChoice::Word("none"),
+        ToolChoice::Required => FunctionChoice::Word("required"),
+        ToolChoice::Tool { name } => FunctionChoice::Tool { r#type: FUNCTION, name },
     }))
 }
 
