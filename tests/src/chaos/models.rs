@@ -52,10 +52,16 @@ impl ModelServers {
             vars.push((key.to_owned(), "sk-chaos".to_owned()));
             vars.push((url.to_owned(), format!("http://{}{path}", server.address)));
         }
-        if self.0.len() > 1 {
+        if let [_, last] = self.0.as_slice() {
+            let (key, _, path) = PROVIDERS[1];
+            let url = format!("http://{}{path}", last.address);
             // The last one of a chain is tried again within a call: five failures would open its
-            // circuit, and a turn that finds it open waits for longer than this outage lasts.
-            vars.push(("CLAWNODE_PROVIDERS__OPENAI__RETRIES".to_owned(), "0".to_owned()));
+            // circuit, and a turn that finds it open waits for longer than this outage lasts. A provider
+            // with settings has its address and key from them alone.
+            let settings = [("RETRIES", "0"), ("BASE_URL", url.as_str()), ("API_KEY_ENV", key)];
+            vars.extend(settings.map(|(name, value)| {
+                (format!("CLAWNODE_PROVIDERS__OPENAI__{name}"), value.to_owned())
+            }));
         }
         vars
     }
