@@ -6,6 +6,7 @@ use crate::{
     id::AgentName,
     llm::{ModelRef, Usage},
     media::MediaKind,
+    money::MicroUsd,
 };
 
 /// How a model reasons, and how a request says how much.
@@ -76,6 +77,39 @@ pub struct ModelPrice {
     pub cache_read: u64,
     /// Tokens that the provider writes to its cache.
     pub cache_write: u64,
+}
+
+// === impl ModelPrice ===
+
+impl ModelPrice {
+    /// Nothing costs anything.
+    pub const FREE: Self = Self { input: 0, output: 0, cache_read: 0, cache_write: 0 };
+
+    /// What this usage costs, rounded up once (PRICE-1). Beyond [`MicroUsd::MOST`] it is that.
+    pub fn cost(&self, usage: &Usage) -> MicroUsd {
+        let cached = usage.cache_read_tokens.saturating_add(usage.cache_write_tokens);
+        let parts = [
+            (usage.input_tokens.saturating_sub(cached), self.input),
+            (usage.cache_read_tokens, self.cache_read),
+            (usage.cache_write_tokens, self.cache_write),
+            (usage.output_tokens, self.output),
+        ];
+        let cost = MicroUsd::of_tokens(parts.map(|(tokens, price)| (tokens, MicroUsd(price))));
+        cost.unwrap_or(MicroUsd::MOST)
+    }
+
+    /// The most that a request with so many tokens and a cap on output can cost: its tokens may all be
+    /// of the dearest sort.
+    pub fn most(&self, input: u64, output: u64) -> MicroUsd {
+        let dearest = self.dearest_input();
+        let parts = [(input, MicroUsd(dearest)), (output, MicroUsd(self.output))];
+        MicroUsd::of_tokens(parts).unwrap_or(MicroUsd::MOST)
+    }
+
+    /// The dearest sort of tokens that a model reads.
+    pub fn dearest_input(&self) -> u64 {
+        self.input.max(self.cache_read).max(self.cache_write)
+    }
 }
 
 /// Parameters of methods about one model.

@@ -37,6 +37,7 @@ impl schemars::JsonSchema for Reasoning {
 }
 
 use crate::{
+    budget::AccountKey,
     frame::FrameKey,
     id::{
         CallId, Digest, EntityId, EventId, ExecutionId, FileId, InputId, JobId, Kind, ProcessId,
@@ -46,6 +47,7 @@ use crate::{
 };
 
 texts! {
+    AccountKey = "^(cluster|agent:.+|user:[^:]+:[^:]+:[^:]+)$";
     CallId = "^call_[0-9a-z]{26}$";
     Digest = "^[0-9a-f]{64}$";
     EntityId = "^ent_[0-9a-z]{26}$";

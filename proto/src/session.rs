@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::outcome::{Settled, TurnDone, TurnOutcome};
 use crate::{
     block::Blocks,
+    budget::BudgetHeld,
     client_tool::{ClientResults, ClientTool},
     grammar,
     hook::{HookSpec, HookTrail},
@@ -171,6 +172,8 @@ grammar! {
         Configured(Profile) = "configured", required;
         /// Hooks have judged a model call.
         ModelHooked(ModelHooked) = "model_hooked", required;
+        /// A model call has reserved what it can cost.
+        BudgetHeld(BudgetHeld) = "budget_held", required;
         /// A model call begins.
         ModelBegun(ModelBegun) = "model_begun", required;
         /// A model call succeeded. clawnode never makes it again.

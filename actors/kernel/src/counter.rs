@@ -181,7 +181,7 @@ impl EntityKind for Counter {
         EffectKind::Publish
     }
 
-    fn want(_: &CounterState, _: &TimerId) -> Option<Infallible> {
+    fn want(_: &CounterState, _: &TimerId, _: Option<&()>) -> Option<Infallible> {
         None
     }
 

@@ -104,9 +104,14 @@ pub trait EntityKind: Debug + Send + Sync + 'static {
 
     /// The effect's class.
     fn class(effect: &Self::Effect) -> EffectKind;
-    /// What a call needs before it may start, computed once, when its grant is asked for; nothing,
-    /// unless `decide` named it.
-    fn want(state: &Self::State, effect: &Self::Effect) -> Option<Self::Want>;
+    /// What a call needs before it may start, beside what it was granted: computed when its grant is
+    /// asked for, and again when there is one. The answer to a second want replaces the first grant.
+    /// Nothing, if that is all, or if `decide` does not name it.
+    fn want(
+        state: &Self::State,
+        effect: &Self::Effect,
+        granted: Option<&Self::Grant>,
+    ) -> Option<Self::Want>;
     /// How a call begins; nothing, unless `decide` named it.
     fn begin(
         state: &Self::State,

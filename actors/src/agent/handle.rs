@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use clawnode_budget::holder::{AccountsView, CallHold};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{agents::AgentView, kill_switch::KillSwitch, llm::ModelRef, session::Profile};
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
@@ -26,6 +27,10 @@ pub struct Grant {
     pub options: Arc<AgentOptions>,
     /// Gives the place back when the call's job is dropped.
     pub permit: Arc<Permit>,
+    /// Which accounts there were when the place was given.
+    pub accounts: Arc<AccountsView>,
+    /// What the call has reserved, if an account limits it.
+    pub hold: Option<Arc<CallHold>>,
 }
 
 /// Where the answer to an admission goes. If it is dropped without a grant, the caller has to ask
@@ -88,7 +93,8 @@ impl Grant {
     /// A right outside the bound: for replays and the simulator.
     pub fn free(options: AgentOptions) -> Self {
         let profile = Arc::new(options.profile());
-        Self { profile, options: Arc::new(options), permit: Permit::free() }
+        let (permit, accounts) = (Permit::free(), Arc::default());
+        Self { profile, options: Arc::new(options), permit, accounts, hold: None }
     }
 
     /// The configuration with the model that a turn has chosen, if it has, or with another one of that

@@ -67,7 +67,7 @@ impl Places {
         debug_assert!(!self.paused, "AGT-2");
         let permit = Arc::new(Permit(Some(agent.clone())));
         let (profile, options) = (Arc::clone(&self.profile), Arc::clone(&self.options));
-        Grant { profile, options, permit }
+        Grant { profile, options, permit, accounts: Arc::default(), hold: None }
     }
 
     fn view(&self) -> AgentView {

@@ -28,6 +28,7 @@ grammar! {
 
 /// Limits were set, or what people set was reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetSet {
     /// Who set them.
     pub source: LimitSource,
@@ -37,6 +38,7 @@ pub struct BudgetSet {
 
 /// A person allows more to be granted in this window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetAllowed {
     /// Who.
     pub by: String,
@@ -48,6 +50,7 @@ pub struct BudgetAllowed {
 
 /// A process may spend this much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetGranted {
     /// Which process.
     pub process: ProcessId,
@@ -63,6 +66,7 @@ pub struct BudgetGranted {
 
 /// The warning share of a limit is spent, for the first time in this window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetWarned {
     /// Of which limit.
     pub limit: LimitKey,
@@ -76,6 +80,7 @@ pub struct BudgetWarned {
 
 /// Nothing more is granted until a person allows it, or the window ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetAsked {
     /// Of which limit.
     pub limit: LimitKey,
@@ -89,6 +94,7 @@ pub struct BudgetAsked {
 
 /// Calls have cost more than they could: nothing more is granted until a person allows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetOver {
     /// Of which limit.
     pub limit: LimitKey,
@@ -100,6 +106,7 @@ pub struct BudgetOver {
 
 /// A window has ended, and the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WindowBegun {
     /// Of which limit.
     pub limit: LimitKey,

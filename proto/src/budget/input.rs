@@ -7,6 +7,7 @@ use crate::{id::ProcessId, timestamp::Timestamp};
 
 /// What may be sent to an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum BudgetInput {
     /// Sets the limits. What a person sets holds until it is reset, whatever is configured.
@@ -51,6 +52,7 @@ pub enum BudgetInput {
 
 /// Where limits come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LimitSource {
     /// A configuration file.
@@ -64,6 +66,7 @@ pub enum LimitSource {
 
 /// A process asks for a slice. It asks again under the same number until it has an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SliceAsk {
     /// The process's number for the slice: higher than any that it asked for before.
     pub number: u64,
@@ -80,6 +83,7 @@ pub struct SliceAsk {
 /// What a process says of one of its slices. All amounts are totals since the slice was granted, so a
 /// report that is lost, or comes twice, changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SliceReport {
     /// The process's number for the slice.
     pub number: u64,
@@ -102,6 +106,7 @@ pub struct SliceReport {
 
 /// How things stand between an account and one process. It is whole: a later one replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessStanding {
     /// Which account.
     pub account: AccountKey,
@@ -115,6 +120,7 @@ pub struct ProcessStanding {
 
 /// A slice that a process has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantedSlice {
     /// The process's number for it.
     pub number: u64,
@@ -130,6 +136,7 @@ pub struct GrantedSlice {
 
 /// Why a process has not got a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AskAnswer {
     /// The process's number for the slice.
     pub number: u64,
@@ -141,6 +148,7 @@ pub struct AskAnswer {
 
 /// Why there is no slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum AskVerdict {
     /// There will be one when something comes back.

@@ -18,6 +18,7 @@ pub const ASK_AT: u8 = 90;
 
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetUnit {
     /// Micro-dollars.
@@ -30,6 +31,7 @@ pub enum BudgetUnit {
 
 /// Which limit of an account: there is at most one for each unit and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitKey {
     /// What is counted.
     pub unit: BudgetUnit,
@@ -39,6 +41,7 @@ pub struct LimitKey {
 
 /// One limit of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetLimit {
     /// Which one.
     pub key: LimitKey,

@@ -6,6 +6,7 @@
 
 mod account;
 mod event;
+mod hold;
 mod input;
 mod limit;
 mod window;
@@ -15,6 +16,7 @@ pub use event::{
     BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetOver, BudgetSet, BudgetWarned,
     WindowBegun,
 };
+pub use hold::{BudgetHeld, Hold};
 pub use input::{
     AskAnswer, AskVerdict, BudgetInput, GrantedSlice, LimitSource, ProcessStanding, SliceAsk,
     SliceReport,

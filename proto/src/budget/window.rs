@@ -17,6 +17,7 @@ const ERA_DAYS: u64 = 146_097;
 
 /// The length of a window. In the next window, the limit counts from zero again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WindowLength {
     /// From one full hour to the next.
@@ -33,6 +34,7 @@ pub enum WindowLength {
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct WindowNumber(pub u64);
 

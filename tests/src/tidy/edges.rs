@@ -34,7 +34,7 @@ const CRATES: &[Crate] = &[
     Crate {
         folder: "actors",
         name: "actors",
-        may: &["proto", "cluster", "kernel", "guard", "tool"],
+        may: &["proto", "cluster", "kernel", "budget", "guard", "tool"],
     },
     // For tests.
     Crate {
@@ -52,6 +52,7 @@ const CRATES: &[Crate] = &[
             "local",
             "nats",
             "kernel",
+            "budget",
             "guard",
             "tool",
             "executors",

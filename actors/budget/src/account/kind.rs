@@ -127,7 +127,7 @@ impl EntityKind for Budget {
         EffectKind::Publish
     }
 
-    fn want(_: &BudgetState, _: &BudgetEffect) -> Option<Infallible> {
+    fn want(_: &BudgetState, _: &BudgetEffect, _: Option<&()>) -> Option<Infallible> {
         None
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawnode_proto::budget::{AccountKey, BudgetInput, LimitKey, ProcessStanding, WindowNumber};
+use clawnode_proto::budget::{AccountKey, BudgetInput, Hold, LimitKey, ProcessStanding};
 
 use super::{CallNeeds, CallUsage};
 
@@ -48,21 +48,6 @@ pub enum HolderOutput {
     Waits(Reservation, AccountKey, LimitKey),
     /// The call may not be made.
     Refused(Reservation, Refusal),
-}
-
-/// What a call has reserved of a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// Of which account.
-    pub account: AccountKey,
-    /// Of which limit.
-    pub limit: LimitKey,
-    /// From which slice.
-    pub number: u64,
-    /// Of which window.
-    pub window: WindowNumber,
-    /// How much.
-    pub amount: u64,
 }
 
 /// Why a call may not be made.

@@ -10,11 +10,11 @@ use std::{
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{AccountKey, AskAnswer, AskVerdict, GrantedSlice, LimitKey, ProcessStanding},
+    budget::{AccountKey, AskAnswer, AskVerdict, GrantedSlice, Hold, LimitKey, ProcessStanding},
 };
 
 use super::{
-    CallNeeds, CallUsage, Hold, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation,
+    CallNeeds, CallUsage, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation,
     pool::{HeldSlice, OpenAsk, Pool, PoolWants},
     report::AccountAtHand,
 };

@@ -17,7 +17,9 @@
 //! On crash: its slices stay spent until their windows end; the account knows whose they were.
 //! Not here: what a call costs, and which accounts it needs.
 
+mod accounts;
 mod cost;
+mod handle;
 mod io;
 mod machine;
 mod pool;
@@ -27,6 +29,8 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+pub use accounts::{AccountLimits, AccountsView};
 pub use cost::{CallCost, CallNeeds, CallUsage, Need};
-pub use io::{Hold, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
+pub use handle::{CallHold, HolderHandle, ReservePort};
+pub use io::{HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
 pub use machine::Holder;

@@ -262,18 +262,21 @@ impl<K: EntityKind> Machine<K> {
         effect: K::Effect,
     ) -> Result<ComposedCalls, ActivationEnd> {
         let Some(entity) = self.entity() else { return Ok(ComposedCalls::Run) };
-        match self.admissions.get(&effect) {
-            None => {
-                let Some(want) = K::want(&entity.state, &effect) else {
-                    return Ok(ComposedCalls::Run);
-                };
-                self.admissions.insert(effect.clone(), CallGrant::Asked);
-                self.out.push(MachineOutput::Acquire(effect, want));
-                Ok(ComposedCalls::Wait)
-            }
-            Some(CallGrant::Asked) => Ok(ComposedCalls::Wait),
-            Some(CallGrant::Deferred | CallGrant::Forgotten) => Ok(ComposedCalls::Run),
-            Some(CallGrant::Granted(grant)) => {
+        let admission = self.admissions.get(&effect);
+        let granted = match admission {
+            None => None,
+            Some(CallGrant::Asked) => return Ok(ComposedCalls::Wait),
+            Some(CallGrant::Deferred | CallGrant::Forgotten) => return Ok(ComposedCalls::Run),
+            Some(CallGrant::Granted(grant)) => Some(grant),
+        };
+        if let Some(want) = K::want(&entity.state, &effect, granted) {
+            self.admissions.insert(effect.clone(), CallGrant::Asked);
+            self.out.push(MachineOutput::Acquire(effect, want));
+            return Ok(ComposedCalls::Wait);
+        }
+        match granted {
+            None => Ok(ComposedCalls::Run),
+            Some(grant) => {
                 let begun = K::begin(&entity.state, &effect, grant);
                 self.admissions.remove(&effect);
                 let Some((events, job)) = begun else { return Ok(ComposedCalls::Run) };

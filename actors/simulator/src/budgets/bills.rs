@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clawnode_budget::{
-    BudgetState,
-    holder::{Hold, Reservation},
-};
+use clawnode_budget::{BudgetState, holder::Reservation};
 use clawnode_proto::{
     ProcessId,
     budget::{AccountKey, BudgetUnit, LimitKey, WindowNumber},

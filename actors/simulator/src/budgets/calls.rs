@@ -1,10 +1,12 @@
 //! Synthetic calls: they reserve, run, and settle, are not made, or die with their process.
 
-use clawnode_budget::holder::{
-    CallCost, CallNeeds, CallUsage, Hold, HolderInput, Need, Reservation,
-};
+use clawnode_budget::holder::{CallCost, CallNeeds, CallUsage, HolderInput, Need, Reservation};
 use clawnode_kernel::KernelBug;
-use clawnode_proto::{ProcessId, budget::AccountKey, money::MicroUsd};
+use clawnode_proto::{
+    ProcessId,
+    budget::{AccountKey, Hold},
+    money::MicroUsd,
+};
 use rand::{Rng, seq::IteratorRandom};
 
 use super::{

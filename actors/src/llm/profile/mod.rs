@@ -7,11 +7,13 @@
 //! [`Profile`](clawnode_proto::session::Profile).
 
 mod model;
+mod price;
 mod profiles;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use model::{InputKinds, ModelProfile, ThinkingDefault};
+pub use price::CallPrice;
 pub use profiles::{BodyError, ModelExtras, ModelOverride, ModelProfiles};
 pub use table::{DATE, WINDOW_DEFAULT};

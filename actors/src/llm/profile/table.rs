@@ -254,6 +254,17 @@ pub(super) fn built_in(model: &str) -> (ModelProfile, Option<&'static str>) {
     best.map_or((UNKNOWN, None), |(pattern, profile)| (*profile, Some(*pattern)))
 }
 
+/// The dearest of all prices that are known, for each sort of tokens.
+pub(super) fn dearest() -> ModelPrice {
+    let prices = TABLE.iter().filter_map(|(_, profile)| profile.price);
+    prices.fold(ModelPrice::FREE, |most, price| ModelPrice {
+        input: most.input.max(price.input),
+        output: most.output.max(price.output),
+        cache_read: most.cache_read.max(price.cache_read),
+        cache_write: most.cache_write.max(price.cache_write),
+    })
+}
+
 /// How much a pattern says: its characters that are no `*`, and then whether it has none.
 pub(super) fn specificity(pattern: &str) -> (usize, bool) {
     let stars = pattern.matches('*').count();

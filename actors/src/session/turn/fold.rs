@@ -74,6 +74,7 @@ impl SessionState {
                 };
                 self.ended(failed.call, failed.attempt, end)
             }
+            SessionEvent::BudgetHeld(_) => Ok(()),
             SessionEvent::ModelGaveWay(it) => self.gave_way(it, head.ts),
             SessionEvent::StepLimitReached(reached) => {
                 let (limit, at) = (reached.limit, head.ts);

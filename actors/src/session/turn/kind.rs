@@ -241,7 +241,10 @@ impl EntityKind for Session {
         effect.class()
     }
 
-    fn want(state: &SessionState, effect: &Effect) -> Option<Want> {
+    fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant>) -> Option<Want> {
+        if granted.is_some() {
+            return None;
+        }
         let Effect::Call { turn, call } = *effect else { return None };
         Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call })
     }
