@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_budget::{BudgetState, holder::Reservation};
 use clawnode_proto::{
     ProcessId,
-    budget::{AccountKey, BudgetUnit, LimitKey, WindowNumber},
+    budget::{AccountKey, BudgetUnit, Hold, LimitKey, WindowNumber},
 };
 
 use super::account::accounts;
