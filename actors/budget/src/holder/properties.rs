@@ -6,14 +6,14 @@ use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{
-        AccountKey, BudgetInput, BudgetLimit, BudgetUnit, LimitKey, LimitSource, ProcessStanding,
-        WindowNumber,
+        AccountKey, BudgetInput, BudgetLimit, BudgetUnit, Hold, LimitKey, LimitSource,
+        ProcessStanding, WindowNumber,
     },
 };
 use proptest::prelude::*;
 
 use super::{
-    CallNeeds, CallUsage, Hold, Holder, HolderInput, HolderOptions, HolderOutput, Reservation,
+    CallNeeds, CallUsage, Holder, HolderInput, HolderOptions, HolderOutput, Reservation,
     tests::{LOOPS, USD, agent, cluster, need},
 };
 use crate::account::{Budget, BudgetState};
