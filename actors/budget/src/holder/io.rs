@@ -35,6 +35,8 @@ pub enum HolderInput {
     Stored(AccountKey, bool),
     /// Some of a second has passed.
     Tick,
+    /// The process ends soon: what no call has reserved goes back, and no more is asked for.
+    Leave,
 }
 
 /// What to do.

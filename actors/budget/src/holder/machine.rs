@@ -39,6 +39,8 @@ pub struct Holder {
     /// What calls have reserved.
     holds: BTreeMap<Reservation, Vec<Hold>>,
     out: Vec<HolderOutput>,
+    /// The process ends soon.
+    leaves: bool,
     /// A bug of tests.
     #[cfg(feature = "test-util")]
     pub planted: KernelBug,
@@ -79,6 +81,7 @@ impl Holder {
             waiters: VecDeque::new(),
             holds: BTreeMap::new(),
             out: Vec::new(),
+            leaves: false,
             #[cfg(feature = "test-util")]
             planted: KernelBug::None,
         }
@@ -101,6 +104,7 @@ impl Holder {
                 }
             }
             HolderInput::Tick => self.tick(),
+            HolderInput::Leave => self.leaves = true,
         }
         self.serve();
         for (key, account) in &mut self.accounts {
@@ -320,6 +324,10 @@ impl Holder {
                 }
             }
         }
+        if self.leaves {
+            self.leave();
+            return;
+        }
         for (key, wants) in &look.blocked {
             self.wants(key, *wants);
         }
@@ -335,6 +343,20 @@ impl Holder {
                     Some(kept) => open.give_back(kept),
                     None => pool.close(),
                 }
+            }
+            at_hand.pools.retain(|_, pool| !pool.is_empty());
+        }
+    }
+
+    /// Gives back what it can: a process that is gone leaves its slices spent.
+    fn leave(&mut self) {
+        for at_hand in self.accounts.values_mut() {
+            for pool in at_hand.pools.values_mut() {
+                // If it comes nevertheless, it goes back.
+                pool.ask = None;
+                pool.close();
+                // It is reported at once.
+                pool.slices().for_each(|slice| slice.recalled = true);
             }
             at_hand.pools.retain(|_, pool| !pool.is_empty());
         }

@@ -291,3 +291,24 @@ fn what_an_account_does_not_know_is_not_spent() {
     one.told(&[], &[]);
     assert_eq!(granted(&one.reserve(2, call())), []);
 }
+
+#[test]
+fn a_process_that_ends_in_order_leaves_nothing_spent_that_was_not_used() {
+    let mut one = One::new();
+    one.reserve(1, call());
+    one.stored();
+    one.told(&[(1, 200, false)], &[]);
+    one.after(1_000);
+    one.stored();
+    let out = one.does(HolderInput::Leave);
+    assert_eq!(said(&out, 1), None, "at most four inputs a second");
+    let out = one.after(250);
+    assert_eq!(said(&out, 1), Some((0, 50, 150, false)), "before a second is over");
+    one.stored();
+    assert!(asked(&one.reserve(2, call())).is_empty(), "nothing new is asked for");
+    one.does(HolderInput::Settle(Reservation(1), CallUsage::Known { usd: 30, tokens: 9 }));
+    assert_eq!(said(&one.after(250), 1), Some((30, 0, 170, true)));
+    one.stored();
+    one.does(HolderInput::Release(Reservation(2)));
+    assert!(one.holder.is_at_rest());
+}
