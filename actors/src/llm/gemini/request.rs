@@ -161,6 +161,8 @@ struct GenerationConfig<'a> {
     top_p: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_output_tokens: Option<u32>,
+    top_k: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop_sequences: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -244,6 +246,7 @@ impl Dialect for Gemini {
                 temperature: sampling.temperature.filter(|_| profile.sampling),
                 top_p: sampling.top_p.filter(|_| profile.sampling),
                 max_output_tokens: limit.map(|wanted| profile.capped(wanted)),
+                top_k: sampling.top_k,
                 stop_sequences: &sampling.stop,
                 seed: sampling.seed.map(seed).transpose()?,
                 presence_penalty: sampling.presence_penalty,
@@ -288,6 +291,7 @@ fn seed(seed: i64) -> Result<i32, ModelFailure> {
 
 impl<'a> ToolConfig<'a> {
     fn of(sampling: &'a Sampling, tools: &[ToolOffer]) -> Result<Option<Self>, ModelFailure> {
+            Setting::TopK,
         let config = |mode, allowed_function_names| Self {
             function_calling_config: CallingConfig { mode, allowed_function_names },
         };

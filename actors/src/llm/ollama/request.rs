@@ -106,6 +106,8 @@ struct OllamaOptions<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     top_p: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     num_predict: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
@@ -204,6 +206,7 @@ impl Dialect for Ollama {
             options: OllamaOptions {
                 temperature: sampling.temperature.filter(|_| profile.sampling),
                 top_p: sampling.top_p.filter(|_| profile.sampling),
+                top_k: sampling.top_k,
                 num_predict: limit.map(|wanted| profile.capped(wanted)),
                 stop: &sampling.stop,
                 seed: sampling.seed,
@@ -234,7 +237,13 @@ impl Dialect for Ollama {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting::Stop, Setting::PresencePenalty, Setting::FrequencyPenalty, Setting::Seed]
+        &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::TopK,
+        ]
     }
 }
 
@@ -274,6 +283,7 @@ impl OllamaOptions<'_> {
             && self.seed.is_none()
             && self.presence_penalty.is_none()
             && self.frequency_penalty.is_none()
+            && self.top_k.is_none()
     }
 }
 

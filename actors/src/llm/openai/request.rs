@@ -252,7 +252,15 @@ impl Dialect for OpenAi {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &Setting::ALL
+        &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::LogitBias,
+            Setting::ToolChoice,
+            Setting::ParallelToolCalls,
+        ]
     }
 }
 
