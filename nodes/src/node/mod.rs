@@ -6,7 +6,7 @@
 //! | `base` | the state that all parts of a node share |
 //! | `kinds` | the kinds of entities |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
-//! | `current_models` | the providers as the configuration has them now |
+//! | `current_models`, `probes` | the providers as the configuration has them now; whether they can be reached |
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers` | the gateway's requests about sessions; a handler for each method |
 //! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
@@ -59,6 +59,7 @@ pub mod overview;
 pub mod panic;
 pub mod plugins;
 mod policy;
+pub mod probes;
 pub mod reload;
 pub mod scan;
 mod scheduler;

@@ -221,6 +221,7 @@ fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOpt
     options.idle_timeout = it.idle_timeout;
     options.total_timeout = it.total_timeout;
     options.retries = it.retries;
+    options.probe = it.probe;
     options.check().map_err(|error| invalid(ErrorChain(&error).to_string()))?;
     Ok(options)
 }

@@ -14,7 +14,7 @@ use clawnode_proto::{
     block::{Block, Blocks},
     circuit::{
         CircuitChange, CircuitFailure, CircuitFailures, CircuitReport, CircuitState,
-        LimitedResource, ProviderLimit,
+        LimitedResource, ProviderLimit, ProviderProbe,
     },
     client_tool::{ClientCall, ClientCalls, ClientResult, ClientResults, ClientTool},
     embed::{EmbedTexts, Embedded, Vector},
@@ -944,7 +944,8 @@ fn provider_reports() -> Vec<ProviderReport> {
 pub(crate) fn open_circuit() -> ProviderReport {
     let at = |seconds: u64| Timestamp(1_700_000_000_000 + seconds * 1_000);
     let [_, provider] = provider_reports().try_into().unwrap();
-    let change = |at, state, failure| CircuitChange { at, state, failure };
+    let change =
+        |at, state, failure| CircuitChange { at, state, failure, by_probe: failure.is_none() };
     let circuit = CircuitReport {
         state: CircuitState::Open,
         since: at(4),
@@ -955,6 +956,7 @@ pub(crate) fn open_circuit() -> ProviderReport {
             change(at(1), CircuitState::HalfOpen, None),
             change(at(4), CircuitState::Open, Some(CircuitFailure::Overloaded)),
         ],
+        probe: Some(ProviderProbe { at: at(5), failure: Some(CircuitFailure::Unreachable) }),
         limits: vec![ProviderLimit {
             model: "claude-sonnet-4-5".to_owned(),
             resource: LimitedResource::Requests,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, headers, sensitive},
+    call::{Dialect, headers, listing, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -253,6 +253,13 @@ impl Dialect for Anthropic {
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let offers = !request.tools.is_empty();
         Ok(Prepared { url: self.base.join(path), headers, body: body.into(), offers })
+    }
+
+    fn probe(&self) -> Option<Prepared> {
+        let path = if self.base.ends_in("v1") { "models" } else { "v1/models" };
+        let mut url = self.base.join(path);
+        url.set_query(Some("limit=1"));
+        Some(listing(url, self.headers(HeaderMap::new())))
     }
 
     fn takes(&self, schema: &ReplySchema) -> bool {

@@ -16,7 +16,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, ReplySchema, ToolOffer,
-    call::{Dialect, bearer_headers},
+    call::{Dialect, bearer_headers, listing},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -223,6 +223,11 @@ impl Dialect for Ollama {
         Ok(Prepared { url: self.base.join(path), headers, body: body.into(), offers })
     }
 
+    fn probe(&self) -> Option<Prepared> {
+        let path = if self.base.ends_in("api") { "tags" } else { "api/tags" };
+        Some(listing(self.base.join(path), bearer_headers("", self.key.as_ref())))
+    }
+
     fn takes(&self, schema: &ReplySchema) -> bool {
         schema.style == SchemaStyle::JsonObject || schema.has_only(&REPLY_KEYWORDS)
     }
@@ -278,12 +283,12 @@ impl OllamaOptions<'_> {
     const fn is_empty(&self) -> bool {
         self.temperature.is_none()
             && self.top_p.is_none()
+            && self.top_k.is_none()
             && self.num_predict.is_none()
             && self.stop.is_empty()
             && self.seed.is_none()
             && self.presence_penalty.is_none()
             && self.frequency_penalty.is_none()
-            && self.top_k.is_none()
     }
 }
 
