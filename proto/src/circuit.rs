@@ -106,6 +106,20 @@ pub struct CircuitChange {
     /// The failure that opened it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<CircuitFailure>,
+    /// A probe changed it, and not a call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_probe: bool,
+}
+
+/// The last probe of a provider in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ProviderProbe {
+    /// When it ended, by the clock of the node.
+    pub at: Timestamp,
+    /// Why it did not reach the provider; absent if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<CircuitFailure>,
 }
 
 /// A limit of a provider.
@@ -176,6 +190,9 @@ pub struct CircuitReport {
     /// Its last changes, the newest last; at most [`crate::limits::CIRCUIT_CHANGES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<CircuitChange>,
+    /// The last probe, if the provider is probed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProviderProbe>,
     /// The limits that the provider reported; at most [`crate::limits::PROVIDER_LIMITS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<ProviderLimit>,

@@ -1,6 +1,8 @@
 //! Tools that a client runs: it offers them with a message, the model asks for them, and the turn waits
 //! for the results that the client brings.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -40,6 +42,9 @@ pub struct ClientResults {
     /// The tools that the client offers from here on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ClientTool>,
+    /// Pairs that the client gives what follows, to find them again. No model sees them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// The result of a tool call that a client ran.

@@ -25,6 +25,9 @@ pub const RESPONSE_SCHEMA: u16 = 4;
 /// The oldest reader of a choice that the session keeps: an older one would forget it.
 pub const KEPT_CHOICES: u16 = 4;
 
+/// The oldest reader of a message with metadata: an older one would lose it unseen.
+pub const METADATA: u16 = 4;
+
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;
 

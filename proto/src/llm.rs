@@ -143,6 +143,9 @@ pub struct Sampling {
     /// From which share of the most likely words to choose, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
+    /// From how many of the most likely words to choose, 1 or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<u32>,
     /// The most tokens of one reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
@@ -181,6 +184,7 @@ impl Sampling {
             || !self.logit_bias.is_empty()
             || self.tool_choice.is_some()
             || self.parallel_tool_calls.is_some()
+            || self.top_k.is_some()
     }
 }
 

@@ -1,5 +1,7 @@
 //! A session's inputs and events.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use crate::outcome::{Settled, TurnDone, TurnOutcome};
@@ -133,6 +135,9 @@ pub struct UserMessage {
     /// value of its own, the message gives it back to the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeptChoice>,
+    /// Pairs that its client gives the turn, to find them again. No model sees them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// What a message may choose for its whole session.
@@ -159,6 +164,7 @@ impl UserMessage {
             tools: Vec::new(),
             response_schema: None,
             keep: Vec::new(),
+            metadata: BTreeMap::new(),
         }
     }
 }

@@ -196,7 +196,8 @@ def with_anthropic():
         "structured output": cell(parsed, "Ada"),
         "picture": cell(lambda: chat(shown), anything),
         "count tokens": cell(
-            lambda: client.messages.count_tokens(model="default", messages=user("x")), anything
+            lambda: client.messages.count_tokens(model="default", messages=user("x")).input_tokens > 0,
+            True,
         ),
         "unknown model": cell(lambda: create("x", model="nobody"), anything),
         "wrong key": cell(lambda: create("x", by=anthropic.Anthropic(api_key="wrong", max_retries=0)), anything),

@@ -89,9 +89,31 @@ def resumed():
     return exact == len(events), min(numbers) > after, whole, id
 
 
+def labelled():
+    pairs = {"order": "7"}
+    said = create("hello there", metadata=pairs)
+    return said.metadata == pairs, client.responses.retrieve(said.id).metadata == pairs
+
+
+def deleted():
+    said = create("hello there")
+    client.responses.delete(said.id)
+    try:
+        client.responses.retrieve(said.id)
+    except openai.NotFoundError as error:
+        gone = error.param
+    first = create("one")
+    create("two", previous_response_id=first.id)
+    try:
+        client.responses.delete(first.id)
+    except openai.BadRequestError as error:
+        return gone, error.param
+    return "one of several was deleted"
+
+
 def refused():
     try:
-        create("hello there", metadata={"a": "b"})
+        create("hello there", max_tool_calls=1)
     except openai.OpenAIError as error:
         return type(error).__name__, error.param
     return "not refused"
@@ -110,6 +132,8 @@ print(
             "background": background(),
             "cancelled": cancelled(),
             "resumed": resumed(),
+            "labelled": labelled(),
+            "deleted": deleted(),
             "refused": refused(),
         }
     )

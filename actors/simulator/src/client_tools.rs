@@ -42,6 +42,7 @@ impl Sim {
             let calls = it.calls.calls.iter().skip(from).map(|call| result(call.id)).collect();
             let (system, sampling, tools) = (None, Sampling::default(), offered(1));
             SessionInput::ClientResults(ClientResults {
+                metadata: std::collections::BTreeMap::new(),
                 turn,
                 results: calls,
                 system,

@@ -3,14 +3,19 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use clawnode_proto::{
     Digest, Timestamp,
+    circuit::CircuitFailure,
     llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
     model::SchemaStyle,
     tool::ToolUse,
 };
 use futures_util::{future::BoxFuture, stream::BoxStream};
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{
+    Url,
+    header::{HeaderMap, HeaderValue},
+};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{Instrument, Span, field::Empty, info_span};
@@ -19,7 +24,7 @@ use super::{
     Item, Model, ModelEvent, ModelRequest, ReplySchema,
     attempts::Attempts,
     call_stream::{Finish, Teller, tell},
-    circuit::CallPass,
+    circuit::{CallPass, ProbePass},
     embed::{EmbedDialect, EmbedReply, EmbedRequest},
     failure_text::{NO_END, ProviderName},
     framing::Framing,
@@ -68,6 +73,10 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         _now: Timestamp,
     ) -> Result<Option<Prepared>, AttemptFailure> {
         Ok(None)
+    }
+    /// A request that costs nothing and that any server of this wire answers; none if there is none.
+    fn probe(&self) -> Option<Prepared> {
+        None
     }
     /// The settings that it has, of those that not every wire has.
     fn settings(&self) -> &'static [Setting] {
@@ -158,6 +167,11 @@ impl Model for Provider {
         self.0.refused(model, sampling)
     }
 
+    fn probe(&self) -> Option<BoxFuture<'static, Result<(), ModelFailure>>> {
+        let (parts, request) = (Arc::clone(&self.0), self.0.dialect.probe()?);
+        Some(Box::pin(async move { parts.probe(&request).await }))
+    }
+
     fn schema_style(&self, model: &str) -> Option<SchemaStyle> {
         let (provider, model) = (self.0.named.name.clone(), model.to_owned());
         let model = ModelRef { provider, model };
@@ -219,6 +233,15 @@ impl ProviderParts {
         let (provider, model) = (self.named.name.clone(), model.to_owned());
         let profile = self.profiles.of(&ModelRef { provider, model });
         refused(self.dialect.settings(), sampling, &profile).map(Setting::name)
+    }
+
+    /// A probe, of whose end the circuit hears.
+    async fn probe(&self, request: &Prepared) -> Result<(), ModelFailure> {
+        let pass = ProbePass::of(self.http.circuit());
+        let ended = self.http.reach(request).await.map_err(|fault| fault.failure);
+        let failure = ended.as_ref().err().map(|failure| failure.class);
+        pass.ended(failure.map(|it| CircuitFailure::of(it).unwrap_or(CircuitFailure::Other)));
+        ended
     }
 
     pub(super) fn no_end(&self) -> AttemptFailure {
@@ -454,6 +477,11 @@ pub(super) fn bearer_headers(idempotency_key: &str, key: Option<&SecretString>) 
         bearer.and_then(|bearer| headers.insert("authorization", bearer));
     }
     headers
+}
+
+/// The request for a list at this address with these headers.
+pub(super) fn listing(url: Url, headers: HeaderMap) -> Prepared {
+    Prepared { url, headers, body: Bytes::new(), offers: false }
 }
 
 /// A header's value that prints as nothing.

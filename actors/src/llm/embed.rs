@@ -40,6 +40,10 @@ pub(super) trait EmbedDialect: fmt::Debug + Send + Sync + 'static {
     fn request(&self, request: &EmbedRequest) -> Result<Prepared, ModelFailure>;
     /// What the answer says.
     fn read(&self, body: &[u8]) -> Result<ReadVectors, AttemptFailure>;
+    /// Texts of one request at most.
+    fn most_texts(&self) -> usize {
+        EMBED_BATCH
+    }
 }
 
 /// What an answer has, before it is compared with what was asked.
@@ -64,6 +68,12 @@ impl EmbedRequest {
             )));
         }
         Ok(())
+    }
+
+    /// Requests for all texts of which each has so many at most.
+    pub(super) fn parts(&self, most: usize) -> Vec<Self> {
+        let of = |texts: &[String]| Self { texts: texts.to_vec(), ..self.clone() };
+        self.texts.chunks(most.max(1)).map(of).collect()
     }
 
     /// The vectors of an answer, if they are what was asked for.
@@ -99,6 +109,25 @@ impl EmbedRequest {
     }
 }
 
+// === impl EmbedReply ===
+
+impl EmbedReply {
+    /// The answers to parts of a request as one.
+    pub(super) fn joined(parts: Vec<Self>) -> Result<Self, ModelFailure> {
+        let length = parts.iter().flat_map(|part| &part.vectors).map(Vector::len).next();
+        let mut whole = Self { vectors: Vec::new(), input_tokens: 0 };
+        for part in parts {
+            if part.vectors.iter().any(|vector| Some(vector.len()) != length) {
+                let what = "the provider answered with vectors of different lengths";
+                return Err(ModelFailure::new(FailureClass::BrokenStream, what.to_owned()));
+            }
+            whole.input_tokens = whole.input_tokens.saturating_add(part.input_tokens);
+            whole.vectors.extend(part.vectors);
+        }
+        Ok(whole)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +154,21 @@ mod tests {
             assert!(fault.failure.message.contains(says), "{}", fault.failure.message);
             assert!(!fault.again, "{says}");
         }
+    }
+
+    #[test]
+    fn parts_of_a_request_are_answered_as_one() {
+        let parts = asked(5, Some(2)).parts(2);
+        let sizes: Vec<usize> = parts.iter().map(|part| part.texts.len()).collect();
+        assert_eq!((sizes, parts[0].dimensions), (vec![2, 2, 1], Some(2)));
+        let reply = |numbers: &[f32], input_tokens| EmbedReply {
+            vectors: vec![Vector::new(numbers)],
+            input_tokens,
+        };
+        let joined = EmbedReply::joined(vec![reply(&[0.5], 1), reply(&[2.0], 3)]).unwrap();
+        let numbers: Vec<f32> = joined.vectors.iter().flat_map(Vector::numbers).collect();
+        assert_eq!((numbers, joined.input_tokens), (vec![0.5, 2.0], 4));
+        assert!(EmbedReply::joined(vec![reply(&[0.5], 1), reply(&[2.0, 1.0], 3)]).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::future::ready;
 
 use clawnode_proto::llm::{ModelFailure, ModelRef};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Instrument, Span, field::Empty, info_span};
@@ -15,6 +16,9 @@ use super::{
     http::{AttemptFailure, HttpAnswer, Prepared},
     prompt::not_sent,
 };
+
+/// Requests at once for the texts of one call, of wires that take few texts at a time.
+const PARTS_AT_ONCE: usize = 4;
 
 // === impl ProviderParts ===
 
@@ -66,17 +70,29 @@ impl ProviderParts {
         request: &EmbedRequest,
     ) -> Result<EmbedReply, ModelFailure> {
         request.check()?;
-        let mut prepared = wire.request(request)?;
+        let deadline = Instant::now() + self.options.total_timeout;
+        let parts = request.parts(wire.most_texts());
+        let parts = stream::iter(parts).map(|part| self.part(wire, part, deadline));
+        EmbedReply::joined(parts.buffered(PARTS_AT_ONCE).try_collect().await?)
+    }
+
+    /// The vectors of as many texts as one request may have.
+    async fn part(
+        &self,
+        wire: &dyn EmbedDialect,
+        request: EmbedRequest,
+        deadline: Instant,
+    ) -> Result<EmbedReply, ModelFailure> {
+        let mut prepared = wire.request(&request)?;
         prepared.headers.insert("accept", HeaderValue::from_static("application/json"));
         let (provider, model) = (self.named.name.clone(), request.model.clone());
         self.add_extras(&mut prepared, &ModelRef { provider, model })?;
-        let deadline = Instant::now() + self.options.total_timeout;
         let mut tries = Attempts::new(&self.options, deadline);
         let ended = async {
             loop {
                 let pass = CallPass::of(self.http.circuit(), &request.model, |_| ready(())).await;
                 let pass = pass.map_err(|refused| refused.failure(tries.last()))?;
-                let attempt = self.embed_once(wire, request, &prepared, pass, deadline);
+                let attempt = self.embed_once(wire, &request, &prepared, pass, deadline);
                 let fault = match attempt.await {
                     Ok(reply) => return Ok(reply),
                     Err(fault) => fault,
@@ -100,6 +116,8 @@ impl ProviderParts {
         deadline: Instant,
     ) -> Result<EmbedReply, AttemptFailure> {
         let attempt = async {
+            let signed = self.dialect.signed(prepared, self.http.now())?;
+            let prepared = signed.as_ref().unwrap_or(prepared);
             let HttpAnswer::Whole(body) = self.http.send(prepared, &pass).await? else {
                 return Err(AttemptFailure::broken("answered with events instead of JSON"));
             };

@@ -46,6 +46,9 @@ pub(super) const AMAZON_EVENTS: &str = "application/vnd.amazon.eventstream";
 /// meet one that is just being closed.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
+/// How long a probe may take: those that it asks list what they have, which is quick.
+const PROBE_TIME: Duration = Duration::from_secs(10);
+
 /// A failed attempt.
 #[derive(Debug)]
 pub(super) struct AttemptFailure {
@@ -200,6 +203,21 @@ impl Http {
                 "answered with `{}` instead of an event stream",
                 self.clean(other)
             ))),
+        }
+    }
+
+    /// Whether the provider answers this, whatever it says.
+    pub(super) async fn reach(&self, request: &Prepared) -> Result<(), AttemptFailure> {
+        let sent = self
+            .client(&request.url)?
+            .get(request.url.clone())
+            .headers(request.headers.clone())
+            .send();
+        let most = PROBE_TIME.min(self.connect + self.idle);
+        match timeout(most, sent).await {
+            Ok(Ok(_answer)) => Ok(()),
+            Ok(Err(error)) => Err(self.not_sent(&request.url, error)),
+            Err(_elapsed) => Err(AttemptFailure::silent(most)),
         }
     }
 

@@ -196,6 +196,12 @@ pub trait Model: Send + Sync + fmt::Debug {
     /// The first of these settings that the model of this name does not take. A call with it fails.
     fn refused(&self, model: &str, sampling: &Sampling) -> Option<&'static str>;
 
+    /// Asks whether the provider can be reached, with a request that costs nothing; none if its wire has no
+    /// such request. Its circuit hears the end.
+    fn probe(&self) -> Option<BoxFuture<'static, Result<(), ModelFailure>>> {
+        None
+    }
+
     /// How a request to the model of this name says that its reply has to fit a schema, if the model can be
     /// held to one.
     fn schema_style(&self, model: &str) -> Option<SchemaStyle>;

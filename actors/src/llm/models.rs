@@ -1,9 +1,10 @@
 //! All providers by name: those of the configuration, and four that need none.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use clawnode_cluster::Clock;
 use clawnode_proto::llm::{ModelFailure, ModelRef};
+use futures_util::future::BoxFuture;
 
 use super::{
     Model,
@@ -31,6 +32,8 @@ struct ModelEntry {
     model: Result<Arc<dyn Model>, Arc<OptionsError>>,
     configured: bool,
     is_demo: bool,
+    /// How often it is probed.
+    probe: Option<Duration>,
 }
 
 /// What clients are made of, beside their options.
@@ -127,6 +130,16 @@ impl Models {
         }
     }
 
+    /// The providers that are to be probed, and how often.
+    pub fn probed(&self) -> impl Iterator<Item = (&str, Duration)> {
+        self.entries.iter().filter_map(|(name, entry)| Some((name.as_str(), entry.probe?)))
+    }
+
+    /// Asks whether the provider of this name can be reached; none if it cannot be asked.
+    pub fn probe(&self, name: &str) -> Option<BoxFuture<'static, Result<(), ModelFailure>>> {
+        self.entries.get(name)?.model.as_ref().ok()?.probe()
+    }
+
     /// Refuses a model that its provider is known not to have, without asking the provider.
     pub fn check(&self, model: &ModelRef) -> Result<(), ModelFailure> {
         let is_demo = self.entries.get(&model.provider).is_some_and(|entry| entry.is_demo);
@@ -157,9 +170,10 @@ impl ModelEntry {
         configured: bool,
     ) -> Self {
         let is_demo = options.as_ref().is_ok_and(|options| options.wire == Wire::Demo);
+        let probe = options.as_ref().ok().and_then(|options| options.probe);
         let model = options.and_then(|options| client(name, options, from));
         let model = model.map_err(Arc::new);
-        Self { model, configured, is_demo }
+        Self { model, configured, is_demo, probe }
     }
 }
 
@@ -177,7 +191,11 @@ fn client(
 ) -> Result<Arc<dyn Model>, OptionsError> {
     options.check()?;
     let (Some(row), Some(usual)) = (options.wire.row(), options.url()) else {
-        return Ok(Arc::new(Demo));
+        return if options.probe.is_some() {
+            Err(OptionsError::NoProbe)
+        } else {
+            Ok(Arc::new(Demo))
+        };
     };
     let aws = row.is_of_aws.then(|| Aws::read(&options, from.lookup)).transpose()?;
     let signs = aws.as_ref().and_then(|aws| aws.keys.as_ref());
@@ -200,6 +218,9 @@ fn client(
     let parts = WireParts { base: base.clone(), key, max_tokens: options.max_tokens, aws };
     let embeds = row.embeds.map(|embeds| embeds(parts.clone()));
     let (reads, dialect) = (row.reads, (row.dialect)(parts));
+    if options.probe.is_some() && dialect.probe().is_none() {
+        return Err(OptionsError::NoProbe);
+    }
     let parts = ProviderParts { reads, dialect, embeds, options, base, named, http, profiles };
     Ok(Arc::new(Provider::new(parts)))
 }

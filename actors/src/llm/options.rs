@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use clawnode_proto::units::duration;
+use clawnode_proto::units::{duration, maybe_duration};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -23,6 +23,10 @@ const KEY_FILE_BYTES: u64 = 16 << 10;
 const RETRIES_MAX: u32 = 20;
 /// The longest any timeout may be (a day); so that sums of times cannot overflow.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24);
+
+/// The shortest and the longest time between two probes.
+const PROBE_LEAST: Duration = Duration::from_secs(5);
+const PROBE_MOST: Duration = Duration::from_hours(1);
 
 /// Reads the environment.
 pub(super) type Lookup<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
@@ -91,6 +95,10 @@ pub struct ProviderOptions {
     /// Default 8192: fits every current model, and stops a runaway at a few cents.
     #[serde(default = "max_tokens")]
     pub max_tokens: u32,
+    /// How often the provider is asked for a list of its models, to learn whether it can be reached. Default:
+    /// never; calls show it too. More often shows an outage sooner, and costs a request each time.
+    #[serde(default, with = "maybe_duration", skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Duration>,
 }
 
 const fn connect_timeout() -> Duration {
@@ -134,6 +142,11 @@ pub enum OptionsError {
     /// A field that only Amazon's services have.
     #[error("`{0}` is only for the wire `bedrock`")]
     OnlyAws(&'static str),
+    /// A provider that cannot be asked without cost.
+    #[error(
+        "`probe` is not for the wires `bedrock` and `demo`: they have no request that costs nothing"
+    )]
+    NoProbe,
     /// Bedrock needs keys, and there are none.
     #[error(
         "no key: set `AWS_BEARER_TOKEN_BEDROCK` (a Bedrock API key), or both `AWS_ACCESS_KEY_ID` and \
@@ -229,6 +242,7 @@ impl ProviderOptions {
             retry_first: retry_first(),
             retry_most: retry_most(),
             max_tokens: max_tokens(),
+            probe: None,
         }
     }
 
@@ -272,6 +286,9 @@ impl ProviderOptions {
         }
         if self.retries > RETRIES_MAX {
             return Err(OptionsError::Range { field: "retries", detail: "at most 20" });
+        }
+        if self.probe.is_some_and(|every| !(PROBE_LEAST..=PROBE_MOST).contains(&every)) {
+            return Err(OptionsError::Range { field: "probe", detail: "from 5s to 1h" });
         }
         if self.max_tokens == 0 {
             return Err(OptionsError::Range { field: "max_tokens", detail: "more than 0" });
@@ -464,6 +481,10 @@ mod tests {
         assert!(parse(many).unwrap().check().unwrap_err().to_string().contains("retries"));
         let region = r#"{"wire":"openai","region":"us-east-1"}"#;
         assert!(matches!(parse(region).unwrap().check(), Err(OptionsError::OnlyAws("region"))));
+        for (probe, is_good) in [("4s", false), ("5s", true), ("1h", true), ("61m", false)] {
+            let json = format!(r#"{{"wire":"openai","probe":"{probe}"}}"#);
+            assert_eq!(parse(&json).unwrap().check().is_ok(), is_good, "{probe}");
+        }
         let keys = r#"{"wire":"openai","api_key":"k","api_key_env":"K"}"#;
         assert!(matches!(parse(keys).unwrap().check(), Err(OptionsError::ManyKeys)));
     }

@@ -17,10 +17,11 @@ pub(super) enum Setting {
     LogitBias,
     ToolChoice,
     ParallelToolCalls,
+    TopK,
 }
 
 impl Setting {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Stop,
         Self::PresencePenalty,
         Self::FrequencyPenalty,
@@ -28,9 +29,10 @@ impl Setting {
         Self::LogitBias,
         Self::ToolChoice,
         Self::ParallelToolCalls,
+        Self::TopK,
     ];
 
-    /// Its name in OpenAI's API, which is where it comes from.
+    /// Its name in the API of OpenAI or Anthropic, which is where it comes from.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -40,12 +42,16 @@ impl Setting {
             Self::LogitBias => "logit_bias",
             Self::ToolChoice => "tool_choice",
             Self::ParallelToolCalls => "parallel_tool_calls",
+            Self::TopK => "top_k",
         }
     }
 
     /// Whether a model that takes no `temperature` may still take it.
     const fn is_of_words(self) -> bool {
-        matches!(self, Self::PresencePenalty | Self::FrequencyPenalty | Self::LogitBias)
+        matches!(
+            self,
+            Self::PresencePenalty | Self::FrequencyPenalty | Self::LogitBias | Self::TopK
+        )
     }
 
     fn is_in(self, sampling: &Sampling) -> bool {
@@ -58,6 +64,7 @@ impl Setting {
             Self::ToolChoice => sampling.tool_choice.is_some(),
             // What every wire does by itself needs no setting.
             Self::ParallelToolCalls => sampling.parallel_tool_calls == Some(false),
+            Self::TopK => sampling.top_k.is_some(),
         }
     }
 }
@@ -120,6 +127,7 @@ mod tests {
                 "parallel_tool_calls",
                 true,
             ),
+            (Sampling { top_k: Some(40), ..none.clone() }, "top_k", false),
         ];
         for (sampling, name, by_all) in settings {
             assert_eq!(refused(&[], &sampling, &usual).map(Setting::name), Some(name));

@@ -144,7 +144,9 @@ static WIRES: &[WireRow] = &[
             framing: Framing::EventStream,
             decoder: |offers| Box::new(BedrockReader::new(offers)),
         },
-        embeds: None,
+        embeds: Some(|WireParts { base, key, max_tokens, aws }| {
+            Box::new(Bedrock { base, key, max_tokens, aws })
+        }),
     },
 ];
 

@@ -2,7 +2,10 @@
 //!
 //! The gateway holds connections and owns nothing; whatever it shows comes through here.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -82,6 +85,8 @@ pub struct ResultsRequest {
     pub sampling: Sampling,
     /// The tools that the client offers from here on.
     pub tools: Vec<ClientTool>,
+    /// Pairs that the client gives what follows.
+    pub metadata: BTreeMap<String, String>,
     /// The trace that the request belongs to.
     pub trace: Option<Traceparent>,
 }
@@ -106,6 +111,10 @@ pub struct TurnRecord {
     pub state: TurnState,
     /// The turn of the same session after it.
     pub next: Option<TurnId>,
+    /// Whether its session has nothing else.
+    pub is_only: bool,
+    /// Pairs that its client gave it.
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// How far a turn is.
@@ -217,6 +226,15 @@ pub trait Backend: Answers {
         session: EntityId,
         file: FileId,
     ) -> Result<(FileView, BoxStream<'static, Result<Bytes, ErrorBody>>), ErrorBody>;
+
+    /// About how many tokens a model call of this agent would have that is asked this alone. What is attached
+    /// is not stored.
+    async fn count_tokens(
+        &self,
+        agent: &AgentName,
+        message: UserMessage,
+        attachments: Vec<NewAttachment>,
+    ) -> Result<u64, ErrorBody>;
 
     /// The vectors of texts, from a provider of models. Nothing of it is stored.
     async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody>;

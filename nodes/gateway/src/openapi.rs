@@ -154,6 +154,11 @@ mod tests {
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
+            (Verb::Post, "/v1/messages/count_tokens") => answered(
+                "Anthropic: about how many tokens a request has. Nothing is stored, and no model is asked.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
             (Verb::Post, "/v1/responses") => answered(
                 "OpenAI: a response, streamed, whole or in the background.",
                 any(),
@@ -163,6 +168,11 @@ mod tests {
                 "OpenAI: a response as it is now. Streamed, from the event after `starting_after` on.",
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
+            ),
+            (Verb::Delete, "/v1/responses/{response}") => answered(
+                "OpenAI: deletes a response with its session, if that has nothing else.",
+                any(),
+                vec![(200, JSON, any())],
             ),
             (Verb::Post, "/v1/responses/{response}/cancel") => {
                 answered("OpenAI: cancels a response.", any(), vec![(200, JSON, any())])

@@ -183,9 +183,6 @@ pub(super) async fn nowhere(request: Request) -> Response {
     let shown: String = path.chars().take(PATH_CHARS).collect();
     let hint = match path {
         "/v1/completions" => "use `/v1/chat/completions`",
-        "/v1/messages/count_tokens" => {
-            "clawnode cannot count a request's tokens before its model has; `usage` of the answer has them"
-        }
         "/v1/complete" => "use `/v1/messages`",
         _ => "`GET /` shows how to connect",
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{
     Router, middleware,
-    routing::{MethodFilter, any, get, on, post},
+    routing::{MethodFilter, any, delete, get, on, post},
 };
 use clawnode_proto::api::Method;
 
@@ -74,12 +74,15 @@ static OWN: &[Route] = &[
     own(Post, "/v1/messages", || post(anthropic::messages)).with(Object(
         r#"{"model":"default","max_tokens":1024,"messages":[{"role":"user","content":"hi"}]}"#,
     )),
+    own(Post, "/v1/messages/count_tokens", || post(anthropic::count_tokens))
+        .with(Object(r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#)),
     own(Post, "/v1/embeddings", || post(openai::embeddings))
         .with(Object(r#"{"model":"openai/text-embedding-3-small","input":"hi"}"#)),
     own(Post, "/v1/responses", || post(openai::responses::create))
         .with(Object(r#"{"model":"default","input":"hi"}"#)),
     own(Get, "/v1/responses/{response}", || get(openai::responses::retrieve))
         .asked(openai::responses::QUERY),
+    own(Delete, "/v1/responses/{response}", || delete(openai::responses::delete)),
     own(Post, "/v1/responses/{response}/cancel", || post(openai::responses::cancel)),
     own(Get, "/v1/openapi.json", || get(openapi::document)),
     own(Get, "/v1/docs", || get(docs::docs)),

@@ -10,7 +10,7 @@ use clawnode_kernel::driver::{Worker, WorkerOptions, answer_requests};
 use super::wire::Wired;
 use crate::{
     failure::Failure,
-    node::{expiry, scan::PartitionFollower, tools, usage, version_check},
+    node::{expiry, probes, scan::PartitionFollower, tools, usage, version_check},
 };
 
 impl Wired {
@@ -41,6 +41,9 @@ impl Wired {
         let runner = tools::runner(&self.loaded.config, &self.context, tools.available(), rank);
         let keep = move || tools.clone().keep();
         base.supervisor.adopt_task("worker.executors", keep).await?;
+        let (models, gate) = (self.models.clone(), self.node_status.switch_gate().clone());
+        let probe = move || probes::keep(models.clone(), gate.clone());
+        base.supervisor.adopt_task("worker.probes", probe).await?;
         let archive = runner.archive.clone();
         let sweep = move || archive.clone().keep();
         base.supervisor.adopt_task("worker.archive", sweep).await?;

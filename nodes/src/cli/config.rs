@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     context::{CliContext, sources},
     flags::GlobalFlags,
-    output::Output,
+    output::{Output, Tone},
 };
 use crate::{
     config::{Env, load, show},
@@ -68,10 +68,15 @@ pub(super) fn check(
         sources.file.clone_from(&args.file);
     }
     let loaded = load(&sources)?;
-    models::check(&loaded)?;
-    out.document(&json!({ "file": loaded.file, "ok": true }), |_| match &loaded.file {
-        Some(file) => format!("`{}` is valid", file.display()),
-        None => "there is no configuration file; all other settings are valid".to_owned(),
+    let warnings = models::check(&loaded)?.warnings;
+    let document = json!({ "file": loaded.file, "ok": true, "warnings": warnings });
+    out.document(&document, |_| {
+        let valid = match &loaded.file {
+            Some(file) => format!("`{}` is valid", file.display()),
+            None => "there is no configuration file; all other settings are valid".to_owned(),
+        };
+        let warnings = warnings.iter().map(|it| format!("\n{}", out.paint(Tone::Warn, it)));
+        warnings.fold(valid, |text, warning| text + &warning)
     })?;
     Ok(Exit::Ok)
 }

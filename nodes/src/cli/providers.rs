@@ -4,7 +4,7 @@
 use clap::Args;
 use clawnode_proto::{
     api::{Nothing, calls},
-    circuit::{CircuitReport, CircuitState},
+    circuit::{CircuitFailure, CircuitReport, CircuitState},
     provider::{
         CandidateView, DiagnoseParams, DiagnoseView, ExecutionSpec, HOOK_PREFIX, MCP_PREFIX,
         PLUGIN_PREFIX, ProviderKind, ProviderStatus, ProviderView, ProvidersView, StepSpec,
@@ -126,11 +126,16 @@ fn circuit_lines(of: &str, it: &CircuitReport, is_wide: bool) -> String {
     if it.refused > 0 {
         facts.push(format!("calls not sent: {}", it.refused));
     }
+    facts.extend(it.probe.map(|probe| {
+        let found = probe.failure.map_or("reached", CircuitFailure::as_str);
+        format!("last probe {}: {found}", time(probe.at))
+    }));
     let mut lines = vec![String::new(), facts.join("; ")];
     if is_wide {
         lines.extend(it.history.iter().map(|change| {
             let why = change.failure.map(|it| format!(" ({})", it.as_str())).unwrap_or_default();
-            format!("  {} {}{why}", time(change.at), change.state.as_str())
+            let by = if change.by_probe { ", by a probe" } else { "" };
+            format!("  {} {}{why}{by}", time(change.at), change.state.as_str())
         }));
         lines.extend(it.limits.iter().map(|limit| {
             let all = limit.limit.map(|all| format!(" of {all}")).unwrap_or_default();
@@ -193,7 +198,7 @@ fn verdict(out: Output, view: &DiagnoseView) -> String {
 mod tests {
     use clawnode_proto::{
         Timestamp,
-        circuit::{CircuitChange, CircuitFailure, CircuitFailures, LimitedResource, ProviderLimit},
+        circuit::{CircuitChange, CircuitFailures, LimitedResource, ProviderLimit, ProviderProbe},
     };
 
     use super::*;
@@ -212,7 +217,9 @@ mod tests {
                 at: since,
                 state: CircuitState::Open,
                 failure: Some(kind),
+                by_probe: true,
             }],
+            probe: Some(ProviderProbe { at: next, failure: None }),
             limits: vec![ProviderLimit {
                 model: "m\u{1b}[31m".to_owned(),
                 resource: LimitedResource::InputTokens,
@@ -223,14 +230,15 @@ mod tests {
         };
         let line = format!(
             "\nlab on w: circuit open since {}; next try {}; failed attempts: 5 overloaded; \
-             calls not sent: 2",
+             calls not sent: 2; last probe {}: reached",
             time(since),
+            time(next),
             time(next)
         );
         assert_eq!(circuit_lines("lab on w", &circuit, false), line);
         let wide = circuit_lines("lab on w", &circuit, true);
         let past = wide.strip_prefix(&line).unwrap();
-        let change = format!("\n  {} open (overloaded)\n", time(since));
+        let change = format!("\n  {} open (overloaded), by a probe\n", time(since));
         assert!(past.starts_with(&change), "{past}");
         let limit = format!(": 7 of 50 input tokens left, resets {}", time(next));
         assert!(past.ends_with(&limit) && !past.contains('\u{1b}'), "{past}");

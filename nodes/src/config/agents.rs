@@ -69,6 +69,9 @@ pub struct ProviderSection {
     pub total_timeout: Duration,
     /// Further tries while nothing of the reply has been received (4).
     pub retries: u32,
+    /// How often to ask whether it can be reached (never), from 5 s to 1 h. It costs no tokens.
+    #[serde(skip_serializing_if = "Option::is_none", with = "units::maybe_duration")]
+    pub probe: Option<Duration>,
 }
 
 /// `[agents.NAME]`: who answers.
@@ -253,6 +256,7 @@ impl Default for ProviderSection {
             idle_timeout: Duration::from_mins(1),
             total_timeout: Duration::from_mins(10),
             retries: 4,
+            probe: None,
         }
     }
 }

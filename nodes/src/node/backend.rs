@@ -8,7 +8,7 @@ use clawnode_actors::{
     agent::Agents,
     session::{
         SendError, SentMessage, Sessions,
-        clients::{attach::PendingContent, route::Routes},
+        clients::{attach::PendingContent, record::RecordedTurn, route::Routes},
     },
 };
 use clawnode_gateway::{
@@ -25,7 +25,7 @@ use clawnode_proto::{
     embed::{EmbedTexts, Embedded},
     media::{FileView, Media},
     route::Inbound,
-    session::SessionInput,
+    session::{SessionInput, UserMessage},
     tool::ToolSpec,
     view::AcceptedView,
 };
@@ -37,7 +37,7 @@ use futures_util::{
 
 use super::{
     archive::ArchiveRequests,
-    client_tools,
+    client_tools, count,
     current_models::CurrentModels,
     embedder::Embedder,
     embeddings::Embeddings,
@@ -218,7 +218,17 @@ impl Backend for NodeBackend {
             (true, false) => TurnState::Running,
             (true, true) => TurnState::Over,
         };
-        Ok(TurnRecord { session: found.session, begun: found.begun, state, next: found.next })
+        let RecordedTurn { session, begun, next, is_only, metadata, .. } = found;
+        Ok(TurnRecord { session, begun, state, next, is_only, metadata })
+    }
+
+    async fn count_tokens(
+        &self,
+        agent: &AgentName,
+        message: UserMessage,
+        attachments: Vec<NewAttachment>,
+    ) -> Result<u64, ErrorBody> {
+        count::count(&self.agents, agent, message, attachments)
     }
 
     async fn store_file(
@@ -357,8 +367,9 @@ fn unusable(fault: &SchemaFault) -> ErrorBody {
 impl NodeBackend {
     /// Stores the results, and follows the turn that waits for them.
     async fn bring(&self, request: ResultsRequest) -> Result<Following, ErrorBody> {
-        let ResultsRequest { session, agent, results, failed, system, sampling, tools, trace } =
+        let ResultsRequest { session, agent, results, failed, system, sampling, tools, .. } =
             request;
+        let ResultsRequest { metadata, trace, .. } = request;
         let unknown = || {
             let what = "parameter `messages`: no turn waits for the results of these tool calls";
             ErrorBody::new(ErrorCode::InvalidParams, what)
@@ -384,7 +395,7 @@ impl NodeBackend {
         let results = results.into_iter().map(result).collect();
         // The calls say which turn it is.
         let turn = TurnId::from_u128(0);
-        let results = ClientResults { turn, results, system, sampling, tools };
+        let results = ClientResults { turn, results, system, sampling, tools, metadata };
         let sent = self.sessions.bring(session, results, trace).await?;
         Ok(following(sent, key.to_string()))
     }

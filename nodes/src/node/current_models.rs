@@ -1,12 +1,17 @@
 //! The providers of models as the configuration has them now.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use clawnode_actors::{
     llm::{Model, Models, circuit::Circuits},
     session::ResolveModel,
 };
 use clawnode_proto::llm::{ModelFailure, ModelRef};
+use futures_util::future::BoxFuture;
 
 /// The providers as the configuration has them now.
 #[derive(Clone, Debug)]
@@ -45,6 +50,16 @@ impl CurrentModels {
     /// Whether and how fast this process calls each provider.
     pub fn circuits(&self) -> Circuits {
         self.models().circuits().clone()
+    }
+
+    /// The providers that are to be probed, and how often.
+    pub fn probed(&self) -> BTreeMap<String, Duration> {
+        self.models().probed().map(|(name, every)| (name.to_owned(), every)).collect()
+    }
+
+    /// Asks whether the provider of this name can be reached; none if it cannot be asked.
+    pub fn probe(&self, name: &str) -> Option<BoxFuture<'static, Result<(), ModelFailure>>> {
+        self.models().probe(name)
     }
 
     /// Calls from now on go to these.

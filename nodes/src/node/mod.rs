@@ -6,10 +6,10 @@
 //! | `base` | the state that all parts of a node share |
 //! | `kinds` | the kinds of entities |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
-//! | `current_models` | the providers as the configuration has them now |
+//! | `current_models`, `probes` | the providers as the configuration has them now; whether they can be reached |
 //! | `serving` | sets up the gateway |
 //! | `backend`, `answers` | the gateway's requests about sessions; a handler for each method |
-//! | `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
+//! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `scan` | places the worker, and looks after the inputs of processes that died |
 //! | `reload` | follows the configuration's files |
@@ -30,6 +30,7 @@ pub mod backend;
 pub mod backup;
 pub mod base;
 mod client_tools;
+mod count;
 pub mod current_models;
 mod delete;
 #[cfg(feature = "test-util")]
@@ -58,6 +59,7 @@ pub mod overview;
 pub mod panic;
 pub mod plugins;
 mod policy;
+pub mod probes;
 pub mod reload;
 pub mod scan;
 mod scheduler;

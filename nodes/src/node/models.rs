@@ -85,10 +85,18 @@ pub async fn answering(
     resolved(config, env, clock, choice, plugins, hooks, circuits)
 }
 
+/// What a check finds of a configuration with which a node starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedConfig {
+    /// What the agents' tools need of a node, without those of plugins and MCP servers.
+    pub needs: BTreeSet<Capability>,
+    /// What is probably not meant, for people.
+    pub warnings: Vec<String>,
+}
+
 /// Refuses a configuration with which no node starts, as the start would; asks no other machine, and
-/// loads no plugin. Returns what the agents' tools need of a node, without those of plugins and MCP
-/// servers.
-pub fn check(loaded: &LoadedConfig) -> Result<BTreeSet<Capability>, StartError> {
+/// loads no plugin.
+pub fn check(loaded: &LoadedConfig) -> Result<CheckedConfig, StartError> {
     let (config, env) = (&loaded.config, loaded.env());
     let plugins = NodePlugins::unloaded(config, "a check loads none");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -97,8 +105,28 @@ pub fn check(loaded: &LoadedConfig) -> Result<BTreeSet<Capability>, StartError> 
     let (hooks, circuits) = (hooks::open(loaded)?, Circuits::default());
     let answering = resolved(config, env, &clock, choice, plugins, hooks, &circuits)?;
     mcp::check(config, env)?;
+    let warnings = answering.agents.iter().filter_map(|agent| {
+        let choices = config.agents.get(&agent.name).map(|it| it.tools.as_slice());
+        without_tools(agent, choices.unwrap_or_default())
+    });
+    let warnings = warnings.collect();
     let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
-    Ok(tools.filter_map(|tool| tool.capability).collect())
+    let needs = tools.filter_map(|tool| tool.capability).collect();
+    Ok(CheckedConfig { needs, warnings })
+}
+
+/// What an agent with tools has to be told whose models take none; `choices` are the tools of its settings.
+fn without_tools(agent: &AgentOptions, choices: &[ToolChoice]) -> Option<String> {
+    if agent.tools.is_empty() && choices.is_empty() {
+        return None;
+    }
+    let routed = agent.routes.iter().map(|row| row.model.clone());
+    let mut models = agent.chain(&agent.model).into_iter().chain(routed);
+    let model = models.find(|model| !agent.profiles.of(model).tools)?;
+    let name = &agent.name;
+    Some(format!(
+        "agent `{name}` has tools, and its model `{model}` takes none: with that model it has no tools"
+    ))
 }
 
 /// The model that the settings name for all agents.
@@ -144,9 +172,9 @@ fn resolved(
         agents.push(agent(&default, &config::AgentSection::default(), &parts)?);
     }
     for agent in &agents {
-        if !agent.tools.is_empty() && !profiles.of(&agent.model).tools {
-            let (agent, model) = (&agent.name, &agent.model);
-            warn!(%agent, %model, "the model takes no tools, so the agent's are left out");
+        let choices = config.agents.get(&agent.name).map(|it| it.tools.as_slice());
+        if let Some(warning) = without_tools(agent, choices.unwrap_or_default()) {
+            warn!("{warning}");
         }
         let refused = |why: String| {
             let what = format!("agent `{}`: {why}", agent.name);
@@ -193,6 +221,7 @@ fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOpt
     options.idle_timeout = it.idle_timeout;
     options.total_timeout = it.total_timeout;
     options.retries = it.retries;
+    options.probe = it.probe;
     options.check().map_err(|error| invalid(ErrorChain(&error).to_string()))?;
     Ok(options)
 }

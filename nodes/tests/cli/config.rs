@@ -107,6 +107,30 @@ async fn a_good_file_is_told_to_be_one() {
     assert_eq!(ended.code, 0, "no file is fine");
 }
 
+/// The model is of an agent with tools, of its chain, or of a route.
+#[tokio::test]
+async fn an_agent_whose_model_takes_no_tools_is_warned_of() {
+    let home = Home::new();
+    let none = "[models.\"demo/slow\"]\ntools = false\n[agents.default]\n";
+    for (settings, is_warned) in [
+        ("model = \"demo/slow\"\n", false),
+        ("model = \"demo/slow\"\ntools = [\"time_now\"]\n", true),
+        ("model = \"demo/echo\"\ntools = [\"time_now\"]\n", false),
+        ("model = \"demo/echo\"\nfallback = [\"demo/slow\"]\ntools = [\"time_now\"]\n", true),
+    ] {
+        let path = home.write("config.toml", &format!("{none}{settings}"));
+        let checked = home.run(&["config", "check", &path, "--json"]).await;
+        assert_eq!(checked.code, 0, "{settings}: {}", checked.err);
+        let document: Value = serde_json::from_str(&checked.out).unwrap();
+        let warnings = document["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), usize::from(is_warned), "{settings}: {warnings:?}");
+        let names = |it: &Value| it.as_str().unwrap().contains("`demo/slow` takes none");
+        assert!(warnings.iter().all(names), "{warnings:?}");
+        let shown = home.run(&["config", "check", &path]).await.out;
+        assert_eq!(shown.lines().count(), 1 + usize::from(is_warned), "{shown}");
+    }
+}
+
 /// Finding 20: a check passed what a node refused.
 #[tokio::test]
 async fn what_a_node_refuses_at_its_start_the_check_and_doctor_refuse_in_the_same_words() {

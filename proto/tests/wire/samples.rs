@@ -1,5 +1,7 @@
 //! One value of every variant, made of fixed ids.
 
+use std::collections::BTreeMap;
+
 use clawnode_proto::{
     AgentName, Attempt, CallId, Capability, Digest, EntityId, Epoch, ErrorBody, ErrorCode, EventId,
     Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, JobId, Kind,
@@ -12,7 +14,7 @@ use clawnode_proto::{
     block::{Block, Blocks},
     circuit::{
         CircuitChange, CircuitFailure, CircuitFailures, CircuitReport, CircuitState,
-        LimitedResource, ProviderLimit,
+        LimitedResource, ProviderLimit, ProviderProbe,
     },
     client_tool::{ClientCall, ClientCalls, ClientResult, ClientResults, ClientTool},
     embed::{EmbedTexts, Embedded, Vector},
@@ -128,6 +130,7 @@ pub(crate) fn user_message() -> UserMessage {
         tools: Vec::new(),
         response_schema: None,
         keep: Vec::new(),
+        metadata: BTreeMap::new(),
     }
 }
 
@@ -145,16 +148,19 @@ pub(crate) fn client_tools() -> (UserMessage, ClientResults, SessionEvent) {
         logit_bias: [("50256".to_owned(), -100.0)].into(),
         tool_choice: Some(ToolChoice::Tool { name: name("look") }),
         parallel_tool_calls: Some(false),
+        top_k: Some(40),
         ..Sampling::default()
     };
+    let metadata = BTreeMap::from([("order".to_owned(), "7".to_owned())]);
     let message = UserMessage {
         tools: tools.clone(),
         sampling: sampling.clone(),
+        metadata: metadata.clone(),
         ..UserMessage::text("hello")
     };
     let results = vec![ClientResult::done(tool_call(), "seen")];
     let (turn, system) = (turn(), Some("be brief".to_owned()));
-    let results = ClientResults { turn, results, system, sampling, tools };
+    let results = ClientResults { turn, results, system, sampling, tools, metadata };
     let asked = ToolAsked { turn, call: tool_call(), tool: name("look"), by_client: true };
     (message, results, asked.into())
 }
@@ -236,7 +242,7 @@ pub(crate) fn policy() -> Policy {
     let rule = |verdict| Rule {
         tool: None,
         risk: None,
-        arguments: std::collections::BTreeMap::new(),
+        arguments: BTreeMap::new(),
         exact: false,
         verdict,
         reason: None,
@@ -444,7 +450,7 @@ pub(crate) fn callbacks() -> Callbacks {
     let rule = Rule {
         tool: Some("file_*".to_owned()),
         risk: None,
-        arguments: std::collections::BTreeMap::new(),
+        arguments: BTreeMap::new(),
         exact: false,
         verdict: Verdict::Allow,
         reason: None,
@@ -938,7 +944,8 @@ fn provider_reports() -> Vec<ProviderReport> {
 pub(crate) fn open_circuit() -> ProviderReport {
     let at = |seconds: u64| Timestamp(1_700_000_000_000 + seconds * 1_000);
     let [_, provider] = provider_reports().try_into().unwrap();
-    let change = |at, state, failure| CircuitChange { at, state, failure };
+    let change =
+        |at, state, failure| CircuitChange { at, state, failure, by_probe: failure.is_none() };
     let circuit = CircuitReport {
         state: CircuitState::Open,
         since: at(4),
@@ -949,6 +956,7 @@ pub(crate) fn open_circuit() -> ProviderReport {
             change(at(1), CircuitState::HalfOpen, None),
             change(at(4), CircuitState::Open, Some(CircuitFailure::Overloaded)),
         ],
+        probe: Some(ProviderProbe { at: at(5), failure: Some(CircuitFailure::Unreachable) }),
         limits: vec![ProviderLimit {
             model: "claude-sonnet-4-5".to_owned(),
             resource: LimitedResource::Requests,

@@ -347,7 +347,7 @@ impl fmt::Debug for Shared {
 
 /// What the wires of Gemini and Bedrock say in the path.
 pub(super) struct InPath {
-    model: String,
+    pub(super) model: String,
     stream: bool,
     /// As it was sent.
     sent: String,
@@ -380,8 +380,9 @@ async fn gemini(
     body: Bytes,
 ) -> Response {
     if let (Some((model, "batchEmbedContents")), None) = (call.rsplit_once(':'), query.as_deref()) {
-        let model = Some(model);
-        return vectors::answer(WireName::Gemini, model, shared, breaker, &headers, body).await;
+        let path = InPath { model: model.to_owned(), stream: false, sent: String::new() };
+        return vectors::answer(WireName::Gemini, Some(path), shared, breaker, &headers, body)
+            .await;
     }
     let stream = match (call.rsplit_once(':'), query.as_deref()) {
         (Some((model, "streamGenerateContent")), Some("alt=sse")) => Some((model, true)),
@@ -406,6 +407,10 @@ async fn bedrock(
     let stream = match operation.as_str() {
         "converse-stream" => true,
         "converse" => false,
+        "invoke" => {
+            let path = Some(InPath { model, stream: false, sent: uri.path().to_owned() });
+            return vectors::answer(WireName::Bedrock, path, shared, breaker, &headers, body).await;
+        }
         _ => return refuse(WireName::Bedrock, 404, "no such operation"),
     };
     let path = Some(InPath { model, stream, sent: uri.path().to_owned() });

@@ -17,7 +17,7 @@ use super::{
     check::{Embeds, embeds},
     listen::Breaker,
     script::Act,
-    server::{Refusal, Shared, log_failed, refuse_as},
+    server::{InPath, Refusal, Shared, log_failed, refuse_as},
 };
 
 /// The numbers of a vector, unless a request says how many.
@@ -38,6 +38,10 @@ fn vectors(wire: WireName, asked: &Embeds) -> Response {
         WireName::Gemini => {
             let all: Vec<Value> = vectors.map(|values| json!({"values": values})).collect();
             json!({"embeddings": all})
+        }
+        WireName::Bedrock => {
+            let all: Vec<_> = vectors.flatten().collect();
+            json!({"embedding": all, "inputTextTokenCount": words, "embeddingsByType": {"float": all}})
         }
         WireName::Ollama => {
             let all: Vec<_> = vectors.collect();
@@ -70,14 +74,15 @@ pub(super) fn route(wire: WireName) -> MethodRouter<Arc<Shared>> {
 /// Vectors; an act in the queue that is no reply goes before.
 pub(super) async fn answer(
     wire: WireName,
-    in_path: Option<&str>,
+    in_path: Option<InPath>,
     shared: Arc<Shared>,
     breaker: Breaker,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Response {
-    let asked = shared.authorize(wire, None, headers, &[]);
-    let asked = asked.and_then(|()| embeds(wire, in_path, &body).map_err(Refusal::Malformed));
+    let model = in_path.as_ref().map(|path| path.model.as_str());
+    let asked = shared.authorize(wire, in_path.as_ref(), headers, &body);
+    let asked = asked.and_then(|()| embeds(wire, model, &body).map_err(Refusal::Malformed));
     let asked = match asked {
         Ok(asked) => asked,
         Err(refusal) => return shared.refuse(wire, refusal, &body),

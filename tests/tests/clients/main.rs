@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod document;
+mod functions;
 mod generated;
 mod repeats;
 mod responses;

@@ -37,7 +37,9 @@ async fn the_official_client_uses_the_responses_api() -> Result<(), ProcessError
             "background": ["queued", "completed", "Hello, you!"],
             "cancelled": ["cancelled", "cancelled"],
             "resumed": [true, true, "Hello, you!"],
-            "refused": ["BadRequestError", "metadata"],
+            "labelled": [true, true],
+            "deleted": ["response_id", "response_id"],
+            "refused": ["BadRequestError", "max_tool_calls"],
         })
     );
     node.stop().await?;

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, io::Write as _, sync::Arc, time::Duration};
 
 use clawnode_actors::llm::{
-    Item, Model, ModelEvent, ModelRequest, Models, PlainBlock, PlainMessage, PlainReply, Wire,
-    fuzz::replay_whole,
+    EmbedRequest, Item, Model, ModelEvent, ModelRequest, Models, PlainBlock, PlainMessage,
+    PlainReply, Wire, fuzz::replay_whole,
 };
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_proto::{
@@ -80,6 +80,19 @@ async fn requests_are_signed_whatever_the_model_is_called() {
         }
         assert_eq!(server.stop().await.unwrap().len(), 6, "a retry has a signature too");
     }
+}
+
+#[tokio::test]
+async fn requests_for_vectors_are_signed_too() {
+    let server = signed(account(Some(TOKEN)), Script::queue([Act::status(429, "busy")])).await;
+    let mut env = ENV.to_vec();
+    env.push(("AWS_SESSION_TOKEN", TOKEN));
+    let client = built_in(&server, &env).unwrap();
+    let (model, texts) = ("amazon.titan-embed-text-v1".to_owned(), vec!["hi".to_owned()]);
+    let request = EmbedRequest { model, texts, dimensions: None };
+    let reply = client.embed(request).unwrap().await.unwrap();
+    assert_eq!(reply.vectors.len(), 1);
+    assert_eq!(server.stop().await.unwrap().len(), 2, "a retry has a signature too");
 }
 
 #[tokio::test]

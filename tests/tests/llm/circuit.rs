@@ -10,7 +10,7 @@ use clawnode_proto::{
     circuit::{CircuitFailure, CircuitReport, CircuitState, LimitedResource},
     llm::{FailureClass, ModelRef},
 };
-use clawnode_tests::model::{Act, ModelServer, Status};
+use clawnode_tests::model::{Act, ModelServer, Setup, Status};
 use futures_util::{StreamExt, poll, stream::BoxStream};
 
 use crate::{KEY, ask, call, failed, retries, server, skip, text};
@@ -20,7 +20,10 @@ const WIRES: [Wire; 2] = [Wire::Anthropic, Wire::Openai];
 
 /// The providers of a process, whose only one is this server.
 fn models(wire: Wire, server: &ModelServer, before: &Circuits) -> Models {
-    let url = if wire == Wire::Anthropic { server.url() } else { server.openai_url() };
+    models_at(wire, &crate::url_of(wire, server), before)
+}
+
+fn models_at(wire: Wire, url: &str, before: &Circuits) -> Models {
     let mut options = ProviderOptions::new(wire);
     options.base_url = Some(url.parse().unwrap());
     options.api_key_env = Some("KEY".to_owned());
@@ -233,4 +236,67 @@ async fn calls_are_paced_by_what_is_left_of_a_limit() {
         assert_eq!(text(&others), "ok");
         server.stop().await.unwrap();
     }
+}
+
+/// A provider that was not reached, as calls and probes find it. Which of the two a change is by is recorded.
+#[tokio::test]
+async fn probes_open_the_circuit_of_a_provider_that_is_gone_and_find_it_again() {
+    for wire in [Wire::Anthropic, Wire::Openai, Wire::OpenaiResponses, Wire::Gemini, Wire::Ollama] {
+        let gone = server([]).await.unwrap();
+        let (address, url) = (gone.addr(), crate::url_of(wire, &gone));
+        let models = models_at(wire, &url, &Circuits::default());
+        assert!(models.probe("p").unwrap().await.is_ok(), "{wire:?}");
+        assert_eq!((report(&models).state, gone.count()), (CircuitState::Closed, 0), "no call");
+        gone.stop().await.unwrap();
+        for n in 1..=5 {
+            let failure = models.probe("p").unwrap().await.unwrap_err();
+            assert_eq!(failure.class, FailureClass::Unreachable, "{wire:?} {n}: {failure:?}");
+        }
+        let open = report(&models);
+        assert_eq!(open.state, CircuitState::Open, "{wire:?}");
+        assert_eq!(open.probe.unwrap().failure, Some(CircuitFailure::Unreachable));
+        assert!(open.failures.is_empty(), "no call has failed");
+        assert!(models.probe("p").unwrap().await.is_err());
+        assert_eq!(report(&models).state, CircuitState::Open);
+
+        let setup = Setup { listen: address, api_key: Some(KEY.to_owned()), ..Setup::default() };
+        let back = ModelServer::start(setup).await.unwrap();
+        for state in [CircuitState::HalfOpen, CircuitState::Closed, CircuitState::Closed] {
+            models.probe("p").unwrap().await.unwrap();
+            assert_eq!(report(&models).state, state, "{wire:?}");
+        }
+        let history = report(&models).history;
+        assert!(history.iter().all(|change| change.by_probe), "{history:?}");
+        assert_eq!((history.len(), back.count()), (3, 0));
+    }
+}
+
+/// A list of models says nothing about how they do.
+#[tokio::test]
+async fn a_probe_takes_back_nothing_of_what_calls_found() {
+    let server = server((0..5).map(|_| refusal(529, &[]))).await.unwrap();
+    let models = models(Wire::Openai, &server, &Circuits::default());
+    let client = client(&models);
+    for _ in 0..4 {
+        call(&*client, ask("hi")).await;
+        models.probe("p").unwrap().await.unwrap();
+    }
+    assert_eq!(report(&models).state, CircuitState::Closed);
+    call(&*client, ask("hi")).await;
+    models.probe("p").unwrap().await.unwrap();
+    assert_eq!(report(&models).state, CircuitState::Open, "four failures and one");
+    pass(Duration::from_secs(11)).await;
+    models.probe("p").unwrap().await.unwrap();
+    assert_eq!(report(&models).state, CircuitState::HalfOpen, "a call has to try it");
+    assert_eq!(server.stop().await.unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn a_wire_without_a_free_request_is_not_probed() {
+    let mut options = ProviderOptions::new(Wire::Demo);
+    options.probe = Some(Duration::from_secs(30));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let models = Models::new(BTreeMap::from([("p".to_owned(), options)]), &|_| None, &clock);
+    assert_eq!(models.problems().len(), 1);
+    assert!(models.probe("p").is_none());
 }

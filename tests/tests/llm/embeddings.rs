@@ -102,3 +102,23 @@ async fn a_provider_that_does_not_work_is_not_called() {
     assert!(wait.is_some_and(|wait| wait > Duration::from_secs(1)), "{wait:?}");
     server.stop().await.unwrap();
 }
+
+/// Titan takes one text a request. The vectors come in the order of the texts, however the answers do.
+#[tokio::test]
+async fn titan_is_asked_for_one_text_at_a_time() {
+    let setup = Setup { api_key: Some(KEY.to_owned()), ..Setup::default() };
+    let server = ModelServer::start(setup).await.unwrap();
+    let client = client(Wire::Bedrock, &server);
+    let titan = |texts: &[&str], dimensions| {
+        let model = "amazon.titan-embed-text-v2:0".to_owned();
+        EmbedRequest { model, ..asked(texts, dimensions) }
+    };
+    let texts = ["one two", "three", "four", "five six", "seven", "eight"];
+    let reply = embed(&*client, titan(&texts, Some(256))).await.unwrap();
+    let expected = texts.map(|text| vector(text, Some(256)));
+    assert_eq!((numbers(&reply), reply.input_tokens), (expected.to_vec(), 8));
+    assert_eq!(server.count(), 6);
+    let other = embed(&*client, asked(&["a"], None)).await.unwrap_err();
+    assert!(other.message.contains("only Titan's text embeddings"), "{other:?}");
+    assert_eq!(server.stop().await.unwrap().len(), 6, "it was not sent");
+}

@@ -4,6 +4,7 @@
 use clawnode_actors::llm::{ModelRequest, ReplySchema, Wire};
 use clawnode_proto::{
     llm::{FailureClass, Sampling},
+    reasoning::Reasoning,
     response::ResponseSchema,
     tool_choice::ToolChoice,
 };
@@ -15,7 +16,7 @@ use crate::{ask, call, client, done, failed, offer};
 /// Where each setting is in the body of a request; what has no place is refused.
 struct Places {
     wire: Wire,
-    places: [(&'static str, Option<(&'static str, Value)>); 6],
+    places: [(&'static str, Option<(&'static str, Value)>); 7],
 }
 
 fn with(setting: &str) -> Sampling {
@@ -25,6 +26,7 @@ fn with(setting: &str) -> Sampling {
         "presence_penalty" => Sampling { presence_penalty: Some(0.5), ..none },
         "frequency_penalty" => Sampling { frequency_penalty: Some(0.5), ..none },
         "seed" => Sampling { seed: Some(7), ..none },
+        "top_k" => Sampling { top_k: Some(40), ..none },
         "logit_bias" => Sampling { logit_bias: [("1".to_owned(), 1.0)].into(), ..none },
         _ => Sampling { parallel_tool_calls: Some(false), ..none },
     }
@@ -40,6 +42,7 @@ fn wires() -> [Places; 3] {
                 ("presence_penalty", gemini("/generationConfig/presencePenalty", json!(0.5))),
                 ("frequency_penalty", gemini("/generationConfig/frequencyPenalty", json!(0.5))),
                 ("seed", gemini("/generationConfig/seed", json!(7))),
+                ("top_k", gemini("/generationConfig/topK", json!(40))),
                 ("logit_bias", None),
                 ("parallel_tool_calls", None),
             ],
@@ -51,6 +54,7 @@ fn wires() -> [Places; 3] {
                 ("presence_penalty", Some(("/options/presence_penalty", json!(0.5)))),
                 ("frequency_penalty", Some(("/options/frequency_penalty", json!(0.5)))),
                 ("seed", Some(("/options/seed", json!(7)))),
+                ("top_k", Some(("/options/top_k", json!(40)))),
                 ("logit_bias", None),
                 ("parallel_tool_calls", None),
             ],
@@ -62,6 +66,7 @@ fn wires() -> [Places; 3] {
                 ("presence_penalty", None),
                 ("frequency_penalty", None),
                 ("seed", None),
+                ("top_k", None),
                 ("logit_bias", None),
                 ("parallel_tool_calls", Some(("/parallel_tool_calls", json!(false)))),
             ],
@@ -144,5 +149,55 @@ async fn a_schema_reaches_a_server_that_knows_its_field() {
         let reply_schema = Some(reply_schema.clone());
         let body = body_of(wire, ModelRequest { model, reply_schema, ..ask("hi") }).await;
         assert_eq!(body.pointer(at), Some(&schema), "{wire:?}: {body}");
+    }
+    for (model, is_held) in [
+        ("eu.anthropic.claude-sonnet-4-5-20250929-v1:0", true),
+        ("anthropic.claude-3-haiku-20240307-v1:0", false),
+        ("amazon.nova-lite-v1:0", false),
+    ] {
+        let (model, reply_schema) = (model.to_owned(), Some(reply_schema.clone()));
+        let request = ModelRequest { model: model.clone(), reply_schema, ..ask("hi") };
+        let body = body_of(Wire::Bedrock, request).await;
+        let sent = body.pointer("/outputConfig/textFormat/structure/jsonSchema/schema");
+        let sent = sent.and_then(Value::as_str).map(|text| serde_json::from_str(text).unwrap());
+        assert_eq!(sent, is_held.then(|| schema.clone()), "{model}: {body}");
+        let told = body["system"].to_string().contains("JSON Schema");
+        assert_eq!(told, !is_held, "{model}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn how_many_words_to_choose_from_is_as_each_vendor_has_it() {
+    let asks = |wire, model: &str, reasoning| {
+        let sampling = Sampling { top_k: Some(40), reasoning, ..Sampling::default() };
+        (wire, ModelRequest { model: model.to_owned(), sampling, ..ask("hi") })
+    };
+    for ((wire, request), at) in [
+        (asks(Wire::Anthropic, "claude-sonnet-4-5", None), "/top_k"),
+        (
+            asks(Wire::Bedrock, "eu.anthropic.claude-sonnet-4-5-v1:0", None),
+            "/additionalModelRequestFields/top_k",
+        ),
+        (
+            asks(Wire::Bedrock, "amazon.nova-lite-v1:0", None),
+            "/additionalModelRequestFields/inferenceConfig/topK",
+        ),
+    ] {
+        let body = body_of(wire, request).await;
+        assert_eq!(body.pointer(at), Some(&json!(40)), "{wire:?}: {body}");
+    }
+    let thinks = Some(Reasoning::Tokens(2_048));
+    for (wire, request) in [
+        asks(Wire::Anthropic, "claude-sonnet-4-5", thinks),
+        asks(Wire::Bedrock, "anthropic.claude-sonnet-4-5-v1:0", thinks),
+        asks(Wire::Bedrock, "cohere.command-r-v1:0", None),
+        asks(Wire::Openai, "gpt-4o", None),
+    ] {
+        let server = ModelServer::start(Setup::default()).await.unwrap();
+        let events = call(&*client(wire, &server), request).await;
+        let failure = failed(&events);
+        assert_eq!(failure.class, FailureClass::Rejected, "{wire:?}");
+        assert!(failure.message.contains("`top_k`"), "{}", failure.message);
+        assert_eq!(server.count(), 0, "{wire:?}");
     }
 }

@@ -119,7 +119,14 @@ mod tests {
     fn brings(deeds: &mut ClientDeeds, content: &str) {
         let results = vec![ClientResult::done(CALL, content)];
         let (system, sampling, tools) = (None, Sampling::default(), Vec::new());
-        deeds.brings(&ClientResults { turn: TURN, results, system, sampling, tools });
+        deeds.brings(&ClientResults {
+            turn: TURN,
+            results,
+            system,
+            sampling,
+            tools,
+            metadata: BTreeMap::new(),
+        });
     }
 
     fn ends(deeds: &mut ClientDeeds, outcome: Option<ToolOutcome>) -> Checked {

@@ -8,6 +8,7 @@ use clawnode_proto::{
     reasoning::Reasoning,
     tool_choice::ToolChoice,
 };
+use reqwest::header::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, headers, sensitive},
+    call::{Dialect, headers, listing, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -26,7 +27,7 @@ use crate::llm::{
     profile::{ModelProfile, ThinkingDefault},
     prompt::{alternate, not_sent},
     settings::{Setting, choice_among},
-    signed::{has_thoughts, may_think},
+    signed::{has_thoughts, may_think, top_k_of},
 };
 
 /// The version of the API that this file speaks.
@@ -64,6 +65,8 @@ struct MessagesBody<'a> {
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop_sequences: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -237,17 +240,14 @@ impl Dialect for Anthropic {
             top_p: sampling
                 .top_p
                 .filter(|it| profile.sampling && (!thinks || *it >= THINKING_TOP_P)),
+            top_k: top_k_of(sampling, thinks)?,
             stop_sequences: &request.sampling.stop,
             thinking,
             output_config: (effort.is_some() || format.is_some())
                 .then_some(OutputConfig { effort, format }),
             tool_choice,
         };
-        let mut headers = headers(&request.idempotency_key);
-        headers.insert("anthropic-version", reqwest::header::HeaderValue::from_static(VERSION));
-        if let Some(key) = self.key.as_ref().and_then(|key| sensitive(key.expose_secret())) {
-            headers.insert("x-api-key", key);
-        }
+        let headers = self.headers(headers(&request.idempotency_key));
         // Some people write the base with its `/v1`, as the other wire has it.
         let path = if self.base.ends_in("v1") { "messages" } else { "v1/messages" };
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
@@ -255,12 +255,30 @@ impl Dialect for Anthropic {
         Ok(Prepared { url: self.base.join(path), headers, body: body.into(), offers })
     }
 
+    fn probe(&self) -> Option<Prepared> {
+        let path = if self.base.ends_in("v1") { "models" } else { "v1/models" };
+        let mut url = self.base.join(path);
+        url.set_query(Some("limit=1"));
+        Some(listing(url, self.headers(HeaderMap::new())))
+    }
+
     fn takes(&self, schema: &ReplySchema) -> bool {
         schema.style == SchemaStyle::JsonSchema && schema.is_strict(false)
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls]
+        &[Setting::Stop, Setting::ToolChoice, Setting::ParallelToolCalls, Setting::TopK]
+    }
+}
+
+impl Anthropic {
+    /// These headers, with those of each request.
+    fn headers(&self, mut headers: HeaderMap) -> HeaderMap {
+        headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
+        if let Some(key) = self.key.as_ref().and_then(|key| sensitive(key.expose_secret())) {
+            headers.insert("x-api-key", key);
+        }
+        headers
     }
 }
 

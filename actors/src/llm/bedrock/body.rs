@@ -2,11 +2,22 @@
 
 use std::borrow::Cow;
 
-use clawnode_proto::{llm::Role, model::ReasoningStyle, reasoning::Reasoning};
+use clawnode_proto::{
+    llm::{ModelFailure, Role},
+    model::ReasoningStyle,
+    reasoning::Reasoning,
+};
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
-use crate::llm::{Item, ToolOffer, profile::ModelProfile, signed::budget_within};
+use crate::llm::{
+    Item, ReplySchema, ToolOffer, profile::ModelProfile, prompt::not_sent, signed::budget_within,
+};
+
+/// Whether the model is one of Amazon's own, which differ from Claude in what they take.
+pub(super) fn is_nova(model: &str) -> bool {
+    model.contains("nova")
+}
 
 /// A marker that lasts as long as the provider has it.
 pub(super) const DEFAULT_POINT: CachePoint = CachePoint { r#type: "default" };
@@ -22,6 +33,34 @@ pub(super) struct ConverseBody<'a> {
     pub(super) tool_config: Option<ToolConfiguration<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) additional_model_request_fields: Option<ModelFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) output_config: Option<ConverseOutput<'a>>,
+}
+
+/// What the reply has to fit.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConverseOutput<'a> {
+    text_format: TextFormat<'a>,
+}
+
+#[derive(Serialize)]
+struct TextFormat<'a> {
+    r#type: &'static str,
+    structure: FormatStructure<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FormatStructure<'a> {
+    json_schema: ConverseSchema<'a>,
+}
+
+#[derive(Serialize)]
+struct ConverseSchema<'a> {
+    name: &'a str,
+    /// The schema as text.
+    schema: String,
 }
 
 #[derive(Serialize)]
@@ -117,12 +156,19 @@ pub(super) struct InputSchema<'a> {
 }
 
 /// What is passed on to the model as its vendor names it.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub(super) enum ModelFields {
-    Budget { thinking: ClaudeThinking },
-    Adaptive { thinking: ClaudeThinking, output_config: Value },
-    Effort { reasoning_effort: &'static str },
+#[derive(Default, Serialize)]
+pub(super) struct ModelFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<ClaudeThinking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
+    /// Where Nova has what the wire's own settings lack.
+    #[serde(rename = "inferenceConfig", skip_serializing_if = "Option::is_none")]
+    inference_config: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -130,6 +176,17 @@ pub(super) struct ClaudeThinking {
     pub(super) r#type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) budget_tokens: Option<u32>,
+}
+
+// === impl ConverseOutput ===
+
+impl<'a> ConverseOutput<'a> {
+    pub(super) fn of(reply: &'a ReplySchema) -> Result<Self, ModelFailure> {
+        let schema = serde_json::to_string(&reply.schema).map_err(not_sent)?;
+        let json_schema = ConverseSchema { name: &reply.name, schema };
+        let structure = FormatStructure { json_schema };
+        Ok(Self { text_format: TextFormat { r#type: "json_schema", structure } })
+    }
 }
 
 // === impl ModelFields ===
@@ -140,20 +197,41 @@ impl ModelFields {
         match reasoning.effort() {
             Some(effort) if profile.reasoning == ReasoningStyle::AnthropicAdaptive => {
                 let thinking = ClaudeThinking { r#type: "adaptive", budget_tokens: None };
-                Self::Adaptive { thinking, output_config: json!({"effort": effort}) }
+                let output_config = Some(json!({"effort": effort}));
+                Self { thinking: Some(thinking), output_config, ..Self::default() }
             }
             _ => {
                 let budget_tokens = Some(budget_within(reply, reasoning, profile));
-                Self::Budget { thinking: ClaudeThinking { r#type: "enabled", budget_tokens } }
+                let thinking = ClaudeThinking { r#type: "enabled", budget_tokens };
+                Self { thinking: Some(thinking), ..Self::default() }
             }
         }
     }
 
     /// Of any other model that can be told.
     pub(super) fn effort(reasoning: Reasoning, profile: &ModelProfile) -> Option<Self> {
-        let reasoning_effort = reasoning.effort()?;
+        let reasoning_effort = Some(reasoning.effort()?);
         let takes_effort = profile.reasoning == ReasoningStyle::OpenaiEffort;
-        takes_effort.then_some(Self::Effort { reasoning_effort })
+        takes_effort.then(|| Self { reasoning_effort, ..Self::default() })
+    }
+
+    /// The same with `top_k`, which each vendor has in a place of its own. Those whose place is not known
+    /// would refuse it, or take no notice.
+    pub(super) fn with(
+        fields: Option<Self>,
+        model: &str,
+        top_k: Option<u32>,
+    ) -> Result<Option<Self>, ModelFailure> {
+        let Some(top_k) = top_k else { return Ok(fields) };
+        let fields = fields.unwrap_or_default();
+        if is_nova(model) {
+            let inference_config = Some(json!({"topK": top_k}));
+            return Ok(Some(Self { inference_config, ..fields }));
+        }
+        if model.contains("claude") {
+            return Ok(Some(Self { top_k: Some(top_k), ..fields }));
+        }
+        Err(not_sent(format!("`{model}` on Bedrock does not take `top_k`")))
     }
 }
 

@@ -6,7 +6,7 @@ use clawnode_proto::{
     Timestamp,
     llm::{ModelFailure, Role},
     media::{MediaKind, MediaType},
-    model::{CacheStyle, ReasoningStyle},
+    model::{CacheStyle, ReasoningStyle, SchemaStyle},
     reasoning::Reasoning,
     tool_choice::ToolChoice,
 };
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 
 use super::{
     body::{
-        ContentBlock, ContentBytes, ConverseBody, ConverseMessage, ConverseTool, DEFAULT_POINT,
-        InferenceConfig, InputSchema, ModelFields, ToolConfiguration,
+        ContentBlock, ContentBytes, ConverseBody, ConverseMessage, ConverseOutput, ConverseTool,
+        DEFAULT_POINT, InferenceConfig, InputSchema, ModelFields, ToolConfiguration, is_nova,
     },
     documents::DocumentNames,
     sign::sign,
 };
 use crate::llm::{
-    ModelRequest, PlainMedia, PlainMessage, PlainReply, ToolOffer,
+    ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
     aws::Aws,
     call::{Dialect, headers, sensitive},
     http::{AMAZON_EVENTS, AttemptFailure, Prepared},
@@ -33,7 +33,7 @@ use crate::llm::{
     profile::ModelProfile,
     prompt::{alternate, not_sent},
     settings::{Setting, choice_among},
-    signed::{has_thoughts, may_think},
+    signed::{has_thoughts, may_think, top_k_of},
 };
 
 /// Bytes of the largest picture and of the largest document that the API takes.
@@ -113,6 +113,8 @@ impl Dialect for Bedrock {
             mark(&request.model, &mut tools, &mut system, &mut messages);
         }
         let tool_choice = wire_choice(choice);
+        let top_k = top_k_of(&request.sampling, thinking.is_on)?;
+        let fields = ModelFields::with(thinking.fields, &request.model, top_k)?;
         let tool_config = (!tools.is_empty()).then_some(ToolConfiguration { tools, tool_choice });
         let sampling = &request.sampling;
         // Claude refuses both beside thoughts.
@@ -127,12 +129,17 @@ impl Dialect for Bedrock {
                 stop_sequences: &sampling.stop,
             },
             tool_config,
-            additional_model_request_fields: thinking.fields,
+            additional_model_request_fields: fields,
+            output_config: request.reply_schema.as_ref().map(ConverseOutput::of).transpose()?,
         };
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let headers = self.headers(&request.idempotency_key);
         let url = self.base.join(&format!("model/{}/converse-stream", encoded(&request.model)));
         Ok(Prepared { url, headers, body: body.into(), offers: !offered.is_empty() })
+    }
+
+    fn takes(&self, schema: &ReplySchema) -> bool {
+        schema.style == SchemaStyle::JsonSchema && schema.is_strict(false)
     }
 
     fn signed(
@@ -146,12 +153,12 @@ impl Dialect for Bedrock {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting::Stop, Setting::ToolChoice]
+        &[Setting::Stop, Setting::ToolChoice, Setting::TopK]
     }
 }
 
 impl Bedrock {
-    fn headers(&self, idempotency_key: &str) -> HeaderMap {
+    pub(super) fn headers(&self, idempotency_key: &str) -> HeaderMap {
         let mut headers = headers(idempotency_key);
         headers.insert(ACCEPT, HeaderValue::from_static(AMAZON_EVENTS));
         let bearer = self.key.as_ref().map(|key| format!("Bearer {}", key.expose_secret()));
@@ -210,12 +217,8 @@ fn has_status(model: &str) -> bool {
     model.contains("claude") || is_nova(model)
 }
 
-fn is_nova(model: &str) -> bool {
-    model.contains("nova")
-}
-
 /// The name of a model as a part of a path: it may have slashes and colons.
-fn encoded(model: &str) -> String {
+pub(super) fn encoded(model: &str) -> String {
     let mut text = String::with_capacity(model.len());
     for byte in model.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

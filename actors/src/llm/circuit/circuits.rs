@@ -12,6 +12,7 @@ use clawnode_proto::{
     Timestamp,
     circuit::{
         CircuitChange, CircuitFailure, CircuitFailures, CircuitReport, CircuitState, ProviderLimit,
+        ProviderProbe,
     },
     limits::{CIRCUIT_CHANGES, LIMIT_MODEL_CHARS, PROVIDER_LIMITS},
     llm::{FailureClass, ModelFailure},
@@ -60,11 +61,26 @@ struct Inner {
     /// What was last said of its state.
     seen: CircuitState,
     paces: BTreeMap<String, Pace>,
-    history: VecDeque<(Timestamp, CircuitState, Option<CircuitFailure>)>,
+    history: VecDeque<PastChange>,
     failures: BTreeMap<CircuitFailure, (u64, Timestamp)>,
     /// The kind of the last failure.
     last: Option<CircuitFailure>,
+    /// Whether it failed because the provider was not reached: then a probe can tell that it works.
+    is_out_of_reach: bool,
+    /// The last probe.
+    probe: Option<(Timestamp, Option<CircuitFailure>)>,
+    /// A probe changes it now.
+    is_probed: bool,
     refused: u64,
+}
+
+/// A change of state, by the machines' time.
+#[derive(Clone, Copy, Debug)]
+struct PastChange {
+    at: Timestamp,
+    state: CircuitState,
+    failure: Option<CircuitFailure>,
+    by_probe: bool,
 }
 
 /// What keeps a call from being sent now.
@@ -117,6 +133,9 @@ impl ProviderCircuit {
             history: VecDeque::new(),
             failures: BTreeMap::new(),
             last: None,
+            is_out_of_reach: false,
+            probe: None,
+            is_probed: false,
             refused: 0,
         };
         let (name, url, started) = (name.to_owned(), url.to_owned(), Instant::now());
@@ -167,10 +186,46 @@ impl ProviderCircuit {
             let (count, last) = inner.failures.entry(kind).or_insert((0, now));
             (*count, *last) = (count.saturating_add(1), now);
             inner.last = Some(kind);
+            inner.is_out_of_reach = kind == CircuitFailure::Unreachable;
             if let Some(asked) = asked {
                 inner.pace(model).hold(asked, now);
             }
             inner.circuit.failed(ticket, asked, now);
+        });
+    }
+
+    /// Permission for what a probe finds to have a say. An open circuit gives none, and neither does a half-open
+    /// one whose provider was reached and failed: a call has to try that.
+    pub(super) fn admit_probe(&self) -> Option<Ticket> {
+        self.with(|inner, now| match inner.circuit.state(now).0 {
+            CircuitState::Closed => inner.circuit.admit(now).ok(),
+            CircuitState::HalfOpen if inner.is_out_of_reach => inner.circuit.admit(now).ok(),
+            CircuitState::HalfOpen | CircuitState::Open => None,
+        })
+    }
+
+    /// A probe has ended; `failure` is why it did not reach the provider.
+    pub(super) fn probed(&self, ticket: Option<Ticket>, failure: Option<CircuitFailure>) {
+        self.with(|inner, now| {
+            inner.probe = Some((now, failure));
+            inner.is_probed = true;
+            let state = inner.circuit.state(now).0;
+            match (ticket, failure) {
+                (Some(ticket), Some(kind)) => {
+                    inner.last = Some(kind);
+                    inner.is_out_of_reach = true;
+                    inner.circuit.failed(ticket, None, now);
+                }
+                (Some(mut ticket), None) if state == CircuitState::HalfOpen => {
+                    inner.circuit.answered(&mut ticket, now);
+                }
+                // That it can be reached takes back no failure of a call.
+                (Some(ticket), None) => inner.circuit.gave_up(ticket, now),
+                (None, None) if inner.is_out_of_reach => {
+                    inner.circuit.half_open(now);
+                }
+                (None, _) => {}
+            }
         });
     }
 
@@ -192,7 +247,7 @@ impl ProviderCircuit {
                 past.plus(time.since(now))
             };
             let limits = inner.limits(&at);
-            if inner.failures.is_empty() && limits.is_empty() {
+            if inner.failures.is_empty() && limits.is_empty() && inner.probe.is_none() {
                 return None;
             }
             let is_open = state == CircuitState::Open;
@@ -212,12 +267,14 @@ impl ProviderCircuit {
                 history: inner
                     .history
                     .iter()
-                    .map(|(time, state, failure)| CircuitChange {
-                        at: at(*time),
-                        state: *state,
-                        failure: *failure,
+                    .map(|past| CircuitChange {
+                        at: at(past.at),
+                        state: past.state,
+                        failure: past.failure,
+                        by_probe: past.by_probe,
                     })
                     .collect(),
+                probe: inner.probe.map(|(ended, failure)| ProviderProbe { at: at(ended), failure }),
                 limits,
             })
         })
@@ -238,7 +295,8 @@ impl ProviderCircuit {
 impl Inner {
     /// Writes a change of state down.
     fn notice(&mut self, provider: &str, now: Timestamp) {
-        let (state, since) = self.circuit.state(now);
+        let by_probe = std::mem::take(&mut self.is_probed);
+        let (state, at) = self.circuit.state(now);
         if state == self.seen {
             return;
         }
@@ -247,7 +305,7 @@ impl Inner {
         while self.history.len() >= CIRCUIT_CHANGES {
             self.history.pop_front();
         }
-        self.history.push_back((since, state, failure));
+        self.history.push_back(PastChange { at, state, failure, by_probe });
         match state {
             CircuitState::Open => {
                 let wait = self.circuit.refuses(now).unwrap_or_default();

@@ -136,6 +136,17 @@ impl Circuit {
         true
     }
 
+    /// The provider can be reached again: an open circuit becomes half-open before its time. Says whether it
+    /// did.
+    pub fn half_open(&mut self, now: Timestamp) -> bool {
+        self.advance(now);
+        let is_open = matches!(self.state, State::Open { .. });
+        if is_open {
+            self.become_state(State::HalfOpen { is_tried: false });
+        }
+        is_open
+    }
+
     /// The attempt ended without a verdict on the provider.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket ends once")]
     pub fn gave_up(&mut self, ticket: Ticket, now: Timestamp) {
@@ -268,6 +279,19 @@ mod tests {
         assert!(circuit.admit(at(14)).is_err(), "CIRC-1: only the trial ends the trial");
     }
 
+    #[test]
+    fn it_half_opens_early_for_one_call() {
+        let mut circuit = opened(None);
+        assert!(circuit.half_open(at(5)));
+        assert!(!circuit.half_open(at(5)), "only an open one");
+        let trial = circuit.admit(at(5)).unwrap();
+        assert!(!circuit.half_open(at(5)));
+        assert_eq!(circuit.admit(at(5)), Err(TRIAL_WAIT), "CIRC-1");
+        // What a trial says still counts: it is open for longer than at first.
+        assert!(circuit.failed(trial, None, at(5)));
+        assert_eq!(circuit.refuses(at(5)), Some(2 * OPEN_FIRST));
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Admit,
@@ -275,6 +299,7 @@ mod tests {
         Answered(usize),
         Failed(usize, Option<u64>),
         GaveUp(usize),
+        HalfOpen,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -284,6 +309,7 @@ mod tests {
             1 => any::<usize>().prop_map(Step::Answered),
             4 => (any::<usize>(), asked).prop_map(|(n, asked)| Step::Failed(n, asked)),
             1 => any::<usize>().prop_map(Step::GaveUp),
+            1 => Just(Step::HalfOpen),
         ]
     }
 
@@ -316,6 +342,9 @@ mod tests {
                     Step::GaveUp(n) => if let Some(n) = pick(n, &calls) {
                         circuit.gave_up(calls.swap_remove(n), time);
                     },
+                    Step::HalfOpen => {
+                        circuit.half_open(time);
+                    }
                 }
                 prop_assert!(circuit.failures.len() <= FAILURES);
                 if circuit.state(time).0 == CircuitState::HalfOpen {

@@ -8,6 +8,9 @@
 //! Invariants: **CIRC-1** a half-open circuit permits one call at a time. **CIRC-2** an open circuit
 //! becomes half-open in the end, at most `ASKED_MOST` after it opened.
 //!
+//! A probe asks whether a provider can be reached, and nothing of its models. So its failures open a circuit as
+//! those of calls do, and it closes or half-opens only a circuit whose provider was not reached.
+//!
 //! Not here: what becomes of a call that is refused, and which provider is called instead.
 
 mod circuits;
@@ -15,9 +18,11 @@ mod headers;
 mod machine;
 mod pace;
 mod pass;
+mod probe_pass;
 
 pub use circuits::{Circuits, is_not_sent};
 pub(super) use circuits::{ProviderCircuit, millis};
 pub use machine::{Circuit, Ticket};
 pub use pace::{Pace, ReportedLimit};
 pub(super) use pass::CallPass;
+pub(super) use probe_pass::ProbePass;

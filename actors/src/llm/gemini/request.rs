@@ -10,6 +10,7 @@ use clawnode_proto::{
     reasoning::Reasoning,
     tool_choice::ToolChoice,
 };
+use reqwest::header::HeaderMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, headers, sensitive},
+    call::{Dialect, headers, listing, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -160,6 +161,8 @@ struct GenerationConfig<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     top_p: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_output_tokens: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop_sequences: &'a [String],
@@ -243,6 +246,7 @@ impl Dialect for Gemini {
             generation_config: GenerationConfig {
                 temperature: sampling.temperature.filter(|_| profile.sampling),
                 top_p: sampling.top_p.filter(|_| profile.sampling),
+                top_k: sampling.top_k,
                 max_output_tokens: limit.map(|wanted| profile.capped(wanted)),
                 stop_sequences: &sampling.stop,
                 seed: sampling.seed.map(seed).transpose()?,
@@ -266,6 +270,16 @@ impl Dialect for Gemini {
         Ok(Prepared { url, headers, body: body.into(), offers })
     }
 
+    fn probe(&self) -> Option<Prepared> {
+        let mut url = self.base.join("models");
+        url.set_query(Some("pageSize=1"));
+        let mut headers = HeaderMap::new();
+        if let Some(key) = self.key.as_ref().and_then(|key| sensitive(key.expose_secret())) {
+            headers.insert("x-goog-api-key", key);
+        }
+        Some(listing(url, headers))
+    }
+
     fn takes(&self, schema: &ReplySchema) -> bool {
         schema.style == SchemaStyle::JsonObject || schema.has_only(&REPLY_KEYWORDS)
     }
@@ -277,6 +291,7 @@ impl Dialect for Gemini {
             Setting::FrequencyPenalty,
             Setting::Seed,
             Setting::ToolChoice,
+            Setting::TopK,
         ]
     }
 }

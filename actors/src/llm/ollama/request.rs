@@ -16,7 +16,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, ReplySchema, ToolOffer,
-    call::{Dialect, bearer_headers},
+    call::{Dialect, bearer_headers, listing},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -105,6 +105,8 @@ struct OllamaOptions<'a> {
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     num_predict: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -204,6 +206,7 @@ impl Dialect for Ollama {
             options: OllamaOptions {
                 temperature: sampling.temperature.filter(|_| profile.sampling),
                 top_p: sampling.top_p.filter(|_| profile.sampling),
+                top_k: sampling.top_k,
                 num_predict: limit.map(|wanted| profile.capped(wanted)),
                 stop: &sampling.stop,
                 seed: sampling.seed,
@@ -220,6 +223,11 @@ impl Dialect for Ollama {
         Ok(Prepared { url: self.base.join(path), headers, body: body.into(), offers })
     }
 
+    fn probe(&self) -> Option<Prepared> {
+        let path = if self.base.ends_in("api") { "tags" } else { "api/tags" };
+        Some(listing(self.base.join(path), bearer_headers("", self.key.as_ref())))
+    }
+
     fn takes(&self, schema: &ReplySchema) -> bool {
         schema.style == SchemaStyle::JsonObject || schema.has_only(&REPLY_KEYWORDS)
     }
@@ -234,7 +242,13 @@ impl Dialect for Ollama {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting::Stop, Setting::PresencePenalty, Setting::FrequencyPenalty, Setting::Seed]
+        &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::TopK,
+        ]
     }
 }
 
@@ -269,6 +283,7 @@ impl OllamaOptions<'_> {
     const fn is_empty(&self) -> bool {
         self.temperature.is_none()
             && self.top_p.is_none()
+            && self.top_k.is_none()
             && self.num_predict.is_none()
             && self.stop.is_empty()
             && self.seed.is_none()

@@ -17,7 +17,7 @@ use serde_json::{Value, value::RawValue};
 use super::EXTRA_CONTENT;
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, bearer_headers},
+    call::{Dialect, bearer_headers, listing},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -247,12 +247,24 @@ impl Dialect for OpenAi {
         Ok(Prepared { url, headers, body: body.into(), offers })
     }
 
+    fn probe(&self) -> Option<Prepared> {
+        Some(listing(self.base.join("models"), bearer_headers("", self.key.as_ref())))
+    }
+
     fn takes(&self, _schema: &ReplySchema) -> bool {
         true
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &Setting::ALL
+        &[
+            Setting::Stop,
+            Setting::PresencePenalty,
+            Setting::FrequencyPenalty,
+            Setting::Seed,
+            Setting::LogitBias,
+            Setting::ToolChoice,
+            Setting::ParallelToolCalls,
+        ]
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, value::RawValue};
 use super::{PHASE, REASONING};
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, bearer_headers},
+    call::{Dialect, bearer_headers, listing},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -202,6 +202,10 @@ impl Dialect for Responses {
         let body = serde_json::to_vec(&body).map_err(not_sent)?;
         let (url, offers) = (self.base.join("responses"), !request.tools.is_empty());
         Ok(Prepared { url, headers, body: body.into(), offers })
+    }
+
+    fn probe(&self) -> Option<Prepared> {
+        Some(listing(self.base.join("models"), bearer_headers("", self.key.as_ref())))
     }
 
     fn takes(&self, _schema: &ReplySchema) -> bool {

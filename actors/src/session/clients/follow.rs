@@ -647,6 +647,7 @@ mod tests {
         assert_eq!(told(first.events).await, ("so".to_owned(), vec!["usage", "calls"]));
 
         let results = |content: &str| ClientResults {
+            metadata: std::collections::BTreeMap::new(),
             turn: turn.id,
             results: vec![ClientResult::done(call, content)],
             system: None,

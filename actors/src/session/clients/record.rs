@@ -1,5 +1,7 @@
 //! What is recorded of one turn, for a client that knows its id alone.
 
+use std::collections::BTreeMap;
+
 use clawnode_proto::{CallId, EntityId, Seq, SessionKey, Timestamp, TurnId};
 
 use super::{
@@ -9,7 +11,7 @@ use super::{
     results::unknown,
     send_error::SendError,
 };
-use crate::session::turn::state::{SessionState, Step};
+use crate::session::turn::state::{SessionState, Step, Turn};
 
 /// What is recorded of a turn, or of the part of it between two answers to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,10 @@ pub struct RecordedTurn {
     pub is_over: bool,
     /// The turn of the same session after it.
     pub next: Option<TurnId>,
+    /// Whether its session has nothing else.
+    pub is_only: bool,
+    /// Pairs that its client gave it.
+    pub metadata: BTreeMap<String, String>,
 }
 
 // === impl Sessions ===
@@ -57,6 +63,8 @@ impl Sessions {
             is_accepted: false,
             is_over: false,
             next: None,
+            is_only: false,
+            metadata: BTreeMap::new(),
         })
     }
 
@@ -99,5 +107,14 @@ fn recorded(state: &SessionState, turn: TurnId, after: Option<CallId>) -> Option
         is_accepted: true,
         is_over: turn.outcome.is_some() || asks_client,
         next: next.map(|next| next.id),
+        is_only: state.closed.len() + state.open.len() == 1 && is_whole(turn, after),
+        metadata: turn.metadata_after(after),
     })
+}
+
+/// Whether what follows this call, or the beginning, is all of the turn: its client was asked to run tools at
+/// its end only, if at all.
+fn is_whole(turn: &Turn, after: Option<CallId>) -> bool {
+    let mut earlier = turn.steps.iter().rev().skip(1);
+    after.is_none() && earlier.all(|step| step.client_calls().is_none())
 }

@@ -73,6 +73,7 @@ impl SessionState {
             model_is_kept: is_kept && self.kept.model.is_some(),
             offer: ClientOffer::new(message.tools, 0),
             response_schema: message.response_schema,
+            metadata: Vec::new(),
             trace,
             steps: Vec::new(),
             plan: None,
@@ -86,6 +87,7 @@ impl SessionState {
             usage: Usage::default(),
             lost_attempts: 0,
         };
+        turn.label(None, message.metadata);
         turn.hear(0, message.content, message.attachments);
         self.open.push_back(turn);
     }

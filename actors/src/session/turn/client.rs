@@ -5,6 +5,8 @@
 //! what another program does with its own tools. Their results come as an input. A message that would begin
 //! a turn ends one that waits for nothing else: its client has gone on without the results.
 
+use std::collections::BTreeMap;
+
 use clawnode_proto::{
     CallId, Timestamp,
     client_tool::{ClientCall, ClientCalls, ClientResults, ClientTool},
@@ -35,6 +37,16 @@ pub struct ClientOffer {
     /// How many model calls the turn had made when it asked.
     #[serde(skip_serializing_if = "is_zero")]
     pub since: u32,
+}
+
+/// Pairs that a client gave a turn, or the part of it that follows results which the client brought.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartMetadata {
+    /// The first of the calls whose results came with them; none if the turn's message did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<CallId>,
+    /// The pairs.
+    pub pairs: BTreeMap<String, String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -122,6 +134,22 @@ fn expires(asked_at: Timestamp) -> Timestamp {
 // === impl Turn ===
 
 impl Turn {
+    /// The pairs that its client gave it, or the part of it after this call.
+    pub(in crate::session) fn metadata_after(
+        &self,
+        after: Option<CallId>,
+    ) -> BTreeMap<String, String> {
+        let given = self.metadata.iter().find(|part| part.after == after);
+        given.map(|part| part.pairs.clone()).unwrap_or_default()
+    }
+
+    /// Takes the pairs that its client gives it, or the part of it after this call.
+    pub(super) fn label(&mut self, after: Option<CallId>, pairs: BTreeMap<String, String>) {
+        if !pairs.is_empty() {
+            self.metadata.push(PartMetadata { after, pairs });
+        }
+    }
+
     /// The step whose tools its client runs now.
     pub fn with_client(&self) -> Option<&Step> {
         let step = self.steps.last().filter(|_| self.outcome.is_none())?;
@@ -180,6 +208,7 @@ impl SessionState {
         if has_brought {
             let since = u32::try_from(turn.steps.len()).unwrap_or(u32::MAX);
             turn.offer = ClientOffer::new(it.tools, since);
+            turn.label(it.results.iter().map(|result| result.call).min(), it.metadata);
             (turn.sampling, turn.system) = (it.sampling, it.system);
         }
     }
@@ -227,10 +256,15 @@ mod tests {
         ClientTool { name, description: "Looks.".to_owned(), input_schema }
     }
 
+    fn pairs(of: &str) -> BTreeMap<String, String> {
+        [("of".to_owned(), of.to_owned())].into()
+    }
+
     fn says(run: &mut PlayedActivation, name: &str, sampling: Sampling) {
         // The agent has a tool `look` of its own.
         let tools = vec![tool("mine"), tool("yours"), tool("look")];
-        let message = UserMessage { tools, sampling, ..UserMessage::text(name) };
+        let metadata = pairs(name);
+        let message = UserMessage { tools, sampling, metadata, ..UserMessage::text(name) };
         run.hears(name, &SessionInput::UserMessage(message));
     }
 
@@ -253,7 +287,8 @@ mod tests {
         let results = results.iter().map(result).collect();
         let (turn, system) = (turn(run).id, Some("be brief".to_owned()));
         let (sampling, tools) = (Sampling { seed: Some(7), ..Sampling::default() }, Vec::new());
-        let it = ClientResults { turn, results, system, sampling, tools };
+        let metadata = pairs(name);
+        let it = ClientResults { turn, results, system, sampling, tools, metadata };
         run.hears(name, &SessionInput::ClientResults(it));
     }
 
@@ -289,6 +324,8 @@ mod tests {
         brings(&mut run, "brings", &[(first, "one"), (second, "two")]);
         brings(&mut run, "again", &[(first, "other"), (second, "other")]);
         assert!(turn(&run).with_client().is_none() && turn(&run).steps.len() == 1);
+        let given = |after| turn(&run).metadata_after(after);
+        assert_eq!((given(None), given(Some(first.min(second)))), (pairs("go"), pairs("brings")));
         let end = ToolEnd::Known { outcome: ToolOutcome::done("far away") };
         let result = ToolResult { call: job.call, nonce: job.nonce, end };
         run.hears("result", &SessionInput::ToolResult(result));

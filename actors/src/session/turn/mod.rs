@@ -13,6 +13,7 @@ mod begin;
 pub mod client;
 pub mod clock;
 pub mod context;
+pub mod count;
 pub mod dropping;
 pub mod effect;
 pub(in crate::session) mod ending;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     begin::KeptChoices,
-    client::ClientOffer,
+    client::{ClientOffer, PartMetadata},
     clock::TurnClock,
     dropping::LeftOut,
     give_way::{GaveWay, RealWindow},
@@ -94,6 +94,9 @@ pub struct Turn {
     /// What its reply has to fit instead of the agent's schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
+    /// Pairs that its client gave it and its parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metadata: Vec<PartMetadata>,
     /// The trace that it belongs to.
     pub trace: Option<Traceparent>,
     /// Its model calls.

@@ -5,6 +5,7 @@
 //! here; what both ask for is done there.
 
 mod blocks;
+mod count;
 mod handlers;
 mod models;
 mod reply;
@@ -12,5 +13,6 @@ mod request;
 mod settings;
 mod tools;
 
+pub(super) use count::count_tokens;
 pub(super) use handlers::messages;
 pub(super) use models::{model, models};

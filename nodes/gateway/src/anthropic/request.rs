@@ -7,7 +7,7 @@ use super::{
     super::{
         error::AnthropicError,
         openai::{
-            conversation::check_pairs,
+            conversation::{NewMessage, check_pairs},
             request::{RefusedParameter, SaidRequest, Wanted},
             tools::short,
         },
@@ -30,7 +30,7 @@ pub(super) struct MessagesAsk {
 }
 
 /// Parameters that are used.
-const USED: [&str; 14] = [
+const USED: [&str; 15] = [
     "model",
     "messages",
     "max_tokens",
@@ -39,7 +39,20 @@ const USED: [&str; 14] = [
     "stream",
     "temperature",
     "top_p",
+    "top_k",
     "stop_sequences",
+    "thinking",
+    "output_config",
+    "tools",
+    "tool_choice",
+    "cache_control",
+];
+
+/// Parameters of a request whose tokens are counted.
+const COUNTED: [&str; 8] = [
+    "model",
+    "messages",
+    "system",
     "thinking",
     "output_config",
     "tools",
@@ -49,8 +62,7 @@ const USED: [&str; 14] = [
 
 /// Parameters of Anthropic's API that are known, and the only values of them that mean what is done here
 /// anyway. Any other parameter is refused: a client relies on what it asks for.
-const REFUSED: [RefusedParameter; 5] = [
-    ("top_k", |_| false, "it is not passed on"),
+const REFUSED: [RefusedParameter; 4] = [
     ("service_tier", |it| it == "auto" || it == "standard_only", "it is not passed on"),
     ("speed", |it| it == "standard", "it is not passed on"),
     ("container", |_| false, "containers are not offered"),
@@ -79,38 +91,55 @@ impl MessagesAsk {
         key: Option<IdempotencyKey>,
         trace: Option<Traceparent>,
     ) -> Result<Self, AnthropicError> {
-        let Value::Object(mut fields) = document(body)? else {
-            return Err(AnthropicError::invalid("body", "it is not a JSON object"));
-        };
-        fields.retain(|_, value| !value.is_null());
-        refuse(&fields)?;
-        let Some(Value::String(model)) = fields.get("model").cloned() else {
-            return Err(AnthropicError::invalid("model", "it is missing, or no text"));
-        };
-        let agent: AgentName = model.parse().map_err(|_parse| no_model(&model))?;
-        let sampling = settings::sampling(&fields)?;
-        let stops = sampling.stop.clone();
-        let (said, later) = blocks::messages(&fields)?;
-        check_pairs(&said)?;
-        let first = fields.get("system").map(|system| blocks::text_of("system", system));
-        let system = first.transpose()?.into_iter().chain(later);
-        let system: Vec<String> = system.filter(|text| !text.is_empty()).collect();
-        let system = (!system.is_empty()).then(|| system.join("\n\n"));
-        let (tools, response_schema) =
-            (tools::offered(&fields)?, settings::response_schema(&fields)?);
-        let has_schema = response_schema.is_some();
-        let user = user(&fields)?;
+        let fields = given(body)?;
+        refuse(&fields, &USED)?;
+        let (model, asked) = said(&fields)?;
+        let (stops, has_schema) = (asked.sampling.stop.clone(), asked.response_schema.is_some());
         let stream = match fields.get("stream") {
             None => false,
             Some(Value::Bool(stream)) => *stream,
             Some(_) => return Err(AnthropicError::invalid("stream", "it is not true or false")),
         };
-        let known = None;
-        let asked =
-            SaidRequest { agent, known, user, said, system, sampling, tools, response_schema };
         let wanted = asked.wanted(key, trace)?;
         Ok(Self { model, stream, has_schema, stops, wanted })
     }
+}
+
+/// What a request says whose tokens are to be counted: its agent, and all of it as one message.
+pub(super) fn to_count(body: &str) -> Result<(AgentName, NewMessage), AnthropicError> {
+    let mut fields = given(body)?;
+    refuse(&fields, &COUNTED)?;
+    // A count has none, and a budget of thoughts is judged by it.
+    fields.insert("max_tokens".to_owned(), u32::MAX.into());
+    Ok(said(&fields)?.1.alone()?)
+}
+
+/// The parameters of a body.
+fn given(body: &str) -> Result<Map<String, Value>, AnthropicError> {
+    let Value::Object(mut fields) = document(body)? else {
+        return Err(AnthropicError::invalid("body", "it is not a JSON object"));
+    };
+    fields.retain(|_, value| !value.is_null());
+    Ok(fields)
+}
+
+/// The model that parameters name, and what they say to it.
+fn said(fields: &Map<String, Value>) -> Result<(String, SaidRequest), AnthropicError> {
+    let Some(Value::String(model)) = fields.get("model").cloned() else {
+        return Err(AnthropicError::invalid("model", "it is missing, or no text"));
+    };
+    let agent: AgentName = model.parse().map_err(|_parse| no_model(&model))?;
+    let sampling = settings::sampling(fields)?;
+    let (said, later) = blocks::messages(fields)?;
+    check_pairs(&said)?;
+    let first = fields.get("system").map(|system| blocks::text_of("system", system));
+    let system = first.transpose()?.into_iter().chain(later);
+    let system: Vec<String> = system.filter(|text| !text.is_empty()).collect();
+    let system = (!system.is_empty()).then(|| system.join("\n\n"));
+    let (tools, response_schema) = (tools::offered(fields)?, settings::response_schema(fields)?);
+    let (known, user) = (None, user(fields)?);
+    let asked = SaidRequest { agent, known, user, said, system, sampling, tools, response_schema };
+    Ok((model, asked))
 }
 
 fn user(fields: &Map<String, Value>) -> Result<Option<String>, AnthropicError> {
@@ -122,13 +151,14 @@ fn user(fields: &Map<String, Value>) -> Result<Option<String>, AnthropicError> {
     }
 }
 
-fn refuse(fields: &Map<String, Value>) -> Result<(), AnthropicError> {
+/// Refuses what is not used here, and what is known with a value that is not harmless.
+fn refuse(fields: &Map<String, Value>, used: &[&str]) -> Result<(), AnthropicError> {
     for (name, harmless, why) in REFUSED {
         if fields.get(name).is_some_and(|value| !harmless(value)) {
             return Err(AnthropicError::unsupported(name, why));
         }
     }
-    let is_known = |name: &str| USED.contains(&name) || REFUSED.iter().any(|(it, ..)| *it == name);
+    let is_known = |name: &str| used.contains(&name) || REFUSED.iter().any(|(it, ..)| *it == name);
     if let Some(name) = fields.keys().find(|name| !is_known(name)) {
         let name = short(name);
         let message = format!("there is no parameter `{name}`");
@@ -180,7 +210,7 @@ mod tests {
         let send = sent(json!({
             "system": [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}},
                 {"type": "text", "text": "be kind"}],
-            "temperature": 0.5, "top_p": 1, "stop_sequences": ["END"],
+            "temperature": 0.5, "top_p": 1, "top_k": 40, "stop_sequences": ["END"],
             "tools": [look()], "tool_choice": {"type": "any", "disable_parallel_tool_use": true},
             "metadata": {"user_id": "ada"}, "service_tier": "auto", "stream": null,
             "cache_control": {"type": "ephemeral"},
@@ -191,6 +221,7 @@ mod tests {
         assert_eq!(message.system.as_deref(), Some("be brief\n\nbe kind"));
         let expected = Sampling {
             temperature: Some(0.5),
+            top_k: Some(40),
             max_tokens: Some(4_096),
             stop: vec!["END".to_owned()],
             tool_choice: Some(ToolChoice::Required),
@@ -272,7 +303,8 @@ mod tests {
             (json!({"model": 7}), InvalidParams, "model: "),
             (json!({"max_tokens": null}), InvalidParams, "max_tokens: "),
             (json!({"max_tokens": 0}), InvalidParams, "max_tokens: "),
-            (json!({"top_k": 5}), Unsupported, "top_k: "),
+            (json!({"top_k": 0}), InvalidParams, "top_k: "),
+            (json!({"top_k": 1.5}), InvalidParams, "top_k: "),
             (json!({"max_token": 5}), Unsupported, "max_token: "),
             (json!({"container": "x"}), Unsupported, "container: "),
             (json!({"service_tier": "batch"}), Unsupported, "service_tier: "),

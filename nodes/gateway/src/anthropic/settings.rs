@@ -26,6 +26,7 @@ pub(super) fn sampling(fields: &Map<String, Value>) -> Result<Sampling, Anthropi
         temperature: share(fields, "temperature")?,
         // All words are what a provider chooses from anyway, and some take not both of these settings.
         top_p: share(fields, "top_p")?.filter(|it| *it < 1.0),
+        top_k: top_k(fields)?,
         max_tokens: Some(max_tokens.saturating_sub(thoughts)),
         stop: stops(fields)?,
         reasoning,
@@ -119,6 +120,13 @@ fn share(fields: &Map<String, Value>, name: &str) -> Result<Option<f64>, Anthrop
     let Some(value) = fields.get(name) else { return Ok(None) };
     let number = value.as_f64().filter(|it| (0.0..=1.0).contains(it));
     number.map(Some).ok_or_else(|| AnthropicError::invalid(name, "it is not a number from 0 to 1"))
+}
+
+/// A number of words, of which there is at least one.
+fn top_k(fields: &Map<String, Value>) -> Result<Option<u32>, AnthropicError> {
+    let Some(value) = fields.get("top_k") else { return Ok(None) };
+    let number = value.as_u64().and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
+    number.map(Some).ok_or_else(|| AnthropicError::invalid("top_k", "it is not a number of words"))
 }
 
 fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, AnthropicError> {

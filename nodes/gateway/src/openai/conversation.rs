@@ -47,7 +47,7 @@ pub(in super::super) enum Said {
 }
 
 /// A message, and what the node attaches to it.
-pub(super) type NewMessage = (UserMessage, Vec<NewAttachment>);
+pub(in super::super) type NewMessage = (UserMessage, Vec<NewAttachment>);
 
 /// The results of tool calls, and the session that waits for them.
 pub(super) type Brought = (EntityId, Vec<(CallId, String)>);

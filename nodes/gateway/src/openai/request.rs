@@ -1,5 +1,7 @@
 //! Reads a chat completion request: what it asks for that we have, and what we must refuse.
 
+use std::collections::BTreeMap;
+
 use clawnode_proto::{
     AgentName, IdempotencyKey, SessionKey, Traceparent,
     api::SendMode,
@@ -20,10 +22,11 @@ use super::{
         rpc::{FRESH_KEY, check_size, fresh_key},
     },
     conversation::{
-        RequestMessage, brought, conversation, failed, message_of_fresh_session,
+        NewMessage, RequestMessage, Said, brought, conversation, failed, message_of_fresh_session,
         message_of_known_session,
     },
     format::response_format,
+    parts::MessageContent,
     settings,
     tools::{self, short},
 };
@@ -191,6 +194,7 @@ impl SaidRequest {
                 system,
                 sampling,
                 tools,
+                metadata: BTreeMap::new(),
                 trace,
             })));
         }
@@ -210,7 +214,30 @@ impl SaidRequest {
     }
 }
 
+impl SaidRequest {
+    /// All of it as the one message of a session that knows nothing yet.
+    pub(in super::super) fn alone(mut self) -> Result<(AgentName, NewMessage), OpenAiError> {
+        // Results of tools ask for more by themselves.
+        if matches!(self.said.last(), Some(RequestMessage { said: Said::Tool { .. }, .. })) {
+            let (at, said) = (self.said.len(), Said::User(MessageContent::default()));
+            self.said.push(RequestMessage { at, said });
+        }
+        let Self { agent, said, system, sampling, tools, response_schema, .. } = self;
+        let (message, attachments) = message_of_fresh_session(said)?;
+        let message = UserMessage { system, sampling, tools, response_schema, ..message };
+        Ok((agent, (message, attachments)))
+    }
+}
+
 impl Wanted {
+    /// The pairs that its client gives it.
+    pub(super) fn label(&mut self, metadata: BTreeMap<String, String>) {
+        match self {
+            Self::Send(send) => send.message.metadata = metadata,
+            Self::Results(results) => results.metadata = metadata,
+        }
+    }
+
     /// The agent that answers.
     pub(in super::super) fn agent(&self) -> &AgentName {
         match self {

@@ -37,6 +37,7 @@ pub(super) fn sampling(fields: &Map<String, Value>) -> Result<Sampling, OpenAiEr
     Ok(Sampling {
         temperature,
         top_p,
+        top_k: None,
         max_tokens,
         stop: stops(fields)?,
         reasoning: effort(fields)?,

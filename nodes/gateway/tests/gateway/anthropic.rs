@@ -200,7 +200,7 @@ async fn errors_have_their_types_and_statuses() {
     let mut nowhere = ask("x");
     nowhere["model"] = json!("nobody");
     let mut odd = ask("x");
-    odd["top_k"] = json!(5);
+    odd["top_k"] = json!("many");
     for (body, status, kind) in [
         (nowhere, 404, "not_found_error"),
         (odd, 400, "invalid_request_error"),
@@ -232,11 +232,6 @@ async fn errors_have_their_types_and_statuses() {
     assert_eq!(refused.status(), 401);
     let refused: Value = refused.json().await.unwrap();
     assert_eq!(refused["error"]["type"], "authentication_error");
-
-    let counted = gateway.post("/v1/messages/count_tokens").json(&ask("x")).send().await.unwrap();
-    assert_eq!(counted.status(), 404);
-    let counted: Value = counted.json().await.unwrap();
-    assert!(counted["error"]["message"].as_str().unwrap().contains("`usage`"), "{counted}");
     gateway.stop().await;
 }
 
@@ -333,5 +328,38 @@ async fn its_clients_read_models_in_its_shape() {
     assert_eq!(list["data"][1], get("/v1/models/default").await);
     assert_eq!(list["data"][1]["type"], "model");
     assert_eq!(get("/v1/models/nobody").await["error"]["type"], "not_found_error");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn tokens_are_counted_before_anything_is_stored() {
+    let gateway = Gateway::start().await;
+    let count = async |body: Value| {
+        let path = "/v1/messages/count_tokens";
+        let response = gateway.post(path).json(&body).send().await.unwrap();
+        (response.status().as_u16(), response.json::<Value>().await.unwrap())
+    };
+    let said = |messages: Value| json!({"model": "default", "messages": messages});
+    let user = |text: &str| json!({"role": "user", "content": text});
+    assert_eq!(count(said(json!([user("12345")]))).await, (200, json!({"input_tokens": 5})));
+    let call = json!({"type": "tool_use", "id": "a", "name": "look", "input": {}});
+    let result = json!({"type": "tool_result", "tool_use_id": "a", "content": "seen"});
+    let rounds = json!([user("12345"), {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]}]);
+    let mut body = said(rounds);
+    body["thinking"] = json!({"type": "enabled", "budget_tokens": 2_048});
+    body["tools"] = json!([{"name": "look", "input_schema": {"type": "object"}}]);
+    assert_eq!(count(body).await, (200, json!({"input_tokens": 5})), "results need no more words");
+    let image = json!({"type": "image", "source":
+        {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}});
+    let shown = said(json!([{"role": "user", "content": [image, {"type": "text", "text": "1"}]}]));
+    assert_eq!(count(shown).await, (200, json!({"input_tokens": 1_001})));
+    let (status, error) = count(ask("x")).await;
+    let message = error["error"]["message"].as_str().unwrap();
+    assert_eq!((status, message.starts_with("max_tokens: ")), (400, true), "{error}");
+    let mut nowhere = said(json!([user("x")]));
+    nowhere["model"] = json!("nobody");
+    assert_eq!(count(nowhere).await.1["error"]["type"], "not_found_error");
+    assert_eq!(gateway.node.sent.borrow().len(), 0, "nothing is stored");
     gateway.stop().await;
 }

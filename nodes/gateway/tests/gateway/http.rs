@@ -84,7 +84,7 @@ const ROUTES: [(&str, &str, &str, u16); 73] = [
     ("GET", "/v1/chat/completions", "", 405),
     ("POST", "/v1/responses", "{}", 400),
     ("GET", "/v1/responses/nonsense", "", 400),
-    ("DELETE", "/v1/responses/nonsense", "", 405),
+    ("DELETE", "/v1/responses/nonsense", "", 400),
     ("POST", "/v1/responses/nonsense/cancel", "", 400),
     ("GET", "/v1/nothing", "", 404),
     ("GET", "/admin", "", 404),

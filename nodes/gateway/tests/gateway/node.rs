@@ -6,7 +6,7 @@
 
 use std::{
     any::Any,
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -19,8 +19,8 @@ use bytes::Bytes;
 use clawnode_cluster::Peek as _;
 use clawnode_gateway::{
     Answers, Backend, Checked, CleanFilter, ExecuteRequest, Following, HandlerResult, JobFilter,
-    LogFilter, RequestCaller, ResultsRequest, SendRequest, SessionRef, TurnRecord, TurnState,
-    given,
+    LogFilter, NewAttachment, RequestCaller, ResultsRequest, SendRequest, SessionRef, TurnRecord,
+    TurnState, given,
 };
 use clawnode_proto::{
     AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
@@ -41,7 +41,7 @@ use clawnode_proto::{
     policy::{Action, Approval, Decided, Decision, Policy, Verdict},
     provider::{DiagnoseParams, ScoreWeights},
     route::Inbound,
-    session::TurnOutcome,
+    session::{TurnOutcome, UserMessage},
     timeout::TurnTime,
     tool::{EffectClass, Risk},
     turn::{ReplyReset, StreamEnd, TurnBody, TurnEvent},
@@ -195,6 +195,14 @@ impl Node {
                 self.done(turn);
             }
         }
+    }
+
+    /// The pairs that came with a turn's message.
+    fn metadata(&self, turn: TurnId) -> BTreeMap<String, String> {
+        self.sent.peek(|sent| {
+            let message = sent.iter().find(|it| turn_of(it) == turn);
+            message.map(|it| it.message.metadata.clone()).unwrap_or_default()
+        })
     }
 
     /// Where the client was last asked to run tools.
@@ -384,7 +392,24 @@ impl Backend for Node {
         let state = if is_over { TurnState::Over } else { TurnState::Running };
         let last = self.last.lock().unwrap().get(&session).copied();
         let next = last.filter(|last| *last != turn);
-        Ok(TurnRecord { session: key.key.clone(), begun: Some(Timestamp(7_000)), state, next })
+        let (is_only, metadata) = (next.is_none() && after.is_none(), self.metadata(turn));
+        let (session, begun) = (key.key.clone(), Some(Timestamp(7_000)));
+        Ok(TurnRecord { session, begun, state, next, is_only, metadata })
+    }
+
+    /// As many as its text has bytes.
+    async fn count_tokens(
+        &self,
+        agent: &AgentName,
+        message: UserMessage,
+        attachments: Vec<NewAttachment>,
+    ) -> Result<u64, ErrorBody> {
+        if agent.as_str() != "default" {
+            return Err(not_found("agent"));
+        }
+        let texts = message.history.iter().map(|it| it.content.bytes());
+        let files = attachments.len() as u64 * 1_000;
+        Ok(texts.sum::<u64>() + message.content.bytes() + files)
     }
 
     /// Remembers only how much came.

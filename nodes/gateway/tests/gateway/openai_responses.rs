@@ -5,7 +5,7 @@ use clawnode_proto::turn::{ReplyReset, TurnBody};
 use serde_json::{Value, json};
 
 use super::{
-    harness::{Gateway, TOKEN},
+    harness::{Gateway, TOKEN, http_client},
     node::structured,
 };
 
@@ -298,5 +298,43 @@ async fn the_same_idempotency_key_is_the_same_response() {
     let (first, second) = (send().await, send().await);
     assert_eq!(first["id"], second["id"]);
     assert_eq!(gateway.node.sent.peek(Vec::len), 1);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_response_keeps_the_pairs_of_its_client() {
+    let gateway = Gateway::start().await;
+    let pairs = json!({"order": "7", "desk": "b"});
+    let mut labelled = ask("hello");
+    labelled["metadata"] = pairs.clone();
+    let response = made(&gateway, &labelled).await;
+    assert_eq!(response["metadata"], pairs);
+    assert_eq!(retrieved(&gateway, &response).await["metadata"], pairs, "it is kept with the turn");
+    let (status, error) =
+        create(&gateway, &json!({"metadata": [], "model": "default", "input": "x"})).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("metadata")), "{error}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_response_is_deleted_unless_its_session_has_more() {
+    let gateway = Gateway::start().await;
+    let delete = async |response: &Value| {
+        let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
+        let request = http_client().delete(gateway.url(&path)).bearer_auth(TOKEN);
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let alone = made(&gateway, &ask("hello")).await;
+    let deleted = json!({"id": alone["id"], "object": "response", "deleted": true});
+    assert_eq!(delete(&alone).await, (200, deleted));
+    let first = made(&gateway, &ask("one")).await;
+    let mut second = ask("two");
+    second["previous_response_id"] = first["id"].clone();
+    made(&gateway, &second).await;
+    let (status, error) = delete(&first).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("response_id")), "{error}");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("`DELETE /v1/sessions/default:openai:default:"), "{message}");
     gateway.stop().await;
 }

@@ -153,8 +153,8 @@ async fn membership(_data_dir: &Path) -> Vec<Check> {
 
 /// Whether a node would start with it, and what its agents' tools need.
 fn configuration(context: &CliContext) -> (Check, BTreeSet<Capability>) {
-    let needed = match models::check(&context.loaded) {
-        Ok(needed) => needed,
+    let models::CheckedConfig { needs, warnings } = match models::check(&context.loaded) {
+        Ok(checked) => checked,
         Err(failure) => {
             let fix = failure.hint.unwrap_or_default();
             return (Check::red(CONFIGURATION, failure.message, &fix), BTreeSet::new());
@@ -164,7 +164,14 @@ fn configuration(context: &CliContext) -> (Check, BTreeSet<Capability>) {
         Some(file) => format!("`{}`", file.display()),
         None => "no file, defaults".to_owned(),
     };
-    (Check::green(CONFIGURATION, found), needed)
+    let check = match warnings.first() {
+        None => Check::green(CONFIGURATION, found),
+        Some(warning) => {
+            let fix = "choose another model for the agent, or leave its tools out";
+            Check::yellow(CONFIGURATION, warning.clone(), fix)
+        }
+    };
+    (check, needs)
 }
 
 fn data_dir(path: &Path) -> Check {

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    bedrock_fields::{ConverseOutput, ModelFields, Thinking},
     media::{self, IMAGES},
     request::{Asked, count},
     tools::{Pairs, check_offers},
@@ -34,6 +35,7 @@ pub(super) struct Converse {
     tool_config: Option<ToolConfig>,
     #[serde(default)]
     additional_model_request_fields: ModelFields,
+    output_config: Option<ConverseOutput>,
 }
 
 #[derive(Deserialize)]
@@ -196,23 +198,6 @@ struct NamedTool {
     name: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ModelFields {
-    thinking: Option<Thinking>,
-    #[serde(rename = "output_config")]
-    _output_config: Option<Value>,
-    #[serde(rename = "reasoning_effort")]
-    _reasoning_effort: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-enum Thinking {
-    Enabled { budget_tokens: u32 },
-    Adaptive,
-}
-
 /// A conversation, message by message.
 #[derive(Default)]
 struct Reading<'a> {
@@ -231,6 +216,7 @@ struct Reading<'a> {
 pub(super) fn bedrock(request: &Converse) -> Result<Asked, String> {
     request.check_config()?;
     request.check_markers()?;
+    request.output_config.as_ref().map_or(Ok(()), ConverseOutput::check)?;
     let thinks = request.thinks()?;
     let mut reading = Reading::default();
     for block in &request.system {
@@ -354,8 +340,9 @@ impl Converse {
             }
             Some(Thinking::Enabled { .. } | Thinking::Adaptive) => {}
         }
-        if temperature.is_some() || top_p.is_some() {
-            return Err("`temperature` or `topP` with thinking".to_owned());
+        let top_k = self.additional_model_request_fields.top_k;
+        if temperature.is_some() || top_p.is_some() || top_k.is_some() {
+            return Err("`temperature`, `topP` or `top_k` with thinking".to_owned());
         }
         Ok(true)
     }

@@ -78,6 +78,15 @@ struct GeminiPart {
     text: String,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct TitanEmbed {
+    input_text: String,
+    dimensions: Option<usize>,
+    #[serde(rename = "normalize")]
+    _normalize: Option<bool>,
+}
+
 /// Reads a request; the error says how it is malformed. `in_path` is the model that its path names.
 pub(in crate::model) fn embeds(
     wire: WireName,
@@ -88,6 +97,7 @@ pub(in crate::model) fn embeds(
         WireName::Openai => (openai(read(body)?)?, OPENAI_TEXTS),
         WireName::Ollama => (ollama(read(body)?), usize::MAX),
         WireName::Gemini => (gemini(read(body)?, in_path.unwrap_or_default())?, GEMINI_TEXTS),
+        WireName::Bedrock => (titan(read(body)?, in_path.unwrap_or_default())?, 1),
         other => return Err(format!("{other:?} has no embeddings")),
     };
     if asked.texts.is_empty() || asked.texts.len() > most {
@@ -130,6 +140,18 @@ fn gemini(request: GeminiEmbeds, in_path: &str) -> Result<Embeds, String> {
         asked.dimensions = output_dimensionality;
     }
     Ok(asked)
+}
+
+fn titan(request: TitanEmbed, in_path: &str) -> Result<Embeds, String> {
+    let TitanEmbed { input_text, dimensions, .. } = request;
+    let is_sized = in_path.starts_with("amazon.titan-embed-text-v2");
+    if !is_sized && !in_path.starts_with("amazon.titan-embed-text-v1") {
+        return Err(format!("`{in_path}` is invoked in another way"));
+    }
+    if dimensions.is_some_and(|it| !is_sized || ![256, 512, 1_024].contains(&it)) {
+        return Err("malformed input: `dimensions`".to_owned());
+    }
+    Ok(Embeds { model: in_path.to_owned(), texts: vec![input_text], dimensions })
 }
 
 impl From<Texts> for Vec<String> {

@@ -126,6 +126,8 @@ struct GenerationConfig {
     temperature: Option<f64>,
     #[serde(rename = "topP")]
     _top_p: Option<f64>,
+    #[serde(rename = "topK")]
+    _top_k: Option<u32>,
     max_output_tokens: Option<u32>,
     #[serde(default)]
     stop_sequences: Vec<String>,

@@ -2,6 +2,7 @@
 
 mod anthropic;
 mod bedrock;
+mod bedrock_fields;
 mod embed;
 mod gemini;
 mod media;

@@ -35,6 +35,8 @@ struct ModelOptions {
     temperature: Option<f64>,
     #[serde(rename = "top_p")]
     _top_p: Option<f64>,
+    #[serde(rename = "top_k")]
+    _top_k: Option<u32>,
     num_predict: Option<u32>,
     num_ctx: Option<u32>,
     #[serde(rename = "stop")]

@@ -15,7 +15,8 @@ use clawnode_proto::{
     ErrorBody, ErrorCode, InputId, SessionKey, Traceparent, TurnId, turn::TurnEvent,
 };
 use futures_util::StreamExt as _;
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::{
     super::{
@@ -108,6 +109,49 @@ pub(in super::super::super) async fn cancel(
         Ok(rest::json(json(&reader.reply.response(&status))))
     };
     cancelled.await.unwrap_or_else(|error: OpenAiError| error.respond())
+}
+
+/// `DELETE /v1/responses/{response}`: a journal loses no part of itself, so the session goes if it has nothing
+/// else.
+pub(in super::super::super) async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(RequestTrace(trace)): Extension<RequestTrace>,
+    Path(id): Path<String>,
+) -> Response {
+    let deleted = async {
+        let id = ResponseId::read(&id, "response_id")?;
+        let record = record(&gateway, &id, "response_id").await?;
+        let until = tokio::time::Instant::now() + CANCELLED_WITHIN;
+        let record = begun(&gateway, &id, record, until).await?;
+        if !record.is_only {
+            return Err(one_of_several(&id, &record));
+        }
+        gateway.backend.sessions_delete(&gateway.caller(trace), id.session()).await?;
+        let deleted = DeletedResponse { id: id.to_string(), object: "response", deleted: true };
+        Ok(rest::json(json(&deleted)))
+    };
+    deleted.await.unwrap_or_else(|error: OpenAiError| error.respond())
+}
+
+/// What a client learns of a response that it deleted.
+#[derive(Serialize)]
+struct DeletedResponse {
+    id: String,
+    object: &'static str,
+    deleted: bool,
+}
+
+/// The refusal to delete a response whose session has more.
+fn one_of_several(id: &ResponseId, record: &TurnRecord) -> OpenAiError {
+    let Some(session) = &record.session else {
+        let what = "the response is stored and not begun yet";
+        return ErrorBody::new(ErrorCode::Unavailable, what).hint("ask again soon").into();
+    };
+    let what = format!(
+        "`{id}` is not the only response of its session `{session}`, and a session loses no part; \
+         `DELETE /v1/sessions/{session}` deletes all of it"
+    );
+    OpenAiError::unsupported("response_id", what)
 }
 
 /// What is asked of a response that there is.
@@ -304,11 +348,13 @@ async fn reader(
     Ok(ResponseReader::new(Arc::clone(gateway), reply, events, None))
 }
 
-/// The settings of its request are not said again.
+/// The settings of its request are not said again, but for what its client keeps with it.
 fn label(gateway: &Gateway, id: ResponseId, record: &TurnRecord) -> ResponseLabel {
     let created = record.begun.unwrap_or_else(|| gateway.options.clock.now()).0 / 1_000;
     let model = record.session.as_ref().map(|key| key.agent.to_string()).unwrap_or_default();
-    ResponseLabel { id, created, model, echo: echo(&Map::new()) }
+    let mut echo = echo(&Map::new());
+    echo.insert("metadata".to_owned(), json!(record.metadata));
+    ResponseLabel { id, created, model, echo }
 }
 
 /// The response as it is now.

@@ -9,10 +9,11 @@ mod compose;
 mod handlers;
 mod id;
 mod input;
+mod metadata;
 mod number;
 mod reader;
 mod request;
 mod shape;
 mod stream;
 
-pub(in super::super) use handlers::{QUERY, cancel, create, retrieve};
+pub(in super::super) use handlers::{QUERY, cancel, create, delete, retrieve};

@@ -1,6 +1,8 @@
 //! Reads a request for a response. What a chat completion has too is put in its words and read there; what
 //! is refused there is named in the words of this request.
 
+use std::collections::BTreeMap;
+
 use clawnode_proto::{IdempotencyKey, SessionKey, Traceparent};
 use serde_json::{Map, Value, json};
 
@@ -13,6 +15,7 @@ use super::{
     },
     id::ResponseId,
     input::Conversation,
+    metadata,
 };
 
 /// A request, read as far as it says itself.
@@ -26,13 +29,15 @@ pub(super) struct Create {
     pub(super) previous: Option<ResponseId>,
     /// Its settings, as the answer repeats them.
     pub(super) echo: Map<String, Value>,
+    /// Pairs that are kept with it.
+    metadata: BTreeMap<String, String>,
     /// The same as a chat completion.
     chat: Map<String, Value>,
     places: Vec<String>,
 }
 
 /// Parameters that are used.
-const USED: [&str; 17] = [
+const USED: [&str; 18] = [
     "model",
     "input",
     "instructions",
@@ -50,14 +55,14 @@ const USED: [&str; 17] = [
     "stream",
     "stream_options",
     "user",
+    "metadata",
 ];
 
 /// Parameters of which only these values mean what is done here anyway.
-const REFUSED: [RefusedParameter; 14] = [
+const REFUSED: [RefusedParameter; 13] = [
     ("conversation", |_| false, "it is not offered, send `previous_response_id`"),
     ("prompt", |_| false, "stored prompts are not offered, send `instructions`"),
     ("include", is_empty_list, "nothing can be included beside what a response has"),
-    ("metadata", |it| it.as_object().is_some_and(Map::is_empty), "it is not kept"),
     ("truncation", |it| it == "auto", "the oldest turns are left out when the window is full"),
     ("max_tool_calls", |_| false, "the limits of the agent hold"),
     ("top_logprobs", |it| it == 0, "log probabilities are not offered"),
@@ -75,9 +80,10 @@ const REFUSED: [RefusedParameter; 14] = [
 type EchoedSetting = (&'static str, fn() -> Value);
 
 /// Settings that an answer repeats.
-const ECHOED: [EchoedSetting; 12] = [
+const ECHOED: [EchoedSetting; 13] = [
     ("instructions", || Value::Null),
     ("max_output_tokens", || Value::Null),
+    ("metadata", || json!({})),
     ("parallel_tool_calls", || json!(true)),
     ("previous_response_id", || Value::Null),
     ("reasoning", || json!({"effort": null, "summary": null})),
@@ -96,8 +102,7 @@ pub(super) fn echo(fields: &Map<String, Value>) -> Map<String, Value> {
         let value = fields.get(*name).cloned();
         ((*name).to_owned(), value.unwrap_or_else(otherwise))
     });
-    let fixed = [("metadata", json!({})), ("truncation", json!("auto"))];
-    echoed.chain(fixed.map(|(name, value)| (name.to_owned(), value))).collect()
+    echoed.chain([("truncation".to_owned(), json!("auto"))]).collect()
 }
 
 // === impl Create ===
@@ -118,6 +123,7 @@ impl Create {
         let previous = text(&fields, "previous_response_id")?;
         let previous =
             previous.map(|id| ResponseId::read(&id, "previous_response_id")).transpose()?;
+        let metadata = metadata::read(&fields)?;
         let mut echo = echo(&fields);
         echo.insert("background".to_owned(), background.into());
         let (instructions, input) = (fields.remove("instructions"), fields.remove("input"));
@@ -136,7 +142,7 @@ impl Create {
         put("tool_choice", fields.remove("tool_choice").map(choice));
         put("tools", fields.remove("tools").map(tools).transpose()?);
         stream_options(fields.remove("stream_options"))?;
-        Ok(Self { model, stream, background, previous, echo, chat, places })
+        Ok(Self { model, stream, background, previous, echo, metadata, chat, places })
     }
 
     /// What it wants; `known` is the session that it goes on with.
@@ -146,7 +152,10 @@ impl Create {
         key: Option<IdempotencyKey>,
         trace: Option<Traceparent>,
     ) -> Result<Ask, OpenAiError> {
-        Ask::of(&self.chat, known, key, trace).map_err(|error| self.in_own_words(error))
+        let ask = Ask::of(&self.chat, known, key, trace);
+        let mut ask = ask.map_err(|error| self.in_own_words(error))?;
+        ask.wanted.label(self.metadata.clone());
+        Ok(ask)
     }
 
     /// The same refusal in the words of this request.
@@ -462,7 +471,7 @@ mod tests {
             (json!({"reasoning": {"effort": "much"}}), "reasoning.effort", invalid),
             (json!({"reasoning": {"summary": "detailed"}}), "reasoning.summary", unsupported),
             (json!({"max_output_tokens": 0}), "max_output_tokens", invalid),
-            (json!({"metadata": {"a": "b"}}), "metadata", unsupported),
+            (json!({"metadata": {"a": 1}}), "metadata", invalid),
             (json!({"include": ["reasoning.encrypted_content"]}), "include", unsupported),
             (json!({"conversation": "conv_1"}), "conversation", unsupported),
             (json!({"truncation": "disabled"}), "truncation", unsupported),
