@@ -59,6 +59,7 @@ pub mod panic;
 pub mod plugins;
 mod policy;
 pub mod reload;
+pub mod runaways;
 pub mod scan;
 mod scheduler;
 pub mod serving;
