@@ -1,5 +1,7 @@
 //! Agents, as the API shows them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -12,8 +14,76 @@ use crate::{
     provider::ProviderStatus,
     response::ResponseSchema,
     timeout::TurnTime,
+    timestamp::Timestamp,
     tool::{EffectClass, Risk},
 };
+
+/// What an agent may do in a given time. Absent: without a limit. An agent that exceeds a limit is paused in
+/// the whole cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AgentLimits {
+    /// Tool calls that begin in a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls_per_minute: Option<u64>,
+    /// Bytes that its tools send and receive through clawnode in 24 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress_bytes_per_day: Option<u64>,
+    /// Turns that begin in an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns_per_hour: Option<u64>,
+}
+
+/// What such a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AgentLimit {
+    /// Tool calls that begin in a minute.
+    ToolCallsPerMinute,
+    /// Bytes that tools send and receive through clawnode in 24 hours.
+    EgressBytesPerDay,
+    /// Turns that begin in an hour.
+    TurnsPerHour,
+    /// A limit of a newer build.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What a process has counted for an agent since the process started. It never falls, so a lost
+/// heartbeat loses nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AgentCounts {
+    /// The agent.
+    pub agent: AgentName,
+    /// Tool calls that began.
+    #[serde(default)]
+    pub tool_calls: u64,
+    /// Bytes that tools sent and received.
+    #[serde(default)]
+    pub egress_bytes: u64,
+    /// Turns that began.
+    #[serde(default)]
+    pub turns: u64,
+}
+
+/// Why an agent is paused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AgentPause {
+    /// Who paused it: an operator at a node, or a node that found it over a limit.
+    pub by: String,
+    /// The reason, for people. Empty if an operator gave none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// When it was paused, by the clock of the node that did it.
+    pub at: Timestamp,
+    /// The limit that the agent exceeded. Absent if an operator paused it. A pause by a limit also ends
+    /// running turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<AgentLimit>,
+}
 
 /// One agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +105,9 @@ pub struct AgentView {
     pub waiting: u32,
     /// Whether the agent is paused, in the whole cluster.
     pub paused: bool,
+    /// Who paused it, and why. Absent if it is not paused, or if an older build paused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<AgentPause>,
     /// The kill switch that stops the agent, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<KillSwitch>,
@@ -60,6 +133,9 @@ pub struct AgentDetail {
     pub window_tokens: u32,
     /// How long a turn, and each step of it, may take.
     pub time: TurnTime,
+    /// The limits that pause the agent.
+    #[serde(default)]
+    pub limits: AgentLimits,
     /// How many tool calls of one reply run at a time.
     pub max_parallel_tools: u32,
     /// Which tool calls run, ask a person, or are denied.
@@ -114,4 +190,108 @@ pub struct AgentToolView {
 pub struct AgentList {
     /// The agents, by name.
     pub agents: Vec<AgentView>,
+}
+
+// === impl AgentLimits ===
+
+impl AgentLimits {
+    /// Whether it limits nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The limit of this kind, in calls, bytes or turns.
+    pub const fn of(&self, limit: AgentLimit) -> Option<u64> {
+        match limit {
+            AgentLimit::ToolCallsPerMinute => self.tool_calls_per_minute,
+            AgentLimit::EgressBytesPerDay => self.egress_bytes_per_day,
+            AgentLimit::TurnsPerHour => self.turns_per_hour,
+            AgentLimit::Unknown => None,
+        }
+    }
+}
+
+// === impl AgentLimit ===
+
+impl AgentLimit {
+    /// Every limit that this build knows.
+    pub const ALL: [Self; 3] =
+        [Self::ToolCallsPerMinute, Self::EgressBytesPerDay, Self::TurnsPerHour];
+
+    /// The name of its setting, which is also its name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolCallsPerMinute => "tool_calls_per_minute",
+            Self::EgressBytesPerDay => "egress_bytes_per_day",
+            Self::TurnsPerHour => "turns_per_hour",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// What people read after a number: `tool calls in a minute`.
+    pub const fn counted(self) -> &'static str {
+        match self {
+            Self::ToolCallsPerMinute => "tool calls in a minute",
+            Self::EgressBytesPerDay => "bytes of egress in 24 hours",
+            Self::TurnsPerHour => "turns in an hour",
+            Self::Unknown => "of a kind that a newer build counts",
+        }
+    }
+}
+
+impl fmt::Display for AgentLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl AgentPause ===
+
+impl AgentPause {
+    /// The name of the cause, for metrics: a limit's setting, or `operator`.
+    pub const fn cause(&self) -> &'static str {
+        match self.limit {
+            Some(limit) => limit.as_str(),
+            None => "operator",
+        }
+    }
+}
+
+impl fmt::Display for AgentPause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "paused by {}", self.by)?;
+        if !self.why.is_empty() {
+            write!(f, ": {}", self.why)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_by_a_limit_of_a_newer_build_is_still_a_pause_by_a_limit() {
+        let pause = serde_json::json!({ "by": "node n", "at": 1, "limit": "calls_per_week" });
+        // As the bucket has it.
+        let pause: AgentPause =
+            crate::codec::decode(&crate::codec::encode(&pause).unwrap()).unwrap();
+        assert_eq!(pause.limit, Some(AgentLimit::Unknown));
+        assert_eq!(pause.to_string(), "paused by node n");
+    }
+
+    #[test]
+    fn each_limit_is_named_as_on_the_wire_and_reads_its_own_setting() {
+        let limits = AgentLimits {
+            tool_calls_per_minute: Some(1),
+            egress_bytes_per_day: Some(2),
+            turns_per_hour: Some(3),
+        };
+        let written = serde_json::to_value(limits).unwrap();
+        for limit in AgentLimit::ALL {
+            assert_eq!(serde_json::to_value(limit).unwrap(), limit.as_str());
+            assert_eq!(written[limit.as_str()], limits.of(limit).unwrap());
+        }
+    }
 }

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{CallId, EntityId, Epoch, NodeName, ProcessId, TurnId},
+    agents::AgentPause,
+    id::{AgentName, CallId, EntityId, Epoch, NodeName, ProcessId, TurnId},
     kill_switch::SwitchScope,
     limits::EVENT_TEXT,
     name::ToolName,
@@ -115,6 +116,20 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
     },
+    /// An agent was paused on every node.
+    AgentPaused {
+        /// The agent.
+        agent: AgentName,
+        /// Who paused it, and why.
+        pause: AgentPause,
+    },
+    /// A paused agent was resumed on every node.
+    AgentResumed {
+        /// The agent.
+        agent: AgentName,
+        /// Who resumed it.
+        by: String,
+    },
     /// A condition that a person should know about.
     Warning {
         /// The stable name of the condition.
@@ -154,6 +169,8 @@ impl EventBody {
             Self::Fenced { .. } => "fenced",
             Self::Quarantined { .. } => "quarantined",
             Self::Latched { .. } => "latched",
+            Self::AgentPaused { .. } => "agent_paused",
+            Self::AgentResumed { .. } => "agent_resumed",
             Self::Warning { .. } => "warning",
             Self::Unknown => "unknown",
         }
@@ -181,6 +198,7 @@ mod tests {
             EventBody::NodeDraining,
             EventBody::NodeCordoned { on: false },
             EventBody::Fenced { session: EntityId::from_u128(1) },
+            EventBody::AgentResumed { agent: "ada".parse().unwrap(), by: String::new() },
             EventBody::Warning { name: String::new(), message: String::new() },
         ] {
             assert_eq!(serde_json::to_value(&body).unwrap()["type"], body.name());

@@ -148,6 +148,8 @@ limits! {
         PROVIDER_RUNS: usize = 64, "runs";
         /// Providers in one heartbeat.
         PROVIDERS_TOLD: usize = 64, "providers";
+        /// Agents with limits on tool calls, egress or turns. Each heartbeat has the counts of all of them.
+        AGENT_COUNTS_TOLD: usize = 64, "agents";
         /// Changes of the circuit of a provider of models that its process remembers.
         CIRCUIT_CHANGES: usize = 8, "changes";
         /// Limits of one provider of models in a heartbeat, the newest first.

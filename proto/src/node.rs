@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    agents::AgentCounts,
     archive::{CleanJobs, CleanView, LogPart},
     embed::{EmbedTexts, Embedded},
     error::ErrorBody,
@@ -86,6 +87,10 @@ pub struct Heartbeat {
     /// How its configuration file differs from the one in use.
     #[serde(default, skip_serializing_if = "FileState::is_current")]
     pub file: FileState,
+    /// What it has counted for the agents that have limits; at most
+    /// [`crate::limits::AGENT_COUNTS_TOLD`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentCounts>,
 }
 
 /// How a node's configuration file differs from the one that the node uses.

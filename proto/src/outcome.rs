@@ -28,7 +28,7 @@ pub enum TurnOutcome {
     },
     /// A client cancelled it.
     Cancelled,
-    /// An operator stopped it.
+    /// An operator stopped it, or a limit of its agent.
     Stopped {
         /// What was stopped, by whom, and why.
         detail: String,
@@ -182,9 +182,9 @@ impl TurnOutcome {
     }
 }
 
-/// What to do about a turn that an operator stopped.
-const STOPPED_HINT: &str =
-    "`clawnode panic --list` shows what is stopped; send the message again once that is cleared";
+/// What to do about a turn that an operator or a limit of its agent stopped.
+const STOPPED_HINT: &str = "`clawnode status` shows what is stopped and how to clear it; send the \
+                            message again afterwards";
 
 impl From<ModelFailure> for TurnOutcome {
     /// How a turn ends whose model call failed so.

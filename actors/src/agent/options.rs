@@ -5,6 +5,7 @@ use std::time::Duration;
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
     AgentName,
+    agents::AgentLimits,
     hook::HookSpec,
     llm::{ModelRef, Sampling},
     model_route::ModelRoute,
@@ -66,6 +67,8 @@ pub struct AgentOptions {
     pub hooks: Vec<HookSpec>,
     /// What its replies have to fit (nothing).
     pub response_schema: Option<ResponseSchema>,
+    /// What it may do in a given time before it is paused in the whole cluster (default: no limits).
+    pub limits: AgentLimits,
     /// Turns at once on one node (default 256): more calls the provider harder, fewer makes
     /// sessions wait.
     pub max_turns: u32,
@@ -95,6 +98,7 @@ impl AgentOptions {
             time: TurnTime { global_ms: 3_600_000, step_ms: 900_000 },
             hooks: Vec::new(),
             response_schema: None,
+            limits: AgentLimits::default(),
             max_turns: 256,
         }
     }

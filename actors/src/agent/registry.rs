@@ -6,11 +6,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use clawnode_cluster::{Bucket, BucketError, StoreError};
+use clawnode_cluster::{Bucket, BucketEntry, BucketError, StoreError};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::supervise::{ChildKind, Factory, Supervisor};
 use clawnode_proto::{
-    AgentName, Digest, Position, agents::AgentView, codec, session::Profile,
+    AgentName, Digest, Position,
+    agents::{AgentPause, AgentView},
+    codec,
+    session::Profile,
     subject::AGENT_KEYS as KEYS,
 };
 use futures_util::StreamExt;
@@ -23,6 +26,9 @@ use super::{AgentHandle, AgentOptions};
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;
 
+/// The cause of a pause that no limit made.
+const OPERATOR: &str = "operator";
+
 /// No agent of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no agent is named `{0}`")]
@@ -32,6 +38,9 @@ pub struct UnknownAgent(pub String);
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct SharedAgents {
     paused: bool,
+    /// Absent from older builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pause: Option<AgentPause>,
 }
 
 #[derive(Debug)]
@@ -39,6 +48,12 @@ struct AgentEntry {
     options: AgentOptions,
     handle: Option<AgentHandle>,
     paused: bool,
+    /// Who paused it, and why.
+    pause: Option<AgentPause>,
+    /// The position of the record that says so: an older one changes nothing.
+    position: Position,
+    /// How often it was paused since the process started, by cause.
+    pauses: BTreeMap<&'static str, u64>,
 }
 
 type AgentEntries = Arc<RwLock<BTreeMap<AgentName, AgentEntry>>>;
@@ -62,8 +77,8 @@ impl Agents {
     ) -> Result<Self, SpawnErr> {
         let agents = Self { entries: AgentEntries::default(), bucket, switch_gate, supervisor };
         agents.reload(options).await?;
-        let (entries, bucket) = (Arc::clone(&agents.entries), Arc::clone(&agents.bucket));
-        let follow = move || follow(Arc::clone(&entries), Arc::clone(&bucket));
+        let following = agents.clone();
+        let follow = move || follow(following.clone());
         agents.supervisor.adopt_task("agents.follow", follow).await?;
         let (entries, switch_gate) = (Arc::clone(&agents.entries), agents.switch_gate.clone());
         let latch = move || follow_latches(Arc::clone(&entries), switch_gate.clone());
@@ -73,6 +88,8 @@ impl Agents {
 
     /// Takes a new configuration: updates known agents, starts new ones, stops missing ones.
     pub async fn reload(&self, options: Vec<AgentOptions>) -> Result<(), SpawnErr> {
+        let limits = options.iter().map(|one| (one.name.clone(), one.limits)).collect();
+        self.switch_gate.limit(&limits);
         let names: Vec<AgentName> = options.iter().map(|one| one.name.clone()).collect();
         let mut new = Vec::new();
         let mut old: Vec<AgentName> = self.names();
@@ -91,8 +108,7 @@ impl Agents {
                     }
                 } else {
                     new.push(one.name.clone());
-                    let entry = AgentEntry { options: one.clone(), handle: None, paused: false };
-                    entries.insert(one.name, entry);
+                    entries.insert(one.name.clone(), AgentEntry::new(one));
                 }
             }
         }
@@ -109,7 +125,7 @@ impl Agents {
     async fn start(&self, name: AgentName) -> Result<(), SpawnErr> {
         // Before its first turn: a pause outlives the node that heard of it.
         match self.bucket.get(&format!("{KEYS}{name}")).await {
-            Ok(known) => heard(&self.entries, &name, known.as_ref()),
+            Ok(known) => self.heard(&name, known.as_ref(), false),
             Err(error) => warn!(agent = %name, %error, "cannot read whether an agent is paused"),
         }
         let (entries, switch_gate) = (Arc::clone(&self.entries), self.switch_gate.clone());
@@ -179,13 +195,30 @@ impl Agents {
 
     /// What they look like now, in name order.
     pub async fn views(&self) -> Vec<AgentView> {
-        let handles: Vec<AgentHandle> =
-            read(&self.entries).values().filter_map(|entry| entry.handle.clone()).collect();
+        let handles: Vec<(AgentHandle, Option<AgentPause>)> = read(&self.entries)
+            .values()
+            .filter_map(|entry| Some((entry.handle.clone()?, entry.pause.clone())))
+            .collect();
         let mut views = Vec::new();
-        for handle in handles {
-            views.extend(handle.view().await);
+        for (handle, pause) in handles {
+            let view = handle.view().await;
+            views.extend(view.map(|view| AgentView { pause, ..view }));
         }
         views
+    }
+
+    /// The agents that are paused, by name, and why, as far as that is known.
+    pub fn paused(&self) -> Vec<(AgentName, Option<AgentPause>)> {
+        let entries = read(&self.entries);
+        let paused = entries.iter().filter(|(_, entry)| entry.paused);
+        paused.map(|(name, entry)| (name.clone(), entry.pause.clone())).collect()
+    }
+
+    /// How often each agent was paused in the cluster since this process started, by cause: `operator`, or the
+    /// setting of a limit.
+    pub fn pauses(&self) -> Vec<(AgentName, BTreeMap<&'static str, u64>)> {
+        let entries = read(&self.entries);
+        entries.iter().map(|(name, entry)| (name.clone(), entry.pauses.clone())).collect()
     }
 
     /// The digest of the agents' configuration; nodes of a cluster should agree on it.
@@ -195,18 +228,31 @@ impl Agents {
         codec::encode(&profiles).map_or(Digest::ZERO, |bytes| Digest::of(&bytes))
     }
 
-    /// Pauses an agent, or lets it go on, in the whole cluster. Answers once that is stored.
-    pub async fn pause(&self, name: &AgentName, paused: bool) -> Result<(), BucketError> {
+    /// Pauses an agent, or lets it go on (`None`), in the whole cluster. Answers once that is stored: whether
+    /// it changed anything.
+    pub async fn pause(
+        &self,
+        name: &AgentName,
+        pause: Option<AgentPause>,
+    ) -> Result<bool, BucketError> {
         let key = format!("{KEYS}{name}");
-        let value = codec::encode(&SharedAgents { paused })
+        let record = SharedAgents { paused: pause.is_some(), pause };
+        let value = codec::encode(&record)
             .map(Bytes::from)
             .map_err(|error| StoreError::Refused { store: "bucket", detail: error.to_string() })?;
         for _ in 0..TRIES_MAX {
-            let expected = self.bucket.get(&key).await?.map_or(Position(0), |entry| entry.position);
+            let known = self.bucket.get(&key).await?;
+            if let Some(known) = &known
+                && let Some(stored) = as_wanted(&known.value, &record)
+            {
+                self.apply(name, known.position, stored, true);
+                return Ok(false);
+            }
+            let expected = known.map_or(Position(0), |entry| entry.position);
             match self.bucket.put(&key, expected, value.clone(), None).await {
-                Ok(_) => {
-                    apply(&self.entries, name, paused);
-                    return Ok(());
+                Ok(position) => {
+                    self.apply(name, position, record, true);
+                    return Ok(true);
                 }
                 Err(BucketError::Conflict { .. }) => {}
                 Err(error) => return Err(error),
@@ -214,11 +260,62 @@ impl Agents {
         }
         Err(BucketError::Conflict { key })
     }
+
+    /// Takes in what the bucket says about an agent.
+    fn heard(&self, name: &AgentName, entry: Option<&BucketEntry>, is_news: bool) {
+        let Some(entry) = entry else { return };
+        match codec::decode::<SharedAgents>(&entry.value) {
+            Ok(record) => self.apply(name, entry.position, record, is_news),
+            Err(error) => warn!(agent = %name, %error, "the pause of an agent is not readable"),
+        }
+    }
+
+    /// Follows a record, unless it knows a later one.
+    fn apply(&self, name: &AgentName, position: Position, record: SharedAgents, is_news: bool) {
+        let SharedAgents { paused, pause } = record;
+        let pause = pause.filter(|_| paused);
+        let mut entries = write(&self.entries);
+        let Some(entry) = entries.get_mut(name).filter(|entry| entry.position < position) else {
+            return;
+        };
+        entry.position = position;
+        if paused && is_news && (!entry.paused || entry.pause != pause) {
+            let cause = pause.as_ref().map_or(OPERATOR, AgentPause::cause);
+            *entry.pauses.entry(cause).or_default() += 1;
+        }
+        // Under the lock, so that two records are followed in their order.
+        self.switch_gate.paused(name, pause.as_ref());
+        entry.pause = pause;
+        if entry.paused != paused {
+            entry.paused = paused;
+            info!(agent = %name, paused, "pause changed");
+            if let Some(handle) = &entry.handle {
+                handle.pause(paused);
+            }
+        }
+    }
+}
+
+// === impl AgentEntry ===
+
+impl AgentEntry {
+    fn new(options: AgentOptions) -> Self {
+        let (position, pauses) = (Position(0), BTreeMap::new());
+        Self { options, handle: None, paused: false, pause: None, position, pauses }
+    }
+}
+
+/// The stored record, if it says already what is wanted: a resumed agent is resumed, and an agent that a limit
+/// paused is paused, whatever the reason of a second pause.
+fn as_wanted(known: &[u8], wanted: &SharedAgents) -> Option<SharedAgents> {
+    let known: SharedAgents = codec::decode(known).ok()?;
+    let by_limit = known.pause.as_ref().is_some_and(|it| it.limit.is_some());
+    (known.paused == wanted.paused && (!wanted.paused || by_limit)).then_some(known)
 }
 
 /// Follows the pauses that any node of the cluster sets.
-async fn follow(entries: AgentEntries, bucket: Arc<dyn Bucket>) {
-    let mut changes = match bucket.watch(KEYS).await {
+async fn follow(agents: Agents) {
+    let mut changes = match agents.bucket.watch(KEYS).await {
         Ok(changes) => changes,
         Err(error) => {
             warn!(%error, "cannot follow the agents' pauses; trying again");
@@ -229,7 +326,7 @@ async fn follow(entries: AgentEntries, bucket: Arc<dyn Bucket>) {
         let Some(name) = change.key.strip_prefix(KEYS).and_then(|name| name.parse().ok()) else {
             continue;
         };
-        heard(&entries, &name, change.entry.as_ref());
+        agents.heard(&name, change.entry.as_ref(), true);
     }
 }
 
@@ -248,28 +345,8 @@ async fn follow_latches(entries: AgentEntries, switch_gate: SwitchGate) {
     }
 }
 
-fn heard(entries: &AgentEntries, name: &AgentName, entry: Option<&clawnode_cluster::BucketEntry>) {
-    let shared = entry.map(|entry| codec::decode::<SharedAgents>(&entry.value));
-    match shared.transpose() {
-        Ok(shared) => apply(entries, name, shared.is_some_and(|shared| shared.paused)),
-        Err(error) => warn!(agent = %name, %error, "the pause of an agent is not readable"),
-    }
-}
-
 fn child_name(agent: &AgentName) -> String {
     format!("agent.{agent}")
-}
-
-fn apply(entries: &AgentEntries, name: &AgentName, paused: bool) {
-    if let Some(entry) = write(entries).get_mut(name)
-        && entry.paused != paused
-    {
-        entry.paused = paused;
-        info!(agent = %name, paused, "pause changed");
-        if let Some(handle) = &entry.handle {
-            handle.pause(paused);
-        }
-    }
 }
 
 fn read(entries: &AgentEntries) -> std::sync::RwLockReadGuard<'_, BTreeMap<AgentName, AgentEntry>> {
@@ -286,6 +363,10 @@ fn write(
 mod tests {
     use clawnode_cluster::SystemClock;
     use clawnode_local as local;
+    use clawnode_proto::{
+        Timestamp,
+        agents::{AgentLimit, AgentLimits},
+    };
     use tokio::sync::mpsc;
 
     use super::*;
@@ -355,13 +436,63 @@ mod tests {
         let children = supervisor.children().await;
         assert_eq!(children.iter().filter(|child| child.name == "agent.ada").count(), 1);
         drop(held);
-        agents.pause(&name, true).await.unwrap();
+        let operator = AgentPause {
+            by: "operator at n".to_owned(),
+            why: String::new(),
+            at: Timestamp(1),
+            limit: None,
+        };
+        assert!(agents.pause(&name, Some(operator.clone())).await.unwrap());
         let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
         let other = Supervisor::spawn().await.unwrap();
         let again = Agents::spawn(vec![paused], bucket, switch_gate, other.clone()).await.unwrap();
-        assert!(again.views().await[0].paused, "a pause is known before the first turn");
+        assert_eq!(again.paused(), [(name.clone(), Some(operator))], "known before the first turn");
+        assert_eq!(again.pauses()[0].1, BTreeMap::new(), "it was paused before this process");
         other.stop().await;
         supervisor.stop().await;
+        storage.health.close().await;
+    }
+
+    /// Two nodes of a cluster, and the pause that a limit makes.
+    #[tokio::test]
+    async fn a_pause_by_a_limit_reaches_other_nodes_once_and_a_resume_clears_it_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        let mut options = AgentOptions::new("ada".parse().unwrap(), "demo/echo".parse().unwrap());
+        options.limits = AgentLimits { turns_per_hour: Some(1), ..AgentLimits::default() };
+        let name = options.name.clone();
+        let (supervisor, gates) =
+            (Supervisor::spawn().await.unwrap(), [(); 2].map(|()| SwitchGate::default()));
+        let other = Supervisor::spawn().await.unwrap();
+        let node = |gate: &SwitchGate, supervisor: &Supervisor| {
+            let bucket = Arc::clone(&storage.bucket);
+            Agents::spawn(vec![options.clone()], bucket, gate.clone(), supervisor.clone())
+        };
+        let here = node(&gates[0], &supervisor).await.unwrap();
+        let there = node(&gates[1], &other).await.unwrap();
+        let turn = || gates[0].count(&name, AgentLimit::TurnsPerHour, 1);
+        turn().unwrap();
+        let exceeded = turn().unwrap_err();
+        let limit = Some(AgentLimit::TurnsPerHour);
+        let pause =
+            AgentPause { by: "node a".to_owned(), why: "1".to_owned(), at: Timestamp(1), limit };
+        assert!(here.pause(&name, Some(pause.clone())).await.unwrap());
+        let late = AgentPause { by: "node b".to_owned(), ..pause.clone() };
+        assert!(!there.pause(&name, Some(late)).await.unwrap(), "one node reports it");
+        assert_eq!(there.paused(), [(name.clone(), Some(pause))]);
+        assert_eq!(there.pauses()[0].1, BTreeMap::from([("turns_per_hour", 1)]));
+        let ends = |gate: &SwitchGate| gate.latches().ends(&name).map(|it| it.scope.clone());
+        assert_eq!(ends(&gates[1]), Some(exceeded.scope), "its turns end there, too");
+        assert!(here.pause(&name, None).await.unwrap());
+        let mut view = gates[1].view();
+        while ends(&gates[1]).is_some() {
+            view.changed().await.unwrap();
+        }
+        assert!(there.paused().is_empty());
+        assert_eq!(turn(), Ok(()), "its counts start from 0 again");
+        supervisor.stop().await;
+        other.stop().await;
         storage.health.close().await;
     }
 }

@@ -80,13 +80,15 @@ impl Places {
             running: self.running,
             waiting: u32::try_from(self.waiting).unwrap_or(u32::MAX),
             paused: self.paused,
-            stopped: self.latch(),
+            // The registry knows.
+            pause: None,
+            stopped: self.switch_gate.latches().of_agent(&self.options.name).cloned(),
         }
     }
 
-    /// What an operator has stopped it by.
+    /// What ends its turns: a kill switch, or a limit that it exceeded.
     fn latch(&self) -> Option<KillSwitch> {
-        self.switch_gate.latches().of_agent(&self.options.name).cloned()
+        self.switch_gate.latches().ends(&self.options.name).cloned()
     }
 
     fn name(&self) -> AgentName {

@@ -103,7 +103,7 @@ impl Models {
             })
             .collect();
         for (name, options) in configured {
-            let entry = ModelEntry::new(&name, Ok(options), &from, true);
+            let entry = ModelEntry::new(&name, options.located(lookup), &from, true);
             providers.insert(name, entry);
         }
         Self { entries: Arc::new(providers), circuits }
@@ -276,10 +276,36 @@ mod tests {
         assert!(problems[0].contains("`groq`") && problems[0].contains("`GROQ`"), "{problems:?}");
     }
 
+    /// The address in the environment counts where a section names none, and brings its key.
+    #[test]
+    fn a_section_without_an_address_asks_where_the_environment_says() {
+        let env = [("OPENAI_BASE_URL", "http://elsewhere/v1"), ("OPENAI_API_KEY", "k")];
+        let models = models(
+            &[
+                ("openai", r#"{"wire":"openai","retries":0}"#),
+                ("own", r#"{"wire":"openai","base_url":"http://own/v1"}"#),
+                ("file", r#"{"wire":"openai","api_key_file":"/nowhere"}"#),
+                ("anthropic", r#"{"wire":"anthropic","api_key":"x"}"#),
+            ],
+            &env,
+        );
+        let found = |model: &str| format!("{:?}", models.resolve(&model.parse().unwrap()).unwrap());
+        assert!(found("openai/m").contains("elsewhere"), "{}", found("openai/m"));
+        assert!(found("own/m").contains("http://own/v1") && !found("own/m").contains("elsewhere"));
+        assert!(
+            found("anthropic/m").contains("api.anthropic.com"),
+            "another variable is for others"
+        );
+        assert!(
+            why(&models, "file/m").contains("/nowhere"),
+            "the key that the section names counts"
+        );
+    }
+
     #[test]
     fn a_bad_address_in_the_environment_is_named() {
         let models = models(
-            &[],
+            &[("claude", r#"{"wire":"anthropic","api_key":"k"}"#)],
             &[
                 ("ANTHROPIC_BASE_URL", "http://u:hunter2@h"),
                 ("ANTHROPIC_API_KEY", "k"),
@@ -289,5 +315,6 @@ mod tests {
         let error = why(&models, "anthropic/claude");
         assert!(error.contains("ANTHROPIC_BASE_URL") && !error.contains("hunter2"), "{error}");
         assert!(why(&models, "ollama/m").contains("OLLAMA_HOST"));
+        assert!(why(&models, "claude/m").contains("ANTHROPIC_BASE_URL"), "not the vendor instead");
     }
 }

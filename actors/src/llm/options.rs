@@ -39,8 +39,8 @@ pub(super) type Lookup<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 pub struct ProviderOptions {
     /// Which wire format it speaks; there is no default, because guessing wrong only shows late.
     pub wire: Wire,
-    /// Where it is. Default: the wire's own inventor, with or without a `/v1` as that vendor's own
-    /// clients have it. Without user info, query and fragment.
+    /// Where it is. Default: where the wire's variable says (`OPENAI_BASE_URL` and its like), else the wire's own
+    /// inventor, with or without a `/v1` as that vendor's own clients have it. Without user info, query and fragment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<BaseUrl>,
     /// Name of the environment variable that holds the key. Default: that of the wire's inventor where
@@ -244,6 +244,21 @@ impl ProviderOptions {
             max_tokens: max_tokens(),
             probe: None,
         }
+    }
+
+    /// The same, at the address that the environment names, if the settings name none. The key is then that of
+    /// the wire's inventor, unless the settings name one: who sets the address sets the key, too.
+    pub(super) fn located(mut self, lookup: Lookup<'_>) -> Result<Self, OptionsError> {
+        let Some(row) = self.wire.row().filter(|_| self.base_url.is_none()) else {
+            return Ok(self);
+        };
+        let Some(url) = row.url(lookup)? else { return Ok(self) };
+        let has_key = self.api_key.is_some() || self.api_key_file.is_some();
+        if !has_key && self.api_key_env.is_none() && self.credentials_file.is_none() {
+            self.api_key_env = row.key_variable.map(str::to_owned);
+        }
+        self.base_url = Some(url);
+        Ok(self)
     }
 
     /// Where the provider is; `None` for the demo, which is nowhere.

@@ -17,7 +17,9 @@ use clawnode_guard::kill_switch::{StoppableWork, SwitchGate, WorkPermit, WorkSto
 use clawnode_kernel::job_machine::Probe;
 use clawnode_proto::{
     Capability, Digest, ToolName,
+    agents::AgentLimit,
     job::Callbacks,
+    kill_switch::KillSwitch,
     llm::Text,
     policy::Action,
     provider::ProviderKind,
@@ -243,13 +245,16 @@ impl Tool {
         let known = |outcome| ToolEnd::Known { outcome };
         let pass = tokio::select! {
             biased;
-            entered = self.switch_gate.pass(self.work(&run)) => match entered {
-                Ok(pass) => pass,
-                Err(latch) => {
-                    let why = format!("not run: {latch}");
-                    return known(ToolOutcome::failed(ToolFailure::Refused, why));
+            entered = self.switch_gate.pass(self.work(&run)) => {
+                let counted = entered.and_then(|pass| self.count(&run).map(|()| pass));
+                match counted {
+                    Ok(pass) => pass,
+                    Err(latch) => {
+                        let why = format!("not run: {latch}");
+                        return known(ToolOutcome::failed(ToolFailure::Refused, why));
+                    }
                 }
-            },
+            }
             () = cancelled.cancelled() => return known(RunStop::Cancelled.outcome()),
         };
         let name = name_of(&self.spec);
@@ -326,6 +331,11 @@ impl Tool {
     fn margin(&self) -> Duration {
         let margin = self.spec.time.as_ref().map_or(0, |time| time.margin_ms);
         Duration::from_millis(u64::from(margin))
+    }
+
+    /// Counts a call that begins against the limit of its agent.
+    fn count(&self, run: &ToolRun) -> Result<(), KillSwitch> {
+        self.switch_gate.count(&run.agent, AgentLimit::ToolCallsPerMinute, 1)
     }
 
     fn work(&self, run: &ToolRun) -> StoppableWork {

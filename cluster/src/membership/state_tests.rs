@@ -39,6 +39,7 @@ pub(super) fn heartbeat(process: u128, server: &str) -> Heartbeat {
         leaving: false,
         url: None,
         time: None,
+        agents: Vec::new(),
         file: clawnode_proto::node::FileState::default(),
         server: server.to_owned(),
     }

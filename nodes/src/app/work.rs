@@ -10,7 +10,9 @@ use clawnode_kernel::driver::{Worker, WorkerOptions, answer_requests};
 use super::wire::Wired;
 use crate::{
     failure::Failure,
-    node::{expiry, probes, scan::PartitionFollower, tools, usage, version_check},
+    node::{
+        expiry, probes, runaways, scan::PartitionFollower, tools, usage, version_check,
+    },
 };
 
 impl Wired {
@@ -19,6 +21,7 @@ impl Wired {
         let (base, operations) = (&self.base, &self.operations);
         let worker = if base.is_worker() {
             self.take_jobs().await?;
+            self.stop_runaways().await?;
             Some(self.take_sessions().await?)
         } else {
             self.answer_others().await?;
@@ -50,6 +53,18 @@ impl Wired {
         let current = self.node_status.jobs().clone();
         let jobs = move || tools::run(runner.clone(), current.clone());
         base.supervisor.adopt_task("worker.jobs", jobs).await.map_err(Failure::from)
+    }
+
+    /// Pauses agents that exceed a limit, here or with what other nodes counted.
+    async fn stop_runaways(&self) -> Result<(), Failure> {
+        let (base, feed) = (&self.base, self.operations.feed.clone());
+        let (switch_gate, agents) = (base.switch_gate.clone(), self.agents.clone());
+        let keep = move || runaways::keep(switch_gate.clone(), agents.clone(), feed.clone());
+        base.supervisor.adopt_task("agents.runaways", keep).await?;
+        let (switch_gate, me, members) =
+            (base.switch_gate.clone(), base.process, base.members.clone());
+        let hear = move || runaways::hear(switch_gate.clone(), me, members.clone());
+        base.supervisor.adopt_task("agents.counts", hear).await.map_err(Failure::from)
     }
 
     /// Owns sessions, counts what their calls use, and removes those that are not needed.

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use clawnode_proto::{
     AgentName,
-    agents::{AgentDetail, AgentView},
+    agents::{AgentDetail, AgentLimit, AgentView},
     api::{AgentParams, Nothing, calls},
     policy::{Policy, Rule},
     response::ResponseSchema,
@@ -51,11 +51,11 @@ pub(super) enum AgentsCommand {
 /// `agents`.
 pub(super) async fn run(command: AgentsCommand, context: &CliContext) -> Result<Exit, Failure> {
     let out = context.out;
-    let one = |view: &AgentView| table(out, std::slice::from_ref(view));
+    let one = |view: &AgentView| listed(out, std::slice::from_ref(view));
     match command {
         AgentsCommand::List => {
             let list = context.call(calls::AgentsList, &Nothing {}).await?;
-            out.document(&list, |list| table(out, &list.agents))?;
+            out.document(&list, |list| listed(out, &list.agents))?;
         }
         AgentsCommand::Show { agent } => {
             let view = context.call(calls::AgentsShow, &params(&agent)).await?;
@@ -81,6 +81,18 @@ const fn state(it: &AgentView) -> &'static str {
         (None, true) => "paused",
         (None, false) => "active",
     }
+}
+
+/// The agents, and below them why each paused one is paused and how it goes on.
+fn listed(out: Output, agents: &[AgentView]) -> String {
+    let paused = agents.iter().filter(|it| it.paused).map(|it| format!("\n{}", reason(it)));
+    table(out, agents) + &paused.collect::<String>()
+}
+
+fn reason(it: &AgentView) -> String {
+    let why = it.pause.as_ref().map_or_else(|| "paused".to_owned(), ToString::to_string);
+    let agent = &it.agent;
+    clean(&format!("`{agent}` is {why}; `clawnode agents resume {agent}` lets it go on"))
 }
 
 fn table(out: Output, agents: &[AgentView]) -> String {
@@ -124,6 +136,14 @@ fn detail(out: Output, it: &AgentDetail) -> String {
             ),
         ),
     ];
+    if view.paused {
+        facts.push(("paused", reason(view)));
+    }
+    let pauses = |limit: AgentLimit| Some(format!("{} {}", it.limits.of(limit)?, limit.counted()));
+    let pauses: Vec<String> = AgentLimit::ALL.into_iter().filter_map(pauses).collect();
+    if !pauses.is_empty() {
+        facts.push(("pauses", format!("after more than {}", pauses.join(", "))));
+    }
     if let Some(ResponseSchema { name, schema }) = &it.response_schema {
         facts.push(("reply", clean(&format!("JSON that fits `{name}`: {schema}"))));
     }

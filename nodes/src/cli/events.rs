@@ -232,6 +232,7 @@ pub(super) const fn tone(what: &EventBody) -> Option<Tone> {
     match what {
         EventBody::NodeDead { .. }
         | EventBody::Quarantined { .. }
+        | EventBody::AgentPaused { .. }
         | EventBody::Latched { on: true, .. } => Some(Tone::Bad),
         EventBody::NodeCordoned { .. }
         | EventBody::NodeDraining
@@ -239,7 +240,9 @@ pub(super) const fn tone(what: &EventBody) -> Option<Tone> {
         | EventBody::Fenced { .. }
         | EventBody::ApprovalAsked { .. }
         | EventBody::Warning { .. } => Some(Tone::Warn),
-        EventBody::NodeJoined { .. } | EventBody::Latched { on: false, .. } => Some(Tone::Good),
+        EventBody::NodeJoined { .. }
+        | EventBody::AgentResumed { .. }
+        | EventBody::Latched { on: false, .. } => Some(Tone::Good),
         EventBody::NodeLeft
         | EventBody::TurnStarted { .. }
         | EventBody::TurnEnded { .. }
@@ -308,6 +311,8 @@ pub(super) fn detail(event: &ClusterEvent, keys: &SessionKeys, wide: bool) -> St
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
             format!("{scope} {what}, by {by}{why}")
         }
+        EventBody::AgentPaused { agent, pause } => format!("{agent} {pause}"),
+        EventBody::AgentResumed { agent, by } => format!("{agent} resumed by {by}"),
         EventBody::Warning { name, message } => format!("{name}: {message}"),
     }
 }

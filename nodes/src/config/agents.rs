@@ -11,12 +11,14 @@ use std::{
 use clawnode_actors::llm::Wire;
 use clawnode_proto::{
     AgentName,
+    agents::AgentLimits,
     llm::{ModelRef, Sampling},
     policy::{Policy, Rule, Verdict},
     reasoning::Reasoning,
     session::Profile,
     timeout::TurnTime,
     tool::Risk,
+    units::ByteSize,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +42,8 @@ pub struct ProviderSection {
     /// The protocol it speaks. The built-in names know theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<Wire>,
-    /// Where it is, with `/v1` where it has one.
+    /// Where it is, with `/v1` where it has one. Unless set: where the variable of its protocol says
+    /// (`OPENAI_BASE_URL` and its like), else at the vendor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<ServerUrl>,
     /// The environment variable that holds its key.
@@ -139,6 +142,25 @@ pub struct AgentSection {
     pub step_wait: Duration,
     /// How long its turns, and their steps, may take.
     pub timeouts: TimeoutOptions,
+    /// What it may do in a given time (no limits).
+    #[serde(skip_serializing_if = "LimitOptions::is_empty")]
+    pub limits: LimitOptions,
+}
+
+/// `[agents.NAME.limits]`: what an agent may do in a given time (no limits). An agent that exceeds one is paused
+/// on every node and its running turns end, until an operator resumes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitOptions {
+    /// Tool calls that begin in a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_calls_per_minute: Option<u32>,
+    /// Bytes that `http_fetch` and plugins send and receive in 24 hours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress_bytes_per_day: Option<ByteSize>,
+    /// Turns that begin in an hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns_per_hour: Option<u32>,
 }
 
 /// `[agents.NAME.timeouts]`: how long turns and steps may take. The shortest of these, of the
@@ -284,6 +306,24 @@ impl Default for AgentSection {
             approval_wait: Duration::from_millis(Policy::WAIT_MS),
             step_wait: Duration::from_mins(5),
             timeouts: TimeoutOptions::default(),
+            limits: LimitOptions::default(),
+        }
+    }
+}
+
+impl LimitOptions {
+    /// Whether it limits nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<LimitOptions> for AgentLimits {
+    fn from(it: LimitOptions) -> Self {
+        Self {
+            tool_calls_per_minute: it.tool_calls_per_minute.map(u64::from),
+            egress_bytes_per_day: it.egress_bytes_per_day.map(|size| size.0),
+            turns_per_hour: it.turns_per_hour.map(u64::from),
         }
     }
 }

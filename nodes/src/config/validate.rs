@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use clawnode_actors::llm::Wire;
 use clawnode_guard::policy::ReadOnly;
 use clawnode_proto::{
-    limits::{self, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS},
+    limits::{self, AGENT_COUNTS_TOLD, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS},
     policy::Verdict,
 };
 
 use super::{
-    agents::{AgentSection, DEFAULT_AGENT},
+    agents::{AgentSection, DEFAULT_AGENT, LimitOptions},
     error::{ConfigError, nearest},
     mcp::{self, ServerFault, is_http},
     models::{self, ModelFault},
@@ -311,7 +311,29 @@ impl Checks<'_> {
             {
                 self.at_least_one(&["agents", name, "loop_guard", key], value)?;
             }
+            self.limits(name, it.limits)?;
             self.policy(name, it)?;
+        }
+        Ok(())
+    }
+
+    /// What an agent may do in a given time. Each heartbeat has the counts of all agents with limits.
+    fn limits(&self, name: &str, it: LimitOptions) -> Result<(), ConfigError> {
+        let path = |key| ["agents", name, "limits", key];
+        self.at_least_one(&path("tool_calls_per_minute"), it.tool_calls_per_minute.unwrap_or(1))?;
+        self.at_least_one(&path("turns_per_hour"), it.turns_per_hour.unwrap_or(1))?;
+        if it.egress_bytes_per_day.is_some_and(|size| size.0 == 0) {
+            return self.fail(
+                &path("egress_bytes_per_day"),
+                "it is zero",
+                "write a size such as `50MiB`",
+            );
+        }
+        let limited = self.config.agents.values().filter(|it| !it.limits.is_empty()).count();
+        if limited > AGENT_COUNTS_TOLD && !it.is_empty() {
+            let what = format!("{limited} agents have limits");
+            let hint = format!("give limits to at most {AGENT_COUNTS_TOLD} agents");
+            return self.fail(&["agents", name, "limits"], what, &hint);
         }
         Ok(())
     }
@@ -461,6 +483,8 @@ mod tests {
 
     #[test]
     fn what_is_well_formed_and_wrong_is_refused() {
+        let too_many: String =
+            (0..65).map(|n| format!("[agents.a{n}.limits]\nturns_per_hour = 1\n")).collect();
         let cases = [
             ("[gateway]\nlisten = '0.0.0.0:3100'", "gateway.listen", "--plain-http"),
             ("[gateway]\nlisten = '[::]:3100'", "gateway.listen", "TLS"),
@@ -523,6 +547,22 @@ mod tests {
                 "rule 1 is exact",
             ),
             ("[agents.a]\nstep_limit = 0", "agents.a.step_limit", "1 or more"),
+            (
+                "[agents.a.limits]\ntool_calls_per_minute = 0",
+                "agents.a.limits.tool_calls_per_minute",
+                "1 or more",
+            ),
+            (
+                "[agents.a.limits]\nturns_per_hour = 0",
+                "agents.a.limits.turns_per_hour",
+                "1 or more",
+            ),
+            (
+                "[agents.a.limits]\negress_bytes_per_day = '0B'",
+                "agents.a.limits.egress_bytes_per_day",
+                "it is zero",
+            ),
+            (too_many.as_str(), "agents.a0.limits", "65 agents have limits"),
             ("[agents.'a b']", "agents.a b", "agent name"),
             ("[agents.a.sampling]\ntemperature = 3.0", "agents.a.sampling.temperature", "0 to 2"),
             ("[agents.a.sampling]\ntop_p = 1.5", "agents.a.sampling.top_p", "0 to 1"),

@@ -42,7 +42,7 @@ use super::{
     delete, health,
     mcp::missing_view,
     orders::{self, NodeOrder},
-    policy, reload, scheduler, session_filter,
+    policy, reload, runaways, scheduler, session_filter,
 };
 
 /// The answer of methods that return nothing else.
@@ -55,6 +55,7 @@ impl Answers for NodeBackend {
         let alive = self.overview.alive();
         status.warnings.extend(health::warnings(&alive, &self.needs()));
         status.warnings.extend(reload::warnings(&alive));
+        status.warnings.splice(0..0, runaways::warnings(self.agents.paused()));
         // An operator's stop comes before everything else.
         status.warnings.splice(0..0, self.switch.warnings());
         Ok(status)
@@ -188,6 +189,7 @@ impl Answers for NodeBackend {
             sampling: profile.sampling,
             window_tokens: profile.window_tokens,
             time: profile.time,
+            limits: self.agents.options(&agent).map(|it| it.limits).unwrap_or_default(),
             max_parallel_tools: profile.max_parallel_tools,
             policy: profile.policy,
             hooks: profile.hooks,
@@ -442,9 +444,14 @@ impl NodeBackend {
         if let (false, Some(refusal)) = (paused, self.switch.refusal_of(agent)) {
             return Err(refusal);
         }
-        self.agents.pause(agent, paused).await.map_err(|error| {
+        let pause = self.switch.pause_by(format!("operator at {}", self.overview.node()));
+        let wanted = paused.then(|| pause.clone());
+        let changed = self.agents.pause(agent, wanted).await.map_err(|error| {
             ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string()).hint("try again")
         })?;
+        if changed {
+            self.switch.tell_pause(agent.clone(), pause, paused);
+        }
         self.agent_view(agent).await
     }
 

@@ -46,6 +46,7 @@ use super::{
     model_answers::ModelAnswers,
     overview::{NodeInfo, Overview},
     panic::PanicControl,
+    runaways,
 };
 
 /// The gateway's handle.
@@ -294,7 +295,8 @@ impl Backend for NodeBackend {
              clawnode_processes_alive {alive}\n",
         );
         debug_assert!(written.is_ok(), "a string takes what it is given");
-        let written = circuit_metrics(&self.models.circuits().reports(), out);
+        let written = circuit_metrics(&self.models.circuits().reports(), out)
+            .and_then(|()| runaways::metrics(&self.agents, out));
         debug_assert!(written.is_ok(), "a string takes what it is given");
     }
 }

@@ -61,6 +61,7 @@ pub mod plugins;
 mod policy;
 pub mod probes;
 pub mod reload;
+pub mod runaways;
 pub mod scan;
 mod scheduler;
 pub mod serving;

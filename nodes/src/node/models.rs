@@ -271,6 +271,7 @@ fn agent(
     options.window_tokens = it.window_tokens;
     options.step_limit = it.step_limit;
     options.max_turns = it.max_turns;
+    options.limits = it.limits.into();
     let own = it.tools.iter().filter_map(ToolChoice::name);
     let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
     let own: Vec<ToolName> = own.cloned().collect();

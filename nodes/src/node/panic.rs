@@ -13,6 +13,7 @@ use clawnode_cluster::{Feed, RequestError, Storage};
 use clawnode_guard::kill_switch::{self, SwitchError, SwitchGate};
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode, Position, ProcessId, SwitchId,
+    agents::AgentPause,
     api::{PanicClear, PanicParams},
     codec,
     feed::EventBody,
@@ -206,6 +207,20 @@ impl PanicControl {
             SwitchRequest { switch: self, scope: &latch.scope, position, on: false, began };
         let nodes = asking.all(nodes, wait_of(params.wait_ms)).await;
         Ok(PanicView { latch, on: false, already: false, nodes })
+    }
+
+    /// A pause of an agent by an operator, now.
+    pub fn pause_by(&self, by: String) -> AgentPause {
+        AgentPause { by, why: String::new(), at: self.feed.now(), limit: None }
+    }
+
+    /// Tells operators that one of them paused an agent, or resumed it.
+    pub fn tell_pause(&self, agent: AgentName, pause: AgentPause, paused: bool) {
+        self.feed.tell(if paused {
+            EventBody::AgentPaused { agent, pause }
+        } else {
+            EventBody::AgentResumed { agent, by: pause.by }
+        });
     }
 
     fn by(&self, credential: &str) -> String {

@@ -266,6 +266,7 @@ pub(super) mod tests {
             server: String::new(),
             url: None,
             time: None,
+            agents: Vec::new(),
             file: clawnode_proto::node::FileState::default(),
             providers: Vec::new(),
         }

@@ -111,6 +111,7 @@ pub fn heartbeat_source(parts: HeartbeatParts) -> HeartbeatSource {
         providers: providers(&roles, available, &agents, &models),
         time: None,
         file: node_status.file(),
+        agents: node_status.switch_gate().counts(),
     };
     Arc::new(move || heartbeat_source(&available.peek(Clone::clone)))
 }

@@ -7,6 +7,7 @@ use clawnode_proto::{
     Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, JobId, Kind,
     NodeName, Order, Position, ProcessId, Seq, SwitchId, Tail, TimerId, Timestamp, Traceparent,
     TurnId,
+    agents::{AgentCounts, AgentLimit, AgentPause},
     archive::{
         Artifact, CleanJobs, CleanView, Ended, JobRecord, JobRun, LogCut, LogLine, LogPart,
         LogStream, RunEnd, StoredLog, StoredResult,
@@ -1001,6 +1002,12 @@ pub(crate) fn heartbeat() -> Heartbeat {
             waits: vec!["mcp_servers".to_owned()],
             problem: Some("unknown key".to_owned()),
         },
+        agents: vec![AgentCounts {
+            agent: name("research"),
+            tool_calls: 61,
+            egress_bytes: 1 << 20,
+            turns: 7,
+        }],
     }
 }
 
@@ -1154,6 +1161,16 @@ pub(crate) fn cluster_events() -> EventBatch {
             by: "token at gateway-1".to_owned(),
             why: "it runs away".to_owned(),
         },
+        EventBody::AgentPaused {
+            agent: name("research"),
+            pause: AgentPause {
+                by: "node worker-1".to_owned(),
+                why: "more than 60 tool calls in a minute".to_owned(),
+                at: Timestamp(1_700_000_000_000),
+                limit: Some(AgentLimit::ToolCallsPerMinute),
+            },
+        },
+        EventBody::AgentResumed { agent: name("research"), by: "operator at a".to_owned() },
         EventBody::Warning { name: "bus.replicas".to_owned(), message: "few".to_owned() },
         EventBody::Unknown,
     ];

@@ -77,6 +77,7 @@ pub(super) fn heartbeat(process: u128) -> Result<Heartbeat> {
         url: None,
         providers: Vec::new(),
         time: None,
+        agents: Vec::new(),
         file: FileState::default(),
     })
 }

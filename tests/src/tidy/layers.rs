@@ -5,7 +5,7 @@ use super::{Check, File, Findings, scan::without_comment};
 /// Folders whose modules stand on each other, lowest first: each names those before it, and no other.
 /// Modules that a list leaves out are not held to an order.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("actors/guard/src", &["policy", "kill_switch"]),
+    ("actors/guard/src", &["policy", "runaway", "kill_switch"]),
     ("actors/kernel/src", &["kind", "core", "entities", "machine", "partition", "driver"]),
     ("actors/executors/src", &["workspace", "sandbox", "ssh", "builtin", "mcp", "plugin"]),
     ("actors/src", &["llm", "hook", "agent", "session", "runner", "usage"]),
@@ -36,6 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const PURE: &[(&str, &[&str])] = &[
     ("actors/src/session/turn/", &["clawnode_cluster", "tokio", "tracing", "rand", "reqwest"]),
     ("actors/guard/src/policy/", &["clawnode_cluster", "tokio", "tracing", "rand"]),
+    ("actors/guard/src/runaway/", &["clawnode_cluster", "tokio", "tracing", "rand"]),
     ("proto/src/", &["tokio", "tracing"]),
 ];
 

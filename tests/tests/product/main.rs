@@ -16,6 +16,7 @@ mod openapi;
 mod panic;
 mod providers;
 mod real_model;
+mod runaways;
 mod sandbox;
 mod telemetry;
 mod timeouts;

@@ -16,7 +16,8 @@ use std::{
 use async_trait::async_trait;
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{
-    Position, SwitchId, Timestamp,
+    AgentName, Position, SwitchId, Timestamp,
+    agents::AgentLimits,
     kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
     tool::ToolFailure,
 };
@@ -362,6 +363,42 @@ async fn a_body_without_end_is_read_to_its_limit() {
         let reply = egress.fetch(None, request).await.unwrap();
         assert_eq!((reply.body.bytes.len(), reply.body.is_cut), (read, true));
     }
+}
+
+/// The bytes of a request and of its answer count against the limit of its agent, and a body is not read on
+/// once it would exceed it.
+#[tokio::test]
+async fn bytes_count_for_the_agent_that_asks_and_a_body_ends_at_its_limit() {
+    let lab = Lab::new(|seen, _| match seen.path.as_str() {
+        "/small" => Answer::ok(&"x".repeat(10_000)),
+        _ => Answer {
+            bytes: b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n".to_vec(),
+            then: Then::Forever(vec![b'x'; 10_000]),
+        },
+    })
+    .await;
+    let gate = SwitchGate::default();
+    let (ada, bob): (AgentName, AgentName) = ("ada".parse().unwrap(), "bob".parse().unwrap());
+    let limits =
+        |bytes| AgentLimits { egress_bytes_per_day: Some(bytes), ..AgentLimits::default() };
+    gate.limit(&[(ada.clone(), limits(1_000_000)), (bob.clone(), limits(1 << 40))].into());
+    let options = EgressOptions { max_body_bytes: 1 << 30, ..lab.options() };
+    let egress = Egress::with_resolver(options, Liar::saying([vec![ALLOWED.into()]]));
+    let egress = egress.behind(gate.clone());
+    let small = format!("http://lab.test:{}/small", lab.port);
+    egress.fetch(Some(&ada), get(&small)).await.unwrap();
+    let counted = gate.counts()[0].egress_bytes;
+    let sent = small.len() as u64;
+    assert!((10_000 + sent..10_500 + sent).contains(&counted), "{counted}");
+    let endless = format!("http://lab.test:{}/", lab.port);
+    let request = || EgressRequest { max_bytes: 1 << 30, ..get(&endless) };
+    let error = egress.fetch(Some(&ada), request()).await.unwrap_err();
+    assert!(error.to_string().contains("egress_bytes_per_day"), "{error}");
+    let counts = gate.counts();
+    assert!(counts[0].egress_bytes <= 1_000_000 && counts[0].egress_bytes > 100_000, "{counts:?}");
+    assert_eq!(counts[1].egress_bytes, 0);
+    assert!(is_refused(&egress.fetch(Some(&ada), get(&small)).await), "it is stopped");
+    egress.fetch(Some(&bob), get(&small)).await.unwrap();
 }
 
 #[tokio::test]

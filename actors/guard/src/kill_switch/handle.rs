@@ -2,28 +2,33 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
 };
 
 use clawnode_proto::{
-    Position,
+    AgentName, Position,
     kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 #[cfg(feature = "test-util")]
 use super::SwitchBug;
 use super::{StoppableWork, SwitchView, WorkStopped};
+use crate::runaway::{AgentCounters, LimitExceeded};
 
 /// The one gate of a process for all work that a kill switch may stop. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct SwitchGate(Arc<Inner>);
+pub struct SwitchGate(pub(super) Arc<Inner>);
 
 #[derive(Debug, Default)]
-struct Inner {
+pub(super) struct Inner {
     board: Mutex<Board>,
+    /// Whether any agent has limits: most processes count nothing.
+    pub(super) has_limits: AtomicBool,
+    /// Changes whenever an agent exceeds a limit.
+    pub(super) exceeded: watch::Sender<u64>,
     /// The view, for those who wait for it to change.
     view: watch::Sender<SwitchView>,
     /// Changes whenever a pass is given back.
@@ -34,8 +39,13 @@ struct Inner {
 
 /// One lock over both, so that nothing begins between a check and a change.
 #[derive(Debug, Default)]
-struct Board {
-    latches: SwitchView,
+pub(super) struct Board {
+    pub(super) latches: SwitchView,
+    pub(super) counters: AgentCounters,
+    /// Agents that exceeded a limit here, until a pause of them is stored.
+    pub(super) unstored: BTreeMap<AgentName, LimitExceeded>,
+    /// From when the counters' time is.
+    pub(super) began: Option<Instant>,
     passes: BTreeMap<u64, PermitsOut>,
     next: u64,
 }
@@ -65,7 +75,7 @@ impl SwitchGate {
         Self(Arc::new(Inner { planted, ..Inner::default() }))
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
+    pub(super) fn board(&self) -> MutexGuard<'_, Board> {
         self.0.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,7 +175,7 @@ impl SwitchGate {
 
     /// Cancels the work that the view stops (LATCH-2), and publishes the view; returns how much
     /// that was.
-    fn judge(&self, board: &mut Board) -> usize {
+    pub(super) fn judge(&self, board: &mut Board) -> usize {
         let Board { latches, passes, .. } = board;
         let mut stopped = 0;
         #[cfg(feature = "test-util")]

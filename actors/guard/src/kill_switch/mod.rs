@@ -11,6 +11,9 @@
 //! bucket, and a process reads them before it takes work. Not here: who may set a switch (the gateway's
 //! token), and who hears of it (the node).
 //!
+//! `runaways` counts what agents with limits do ([`crate::runaway`]). An agent that exceeds a limit is stopped
+//! here at once, and everywhere once the pause that follows is stored.
+//!
 //! `actor` and `contact` have its two loops, which have no mailbox: what they hear goes into the state behind
 //! the handle.
 //!
@@ -26,6 +29,7 @@ mod contact;
 mod handle;
 #[cfg(feature = "test-util")]
 mod planted;
+mod runaways;
 mod state;
 mod store;
 

@@ -48,12 +48,15 @@ pub struct SwitchView {
     records: BTreeMap<SwitchScope, (Position, SwitchRecord)>,
     /// Records that cannot be read, under keys that no scope has.
     strange: BTreeMap<String, KillSwitch>,
+    /// Agents that exceeded a limit, each with the stop that follows for its work.
+    runaways: BTreeMap<AgentName, KillSwitch>,
     out_of_touch: bool,
 }
 
 // === impl StoppableWork ===
 
 impl StoppableWork {
+    /// On whose behalf it is done.
     const fn agent(&self) -> Option<&AgentName> {
         match self {
             Self::Call { agent } | Self::Tool { agent, .. } => Some(agent),
@@ -139,7 +142,8 @@ impl SwitchView {
 
     /// Why this may not be done now.
     pub fn stops(&self, work: &StoppableWork) -> Option<WorkStopped> {
-        match self.on().find(|latch| work.is_of(&latch.scope)) {
+        let runaway = || work.agent().and_then(|agent| self.runaways.get(agent));
+        match self.on().find(|latch| work.is_of(&latch.scope)).or_else(runaway) {
             Some(latch) => Some(WorkStopped::Latched(latch.clone())),
             None => self.out_of_touch.then_some(WorkStopped::OutOfTouch),
         }
@@ -154,6 +158,19 @@ impl SwitchView {
     pub fn of_agent(&self, agent: &AgentName) -> Option<&KillSwitch> {
         let call = StoppableWork::Call { agent: agent.clone() };
         self.on().find(|latch| call.is_of(&latch.scope))
+    }
+
+    /// What ends the turns of an agent: a kill switch, or a limit that the agent exceeded.
+    pub fn ends(&self, agent: &AgentName) -> Option<&KillSwitch> {
+        self.of_agent(agent).or_else(|| self.runaways.get(agent))
+    }
+
+    /// The agent exceeded a limit, or goes on (`None`); whether that is news.
+    pub(super) fn run_away(&mut self, agent: &AgentName, stop: Option<KillSwitch>) -> bool {
+        match stop {
+            Some(stop) => self.runaways.insert(agent.clone(), stop).is_none(),
+            None => self.runaways.remove(agent).is_some(),
+        }
     }
 
     /// The kill switches that are on, the widest first.

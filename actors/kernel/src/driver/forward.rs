@@ -221,6 +221,7 @@ mod tests {
             server: String::new(),
             url: None,
             time: None,
+            agents: Vec::new(),
             file: clawnode_proto::node::FileState::default(),
         }
     }

@@ -1,8 +1,10 @@
 //! How a model call gets its place, and what ends it that is not its own end.
 
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     Attempt,
+    agents::AgentLimit,
     kill_switch::KillSwitch,
     llm::{FailureClass, ModelFailure, Text, Usage},
     timeout::TimeLevel,
@@ -10,7 +12,7 @@ use clawnode_proto::{
 
 use crate::agent::{AdmitPort, Grant};
 use crate::session::turn::{
-    effect::Effect,
+    effect::{Effect, Want},
     kind::{Outcome, Session},
     prepare::CallJob,
 };
@@ -21,8 +23,30 @@ pub(in crate::session) struct AgentAnswer {
     pub(in crate::session) effect: Effect,
     pub(in crate::session) port: Port<Session>,
     pub(in crate::session) granted: bool,
-    /// Whether its turn has made calls before.
-    pub(in crate::session) begun: bool,
+    pub(in crate::session) turns: TurnCount,
+}
+
+/// Counts the turn of a call against the limit of its agent, with its first call.
+pub(in crate::session) struct TurnCount {
+    gate: SwitchGate,
+    /// Whether the turn has made calls before.
+    begun: bool,
+    is_new: bool,
+}
+
+// === impl TurnCount ===
+
+impl TurnCount {
+    /// For the call that wants a place.
+    pub(in crate::session) fn new(gate: &SwitchGate, want: &Want) -> Self {
+        Self { gate: gate.clone(), begun: want.has_begun(), is_new: want.is_new }
+    }
+
+    /// Whether the call may take this place. If not, its agent is paused from now on.
+    pub(in crate::session) fn allows(&self, grant: &Grant) -> bool {
+        let agent = &grant.options.name;
+        !self.is_new || self.gate.count(agent, AgentLimit::TurnsPerHour, 1).is_ok()
+    }
 }
 
 impl AgentAnswer {
@@ -44,6 +68,11 @@ impl Drop for AgentAnswer {
 
 impl AdmitPort for AgentAnswer {
     fn granted(mut self: Box<Self>, grant: Grant) {
+        if !self.turns.allows(&grant) {
+            // Dropped without an answer: the session asks again, and waits with the others until the agent is
+            // resumed.
+            return;
+        }
         self.granted = true;
         self.port.granted(self.effect, grant);
     }
@@ -57,7 +86,7 @@ impl AdmitPort for AgentAnswer {
     }
 
     fn stopped(self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
-        if self.begun {
+        if self.turns.begun {
             self.refuse(stopped(latch));
             return None;
         }

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, warn};
 
 use super::{
-    admission::AgentAnswer,
+    admission::{AgentAnswer, TurnCount},
     erase::{erase, open_jobs},
     hub::FrameHub,
     waits::AwaitedJobs,
@@ -117,7 +117,7 @@ impl SessionRunner {
     /// Tells the client that its agent is missing. Ends the turn unless the agent appears soon, for example
     /// by a reload.
     async fn miss(&self, entity: EntityId, want: &Want, admission: Box<AgentAnswer>) {
-        let Want { agent, turn, call } = want;
+        let Want { agent, turn, call, is_new: _ } = want;
         let key = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };
         let message = format!("agent `{agent}` is not configured; the turn waits for it");
         let body = FrameBody::Notice(Notice { name: "agent_missing".to_owned(), message });
@@ -150,11 +150,13 @@ impl EffectRunner<Session> for SessionRunner {
         port: &Port<Session>,
     ) -> Option<Grant> {
         let found = self.parts.agents.get(&want.agent);
-        if let Some(grant) = found.as_ref().ok().and_then(AgentHandle::place) {
+        let turns = TurnCount::new(self.parts.agents.switch_gate(), &want);
+        if let Some(grant) = found.as_ref().ok().and_then(AgentHandle::place)
+            && turns.allows(&grant)
+        {
             return Some(grant);
         }
-        let (port, begun) = (port.clone(), want.has_begun());
-        let admission = Box::new(AgentAnswer { effect, port, granted: false, begun });
+        let admission = Box::new(AgentAnswer { effect, port: port.clone(), granted: false, turns });
         match found {
             Ok(handle) => handle.admit(admission),
             Err(failure) => {

@@ -92,6 +92,8 @@ pub struct Want {
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
+    /// Whether nothing of its turn has begun: neither a call, nor what judges one.
+    pub is_new: bool,
 }
 
 // === impl Effect ===

@@ -246,7 +246,9 @@ impl EntityKind for Session {
             return None;
         }
         let Effect::Call { turn, call } = *effect else { return None };
-        Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call })
+        let has_none = |it: &Turn| it.steps.is_empty() && it.judged.is_none();
+        let is_new = call == CallId::derive(turn, 0) && state.turn(turn).is_some_and(has_none);
+        Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call, is_new })
     }
 
     fn begin(

@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use clawnode_guard::kill_switch::{StoppableWork, SwitchGate};
-use clawnode_proto::{AgentName, ErrorChain};
+use clawnode_guard::kill_switch::{StoppableWork, SwitchGate, WorkStopped};
+use clawnode_proto::{AgentName, ErrorChain, agents::AgentLimit};
 use reqwest::{
     Client, Method, Response, StatusCode, Url,
     header::{
@@ -91,6 +91,26 @@ pub struct EgressBody {
     pub bytes: Vec<u8>,
     /// Whether there was more.
     pub is_cut: bool,
+}
+
+/// Counts the bytes of a request against the limit of its agent.
+#[derive(Clone, Copy)]
+struct ByteMeter<'a> {
+    /// On whose behalf the request is made; without one, nothing is counted.
+    agent: Option<&'a AgentName>,
+    switch_gate: &'a SwitchGate,
+}
+
+// === impl ByteMeter ===
+
+impl ByteMeter<'_> {
+    /// These were sent or have come.
+    fn count(self, bytes: usize) -> Result<(), EgressError> {
+        let Some(agent) = self.agent else { return Ok(()) };
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let counted = self.switch_gate.count(agent, AgentLimit::EgressBytesPerDay, bytes);
+        counted.map_err(|stop| EgressError::Stopped(WorkStopped::Latched(stop)))
+    }
 }
 
 // === impl Egress ===
@@ -191,10 +211,11 @@ impl Egress {
         let host = target.host.text();
         let work = StoppableWork::Egress { agent: agent.cloned() };
         let pass = self.1.enter(work).map_err(EgressError::Stopped)?;
+        let meter = ByteMeter { agent, switch_gate: &self.1 };
         tokio::select! {
             biased;
             why = pass.stopped() => Err(EgressError::Stopped(why)),
-            reply = timeout(after, self.0.fetch(agent, within, request, target)) => match reply {
+            reply = timeout(after, self.0.fetch(meter, within, request, target)) => match reply {
                 Ok(reply) => reply,
                 Err(_elapsed) => Err(EgressError::TimedOut { host, after }),
             },
@@ -213,17 +234,19 @@ impl fmt::Debug for Egress {
 impl Inner {
     async fn fetch(
         &self,
-        agent: Option<&AgentName>,
+        meter: ByteMeter<'_>,
         within: Option<&[HostPattern]>,
         mut request: EgressRequest,
         mut target: Target,
     ) -> Result<EgressReply, EgressError> {
         let mut redirects = 0;
         loop {
-            let addresses = self.checked(agent, within, &target, redirects).await?;
+            let addresses = self.checked(meter.agent, within, &target, redirects).await?;
+            meter.count(target.url.as_str().len().saturating_add(size(&request.headers)))?;
             let response = self.send(&request, &target, addresses).await?;
+            meter.count(size(response.headers()))?;
             let Some(location) = redirect_of(&response) else {
-                return self.reply(response, &request, target, redirects).await;
+                return self.reply(meter, response, &request, target, redirects).await;
             };
             if redirects == self.options.max_redirects {
                 return Err(EgressError::Redirects(redirects));
@@ -330,6 +353,7 @@ impl Inner {
 
     async fn reply(
         &self,
+        meter: ByteMeter<'_>,
         mut response: Response,
         request: &EgressRequest,
         target: Target,
@@ -346,6 +370,7 @@ impl Inner {
         while !body.is_cut {
             let chunk = response.chunk().await.map_err(|error| broken(&target, error))?;
             let Some(chunk) = chunk else { break };
+            meter.count(chunk.len())?;
             let room = most - body.bytes.len();
             body.is_cut = chunk.len() > room;
             body.bytes.extend(chunk.into_iter().take(room));
@@ -426,6 +451,11 @@ fn harmless(headers: &HeaderMap) -> HeaderMap {
     );
     let kept = headers.iter().filter(|(name, _)| HARMLESS.contains(&name.as_str()));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The bytes of headers on the wire, nearly.
+fn size(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
 /// The target of a redirect, if the response is one.

@@ -26,7 +26,7 @@ use clawnode_proto::{
     AgentName, Attempt, CallId, Cursor, Digest, EntityId, ErrorBody, ErrorCode, EventId,
     ExecutionId, FileId, FrameKey, IdempotencyKey, Incarnation, InputId, JobId, McpServerName,
     NodeName, ProcessId, SessionKey, SwitchId, Timestamp, TurnId,
-    agents::{AgentDetail, AgentView},
+    agents::{AgentDetail, AgentLimits, AgentView},
     api::{Method, NodeParams, NodesDrain, PanicParams, PolicyCheck, SessionsList, TreeParams},
     archive::{CleanView, JobRecord, JobStatus},
     client_tool::{ClientCall, ClientCalls},
@@ -680,6 +680,7 @@ impl Node {
             running: 0,
             waiting: 0,
             paused: self.paused.lock().unwrap().contains(agent),
+            pause: None,
             stopped: None,
         }
     }
@@ -695,6 +696,7 @@ impl Node {
             sampling: Sampling::default(),
             window_tokens: 1,
             time: TurnTime::default(),
+            limits: AgentLimits::default(),
             max_parallel_tools: 1,
             policy: Policy::default(),
             hooks: Vec::new(),

@@ -19,7 +19,7 @@ use crate::{
     config::{ProviderSection, units::ByteSize},
     host,
     local::{NodeFile, TOKEN_FILE},
-    node::{health, models, observe},
+    node::{health, models, observe, runaways},
 };
 
 /// The check of the configuration.
@@ -105,6 +105,7 @@ fn of_status(status: &StatusView) -> Vec<Check> {
         checks.push(Check::green(WORKS, found));
     }
     checks.extend(bad);
+    checks.extend(told("agents.paused", &|name| name == runaways::PAUSED));
     checks
 }
 
