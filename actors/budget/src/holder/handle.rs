@@ -25,6 +25,10 @@ pub trait ReservePort: Send + 'static {
     fn waits(&self, account: &AccountKey, limit: LimitKey);
     /// The call may not be made.
     fn refused(self: Box<Self>, refusal: Refusal);
+    /// Whether the call is not wanted any more. One that waits is then forgotten with the next tick.
+    fn is_closed(&self) -> bool {
+        false
+    }
 }
 
 /// The holder of a process. Cheap to clone.
@@ -136,7 +140,11 @@ impl HolderHandle {
         let now = Timestamp(u64::try_from(now).unwrap_or(u64::MAX));
         let mut said = Vec::new();
         let mut state = self.state();
-        for output in state.holder.handle(now, input) {
+        let is_tick = matches!(input, HolderInput::Tick);
+        let mut outputs = state.holder.handle(now, input);
+        // Dropped once the lock is free.
+        let closed = if is_tick { state.forget_closed(now, &mut outputs) } else { Vec::new() };
+        for output in outputs {
             match output {
                 HolderOutput::Send(account, body) => {
                     state.outbox.push((account, body));
@@ -160,6 +168,8 @@ impl HolderHandle {
                 }
             }
         }
+        drop(state);
+        drop(closed);
         said
     }
 
@@ -168,9 +178,46 @@ impl HolderHandle {
     }
 }
 
+/// For tests, which are its accounts and its task.
+#[cfg(feature = "test-util")]
+impl HolderHandle {
+    /// These accounts there are.
+    pub fn knows(&self, accounts: AccountsView) {
+        *self.shared.accounts.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(accounts);
+    }
+
+    /// What it has sent.
+    pub fn asked(&self) -> Vec<(AccountKey, BudgetInput)> {
+        std::mem::take(&mut self.state().outbox)
+    }
+
+    /// This happened.
+    pub fn happens(&self, input: HolderInput) {
+        self.hears(input);
+    }
+}
+
 impl fmt::Debug for HolderHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HolderHandle").finish_non_exhaustive()
+    }
+}
+
+// === impl HolderState ===
+
+impl HolderState {
+    /// Calls that wait and are not wanted any more do not hold others up.
+    fn forget_closed(
+        &mut self,
+        now: Timestamp,
+        outputs: &mut Vec<HolderOutput>,
+    ) -> Vec<Box<dyn ReservePort>> {
+        let closed = self.ports.extract_if(.., |_, port| port.is_closed());
+        let closed: Vec<_> = closed.collect();
+        for (reservation, _) in &closed {
+            outputs.extend(self.holder.handle(now, HolderInput::Release(*reservation)));
+        }
+        closed.into_iter().map(|(_, port)| port).collect()
     }
 }
 
@@ -182,6 +229,13 @@ impl CallHold {
         let mut end = self.phase();
         if *end == HoldPhase::NotSent {
             *end = HoldPhase::Sent;
+        }
+    }
+
+    /// The call was not made, even if it was about to be. Only the first end counts.
+    pub fn release(&self) {
+        if std::mem::replace(&mut *self.phase(), HoldPhase::Ended) != HoldPhase::Ended {
+            self.holder.hears(HolderInput::Release(self.reservation));
         }
     }
 
@@ -201,7 +255,7 @@ impl Drop for CallHold {
     fn drop(&mut self) {
         let phase = *self.phase();
         match phase {
-            HoldPhase::NotSent => self.holder.hears(HolderInput::Release(self.reservation)),
+            HoldPhase::NotSent => self.release(),
             HoldPhase::Sent => self.settle(CallUsage::Unknown),
             HoldPhase::Ended => {}
         }

@@ -3,6 +3,7 @@
 //! panics ends its actor (`fuse`).
 
 mod dispatcher;
+mod effect_runner;
 mod entity;
 mod entity_limit;
 mod forward;
@@ -22,12 +23,12 @@ use std::{
 };
 
 use clawnode_cluster::{Clock, Storage, membership::Members, placement::Placement};
-use clawnode_proto::{Digest, EntityId, Epoch, Input, InputId, ProcessId, node::VersionRange};
+use clawnode_proto::{ProcessId, node::VersionRange};
 use semver::Version;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 pub use dispatcher::{DispatcherHandle, DispatcherView};
+pub use effect_runner::EffectRunner;
 pub use entity::Port;
 pub use entity_limit::ActiveEntities;
 pub use forward::Lacks;
@@ -36,53 +37,11 @@ pub use probation::Probations;
 pub use requests::{AnswerFrames, TakeOrders, answer_requests};
 pub use worker::{Worker, WorkerOptions};
 
-use super::{ActivationEnd, EntityKind};
-
 /// Says which partitions are pulled, and at which rank.
 type Placed = watch::Receiver<Arc<Placement>>;
 
 /// An effect under way.
 pub type Performing = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Runs the effects of a kind. Implementations hold what effects need.
-pub trait EffectRunner<K: EntityKind>: Send + Sync + fmt::Debug + 'static {
-    /// Asks for a grant, which is returned if there is one at hand. Otherwise the answer comes
-    /// through the port, soon: `granted`, or `deferred` with `granted` later, or `refused`. If the
-    /// question is lost, the port hears `forgotten`, and the machine asks again.
-    fn acquire(
-        &self,
-        entity: EntityId,
-        effect: K::Effect,
-        want: K::Want,
-        port: &Port<K>,
-    ) -> Option<K::Grant>;
-
-    /// Runs an effect to its end, and reports the end through the port. When `cancelled` fires, it
-    /// ends soon, with what there is.
-    fn run(
-        &self,
-        entity: EntityId,
-        effect: K::Effect,
-        job: K::Job,
-        port: Port<K>,
-        cancelled: CancellationToken,
-    ) -> Performing;
-
-    /// Removes the blobs of an entity that is to be deleted until they are gone, as far as its
-    /// journal can be read, and those of the inputs that go with it. It keeps the state of the
-    /// snapshot that the entity loads from, which it names.
-    fn erase(
-        &self,
-        entity: EntityId,
-        dropped: Vec<Input>,
-    ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>>;
-
-    /// The entity was claimed, and another process had it before.
-    fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch);
-
-    /// The entity left memory; `waiting` are inputs that no actor will answer for now, and why.
-    fn left(&self, entity: EntityId, waiting: &[InputId], stop: &ActivationEnd);
-}
 
 /// Shared by all actors of a worker, for entities of any kind.
 pub struct WorkerContext {

@@ -129,7 +129,7 @@ impl<K: EntityKind> EntityActorState<K> {
                 return Some(MachineInput::Granted(effect, grant));
             }
             // A grant that is not used gives its place back when it is dropped.
-            MachineOutput::Release(_) => {}
+            MachineOutput::Release(effect) => self.served.runner.released(id, &effect),
             MachineOutput::Start(effect, job) => {
                 let cancelled = CancellationToken::new();
                 self.calls.insert(effect.clone(), cancelled.clone());
