@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     archive::{CleanJobs, CleanView, LogPart},
+    budget::ProcessStanding,
     embed::{EmbedTexts, Embedded},
     error::ErrorBody,
     frame::Frame,
@@ -285,6 +286,12 @@ pub enum NodeRequest {
     Embed {
         /// Which.
         request: EmbedTexts,
+    },
+    /// An account says how things stand between it and the process. Not answered: who hears nothing asks
+    /// the account again.
+    BudgetStanding {
+        /// How they stand.
+        standing: ProcessStanding,
     },
     /// Asks for the frames of a turn that the process still has.
     Frames {

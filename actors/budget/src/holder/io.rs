@@ -35,6 +35,8 @@ pub enum HolderInput {
     Stored(AccountKey, bool),
     /// Some of a second has passed.
     Tick,
+    /// The process ends in order: what no call uses goes back, and no call waits.
+    Leave,
 }
 
 /// What to do.

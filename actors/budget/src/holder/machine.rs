@@ -101,6 +101,11 @@ impl Holder {
                 }
             }
             HolderInput::Tick => self.tick(),
+            HolderInput::Leave => {
+                self.waiters.clear();
+                let pools = self.accounts.values_mut().flat_map(|it| it.pools.values_mut());
+                pools.for_each(Pool::close);
+            }
         }
         self.serve();
         for (key, account) in &mut self.accounts {
@@ -302,6 +307,12 @@ impl Holder {
             silent.then_some(Refusal::Unavailable { account })
         });
         self.accounts = accounts;
+        self.accounts.retain(|_, account| !account.is_forgotten(now));
+    }
+
+    /// Waits as long as this from now on.
+    pub fn set_options(&mut self, options: HolderOptions) {
+        self.options = options;
     }
 
     // === calls ===
