@@ -50,6 +50,10 @@ pub const COMMAND_CODES: &[(&str, &str)] = &[
     ("join_token_invalid", "The text is not a join token, or the file with it cannot be read."),
     ("join_token_refused", "The join token has expired, was revoked, or is of another cluster."),
     ("join_token_used", "Another node has used the join token."),
+    (
+        "budgets_unreadable",
+        "The node cannot read which limits of spending there are, so it does no work.",
+    ),
     ("latch_unreadable", "The node cannot read which kill switches are set, so it does no work."),
     ("listen_failed", "The node cannot listen at the address."),
     ("local_file", "A file of this machine cannot be read or written."),

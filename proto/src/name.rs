@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Digest, EntityId, JobId, Kind, ParseIdError, TimerId};
+use crate::id::{Digest, EntityId, JobId, Kind, ParseIdError, ProcessId, TimerId};
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $max:literal, $expected:literal, $allowed:expr $(, $whole:expr)?) => {
@@ -193,6 +193,11 @@ impl IdempotencyKey {
     /// What the result of a job is called: there is one.
     pub fn of_job(job: JobId) -> Self {
         Self(format!("job:{job}"))
+    }
+
+    /// What a message of a process is called, by the process's own number for it.
+    pub fn of_process(process: ProcessId, number: u64) -> Self {
+        Self(format!("process:{process}:{number}"))
     }
 
     /// What the firing of a timer is called that is set once.

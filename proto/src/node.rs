@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     agents::AgentCounts,
     archive::{CleanJobs, CleanView, LogPart},
+    budget::ProcessStanding,
     embed::{EmbedTexts, Embedded},
     error::ErrorBody,
     frame::Frame,
@@ -290,6 +291,12 @@ pub enum NodeRequest {
     Embed {
         /// Which.
         request: EmbedTexts,
+    },
+    /// An account says how things stand between it and the process. Not answered: who hears nothing asks
+    /// the account again.
+    BudgetStanding {
+        /// How they stand.
+        standing: ProcessStanding,
     },
     /// Asks for the frames of a turn that the process still has.
     Frames {

@@ -45,6 +45,7 @@ impl Actor for AgentActor {
 
 #[cfg(test)]
 mod tests {
+    use clawnode_budget::holder::{HolderHandle, HolderOptions};
     use clawnode_guard::kill_switch::SwitchGate;
     use clawnode_proto::{
         Position,
@@ -117,13 +118,18 @@ mod tests {
         }
     }
 
+    fn budgets() -> HolderHandle {
+        HolderHandle::new(clawnode_proto::ProcessId::from_u128(1), HolderOptions::default())
+    }
+
     async fn agent(max_turns: u32) -> (ActorRef<()>, AgentHandle) {
         let (parent, _) = Actor::spawn(None, Parent, ()).await.unwrap();
         let name = "default".parse().unwrap();
         let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
         options.max_turns = max_turns;
         let (switch_gate, cell) = (SwitchGate::default(), parent.get_cell());
-        let handle = AgentHandle::spawn(options, false, switch_gate, cell).await.unwrap();
+        let handle =
+            AgentHandle::spawn(options, false, switch_gate, budgets(), cell).await.unwrap();
         (parent, handle)
     }
 
@@ -217,7 +223,8 @@ mod tests {
         let mut options = AgentOptions::new(name, "demo/echo".parse().unwrap());
         options.max_turns = 1;
         let cell = parent.get_cell();
-        let agent = AgentHandle::spawn(options, false, switch_gate.clone(), cell).await.unwrap();
+        let spawned = AgentHandle::spawn(options, false, switch_gate.clone(), budgets(), cell);
+        let agent = spawned.await.unwrap();
         let mut first = ask(&agent);
         let Some(Told::Granted(held)) = first.recv().await else { panic!("not granted") };
         let (mut fresh, mut begun) = (ask_for(&agent, false), ask_for(&agent, true));

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use clawnode_budget::holder::{AccountsView, CallHold};
+use clawnode_budget::holder::{AccountsView, CallHold, HolderHandle};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{agents::AgentView, kill_switch::KillSwitch, llm::ModelRef, session::Profile};
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
@@ -124,9 +124,10 @@ impl AgentHandle {
         options: AgentOptions,
         paused: bool,
         switch_gate: SwitchGate,
+        budgets: HolderHandle,
         parent: ActorCell,
     ) -> Result<Self, SpawnErr> {
-        let places = Arc::new(Mutex::new(Places::new(options, paused, switch_gate)));
+        let places = Arc::new(Mutex::new(Places::new(options, paused, switch_gate, budgets)));
         let spawned = AgentActor::spawn_linked(None, AgentActor, Arc::clone(&places), parent);
         Ok(Self { actor: spawned.await?.0, places })
     }

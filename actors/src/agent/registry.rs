@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Bucket, BucketEntry, BucketError, StoreError};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::supervise::{ChildKind, Factory, Supervisor};
@@ -64,18 +65,22 @@ pub struct Agents {
     entries: AgentEntries,
     bucket: Arc<dyn Bucket>,
     switch_gate: SwitchGate,
+    budgets: HolderHandle,
     supervisor: Supervisor,
 }
 
 impl Agents {
-    /// Starts the agents, and follows their pauses and what operators stop.
+    /// Starts the agents, and follows their pauses and what operators stop. Each place that an agent gives
+    /// says which accounts `budgets` knows then.
     pub async fn spawn(
         options: Vec<AgentOptions>,
         bucket: Arc<dyn Bucket>,
         switch_gate: SwitchGate,
+        budgets: HolderHandle,
         supervisor: Supervisor,
     ) -> Result<Self, SpawnErr> {
-        let agents = Self { entries: AgentEntries::default(), bucket, switch_gate, supervisor };
+        let entries = AgentEntries::default();
+        let agents = Self { entries, bucket, switch_gate, budgets, supervisor };
         agents.reload(options).await?;
         let following = agents.clone();
         let follow = move || follow(following.clone());
@@ -129,10 +134,11 @@ impl Agents {
             Err(error) => warn!(agent = %name, %error, "cannot read whether an agent is paused"),
         }
         let (entries, switch_gate) = (Arc::clone(&self.entries), self.switch_gate.clone());
-        let child = child_name(&name);
+        let (child, budgets) = (child_name(&name), self.budgets.clone());
         let factory: Factory = Box::new(move |parent| {
             let (entries, name, switch_gate) =
                 (Arc::clone(&entries), name.clone(), switch_gate.clone());
+            let budgets = budgets.clone();
             Box::pin(async move {
                 let known =
                     read(&entries).get(&name).map(|entry| (entry.options.clone(), entry.paused));
@@ -140,7 +146,8 @@ impl Agents {
                     return Err(SpawnErr::StartupFailed(Box::new(UnknownAgent(name.to_string()))));
                 };
                 let handle =
-                    AgentHandle::spawn(options.clone(), paused, switch_gate, parent).await?;
+                    AgentHandle::spawn(options.clone(), paused, switch_gate, budgets, parent)
+                        .await?;
                 if let Some(entry) = write(&entries).get_mut(&name) {
                     // Changes while it started did not reach it.
                     if entry.options != options {
@@ -361,11 +368,13 @@ fn write(
 
 #[cfg(test)]
 mod tests {
+    use clawnode_budget::holder::{AccountLimits, ConfiguredBudgets, HolderOptions};
     use clawnode_cluster::SystemClock;
     use clawnode_local as local;
     use clawnode_proto::{
-        Timestamp,
+        ProcessId, Timestamp,
         agents::{AgentLimit, AgentLimits},
+        budget::{AccountKey, BudgetLimit, BudgetUnit, WindowLength},
     };
     use tokio::sync::mpsc;
 
@@ -413,10 +422,12 @@ mod tests {
         let mut options = AgentOptions::new("ada".parse().unwrap(), "demo/echo".parse().unwrap());
         options.max_turns = 1;
         let name = options.name.clone();
+        let budgets = HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default());
         let agents = Agents::spawn(
             vec![options.clone()],
             Arc::clone(&storage.bucket),
             SwitchGate::default(),
+            budgets.clone(),
             supervisor.clone(),
         )
         .await
@@ -425,6 +436,11 @@ mod tests {
         let agent = agents.get(&name).unwrap();
         agent.admit(Box::new(Asking(tx.clone(), false)));
         let held = rx.recv().await.unwrap().unwrap();
+        assert_eq!(*held.accounts, *budgets.accounts());
+        let daily = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, 1);
+        let accounts = BTreeMap::from([(AccountKey::Cluster, vec![daily])]);
+        let configured = ConfiguredBudgets { accounts, ..ConfiguredBudgets::default() };
+        budgets.configure(configured, HolderOptions::default());
         agent.admit(Box::new(Asking(tx.clone(), false)));
         agents.reload(Vec::new()).await.unwrap();
         assert!(rx.recv().await.unwrap().is_none(), "who waits is let go, to ask again");
@@ -432,7 +448,13 @@ mod tests {
         let paused = options.clone();
         agents.reload(vec![options]).await.unwrap();
         agents.get(&name).unwrap().admit(Box::new(Asking(tx, false)));
-        assert!(rx.recv().await.unwrap().is_some());
+        let next = rx.recv().await.unwrap().unwrap();
+        let known = AccountLimits { limits: vec![daily.key], is_default: false };
+        assert_eq!(
+            next.accounts.accounts[&AccountKey::Cluster],
+            known,
+            "a place has what is known"
+        );
         let children = supervisor.children().await;
         assert_eq!(children.iter().filter(|child| child.name == "agent.ada").count(), 1);
         drop(held);
@@ -445,7 +467,8 @@ mod tests {
         assert!(agents.pause(&name, Some(operator.clone())).await.unwrap());
         let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
         let other = Supervisor::spawn().await.unwrap();
-        let again = Agents::spawn(vec![paused], bucket, switch_gate, other.clone()).await.unwrap();
+        let again = Agents::spawn(vec![paused], bucket, switch_gate, budgets, other.clone()).await;
+        let again = again.unwrap();
         assert_eq!(again.paused(), [(name.clone(), Some(operator))], "known before the first turn");
         assert_eq!(again.pauses()[0].1, BTreeMap::new(), "it was paused before this process");
         other.stop().await;

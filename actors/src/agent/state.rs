@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use clawnode_budget::holder::HolderHandle;
 use clawnode_guard::kill_switch::{StoppableWork, SwitchGate};
 use clawnode_proto::{AgentName, agents::AgentView, kill_switch::KillSwitch, session::Profile};
 use tracing::debug;
@@ -24,6 +25,8 @@ pub(super) struct Places {
     profile: Arc<Profile>,
     paused: bool,
     switch_gate: SwitchGate,
+    /// Says with each place which accounts there are.
+    budgets: HolderHandle,
     pub(super) running: u32,
     /// How many wait at the actor.
     pub(super) waiting: usize,
@@ -49,9 +52,14 @@ pub(super) fn lock(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
 // === impl Places ===
 
 impl Places {
-    pub(super) fn new(options: AgentOptions, paused: bool, switch_gate: SwitchGate) -> Self {
+    pub(super) fn new(
+        options: AgentOptions,
+        paused: bool,
+        switch_gate: SwitchGate,
+        budgets: HolderHandle,
+    ) -> Self {
         let (profile, options) = (Arc::new(options.profile()), Arc::new(options));
-        Self { options, profile, paused, switch_gate, running: 0, waiting: 0 }
+        Self { options, profile, paused, switch_gate, budgets, running: 0, waiting: 0 }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -67,7 +75,7 @@ impl Places {
         debug_assert!(!self.paused, "AGT-2");
         let permit = Arc::new(Permit(Some(agent.clone())));
         let (profile, options) = (Arc::clone(&self.profile), Arc::clone(&self.options));
-        Grant { profile, options, permit, accounts: Arc::default(), hold: None }
+        Grant { profile, options, permit, accounts: self.budgets.accounts(), hold: None }
     }
 
     fn view(&self) -> AgentView {

@@ -21,7 +21,7 @@ use crate::{
     local::Secret,
     node::{
         base::NodeBase,
-        hooks,
+        budgets, hooks,
         models::{Answering, answering},
         panic,
         plugins::NodePlugins,
@@ -69,6 +69,7 @@ pub(super) async fn open(
     #[cfg(feature = "test-util")]
     let storage = crate::node::failpoint::arm(storage, loaded.env())?;
     let switch_gate = panic::open(&storage).await?;
+    let budgets = budgets::open(&storage, process, &loaded.config.budgets).await?;
     let supervisor = Supervisor::spawn().await?;
     #[cfg(feature = "nats")]
     let mut loaded = loaded;
@@ -79,9 +80,11 @@ pub(super) async fn open(
         return Err(failure.into());
     }
     let bucket = Arc::clone(&storage.bucket);
-    let node_status = NodeStatus::new(stop, &loaded.config.node, switch_gate.clone(), bucket);
+    let (gate, holder) = (switch_gate.clone(), budgets.clone());
+    let node_status = NodeStatus::new(stop, &loaded.config.node, gate, holder, bucket);
     let (view, members) = watch::channel(Members::default());
-    let base = NodeBase { process, roles, storage, clock, members, switch_gate, supervisor };
+    let base =
+        NodeBase { process, roles, storage, clock, members, switch_gate, budgets, supervisor };
     let loaded = Arc::new(loaded);
     Ok(Opened { loaded, base, answering, node_status, cluster_clock, view, control })
 }

@@ -40,6 +40,9 @@ impl Wired {
     /// Serves clients, if it is a gateway, and then takes its part in the cluster.
     pub(super) async fn serve(self) -> Result<(RunningNode, Ready), Failure> {
         let mut ready = Ready::soon(self.base.process, &self.model, &self.base.storage);
+        if self.base.is_worker() {
+            ready.banner.push(self.loaded.config.budgets.banner());
+        }
         let mut gateway = None;
         if self.base.is_gateway() {
             let open = self.open_gateway().await?;
@@ -87,6 +90,10 @@ impl RunningNode {
             }
         };
         tokio::join!(jobs, sessions);
+        // After the calls that spend it.
+        if self.worker.is_some() {
+            self.base.budgets.leave().await;
+        }
         // After those who call them.
         self.mcp.stop().await;
         let mut announced = None;

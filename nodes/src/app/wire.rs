@@ -7,14 +7,12 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
-    hook::Hooks,
     session::{FrameHub, RunnerParts, clients::route::Routes},
 };
 use clawnode_cluster::{
     Feed, Peek,
     membership::{Announcer, ClusterClock, Members},
 };
-use clawnode_executors::mcp::Pins;
 use clawnode_kernel::{
     MachineOptions,
     driver::{ActiveEntities, Lacks, Probations, WorkerContext},
@@ -35,7 +33,6 @@ use crate::{
         mcp::McpServers,
         operate::Operations,
         panic,
-        plugins::NodePlugins,
         reload::Reloaded,
         status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
@@ -110,6 +107,7 @@ impl Opened {
             clock: Arc::clone(&base.clock),
             link: Arc::new(telemetry::set_parent),
             feed: feed.clone(),
+            budgets: base.budgets.clone(),
         };
         let context = Arc::new(context(&loaded, &base, &node_status, &runner_parts).await?);
         let (gauges, reached) = (Gauges::default(), Arc::new(OnceLock::new()));
@@ -126,7 +124,15 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let reloaded = reloaded(&agents, &routes, &models, mcp.pins(), plugins, hooks);
+        let reloaded = Reloaded {
+            agents: agents.clone(),
+            routes: Arc::clone(&routes),
+            models: models.clone(),
+            pins: mcp.pins(),
+            plugins,
+            hooks,
+            budgets: base.budgets.clone(),
+        };
         follow_load(&base, &agents, &gauges, &hub).await?;
         follow_files(&base, &loaded, &node_status, reloaded).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
@@ -155,19 +161,6 @@ impl Opened {
             operations,
         })
     }
-}
-
-/// What follows the configuration's files.
-fn reloaded(
-    agents: &Agents,
-    routes: &Arc<RwLock<Routes>>,
-    models: &CurrentModels,
-    pins: watch::Receiver<Pins>,
-    plugins: NodePlugins,
-    hooks: Hooks,
-) -> Reloaded {
-    let (agents, routes, models) = (agents.clone(), Arc::clone(routes), models.clone());
-    Reloaded { agents, routes, models, pins, plugins, hooks }
 }
 
 /// What all entities of the process share.

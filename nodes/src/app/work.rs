@@ -11,7 +11,7 @@ use super::wire::Wired;
 use crate::{
     failure::Failure,
     node::{
-        expiry, probes, runaways, scan::PartitionFollower, tools, usage, version_check,
+        budgets, expiry, probes, runaways, scan::PartitionFollower, tools, usage, version_check,
     },
 };
 
@@ -72,12 +72,14 @@ impl Wired {
         let (base, config) = (&self.base, &self.loaded.config);
         let options = WorkerOptions { drain_grace: config.node.drain };
         let context = Arc::clone(&self.context);
+        let clock = Arc::clone(&context.clock);
         let sessions = Sessions::new(base.storage.clone(), Arc::clone(&context.clock));
         let sessions = sessions.writing(Arc::clone(&self.agreed));
         let frames = Arc::new(self.hub.clone());
         let orders = Arc::clone(&self.node_status);
         let spawned = Worker::spawn(context, frames, orders, options, &base.supervisor);
         let worker = spawned.await?;
+        budgets::begin(base, clock).await?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
         usage::begin(&base.supervisor, &sessions, &worker).await?;
         expiry::begin_files(&base.supervisor, sessions.clone(), &worker).await?;

@@ -34,6 +34,9 @@ pub(super) struct GlobalFlags {
     /// Serve clients without a token (on loopback addresses only)
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub no_auth: bool,
+    /// Do not limit what the cluster may spend where the configuration has no limit ($5 a day)
+    #[arg(long, global = true, action = ArgAction::SetTrue)]
+    pub no_budget: bool,
     /// Serve TLS with this certificate chain
     #[arg(long, global = true, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
@@ -105,7 +108,7 @@ impl GlobalFlags {
     pub(super) fn settings(&self) -> Vec<Flag> {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();
         let on = |flag: bool| flag.then(|| "true".to_owned());
-        let all: [(_, &[&str], _); 10] = [
+        let all: [(_, &[&str], _); 11] = [
             ("--data-dir", &["node", "data_dir"], self.data_dir.as_ref().map(path)),
             ("--listen", &["gateway", "listen"], self.listen.map(|it| it.to_string())),
             ("--nats", &["cluster", "nats"], self.nats.clone()),
@@ -116,6 +119,7 @@ impl GlobalFlags {
                 self.model.as_ref().map(ToString::to_string),
             ),
             ("--no-auth", &["gateway", "no_auth"], on(self.no_auth)),
+            ("--no-budget", &["budgets", "default"], self.no_budget.then(|| "false".to_owned())),
             ("--tls-cert", &["gateway", "tls_cert"], self.tls_cert.as_ref().map(path)),
             ("--tls-key", &["gateway", "tls_key"], self.tls_key.as_ref().map(path)),
             ("--plain-http", &["gateway", "plain_http"], on(self.plain_http)),

@@ -22,7 +22,8 @@ const CONNECTION: &[&str] = &["url", "token_file"];
 /// Which cluster it is.
 const CLUSTER: &[&str] = &["nats", "prefix"];
 /// How a node serves clients.
-const NODE: &[&str] = &["listen", "model", "no_auth", "tls_cert", "tls_key", "plain_http"];
+const NODE: &[&str] =
+    &["listen", "model", "no_auth", "no_budget", "tls_cert", "tls_key", "plain_http"];
 
 /// The command line for parsing. Settings that a command does not use are accepted there and not
 /// shown.

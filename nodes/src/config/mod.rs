@@ -8,6 +8,7 @@
 //! Nothing here reads the process environment: [`Env`] is a value.
 
 pub mod agents;
+pub mod budgets;
 mod de;
 pub mod env;
 mod error;

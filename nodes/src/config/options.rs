@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     agents::{AgentSection, BindingSection, ProviderSection},
+    budgets::BudgetsSection,
     mcp::McpServerOptions,
     models::{EmbeddingsSection, ModelSection},
     secret::ServerUrl,
@@ -63,6 +64,8 @@ pub struct Config {
     pub models: BTreeMap<String, ModelSection>,
     /// `[embeddings]`: which models clients may ask for the vectors of texts.
     pub embeddings: EmbeddingsSection,
+    /// `[budgets]`: what may be spent.
+    pub budgets: BudgetsSection,
     /// `[agents.NAME]`: who answers. Without one there is `default`.
     pub agents: BTreeMap<AgentName, AgentSection>,
     /// `[[bindings]]`: which agent answers where; the most specific binding wins (peer, guild,

@@ -49,6 +49,7 @@ pub(super) fn check(config: &Config, tree: &ConfigNode) -> Result<(), ConfigErro
     checks.models()?;
     checks.patterns(&["embeddings", "models"], &config.embeddings.models)?;
     checks.agents()?;
+    checks.budgets()?;
     checks.at_least_one(&["tools", "max_jobs"], config.tools.max_jobs)?;
     checks.some_time(&["tools", "job_wait"], config.tools.job_wait)?;
     checks.job_wait()?;
@@ -85,7 +86,7 @@ impl Checks<'_> {
         }
     }
 
-    fn some_time(&self, path: &[&str], value: Duration) -> Result<(), ConfigError> {
+    pub(super) fn some_time(&self, path: &[&str], value: Duration) -> Result<(), ConfigError> {
         match value {
             Duration::ZERO => self.fail(path, "it is zero", "write a duration such as `10s`"),
             _ => Ok(()),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Clock, Storage, membership::Members};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_kernel::supervise::Supervisor;
@@ -22,6 +23,8 @@ pub struct NodeBase {
     pub members: watch::Receiver<Members>,
     /// The kill switches.
     pub switch_gate: SwitchGate,
+    /// What its calls reserve from, and which accounts it knows.
+    pub budgets: HolderHandle,
     /// Looks after its tasks.
     pub supervisor: Supervisor,
 }

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use clawnode_actors::session::{RunnerParts, Session, SessionRunner};
+use clawnode_budget::Budget;
 use clawnode_cluster::{Clock, Storage};
 use clawnode_kernel::{Entities, KnownKinds, MachineOptions, driver::Kinds};
 use ractor::SpawnErr;
 
-use super::base::NodeBase;
+use super::{base::NodeBase, budgets};
 
 macro_rules! kinds {
     ($base:ident, $parts:ident: $( $kind:ty => $runner:expr; )*) => {
@@ -31,6 +32,7 @@ macro_rules! kinds {
 kinds! { base, parts:
     // A kind, and what performs the effects of its entities.
     Session => sessions(base, parts).await?;
+    Budget => budgets::runner(base, parts);
 }
 
 /// Runs the effects of sessions, and looks after the jobs of dead workers.

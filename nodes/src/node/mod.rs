@@ -5,6 +5,7 @@
 //! | `storage` | opens the storage backend |
 //! | `base` | the state that all parts of a node share |
 //! | `kinds` | the kinds of entities |
+//! | `budgets` | what this process may spend, and what the configuration says of it |
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `current_models`, `probes` | the providers as the configuration has them now; whether they can be reached |
 //! | `serving` | sets up the gateway |
@@ -29,6 +30,7 @@ pub mod archive;
 pub mod backend;
 pub mod backup;
 pub mod base;
+pub mod budgets;
 mod client_tools;
 mod count;
 pub mod current_models;

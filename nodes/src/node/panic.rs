@@ -81,7 +81,8 @@ pub async fn agents(
 ) -> Result<Agents, SpawnErr> {
     keep(base, lost_after).await?;
     let (bucket, switch_gate) = (Arc::clone(&base.storage.bucket), base.switch_gate.clone());
-    Agents::spawn(options, bucket, switch_gate, base.supervisor.clone()).await
+    let (budgets, supervisor) = (base.budgets.clone(), base.supervisor.clone());
+    Agents::spawn(options, bucket, switch_gate, budgets, supervisor).await
 }
 
 /// Keeps the gate's view like the store, as long as the process lives; shuts it while the

@@ -1,4 +1,4 @@
-//! Following the configuration's files: agents, providers, models and bindings change while a node runs.
+//! Following the configuration's files: agents, providers, models, budgets and bindings change while a node runs.
 //! All else is read once: what changes in the file waits for a restart, and `status` says so.
 
 use std::{
@@ -8,6 +8,7 @@ use std::{
 };
 
 use clawnode_actors::{agent::Agents, hook::Hooks, session::clients::route::Routes};
+use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Clock, PeekSeen, SystemClock};
 use clawnode_executors::mcp::Pins;
 use clawnode_proto::{
@@ -21,14 +22,16 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
-    current_models::CurrentModels, models::answering, plugins::NodePlugins, status::NodeStatus,
+    budgets, current_models::CurrentModels, models::answering, plugins::NodePlugins,
+    status::NodeStatus,
 };
 use crate::config::{Config, LoadedConfig, schema_source::SchemaSource};
 
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// Sections of the file that a running node reads again.
-const READ_AGAIN: [&str; 5] = ["agents", "providers", "models", "embeddings", "bindings"];
+const READ_AGAIN: [&str; 6] =
+    ["agents", "providers", "models", "embeddings", "budgets", "bindings"];
 /// What it reads again of the section `tools`.
 const READ_AGAIN_OF_TOOLS: [&str; 2] = ["timeouts", "run_command"];
 /// Nodes that are named in warnings.
@@ -49,6 +52,8 @@ pub struct Reloaded {
     pub plugins: NodePlugins,
     /// The hooks that this node has.
     pub hooks: Hooks,
+    /// Which limits are configured.
+    pub budgets: HolderHandle,
 }
 
 impl Reloaded {
@@ -61,7 +66,7 @@ impl Reloaded {
 }
 
 async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStatus) {
-    let Reloaded { agents, routes, models, mut pins, plugins, hooks } = reloaded;
+    let Reloaded { agents, routes, models, mut pins, plugins, hooks, budgets } = reloaded;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = sections(&loaded.config);
     let mut current = loaded;
@@ -92,6 +97,9 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 // Before the agents that name them.
                 let agents_now = pins.peek_seen(|pins| answering.agents(&again.config, pins));
                 models.replace(answering.models, answering.embeddings);
+                if again.config.budgets != current.config.budgets {
+                    budgets::configure(&budgets, &again.config.budgets);
+                }
                 if let Err(error) = agents.reload(agents_now).await {
                     warn!(%error, "an agent cannot be started");
                 }
@@ -197,7 +205,7 @@ mod tests {
         };
         let before = read("");
         let now = read(
-            "[agents.default]\nmodel = \"demo/demo\"\n[models.\"demo/*\"]\ntools = false\n[tools.timeouts]\ncalculate = \"5s\"\n\
+            "[agents.default]\nmodel = \"demo/demo\"\n[models.\"demo/*\"]\ntools = false\n[budgets.cluster]\nusd_per_day = \"1\"\n[tools.timeouts]\ncalculate = \"5s\"\n\
              [tools.run_command]\nread_only = [\"git status\"]\n",
         );
         assert_eq!(changed(&before, &now), [""; 0], "all of it is read again");

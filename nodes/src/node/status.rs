@@ -13,12 +13,14 @@ use std::{
 
 use async_trait::async_trait;
 use clawnode_actors::runner::JobRunner;
+use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Bucket, Peek};
 use clawnode_guard::kill_switch::{self, SwitchGate};
 use clawnode_kernel::driver::TakeOrders;
 use clawnode_proto::{
     ErrorBody, ErrorCode, JobId, Position,
     archive::{CleanJobs, CleanView, LogPart},
+    budget::ProcessStanding,
     embed::{EmbedTexts, Embedded},
     kill_switch::SwitchScope,
     node::FileState,
@@ -49,6 +51,8 @@ pub struct NodeStatus {
     embedder: OnceLock<Embedder>,
     /// The kill switches.
     switch_gate: SwitchGate,
+    /// Hears what accounts say.
+    budgets: HolderHandle,
     bucket: Arc<dyn Bucket>,
 }
 
@@ -58,6 +62,7 @@ impl NodeStatus {
         stop: CancellationToken,
         node: &NodeOptions,
         switch_gate: SwitchGate,
+        budgets: HolderHandle,
         bucket: Arc<dyn Bucket>,
     ) -> Arc<Self> {
         let mark = node.data_dir.join(format!("cordoned-{}", node.name));
@@ -76,6 +81,7 @@ impl NodeStatus {
             jobs: watch::Sender::new(None),
             embedder: OnceLock::new(),
             switch_gate,
+            budgets,
             bucket,
         })
     }
@@ -177,6 +183,10 @@ impl TakeOrders for NodeStatus {
 
     async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView> {
         self.archive()?.clean(&which).await
+    }
+
+    fn budget_standing(&self, standing: ProcessStanding) {
+        self.budgets.tells(standing);
     }
 
     async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody> {

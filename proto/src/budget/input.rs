@@ -57,6 +57,8 @@ pub enum BudgetInput {
 pub enum LimitSource {
     /// A configuration file.
     Configured,
+    /// The built-in default, because no configuration has a limit.
+    BuiltIn,
     /// A person.
     Person {
         /// Who.

@@ -4,8 +4,8 @@ use clawnode_proto::{
     Timestamp,
     budget::{
         AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetInput,
-        BudgetLimit, BudgetOver, BudgetSet, BudgetUnit, BudgetWarned, GrantedSlice, LimitKey,
-        LimitSource, ProcessStanding, SliceAsk, SliceReport, WindowBegun, WindowLength,
+        BudgetLimit, BudgetOver, BudgetSet, BudgetUnit, BudgetView, BudgetWarned, GrantedSlice,
+        LimitKey, LimitSource, ProcessStanding, SliceAsk, SliceReport, WindowBegun, WindowLength,
         WindowNumber,
     },
     money::MicroUsd,
@@ -36,6 +36,7 @@ pub(crate) fn budget_events() -> Vec<BudgetEvent> {
     let (limit, window, spent, amount) = (LIMIT, WINDOW, 3_750_000, 5_000_000);
     vec![
         BudgetSet { source: LimitSource::Configured, limits: Some(limits()) }.into(),
+        BudgetSet { source: LimitSource::BuiltIn, limits: Some(limits()) }.into(),
         BudgetSet { source: ada(), limits: None }.into(),
         BudgetAllowed { by: "ada".to_owned(), limit, window }.into(),
         BudgetGranted { process: process(), number: 7, limit, window, amount: 50_000 }.into(),
@@ -64,7 +65,7 @@ fn inputs() -> Vec<BudgetInput> {
     ]
 }
 
-fn standing() -> ProcessStanding {
+pub(crate) fn standing() -> ProcessStanding {
     let (spent, limit) = (4_999_000, 5_000_000);
     let answer = |(number, verdict)| AskAnswer { number, limit: LIMIT, verdict };
     let verdicts = [
@@ -88,8 +89,18 @@ fn standing() -> ProcessStanding {
     }
 }
 
+fn views() -> Vec<BudgetView> {
+    let view = |account, is_default| BudgetView {
+        account: name(account),
+        limits: limits(),
+        is_default,
+        version: 42,
+    };
+    vec![view("cluster", true), view("agent:research", false)]
+}
+
 #[test]
 fn budgets() {
-    let golden = events(&budget_events()) + &all(&inputs()) + &all(&[standing()]);
+    let golden = events(&budget_events()) + &all(&inputs()) + &all(&[standing()]) + &all(&views());
     insta::assert_snapshot!(golden + &all(&[MicroUsd(5_000_000)]));
 }

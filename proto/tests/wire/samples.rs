@@ -1038,6 +1038,7 @@ pub(crate) fn node_requests() -> Vec<NodeRequest> {
         NodeRequest::CleanJobs { which: clean(Some(job().id)) },
         NodeRequest::Embed { request: embed(None) },
         NodeRequest::Embed { request: embed(Some(256)) },
+        NodeRequest::BudgetStanding { standing: crate::budget::standing() },
     ]
 }
 

@@ -16,6 +16,10 @@ use clawnode_actors::{
     llm::Models,
     session::{FrameHub, RunnerParts, Session, SessionRunner},
 };
+use clawnode_budget::{
+    Budget, BudgetRunner,
+    holder::{HolderHandle, HolderOptions, HolderTasks},
+};
 use clawnode_cluster::{
     Clock, Feed, Storage, SystemClock, membership::Members, placement::Placement,
 };
@@ -32,6 +36,7 @@ use clawnode_kernel::{
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Frame, JobId, Kind, Position, ProcessId, TurnId,
     archive::{CleanJobs, CleanView, LogPart},
+    budget::ProcessStanding,
     embed::{EmbedTexts, Embedded},
     envelope::VERSIONS,
     kill_switch::SwitchScope,
@@ -47,7 +52,7 @@ const SNAPSHOT_EVERY: u64 = 20;
 
 /// What a process that has no turns and no tools answers.
 #[derive(Debug)]
-struct Nothing;
+struct Nothing(HolderHandle);
 
 impl AnswerFrames for Nothing {
     fn frames(&self, _: EntityId, _: TurnId) -> (Vec<Frame>, bool) {
@@ -69,6 +74,9 @@ impl TakeOrders for Nothing {
     async fn clean_jobs(&self, _: CleanJobs) -> Option<CleanView> {
         None
     }
+    fn budget_standing(&self, standing: ProcessStanding) {
+        self.0.tells(standing);
+    }
     async fn embed(&self, _: EmbedTexts) -> std::result::Result<Embedded, ErrorBody> {
         Err(ErrorBody::new(ErrorCode::Unsupported, "nothing asks a provider here"))
     }
@@ -82,6 +90,8 @@ pub(super) struct Process {
     pub(super) lacks: Lacks,
     /// The others, as it hears of them.
     pub(super) view: watch::Sender<Members>,
+    /// From where its calls reserve.
+    pub(super) holder: HolderHandle,
 }
 
 impl Process {
@@ -102,8 +112,13 @@ impl Process {
             let options = MachineOptions { snapshot_every, ..MachineOptions::default() };
             served = served.with::<Counter>(Arc::new(runner), options);
         }
+        let holder = HolderHandle::new(process, HolderOptions::default());
+        if kinds.contains(&Kind::BUDGET) {
+            let runner = budgets(storage, &holder, &supervisor).await?;
+            served = served.with::<Budget>(Arc::new(runner), MachineOptions::default());
+        }
         if kinds.contains(&Kind::SESSION) {
-            let runner = sessions(storage, process, &supervisor, peers.clone()).await?;
+            let runner = sessions(storage, &holder, &supervisor, peers.clone()).await?;
             served = served.with::<Session>(Arc::new(runner), MachineOptions::default());
         }
         let lacks = Lacks::default();
@@ -123,13 +138,14 @@ impl Process {
             cordoned: Arc::new(AtomicBool::new(false)),
         };
         let (context, options) = (Arc::new(context), WorkerOptions::default());
-        let (frames, orders) = (Arc::new(Nothing), Arc::new(Nothing));
+        let (frames, orders) =
+            (Arc::new(Nothing(holder.clone())), Arc::new(Nothing(holder.clone())));
         let worker = Worker::spawn(context, frames, orders, options, &supervisor).await?;
         let partitions = storage.partitions;
         let placement =
             if pulls { Placement::alone(partitions) } else { Placement::nowhere(partitions) };
         worker.place(Arc::new(placement));
-        Ok(Self { worker, supervisor, lacks, view })
+        Ok(Self { worker, supervisor, lacks, view, holder })
     }
 
     pub(super) async fn stop(self) {
@@ -138,19 +154,45 @@ impl Process {
     }
 }
 
+/// What runs accounts here, and the tasks of a process that spends.
+async fn budgets(
+    storage: &Storage,
+    holder: &HolderHandle,
+    supervisor: &Supervisor,
+) -> Result<BudgetRunner> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (storage, holder) = (storage.clone(), holder.clone());
+    let feed = Feed::new(holder.process(), "n".parse()?, Arc::clone(&clock));
+    let tasks =
+        HolderTasks { holder: holder.clone(), storage: storage.clone(), clock: Arc::clone(&clock) };
+    let (follow, announce) = (tasks.clone(), tasks.clone());
+    supervisor.adopt_task("budget.follow", move || follow.clone().follow()).await?;
+    supervisor.adopt_task("budget.announce", move || announce.clone().announce()).await?;
+    supervisor.adopt_task("budget.holder", move || tasks.clone().send()).await?;
+    Ok(BudgetRunner { holder, storage, clock, feed })
+}
+
 /// What runs sessions here: the demo model answers, and there are no tools.
 async fn sessions(
     storage: &Storage,
-    process: ProcessId,
+    holder: &HolderHandle,
     supervisor: &Supervisor,
     peers: watch::Receiver<Members>,
 ) -> Result<SessionRunner> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let agent = AgentOptions::new("default".parse()?, "demo/echo".parse()?);
     let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
+    let budgets = holder.clone();
     Ok(SessionRunner::new(RunnerParts {
         storage: storage.clone(),
-        agents: Agents::spawn(vec![agent], bucket, switch_gate, supervisor.clone()).await?,
+        agents: Agents::spawn(
+            vec![agent],
+            bucket,
+            switch_gate,
+            budgets.clone(),
+            supervisor.clone(),
+        )
+        .await?,
         hooks: Hooks::new(Vec::new(), None),
         models: Arc::new(Models::new(BTreeMap::new(), &|_| None, &clock)),
         available: watch::channel(Available::default()).1,
@@ -158,7 +200,8 @@ async fn sessions(
         peers,
         hub: FrameHub::default(),
         link: Arc::new(|_, _| {}),
-        feed: Feed::new(process, "n".parse()?, Arc::clone(&clock)),
+        feed: Feed::new(holder.process(), "n".parse()?, Arc::clone(&clock)),
         clock,
+        budgets,
     }))
 }

@@ -17,7 +17,7 @@ serve
 "#;
 
 /// Each guide, by its page.
-pub const GUIDES: [Scene; 11] = [
+pub const GUIDES: [Scene; 12] = [
     Scene {
         readme: "docs/guide/attachments.md",
         folder: FOLDER,
@@ -72,6 +72,20 @@ pub const GUIDES: [Scene; 11] = [
             Step::new("clawnode models list", "serve", "shows 'demo/echo'; shows 'works'"),
             Step::new("clawnode config check", "", "shows 'demo'; shows 'default'"),
         ],
+    },
+    Scene {
+        readme: "docs/guide/budgets.md",
+        folder: FOLDER,
+        steps: &[Step::new(
+            "clawnode config show",
+            "",
+            "shows budgets.patience; shows 'budget none'",
+        )
+        .but(&[Change {
+            written: "up --no-budget",
+            run: "up --no-budget --chat",
+            why: "without a chat it would serve for ever",
+        }])],
     },
     Scene {
         readme: "docs/guide/configuration.md",

@@ -87,6 +87,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "nats",
             "sim",
             "kernel",
+            "budget",
             "guard",
             "tool",
             "executors",

@@ -17,7 +17,7 @@ use crate::support::{Operator, PATIENCE, Result, User, now};
 
 /// A subject of the topology, as the document names it, and the stream that keeps it, if one does.
 /// A name between braces is the credential's own user.
-const SUBJECTS: [(&str, Option<&str>); 27] = [
+const SUBJECTS: [(&str, Option<&str>); 28] = [
     ("cn.j.0.ses_x", Some("CN_JOURNAL")),
     ("cn.in.0.ses_x", Some("CN_INBOX")),
     ("cn.job.exec.job_x", Some("CN_JOBS")),
@@ -27,6 +27,7 @@ const SUBJECTS: [(&str, Option<&str>); 27] = [
     ("cn.kv.agent.x", Some("CN_BUCKET")),
     ("cn.kv.approval.x", Some("CN_BUCKET")),
     ("cn.kv.archive.x", Some("CN_BUCKET")),
+    ("cn.kv.budget.x", Some("CN_BUCKET")),
     ("cn.kv.file.x.y", Some("CN_BUCKET")),
     ("cn.kv.js.x", Some("CN_BUCKET")),
     ("cn.kv.latch.all", Some("CN_BUCKET")),

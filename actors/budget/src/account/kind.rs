@@ -6,7 +6,7 @@ use clawnode_cluster::Timer;
 use clawnode_kernel::{Begun, EffectKind, EntityKind, InputMemory, Violation};
 use clawnode_proto::{
     EntityId, Head, IdempotencyKey, Input, Kind, ProcessId, TimerId, Timestamp, TurnId,
-    budget::{AccountKey, BudgetEvent, BudgetInput, ProcessStanding},
+    budget::{AccountKey, BudgetEvent, BudgetInput, BudgetView, ProcessStanding},
     codec,
 };
 use serde_json::Value;
@@ -28,6 +28,8 @@ pub enum BudgetEffect {
     Tell(ProcessId, u64),
     /// A timer for the end of a window.
     Timer(Timestamp),
+    /// All processes can read the limits that this event has set.
+    Show(u64),
 }
 
 /// What that takes.
@@ -37,6 +39,8 @@ pub enum BudgetJob {
     Tell(ProcessId, ProcessStanding),
     /// Stored.
     Timer(Timer),
+    /// Stored, unless there is a later one.
+    Show(BudgetView),
 }
 
 impl Budget {
@@ -120,7 +124,8 @@ impl EntityKind for Budget {
 
     fn decide(state: &BudgetState) -> Vec<BudgetEffect> {
         let told = state.told().into_iter().map(|(process, n)| BudgetEffect::Tell(process, n));
-        told.chain(state.due().map(BudgetEffect::Timer)).collect()
+        let timer = state.due().map(BudgetEffect::Timer);
+        told.chain(timer).chain(state.changed().map(BudgetEffect::Show)).collect()
     }
 
     fn class(_: &BudgetEffect) -> EffectKind {
@@ -143,6 +148,7 @@ impl EntityKind for Budget {
                 let standing = ProcessStanding { account, version: state.n, slices, answers };
                 Some(BudgetJob::Tell(process, standing))
             }
+            BudgetEffect::Show(_) => Some(BudgetJob::Show(state.view(account))),
             BudgetEffect::Timer(due) => {
                 let id = TimerId::of_window(EntityId::derive(Self::KIND, &state.key), due);
                 let name = IdempotencyKey::of_timer(id);

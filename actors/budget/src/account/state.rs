@@ -6,9 +6,9 @@ use clawnode_kernel::Violation;
 use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{
-        AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetInput,
-        BudgetLimit, BudgetOver, BudgetSet, BudgetWarned, GrantedSlice, LimitKey, LimitSource,
-        SliceAsk, SliceReport, check_limits,
+        AccountKey, AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted,
+        BudgetInput, BudgetLimit, BudgetOver, BudgetSet, BudgetView, BudgetWarned, GrantedSlice,
+        LimitKey, LimitSource, SliceAsk, SliceReport, check_limits,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -36,8 +36,14 @@ pub struct BudgetState {
     pub n: u64,
     /// What the configuration says.
     configured: Vec<BudgetLimit>,
+    /// The configuration says nothing: those are the built-in default.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_default: bool,
     /// What a person set, which wins.
     set: Option<Vec<BudgetLimit>>,
+    /// The event that set limits last. 0 before the first one.
+    #[serde(default)]
+    changed: u64,
     /// Every limit that is in force or has slices out.
     pub books: Vec<LimitBook>,
     /// What processes asked for and have not got, oldest first.
@@ -121,7 +127,8 @@ impl BudgetState {
     /// Nothing of it is taken if it cannot be, or changes nothing.
     fn wants_limits(&mut self, source: LimitSource, limits: Option<Vec<BudgetLimit>>) {
         let now = match source {
-            LimitSource::Configured => Some(&self.configured),
+            LimitSource::Configured => Some(&self.configured).filter(|_| !self.is_default),
+            LimitSource::BuiltIn => Some(&self.configured).filter(|_| self.is_default),
             LimitSource::Person { .. } => self.set.as_ref(),
         };
         let sorted = limits.map(|mut limits| {
@@ -231,9 +238,13 @@ impl BudgetState {
         self.recorded(|one| matches!(one, Wanted::Set(it) if it == set));
         let BudgetSet { source, limits } = set;
         match source {
-            LimitSource::Configured => self.configured = limits.clone().unwrap_or_default(),
+            LimitSource::Configured | LimitSource::BuiltIn => {
+                self.configured = limits.clone().unwrap_or_default();
+                self.is_default = *source == LimitSource::BuiltIn;
+            }
             LimitSource::Person { .. } => self.set.clone_from(limits),
         }
+        self.changed = self.n;
         let limits = self.limits().to_vec();
         for book in &mut self.books {
             book.set(limits.iter().find(|limit| limit.key == book.key).copied());
@@ -320,6 +331,17 @@ impl BudgetState {
         };
         let used = self.books.iter().filter(is_used);
         used.filter_map(|book| book.key.window.end(book.current.number)).min()
+    }
+
+    /// The event that set limits last, if any did.
+    pub(crate) fn changed(&self) -> Option<u64> {
+        (self.changed > 0).then_some(self.changed)
+    }
+
+    /// Its limits, for all processes.
+    pub(crate) fn view(&self, account: AccountKey) -> BudgetView {
+        let is_default = self.is_default && self.set.is_none();
+        BudgetView { account, limits: self.limits().to_vec(), is_default, version: self.changed }
     }
 
     /// Which processes the account tells how things stand, and since which event there is something

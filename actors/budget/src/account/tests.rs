@@ -6,14 +6,14 @@ use clawnode_kernel::EntityKind as _;
 use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{
-        AskVerdict, BudgetEvent, BudgetInput, BudgetLimit, BudgetUnit, LimitKey, LimitSource,
-        SliceAsk, SliceReport, WindowLength, WindowNumber,
+        AskVerdict, BudgetEvent, BudgetInput, BudgetLimit, BudgetUnit, BudgetView, LimitKey,
+        LimitSource, SliceAsk, SliceReport, WindowLength, WindowNumber,
     },
     codec,
 };
 use proptest::prelude::*;
 
-use super::{Budget, BudgetEffect, BudgetState};
+use super::{Budget, BudgetEffect, BudgetJob, BudgetState};
 
 const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
 const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: WindowLength::Day };
@@ -306,6 +306,39 @@ fn what_people_set_wins_until_it_is_reset_and_nothing_is_half_set() {
     assert_eq!(account.state.limits(), [limit(USD, 2_000)]);
 }
 
+/// What an account shows all processes.
+fn shown(account: &Account) -> BudgetView {
+    let mut effects = Budget::decide(&account.state).into_iter();
+    let effect = effects.find(|it| matches!(it, BudgetEffect::Show(_))).unwrap();
+    match Budget::prepare(&account.state, &effect, false) {
+        Some(BudgetJob::Show(view)) => view,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_change_of_the_limits_is_shown_and_a_default_is_named_until_it_is_none() {
+    let mut account = Account::default();
+    Budget::born(&mut account.state, "cluster").unwrap();
+    assert_eq!(Budget::decide(&account.state), [], "it has nothing to show");
+    let set = |source, amount| BudgetInput::Set { source, limits: Some(vec![limit(USD, amount)]) };
+    assert_eq!(account.send(set(LimitSource::BuiltIn, 5)).len(), 1);
+    assert_eq!(account.send(set(LimitSource::BuiltIn, 5)), [], "every node says it at its start");
+    let first = shown(&account);
+    assert!(first.is_default && first.limits == [limit(USD, 5)]);
+    account.ask(1, ask(1, 5, 5));
+    assert_eq!(shown(&account), first, "a grant changes no limit");
+    account.set(&[limit(USD, 7)]);
+    let second = shown(&account);
+    assert!(!second.is_default && second.version > first.version);
+    let source = LimitSource::Person { name: "bob".to_owned() };
+    account.send(BudgetInput::Set { source, limits: None });
+    assert!(shown(&account).is_default, "reset, it is the default again");
+    // The same limits in the configuration are a limit that a person wants.
+    assert_eq!(account.send(set(LimitSource::Configured, 5)).len(), 1);
+    assert!(!shown(&account).is_default);
+}
+
 #[test]
 fn bud_4_what_is_settled_late_counts_in_the_window_that_held_it() {
     let mut account = Account::with(&[limit(USD, 100)]);
@@ -334,7 +367,8 @@ fn an_ask_that_is_not_repeated_is_forgotten() {
     account.ask(2, ask(1, 50, 50));
     account.ts = 31_000;
     assert_eq!(amounts(&account.report(1, report(1, 1, 0, true))), []);
-    let told: BTreeSet<BudgetEffect> = Budget::decide(&account.state).into_iter().collect();
+    let decided = Budget::decide(&account.state).into_iter();
+    let told: BTreeSet<_> = decided.filter(|it| matches!(it, BudgetEffect::Tell(..))).collect();
     assert!(told.len() <= 2 && account.state.asks.is_empty());
 }
 

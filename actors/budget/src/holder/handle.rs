@@ -4,18 +4,36 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::Duration,
 };
 
+use clawnode_cluster::Peek as _;
 use clawnode_proto::{
     ProcessId, Timestamp,
-    budget::{AccountKey, BudgetInput, Hold, LimitKey},
+    budget::{AccountKey, BudgetInput, BudgetView, Hold, LimitKey, ProcessStanding},
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, timeout},
+};
+use tracing::{error, warn};
 
 use super::{
-    AccountsView, CallNeeds, CallUsage, Holder, HolderInput, HolderOptions, HolderOutput, Refusal,
-    Reservation,
+    AccountsView, CallNeeds, CallUsage, ConfiguredBudgets, Holder, HolderInput, HolderOptions,
+    HolderOutput, KnownAccounts, Refusal, Reservation,
 };
+
+/// The most that the holder's time goes on between two looks, in milliseconds. A process that did not run
+/// for longer than that has not heard accounts meanwhile: its calls did not wait for them in vain.
+const STEP_MOST: u64 = 1_000;
+/// Asks without an answer after which an account may not exist any more.
+const UNANSWERED: u32 = 2;
+
+/// How long an orderly end waits until accounts have what goes back: a store that works has it at once, but
+/// an account gets 4 inputs a second at most.
+const LEAVES_WITHIN: Duration = Duration::from_secs(3);
+/// Between two looks of it.
+const LEAVES_EVERY: Duration = Duration::from_millis(50);
 
 /// Where the answer to a reservation goes.
 pub trait ReservePort: Send + 'static {
@@ -61,17 +79,29 @@ enum HoldPhase {
 struct HolderShared {
     state: Mutex<HolderState>,
     accounts: RwLock<Arc<AccountsView>>,
+    /// What was read of accounts. The view follows from it and the configuration.
+    known: Mutex<KnownAccounts>,
+    configured: watch::Sender<Arc<ConfiguredBudgets>>,
     /// Wakes the task that sends what the machine wants to send.
     wake: Notify,
-    begun: Instant,
 }
 
 struct HolderState {
     holder: Holder,
     last: u64,
     ports: BTreeMap<Reservation, Box<dyn ReservePort>>,
-    /// At most one for each account: the machine sends the next one after `Stored`.
-    outbox: Vec<(AccountKey, BudgetInput)>,
+    /// At most one for each account: the machine sends the next one after `Stored`. It stays here until
+    /// then, so that a task that starts again sends it once more, under the same number.
+    outbox: BTreeMap<AccountKey, (u64, BudgetInput)>,
+    /// The number of the last message to an account.
+    messages: u64,
+    /// Asks since an account was heard, for those that were asked.
+    unanswered: BTreeMap<AccountKey, u32>,
+    /// The time of the machine, and when it was looked at last.
+    now: Timestamp,
+    looked: Instant,
+    /// The task sleeps until something happens.
+    sleeps: bool,
 }
 
 /// What is said to calls once the lock is free: ports may call the holder.
@@ -89,13 +119,19 @@ impl HolderHandle {
             holder: Holder::new(process, options),
             last: 0,
             ports: BTreeMap::new(),
-            outbox: Vec::new(),
+            outbox: BTreeMap::new(),
+            messages: 0,
+            unanswered: BTreeMap::new(),
+            now: Timestamp(0),
+            looked: Instant::now(),
+            sleeps: false,
         };
         let shared = HolderShared {
             state: Mutex::new(state),
             accounts: RwLock::default(),
+            known: Mutex::default(),
+            configured: watch::Sender::default(),
             wake: Notify::new(),
-            begun: Instant::now(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -136,26 +172,29 @@ impl HolderHandle {
     }
 
     fn takes(&self, input: HolderInput) -> Vec<Said> {
-        let now = self.shared.begun.elapsed().as_millis();
-        let now = Timestamp(u64::try_from(now).unwrap_or(u64::MAX));
         let mut said = Vec::new();
         let mut state = self.state();
         let is_tick = matches!(input, HolderInput::Tick);
+        let now = state.looks();
+        let mut wakes = std::mem::take(&mut state.sleeps);
         let mut outputs = state.holder.handle(now, input);
-        // Dropped once the lock is free.
+        // Both are dropped once the lock is free: they call the holder.
         let closed = if is_tick { state.forget_closed(now, &mut outputs) } else { Vec::new() };
+        let mut orphans = Vec::new();
         for output in outputs {
             match output {
                 HolderOutput::Send(account, body) => {
-                    state.outbox.push((account, body));
-                    self.shared.wake.notify_one();
+                    state.puts_out(account, body);
+                    wakes = true;
                 }
                 HolderOutput::Granted(reservation, output, holds) => {
                     let end = Mutex::new(HoldPhase::NotSent);
                     let holder = self.clone();
                     let hold = CallHold { output, holds, reservation, end, holder };
-                    let port = state.ports.remove(&reservation);
-                    said.extend(port.map(|port| Said::Reserved(port, hold)));
+                    match state.ports.remove(&reservation) {
+                        Some(port) => said.push(Said::Reserved(port, hold)),
+                        None => orphans.push(hold),
+                    }
                 }
                 HolderOutput::Waits(reservation, account, limit) => {
                     if let Some(port) = state.ports.get(&reservation) {
@@ -169,7 +208,10 @@ impl HolderHandle {
             }
         }
         drop(state);
-        drop(closed);
+        drop((closed, orphans));
+        if wakes {
+            self.shared.wake.notify_one();
+        }
         said
     }
 
@@ -182,18 +224,182 @@ impl HolderHandle {
 #[cfg(feature = "test-util")]
 impl HolderHandle {
     /// These accounts there are.
-    pub fn knows(&self, accounts: AccountsView) {
+    pub fn has_accounts(&self, accounts: AccountsView) {
         *self.shared.accounts.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(accounts);
     }
 
     /// What it has sent.
     pub fn asked(&self) -> Vec<(AccountKey, BudgetInput)> {
-        std::mem::take(&mut self.state().outbox)
+        let outbox = std::mem::take(&mut self.state().outbox);
+        outbox.into_iter().map(|(account, (_, body))| (account, body)).collect()
     }
 
     /// This happened.
     pub fn happens(&self, input: HolderInput) {
         self.hears(input);
+    }
+}
+
+// === for its task ===
+
+impl HolderHandle {
+    /// An account says how things stand between it and this process.
+    pub fn tells(&self, standing: ProcessStanding) {
+        self.state().unanswered.remove(&standing.account);
+        self.hears(HolderInput::Told(standing));
+    }
+
+    /// What is to be put into accounts' inboxes, with its number. It is the same until it is stored.
+    pub(super) fn outbox(&self) -> Vec<(AccountKey, u64, BudgetInput)> {
+        let state = self.state();
+        let all = state.outbox.iter();
+        all.map(|(account, (number, body))| (account.clone(), *number, body.clone())).collect()
+    }
+
+    /// A message is in an account's inbox, or may not be there.
+    pub(super) fn sent(&self, account: &AccountKey, number: u64, stored: bool) {
+        {
+            let mut state = self.state();
+            if state.outbox.get(account).is_none_or(|(now, _)| *now != number) {
+                return;
+            }
+            state.outbox.remove(account);
+        }
+        self.hears(HolderInput::Stored(account.clone(), stored));
+    }
+
+    /// A number for one more message.
+    pub(super) fn numbers(&self) -> u64 {
+        let mut state = self.state();
+        state.messages += 1;
+        state.messages
+    }
+
+    /// Whether nothing is to be done until something happens; `woken` says when.
+    pub(super) fn sleeps(&self) -> bool {
+        let mut state = self.state();
+        state.sleeps = state.holder.is_at_rest() && state.outbox.is_empty();
+        if state.sleeps {
+            state.unanswered.clear();
+        }
+        state.sleeps
+    }
+
+    /// Gives back what no call uses, so that it does not count as spent until its window ends. Waits until
+    /// accounts have it in their inboxes, or as long as it is useful to wait.
+    pub async fn leave(&self) {
+        let left = async {
+            loop {
+                // Again each time: a call may have ended.
+                self.hears(HolderInput::Leave);
+                if self.state().holder.is_at_rest() {
+                    return;
+                }
+                sleep(LEAVES_EVERY).await;
+            }
+        };
+        if timeout(LEAVES_WITHIN, left).await.is_err() {
+            warn!("a part of the budgets stays with this process until their windows end");
+        }
+        // Dropped without the lock: a port may call the holder.
+        let ports = std::mem::take(&mut self.state().ports);
+        drop(ports);
+    }
+
+    /// Waits until something has happened, perhaps before this.
+    pub(super) async fn woken(&self) {
+        self.shared.wake.notified().await;
+    }
+
+    /// What has to be said to an account first, so that it exists.
+    pub(super) fn birth_of(&self, account: &AccountKey) -> Option<BudgetInput> {
+        let silent = self.state().unanswered.get(account).is_some_and(|asks| *asks > UNANSWERED);
+        let configured = self.configured();
+        let is_born = self.known().contains(account) && !silent;
+        let has_limits = !configured.limits_of(account).is_empty();
+        (has_limits && !is_born).then(|| configured.input_for(account))
+    }
+}
+
+// === which accounts there are ===
+
+impl HolderHandle {
+    /// What the configuration says from now on.
+    pub fn configure(&self, configured: ConfiguredBudgets, options: HolderOptions) {
+        self.state().holder.set_options(options);
+        self.shared.configured.send_replace(Arc::new(configured));
+        self.shows(&self.known());
+    }
+
+    /// What the configuration says.
+    pub fn configured(&self) -> Arc<ConfiguredBudgets> {
+        self.shared.configured.peek(Arc::clone)
+    }
+
+    /// The same, for those who wait for it to change.
+    pub(super) fn configurations(&self) -> watch::Receiver<Arc<ConfiguredBudgets>> {
+        self.shared.configured.subscribe()
+    }
+
+    /// Which accounts have to hear what the configuration says.
+    pub(super) fn hearers(&self) -> Vec<AccountKey> {
+        self.known().hearers(&self.configured())
+    }
+
+    /// An account shows its limits.
+    pub fn knows(&self, view: BudgetView) {
+        let mut known = self.known();
+        if known.take(view) {
+            self.shows(&known);
+        }
+    }
+
+    /// The limits of an account cannot be read; `None` if it is not even known whose they are.
+    pub(super) fn cannot_read(&self, account: Option<AccountKey>, key: &str) {
+        let Some(account) = account else {
+            error!(key, "cannot read whose limits these are: they are not kept here");
+            return;
+        };
+        let mut known = self.known();
+        warn!(%account, "cannot read the limits of a budget: the last known ones are in force");
+        if known.take_unreadable(account) {
+            self.shows(&known);
+        }
+    }
+
+    fn shows(&self, known: &KnownAccounts) {
+        let view = Arc::new(known.view(&self.configured()));
+        *self.shared.accounts.write().unwrap_or_else(PoisonError::into_inner) = view;
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownAccounts> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl HolderState ===
+
+impl HolderState {
+    /// The time of the machine. It goes on only while the process runs, and never jumps.
+    fn looks(&mut self) -> Timestamp {
+        let since = u64::try_from(self.looked.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if since <= STEP_MOST {
+            // What is less than a millisecond counts next time.
+            self.looked += Duration::from_millis(since);
+        } else {
+            self.looked = Instant::now();
+        }
+        self.now = Timestamp(self.now.0.saturating_add(since.min(STEP_MOST)));
+        self.now
+    }
+
+    fn puts_out(&mut self, account: AccountKey, body: BudgetInput) {
+        if matches!(body, BudgetInput::Ask { .. }) {
+            let asks = self.unanswered.entry(account.clone()).or_default();
+            *asks = asks.saturating_add(1);
+        }
+        self.messages += 1;
+        self.outbox.insert(account, (self.messages, body));
     }
 }
 

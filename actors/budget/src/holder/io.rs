@@ -35,7 +35,7 @@ pub enum HolderInput {
     Stored(AccountKey, bool),
     /// Some of a second has passed.
     Tick,
-    /// The process ends soon: what no call has reserved goes back, and no more is asked for.
+    /// The process ends in order: what no call uses goes back, and no call waits.
     Leave,
 }
 

@@ -104,7 +104,10 @@ impl Holder {
                 }
             }
             HolderInput::Tick => self.tick(),
-            HolderInput::Leave => self.leaves = true,
+            HolderInput::Leave => {
+                self.leaves = true;
+                self.waiters.clear();
+            }
         }
         self.serve();
         for (key, account) in &mut self.accounts {
@@ -306,6 +309,12 @@ impl Holder {
             silent.then_some(Refusal::Unavailable { account })
         });
         self.accounts = accounts;
+        self.accounts.retain(|_, account| !account.is_forgotten(now));
+    }
+
+    /// Waits as long as this from now on.
+    pub fn set_options(&mut self, options: HolderOptions) {
+        self.options = options;
     }
 
     // === calls ===

@@ -13,14 +13,23 @@
 //! - BUD-4 a slice is spent by its own process, in its own window: what is settled is reported with the
 //!   slice that it was reserved from.
 //!
+//! [`HolderTasks`] are what a process runs: one sends what the machine says, one keeps the
+//! [`AccountsView`] like the bucket, and one tells accounts what the configuration says. Each may start
+//! again at any time: all that matters is in the [`HolderHandle`].
+//!
 //! It never fails open: without a slice there is no grant.
 //! On crash: its slices stay spent until their windows end; the account knows whose they were.
 //! Not here: what a call costs, and which accounts it needs.
 
 mod accounts;
+mod actor;
+mod configured;
 mod cost;
 mod handle;
+#[cfg(test)]
+mod handle_tests;
 mod io;
+mod known;
 mod machine;
 mod pool;
 #[cfg(test)]
@@ -30,7 +39,10 @@ mod report;
 mod tests;
 
 pub use accounts::{AccountLimits, AccountsView};
+pub use actor::{HolderTasks, read};
+pub use configured::ConfiguredBudgets;
 pub use cost::{CallCost, CallNeeds, CallUsage, Need};
 pub use handle::{CallHold, HolderHandle, ReservePort};
 pub use io::{HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
+use known::KnownAccounts;
 pub use machine::Holder;

@@ -18,6 +18,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// After which time an ask is sent again to keep its place: before the account forgets it.
 const KEEPS_PLACE: Duration = Duration::from_secs(10);
 
+/// After which time an account is forgotten of which the process has nothing.
+const FORGOTTEN: Duration = Duration::from_mins(10);
+
 /// What a process knows of an account.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccountAtHand {
@@ -98,6 +101,13 @@ impl AccountAtHand {
             reports.extend(closing.map(|slice| report(slice, slice.held == 0)));
         }
         reports
+    }
+
+    /// Whether nothing of it was here for long. What it said before would come too late by now.
+    pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
+        let last = self.sent.map_or(self.heard, |sent| sent.max(self.heard));
+        let is_empty = self.pools.is_empty() && self.strays.is_empty() && !self.in_flight;
+        is_empty && now.since(last) >= FORGOTTEN
     }
 
     /// What was sent is stored, or may not be. What is reported are totals, so it may come twice.

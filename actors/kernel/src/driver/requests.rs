@@ -8,6 +8,7 @@ use clawnode_cluster::{BusEvent, BusMessage};
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode, Frame, JobId, Position, TurnId,
     archive::{CleanJobs, CleanView, LogPart},
+    budget::ProcessStanding,
     codec,
     embed::{EmbedTexts, Embedded},
     kill_switch::SwitchScope,
@@ -58,6 +59,8 @@ pub trait TakeOrders: Send + Sync + fmt::Debug + 'static {
     async fn job_log(&self, job: JobId, after: u64, wait: Duration) -> Option<LogPart>;
     /// Removes jobs from the archive; `None` if that is not possible here, or not now.
     async fn clean_jobs(&self, which: CleanJobs) -> Option<CleanView>;
+    /// An account says how things stand between it and this process; returns at once.
+    fn budget_standing(&self, standing: ProcessStanding);
     /// The vectors of these texts, from a provider of models.
     async fn embed(&self, request: EmbedTexts) -> Result<Embedded, ErrorBody>;
 }
@@ -152,6 +155,10 @@ async fn answer_one(
         // A gateway has no provider to ask, and does not remove what came in.
         NodeRequest::Embed { .. } | NodeRequest::DropLetter { .. } if worker.is_none() => None,
         NodeRequest::Embed { request } => Some(embed(polls, orders, request).await),
+        NodeRequest::BudgetStanding { standing } => {
+            orders.budget_standing(standing);
+            None
+        }
         NodeRequest::DropLetter { letter } => drop_letter(context, &letter).await,
         NodeRequest::Drain => {
             orders.drain();

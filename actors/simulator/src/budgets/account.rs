@@ -72,6 +72,13 @@ impl Simulated for Budget {
             BudgetJob::Tell(process, standing) => {
                 sim.tells_standing(at, (effect, *process), standing)
             }
+            BudgetJob::Show(_) => {
+                let shown = PlannedNote::own(format!("shows {job:?}"), move |sim| {
+                    sim.feed_as::<Self>(at, MachineInput::Confirmed(effect))
+                });
+                sim.world.mail(at.process, at.entity.as_u128(), shown);
+                Ok(())
+            }
             BudgetJob::Timer(timer) => {
                 let after = sim.world.rng.random_range(1..3_000);
                 let (name, timer) = (format!("sets {job:?}"), timer.clone());

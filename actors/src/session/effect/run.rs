@@ -3,6 +3,7 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
+use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Backoff, Clock, Feed, Storage, membership::Members};
 use clawnode_kernel::{
     ActivationEnd,
@@ -91,6 +92,8 @@ pub struct RunnerParts {
     pub link: TraceLink,
     /// The event feed for operators.
     pub feed: Feed,
+    /// From where calls reserve what they can cost.
+    pub budgets: HolderHandle,
 }
 
 /// Runs sessions' effects.

@@ -271,6 +271,7 @@ impl SessionRunner {
 mod tests {
     use std::sync::Arc;
 
+    use clawnode_budget::holder::{HolderHandle, HolderOptions};
     use clawnode_cluster::{AppendAnswer, Clock, Feed, SystemClock, Write, membership::Members};
     use clawnode_local as local;
     use clawnode_proto::{
@@ -311,7 +312,9 @@ mod tests {
         let (storage, _control) = local::open(dir.path(), options).unwrap();
         let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
         let supervisor = Supervisor::spawn().await.unwrap();
-        let agents = Agents::spawn(Vec::new(), bucket, switch_gate, supervisor).await;
+        let budgets = HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default());
+        let agents =
+            Agents::spawn(Vec::new(), bucket, switch_gate, budgets.clone(), supervisor).await;
         let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
         let runner = SessionRunner::new(RunnerParts {
             storage,
@@ -325,6 +328,7 @@ mod tests {
             clock,
             link: Arc::new(|_, _| {}),
             feed,
+            budgets,
         });
         let mut run = PlayedActivation::new(&[], Vec::new());
         run.says("go");

@@ -14,8 +14,9 @@ use clawnode_cluster::INBOX;
 use clawnode_proto::{
     node::NodeRole,
     subject::{
-        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, FILE_KEYS, JOB_KEYS, LATCH_KEYS, LETTER_KEYS,
-        MCP_KEYS, OUTAGE_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS, USAGE_KEYS,
+        AGENT_KEYS, APPROVAL_KEYS, ARCHIVE_KEYS, BUDGET_KEYS, FILE_KEYS, JOB_KEYS, LATCH_KEYS,
+        LETTER_KEYS, MCP_KEYS, OUTAGE_KEYS, PROBATION_KEYS, Prefix, SSH_KEYS, STORE_KEYS,
+        USAGE_KEYS,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -156,8 +157,7 @@ impl RoleGrants {
         // Watching agents, kill switches, and approved descriptions of MCP servers: a consumer of
         // the watcher's own, of these keys only.
         for keys in [AGENT_KEYS, LATCH_KEYS, MCP_KEYS] {
-            let watched = prefix.bucket(&format!("{keys}>"));
-            self.api("CONSUMER.CREATE", &format!("{}.*.{watched}", names.bucket));
+            self.watches(keys, prefix, names);
         }
         for operation in ["CONSUMER.MSG.NEXT", "CONSUMER.DELETE", "CONSUMER.INFO"] {
             self.api(operation, &format!("{}.*", names.bucket));
@@ -175,8 +175,16 @@ impl RoleGrants {
         self.publish(format!("{INBOX}.>"));
     }
 
+    fn watches(&mut self, keys: &str, prefix: &Prefix, names: &StreamNames) {
+        let watched = prefix.bucket(&format!("{keys}>"));
+        self.api("CONSUMER.CREATE", &format!("{}.*.{watched}", names.bucket));
+    }
+
     fn worker(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.any_node(prefix, names);
+        // The limits of accounts, which their owners show all who spend.
+        self.watches(BUDGET_KEYS, prefix, names);
+        self.publish(prefix.bucket(&format!("{BUDGET_KEYS}*")));
         self.publish(prefix.journals());
         self.api("STREAM.MSG.GET", &names.inbox);
         for operation in ["CONSUMER.INFO", "CONSUMER.MSG.NEXT"] {

@@ -1,0 +1,175 @@
+//! What a process has read of accounts in the bucket. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clawnode_proto::budget::{
+    AccountKey, BudgetLimit, BudgetUnit, BudgetView, LimitKey, WindowLength,
+};
+
+use super::{AccountLimits, AccountsView, ConfiguredBudgets};
+
+/// The accounts that a process knows from the bucket.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownAccounts(BTreeMap<AccountKey, KnownAccount>);
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct KnownAccount {
+    version: u64,
+    /// Its limits; nothing if they cannot be read.
+    limits: Option<Vec<BudgetLimit>>,
+    is_default: bool,
+}
+
+// === impl KnownAccounts ===
+
+impl KnownAccounts {
+    /// Takes the limits of an account, unless it has later ones; whether that is news.
+    pub(super) fn take(&mut self, view: BudgetView) -> bool {
+        let BudgetView { account, limits, is_default, version } = view;
+        let is_news = |it: &KnownAccount| it.version < version || it.limits.is_none();
+        if !self.0.get(&account).is_none_or(is_news) {
+            return false;
+        }
+        self.0.insert(account, KnownAccount { version, limits: Some(limits), is_default });
+        true
+    }
+
+    /// The limits of this account cannot be read. Those that were read last stay; if there are none, it
+    /// may have any limit. Whether that is news.
+    pub(super) fn take_unreadable(&mut self, account: AccountKey) -> bool {
+        let is_news = !self.0.contains_key(&account);
+        let unknown = KnownAccount { version: 0, limits: None, is_default: false };
+        self.0.entry(account).or_insert(unknown);
+        is_news
+    }
+
+    pub(super) fn contains(&self, account: &AccountKey) -> bool {
+        self.0.contains_key(account)
+    }
+
+    /// Which accounts have to hear of a configuration: all that are configured, those that may have been
+    /// and are not any more, and users with other limits than it has for them. An account that has heard
+    /// it does nothing.
+    pub(super) fn hearers(&self, configured: &ConfiguredBudgets) -> Vec<AccountKey> {
+        let is_late = |account: &AccountKey, it: &KnownAccount| match account {
+            _ if configured.accounts.contains_key(account) => false,
+            AccountKey::User { .. } => it.limits.as_deref() != Some(configured.limits_of(account)),
+            AccountKey::Agent(_) | AccountKey::Cluster => true,
+        };
+        let others = self.0.iter().filter(|(account, it)| is_late(account, it));
+        let others = others.map(|(account, _)| account.clone());
+        configured.accounts.keys().cloned().chain(others).collect()
+    }
+
+    /// What calls go by. An account that was not born yet has what the configuration says.
+    pub(super) fn view(&self, configured: &ConfiguredBudgets) -> AccountsView {
+        let born = self.0.iter().map(|(account, it)| (account.clone(), it.as_limits()));
+        let mut accounts: BTreeMap<AccountKey, AccountLimits> = born.collect();
+        for account in configured.accounts.keys() {
+            let limits = || configured.known_of(account);
+            accounts.entry(account.clone()).or_insert_with(limits);
+        }
+        let limits: Vec<LimitKey> = configured.each_user.iter().map(|limit| limit.key).collect();
+        let each_user = AccountLimits { limits, is_default: false };
+        AccountsView { accounts, each_user: Some(each_user).filter(|it| !it.limits.is_empty()) }
+    }
+}
+
+// === impl KnownAccount ===
+
+impl KnownAccount {
+    fn as_limits(&self) -> AccountLimits {
+        let limits = match &self.limits {
+            Some(limits) => limits.iter().map(|limit| limit.key).collect(),
+            // Never "no limit": the account says which of them it does not have.
+            None => any_limit(),
+        };
+        AccountLimits { limits, is_default: self.is_default }
+    }
+}
+
+/// Every limit that an account can have.
+fn any_limit() -> Vec<LimitKey> {
+    let of = |unit| WindowLength::ALL.into_iter().map(move |window| LimitKey { unit, window });
+    BudgetUnit::ALL.into_iter().flat_map(of).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::budget::BudgetInput;
+
+    use super::*;
+
+    const DAILY: BudgetLimit = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, 5_000_000);
+    const LOOPS: BudgetLimit = BudgetLimit::new(BudgetUnit::Loops, WindowLength::Hour, 50);
+
+    fn view(account: &str, limits: &[BudgetLimit], version: u64) -> BudgetView {
+        let (account, limits) = (account.parse().unwrap(), limits.to_vec());
+        BudgetView { account, limits, is_default: false, version }
+    }
+
+    fn configured() -> ConfiguredBudgets {
+        ConfiguredBudgets {
+            accounts: BTreeMap::from([(AccountKey::Cluster, vec![DAILY])]),
+            each_user: vec![LOOPS],
+            is_default: true,
+        }
+    }
+
+    #[test]
+    fn a_view_goes_forward_only_and_what_is_read_goes_before_the_configuration() {
+        let (mut known, configured) = (KnownAccounts::default(), configured());
+        let ada = "user:web:bot:ada".parse().unwrap();
+        let agent = "research".parse().unwrap();
+        let keys = |known: &KnownAccounts| {
+            let view = known.view(&configured);
+            let found = view.of_call(&agent, &ada);
+            found
+                .into_iter()
+                .map(|(key, it)| (key.to_string(), it.limits.len()))
+                .collect::<Vec<_>>()
+        };
+        let limits = |all: &[(&str, usize)]| {
+            all.iter().map(|(key, count)| ((*key).to_owned(), *count)).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&known), limits(&[("cluster", 1), ("user:web:bot:ada", 1)]));
+        assert!(known.view(&configured).accounts[&AccountKey::Cluster].is_default);
+        assert!(known.take(view("cluster", &[DAILY, LOOPS], 7)));
+        assert!(known.take(view("agent:research", &[DAILY], 3)));
+        assert!(known.take(view("user:web:bot:ada", &[], 4)));
+        assert!(!known.take(view("cluster", &[], 6)), "it is older");
+        assert!(!known.take(view("cluster", &[DAILY, LOOPS], 7)), "it is the same");
+        assert_eq!(keys(&known), limits(&[("agent:research", 1), ("cluster", 2)]));
+        assert!(known.take(view("cluster", &[], 8)));
+        assert_eq!(keys(&known), limits(&[("agent:research", 1)]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_never_taken_as_no_limit() {
+        let (mut known, none) = (KnownAccounts::default(), ConfiguredBudgets::default());
+        assert!(known.take_unreadable(AccountKey::Cluster));
+        assert_eq!(known.view(&none).accounts[&AccountKey::Cluster].limits.len(), 12);
+        assert!(known.take(view("cluster", &[DAILY], 1)), "it can be read again");
+        assert!(!known.take_unreadable(AccountKey::Cluster));
+        assert_eq!(known.view(&none).accounts[&AccountKey::Cluster].limits, [DAILY.key]);
+    }
+
+    #[test]
+    fn accounts_hear_of_limits_that_were_taken_away() {
+        let mut known = KnownAccounts::default();
+        known.take(view("agent:old", &[DAILY], 1));
+        known.take(view("user:web:bot:ada", &[LOOPS], 1));
+        known.take(view("user:web:bot:bob", &[DAILY], 1));
+        let all: Vec<String> =
+            known.hearers(&configured()).iter().map(ToString::to_string).collect();
+        assert_eq!(all, ["cluster", "agent:old", "user:web:bot:bob"]);
+        let of = |key: &str| match configured().input_for(&key.parse().unwrap()) {
+            BudgetInput::Set { source, limits } => (format!("{source:?}"), limits.unwrap()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(of("cluster"), ("BuiltIn".to_owned(), vec![DAILY]));
+        assert_eq!(of("agent:old"), ("Configured".to_owned(), vec![]));
+        assert_eq!(of("user:web:bot:bob"), ("Configured".to_owned(), vec![LOOPS]));
+    }
+}

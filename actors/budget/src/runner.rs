@@ -1,0 +1,185 @@
+//! Performs the effects of accounts: tells processes how things stand, sets timers, and shows limits.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clawnode_cluster::{Backoff, Bucket, BucketError, Clock, Feed, Storage, StoreError};
+use clawnode_kernel::{
+    ActivationEnd, Entities, EntityKind as _, KnownKinds,
+    driver::{EffectRunner, Performing, Port},
+};
+use clawnode_proto::{
+    Digest, EntityId, Epoch, Input, InputId, Position, ProcessId,
+    budget::{BudgetView, ProcessStanding},
+    codec,
+    feed::{EventBody, brief},
+    node::NodeRequest,
+    subject::budget_key,
+};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::{
+    account::{Budget, BudgetEffect, BudgetJob},
+    holder::HolderHandle,
+};
+
+/// The first and the longest wait before a store that failed is tried again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Runs the effects of accounts. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct BudgetRunner {
+    /// The holder of this process, which hears without the bus what its accounts say.
+    pub holder: HolderHandle,
+    /// The storage of accounts.
+    pub storage: Storage,
+    /// The clock of deletions.
+    pub clock: Arc<dyn Clock>,
+    /// Where operators see what happens to accounts.
+    pub feed: Feed,
+}
+
+/// What is always to be read of limits that are shown.
+#[derive(Deserialize)]
+struct ShownVersion {
+    version: u64,
+}
+
+// === impl BudgetRunner ===
+
+impl BudgetRunner {
+    /// Sent once: who does not hear it asks again.
+    async fn tell(&self, process: ProcessId, standing: ProcessStanding) {
+        if process == self.holder.process() {
+            self.holder.tells(standing);
+            return;
+        }
+        let request = NodeRequest::BudgetStanding { standing };
+        let bytes = match codec::encode(&request) {
+            Ok(bytes) => Bytes::from(bytes),
+            Err(failure) => {
+                warn!(%process, %failure, "what a budget says cannot be written");
+                return;
+            }
+        };
+        let subject = self.storage.prefix.rpc(process);
+        if let Err(failure) = self.storage.bus.publish(subject, None, bytes).await {
+            debug!(%process, %failure, "a process does not hear a budget; it asks again");
+        }
+    }
+
+    /// Performs one try; whether it is done.
+    async fn perform(&self, entity: EntityId, job: &BudgetJob) -> Result<(), StoreError> {
+        match job {
+            BudgetJob::Tell(process, standing) => {
+                self.tell(*process, standing.clone()).await;
+                Ok(())
+            }
+            BudgetJob::Timer(timer) => self.storage.timers.set(timer).await,
+            BudgetJob::Show(view) => {
+                show(self.storage.bucket.as_ref(), entity, view).await?;
+                self.holder.knows(view.clone());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Stores the limits of an account, unless later ones are there.
+async fn show(bucket: &dyn Bucket, entity: EntityId, view: &BudgetView) -> Result<(), StoreError> {
+    let key = budget_key(entity);
+    let refused = |detail: String| StoreError::Refused { store: "bucket", detail };
+    let bytes = Bytes::from(codec::encode(view).map_err(|failure| refused(failure.to_string()))?);
+    let found = bucket.get(&key).await?;
+    let shown = found.as_ref().and_then(|it| codec::decode::<ShownVersion>(&it.value).ok());
+    if shown.is_some_and(|shown| shown.version >= view.version) {
+        return Ok(());
+    }
+    let expected = found.map_or(Position(0), |entry| entry.position);
+    match bucket.put(&key, expected, bytes, None).await {
+        Ok(_) => Ok(()),
+        Err(BucketError::Conflict { .. }) => Err(refused("it has just changed".to_owned())),
+        Err(BucketError::Store(failure)) => Err(failure),
+    }
+}
+
+impl EffectRunner<Budget> for BudgetRunner {
+    fn acquire(
+        &self,
+        _: EntityId,
+        _: BudgetEffect,
+        want: std::convert::Infallible,
+        _: &Port<Budget>,
+    ) -> Option<()> {
+        match want {}
+    }
+
+    fn run(
+        &self,
+        entity: EntityId,
+        effect: BudgetEffect,
+        job: BudgetJob,
+        port: Port<Budget>,
+        cancelled: CancellationToken,
+    ) -> Performing {
+        let runner = self.clone();
+        Box::pin(async move {
+            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+            while let Err(failure) = runner.perform(entity, &job).await {
+                debug!(%entity, %failure, "a budget cannot store something now; trying again");
+                let wait = backoff.next(&mut rand::rng());
+                tokio::select! {
+                    () = cancelled.cancelled() => return port.gone(effect),
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+            port.confirmed(effect);
+        })
+    }
+
+    fn erase(
+        &self,
+        entity: EntityId,
+        dropped: Vec<Input>,
+    ) -> Pin<Box<dyn Future<Output = Option<Digest>> + Send>> {
+        // An account names no blobs, but its snapshots have archives.
+        let kinds = KnownKinds::default().with::<Budget>();
+        let entities = Entities::new(self.storage.clone(), Arc::clone(&self.clock), kinds);
+        Box::pin(async move {
+            let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+            loop {
+                match entities.erase(Budget::KIND, entity, &dropped).await {
+                    Ok(snapshot) => return snapshot,
+                    Err(failure) => warn!(%entity, %failure, "a deletion failed; trying again"),
+                }
+                let wait = backoff.next(&mut rand::rng());
+                tokio::time::sleep(wait).await;
+            }
+        })
+    }
+
+    fn claimed(&self, entity: EntityId, from: ProcessId, epoch: Epoch) {
+        self.feed.tell(EventBody::Claimed { session: entity, from, epoch });
+    }
+
+    fn left(&self, entity: EntityId, _: &[InputId], stop: &ActivationEnd) {
+        match stop {
+            ActivationEnd::Quarantined(reason) => {
+                let reason = brief(reason);
+                self.feed.tell(EventBody::Quarantined { session: entity, reason });
+            }
+            ActivationEnd::Corrupt(detail) | ActivationEnd::Diverged(detail) => {
+                let message = brief(&format!("budget `{entity}`: {detail}"));
+                self.feed.tell(EventBody::Warning { name: "budget.corrupt".to_owned(), message });
+            }
+            ActivationEnd::Fenced => self.feed.tell(EventBody::Fenced { session: entity }),
+            ActivationEnd::Passivated
+            | ActivationEnd::Released
+            | ActivationEnd::GaveWay
+            | ActivationEnd::TooNew(_)
+            | ActivationEnd::Defect(_) => {}
+        }
+    }
+}
