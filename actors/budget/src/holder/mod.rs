@@ -31,6 +31,6 @@ mod tests;
 
 pub use accounts::{AccountLimits, AccountsView};
 pub use cost::{CallCost, CallNeeds, CallUsage, Need};
-pub use handle::{CallHold, HolderHandle, ReservePort};
+pub use handle::{CallHold, EndHold, HolderHandle, ReservePort};
 pub use io::{HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
 pub use machine::Holder;
