@@ -111,6 +111,16 @@ pub enum KernelBug {
     SettlesIntoCurrentWindow,
     /// A holder reports what was spent since its last report.
     ReportsDifferences,
+    /// What a call has used is taken to be nothing if it is unknown.
+    EstimatesNothing,
+    /// A call that is made again after its process died has no reservation of its own.
+    ForgetsHold,
+    /// A call begins with its first grant, whatever else it wants.
+    BeginsWithFirstGrant,
+    /// What a call that is not wanted any more has is released, and taken to be there when it is wanted again.
+    KeepsWhatItReleased,
+    /// What a call that is not wanted any more has is not released.
+    KeepsUnwanted,
     /// A reply that does not fit its schema after all corrections is taken to fit.
     MisfitsCount,
     /// A model is not told what was wrong with its reply.

@@ -7,6 +7,10 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
+/// Processes whose last slice is remembered though they have none now. In a window without end they would
+/// add up with each process that ever was.
+const NEWEST_MOST: usize = 64;
+
 /// What is known of one limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitBook {
@@ -149,8 +153,11 @@ impl LimitBook {
     }
 
     /// Whether nothing of it is needed any more.
+    ///
+    /// BUD-3: a limit that is taken away and set again in one window still knows what that has spent.
     pub(super) fn is_over(&self) -> bool {
-        self.limit.is_none() && self.windows().all(|window| window.slices.is_empty())
+        let is_empty = self.windows().all(|window| window.slices.is_empty());
+        self.limit.is_none() && is_empty && self.current.spent() == 0
     }
 
     /// The windows of which slices may be out.
@@ -198,6 +205,14 @@ impl LimitBook {
         }
         self.newest.retain(|(one, _)| *one != process);
         self.newest.push((process, number));
+        if self.newest.len() > NEWEST_MOST {
+            let has = |one: ProcessId| {
+                let mut slices = self.windows().flat_map(|window| &window.slices);
+                slices.any(|slice| slice.process == one)
+            };
+            let idle = self.newest.iter().position(|(one, _)| *one != process && !has(*one));
+            idle.map(|at| self.newest.remove(at));
+        }
         let (spent, held, returned) = (0, 0, 0);
         let slice = Slice { process, number, amount, spent, held, returned, over: 0, seq: 0 };
         self.current.slices.push(slice);

@@ -176,6 +176,12 @@ impl BudgetState {
         self.heard.insert(process, Heard { n: self.n, at: self.now });
     }
 
+    /// Something new is to be said to every process.
+    fn touch_all(&mut self) {
+        let heard: Vec<ProcessId> = self.heard.keys().copied().collect();
+        heard.into_iter().for_each(|process| self.touch(process));
+    }
+
     fn forget(&mut self) {
         let now = self.now;
         self.asks.retain(|ask| now.since(ask.at) <= ASK_AGE);
@@ -202,6 +208,8 @@ impl BudgetState {
                         (book.allowed, book.asked, book.over, book.named) = (true, false, 0, 0);
                     }
                 }
+                // Who waits for it waits for others now, who have to hear of that.
+                self.touch_all();
             }
             BudgetEvent::Granted(granted) => self.is_granted(granted)?,
             BudgetEvent::Warned(BudgetWarned { limit, .. }) => {
@@ -257,10 +265,7 @@ impl BudgetState {
         self.books.retain(|book| !book.is_over());
         self.books.sort_by_key(|book| book.key);
         // Who has a slice of a limit that is gone may give it back.
-        let held: Vec<ProcessId> = self.heard.keys().copied().collect();
-        for process in held {
-            self.touch(process);
-        }
+        self.touch_all();
     }
 
     fn is_granted(&mut self, granted: &BudgetGranted) -> Result<(), Violation> {

@@ -383,9 +383,80 @@ fn a_resident_account_is_small() {
     assert!(bytes < 16 << 10, "32 busy processes take {bytes} bytes");
 }
 
+#[test]
+fn bud_3_a_limit_that_was_taken_away_knows_what_was_spent_when_it_is_set_again() {
+    let mut account = Account::with(&[limit(USD, 100)]);
+    account.ask(1, ask(1, 80, 80));
+    account.report(1, report(1, 1, 80, true));
+    account.set(&[]);
+    account.ask(2, ask(1, 50, 50));
+    assert_eq!(account.state.answers_to(process(2))[0].verdict, AskVerdict::NoLimit);
+    account.set(&[limit(USD, 100)]);
+    assert_eq!(amounts(&account.ask(2, ask(2, 50, 10))), [(2, 20)], "I6");
+    account.report(2, report(2, 1, 20, true));
+    account.set(&[]);
+    account.ts = HOUR;
+    account.report(2, report(9, 1, 0, true));
+    assert!(account.state.books.is_empty(), "another window knows nothing of it");
+}
+
+#[test]
+fn who_waits_for_a_person_hears_that_they_have_allowed_more() {
+    let mut account = Account::with(&[BudgetLimit { ask_at: 90, ..limit(USD, 100) }]);
+    account.ask(1, ask(1, 90, 90));
+    account.report(1, report(1, 1, 80, false));
+    account.ask(2, ask(1, 15, 15));
+    let needs_person = AskVerdict::NeedsPerson { spent: 80, limit: 100 };
+    assert_eq!(account.state.answers_to(process(2))[0].verdict, needs_person);
+    let told = account.state.told();
+    let (by, window) = ("ada".to_owned(), WindowNumber(0));
+    account.send(BudgetInput::Allow { by, limit: USD, window });
+    assert_eq!(account.state.answers_to(process(2))[0].verdict, AskVerdict::Waits);
+    assert!(account.state.slices_of(process(1))[0].recalled);
+    for (after, before) in account.state.told().iter().zip(&told) {
+        assert!(after.1 > before.1, "{after:?} is told again after {before:?}");
+    }
+}
+
+/// A window without end outlives all processes.
+#[test]
+fn an_account_does_not_grow_with_each_process_that_ever_was() {
+    let ever = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Forever };
+    let mut account = Account::with(&[limit(ever, 1_000_000)]);
+    let mut sizes = Vec::new();
+    for by in 1..=400 {
+        account.ts += 60_000;
+        account.ask(by, SliceAsk { limit: ever, ..ask(1, 50, 5) });
+        account.report(by, report(1, 1, 7, true));
+        sizes.push(codec::encode(&account.state).unwrap().len());
+    }
+    let (early, late) = (sizes[100], sizes[399]);
+    assert!(late <= early + 64, "{early} bytes after 100 processes, {late} after 400");
+    // An answer that was lost is still known.
+    assert_eq!(amounts(&account.ask(400, SliceAsk { limit: ever, ..ask(1, 50, 5) })), []);
+}
+
+#[test]
+fn an_account_with_every_limit_and_64_slices_is_small() {
+    let mut limits = Vec::new();
+    for unit in BudgetUnit::ALL {
+        limits.extend(WindowLength::ALL.map(|window| limit(LimitKey { unit, window }, 1 << 40)));
+    }
+    let mut account = Account::with(&limits);
+    for (number, by) in (1..).zip(1..=64) {
+        let limit = limits[usize::try_from(number).unwrap() % limits.len()].key;
+        account.ask(by, SliceAsk { limit, ..ask(number, 50_000, 5) });
+    }
+    let slices = account.state.books.iter().flat_map(|book| &book.current.slices).count();
+    let bytes = codec::encode(&account.state).unwrap().len();
+    assert_eq!(slices, 64);
+    assert!(bytes <= 16 << 10, "{bytes} bytes");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Set(u64, u8),
+    TakeAway,
     Ask { by: u128, next: bool, call: u64, least: u64, waits: u64 },
     Report { which: usize, spend: u64, closed: bool, stale: bool, returned: u64 },
     Allow,
@@ -404,6 +475,7 @@ fn step() -> impl Strategy<Value = Step> {
                 which, spend, closed, stale, returned
             }
         ),
+        1 => Just(Step::TakeAway),
         1 => Just(Step::Allow),
         1 => Just(Step::Fire),
         2 => (-7_200_000..7_200_000_i64).prop_map(Step::Clock),
@@ -425,6 +497,9 @@ proptest! {
                 Step::Set(amount, ask_at) => {
                     account.set(&[BudgetLimit { warn_at: 1, ask_at, ..limit(USD, amount) }]);
                 }
+                Step::TakeAway => {
+                    account.set(&[]);
+                }
                 Step::Ask { by, next: anew, call, least, waits } => {
                     let number = next.entry(by).or_insert(1);
                     *number += u64::from(anew);
@@ -444,7 +519,8 @@ proptest! {
                     account.report(by.as_u128(), report);
                 }
                 Step::Allow => {
-                    let window = account.state.book(USD).unwrap().current.number;
+                    let book = account.state.book(USD);
+                    let window = book.map_or(WindowNumber(0), |book| book.current.number);
                     let by = "ada".to_owned();
                     account.send(BudgetInput::Allow { by, limit: USD, window });
                 }

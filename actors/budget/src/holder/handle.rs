@@ -65,7 +65,13 @@ pub struct CallHold {
     pub holds: Vec<Hold>,
     reservation: Reservation,
     end: Mutex<HoldPhase>,
-    holder: HolderHandle,
+    holder: Box<dyn EndHold>,
+}
+
+/// Who is told that a call's reservation has ended.
+pub trait EndHold: fmt::Debug + Send + Sync {
+    /// It has ended: with this usage, or its call was never made.
+    fn ends(&self, reservation: Reservation, usage: Option<CallUsage>);
 }
 
 /// How far a call is that has reserved.
@@ -188,9 +194,8 @@ impl HolderHandle {
                     wakes = true;
                 }
                 HolderOutput::Granted(reservation, output, holds) => {
-                    let end = Mutex::new(HoldPhase::NotSent);
-                    let holder = self.clone();
-                    let hold = CallHold { output, holds, reservation, end, holder };
+                    let granted = (reservation, output, holds);
+                    let hold = CallHold::of(granted, Box::new(self.clone()));
                     match state.ports.remove(&reservation) {
                         Some(port) => said.push(Said::Reserved(port, hold)),
                         None => orphans.push(hold),
@@ -409,6 +414,15 @@ impl fmt::Debug for HolderHandle {
     }
 }
 
+impl EndHold for HolderHandle {
+    fn ends(&self, reservation: Reservation, usage: Option<CallUsage>) {
+        self.hears(match usage {
+            Some(usage) => HolderInput::Settle(reservation, usage),
+            None => HolderInput::Release(reservation),
+        });
+    }
+}
+
 // === impl HolderState ===
 
 impl HolderState {
@@ -430,6 +444,14 @@ impl HolderState {
 // === impl CallHold ===
 
 impl CallHold {
+    /// What a holder has granted. This end of it hears how it ends.
+    pub fn of(
+        (reservation, output, holds): (Reservation, u64, Vec<Hold>),
+        holder: Box<dyn EndHold>,
+    ) -> Self {
+        Self { output, holds, reservation, end: Mutex::new(HoldPhase::NotSent), holder }
+    }
+
     /// The request is about to be sent: from here on the provider may bill it.
     pub fn sent(&self) {
         let mut end = self.phase();
@@ -441,14 +463,14 @@ impl CallHold {
     /// The call was not made, even if it was about to be. Only the first end counts.
     pub fn release(&self) {
         if std::mem::replace(&mut *self.phase(), HoldPhase::Ended) != HoldPhase::Ended {
-            self.holder.hears(HolderInput::Release(self.reservation));
+            self.holder.ends(self.reservation, None);
         }
     }
 
     /// The call has ended. Only the first time counts.
     pub fn settle(&self, usage: CallUsage) {
         if std::mem::replace(&mut *self.phase(), HoldPhase::Ended) != HoldPhase::Ended {
-            self.holder.hears(HolderInput::Settle(self.reservation, usage));
+            self.holder.ends(self.reservation, Some(usage));
         }
     }
 

@@ -53,7 +53,10 @@ struct Waiter {
     needs: CallNeeds,
     /// Where it waits.
     at: Option<PoolKey>,
+    /// Since when it waits there.
     since: Timestamp,
+    /// When it waited for each limit first. It may come back to one; a person has so long from then on.
+    first: BTreeMap<PoolKey, Timestamp>,
     /// That it waits was said.
     said: bool,
 }
@@ -62,8 +65,9 @@ struct Waiter {
 #[derive(Default)]
 struct Look {
     blocked: BTreeMap<PoolKey, PoolWants>,
-    /// What the first of them need of the limits that they came past: it does not go back, so that no
-    /// two processes wait for each other.
+    /// What the first of them need of the limits that they came past, and at least as much as any of them
+    /// needs: it does not go back, so that no two processes wait for each other, and none of these calls
+    /// comes to wait for those limits again.
     kept: BTreeMap<PoolKey, u64>,
 }
 
@@ -134,16 +138,19 @@ impl Holder {
 
     /// Whether it has no slice, and nothing that an account does not know.
     pub fn is_at_rest(&self) -> bool {
-        let is_empty = |account: &AccountAtHand| account.pools.is_empty() && !account.in_flight;
-        self.waiters.is_empty() && self.accounts.values().all(is_empty)
+        self.waiters.is_empty() && self.accounts.values().all(AccountAtHand::is_at_rest)
     }
 
     fn reserve(&mut self, reservation: Reservation, mut needs: CallNeeds) {
+        // What costs nothing whatever happens takes nothing from a limit, even if that is spent.
+        let most = needs.most_output;
+        needs.needs.retain(|need| need.cost.at(most) > 0);
         needs
             .needs
             .sort_by(|one, other| (&one.account, one.limit).cmp(&(&other.account, other.limit)));
         let since = self.now;
-        self.waiters.push_back(Waiter { reservation, needs, at: None, since, said: false });
+        let first = BTreeMap::new();
+        self.waiters.push_back(Waiter { reservation, needs, at: None, since, first, said: false });
     }
 
     /// BUD-2: what a call reserved ends once.
@@ -152,6 +159,13 @@ impl Holder {
         if usage.is_none() && self.planted == KernelBug::LosesRelease {
             return;
         }
+        #[cfg(feature = "test-util")]
+        let usage = match (usage, self.planted) {
+            (Some(CallUsage::Unknown), KernelBug::EstimatesNothing) => {
+                Some(CallUsage::Known { usd: 0, tokens: 0 })
+            }
+            (usage, _) => usage,
+        };
         for hold in self.holds.remove(&reservation).unwrap_or_default() {
             let now = self.now;
             let pool = self.pool(&(hold.account, hold.limit));
@@ -301,7 +315,8 @@ impl Holder {
             let (account, limit) = waiter.at.clone()?;
             let at_hand = accounts.get(&account)?;
             let ask = at_hand.pools.get(&limit).and_then(|pool| pool.ask.as_ref());
-            let asked = ask.and_then(|ask| ask.person).map(|since| since.max(waiter.since));
+            let first = waiter.first.get(&(account.clone(), limit)).copied().unwrap_or_default();
+            let asked = ask.and_then(|ask| ask.person).map(|since| since.max(first));
             if asked.is_some_and(|since| now.since(since) >= options.ask_wait) {
                 return Some(Refusal::NotAllowed { account, limit });
             }
@@ -327,6 +342,7 @@ impl Holder {
                 Ok(output) => self.grant(&waiter, output),
                 Err(at) => {
                     if waiter.at.as_ref() != Some(&at) {
+                        waiter.first.entry(at.clone()).or_insert(self.now);
                         (waiter.at, waiter.since, waiter.said) = (Some(at), self.now, false);
                     }
                     self.waiters.push_back(waiter);
@@ -338,7 +354,7 @@ impl Holder {
             return;
         }
         for (key, wants) in &look.blocked {
-            self.wants(key, *wants);
+            self.wants(key, *wants, look.kept.get(key).copied());
         }
         let mut kept = look.kept;
         for (account, at_hand) in &mut self.accounts {
@@ -384,13 +400,18 @@ impl Holder {
                 continue;
             }
             let most = need.cost.at(needs.most_output).max(1);
+            let past = needs.needs.get(..at).unwrap_or_default();
             if let Some(wants) = waits {
                 wants.waits = wants.waits.saturating_add(most);
+                for past in past {
+                    let kept = look.kept.entry((past.account.clone(), past.limit)).or_default();
+                    *kept = (*kept).max(past.cost.at(needs.most_output));
+                }
                 return Err(key);
             }
             let least = need.cost.at(needs.least_output).max(1);
             look.blocked.insert(key.clone(), PoolWants { call: most, least, waits: most });
-            for past in needs.needs.get(..at).unwrap_or_default() {
+            for past in past {
                 let kept = look.kept.entry((past.account.clone(), past.limit)).or_default();
                 *kept = kept.saturating_add(past.cost.at(needs.most_output));
             }
@@ -415,13 +436,18 @@ impl Holder {
         self.out.push(HolderOutput::Granted(waiter.reservation, output, holds));
     }
 
-    /// Asks for a slice that is large enough. What is left of the open one goes back with it.
-    fn wants(&mut self, key: &PoolKey, wants: PoolWants) {
+    /// Asks for a slice that is large enough. What is left of the open one goes back with it, except for
+    /// what calls count on that came before: the next slice is large enough for them, too.
+    fn wants(&mut self, key: &PoolKey, wants: PoolWants, kept: Option<u64>) {
+        let wants = PoolWants { call: wants.call.max(kept.unwrap_or_default()), ..wants };
         #[cfg(feature = "test-util")]
         let (now, anew) = (self.now, self.planted == KernelBug::AsksAsAnother);
         let next = self.number + 1;
         let pool = self.pool(key);
-        pool.close();
+        match (kept, &mut pool.open) {
+            (Some(kept), Some(open)) => open.give_back(kept),
+            _ => pool.close(),
+        }
         #[cfg(feature = "test-util")]
         pool.ask.take_if(|ask| {
             let is_late = |at| now.since(at) >= std::time::Duration::from_secs(2);

@@ -42,7 +42,7 @@ pub use accounts::{AccountLimits, AccountsView};
 pub use actor::{HolderTasks, read};
 pub use configured::ConfiguredBudgets;
 pub use cost::{CallCost, CallNeeds, CallUsage, Need};
-pub use handle::{CallHold, HolderHandle, ReservePort};
+pub use handle::{CallHold, EndHold, HolderHandle, ReservePort};
 pub use io::{HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
 use known::KnownAccounts;
 pub use machine::Holder;

@@ -7,8 +7,9 @@ use clawnode_proto::{
     ProcessId, Timestamp,
     budget::{
         AccountKey, BudgetInput, BudgetLimit, BudgetUnit, Hold, LimitKey, LimitSource,
-        ProcessStanding, WindowNumber,
+        ProcessStanding, WindowLength, WindowNumber,
     },
+    codec,
 };
 use proptest::prelude::*;
 
@@ -17,6 +18,10 @@ use super::{
     tests::{LOOPS, USD, agent, cluster, need},
 };
 use crate::account::{Budget, BudgetState};
+
+const EVER: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Forever };
+const MONTH: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Month };
+const TOKENS: LimitKey = LimitKey { unit: BudgetUnit::Tokens, window: WindowLength::Hour };
 
 /// Numbers that look random, from a seed.
 struct Chance(u64);
@@ -49,9 +54,12 @@ struct World {
     skew: i64,
     calm: bool,
     accounts: BTreeMap<AccountKey, (BudgetState, BTreeMap<ProcessId, u64>)>,
+    /// The largest amount that each limit has had: no window has more spent.
     limits: BTreeMap<(AccountKey, LimitKey), u64>,
     holders: Vec<Holder>,
     later: Vec<(u64, Happens)>,
+    /// What befalls limits: they are lowered, raised, taken away and set again; people allow more.
+    restless: bool,
     /// What calls that really run have reserved.
     calls: BTreeMap<(usize, Reservation), Vec<Hold>>,
     spent: Spent,
@@ -61,35 +69,31 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
+        let first = [
+            (cluster(), vec![(USD, 3_000), (LOOPS, 60)]),
+            (agent(), vec![(USD, 1_500), (EVER, 6_000), (MONTH, 4_000)]),
+        ];
         let mut world = Self {
             chance: Chance(seed),
-            now: 100 * 3_600_000,
+            // Shortly before a month ends.
+            now: 31 * 24 * 3_600_000 - 45_000,
             skew: 0,
             calm: false,
             accounts: BTreeMap::new(),
             limits: BTreeMap::new(),
             holders: Vec::new(),
+            restless: false,
             later: Vec::new(),
             calls: BTreeMap::new(),
             spent: Spent::new(),
             made: 0,
             ended: 0,
         };
-        for (account, limits) in
-            [(cluster(), vec![(USD, 3_000), (LOOPS, 60)]), (agent(), vec![(USD, 1_500)])]
-        {
+        for (account, limits) in first {
             let mut state = BudgetState::default();
             Budget::born(&mut state, &account.to_string()).unwrap();
             world.accounts.insert(account.clone(), (state, BTreeMap::new()));
-            let limit = |(key, amount): &(LimitKey, u64)| BudgetLimit {
-                ask_at: 100,
-                ..BudgetLimit::new(key.unit, key.window, *amount)
-            };
-            let source = LimitSource::Configured;
-            let set = limits.iter().map(limit).collect();
-            world.account_takes(&account, BudgetInput::Set { source, limits: Some(set) });
-            let key = |(key, amount)| ((account.clone(), key), amount);
-            world.limits.extend(limits.into_iter().map(key));
+            world.sets(&account, &limits, 100);
         }
         world.holders = (0..3)
             .map(|_| Holder::new(ProcessId::from_u128(0), HolderOptions::default()))
@@ -98,6 +102,61 @@ impl World {
             world.restart(holder);
         }
         world
+    }
+
+    fn sets(&mut self, account: &AccountKey, limits: &[(LimitKey, u64)], ask_at: u8) {
+        let limit = |(key, amount): &(LimitKey, u64)| BudgetLimit {
+            ask_at,
+            warn_at: 50,
+            ..BudgetLimit::new(key.unit, key.window, *amount)
+        };
+        let source = LimitSource::Configured;
+        let set = limits.iter().map(limit).collect();
+        self.account_takes(account, BudgetInput::Set { source, limits: Some(set) });
+        for (key, amount) in limits {
+            let most = self.limits.entry((account.clone(), *key)).or_default();
+            *most = (*most).max(*amount);
+        }
+    }
+
+    /// Limits change, people allow more, and the owners of accounts die.
+    fn befalls(&mut self) {
+        let account = if self.chance.is(50) { cluster() } else { agent() };
+        match self.chance.below(4) {
+            0 => {
+                let all = [(USD, 2_500), (LOOPS, 60), (EVER, 6_000), (MONTH, 4_000), (TOKENS, 900)];
+                let mut limits = Vec::new();
+                for (key, most) in all {
+                    match self.chance.below(4) {
+                        0 => {}
+                        1 => limits.push((key, self.chance.below(most))),
+                        2 => limits.push((key, 0)),
+                        _ => limits.push((key, most)),
+                    }
+                }
+                let ask_at = if self.chance.is(50) { 100 } else { 60 };
+                self.sets(&account, &limits, ask_at);
+            }
+            // The next owner knows what the journal says, and says it again.
+            1 => {
+                let (state, told) = self.accounts.get_mut(&account).unwrap();
+                *state = codec::decode(&codec::encode(state).unwrap()).unwrap();
+                told.clear();
+                self.tells(&account);
+            }
+            _ => self.allows(&account),
+        }
+    }
+
+    /// A person allows more of each limit, also of windows that have ended.
+    fn allows(&mut self, account: &AccountKey) {
+        let books = self.accounts[account].0.books.iter();
+        let windows: Vec<_> = books.map(|book| (book.key, book.current.number.0)).collect();
+        for (limit, window) in windows {
+            let window = WindowNumber(window.saturating_sub(self.chance.below(2)));
+            let by = "ada".to_owned();
+            self.account_takes(account, BudgetInput::Allow { by, limit, window });
+        }
     }
 
     fn restart(&mut self, holder: usize) {
@@ -112,12 +171,18 @@ impl World {
 
     fn account_takes(&mut self, key: &AccountKey, input: BudgetInput) {
         let ts = Timestamp(self.now.saturating_add_signed(self.skew));
-        let (state, told) = self.accounts.get_mut(key).unwrap();
+        let (state, _) = self.accounts.get_mut(key).unwrap();
         state.accept((state.n + 1, ts), input);
         for event in Budget::advance(state) {
             state.n += 1;
             state.fold(&event).unwrap();
         }
+        self.tells(key);
+    }
+
+    /// Says what is new.
+    fn tells(&mut self, key: &AccountKey) {
+        let (state, told) = self.accounts.get_mut(key).unwrap();
         let mut standings = Vec::new();
         for (process, n) in state.told() {
             if told.insert(process, n) != Some(n) {
@@ -173,13 +238,16 @@ impl World {
         let Some(holds) = self.calls.remove(&(at, reservation)) else { return };
         self.ended += 1;
         let how = self.chance.below(10);
-        let usd = self.chance.below(holds.iter().map(|hold| hold.amount).max().unwrap() + 1);
-        let usd_hold = holds.iter().filter(|hold| hold.limit.unit == BudgetUnit::Usd);
-        let usd = usd.min(usd_hold.map(|hold| hold.amount).min().unwrap_or_default());
+        let mut used = |unit| {
+            let of_unit = holds.iter().filter(|hold| hold.limit.unit == unit);
+            self.chance.below(of_unit.map(|hold| hold.amount).min().unwrap_or_default() + 1)
+        };
+        let (usd, tokens) = (used(BudgetUnit::Usd), used(BudgetUnit::Tokens));
         for hold in &holds {
             let amount = match (how, hold.limit.unit) {
                 (0, _) => 0,
-                (1, _) | (_, BudgetUnit::Loops | BudgetUnit::Tokens) => hold.amount,
+                (1, _) | (_, BudgetUnit::Loops) => hold.amount,
+                (_, BudgetUnit::Tokens) => tokens,
                 (_, BudgetUnit::Usd) => usd,
             };
             let key = (hold.account.clone(), hold.limit, hold.window);
@@ -188,7 +256,7 @@ impl World {
         let input = match how {
             0 => HolderInput::Release(reservation),
             1 => HolderInput::Settle(reservation, CallUsage::Unknown),
-            _ => HolderInput::Settle(reservation, CallUsage::Known { usd, tokens: 1 }),
+            _ => HolderInput::Settle(reservation, CallUsage::Known { usd, tokens }),
         };
         self.holder_takes(at, input);
     }
@@ -206,13 +274,33 @@ impl World {
         }
     }
 
+    /// BUD-3: what accounts have of a window is what was billed of it, and nothing is out.
+    fn has_no_more_than_billed(&self) {
+        for (key, (state, _)) in &self.accounts {
+            for book in &state.books {
+                let current = &book.current;
+                let spent = self.spent.get(&(key.clone(), book.key, current.number));
+                let spent = spent.copied().unwrap_or_default();
+                assert_eq!(current.spent(), spent, "BUD-3: `{}` of `{key}`", book.key);
+                assert_eq!(current.committed(), spent, "`{}` of `{key}` is out", book.key);
+            }
+        }
+    }
+
     fn arrivals(&mut self) {
         let at = usize::try_from(self.chance.below(3)).unwrap();
         self.made += 1;
         let fixed = 1 + self.chance.below(60);
+        // Some cost nothing without output.
+        let fixed = if self.chance.is(10) { 0 } else { fixed };
         let mut needs = vec![need(cluster(), USD, fixed, 1_000_000), need(cluster(), LOOPS, 1, 0)];
+        if self.restless {
+            needs.push(need(cluster(), TOKENS, 1, 1_000_000));
+        }
         if self.chance.is(60) {
-            needs.push(need(agent(), USD, fixed, 1_000_000));
+            for limit in [USD, EVER, MONTH] {
+                needs.push(need(agent(), limit, fixed, 1_000_000));
+            }
         }
         let needs = CallNeeds { needs, least_output: 5, most_output: 5 + self.chance.below(150) };
         self.holder_takes(at, HolderInput::Reserve(Reservation(self.made), needs));
@@ -254,6 +342,9 @@ impl World {
                 // The owner's clock jumps, an hour either way.
                 self.skew = i64::try_from(self.chance.below(7_200_000)).unwrap() - 3_600_000;
             }
+            if self.restless && self.chance.below(1_000) < 15 {
+                self.befalls();
+            }
             if crashes && self.chance.below(1_000) < 4 {
                 let at = usize::try_from(self.chance.below(3)).unwrap();
                 self.crash(at);
@@ -261,7 +352,13 @@ impl World {
             self.step();
         }
         self.calm = true;
-        for _ in 0..6_000 {
+        if self.restless {
+            self.sets(&cluster(), &[(USD, 3_000), (LOOPS, 60), (TOKENS, 900)], 60);
+            self.sets(&agent(), &[(USD, 1_500), (EVER, 6_000)], 60);
+            self.allows(&cluster());
+        }
+        // A call may wait for a person at one limit after the other.
+        for _ in 0..30_000 {
             self.step();
             if self.later.is_empty() && self.holders.iter().all(Holder::is_at_rest) {
                 break;
@@ -288,7 +385,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..Default::default() })]
 
     /// Whatever is lost, late or repeated: no limit is passed, every call ends, and in the end accounts
     /// know to the micro-dollar what was spent, and nothing is out.
@@ -310,6 +407,26 @@ proptest! {
         }
     }
 
+    /// The same while limits change and are set again, people allow more, and owners of accounts die: a
+    /// window never has more spent than the largest limit that it had.
+    #[test]
+    fn i6_holds_while_limits_change(seed in any::<u64>()) {
+        let world = World { restless: true, ..World::new(seed) }.run(60, false);
+        prop_assert_eq!(world.ended, world.made, "every call ends");
+        world.has_no_more_than_billed();
+        for holder in &world.holders {
+            prop_assert!(holder.is_at_rest());
+        }
+    }
+
+    /// The same with processes that die.
+    #[test]
+    fn i6_holds_while_limits_change_and_processes_die(seed in any::<u64>()) {
+        let world = World { restless: true, ..World::new(seed) }.run(60, true);
+        let waiting: usize = world.holders.iter().map(Holder::waiting).sum();
+        prop_assert_eq!(world.ended + waiting as u64, world.made, "no call is lost");
+    }
+
     /// A process that dies takes its slices along, and no limit is passed.
     #[test]
     fn i6_holds_while_processes_die(seed in any::<u64>()) {
@@ -324,5 +441,15 @@ proptest! {
                 prop_assert!(book.current.committed() >= spent, "BUD-3: none of it is forgotten");
             }
         }
+    }
+}
+
+/// Seeds in which calls once came to wait for one limit again and again: each made room for another one.
+#[test]
+fn calls_that_wait_for_several_limits_end() {
+    for seed in [17_384_405_352_358_211_110, 4_325_185_573_259_260_907] {
+        let world = World { restless: true, ..World::new(seed) }.run(120, false);
+        assert_eq!(world.ended, world.made, "seed {seed}");
+        world.has_no_more_than_billed();
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct AccountAtHand {
     pub(super) in_flight: bool,
     /// Slices that the account says are out, and that are not known here: they were never used.
     pub(super) strays: Vec<(u64, WindowNumber)>,
+    /// So many of them, the first ones, are in what was sent.
+    strays_sent: usize,
     sent: Option<Timestamp>,
     reported: Option<Timestamp>,
 }
@@ -83,6 +85,7 @@ impl AccountAtHand {
     }
 
     fn reports(&mut self) -> Vec<SliceReport> {
+        self.strays_sent = self.strays.len();
         let strays = self.strays.iter().map(|(number, window)| SliceReport {
             number: *number,
             window: *window,
@@ -106,15 +109,21 @@ impl AccountAtHand {
     /// Whether nothing of it was here for long. What it said before would come too late by now.
     pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
         let last = self.sent.map_or(self.heard, |sent| sent.max(self.heard));
-        let is_empty = self.pools.is_empty() && self.strays.is_empty() && !self.in_flight;
-        is_empty && now.since(last) >= FORGOTTEN
+        self.is_at_rest() && now.since(last) >= FORGOTTEN
+    }
+
+    /// Whether there is nothing of it that the account does not know, and nothing to wait for.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.pools.is_empty() && self.strays.is_empty() && !self.in_flight
     }
 
     /// What was sent is stored, or may not be. What is reported are totals, so it may come twice.
     pub(super) fn stored(&mut self, stored: bool) {
         self.in_flight = false;
+        let sent = std::mem::take(&mut self.strays_sent);
         if stored {
-            self.strays.clear();
+            // What the account has said since goes back with the next one.
+            self.strays.drain(..sent);
         }
         for pool in self.pools.values_mut() {
             if stored {

@@ -312,3 +312,50 @@ fn a_process_that_ends_in_order_leaves_nothing_spent_that_was_not_used() {
     one.does(HolderInput::Release(Reservation(2)));
     assert!(one.holder.is_at_rest());
 }
+
+/// What is said while something is on its way has to be answered, too.
+#[test]
+fn a_slice_that_comes_to_light_while_a_report_is_under_way_goes_back() {
+    let mut one = One::new();
+    one.told(&[(8, 70, false)], &[]);
+    // It is sent; before that is known to be stored, the account names another one.
+    assert_eq!(said(&one.told(&[(8, 70, false), (9, 70, false)], &[]), 9), None);
+    one.after(300);
+    assert_eq!(said(&one.stored(), 9), Some((0, 0, 0, true)));
+    assert!(!one.holder.is_at_rest());
+    one.stored();
+    assert!(one.holder.is_at_rest());
+}
+
+#[test]
+fn what_costs_nothing_is_not_reserved() {
+    let mut one = One::new();
+    let free = CallNeeds { needs: vec![need(cluster(), USD, 0, 0)], ..call() };
+    let out = one.reserve(1, free);
+    assert_eq!(out, [HolderOutput::Granted(Reservation(1), 40, vec![])]);
+    // Output alone costs something.
+    let output = CallNeeds { needs: vec![need(cluster(), USD, 0, 1_000_000)], ..call() };
+    assert_eq!(asked(&one.reserve(2, output)), [(1, 40, 5, 40)]);
+}
+
+/// A larger call behind it does not take what a call has got that waits for another limit.
+#[test]
+fn a_call_that_waits_elsewhere_keeps_what_it_has_got() {
+    let mut one = One::new();
+    one.reserve(1, call());
+    one.stored();
+    one.told(&[(1, 60, false)], &[]);
+    one.does(HolderInput::Release(Reservation(1)));
+    let user: AccountKey = "user:web:bot:ada".parse().unwrap();
+    let needs = vec![need(cluster(), USD, 10, 1_000_000), need(user.clone(), USD, 1, 0)];
+    one.reserve(2, CallNeeds { needs, ..call() });
+    // It needs 80, and 60 are there, of which the one before needs 50.
+    let mut out = one.reserve(3, CallNeeds { most_output: 70, ..call() });
+    out.extend(one.after(300));
+    assert_eq!(asked(&out), [(3, 80, 15, 80)]);
+    assert_eq!(said(&out, 1), Some((0, 0, 10, false)), "the rest goes back");
+    assert_eq!(one.holder.waiting(), 2);
+    one.stored();
+    // The slice for both comes.
+    assert_eq!(granted(&one.told(&[(1, 60, false), (3, 80, false)], &[])), [(3, 70)]);
+}

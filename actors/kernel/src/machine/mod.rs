@@ -31,6 +31,8 @@ mod io;
 mod options;
 #[cfg(feature = "test-util")]
 mod planted;
+#[cfg(all(test, feature = "test-util"))]
+mod wants_tests;
 
 pub use io::{ActivationEnd, MachineInput, MachineOutput, OwnerSays};
 pub use options::MachineOptions;

@@ -74,6 +74,21 @@ impl<K: EntityKind> Machine<K> {
         superseded
     }
 
+    /// Whether a machine with this bug keeps the grant of a call that is not wanted any more.
+    pub(super) fn misjudge_release(&mut self, effect: &K::Effect) -> bool {
+        match self.options.planted {
+            KernelBug::KeepsUnwanted => {
+                self.admissions.remove(effect);
+                true
+            }
+            KernelBug::KeepsWhatItReleased => {
+                self.out.push(MachineOutput::Release(effect.clone()));
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a machine with this bug thinks that the entity is at rest.
     pub(super) fn misjudge(&mut self, at_rest: bool) {
         self.quiescent = match self.options.planted {
