@@ -20,6 +20,8 @@ pub const AGENT_KEYS: &str = "agent.";
 pub const LETTER_KEYS: &str = "letter.";
 /// Keys of the bucket with calls that wait for a person begin with this.
 pub const APPROVAL_KEYS: &str = "approval.";
+/// Keys of the bucket with the limits of accounts begin with this.
+pub const BUDGET_KEYS: &str = "budget.";
 /// Keys of the bucket with calls that wait for a provider begin with this.
 pub const OUTAGE_KEYS: &str = "outage.";
 /// Keys of the bucket with the states of jobs begin with this.
@@ -267,6 +269,11 @@ pub fn approval_key(call: CallId) -> String {
 /// The key of the bucket with a call that waits for a provider.
 pub fn outage_key(call: CallId) -> String {
     format!("{OUTAGE_KEYS}{call}")
+}
+
+/// The key of the bucket with the limits of an account, by its entity.
+pub fn budget_key(account: EntityId) -> String {
+    format!("{BUDGET_KEYS}{account}")
 }
 
 /// The key of the bucket with what is known of an MCP server's tools.

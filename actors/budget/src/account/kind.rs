@@ -8,6 +8,7 @@ use clawnode_proto::{
     EntityId, Head, IdempotencyKey, Input, Kind, ProcessId, TimerId, Timestamp, TurnId,
     budget::{AccountKey, BudgetEvent, BudgetInput, ProcessStanding},
     codec,
+    feed::EventBody,
 };
 use serde_json::Value;
 
@@ -28,6 +29,8 @@ pub enum BudgetEffect {
     Tell(ProcessId, u64),
     /// A timer for the end of a window.
     Timer(Timestamp),
+    /// Operators hear of this event.
+    News(u64),
 }
 
 /// What that takes.
@@ -37,6 +40,8 @@ pub enum BudgetJob {
     Tell(ProcessId, ProcessStanding),
     /// Stored.
     Timer(Timer),
+    /// Sent once on the feed of the cluster, best effort.
+    News(EventBody),
 }
 
 impl Budget {
@@ -72,7 +77,10 @@ impl EntityKind for Budget {
 
     fn fold(state: &mut BudgetState, head: &Head, event: &BudgetEvent) -> Result<(), Violation> {
         state.n = head.n.0;
-        state.fold(event)
+        state.fold(event)?;
+        state.note_change(head.ts, event);
+        state.note_news(head, event);
+        Ok(())
     }
 
     fn accept(state: &mut BudgetState, head: &Head, input: &Input) -> Result<(), Violation> {
@@ -120,7 +128,8 @@ impl EntityKind for Budget {
 
     fn decide(state: &BudgetState) -> Vec<BudgetEffect> {
         let told = state.told().into_iter().map(|(process, n)| BudgetEffect::Tell(process, n));
-        told.chain(state.due().map(BudgetEffect::Timer)).collect()
+        let news = state.news().map(BudgetEffect::News);
+        told.chain(state.due().map(BudgetEffect::Timer)).chain(news).collect()
     }
 
     fn class(_: &BudgetEffect) -> EffectKind {
@@ -143,6 +152,7 @@ impl EntityKind for Budget {
                 let standing = ProcessStanding { account, version: state.n, slices, answers };
                 Some(BudgetJob::Tell(process, standing))
             }
+            BudgetEffect::News(n) => state.news_of(n).map(BudgetJob::News),
             BudgetEffect::Timer(due) => {
                 let id = TimerId::of_window(EntityId::derive(Self::KIND, &state.key), due);
                 let name = IdempotencyKey::of_timer(id);

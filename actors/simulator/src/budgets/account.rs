@@ -72,6 +72,14 @@ impl Simulated for Budget {
             BudgetJob::Tell(process, standing) => {
                 sim.tells_standing(at, (effect, *process), standing)
             }
+            // No operator listens here.
+            BudgetJob::News(_) => {
+                let confirmed = PlannedNote::own("told operators".to_owned(), move |sim| {
+                    sim.feed_as::<Self>(at, MachineInput::Confirmed(effect))
+                });
+                sim.world.mail(at.process, at.entity.as_u128(), confirmed);
+                Ok(())
+            }
             BudgetJob::Timer(timer) => {
                 let after = sim.world.rng.random_range(1..3_000);
                 let (name, timer) = (format!("sets {job:?}"), timer.clone());
