@@ -19,7 +19,7 @@ use crate::{
     config::{ProviderSection, units::ByteSize},
     host,
     local::{NodeFile, TOKEN_FILE},
-    node::{health, models, observe},
+    node::{accounts, health, models, observe},
 };
 
 /// The check of the configuration.
@@ -105,6 +105,9 @@ fn of_status(status: &StatusView) -> Vec<Check> {
         checks.push(Check::green(WORKS, found));
     }
     checks.extend(bad);
+    for name in accounts::WARNINGS {
+        checks.extend(told(name, &|one| one == name));
+    }
     checks
 }
 
