@@ -11,7 +11,7 @@ use clawnode_proto::{
     budget::{
         AccountKey, BudgetHeld, BudgetUnit, ClosedSlice, Hold, LimitKey, SliceReport, WindowNumber,
     },
-    llm::Usage,
+    llm::{FailureClass, Usage},
     session::SessionEvent,
 };
 
@@ -99,6 +99,20 @@ pub(super) fn closed(
     slices.iter().map(close).collect()
 }
 
+/// Whether a provider bills nothing for a call without usage that failed so: it refused the request, or
+/// never got it.
+const fn is_refused(class: FailureClass) -> bool {
+    matches!(
+        class,
+        FailureClass::Unreachable
+            | FailureClass::RateLimited
+            | FailureClass::Overloaded
+            | FailureClass::Unauthorized
+            | FailureClass::Rejected
+            | FailureClass::NoAgent
+    )
+}
+
 // === impl SessionHolds ===
 
 impl<'a> SessionHolds<'a> {
@@ -114,16 +128,25 @@ impl<'a> SessionHolds<'a> {
             SessionEvent::BudgetHeld(held) if self.processes.contains(&held.process) => {
                 self.open.insert((held.call, held.attempt), held);
             }
-            SessionEvent::ModelDone(it) => self.ended(it.call, it.attempt, it.usage),
-            SessionEvent::ModelFailed(it) => self.ended(it.call, it.attempt, it.usage),
-            SessionEvent::ModelGaveWay(it) => self.ended(it.call, it.attempt, it.usage),
+            SessionEvent::ModelDone(it) => self.ended((it.call, it.attempt), it.usage, None),
+            SessionEvent::ModelFailed(it) => {
+                self.ended((it.call, it.attempt), it.usage, Some(it.failure.class));
+            }
+            SessionEvent::ModelGaveWay(it) => {
+                self.ended((it.call, it.attempt), it.usage, Some(it.why.class));
+            }
             _ => {}
         }
     }
 
-    fn ended(&mut self, call: CallId, attempt: Attempt, usage: Usage) {
-        let Some(held) = self.open.remove(&(call, attempt)) else { return };
+    fn ended(&mut self, which: (CallId, Attempt), usage: Usage, failed: Option<FailureClass>) {
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+        // No usage is not a usage of 0: servers leave it out, and streams break before it. The hold
+        // stays, and counts whole.
+        if tokens == 0 && !failed.is_some_and(is_refused) {
+            return;
+        }
+        let Some(held) = self.open.remove(&which) else { return };
         let cost = held.price.cost(&usage).0;
         for hold in held.holds.iter().filter(|hold| hold.account == *self.account) {
             let used = match hold.limit.unit {
@@ -169,9 +192,9 @@ impl UsedSlices {
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
-        llm::{StopReason, Text},
+        llm::{ModelFailure, StopReason, Text},
         model::ModelPrice,
-        session::ModelDone,
+        session::{ModelDone, ModelGaveWay},
     };
 
     use super::{super::test_account::*, *};
@@ -216,6 +239,12 @@ mod tests {
         done.into()
     }
 
+    fn gave_way(call: u128, class: FailureClass) -> SessionEvent {
+        let why = ModelFailure::new(class, "no".to_owned());
+        let (call, attempt, usage) = (CallId::from_u128(call), Attempt(1), Usage::default());
+        ModelGaveWay { call, attempt, why, usage, wait_ms: 0 }.into()
+    }
+
     fn used(events: Vec<SessionEvent>) -> UsedSlices {
         let (cluster, processes) = (key("cluster"), [PROCESS]);
         let mut holds = SessionHolds::new(&cluster, &processes);
@@ -255,6 +284,15 @@ mod tests {
         assert_eq!(spent(&reported(99, 50), calls(), false), 99);
         // The holds of other processes do not count.
         assert_eq!(spent(&account, vec![held(3, 1, OTHER, 100)], false), 30);
+    }
+
+    #[test]
+    fn no_usage_is_not_a_usage_of_0_unless_the_provider_refused_the_call() {
+        let account = reported(0, 0);
+        let ends = |end| spent(&account, vec![held(1, 1, PROCESS, 70), end], false);
+        assert_eq!(ends(done(1, 1, 0, 0)), 70);
+        assert_eq!(ends(gave_way(1, FailureClass::BrokenStream)), 70);
+        assert_eq!(ends(gave_way(1, FailureClass::RateLimited)), 0);
     }
 
     #[test]

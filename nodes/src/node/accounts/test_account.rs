@@ -10,78 +10,78 @@ use clawnode_proto::{
     },
 };
 
-pub const PROCESS: ProcessId = ProcessId::from_u128(1);
-pub const OTHER: ProcessId = ProcessId::from_u128(2);
-pub const NOW: Timestamp = Timestamp(1_000);
-pub const HOUR: u64 = 3_600_000;
-pub const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
+pub(super) const PROCESS: ProcessId = ProcessId::from_u128(1);
+pub(super) const OTHER: ProcessId = ProcessId::from_u128(2);
+pub(super) const NOW: Timestamp = Timestamp(1_000);
+pub(super) const HOUR: u64 = 3_600_000;
+pub(super) const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
 
-pub fn key(text: &str) -> AccountKey {
+pub(super) fn key(text: &str) -> AccountKey {
     text.parse().unwrap()
 }
 
 /// A limit of dollars an hour.
-pub fn usd(amount: u64) -> BudgetLimit {
+pub(super) fn usd(amount: u64) -> BudgetLimit {
     BudgetLimit::new(USD.unit, USD.window, amount)
 }
 
 /// A first report about a slice of the first window, in which nothing has happened.
-pub fn report(number: u64) -> SliceReport {
+pub(super) fn report(number: u64) -> SliceReport {
     let (window, seq) = (WindowNumber(0), 1);
     let (spent, held, returned, over, closed) = (0, 0, 0, 0, false);
     SliceReport { number, window, seq, spent, held, returned, over, closed }
 }
 
 #[derive(Debug)]
-pub struct TestAccount {
-    pub state: BudgetState,
+pub(super) struct TestAccount {
+    pub(super) state: BudgetState,
     n: u64,
 }
 
 impl TestAccount {
     /// The account of the cluster, with limits that `ada` set.
-    pub fn with(limits: &[BudgetLimit]) -> Self {
+    pub(super) fn with(limits: &[BudgetLimit]) -> Self {
         let mut account = Self { state: BudgetState::default(), n: 0 };
         Budget::born(&mut account.state, "cluster").unwrap();
         account.set(Some(limits));
         account
     }
 
-    pub fn set(&mut self, limits: Option<&[BudgetLimit]>) {
+    pub(super) fn set(&mut self, limits: Option<&[BudgetLimit]>) {
         let source = LimitSource::Person { name: "ada".to_owned() };
         self.send(&BudgetInput::Set { source, limits: limits.map(<[_]>::to_vec) });
     }
 
-    pub fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.set(None);
     }
 
-    pub fn configured(&mut self, limits: &[BudgetLimit]) {
+    pub(super) fn configured(&mut self, limits: &[BudgetLimit]) {
         let source = LimitSource::Configured;
         self.send(&BudgetInput::Set { source, limits: Some(limits.to_vec()) });
     }
 
     /// A process asks for one call of this size.
-    pub fn ask(&mut self, process: ProcessId, number: u64, call: u64) {
+    pub(super) fn ask(&mut self, process: ProcessId, number: u64, call: u64) {
         let wants = SliceAsk { number, limit: USD, call, least: call, waits: call };
         self.send(&BudgetInput::Ask { process, asks: vec![wants], reports: Vec::new() });
     }
 
-    pub fn report(&mut self, process: ProcessId, report: SliceReport) {
+    pub(super) fn report(&mut self, process: ProcessId, report: SliceReport) {
         self.send(&BudgetInput::Report { process, reports: vec![report] });
     }
 
-    pub fn allow(&mut self, window: WindowNumber) {
+    pub(super) fn allow(&mut self, window: WindowNumber) {
         self.send(&BudgetInput::Allow { by: "bob".to_owned(), limit: USD, window });
     }
 
     /// The first window ends.
-    pub fn fire(&mut self) {
+    pub(super) fn fire(&mut self) {
         self.ask(OTHER, 99, 1);
         self.send(&BudgetInput::TimerFired { due: Timestamp(HOUR) });
     }
 
-    pub fn send(&mut self, body: &BudgetInput) {
+    pub(super) fn send(&mut self, body: &BudgetInput) {
         let name = format!("test:{}", self.n).parse().unwrap();
         let input: Input = Budget::input(&key("cluster"), name, NOW, body).unwrap();
         let head = self.head();
