@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     agents::AgentPause,
+    budget::{AccountKey, LimitKey},
     id::{AgentName, CallId, EntityId, Epoch, NodeName, ProcessId, TurnId},
     kill_switch::SwitchScope,
     limits::EVENT_TEXT,
@@ -130,6 +131,39 @@ pub enum EventBody {
         /// Who resumed it.
         by: String,
     },
+    /// The warning share of a limit of spending is spent. The event may repeat after a crash.
+    BudgetWarned {
+        /// The account.
+        account: AccountKey,
+        /// Which limit.
+        of: LimitKey,
+        /// What is spent: micro-dollars, tokens or model calls.
+        spent: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Nothing more of a limit of spending is granted until a person allows it, or its window ends. The event
+    /// may repeat after a crash.
+    BudgetAsked {
+        /// The account.
+        account: AccountKey,
+        /// Which limit.
+        of: LimitKey,
+        /// What is spent: micro-dollars, tokens or model calls.
+        spent: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Calls have cost more than they had reserved: nothing more of this limit is granted until a person
+    /// allows it. The event may repeat after a crash.
+    BudgetOver {
+        /// The account.
+        account: AccountKey,
+        /// Which limit.
+        of: LimitKey,
+        /// By how much: micro-dollars, tokens or model calls.
+        excess: u64,
+    },
     /// A condition that a person should know about.
     Warning {
         /// The stable name of the condition.
@@ -171,6 +205,9 @@ impl EventBody {
             Self::Latched { .. } => "latched",
             Self::AgentPaused { .. } => "agent_paused",
             Self::AgentResumed { .. } => "agent_resumed",
+            Self::BudgetWarned { .. } => "budget_warned",
+            Self::BudgetAsked { .. } => "budget_asked",
+            Self::BudgetOver { .. } => "budget_over",
             Self::Warning { .. } => "warning",
             Self::Unknown => "unknown",
         }
@@ -185,6 +222,7 @@ pub fn brief(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{BudgetUnit, WindowLength};
 
     #[test]
     fn an_event_of_a_newer_program_is_not_the_end_of_its_batch() {
@@ -199,6 +237,11 @@ mod tests {
             EventBody::NodeCordoned { on: false },
             EventBody::Fenced { session: EntityId::from_u128(1) },
             EventBody::AgentResumed { agent: "ada".parse().unwrap(), by: String::new() },
+            EventBody::BudgetOver {
+                account: AccountKey::Cluster,
+                of: LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day },
+                excess: 1,
+            },
             EventBody::Warning { name: String::new(), message: String::new() },
         ] {
             assert_eq!(serde_json::to_value(&body).unwrap()["type"], body.name());

@@ -18,6 +18,10 @@ pub mod types {
             SessionsResume, TreeParams,
         },
         archive::{ArchiveStats, ArtifactView, CleanView, JobList, JobView, LogView},
+        budget::{
+            AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
+            BudgetReconcileParams, BudgetSetParams, ReconcileView,
+        },
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
         kill_switch::{PanicView, SwitchList},
         mcp::{McpList, McpServerView},
@@ -74,6 +78,28 @@ macro_rules! methods {
             /// What model calls used, summed by day, agent, user or model. This list has no pages.
             UsageShow usage_show = "usage.show": UsageParams => UsageView
                 [Get "/v1/usage".asked(&[("by", Text), ("since", Text)])];
+            /// The accounts that have limits, with what is spent of them, in pages.
+            BudgetList budget_list = "budget.list": ListParams => BudgetList
+                [Get "/v1/budgets".asked(PAGE)];
+            /// One account: its limits, who has what of them, and who changed it.
+            BudgetShow budget_show = "budget.show": BudgetParams => AccountView
+                [Get "/v1/budgets/{account}"];
+            /// Sets the limits of an account, whatever is configured.
+            BudgetSet budget_set = "budget.set": BudgetSetParams => AccountView
+                [Put "/v1/budgets/{account}".with(Object(LIMITS))];
+            /// Takes away the limits that a person set, so that the configuration has effect again.
+            BudgetReset budget_reset = "budget.reset": BudgetParams => AccountView
+                [Delete "/v1/budgets/{account}"];
+            /// Allows more to be spent than `ask_at` of a limit, up to the limit, until its window ends.
+            BudgetAllow budget_allow = "budget.allow": BudgetAllowParams => AccountView
+                [Post "/v1/budgets/{account}/allow"
+                    .with(Optional(r#"{"limits":[{"unit":"usd","window":"day"}]}"#))];
+            /// Gives back what a dead process has of an account, except for what its calls have cost.
+            BudgetReconcile budget_reconcile = "budget.reconcile": BudgetReconcileParams => ReconcileView
+                [Post "/v1/budgets/{account}/reconcile".with(Object(r#"{"node":"NODE","gone":true}"#))];
+            /// Which limits hold for the next call of a session, and whether it could be made now.
+            BudgetExplain budget_explain = "budget.explain": SessionParams => BudgetExplainView
+                [Get "/v1/sessions/{session}/budget"];
             /// The kill switches that are set. This list has no pages.
             PanicList panic_list = "panic.list": Nothing => SwitchList [Get "/v1/panic"];
             /// Clears a kill switch, so that what it stopped continues.

@@ -36,6 +36,24 @@ impl schemars::JsonSchema for Reasoning {
     }
 }
 
+impl schemars::JsonSchema for AccountKey {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AccountKey".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": "^(cluster|agent:.+|user:[^:]+:[^:]+:[^:]+)$",
+            "examples": ["cluster"],
+        })
+    }
+}
+
 use crate::{
     budget::AccountKey,
     frame::FrameKey,
@@ -47,7 +65,6 @@ use crate::{
 };
 
 texts! {
-    AccountKey = "^(cluster|agent:.+|user:[^:]+:[^:]+:[^:]+)$";
     CallId = "^call_[0-9a-z]{26}$";
     Digest = "^[0-9a-f]{64}$";
     EntityId = "^ent_[0-9a-z]{26}$";

@@ -77,6 +77,10 @@ impl BudgetRunner {
                 self.tell(*process, standing.clone()).await;
                 Ok(())
             }
+            BudgetJob::News(news) => {
+                self.feed.tell(news.clone());
+                Ok(())
+            }
             BudgetJob::Timer(timer) => self.storage.timers.set(timer).await,
             BudgetJob::Show(view) => {
                 show(self.storage.bucket.as_ref(), entity, view).await?;

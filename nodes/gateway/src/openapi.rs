@@ -386,6 +386,7 @@ mod tests {
         let verb = match route.verb {
             Verb::Get => "get",
             Verb::Post => "post",
+            Verb::Put => "put",
             Verb::Delete => "delete",
         };
         let words = route.path.split(|c: char| !c.is_ascii_alphanumeric());

@@ -25,6 +25,7 @@ pub(super) struct Route {
 pub(super) enum Verb {
     Get,
     Post,
+    Put,
     Delete,
 }
 

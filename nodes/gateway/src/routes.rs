@@ -20,7 +20,7 @@ use super::{
 
 use QueryKind::{Flag, Number, Text};
 use RouteBody::{Object, Optional};
-use Verb::{Delete, Get, Post};
+use Verb::{Delete, Get, Post, Put};
 
 /// What a page of a list is asked for with.
 const PAGE: &[(&str, QueryKind)] = &[("cursor", Text), ("limit", Number)];
@@ -58,6 +58,9 @@ const EVENTS: &[(&str, QueryKind)] = &[("cursor", Text), ("limit", Number), ("wa
 
 /// The example of a body with a plan.
 const PLAN: &str = r#"{"execution_spec":{"steps":[{"action":"TOOL"}]}}"#;
+
+/// The example of a body with limits.
+const LIMITS: &str = r#"{"limits":[{"unit":"usd","window":"day","amount":"5.00"}]}"#;
 
 /// Those with handlers of their own.
 static OWN: &[Route] = &[
@@ -130,6 +133,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
                 let verb = match route.verb {
                     Get => MethodFilter::GET,
                     Post => MethodFilter::POST,
+                    Put => MethodFilter::PUT,
                     Delete => MethodFilter::DELETE,
                 };
                 on(verb, move |gateway, trace, path, query, request| {

@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 #[cfg(feature = "tui")]
 use super::top;
 use super::{
-    agents, approvals, backup, chat, config, doctor, events, execute,
+    agents, approvals, backup, budget, chat, config, doctor, events, execute,
     flags::{GlobalFlags, RoleArg},
     guide, hooks, import, jobs, journal, manual, mcp, models, node, panic, parked, providers,
     quarantine, sessions, tools, tree, up, usage, verify,
@@ -110,6 +110,9 @@ pub(super) enum Command {
     /// Show the model calls and tokens of each day, agent, user or model
     #[command(after_help = USAGE_EXAMPLES)]
     Usage(usage::UsageArgs),
+    /// Limit what is spent; show what is spent, by whom, and what waits
+    #[command(subcommand)]
+    Budget(budget::BudgetCommand),
     /// Show the tasks of every process of the cluster as a tree
     Tree(tree::TreeArgs),
     /// Show recent events of the cluster, and follow new ones

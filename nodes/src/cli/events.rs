@@ -9,6 +9,7 @@ use clap::Args;
 use clawnode_proto::{
     Cursor, EntityId, NodeName, TurnId,
     api::{EventsParams, SessionsList, calls},
+    budget::{amount_text, limit_flag},
     feed::{ClusterEvent, EventBody},
     overview::{FeedRow, FeedView},
     view::SessionRow,
@@ -233,12 +234,15 @@ pub(super) const fn tone(what: &EventBody) -> Option<Tone> {
         EventBody::NodeDead { .. }
         | EventBody::Quarantined { .. }
         | EventBody::AgentPaused { .. }
-        | EventBody::Latched { on: true, .. } => Some(Tone::Bad),
+        | EventBody::Latched { on: true, .. }
+        | EventBody::BudgetAsked { .. }
+        | EventBody::BudgetOver { .. } => Some(Tone::Bad),
         EventBody::NodeCordoned { .. }
         | EventBody::NodeDraining
         | EventBody::Claimed { .. }
         | EventBody::Fenced { .. }
         | EventBody::ApprovalAsked { .. }
+        | EventBody::BudgetWarned { .. }
         | EventBody::Warning { .. } => Some(Tone::Warn),
         EventBody::NodeJoined { .. }
         | EventBody::AgentResumed { .. }
@@ -313,6 +317,25 @@ pub(super) fn detail(event: &ClusterEvent, keys: &SessionKeys, wide: bool) -> St
         }
         EventBody::AgentPaused { agent, pause } => format!("{agent} {pause}"),
         EventBody::AgentResumed { agent, by } => format!("{agent} resumed by {by}"),
+        EventBody::BudgetWarned { account, of, spent, limit } => {
+            let (spent, limit) = (amount_text(of.unit, *spent), amount_text(of.unit, *limit));
+            format!("{account} has spent {spent} of {limit} ({of})")
+        }
+        EventBody::BudgetAsked { account, of, spent, limit } => {
+            let (spent, limit) = (amount_text(of.unit, *spent), amount_text(of.unit, *limit));
+            let flag = limit_flag(*of);
+            format!(
+                "{account} has spent {spent} of {limit}, and calls wait: `clawnode budget allow \
+                 {account} --{flag}`"
+            )
+        }
+        EventBody::BudgetOver { account, of, excess } => {
+            let (excess, flag) = (amount_text(of.unit, *excess), limit_flag(*of));
+            format!(
+                "calls of {account} have cost {excess} more than they had reserved, and calls \
+                 wait: `clawnode budget allow {account} --{flag}`"
+            )
+        }
         EventBody::Warning { name, message } => format!("{name}: {message}"),
     }
 }

@@ -26,7 +26,7 @@ macro_rules! topic {
 }
 
 /// All topics. One that has the name of a command explains the task that the command is a part of.
-const TOPICS: [Topic; 9] = [
+const TOPICS: [Topic; 10] = [
     topic!("models", "choose a model and its provider"),
     topic!("approvals", "decide which tool calls run"),
     topic!("tools", "give tools to an agent"),
@@ -35,6 +35,7 @@ const TOPICS: [Topic; 9] = [
     topic!("clients", "talk to an agent from other programs"),
     topic!("cluster", "run many nodes"),
     topic!("data", "look at, check, back up and move data"),
+    topic!("budget", "limit what is spent, and act when a limit is reached"),
     topic!("stop", "stop agents, and let them continue"),
 ];
 

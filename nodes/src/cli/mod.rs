@@ -9,6 +9,7 @@ mod agents;
 mod approvals;
 mod args;
 mod backup;
+mod budget;
 mod chat;
 #[cfg(feature = "nats")]
 mod cluster;

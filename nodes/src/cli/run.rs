@@ -12,7 +12,7 @@ use super::top;
 use super::{
     agents, approvals,
     args::{Cli, Command},
-    backup, chat, config,
+    backup, budget, chat, config,
     context::CliContext,
     doctor, events, execute, guide, hooks, import, jobs, journal, manual, mcp, models, node, nodes,
     output::Output,
@@ -149,6 +149,7 @@ async fn perform(command: Command, context: &CliContext) -> Result<Exit, Failure
         Command::Diagnose(args) => providers::diagnose(args, context).await,
         Command::Partitions => partitions::run(context).await,
         Command::Usage(args) => usage::run(args, context).await,
+        Command::Budget(command) => budget::run(command, context).await,
         Command::Tree(args) => tree::run(args, context).await,
         Command::Events(args) => events::run(args, context).await,
         #[cfg(feature = "tui")]

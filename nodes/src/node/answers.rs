@@ -11,14 +11,18 @@ use clawnode_gateway::{
 };
 use clawnode_kernel::EntityError;
 use clawnode_proto::{
-    AgentName, CallId, Cursor, Digest, ErrorBody, ErrorChain, ErrorCode, ExecutionId, JobId,
-    McpServerName, TurnId,
+    AgentName, CallId, Cursor, Digest, ErrorBody, ErrorCode, ExecutionId, JobId, McpServerName,
+    TurnId,
     agents::{AgentDetail, AgentList, AgentView},
     api::{
         EventsParams, Method, NodeParams, NodesDrain, Nothing, PanicClear, PanicParams, ParkedDrop,
         PolicyCheck, SessionsList, TreeParams,
     },
     archive::{ArchiveStats, CleanView, JobList, JobView, LogView},
+    budget::{
+        AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
+        BudgetReconcileParams, BudgetSetParams, ReconcileView,
+    },
     execute::ExecutionView,
     kill_switch::{PanicView, SwitchList},
     limits::MORE_STEPS,
@@ -40,7 +44,6 @@ use serde_json::Value;
 use super::{
     backend::{NodeBackend, idempotency_key, named},
     delete, health,
-    mcp::missing_view,
     orders::{self, NodeOrder},
     policy, reload, runaways, scheduler, session_filter,
 };
@@ -56,6 +59,7 @@ impl Answers for NodeBackend {
         status.warnings.extend(health::warnings(&alive, &self.needs()));
         status.warnings.extend(reload::warnings(&alive));
         status.warnings.splice(0..0, runaways::warnings(self.agents.paused()));
+        status.warnings.extend(self.budgets.warnings().await);
         // An operator's stop comes before everything else.
         status.warnings.splice(0..0, self.switch.warnings());
         Ok(status)
@@ -94,6 +98,59 @@ impl Answers for NodeBackend {
         let since = params.since.map(|text| session_filter::parse_since(&text, now)).transpose()?;
         let shown = usage::show(self.sessions.storage(), now, params.by, since.map(Day::of));
         shown.await.map_err(store)
+    }
+
+    async fn budget_list(
+        &self,
+        _: &RequestCaller,
+        (after, limit): (Option<Cursor>, usize),
+    ) -> HandlerResult<BudgetList> {
+        self.budgets.list(after.as_ref(), limit).await
+    }
+
+    async fn budget_show(&self, _: &RequestCaller, it: BudgetParams) -> HandlerResult<AccountView> {
+        self.budgets.show(it.account).await
+    }
+
+    async fn budget_set(
+        &self,
+        _: &RequestCaller,
+        it: BudgetSetParams,
+    ) -> HandlerResult<AccountView> {
+        self.budgets.set(it).await
+    }
+
+    async fn budget_reset(
+        &self,
+        _: &RequestCaller,
+        it: BudgetParams,
+    ) -> HandlerResult<AccountView> {
+        self.budgets.reset(it.account).await
+    }
+
+    async fn budget_allow(
+        &self,
+        _: &RequestCaller,
+        it: BudgetAllowParams,
+    ) -> HandlerResult<AccountView> {
+        self.budgets.allow(it).await
+    }
+
+    async fn budget_reconcile(
+        &self,
+        _: &RequestCaller,
+        it: BudgetReconcileParams,
+    ) -> HandlerResult<ReconcileView> {
+        self.budgets.reconcile(it).await
+    }
+
+    async fn budget_explain(
+        &self,
+        _: &RequestCaller,
+        session: SessionRef,
+    ) -> HandlerResult<BudgetExplainView> {
+        let profiles = self.models().profiles();
+        self.budgets.explain(&session, &profiles, |error| named(&session, error)).await
     }
 
     async fn panic_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<SwitchList> {
@@ -178,24 +235,7 @@ impl Answers for NodeBackend {
     }
 
     async fn agents_show(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentDetail> {
-        let view = self.agent_view(&agent).await?;
-        let profile = self.agents.profile(&agent).map_err(|_unknown| unknown_agent(&agent))?;
-        let alive = self.overview.alive();
-        let missing = self.agents.missing_tools(&agent).into_iter();
-        Ok(AgentDetail {
-            view,
-            models: self.agents.options(&agent).map(|it| it.models).unwrap_or_default(),
-            response_schema: profile.response_schema,
-            sampling: profile.sampling,
-            window_tokens: profile.window_tokens,
-            time: profile.time,
-            limits: self.agents.options(&agent).map(|it| it.limits).unwrap_or_default(),
-            max_parallel_tools: profile.max_parallel_tools,
-            policy: profile.policy,
-            hooks: profile.hooks,
-            tools: profile.tools.iter().map(|spec| health::tool(&alive, spec)).collect(),
-            missing: missing.map(|it| missing_view(&alive, it)).collect(),
-        })
+        self.agent_detail(agent).await
     }
 
     async fn agents_pause(&self, _: &RequestCaller, agent: AgentName) -> HandlerResult<AgentView> {
@@ -433,28 +473,6 @@ impl Answers for NodeBackend {
 }
 
 impl NodeBackend {
-    async fn agent_view(&self, agent: &AgentName) -> HandlerResult<AgentView> {
-        let views = self.agents.views().await;
-        views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| unknown_agent(agent))
-    }
-
-    /// Pauses or resumes an agent on every node; returns it as it is then.
-    async fn pause(&self, agent: &AgentName, paused: bool) -> HandlerResult<AgentView> {
-        self.agent_view(agent).await?;
-        if let (false, Some(refusal)) = (paused, self.switch.refusal_of(agent)) {
-            return Err(refusal);
-        }
-        let pause = self.switch.pause_by(format!("operator at {}", self.overview.node()));
-        let wanted = paused.then(|| pause.clone());
-        let changed = self.agents.pause(agent, wanted).await.map_err(|error| {
-            ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string()).hint("try again")
-        })?;
-        if changed {
-            self.switch.tell_pause(agent.clone(), pause, paused);
-        }
-        self.agent_view(agent).await
-    }
-
     async fn order(&self, node: &str, order: NodeOrder) -> HandlerResult<NodeView> {
         orders::give(self.sessions.storage(), &self.overview.nodes().nodes, node, order).await
     }
@@ -468,11 +486,6 @@ impl NodeBackend {
         let by = format!("operator at {}", self.overview.node());
         Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)
     }
-}
-
-fn unknown_agent(agent: &AgentName) -> ErrorBody {
-    ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
-        .hint("`clawnode agents list` shows the agents there are")
 }
 
 fn store(failure: StoreError) -> ErrorBody {

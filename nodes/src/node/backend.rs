@@ -36,6 +36,7 @@ use futures_util::{
 };
 
 use super::{
+    accounts::BudgetAnswers,
     archive::ArchiveRequests,
     client_tools, count,
     current_models::CurrentModels,
@@ -59,6 +60,7 @@ pub struct NodeBackend {
     pub(super) switch: PanicControl,
     pub(super) mcp: McpRequests,
     pub(super) archive: ArchiveRequests,
+    pub(super) budgets: BudgetAnswers,
     models: CurrentModels,
     embeddings: Embeddings,
 }
@@ -79,8 +81,20 @@ impl NodeBackend {
         let (storage, heard) = (sessions.storage().clone(), members.clone());
         let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);
+        let budgets = BudgetAnswers::new(sessions.clone(), agents.clone(), node.clone());
         let overview = Overview::new(node, sessions.clone());
-        Self { sessions, agents, routes, overview, switch, mcp, archive, models, embeddings }
+        Self {
+            sessions,
+            agents,
+            routes,
+            overview,
+            switch,
+            mcp,
+            archive,
+            budgets,
+            models,
+            embeddings,
+        }
     }
 
     pub(super) fn executions(&self) -> Executions<'_> {
@@ -297,6 +311,8 @@ impl Backend for NodeBackend {
         debug_assert!(written.is_ok(), "a string takes what it is given");
         let written = circuit_metrics(&self.models.circuits().reports(), out)
             .and_then(|()| runaways::metrics(&self.agents, out));
+        debug_assert!(written.is_ok(), "a string takes what it is given");
+        let written = self.budgets.metrics(out);
         debug_assert!(written.is_ok(), "a string takes what it is given");
     }
 }

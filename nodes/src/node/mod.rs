@@ -9,7 +9,8 @@
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `current_models`, `probes` | the providers as the configuration has them now; whether they can be reached |
 //! | `serving` | sets up the gateway |
-//! | `backend`, `answers` | the gateway's requests about sessions; a handler for each method |
+//! | `backend`, `answers`, `agent_answers` | the gateway's requests about sessions; a handler for each method |
+//! | `accounts` | accounts for people: what is spent, by whom, and changes of limits |
 //! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
 //! | `scan` | places the worker, and looks after the inputs of processes that died |
@@ -24,7 +25,9 @@
 //! entities are out of service, `health` how executors and providers fare, and `views` makes documents
 //! of heartbeats and ranks.
 
+pub mod accounts;
 mod actions;
+mod agent_answers;
 mod answers;
 pub mod archive;
 pub mod backend;

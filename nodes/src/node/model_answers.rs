@@ -201,7 +201,7 @@ impl ModelAnswers<'_> {
     }
 
     /// The same for all agents.
-    fn profiles(&self) -> ModelProfiles {
+    pub(super) fn profiles(&self) -> ModelProfiles {
         self.options().into_iter().next().map(|it| it.profiles).unwrap_or_default()
     }
 }

@@ -9,6 +9,8 @@ mod event;
 mod hold;
 mod input;
 mod limit;
+mod show;
+mod texts;
 mod view;
 mod window;
 
@@ -26,5 +28,11 @@ pub use limit::{
     AMOUNT_MOST, ASK_AT, BudgetLimit, BudgetUnit, LIMITS_MOST, LimitError, LimitKey, WARN_AT,
     check_limits,
 };
+pub use show::{
+    AccountChange, AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
+    BudgetReconcileParams, BudgetSetParams, CallForecast, ChangeKind, ClosedSlice, ExplainedLimit,
+    LimitOrigin, LimitState, LimitView, ReconcileView, SliceHolderView, WantedLimit,
+};
+pub use texts::{AmountError, amount_text, exceeded, limit_flag, raise_command, read_amount};
 pub use view::BudgetView;
 pub use window::{WindowError, WindowLength, WindowNumber};

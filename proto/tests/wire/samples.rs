@@ -13,6 +13,7 @@ use clawnode_proto::{
         LogStream, RunEnd, StoredLog, StoredResult,
     },
     block::{Block, Blocks},
+    budget::{BudgetUnit, LimitKey, WindowLength},
     circuit::{
         CircuitChange, CircuitFailure, CircuitFailures, CircuitReport, CircuitState,
         LimitedResource, ProviderLimit, ProviderProbe,
@@ -1144,6 +1145,7 @@ fn tree() -> ProcessTree {
 
 pub(crate) fn cluster_events() -> EventBatch {
     let (session, turn) = (entity(), turn());
+    let of = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
     let bodies = vec![
         EventBody::NodeJoined { version: "1.2.3".to_owned(), roles: vec![NodeRole::Gateway] },
         EventBody::NodeCordoned { on: true },
@@ -1156,6 +1158,19 @@ pub(crate) fn cluster_events() -> EventBatch {
         EventBody::Claimed { session, from: process(), epoch: Epoch(4) },
         EventBody::Fenced { session },
         EventBody::Quarantined { session, reason: "5 claims without progress".to_owned() },
+        EventBody::BudgetWarned {
+            account: name("cluster"),
+            of,
+            spent: 3_750_000,
+            limit: 5_000_000,
+        },
+        EventBody::BudgetAsked {
+            account: name("agent:research"),
+            of,
+            spent: 4_500_000,
+            limit: 5_000_000,
+        },
+        EventBody::BudgetOver { account: name("cluster"), of, excess: 12 },
         EventBody::Latched {
             scope: SwitchScope::Agent(name("default")),
             on: true,

@@ -49,7 +49,7 @@ pub const OBSERVE: Scene = Scene {
 };
 
 /// Each other page.
-pub const OPERATIONS: [Scene; 5] = [
+pub const OPERATIONS: [Scene; 6] = [
     Scene {
         readme: "docs/operations/panic.md",
         folder: FOLDER,
@@ -60,6 +60,18 @@ pub const OPERATIONS: [Scene; 5] = [
                 "shows 'everything is stopped'; shows 'everything continues'",
             ),
             Step::new("clawnode agents pause", "", "shows paused"),
+        ],
+    },
+    Scene {
+        readme: "docs/operations/budgets.md",
+        folder: FOLDER,
+        steps: &[
+            Step::new("clawnode budget list", TALKED, "shows '$5.00 per day'; shows 'operator at'"),
+            Step::new("clawnode budget explain", "", "shows 'can be made now'").but(&[SESSION]),
+            Step::left(
+                "clawnode budget reconcile",
+                "it takes a node that has died; the unit tests of `node/accounts` close what one had",
+            ),
         ],
     },
     Scene {

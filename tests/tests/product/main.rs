@@ -4,6 +4,7 @@
 mod agents;
 mod approvals;
 mod attachments;
+mod budget_commands;
 mod cluster;
 mod containers;
 mod executions;

@@ -8,6 +8,7 @@ use clawnode_proto::{
     EntityId, Head, IdempotencyKey, Input, Kind, ProcessId, TimerId, Timestamp, TurnId,
     budget::{AccountKey, BudgetEvent, BudgetInput, BudgetView, ProcessStanding},
     codec,
+    feed::EventBody,
 };
 use serde_json::Value;
 
@@ -30,6 +31,8 @@ pub enum BudgetEffect {
     Timer(Timestamp),
     /// All processes can read the limits that this event has set.
     Show(u64),
+    /// Operators hear of this event.
+    News(u64),
 }
 
 /// What that takes.
@@ -41,6 +44,8 @@ pub enum BudgetJob {
     Timer(Timer),
     /// Stored, unless there is a later one.
     Show(BudgetView),
+    /// Sent once on the feed of the cluster, best effort.
+    News(EventBody),
 }
 
 impl Budget {
@@ -76,7 +81,10 @@ impl EntityKind for Budget {
 
     fn fold(state: &mut BudgetState, head: &Head, event: &BudgetEvent) -> Result<(), Violation> {
         state.n = head.n.0;
-        state.fold(event)
+        state.fold(event)?;
+        state.note_change(head.ts, event);
+        state.note_news(head, event);
+        Ok(())
     }
 
     fn accept(state: &mut BudgetState, head: &Head, input: &Input) -> Result<(), Violation> {
@@ -125,7 +133,9 @@ impl EntityKind for Budget {
     fn decide(state: &BudgetState) -> Vec<BudgetEffect> {
         let told = state.told().into_iter().map(|(process, n)| BudgetEffect::Tell(process, n));
         let timer = state.due().map(BudgetEffect::Timer);
-        told.chain(timer).chain(state.changed().map(BudgetEffect::Show)).collect()
+        let news = state.news().map(BudgetEffect::News);
+        let shown = state.changed().map(BudgetEffect::Show);
+        told.chain(timer).chain(shown).chain(news).collect()
     }
 
     fn class(_: &BudgetEffect) -> EffectKind {
@@ -149,6 +159,7 @@ impl EntityKind for Budget {
                 Some(BudgetJob::Tell(process, standing))
             }
             BudgetEffect::Show(_) => Some(BudgetJob::Show(state.view(account))),
+            BudgetEffect::News(n) => state.news_of(n).map(BudgetJob::News),
             BudgetEffect::Timer(due) => {
                 let id = TimerId::of_window(EntityId::derive(Self::KIND, &state.key), due);
                 let name = IdempotencyKey::of_timer(id);

@@ -15,9 +15,11 @@
 //! On crash: nothing is lost; the next owner tells processes again how things stand.
 //! Not here: what a call costs, and which accounts it needs.
 
+mod changes;
 mod grant;
 mod kind;
 mod limit_book;
+mod news;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -52,6 +52,20 @@ pub struct BudgetState {
     heard: BTreeMap<ProcessId, Heard>,
     /// What people and the configuration want, and is not recorded yet.
     wanted: Vec<Wanted>,
+    /// Who set and allowed what, the newest last: the last few changes, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<clawnode_proto::budget::AccountChange>,
+    /// What operators may not have heard of yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) news: Vec<BudgetNews>,
+}
+
+/// What operators hear of an event of an account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct BudgetNews {
+    pub(super) n: u64,
+    pub(super) at: Timestamp,
+    pub(super) what: clawnode_proto::feed::EventBody,
 }
 
 /// What is to be recorded of an input.
@@ -75,6 +89,11 @@ impl BudgetState {
     /// The limits in force.
     pub fn limits(&self) -> &[BudgetLimit] {
         self.set.as_ref().unwrap_or(&self.configured)
+    }
+
+    /// Whether a person set them.
+    pub const fn is_set_by_person(&self) -> bool {
+        self.set.is_some()
     }
 
     /// One of its limits.

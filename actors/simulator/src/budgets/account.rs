@@ -77,6 +77,13 @@ impl Simulated for Budget {
                     sim.feed_as::<Self>(at, MachineInput::Confirmed(effect))
                 });
                 sim.world.mail(at.process, at.entity.as_u128(), shown);
+            }
+            // No operator listens here.
+            BudgetJob::News(_) => {
+                let confirmed = PlannedNote::own("told operators".to_owned(), move |sim| {
+                    sim.feed_as::<Self>(at, MachineInput::Confirmed(effect))
+                });
+                sim.world.mail(at.process, at.entity.as_u128(), confirmed);
                 Ok(())
             }
             BudgetJob::Timer(timer) => {

@@ -19,7 +19,7 @@ use crate::{
     config::{ProviderSection, units::ByteSize},
     host,
     local::{NodeFile, TOKEN_FILE},
-    node::{health, models, observe, runaways},
+    node::{accounts, health, models, observe, runaways},
 };
 
 /// The check of the configuration.
@@ -106,6 +106,9 @@ fn of_status(status: &StatusView) -> Vec<Check> {
     }
     checks.extend(bad);
     checks.extend(told("agents.paused", &|name| name == runaways::PAUSED));
+    for name in accounts::WARNINGS {
+        checks.extend(told(name, &|one| one == name));
+    }
     checks
 }
 

@@ -1,0 +1,573 @@
+//! `budget`: limits of spending; what is spent of them, and by whom.
+
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand,
+    parser::ValueSource,
+};
+use clawnode_proto::{
+    api::{ListParams, SessionParams, calls},
+    budget::{
+        AccountChange, AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetList,
+        BudgetParams, BudgetReconcileParams, BudgetSetParams, BudgetUnit, CallForecast, ChangeKind,
+        ClosedSlice, ExplainedLimit, LimitKey, LimitOrigin, LimitSource, LimitState, LimitView,
+        ReconcileView, WantedLimit, WindowLength, amount_text,
+    },
+};
+
+use super::{
+    context::CliContext,
+    output::{Output, Tone, clean, count, time},
+};
+use crate::failure::{Exit, Failure};
+
+/// Accounts of one page: the most that a node gives.
+const PAGE: u32 = 1_000;
+
+/// What `budget --help` ends with.
+const EXAMPLES: &str = "\
+An account is `cluster`, `agent:NAME` or `user:CHANNEL:ACCOUNT:PEER`. Dollars are written as `5.00`.
+Hours, days and months are those of UTC. A limit that a person sets has effect until `budget reset`,
+whatever is configured.
+
+Examples:
+  clawnode budget list
+  clawnode budget show cluster
+  clawnode budget set cluster --usd-per-day 5.00 --warn-at 75 --ask-at 90
+  clawnode budget set agent:research --tokens-per-day 2000000
+  clawnode budget set cluster --loops-per-hour none
+  clawnode budget reset cluster
+  clawnode budget allow cluster --usd-per-day
+  clawnode budget explain default:web:site:ada
+  clawnode budget reconcile cluster --node worker-2 --gone";
+
+/// Every limit, as a flag names it, and an example of its amount.
+const LIMITS: [(&str, BudgetUnit, WindowLength); 12] = [
+    ("usd-per-hour", BudgetUnit::Usd, WindowLength::Hour),
+    ("usd-per-day", BudgetUnit::Usd, WindowLength::Day),
+    ("usd-per-month", BudgetUnit::Usd, WindowLength::Month),
+    ("usd", BudgetUnit::Usd, WindowLength::Forever),
+    ("tokens-per-hour", BudgetUnit::Tokens, WindowLength::Hour),
+    ("tokens-per-day", BudgetUnit::Tokens, WindowLength::Day),
+    ("tokens-per-month", BudgetUnit::Tokens, WindowLength::Month),
+    ("tokens", BudgetUnit::Tokens, WindowLength::Forever),
+    ("loops-per-hour", BudgetUnit::Loops, WindowLength::Hour),
+    ("loops-per-day", BudgetUnit::Loops, WindowLength::Day),
+    ("loops-per-month", BudgetUnit::Loops, WindowLength::Month),
+    ("loops", BudgetUnit::Loops, WindowLength::Forever),
+];
+
+/// `budget`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(super) enum BudgetCommand {
+    /// List the accounts that have limits, with what is spent
+    List,
+    /// Show an account: its limits, who has what of them, and who changed it
+    Show {
+        /// The account
+        account: AccountKey,
+    },
+    /// Set limits of an account; those that you do not name stay as they are
+    Set(SetArgs),
+    /// Take away what a person has set, so that the configuration has effect again
+    Reset {
+        /// The account
+        account: AccountKey,
+    },
+    /// Allow more to be spent than `ask_at`, up to the limit, until its window ends
+    Allow(AllowArgs),
+    /// Say which limits hold for the next call of a session, and whether it could be made now
+    Explain {
+        /// The session's key or id
+        session: String,
+    },
+    /// Give back what a dead process has of an account, except for what its calls have cost
+    Reconcile(ReconcileArgs),
+}
+
+/// `budget set`.
+#[derive(Debug, Args)]
+pub(super) struct SetArgs {
+    /// The account
+    account: AccountKey,
+    #[command(flatten)]
+    limits: LimitAmounts,
+    /// Warn when this share is spent, in percent (default: as it is, or 75)
+    #[arg(long, value_name = "PERCENT")]
+    warn_at: Option<u8>,
+    /// Ask a person before more than this share is spent, in percent; 100 asks no person (default: as it
+    /// is, or 90)
+    #[arg(long, value_name = "PERCENT")]
+    ask_at: Option<u8>,
+    /// Take away all limits that are not named
+    #[arg(long)]
+    only: bool,
+}
+
+/// `budget allow`.
+#[derive(Debug, Args)]
+pub(super) struct AllowArgs {
+    /// The account
+    account: AccountKey,
+    #[command(flatten)]
+    limits: LimitChoices,
+}
+
+/// `budget reconcile`.
+#[derive(Debug, Args)]
+pub(super) struct ReconcileArgs {
+    /// The account
+    account: AccountKey,
+    /// The node whose process has died, or the id of the process
+    #[arg(long, value_name = "NODE")]
+    node: String,
+    /// Confirm that the process is gone and will not run again
+    #[arg(long)]
+    gone: bool,
+}
+
+/// Limits with amounts.
+#[derive(Debug)]
+struct LimitAmounts(Vec<(LimitKey, String)>);
+
+/// Limits without amounts.
+#[derive(Debug)]
+struct LimitChoices(Vec<LimitKey>);
+
+/// `budget`.
+pub(super) async fn run(command: BudgetCommand, context: &CliContext) -> Result<Exit, Failure> {
+    let out = context.out;
+    let one = |view: &AccountView| table(out, std::slice::from_ref(view));
+    match command {
+        BudgetCommand::List => {
+            out.document(&read_all(context).await?, |list| table(out, &list.accounts))?;
+        }
+        BudgetCommand::Show { account } => {
+            let view = context.call(calls::BudgetShow, &BudgetParams { account }).await?;
+            out.document(&view, |view| detail(out, view))?;
+        }
+        BudgetCommand::Set(args) => {
+            let params = set_params(args)?;
+            out.document(&context.call(calls::BudgetSet, &params).await?, one)?;
+        }
+        BudgetCommand::Reset { account } => {
+            let view = context.call(calls::BudgetReset, &BudgetParams { account }).await?;
+            out.document(&view, one)?;
+        }
+        BudgetCommand::Allow(AllowArgs { account, limits }) => {
+            let params = BudgetAllowParams { account, limits: limits.0 };
+            out.document(&context.call(calls::BudgetAllow, &params).await?, one)?;
+        }
+        BudgetCommand::Explain { session } => {
+            let view = context.call(calls::BudgetExplain, &SessionParams { session }).await?;
+            out.document(&view, |view| explained(out, view))?;
+        }
+        BudgetCommand::Reconcile(args) => {
+            let params = reconcile_params(args)?;
+            let view = context.call(calls::BudgetReconcile, &params).await?;
+            out.document(&view, |view| reconciled(out, view))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn set_params(args: SetArgs) -> Result<BudgetSetParams, Failure> {
+    let SetArgs { account, limits, warn_at, ask_at, only } = args;
+    if limits.0.is_empty() {
+        let hint = format!("name at least one: `clawnode budget set {account} --usd-per-day 5.00`");
+        return Err(Failure::new(Exit::Usage, "usage", "no limit is named").hint(hint));
+    }
+    let limit =
+        |(LimitKey { unit, window }, amount)| WantedLimit { unit, window, amount, warn_at, ask_at };
+    let limits = limits.0.into_iter().map(limit).collect();
+    Ok(BudgetSetParams { account, limits, keep_others: !only })
+}
+
+fn reconcile_params(args: ReconcileArgs) -> Result<BudgetReconcileParams, Failure> {
+    let ReconcileArgs { account, node, gone } = args;
+    if !gone {
+        let what = format!("nothing was given back: the process of `{node}` may still run");
+        return Err(Failure::new(Exit::Usage, "not_confirmed", what)
+            .hint("make sure that it is gone, then add `--gone`"));
+    }
+    Ok(BudgetReconcileParams { account, node, gone })
+}
+
+async fn read_all(context: &CliContext) -> Result<BudgetList, Failure> {
+    let client = context.client().await?;
+    let mut all = BudgetList::default();
+    loop {
+        let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
+        let page = client.call(calls::BudgetList, &page).await?;
+        all.accounts.extend(page.accounts);
+        all.next = page.next;
+        if all.next.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+// === Tables ===
+
+fn table(out: Output, accounts: &[AccountView]) -> String {
+    let mut head = vec!["account", "limit", "spent", "held", "left", "state", "ends", "set by"];
+    if out.wide {
+        head.splice(7..7, ["stranded", "excess", "warn at", "ask at", "waiting"]);
+    }
+    let rows = accounts.iter().flat_map(|account| {
+        let set_by = set_by(account);
+        account.limits.iter().map(move |it| {
+            let amount = |amount| amount_text(it.unit, amount);
+            let mut row = vec![
+                account.account.to_string(),
+                limit_text(it.key(), it.limit),
+                amount(it.spent),
+                amount(it.held),
+                amount(it.left),
+                state(out, it),
+                it.ends.map_or_else(|| "never".to_owned(), time),
+                set_by.clone(),
+            ];
+            if out.wide {
+                let percent = |share: u8| format!("{share} %");
+                let more = [
+                    amount(it.stranded),
+                    amount(it.excess),
+                    percent(it.warn_at),
+                    percent(it.ask_at),
+                    it.waiting.to_string(),
+                ];
+                row.splice(7..7, more);
+            }
+            row
+        })
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if rows.is_empty() {
+        return "no limits: set one with `clawnode budget set cluster --usd-per-day 5.00`"
+            .to_owned();
+    }
+    out.table(&head, rows)
+}
+
+/// A limit in words: `$5.00 per day`.
+fn limit_text(key: LimitKey, amount: u64) -> String {
+    let amount = amount_text(key.unit, amount);
+    let what = match key.unit {
+        BudgetUnit::Usd => amount,
+        BudgetUnit::Tokens | BudgetUnit::Loops => format!("{amount} {}", key.unit),
+    };
+    match key.window {
+        WindowLength::Forever => format!("{what} in all"),
+        window => format!("{what} per {window}"),
+    }
+}
+
+fn state(out: Output, it: &LimitView) -> String {
+    let tone = match it.state {
+        LimitState::Ok => Tone::Good,
+        LimitState::Warned => Tone::Warn,
+        LimitState::NeedsPerson | LimitState::Over | LimitState::Spent => Tone::Bad,
+    };
+    let allowed = if it.allowed { ", allowed" } else { "" };
+    out.paint(tone, &format!("{}{allowed}", it.state.as_str()))
+}
+
+fn set_by(it: &AccountView) -> String {
+    match (it.origin, &it.set_by) {
+        (LimitOrigin::Person, Some(name)) => clean(name),
+        (LimitOrigin::Person, None) => "a person".to_owned(),
+        (LimitOrigin::Configured, _) => "configuration".to_owned(),
+        (LimitOrigin::Default, _) => "built-in default".to_owned(),
+    }
+}
+
+fn detail(out: Output, account: &AccountView) -> String {
+    let mut parts = vec![table(out, std::slice::from_ref(account))];
+    let holders = account.limits.iter().flat_map(|limit| {
+        limit.holders.iter().map(move |it| {
+            let amount = |amount| amount_text(limit.unit, amount);
+            let state = if it.dead { out.paint(Tone::Bad, "dead") } else { "alive".to_owned() };
+            vec![
+                limit.key().to_string(),
+                it.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+                it.process.to_string(),
+                state,
+                amount(it.held),
+                amount(it.running),
+            ]
+        })
+    });
+    let holders: Vec<Vec<String>> = holders.collect();
+    if !holders.is_empty() {
+        let head = ["held of", "node", "process", "state", "amount", "by running calls"];
+        parts.push(out.table(&head, holders));
+    }
+    if !account.changes.is_empty() {
+        let row = |it: &AccountChange| vec![time(it.at), author(&it.by), change(&it.what)];
+        parts.push(out.table(&["when", "who", "change"], account.changes.iter().map(row)));
+    }
+    parts.join("\n\n")
+}
+
+fn author(by: &LimitSource) -> String {
+    if let LimitSource::Person { name } = by {
+        clean(name)
+    } else if *by == LimitSource::Configured {
+        "configuration".to_owned()
+    } else {
+        "built-in default".to_owned()
+    }
+}
+
+fn change(what: &ChangeKind) -> String {
+    match what {
+        ChangeKind::Set { limits } if limits.is_empty() => "set no limits".to_owned(),
+        ChangeKind::Set { limits } => {
+            let limits = limits.iter().map(|it| {
+                let limit = limit_text(it.key, it.amount);
+                format!("{limit} (warns at {} %, asks at {} %)", it.warn_at, it.ask_at)
+            });
+            format!("set {}", limits.collect::<Vec<String>>().join(", "))
+        }
+        ChangeKind::Reset => "took away what a person had set".to_owned(),
+        ChangeKind::Allowed { limit } => format!("allowed more of {limit}"),
+    }
+}
+
+fn explained(out: Output, view: &BudgetExplainView) -> String {
+    let priced = if view.priced { "" } else { " (no price is known: the dearest one is taken)" };
+    let mut lines = vec![
+        format!("session  {}", clean(&view.session)),
+        format!("agent    {}", view.agent),
+        format!("model    {}{priced}", clean(&view.model.to_string())),
+        format!("prompt   at least {} tokens", view.prompt_tokens),
+        String::new(),
+    ];
+    if view.limits.is_empty() {
+        lines.push("no limit holds for its next call".to_owned());
+        return lines.join("\n");
+    }
+    let head = ["account", "limit", "needs", "spent", "held", "left", "the next call"];
+    let row = |it: &ExplainedLimit| {
+        let amount = |amount| amount_text(it.limit.unit, amount);
+        vec![
+            it.account.to_string(),
+            limit_text(it.limit.key(), it.limit.limit),
+            amount(it.needs),
+            amount(it.limit.spent),
+            amount(it.limit.held),
+            amount(it.limit.left),
+            forecast(it.forecast).to_owned(),
+        ]
+    };
+    lines.push(out.table(&head, view.limits.iter().map(row)));
+    lines.push(String::new());
+    let hindered = view.limits.iter().filter(|it| it.forecast != CallForecast::Possible);
+    lines.extend(hindered.map(|it| {
+        let limit = limit_text(it.limit.key(), it.limit.limit);
+        out.paint(Tone::Warn, &clean(&format!("{} {limit}: {}", it.account, it.why)))
+    }));
+    lines.push(if view.possible {
+        out.paint(Tone::Good, "the next call can be made now")
+    } else {
+        out.paint(Tone::Bad, "the next call cannot be made now")
+    });
+    lines.join("\n")
+}
+
+const fn forecast(it: CallForecast) -> &'static str {
+    match it {
+        CallForecast::Possible => "possible",
+        CallForecast::Waits => "waits",
+        CallForecast::Stranded => "waits: stranded",
+        CallForecast::NeedsPerson => "needs a person",
+        CallForecast::Bankrupt => "bankrupt",
+    }
+}
+
+fn reconciled(out: Output, view: &ReconcileView) -> String {
+    let row = |it: &ClosedSlice| {
+        let amount = |amount| amount_text(it.limit.unit, amount);
+        let limit = it.limit.to_string();
+        vec![it.process.to_string(), limit, amount(it.counted), amount(it.spent)]
+    };
+    let head = ["process", "limit", "counted", "counts now"];
+    let unread = match view.unread {
+        0 => String::new(),
+        unread => format!("; {unread} could not be read, so running calls count whole"),
+    };
+    let read = format!("the journals of {} were read{unread}", count(view.sessions, "session"));
+    let closed = out.table(&head, view.closed.iter().map(row));
+    let account = table(out, std::slice::from_ref(&view.account));
+    format!("{closed}\n{read}\n\n{account}")
+}
+
+// === Flags ===
+
+fn keys() -> impl Iterator<Item = (&'static str, LimitKey)> {
+    LIMITS.into_iter().map(|(flag, unit, window)| (flag, LimitKey { unit, window }))
+}
+
+fn is_typed(matches: &ArgMatches, flag: &str) -> bool {
+    matches.value_source(flag) == Some(ValueSource::CommandLine)
+}
+
+impl FromArgMatches for LimitAmounts {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let amount = |flag| matches.get_one::<String>(flag).cloned();
+        Ok(Self(keys().filter_map(|(flag, key)| Some((key, amount(flag)?))).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for LimitAmounts {
+    fn augment_args(command: Command) -> Command {
+        keys().fold(command, |command, (flag, key)| {
+            let help = match key.window {
+                WindowLength::Forever => format!("The {} in all, or `none`", key.unit),
+                window => format!("The {} that may be spent in a {window}, or `none`", key.unit),
+            };
+            command.arg(Arg::new(flag).long(flag).value_name("AMOUNT").help(help))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LimitChoices {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let chosen = keys().filter(|(flag, _)| is_typed(matches, flag));
+        Ok(Self(chosen.map(|(_, key)| key).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for LimitChoices {
+    fn augment_args(command: Command) -> Command {
+        keys().fold(command, |command, (flag, key)| {
+            let help = format!("More of the limit `{key}` (default: all that wait for a person)");
+            command.arg(Arg::new(flag).long(flag).action(ArgAction::SetTrue).help(help))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use clawnode_proto::{
+        Timestamp,
+        budget::{BudgetLimit, SliceHolderView, limit_flag},
+    };
+
+    use super::*;
+    use crate::config::Env;
+
+    #[derive(Debug, Parser)]
+    struct TestCommand {
+        #[command(subcommand)]
+        command: BudgetCommand,
+    }
+
+    fn parsed(line: &str) -> BudgetCommand {
+        let words = std::iter::once("budget").chain(line.split(' '));
+        TestCommand::try_parse_from(words).unwrap_or_else(|error| panic!("{line}\n{error}")).command
+    }
+
+    #[test]
+    fn each_limit_has_the_flag_that_texts_name() {
+        for (flag, key) in keys() {
+            assert_eq!(flag, limit_flag(key));
+        }
+        let all: std::collections::BTreeSet<_> = keys().map(|(_, key)| key).collect();
+        assert_eq!(all.len(), BudgetUnit::ALL.len() * WindowLength::ALL.len());
+    }
+
+    #[test]
+    fn what_is_typed_becomes_limits() {
+        let BudgetCommand::Set(args) =
+            parsed("set agent:a --usd-per-day 5.00 --loops none --ask-at 80")
+        else {
+            panic!()
+        };
+        let params = set_params(args).unwrap();
+        assert!(params.keep_others, "the others stay");
+        let limits: Vec<_> =
+            params.limits.iter().map(|it| (it.unit, it.window, &*it.amount, it.ask_at)).collect();
+        assert_eq!(
+            limits,
+            [
+                (BudgetUnit::Usd, WindowLength::Day, "5.00", Some(80)),
+                (BudgetUnit::Loops, WindowLength::Forever, "none", Some(80)),
+            ]
+        );
+        let BudgetCommand::Set(args) = parsed("set cluster --ask-at 80") else { panic!() };
+        assert_eq!(set_params(args).unwrap_err().exit, Exit::Usage);
+        let BudgetCommand::Allow(args) = parsed("allow cluster --usd-per-day") else { panic!() };
+        let day = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
+        assert_eq!(args.limits.0, [day]);
+        let BudgetCommand::Allow(args) = parsed("allow cluster") else { panic!() };
+        assert_eq!(args.limits.0, []);
+        let BudgetCommand::Reconcile(args) = parsed("reconcile cluster --node a") else { panic!() };
+        assert_eq!(reconcile_params(args).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn an_account_shows_its_limits_holders_and_changes() {
+        let key = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
+        let process = clawnode_proto::ProcessId::from_u128(1);
+        let dead = SliceHolderView { process, node: None, dead: true, held: 500_000, running: 0 };
+        let limit = LimitView {
+            unit: key.unit,
+            window: key.window,
+            limit: 5_000_000,
+            warn_at: 75,
+            ask_at: 90,
+            spent: 4_500_000,
+            held: 500_000,
+            stranded: 500_000,
+            left: 0,
+            state: LimitState::NeedsPerson,
+            allowed: false,
+            excess: 0,
+            waiting: 2,
+            ends: Some(Timestamp(86_400_000)),
+            holders: vec![dead],
+        };
+        let by = LimitSource::Person { name: "ada".to_owned() };
+        let limits = vec![BudgetLimit::new(key.unit, key.window, 5_000_000)];
+        let set = AccountChange { at: Timestamp(0), by, what: ChangeKind::Set { limits } };
+        let account = AccountView {
+            account: AccountKey::Cluster,
+            origin: LimitOrigin::Person,
+            set_by: Some("ada".to_owned()),
+            set_at: Some(Timestamp(0)),
+            limits: vec![limit],
+            changes: vec![set],
+        };
+        let out = Output::new(false, false, &Env::default());
+        let text = detail(out, &account);
+        for said in [
+            "cluster  $5.00 per day  $4.50  $0.50  $0.00  needs a person  1970-01-02T00:00:00Z  ada",
+            "usd per day  -     proc_00000000000000000000000001  dead   $0.50   $0.00",
+            "1970-01-01T00:00:00Z  ada  set $5.00 per day (warns at 75 %, asks at 90 %)",
+        ] {
+            assert!(text.contains(said), "{text}");
+        }
+        assert!(table(out, &[]).starts_with("no limits: set one"), "it says what to do");
+    }
+}

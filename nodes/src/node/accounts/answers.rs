@@ -1,0 +1,464 @@
+//! Answers the methods `budget.…`: reads journals of accounts, and stores inputs for them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use clawnode_actors::{
+    agent::Agents,
+    llm::profile::{CallPrice, ModelProfiles},
+    session::{SendError, Sessions},
+};
+use clawnode_budget::{Budget, BudgetState};
+use clawnode_cluster::Storage;
+use clawnode_gateway::{HandlerResult, SessionRef};
+use clawnode_kernel::{Entity, EntityError, Service};
+use clawnode_proto::{
+    AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, InputId, ProcessId, Timestamp,
+    api::Method,
+    budget::{
+        AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetInput, BudgetList,
+        BudgetReconcileParams, BudgetSetParams, BudgetView, CallForecast, LimitKey, LimitSource,
+        LimitState, ReconcileView, SliceReport, WindowNumber,
+    },
+    codec,
+    model_route::RouteView,
+    subject::{BUDGET_KEYS, budget_key},
+    view::WarningView,
+};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tracing::warn;
+
+use super::{
+    closing, forecast, notes,
+    peers::{PeerState, Peers},
+    scan::AccountScan,
+    sessions_read, view, wanted,
+};
+use crate::{config::nearest, node::overview::NodeInfo};
+
+/// Journals of accounts that are read at the same time.
+const READS_MOST: usize = 16;
+/// Accounts of users that `status` and metrics look at; it looks at those of the cluster and of agents first.
+const USERS_SCANNED: usize = 100;
+/// How long a change may take before the person is asked to look again: an owner may have to be found
+/// dead first.
+const CHANGED_WITHIN: Duration = Duration::from_secs(20);
+/// How often its end is looked for, at first and at most.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+/// Clocks of processes differ by less.
+const CLOCKS_MS: u64 = 3_600_000;
+
+/// The accounts of a cluster, for people.
+#[derive(Clone, Debug)]
+pub struct BudgetAnswers {
+    sessions: Sessions,
+    agents: Agents,
+    peers: Peers,
+    scan: AccountScan,
+}
+
+// === impl BudgetAnswers ===
+
+impl BudgetAnswers {
+    /// At the node of these.
+    pub(in crate::node) fn new(sessions: Sessions, agents: Agents, node: NodeInfo) -> Self {
+        let peers = Peers::new(node, !sessions.storage().shared);
+        Self { sessions, agents, peers, scan: AccountScan::default() }
+    }
+
+    fn storage(&self) -> &Storage {
+        self.sessions.storage()
+    }
+
+    // === Looking ===
+
+    /// Answers `budget.list`: the accounts of one page of keys that have limits.
+    pub(in crate::node) async fn list(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> HandlerResult<BudgetList> {
+        const LIST: Method = Method::BudgetList;
+        let after = after.map(|cursor| cursor.read::<AccountKey>(LIST)).transpose()?;
+        let keys = self.keys().await?.into_iter();
+        let mut keys = keys.filter(|(key, _)| after.as_ref().is_none_or(|after| key > after));
+        let page: Vec<_> = keys.by_ref().take(limit).collect();
+        let last = page.last().map(|(key, _)| key.clone()).filter(|_| keys.next().is_some());
+        let next = last.map(|key| Cursor::new(LIST, key));
+        let mut accounts = self.views(page).await?;
+        for account in &mut accounts {
+            account.changes.clear();
+        }
+        Ok(BudgetList { accounts, next })
+    }
+
+    /// Answers `budget.show`.
+    pub(in crate::node) async fn show(&self, key: AccountKey) -> HandlerResult<AccountView> {
+        let account = self.existing(&key).await?;
+        self.view(key, &account.state).await
+    }
+
+    /// Answers `budget.explain`. `named` says what is wrong with the session.
+    pub(in crate::node) async fn explain(
+        &self,
+        session: &SessionRef,
+        profiles: &ModelProfiles,
+        named: impl Fn(SendError) -> ErrorBody,
+    ) -> HandlerResult<BudgetExplainView> {
+        let options = |agent: &AgentName| self.agents.options(agent);
+        let route = self.sessions.next_route(session.id, options).await;
+        let unknown = || {
+            ErrorBody::new(ErrorCode::NotFound, "the session's agent is not in the configuration")
+                .hint("`clawnode agents list` shows the agents there are")
+        };
+        let route = route.map_err(&named)?.ok_or_else(unknown)?;
+        let RouteView { agent, model, prompt, .. } = route;
+        let found = self.sessions.read(session.id).await.map_err(&named)?;
+        let session_key = found.state.key.ok_or_else(unknown)?;
+        let price = profiles.call_price(&model);
+        let keys = [
+            AccountKey::Agent(agent.clone()),
+            AccountKey::Cluster,
+            AccountKey::of_user(&session_key),
+        ];
+        let keys = keys.map(|key| (key, false)).into_iter().collect();
+        let accounts = self.views(keys).await?;
+        let limits = accounts.into_iter().flat_map(|it| {
+            let account = it.account;
+            it.limits.into_iter().map(move |limit| (account.clone(), limit))
+        });
+        let limits: Vec<_> = limits
+            .map(|(account, limit)| {
+                let needs = forecast::needs(limit.unit, &price.held(), prompt.tokens);
+                forecast::explained(account, limit, needs)
+            })
+            .collect();
+        Ok(BudgetExplainView {
+            session: session_key.to_string(),
+            agent,
+            model,
+            priced: matches!(price, CallPrice::Known(_)),
+            prompt_tokens: prompt.tokens,
+            possible: limits.iter().all(|it| it.forecast == CallForecast::Possible),
+            limits,
+        })
+    }
+
+    /// What `status` warns about.
+    pub(in crate::node) async fn warnings(&self) -> Vec<WarningView> {
+        notes::warnings(&self.scan.first(|| self.clone().scanned()).await)
+    }
+
+    /// The metrics of accounts, as they were read last.
+    pub(in crate::node) fn metrics(&self, out: &mut String) -> std::fmt::Result {
+        notes::metrics(&self.scan.known(|| self.clone().scanned()), out)
+    }
+
+    /// The accounts of the cluster and of agents, and some of users.
+    async fn scanned(self) -> HandlerResult<Vec<AccountView>> {
+        let is_user = |key: &AccountKey| matches!(key, AccountKey::User { .. });
+        let keys = self.keys().await?.into_iter();
+        let (users, mut keys): (Vec<_>, Vec<_>) = keys.partition(|(key, _)| is_user(key));
+        keys.extend(users.into_iter().take(USERS_SCANNED));
+        self.views(keys).await
+    }
+
+    // === Changing ===
+
+    /// Answers `budget.set`.
+    pub(in crate::node) async fn set(&self, params: BudgetSetParams) -> HandlerResult<AccountView> {
+        let BudgetSetParams { account: key, limits, keep_others } = params;
+        let account = self.load(&key).await?;
+        if account.is_none() {
+            self.may_begin(&key)?;
+        }
+        let current = account.as_ref().map(|it| it.state.limits()).unwrap_or_default();
+        let limits = wanted::limits(current, &limits, keep_others)?;
+        let input = BudgetInput::Set { source: self.person(), limits: Some(limits) };
+        self.change(key, &[input]).await
+    }
+
+    /// Answers `budget.reset`.
+    pub(in crate::node) async fn reset(&self, key: AccountKey) -> HandlerResult<AccountView> {
+        let account = self.existing(&key).await?;
+        if !account.state.is_set_by_person() {
+            return self.view(key, &account.state).await;
+        }
+        self.change(key, &[BudgetInput::Set { source: self.person(), limits: None }]).await
+    }
+
+    /// Answers `budget.allow`.
+    pub(in crate::node) async fn allow(
+        &self,
+        params: BudgetAllowParams,
+    ) -> HandlerResult<AccountView> {
+        let BudgetAllowParams { account: key, limits } = params;
+        let account = self.existing(&key).await?;
+        let of = |limit: LimitKey| {
+            let book = account.state.book(limit).filter(|book| book.limit.is_some());
+            book.map(|book| (limit, book.current.number)).ok_or_else(|| {
+                let what = format!("`{key}` has no limit `{limit}`");
+                ErrorBody::new(ErrorCode::InvalidParams, what)
+                    .hint(format!("it has {}", wanted::named(account.state.limits())))
+            })
+        };
+        let limits = if limits.is_empty() {
+            let view = self.view(key.clone(), &account.state).await?;
+            let waits = |state| matches!(state, LimitState::NeedsPerson | LimitState::Over);
+            view.limits.iter().filter(|it| waits(it.state)).map(|it| it.key()).collect()
+        } else {
+            limits
+        };
+        if limits.is_empty() {
+            let what = format!("no limit of `{key}` waits for a person");
+            return Err(ErrorBody::new(ErrorCode::Conflict, what).hint(format!(
+                "name one to allow it before: {}",
+                wanted::named(account.state.limits())
+            )));
+        }
+        let limits: Vec<_> = limits.into_iter().map(of).collect::<Result<_, _>>()?;
+        let by = self.operator();
+        let input = |(limit, window): (LimitKey, WindowNumber)| BudgetInput::Allow {
+            by: by.clone(),
+            limit,
+            window,
+        };
+        let inputs: Vec<BudgetInput> = limits.into_iter().map(input).collect();
+        self.change(key, &inputs).await
+    }
+
+    /// Answers `budget.reconcile`.
+    pub(in crate::node) async fn reconcile(
+        &self,
+        params: BudgetReconcileParams,
+    ) -> HandlerResult<ReconcileView> {
+        let BudgetReconcileParams { account: key, node, gone } = params;
+        if !gone {
+            let what = format!("it is not confirmed that the process of `{node}` is gone");
+            return Err(ErrorBody::new(ErrorCode::InvalidParams, what)
+                .hint("a process that still runs would spend this a second time; say `gone`"));
+        }
+        let account = self.existing(&key).await?;
+        let processes = self.gone(&key, &account.state, &node)?;
+        let slices = closing::open_slices(&account.state, &processes);
+        let since = slices.iter().map(|it| begin(it.limit, it.window)).min().unwrap_or_default();
+        let read = sessions_read::holds(&self.sessions, &key, &processes, since).await?;
+        let closed = closing::closed(&slices, &read.used, read.unread > 0);
+        let mut reports: BTreeMap<ProcessId, Vec<SliceReport>> = BTreeMap::new();
+        for (slice, report) in &closed {
+            reports.entry(slice.process).or_default().push(*report);
+        }
+        let input = |(process, reports)| BudgetInput::Report { process, reports };
+        let inputs: Vec<BudgetInput> = reports.into_iter().map(input).collect();
+        let account = self.change(key, &inputs).await?;
+        Ok(ReconcileView {
+            account,
+            closed: closed.into_iter().map(|(slice, _)| slice).collect(),
+            sessions: read.sessions,
+            unread: read.unread,
+        })
+    }
+
+    /// The dead processes of a node that have parts of an account.
+    fn gone(
+        &self,
+        key: &AccountKey,
+        state: &BudgetState,
+        node: &str,
+    ) -> HandlerResult<Vec<ProcessId>> {
+        let windows = state.books.iter().flat_map(|book| book.windows());
+        let slices = windows.flat_map(|window| &window.slices);
+        let holders: BTreeSet<ProcessId> = slices.map(|slice| slice.process).collect();
+        let is_meant = |process: &ProcessId| {
+            let name = self.peers.name(*process);
+            process.to_string() == node || name.is_some_and(|name| name.as_str() == node)
+        };
+        let meant: Vec<ProcessId> = holders.iter().copied().filter(is_meant).collect();
+        let dead = |process: &ProcessId| self.peers.state(*process) == PeerState::Dead;
+        let gone: Vec<ProcessId> = meant.iter().copied().filter(dead).collect();
+        if !gone.is_empty() {
+            return Ok(gone);
+        }
+        let dead: Vec<String> =
+            holders.iter().filter(|it| dead(it)).map(ToString::to_string).collect();
+        let others = if dead.is_empty() {
+            "no dead process has a part of it".to_owned()
+        } else {
+            format!("dead processes have parts of it: {}", dead.join(", "))
+        };
+        let Some(process) = meant.first() else {
+            let what = format!("no process of `{node}` has a part of `{key}`");
+            return Err(ErrorBody::new(ErrorCode::NotFound, what).hint(others));
+        };
+        let (what, hint) = match self.peers.state(*process) {
+            PeerState::Unknown => (
+                format!("this node does not know yet whether process {process} is alive"),
+                "try again in some seconds".to_owned(),
+            ),
+            PeerState::Alive | PeerState::Dead => (
+                format!(
+                    "process {process} of `{node}` is alive, and gives back what it does not use"
+                ),
+                others,
+            ),
+        };
+        Err(ErrorBody::new(ErrorCode::Conflict, what).hint(hint))
+    }
+
+    /// Stores inputs for an account, and waits until its journal has them.
+    async fn change(&self, key: AccountKey, inputs: &[BudgetInput]) -> HandlerResult<AccountView> {
+        let mut last = None;
+        for body in inputs {
+            let internal = |why: String| ErrorBody::new(ErrorCode::Internal, why);
+            let name = format!("budget:{}", ulid::Ulid::generate()).parse();
+            let name: IdempotencyKey = name.map_err(|error| internal(format!("{error}")))?;
+            let input = Budget::input(&key, name, self.sessions.now(), body)
+                .map_err(|error| internal(error.to_string()))?;
+            self.storage().inbox.put(&input).await.map_err(EntityError::from)?;
+            last = Some(input.id);
+        }
+        let state = match last {
+            Some(input) => self.folded(&key, input).await?,
+            None => self.existing(&key).await?.state,
+        };
+        self.view(key, &state).await
+    }
+
+    /// The account once its journal has this input.
+    async fn folded(&self, key: &AccountKey, input: InputId) -> HandlerResult<BudgetState> {
+        let done = async {
+            let mut wait = LOOK_AGAIN.0;
+            loop {
+                match self.load(key).await {
+                    Ok(Some(account)) if account.core.has(input) => return Ok(account.state),
+                    Ok(_) => {}
+                    Err(failure) if failure.code == ErrorCode::Unavailable => {}
+                    Err(failure) => return Err(failure),
+                }
+                tokio::time::sleep(wait).await;
+                wait = LOOK_AGAIN.1.min(wait * 2);
+            }
+        };
+        tokio::time::timeout(CHANGED_WITHIN, done).await.unwrap_or_else(|_elapsed| {
+            let what = format!("the change of `{key}` is stored, and has no effect yet");
+            Err(ErrorBody::new(ErrorCode::Unavailable, what).hint(format!(
+                "a worker makes it: see `clawnode status`, then `clawnode budget show {key}`"
+            )))
+        })
+    }
+
+    /// Refuses the account of an agent that the configuration does not have.
+    fn may_begin(&self, key: &AccountKey) -> HandlerResult<()> {
+        let AccountKey::Agent(agent) = key else { return Ok(()) };
+        let names = self.agents.names();
+        if names.contains(agent) {
+            return Ok(());
+        }
+        let near = nearest(agent.as_str(), names.iter().map(AgentName::as_str));
+        let meant = near.map(|near| format!("did you mean `agent:{near}`? ")).unwrap_or_default();
+        let what = format!("the configuration has no agent `{agent}`");
+        Err(ErrorBody::new(ErrorCode::NotFound, what)
+            .hint(format!("{meant}`clawnode agents list` shows the agents there are")))
+    }
+
+    fn operator(&self) -> String {
+        // The holder of the gateway's token is the operator; where they came in is all that is known.
+        let node = self.peers.own();
+        format!("operator at {node}")
+    }
+
+    fn person(&self) -> LimitSource {
+        LimitSource::Person { name: self.operator() }
+    }
+
+    // === Reading ===
+
+    /// The account as its journal has it; nothing if it has none.
+    async fn load(&self, key: &AccountKey) -> HandlerResult<Option<Entity<Budget>>> {
+        let id = key.entity();
+        let loaded = self.sessions.entities().load(id).await.map_err(EntityError::from)?;
+        if loaded.records.is_empty() {
+            return Ok(None);
+        }
+        let account = Entity::<Budget>::of(id, &loaded).map_err(EntityError::from)?;
+        match &account.core.service {
+            Service::Active => Ok(Some(account)),
+            Service::Deleted => Ok(None),
+            Service::Quarantined { reason } => {
+                let what = format!("the account `{key}` is out of service: {reason}");
+                Err(ErrorBody::new(ErrorCode::Quarantined, what)
+                    .hint(format!("`clawnode quarantine show {id}` shows why, and what waits")))
+            }
+        }
+    }
+
+    async fn existing(&self, key: &AccountKey) -> HandlerResult<Entity<Budget>> {
+        if let Some(account) = self.load(key).await? {
+            return Ok(account);
+        }
+        let names: Vec<String> = self.keys().await?.keys().map(ToString::to_string).collect();
+        let key = key.to_string();
+        let near = nearest(&key, names.iter().map(String::as_str)).filter(|near| *near != key);
+        let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let what = format!("the account `{key}` has no limits");
+        Err(ErrorBody::new(ErrorCode::NotFound, what).hint(format!(
+            "{meant}`clawnode budget list` shows the accounts there are; set a limit with \
+             `clawnode budget set {key} --usd-per-day 5.00`"
+        )))
+    }
+
+    /// The keys that accounts may have now, and which have only the built-in default.
+    async fn keys(&self) -> HandlerResult<BTreeMap<AccountKey, bool>> {
+        let agents = self.agents.names().into_iter().map(AccountKey::Agent);
+        let known = agents.chain([AccountKey::Cluster]).map(|key| (key, false));
+        let mut keys: BTreeMap<AccountKey, bool> = known.collect();
+        let found = self.storage().bucket.list(BUDGET_KEYS).await.map_err(EntityError::from)?;
+        for (name, entry) in found {
+            match codec::decode::<BudgetView>(&entry.value) {
+                Ok(view) => {
+                    keys.insert(view.account, view.is_default);
+                }
+                Err(error) => warn!(name, %error, "cannot read which limits an account has"),
+            }
+        }
+        Ok(keys)
+    }
+
+    async fn view(&self, key: AccountKey, state: &BudgetState) -> HandlerResult<AccountView> {
+        let bucket = &self.storage().bucket;
+        let found = bucket.get(&budget_key(key.entity())).await.map_err(EntityError::from)?;
+        let shown = found.and_then(|entry| codec::decode::<BudgetView>(&entry.value).ok());
+        Ok(self.seen(key, state, shown.is_some_and(|view| view.is_default)))
+    }
+
+    fn seen(&self, key: AccountKey, state: &BudgetState, is_default: bool) -> AccountView {
+        let peers = |process| (self.peers.state(process), self.peers.name(process));
+        view::account(key, state, is_default, self.sessions.now(), &peers)
+    }
+
+    /// Those of these accounts that have limits, in the same order. One that cannot be read is left out.
+    async fn views(&self, keys: Vec<(AccountKey, bool)>) -> HandlerResult<Vec<AccountView>> {
+        let read = |(key, is_default): (AccountKey, bool)| async move {
+            let account = match self.load(&key).await {
+                Err(failure) if failure.code != ErrorCode::Unavailable => {
+                    warn!(%key, failure = failure.message, "cannot read an account");
+                    return Ok(None);
+                }
+                account => account?,
+            };
+            let view = account.map(|it| self.seen(key, &it.state, is_default));
+            Ok::<_, ErrorBody>(view.filter(|view| !view.limits.is_empty()))
+        };
+        let read = stream::iter(keys.into_iter().map(read)).buffered(READS_MOST);
+        read.try_filter_map(|view| async move { Ok(view) }).try_collect().await
+    }
+}
+
+/// Before this time, nothing was spent in a window.
+fn begin(limit: LimitKey, window: WindowNumber) -> Timestamp {
+    let before = window.0.checked_sub(1).map(WindowNumber);
+    let begun = before.and_then(|before| limit.window.end(before)).unwrap_or_default();
+    Timestamp(begun.0.saturating_sub(CLOCKS_MS))
+}

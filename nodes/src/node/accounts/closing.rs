@@ -1,0 +1,324 @@
+//! What the slices of dead processes count for, by the journals of sessions. Pure.
+//!
+//! A call is sent only after the append that has its holds (BUD-1), so no spending of a dead process is
+//! missing in the journals. A call without an outcome counts whole: it may have been billed.
+
+use std::collections::BTreeMap;
+
+use clawnode_budget::BudgetState;
+use clawnode_proto::{
+    Attempt, CallId, ProcessId,
+    budget::{
+        AccountKey, BudgetHeld, BudgetUnit, ClosedSlice, Hold, LimitKey, SliceReport, WindowNumber,
+    },
+    llm::{FailureClass, Usage},
+    session::SessionEvent,
+};
+
+/// A slice that a process has, as the account knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OpenSlice {
+    pub process: ProcessId,
+    pub limit: LimitKey,
+    pub number: u64,
+    pub window: WindowNumber,
+    /// What is reckoned with.
+    pub counted: u64,
+    /// What the process has reported as spent.
+    pub spent: u64,
+    /// What its calls had reserved at its last report.
+    pub running: u64,
+}
+
+/// Which slice: of one account, so without the account.
+type SliceKey = (ProcessId, LimitKey, u64, WindowNumber);
+
+/// What calls have used of slices, as journals have it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UsedSlices {
+    sums: BTreeMap<SliceKey, Used>,
+}
+
+/// What the calls of a slice have used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    spent: u64,
+    /// By how much calls have used more than they had reserved.
+    over: u64,
+}
+
+/// The calls of one session that have holds, and no outcome yet. It takes the session's events in order.
+#[derive(Debug)]
+pub(super) struct SessionHolds<'a> {
+    account: &'a AccountKey,
+    processes: &'a [ProcessId],
+    open: BTreeMap<(CallId, Attempt), BudgetHeld>,
+    used: UsedSlices,
+}
+
+/// The slices that these processes have, of the present windows and those before.
+pub(super) fn open_slices(state: &BudgetState, processes: &[ProcessId]) -> Vec<OpenSlice> {
+    let mut open = Vec::new();
+    for book in &state.books {
+        for window in book.windows() {
+            let own = window.slices.iter().filter(|slice| processes.contains(&slice.process));
+            open.extend(own.map(|slice| OpenSlice {
+                process: slice.process,
+                limit: book.key,
+                number: slice.number,
+                window: window.number,
+                counted: slice.counts(),
+                spent: slice.spent,
+                running: slice.held,
+            }));
+        }
+    }
+    open
+}
+
+/// The last report about each slice, as its process would have made it. `has_unread` says that some
+/// journals cannot be read: then calls that ran at the last report count whole.
+pub(super) fn closed(
+    slices: &[OpenSlice],
+    used: &UsedSlices,
+    has_unread: bool,
+) -> Vec<(ClosedSlice, SliceReport)> {
+    let close = |slice: &OpenSlice| {
+        let OpenSlice { process, limit, number, window, counted, spent, running } = *slice;
+        let key = (process, limit, number, window);
+        let journaled = used.sums.get(&key).copied().unwrap_or_default();
+        let unread = if has_unread { running } else { 0 };
+        // BUD-3: what was reported as spent stays spent.
+        let spent = journaled.spent.max(spent.saturating_add(unread));
+        // It is the last one, whatever number the process had come to.
+        let seq = u64::MAX;
+        let (held, returned, over, closed) = (0, 0, journaled.over, true);
+        let report = SliceReport { number, window, seq, spent, held, returned, over, closed };
+        (ClosedSlice { process, limit, counted, spent }, report)
+    };
+    slices.iter().map(close).collect()
+}
+
+/// Whether a provider bills nothing for a call without usage that failed so: it refused the request, or
+/// never got it.
+const fn is_refused(class: FailureClass) -> bool {
+    matches!(
+        class,
+        FailureClass::Unreachable
+            | FailureClass::RateLimited
+            | FailureClass::Overloaded
+            | FailureClass::Unauthorized
+            | FailureClass::Rejected
+            | FailureClass::NoAgent
+    )
+}
+
+// === impl SessionHolds ===
+
+impl<'a> SessionHolds<'a> {
+    /// Holds of this account that these processes made.
+    pub(super) const fn new(account: &'a AccountKey, processes: &'a [ProcessId]) -> Self {
+        let used = UsedSlices { sums: BTreeMap::new() };
+        Self { account, processes, open: BTreeMap::new(), used }
+    }
+
+    /// Takes the session's next event.
+    pub(super) fn take(&mut self, event: SessionEvent) {
+        match event {
+            SessionEvent::BudgetHeld(held) if self.processes.contains(&held.process) => {
+                self.open.insert((held.call, held.attempt), held);
+            }
+            SessionEvent::ModelDone(it) => self.ended((it.call, it.attempt), it.usage, None),
+            SessionEvent::ModelFailed(it) => {
+                self.ended((it.call, it.attempt), it.usage, Some(it.failure.class));
+            }
+            SessionEvent::ModelGaveWay(it) => {
+                self.ended((it.call, it.attempt), it.usage, Some(it.why.class));
+            }
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, which: (CallId, Attempt), usage: Usage, failed: Option<FailureClass>) {
+        let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+        // No usage is not a usage of 0: servers leave it out, and streams break before it. The hold
+        // stays, and counts whole.
+        if tokens == 0 && !failed.is_some_and(is_refused) {
+            return;
+        }
+        let Some(held) = self.open.remove(&which) else { return };
+        let cost = held.price.cost(&usage).0;
+        for hold in held.holds.iter().filter(|hold| hold.account == *self.account) {
+            let used = match hold.limit.unit {
+                BudgetUnit::Usd => cost,
+                BudgetUnit::Tokens => tokens,
+                BudgetUnit::Loops => hold.amount,
+            };
+            self.used.add(held.process, hold, used);
+        }
+    }
+
+    /// All that its calls have used. Those without an outcome count whole.
+    pub(super) fn total(mut self) -> UsedSlices {
+        for held in self.open.values() {
+            for hold in held.holds.iter().filter(|hold| hold.account == *self.account) {
+                self.used.add(held.process, hold, hold.amount);
+            }
+        }
+        self.used
+    }
+}
+
+// === impl UsedSlices ===
+
+impl UsedSlices {
+    fn add(&mut self, process: ProcessId, hold: &Hold, used: u64) {
+        let sum = self.sums.entry((process, hold.limit, hold.number, hold.window)).or_default();
+        sum.spent = sum.spent.saturating_add(used);
+        sum.over = sum.over.saturating_add(used.saturating_sub(hold.amount));
+    }
+
+    /// Both together.
+    pub(super) fn plus(mut self, other: Self) -> Self {
+        for (key, used) in other.sums {
+            let sum = self.sums.entry(key).or_default();
+            sum.spent = sum.spent.saturating_add(used.spent);
+            sum.over = sum.over.saturating_add(used.over);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::{
+        llm::{ModelFailure, StopReason, Text},
+        model::ModelPrice,
+        session::{ModelDone, ModelGaveWay},
+    };
+
+    use super::{super::test_account::*, *};
+
+    const PRICE: ModelPrice =
+        ModelPrice { input: 1_000_000, output: 2_000_000, ..ModelPrice::FREE };
+
+    /// A call of this number, which has reserved so much of slice 1.
+    fn held(call: u128, attempt: u32, process: ProcessId, amount: u64) -> SessionEvent {
+        let hold = |account| Hold {
+            account: key(account),
+            limit: USD,
+            number: 1,
+            window: WindowNumber(0),
+            amount,
+        };
+        let held = BudgetHeld {
+            call: CallId::from_u128(call),
+            attempt: Attempt(attempt),
+            process,
+            model: "p/m".parse().unwrap(),
+            price: PRICE,
+            input: 10,
+            max_output: 256,
+            holds: vec![hold("agent:a"), hold("cluster")],
+        };
+        held.into()
+    }
+
+    fn done(call: u128, attempt: u32, input: u64, output: u64) -> SessionEvent {
+        let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
+        let done = ModelDone {
+            call: CallId::from_u128(call),
+            attempt: Attempt(attempt),
+            content: Text::from(String::new()),
+            stop: StopReason::EndTurn,
+            usage,
+            model: "m".to_owned(),
+            tool_uses: Vec::new(),
+            blocks: None,
+        };
+        done.into()
+    }
+
+    fn gave_way(call: u128, class: FailureClass) -> SessionEvent {
+        let why = ModelFailure::new(class, "no".to_owned());
+        let (call, attempt, usage) = (CallId::from_u128(call), Attempt(1), Usage::default());
+        ModelGaveWay { call, attempt, why, usage, wait_ms: 0 }.into()
+    }
+
+    fn used(events: Vec<SessionEvent>) -> UsedSlices {
+        let (cluster, processes) = (key("cluster"), [PROCESS]);
+        let mut holds = SessionHolds::new(&cluster, &processes);
+        for event in events {
+            holds.take(event);
+        }
+        holds.total()
+    }
+
+    /// The account after one slice of 400, of which its process has reported this.
+    fn reported(spent: u64, running: u64) -> TestAccount {
+        let mut account = TestAccount::with(&[usd(1_000)]);
+        account.ask(PROCESS, 1, 400);
+        account.report(PROCESS, SliceReport { spent, held: running, ..report(1) });
+        account.ask(OTHER, 1, 100);
+        account
+    }
+
+    fn spent(account: &TestAccount, events: Vec<SessionEvent>, has_unread: bool) -> u64 {
+        let open = open_slices(&account.state, &[PROCESS]);
+        let closed = closed(&open, &used(events), has_unread);
+        assert_eq!(closed.len(), 1, "only the dead process's");
+        assert_eq!(closed[0].0.counted, 400);
+        closed[0].1.spent
+    }
+
+    #[test]
+    fn calls_count_as_journals_have_them_and_those_without_an_end_whole() {
+        let account = reported(30, 0);
+        let calls = || vec![held(1, 1, PROCESS, 100), done(1, 1, 10, 10)];
+        assert_eq!(spent(&account, calls(), false), 30);
+        // An attempt that a crash interrupted, and the one after it.
+        let mut retried = calls();
+        retried.extend([held(2, 1, PROCESS, 100), held(2, 2, OTHER, 100), done(2, 2, 10, 10)]);
+        assert_eq!(spent(&account, retried, false), 130);
+        // What was reported stays spent, whatever journals say.
+        assert_eq!(spent(&reported(99, 50), calls(), false), 99);
+        // The holds of other processes do not count.
+        assert_eq!(spent(&account, vec![held(3, 1, OTHER, 100)], false), 30);
+    }
+
+    #[test]
+    fn no_usage_is_not_a_usage_of_0_unless_the_provider_refused_the_call() {
+        let account = reported(0, 0);
+        let ends = |end| spent(&account, vec![held(1, 1, PROCESS, 70), end], false);
+        assert_eq!(ends(done(1, 1, 0, 0)), 70);
+        assert_eq!(ends(gave_way(1, FailureClass::BrokenStream)), 70);
+        assert_eq!(ends(gave_way(1, FailureClass::RateLimited)), 0);
+    }
+
+    #[test]
+    fn calls_that_ran_count_whole_if_a_journal_cannot_be_read() {
+        assert_eq!(spent(&reported(30, 50), Vec::new(), true), 80);
+        assert_eq!(spent(&reported(30, 50), Vec::new(), false), 30);
+    }
+
+    #[test]
+    fn sessions_add_up_and_the_account_takes_it_once() {
+        let mut account = reported(0, 0);
+        let one = used(vec![held(1, 1, PROCESS, 20), done(1, 1, 10, 10)]);
+        let other = used(vec![held(2, 1, PROCESS, 100)]);
+        let open = open_slices(&account.state, &[PROCESS]);
+        let closed = closed(&open, &one.plus(other), false);
+        let (slice, report) = closed[0].clone();
+        assert_eq!(
+            (slice.spent, report.over),
+            (130, 10),
+            "a call cost 10 more than it had reserved"
+        );
+        account.report(PROCESS, report);
+        account.report(PROCESS, report);
+        let book = account.state.book(USD).unwrap();
+        assert_eq!((book.current.spent(), book.current.committed()), (130, 230));
+        assert_eq!(book.current.over, 10, "a person looks at it");
+        assert_eq!(open_slices(&account.state, &[PROCESS]), []);
+    }
+}

@@ -1,0 +1,196 @@
+//! What `status`, `doctor` and metrics say of accounts. Pure.
+
+use std::fmt::Write as _;
+
+use clawnode_proto::{
+    budget::{
+        AccountKey, AccountView, BudgetUnit, LimitState, LimitView, amount_text, exceeded,
+        limit_flag, raise_command,
+    },
+    money::MicroUsd,
+    view::WarningView,
+};
+
+/// The names of the warnings about accounts.
+pub const WARNINGS: [&str; 3] = [ASKS, SPENT, STRANDED];
+/// A limit waits for a person.
+const ASKS: &str = "budgets.asks";
+/// All of a limit is spent.
+const SPENT: &str = "budgets.spent";
+/// A dead process has a part of a limit.
+const STRANDED: &str = "budgets.stranded";
+/// Limits that one answer warns about.
+const WARNED_MOST: usize = 8;
+/// Limits that metrics have. More of them would be a burden for those who keep metrics.
+const SERIES_MOST: usize = 128;
+
+/// A family of metrics: its name, what it is, and its value of a limit.
+type Family = (&'static str, &'static str, fn(&LimitView) -> u64);
+
+/// What metrics have of each limit.
+const FAMILIES: [Family; 3] = [
+    ("clawnode_budget_spent", "What is spent of a limit in its window.", |it| it.spent),
+    ("clawnode_budget_held", "What processes may still spend of a limit.", |it| it.held),
+    ("clawnode_budget_limit", "The limit.", |it| it.limit),
+];
+
+/// What a person should know of these accounts, the most urgent first.
+pub(super) fn warnings(accounts: &[AccountView]) -> Vec<WarningView> {
+    let limits = || accounts.iter().flat_map(|it| it.limits.iter().map(|one| (&it.account, one)));
+    let mut all: Vec<WarningView> = limits().filter_map(|(key, it)| of_state(key, it)).collect();
+    all.sort_by_key(|it| it.name != SPENT);
+    all.extend(limits().filter_map(|(key, it)| of_stranded(key, it)));
+    let more = all.len().saturating_sub(WARNED_MOST);
+    all.truncate(WARNED_MOST);
+    if let Some(last) = all.last_mut().filter(|_| more > 0) {
+        // Writing to a string cannot fail.
+        let written = write!(last.message, "; and {more} more: `clawnode budget list`");
+        debug_assert!(written.is_ok(), "a string takes what it is given");
+    }
+    all
+}
+
+fn of_state(key: &AccountKey, it: &LimitView) -> Option<WarningView> {
+    let account = key.to_string();
+    let amount = |amount| amount_text(it.unit, amount);
+    let allow = format!("clawnode budget allow {account} --{}", limit_flag(it.key()));
+    let raise = raise_command(&account, it.key(), it.limit);
+    let (name, message, hint) = match it.state {
+        LimitState::Ok | LimitState::Warned => return None,
+        LimitState::Spent => {
+            let why = exceeded(&account, it.unit, Some(it.window), it.spent, it.limit);
+            let hint = format!("turns that need more end as `bankrupt`; raise it: `{raise}`");
+            (SPENT, why, hint)
+        }
+        LimitState::NeedsPerson => {
+            let (spent, limit) = (amount(it.spent), amount(it.limit));
+            let message =
+                format!("`{account}` has spent {spent} of {limit} ({}): calls wait", it.key());
+            (ASKS, message, format!("allow the rest with `{allow}`, or raise it: `{raise}`"))
+        }
+        LimitState::Over => {
+            let excess = amount(it.excess);
+            let message = format!(
+                "calls of `{account}` have cost {excess} more than they had reserved ({}): calls \
+                 wait",
+                it.key()
+            );
+            (ASKS, message, format!("check the prices of its models, then allow it: `{allow}`"))
+        }
+    };
+    Some(WarningView { name: name.to_owned(), message, hint })
+}
+
+fn of_stranded(key: &AccountKey, it: &LimitView) -> Option<WarningView> {
+    let holder = it.holders.iter().find(|holder| holder.dead)?;
+    let node = holder.node.as_ref().map_or_else(|| holder.process.to_string(), ToString::to_string);
+    let stranded = amount_text(it.unit, it.stranded);
+    Some(WarningView {
+        name: STRANDED.to_owned(),
+        message: format!("dead processes have {stranded} of `{key}` ({})", it.key()),
+        hint: format!(
+            "it comes back when the window ends; sooner with `clawnode budget reconcile {key} \
+             --node {node} --gone`"
+        ),
+    })
+}
+
+/// The metrics of the accounts of the cluster and of agents. Users have none: their keys name people.
+pub(super) fn metrics(accounts: &[AccountView], out: &mut String) -> std::fmt::Result {
+    let shared = accounts.iter().filter(|it| !matches!(it.account, AccountKey::User { .. }));
+    let limits = shared.flat_map(|it| it.limits.iter().map(move |one| (&it.account, one)));
+    let limits: Vec<_> = limits.take(SERIES_MOST).collect();
+    if limits.is_empty() {
+        return Ok(());
+    }
+    for (name, about, value) in FAMILIES {
+        writeln!(out, "# HELP {name} {about} Dollars, tokens or model calls.")?;
+        writeln!(out, "# TYPE {name} gauge")?;
+        for (key, it) in &limits {
+            let (unit, window, value) = (it.unit, it.window, value(it));
+            // As dollars without a rounding: the text has all six decimals that it needs.
+            let value = match unit {
+                BudgetUnit::Usd => MicroUsd(value).to_string(),
+                BudgetUnit::Tokens | BudgetUnit::Loops => value.to_string(),
+            };
+            let labels = format!("account=\"{key}\",unit=\"{unit}\",window=\"{window}\"");
+            writeln!(out, "{name}{{{labels}}} {value}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::budget::{SliceReport, WindowNumber};
+
+    use super::{
+        super::{peers::PeerState, test_account::*, view},
+        *,
+    };
+
+    fn seen(account: &TestAccount, name: &str, state: PeerState) -> AccountView {
+        view::account(key(name), &account.state, false, NOW, &|_| (state, None))
+    }
+
+    fn spent(amount: u64) -> TestAccount {
+        let mut account = TestAccount::with(&[usd(5_000_000)]);
+        account.ask(PROCESS, 1, 4_500_000);
+        account.allow(WindowNumber(0));
+        account.ask(PROCESS, 2, 500_000);
+        let first = amount.min(4_500_000);
+        account.report(PROCESS, SliceReport { spent: first, ..report(1) });
+        account.report(PROCESS, SliceReport { spent: amount - first, ..report(2) });
+        account
+    }
+
+    #[test]
+    fn warnings_have_the_command_that_helps() {
+        let account = seen(&spent(5_000_000), "cluster", PeerState::Alive);
+        let said = warnings(&[account]);
+        assert_eq!(said.len(), 1);
+        assert_eq!(said[0].message, "Exceeded max hourly spend: $5.00 >= $5.00");
+        let raise = "`clawnode budget set cluster --usd-per-hour 10.00`";
+        assert!(said[0].hint.ends_with(raise), "{}", said[0].hint);
+        let mut account = TestAccount::with(&[usd(1_000)]);
+        account.ask(PROCESS, 1, 900);
+        assert_eq!(warnings(&[seen(&account, "cluster", PeerState::Alive)]), []);
+        let said = warnings(&[seen(&account, "cluster", PeerState::Dead)]);
+        assert_eq!((said.len(), &*said[0].name), (1, STRANDED));
+        assert!(said[0].hint.contains(&format!("--node {PROCESS} --gone")), "{}", said[0].hint);
+        account.report(PROCESS, SliceReport { spent: 900, ..report(1) });
+        let said = warnings(&[seen(&account, "agent:a", PeerState::Alive)]);
+        assert_eq!((said.len(), &*said[0].name), (1, ASKS));
+        let allow = "`clawnode budget allow agent:a --usd-per-hour`";
+        assert!(said[0].hint.contains(allow), "{}", said[0].hint);
+    }
+
+    #[test]
+    fn many_warnings_are_counted() {
+        let account = spent(5_000_000);
+        let many: Vec<_> = (0..20)
+            .map(|at| seen(&account, &format!("user:web:bot:u{at}"), PeerState::Alive))
+            .collect();
+        let said = warnings(&many);
+        assert_eq!(said.len(), WARNED_MOST);
+        let last = &said.last().unwrap().message;
+        assert!(last.ends_with("; and 12 more: `clawnode budget list`"), "{last}");
+    }
+
+    #[test]
+    fn metrics_are_of_the_cluster_and_of_agents_and_name_no_user() {
+        let account = spent(1_000_001);
+        let accounts = ["cluster", "agent:a", "user:web:bot:ada"];
+        let accounts = accounts.map(|name| seen(&account, name, PeerState::Alive));
+        let mut out = String::new();
+        metrics(&accounts, &mut out).unwrap();
+        let labels = "account=\"cluster\",unit=\"usd\",window=\"hour\"";
+        assert!(out.contains(&format!("clawnode_budget_spent{{{labels}}} 1.000001\n")), "{out}");
+        assert!(out.contains(&format!("clawnode_budget_held{{{labels}}} 3.999999\n")), "{out}");
+        assert!(out.contains(&format!("clawnode_budget_limit{{{labels}}} 5.00\n")), "{out}");
+        assert!(out.contains("account=\"agent:a\"") && !out.contains("ada"), "{out}");
+        let mut none = String::new();
+        metrics(&[], &mut none).unwrap();
+        assert_eq!(none, "");
+    }
+}

@@ -1,0 +1,60 @@
+//! Agents, as clients see them and as operators pause them.
+
+use clawnode_gateway::HandlerResult;
+use clawnode_proto::{
+    AgentName, ErrorBody, ErrorChain, ErrorCode,
+    agents::{AgentDetail, AgentView},
+};
+
+use super::{backend::NodeBackend, health, mcp::missing_view};
+
+impl NodeBackend {
+    /// What is known of one agent.
+    pub(super) async fn agent_detail(&self, agent: AgentName) -> HandlerResult<AgentDetail> {
+        let view = self.agent_view(&agent).await?;
+        let profile = self.agents.profile(&agent).map_err(|_unknown| unknown_agent(&agent))?;
+        let alive = self.overview.alive();
+        let missing = self.agents.missing_tools(&agent).into_iter();
+        Ok(AgentDetail {
+            view,
+            models: self.agents.options(&agent).map(|it| it.models).unwrap_or_default(),
+            response_schema: profile.response_schema,
+            sampling: profile.sampling,
+            window_tokens: profile.window_tokens,
+            time: profile.time,
+            limits: self.agents.options(&agent).map(|it| it.limits).unwrap_or_default(),
+            max_parallel_tools: profile.max_parallel_tools,
+            policy: profile.policy,
+            hooks: profile.hooks,
+            tools: profile.tools.iter().map(|spec| health::tool(&alive, spec)).collect(),
+            missing: missing.map(|it| missing_view(&alive, it)).collect(),
+        })
+    }
+
+    async fn agent_view(&self, agent: &AgentName) -> HandlerResult<AgentView> {
+        let views = self.agents.views().await;
+        views.into_iter().find(|view| view.agent == *agent).ok_or_else(|| unknown_agent(agent))
+    }
+
+    /// Pauses or resumes an agent on every node; returns it as it is then.
+    pub(super) async fn pause(&self, agent: &AgentName, paused: bool) -> HandlerResult<AgentView> {
+        self.agent_view(agent).await?;
+        if let (false, Some(refusal)) = (paused, self.switch.refusal_of(agent)) {
+            return Err(refusal);
+        }
+        let pause = self.switch.pause_by(format!("operator at {}", self.overview.node()));
+        let wanted = paused.then(|| pause.clone());
+        let changed = self.agents.pause(agent, wanted).await.map_err(|error| {
+            ErrorBody::new(ErrorCode::Unavailable, ErrorChain(&error).to_string()).hint("try again")
+        })?;
+        if changed {
+            self.switch.tell_pause(agent.clone(), pause, paused);
+        }
+        self.agent_view(agent).await
+    }
+}
+
+fn unknown_agent(agent: &AgentName) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("no agent is named `{agent}`"))
+        .hint("`clawnode agents list` shows the agents there are")
+}
