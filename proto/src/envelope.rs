@@ -25,6 +25,9 @@ pub const RESPONSE_SCHEMA: u16 = 4;
 /// The oldest reader of a choice that the session keeps: an older one would forget it.
 pub const KEPT_CHOICES: u16 = 4;
 
+/// The oldest reader of a message with a lane of its own: an older one would serve it as any other.
+pub const LANES: u16 = 4;
+
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;
 

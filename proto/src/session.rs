@@ -10,6 +10,7 @@ use crate::{
     grammar,
     hook::{HookSpec, HookTrail},
     id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
+    lane::Lane,
     llm::{Message, ModelFailure, ModelRef, Sampling, StopReason, Text, Usage},
     media::Media,
     model_route::{ModelRoute, RouteTaken},
@@ -133,6 +134,9 @@ pub struct UserMessage {
     /// value of its own, the message gives it back to the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeptChoice>,
+    /// Which lane the model calls of its turn are in, instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Lane>,
 }
 
 /// What a message may choose for its whole session.
@@ -159,6 +163,7 @@ impl UserMessage {
             tools: Vec::new(),
             response_schema: None,
             keep: Vec::new(),
+            lane: None,
         }
     }
 }

@@ -18,7 +18,7 @@ use ractor::SpawnErr;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::{AgentHandle, AgentOptions};
+use super::{AgentHandle, AgentOptions, slots::ProviderSlots};
 
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;
@@ -50,6 +50,7 @@ pub struct Agents {
     bucket: Arc<dyn Bucket>,
     switch_gate: SwitchGate,
     supervisor: Supervisor,
+    slots: ProviderSlots,
 }
 
 impl Agents {
@@ -60,7 +61,8 @@ impl Agents {
         switch_gate: SwitchGate,
         supervisor: Supervisor,
     ) -> Result<Self, SpawnErr> {
-        let agents = Self { entries: AgentEntries::default(), bucket, switch_gate, supervisor };
+        let (entries, slots) = (AgentEntries::default(), ProviderSlots::default());
+        let agents = Self { entries, bucket, switch_gate, supervisor, slots };
         agents.reload(options).await?;
         let (entries, bucket) = (Arc::clone(&agents.entries), Arc::clone(&agents.bucket));
         let follow = move || follow(Arc::clone(&entries), Arc::clone(&bucket));
@@ -170,6 +172,11 @@ impl Agents {
     /// What the agents' calls ask for permission.
     pub const fn switch_gate(&self) -> &SwitchGate {
         &self.switch_gate
+    }
+
+    /// What their calls take from providers.
+    pub const fn slots(&self) -> &ProviderSlots {
+        &self.slots
     }
 
     /// Their names.

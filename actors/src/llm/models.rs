@@ -13,7 +13,7 @@ use super::{
     demo::{self, Demo},
     failure_text::ProviderName,
     http::Http,
-    options::{Lookup, OptionsError, ProviderOptions},
+    options::{Lookup, MAX_CALLS, OptionsError, ProviderOptions},
     profile::ModelProfiles,
     wire::Wire,
     wires::{WireParts, rows},
@@ -31,6 +31,7 @@ struct ModelEntry {
     model: Result<Arc<dyn Model>, Arc<OptionsError>>,
     configured: bool,
     is_demo: bool,
+    max_calls: u32,
 }
 
 /// What clients are made of, beside their options.
@@ -133,6 +134,11 @@ impl Models {
         if is_demo { demo::check(&model.model) } else { Ok(()) }
     }
 
+    /// How many calls this process makes of a provider at a time.
+    pub(crate) fn max_calls_of(&self, provider: &str) -> u32 {
+        self.entries.get(provider).map_or(MAX_CALLS, |entry| entry.max_calls)
+    }
+
     /// The names of all providers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
@@ -157,9 +163,10 @@ impl ModelEntry {
         configured: bool,
     ) -> Self {
         let is_demo = options.as_ref().is_ok_and(|options| options.wire == Wire::Demo);
+        let max_calls = options.as_ref().map_or(MAX_CALLS, |options| options.max_calls);
         let model = options.and_then(|options| client(name, options, from));
         let model = model.map_err(Arc::new);
-        Self { model, configured, is_demo }
+        Self { model, configured, is_demo, max_calls }
     }
 }
 

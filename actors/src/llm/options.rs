@@ -91,6 +91,17 @@ pub struct ProviderOptions {
     /// Default 8192: fits every current model, and stops a runaway at a few cents.
     #[serde(default = "max_tokens")]
     pub max_tokens: u32,
+    /// How many model calls this process makes of it at a time; others wait. Default 64: more than most
+    /// vendors take of one account at once. Lower it for a local server, so that it does not slow down.
+    #[serde(default = "max_calls")]
+    pub max_calls: u32,
+}
+
+/// How many model calls a process makes of one provider at a time, unless it is configured.
+pub const MAX_CALLS: u32 = 64;
+
+const fn max_calls() -> u32 {
+    MAX_CALLS
 }
 
 const fn connect_timeout() -> Duration {
@@ -229,6 +240,7 @@ impl ProviderOptions {
             retry_first: retry_first(),
             retry_most: retry_most(),
             max_tokens: max_tokens(),
+            max_calls: MAX_CALLS,
         }
     }
 
@@ -275,6 +287,9 @@ impl ProviderOptions {
         }
         if self.max_tokens == 0 {
             return Err(OptionsError::Range { field: "max_tokens", detail: "more than 0" });
+        }
+        if self.max_calls == 0 {
+            return Err(OptionsError::Range { field: "max_calls", detail: "more than 0" });
         }
         Ok(())
     }

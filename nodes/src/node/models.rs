@@ -193,6 +193,7 @@ fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOpt
     options.idle_timeout = it.idle_timeout;
     options.total_timeout = it.total_timeout;
     options.retries = it.retries;
+    options.max_calls = it.max_calls;
     options.check().map_err(|error| invalid(ErrorChain(&error).to_string()))?;
     Ok(options)
 }
@@ -242,6 +243,8 @@ fn agent(
     options.window_tokens = it.window_tokens;
     options.step_limit = it.step_limit;
     options.max_turns = it.max_turns;
+    options.weight = it.weight;
+    options.lane = it.lane;
     let own = it.tools.iter().filter_map(ToolChoice::name);
     let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
     let own: Vec<ToolName> = own.cloned().collect();

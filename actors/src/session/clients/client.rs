@@ -18,7 +18,7 @@ use clawnode_proto::{
     Attempt, CallId, EntityId, FrameKey, IdempotencyKey, Input, Kind, SessionKey, Traceparent,
     TurnId,
     client_tool::{ClientResults, ClientTool},
-    envelope::{ATTACHMENTS, CLIENT_TOOLS, KEPT_CHOICES, PLAIN, RESPONSE_SCHEMA, VERSIONS},
+    envelope::{ATTACHMENTS, CLIENT_TOOLS, KEPT_CHOICES, LANES, PLAIN, RESPONSE_SCHEMA, VERSIONS},
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
     session::{SessionInput, UserMessage},
@@ -436,6 +436,9 @@ fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
     }
     if !message.keep.is_empty() {
         return Some((KEPT_CHOICES, "`keep`"));
+    }
+    if message.lane.is_some() {
+        return Some((LANES, "`lane`"));
     }
     if !message.tools.is_empty() || message.sampling.is_newer() {
         return Some((CLIENT_TOOLS, "tools of clients and newer settings of a message"));

@@ -4,6 +4,7 @@ use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     Attempt,
     kill_switch::KillSwitch,
+    lane::Lane,
     llm::{FailureClass, ModelFailure, Text, Usage},
     timeout::TimeLevel,
 };
@@ -23,6 +24,8 @@ pub(in crate::session) struct AgentAnswer {
     pub(in crate::session) granted: bool,
     /// Whether its turn has made calls before.
     pub(in crate::session) begun: bool,
+    /// The lane that the message of its turn named.
+    pub(in crate::session) lane: Option<Lane>,
 }
 
 impl AgentAnswer {
@@ -56,6 +59,10 @@ impl AdmitPort for AgentAnswer {
         self.port.is_closed()
     }
 
+    fn lane(&self) -> Option<Lane> {
+        self.lane
+    }
+
     fn stopped(self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
         if self.begun {
             self.refuse(stopped(latch));
@@ -76,6 +83,11 @@ pub(in crate::session) async fn out_of_time(job: &CallJob) -> ModelFailure {
         TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => FailureClass::StepTime,
     };
     ModelFailure::new(class, limit.to_string())
+}
+
+/// How a model call ends that is ended for a more urgent one.
+pub(in crate::session) fn preempted() -> ModelFailure {
+    ModelFailure::new(FailureClass::Preempted, "Preempted by interactive task")
 }
 
 /// How a model call fails that an operator stops.

@@ -73,6 +73,7 @@ impl SessionState {
             model_is_kept: is_kept && self.kept.model.is_some(),
             offer: ClientOffer::new(message.tools, 0),
             response_schema: message.response_schema,
+            lane: message.lane,
             trace,
             steps: Vec::new(),
             plan: None,

@@ -4,7 +4,7 @@
 //! performing it takes, and the runner's `perform` does it.
 
 use clawnode_kernel::EffectKind;
-use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint};
+use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint, lane::Lane};
 
 /// What must be under way for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +92,8 @@ pub struct Want {
     pub turn: TurnId,
     /// The call.
     pub call: CallId,
+    /// The lane that the message of its turn named.
+    pub lane: Option<Lane>,
 }
 
 // === impl Effect ===

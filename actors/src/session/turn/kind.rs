@@ -246,7 +246,8 @@ impl EntityKind for Session {
             return None;
         }
         let Effect::Call { turn, call } = *effect else { return None };
-        Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call })
+        let lane = state.turn(turn).and_then(|turn| turn.lane);
+        Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call, lane })
     }
 
     fn begin(
@@ -298,6 +299,7 @@ impl EntityKind for Session {
         let seam = if said { SEAM } else { "" };
         let notice = turn.notice(call, &profile.model);
         let has_other = turn.has_other(call, &profile);
+        let (weight, may_yield) = (grant.options.weight, turn.may_yield(call));
         let corrects = turn.corrects(call);
         let turn = turn.id;
         let agent = profile.agent.clone();
@@ -314,6 +316,8 @@ impl EntityKind for Session {
             limit,
             notice,
             has_other,
+            weight,
+            may_yield,
         };
         Some((events, Some(EffectJob { told, trace, job: SessionJob::Call(job) })))
     }

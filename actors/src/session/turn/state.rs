@@ -7,6 +7,7 @@ use clawnode_proto::{
     Attempt, CallId, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
     block::{Block, Blocks},
     codec,
+    lane::Lane,
     limits::MORE_STEPS,
     llm::{Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage},
     media::Media,
@@ -94,6 +95,9 @@ pub struct Turn {
     /// What its reply has to fit instead of the agent's schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
+    /// The lane that its message named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Lane>,
     /// The trace that it belongs to.
     pub trace: Option<Traceparent>,
     /// Its model calls.
