@@ -8,6 +8,7 @@ use crate::{
     hook::HookSpec,
     id::{AgentName, Capability},
     kill_switch::KillSwitch,
+    lane::Lane,
     llm::{ModelRef, Sampling},
     name::ToolName,
     policy::Policy,
@@ -103,6 +104,12 @@ pub struct AgentView {
     pub running: u32,
     /// Turns that wait on this node.
     pub waiting: u32,
+    /// The lane of turns whose message names none.
+    #[serde(default, skip_serializing_if = "Lane::is_usual")]
+    pub lane: Lane,
+    /// Its share of a provider's slots, beside the weights of other agents that wait in the same lane.
+    #[serde(default = "AgentView::usual_weight")]
+    pub weight: u32,
     /// Whether the agent is paused, in the whole cluster.
     pub paused: bool,
     /// Who paused it, and why. Absent if it is not paused, or if an older build paused it.
@@ -111,6 +118,13 @@ pub struct AgentView {
     /// The kill switch that stops the agent, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<KillSwitch>,
+}
+
+impl AgentView {
+    /// The weight of an agent that names none.
+    pub const fn usual_weight() -> u32 {
+        1
+    }
 }
 
 /// Answer of `agents.show`: one agent with all that decides how it answers, except its whole system

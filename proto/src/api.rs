@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    cursor::Cursor, id::SwitchId, kill_switch::SwitchScope, llm::ModelRef, reasoning::Reasoning,
-    session::KeptChoice,
+    cursor::Cursor, id::SwitchId, kill_switch::SwitchScope, lane::Lane, llm::ModelRef,
+    reasoning::Reasoning, session::KeptChoice,
 };
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
@@ -93,6 +93,10 @@ pub struct ChatSend {
     /// named here and absent is the agent's again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeptChoice>,
+    /// `background`: work that can wait; its calls give way to others. `interactive`: somebody waits for the
+    /// reply. Default: as the agent is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Lane>,
 }
 
 /// Body of `POST /v1/sessions/{session}/messages`: `chat.send` for a session that its key names.
@@ -122,6 +126,10 @@ pub struct SessionMessage {
     /// named here and absent is the agent's again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeptChoice>,
+    /// `background`: work that can wait; its calls give way to others. `interactive`: somebody waits for the
+    /// reply. Default: as the agent is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Lane>,
     /// Whether to stream the turn as server-sent events, or to answer when it has ended.
     #[serde(default)]
     pub stream: bool,

@@ -66,7 +66,8 @@ impl CircuitFailure {
             | FailureClass::Lost
             | FailureClass::Stopped
             | FailureClass::GlobalTime
-            | FailureClass::StepTime => None,
+            | FailureClass::StepTime
+            | FailureClass::Preempted => None,
         }
     }
 

@@ -27,6 +27,8 @@ pub const KEPT_CHOICES: u16 = 4;
 
 /// The oldest reader of a message with metadata: an older one would lose it unseen.
 pub const METADATA: u16 = 4;
+/// The oldest reader of a message with a lane of its own: an older one would serve it as any other.
+pub const LANES: u16 = 4;
 
 /// The oldest reader of a message with attachments: an older one would lose them unseen.
 pub const ATTACHMENTS: u16 = 3;

@@ -34,6 +34,7 @@ pub mod json;
 pub mod kernel;
 pub mod kill_switch;
 mod kind;
+pub mod lane;
 pub mod limits;
 pub mod llm;
 pub mod mcp;

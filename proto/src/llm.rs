@@ -219,6 +219,8 @@ pub enum FailureClass {
     GlobalTime,
     /// The time of its step was over.
     StepTime,
+    /// It was ended so that a more urgent one could begin, and is made again.
+    Preempted,
 }
 
 impl FailureClass {
@@ -281,7 +283,7 @@ impl ModelFailure {
             FailureClass::Unauthorized => ErrorCode::ProviderUnauthorized,
             FailureClass::Rejected => ErrorCode::ProviderRejected,
             FailureClass::BrokenStream => ErrorCode::ProviderBrokenStream,
-            FailureClass::Cancelled => ErrorCode::Cancelled,
+            FailureClass::Cancelled | FailureClass::Preempted => ErrorCode::Cancelled,
             FailureClass::NoAgent => ErrorCode::NotFound,
             FailureClass::Stopped => ErrorCode::Stopped,
             FailureClass::GlobalTime | FailureClass::StepTime => ErrorCode::TimedOut,

@@ -202,7 +202,8 @@ impl From<ModelFailure> for TurnOutcome {
             | FailureClass::BrokenStream
             | FailureClass::Cancelled
             | FailureClass::NoAgent
-            | FailureClass::Lost => return Self::Failed { failure },
+            | FailureClass::Lost
+            | FailureClass::Preempted => return Self::Failed { failure },
         };
         Self::TimedOut { level, detail: failure.message }
     }

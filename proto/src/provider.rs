@@ -78,6 +78,9 @@ pub struct ProviderReport {
     /// Calls that it has in hand now.
     #[serde(default)]
     pub in_hand: u32,
+    /// Model calls that wait until it has fewer in hand.
+    #[serde(default, skip_serializing_if = "is_none_waiting")]
+    pub waiting: u32,
     /// Its last work.
     #[serde(default)]
     pub recent: RecentRuns,
@@ -85,6 +88,11 @@ pub struct ProviderReport {
     /// its own calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit: Option<Box<CircuitReport>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_none_waiting(calls: &u32) -> bool {
+    *calls == 0
 }
 
 /// The state of a provider.
@@ -164,6 +172,9 @@ pub struct ProviderView {
     pub consecutive_failures: u32,
     /// Calls that it runs now.
     pub in_hand: u32,
+    /// Model calls that wait on this node until it runs fewer (`max_calls` of the provider).
+    #[serde(default, skip_serializing_if = "is_none_waiting")]
+    pub waiting: u32,
     /// How many recent calls `success_rate` and `latency_ms` are computed from.
     pub runs: u16,
     /// The share of recent calls that succeeded, 0 to 1.

@@ -12,6 +12,7 @@ use crate::{
     grammar,
     hook::{HookSpec, HookTrail},
     id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
+    lane::Lane,
     llm::{Message, ModelFailure, ModelRef, Sampling, StopReason, Text, Usage},
     media::Media,
     model_route::{ModelRoute, RouteTaken},
@@ -138,6 +139,9 @@ pub struct UserMessage {
     /// Pairs that its client gives the turn, to find them again. No model sees them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
+    /// Which lane the model calls of its turn are in, instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Lane>,
 }
 
 /// What a message may choose for its whole session.
@@ -165,6 +169,7 @@ impl UserMessage {
             response_schema: None,
             keep: Vec::new(),
             metadata: BTreeMap::new(),
+            lane: None,
         }
     }
 }

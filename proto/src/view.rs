@@ -14,6 +14,7 @@ use crate::{
         AgentName, CallId, Capability, Digest, EntityId, IdempotencyKey, InputId, Kind, NodeName,
         ProcessId, TurnId,
     },
+    lane::Lane,
     llm::{Message, Usage},
     node::{Load, NodeRole, VersionRange},
     overview::{BusView, DeadView, LookedView},
@@ -214,6 +215,9 @@ pub struct TurnView {
     /// Until when the turn waits, because no provider of its models is available. Then it asks again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_until: Option<Timestamp>,
+    /// The lane that its message named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Lane>,
     /// The indexes in `messages`, from 0, of those that clawnode wrote to the model, and not the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<u32>,

@@ -3,8 +3,8 @@
 //!
 //! A failure prints how to replay its seed. `CLAWNODE_SOAK` sets how many seeds `sim_soak` runs,
 //! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`,
-//! `CLAWNODE_LARGE` or `CLAWNODE_SCHEMAS` set `sim_replay` replays a seed with hooks, with large messages,
-//! or with replies that have to fit a schema, and with
+//! `CLAWNODE_LARGE`, `CLAWNODE_SCHEMAS` or `CLAWNODE_LANES` set `sim_replay` replays a seed with hooks, with large
+//! messages, with replies that have to fit a schema, or with sessions of two lanes, and with
 //! `CLAWNODE_COUNTERS` or `CLAWNODE_BUDGETS` with so many counters or accounts beside its sessions.
 #![expect(
     clippy::panic,
@@ -217,6 +217,7 @@ fn sim_replay() {
             large: std::env::var_os("CLAWNODE_LARGE").is_some(),
             counters: number("CLAWNODE_COUNTERS").and_then(|it| it.try_into().ok()).unwrap_or(0),
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
+            lanes: std::env::var_os("CLAWNODE_LANES").is_some(),
             budgets: number("CLAWNODE_BUDGETS").and_then(|it| it.try_into().ok()).unwrap_or(0),
         })
     );

@@ -75,6 +75,8 @@ pub enum KernelBug {
     ForeignThoughtsKept,
     /// A call whose attempt gave way is taken to have failed.
     GivesUpAtOnce,
+    /// A call that is ended for another is not made again.
+    DropsPreempted,
     /// A new owner does not set the timer of a turn that waits for a provider again.
     ProviderWaitForgotten,
     /// What was given back or found is folded before anybody has claimed it.

@@ -2,6 +2,7 @@
 
 use clawnode_proto::{
     IdempotencyKey, Input, Kind, SessionKey, Timestamp, TurnId, execute,
+    lane::Lane,
     session::{SessionInput, UserMessage},
     tool::ToolSpec,
 };
@@ -67,7 +68,8 @@ impl SimClient {
 /// A message of the plan's sizes, and what its reply has to fit.
 fn message(plan: &SeedPlan, number: usize, sizes: &mut ChaCha8Rng) -> UserMessage {
     let response_schema = plan.schemas.then(|| wanted(number)).flatten();
-    UserMessage { response_schema, ..plan.sizes.message(number, sizes) }
+    let lane = (plan.lanes && !number.is_multiple_of(3)).then_some(Lane::Background);
+    UserMessage { response_schema, lane, ..plan.sizes.message(number, sizes) }
 }
 
 /// Three of the tools that sessions have; a step that fails ends some of the plans.

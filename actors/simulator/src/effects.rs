@@ -62,6 +62,9 @@ impl Sim {
             );
             return;
         }
+        if self.lanes.is_on {
+            return self.needs_place(to, (entity, counter, key), want, grant);
+        }
         let granted = PlannedNote::Feed(entity, counter, MachineInput::Granted(key, grant));
         if self.world.chance(0.1) {
             let after = self.world.rng.random_range(10..3_000);
@@ -159,6 +162,9 @@ impl Sim {
         self.judge.calls(entity, by, &shown)?;
         self.last_call.insert(entity, (call, attempt));
         self.runs(to, entity, counter, key, Some(attempt));
+        if self.lanes.is_on {
+            self.holds_place(to, (entity, counter, key), job);
+        }
         if self.plan.poison == Some(Poison::Calls) && self.poisoned == Some(entity) {
             self.actor_dies(to, entity);
             return Ok(());
@@ -293,7 +299,8 @@ impl Sim {
     }
 }
 
-fn grant(plan: &SeedPlan) -> Option<Grant> {
+/// What an agent's calls are granted.
+pub(super) fn grant(plan: &SeedPlan) -> Option<Grant> {
     let mut options = AgentOptions::new("default".parse().ok()?, ModelPlan::first()?);
     options.fallback = plan.models.fallback();
     options.outage = plan.models.outage;

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use clawnode_proto::{
     Attempt, CallId, Epoch, Incarnation, Timestamp,
     block::Blocks,
-    llm::ModelRef,
+    llm::{FailureClass, ModelRef},
     session::{ModelGaveWay, TurnOutcome},
     timeout::TimeLevel,
 };
 
 use super::{JudgeViolation, effects::TURN_TIME};
+
+/// How often a call may be ended for others.
+const YIELDS_MOST: usize = 8;
 
 /// What is known of one model call.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub(super) struct KnownCall {
     pub(super) asked: BTreeMap<Attempt, ModelRef>,
     /// Attempts that gave way, and for how long the turn then waited.
     pub(super) gave_way: BTreeMap<Attempt, u32>,
+    /// Of these, those that were ended for other calls.
+    yielded: BTreeSet<Attempt>,
 }
 
 /// What is known of one turn.
@@ -67,8 +72,15 @@ impl KnownCall {
             return wrong("and does not run");
         }
         let waited = self.waited();
-        let since = self.gave_way.keys().filter(|attempt| Some(**attempt) > waited).count();
-        if since >= chain.len().max(1) + 3 {
+        let of_models = self.gave_way.keys().filter(|it| !self.yielded.contains(it));
+        let since = of_models.filter(|attempt| Some(**attempt) > waited).count();
+        let is_too_often = if it.why.class == FailureClass::Preempted {
+            self.yielded.insert(it.attempt);
+            self.yielded.len() > YIELDS_MOST
+        } else {
+            since >= chain.len().max(1) + 3
+        };
+        if is_too_often {
             return wrong("too often");
         }
         match self.gave_way.insert(it.attempt, it.wait_ms) {

@@ -15,7 +15,8 @@
 //! FIT-1 a reply that has to fit a schema ends its turn well only if it fits, and badly only after two
 //! corrections;
 //! GIVE-1 a call gives way only so often, no attempt begins while its turn waits, and no turn fails that
-//! another model of its chain could have served; LLM-3 no model is shown the thoughts of another;
+//! another model of its chain could have served, or whose call was ended for another one; LANE-1 no place goes to
+//! a lower lane while a higher one waits; LLM-3 no model is shown the thoughts of another;
 //! C9 and JOB-4 a tool is not run after its outcome, and one that may run once runs once;
 //! G1 no call starts after a drain gave calls up; F1 a process that has read that another has the
 //! entity starts nothing; OUT-1 nothing is out of service but what kills its actor, is damaged, or was in
@@ -45,6 +46,7 @@ mod jobs;
 mod judge;
 mod kinds;
 mod known;
+mod lanes;
 mod ledger;
 #[cfg(test)]
 mod machine;
@@ -82,6 +84,7 @@ use self::{
     jobs::ToolEffects,
     judge::OutsideJudge,
     kinds::KINDS,
+    lanes::SimLanes,
     ledger::Ledger,
     plan::SeedPlan,
     process::{PendingOp, PlannedNote, SimProcess},
@@ -117,6 +120,8 @@ pub struct SimOptions {
     pub schemas: bool,
     /// So many accounts, and a holder in each process.
     pub budgets: usize,
+    /// Whether messages are of two lanes, and processes have fewer places than calls.
+    pub lanes: bool,
 }
 
 /// A run in which nothing was wrong.
@@ -146,6 +151,8 @@ pub struct RunReport {
     pub misfits: usize,
     /// Calls that were made under budgets.
     pub budget_calls: usize,
+    /// Calls that were ended for others.
+    pub preempted: usize,
 }
 
 /// A run in which an invariant did not hold.
@@ -180,6 +187,8 @@ struct Sim {
     judge: OutsideJudge,
     effects: ToolEffects,
     bills: Bills,
+    /// The places of agents, if calls need any.
+    lanes: SimLanes,
     /// The tokens that calls under budgets send.
     call_inputs: BTreeMap<Reservation, u64>,
     client_ops: BTreeMap<RequestTicket, PendingOp>,
@@ -232,6 +241,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 gave_way,
                 misfits,
                 budget_calls,
+                preempted: sim.lanes.ended,
             })
         }
         Err(violation) => {
@@ -267,6 +277,10 @@ impl Sim {
         plan.counters = options.counters;
         plan.schemas = options.schemas;
         plan.budgets = options.budgets;
+        plan.lanes = options.lanes;
+        if plan.lanes {
+            plan.sessions = plan.sessions.max(4);
+        }
         if plan.budgets > 0 {
             // Days would end all windows that anything is known of.
             plan.pause = None;
@@ -295,6 +309,7 @@ impl Sim {
             judge: OutsideJudge::new(plan.approval_wait, tools::changing(), &tools::specs()),
             effects: ToolEffects::default(),
             bills: Bills::new(plan.budgets),
+            lanes: SimLanes::new(plan.lanes),
             call_inputs: BTreeMap::new(),
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),
@@ -331,6 +346,9 @@ impl Sim {
                 Happening::Delivery(delivered) => self.delivered(to, delivered)?,
                 Happening::Own(note) => self.noted(to, note)?,
                 Happening::Job(delivered) => self.job_delivered(to, delivered)?,
+            }
+            if self.lanes.is_on {
+                self.moves_up(to)?;
             }
             self.check()?;
         }

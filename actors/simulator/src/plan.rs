@@ -90,6 +90,8 @@ pub(super) struct SeedPlan {
     pub(super) hooks: Vec<HookSpec>,
     /// Whether replies to most messages have to fit a schema.
     pub(super) schemas: bool,
+    /// Whether messages are of two lanes, and processes have fewer places than calls.
+    pub(super) lanes: bool,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
@@ -171,6 +173,7 @@ impl SeedPlan {
             models: ModelPlan::default(),
             hooks: Vec::new(),
             schemas: false,
+            lanes: false,
             scale: None,
         };
         plan.unusual(&mut rng);

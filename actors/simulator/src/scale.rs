@@ -58,6 +58,7 @@ impl SeedPlan {
             models: ModelPlan::default(),
             hooks: Vec::new(),
             schemas: false,
+            lanes: false,
             seed,
             local: false,
             partitions: 32,

@@ -107,6 +107,13 @@ impl Booked for Session {
                 turn.in_time(&done.outcome, head.ts)?;
                 let failed = matches!(&done.outcome, TurnOutcome::Failed { failure }
                     if failure.class.gives_way());
+                let dropped = matches!(&done.outcome, TurnOutcome::Failed { failure }
+                    if failure.class == FailureClass::Preempted);
+                if dropped {
+                    let text =
+                        format!("a call of `{}` was ended for another, and dropped", done.turn);
+                    return Err(JudgeViolation::new("GIVE-1", text));
+                }
                 let call = turn.last_call.and_then(|call| own.calls.get(&call));
                 // A turn that was cancelled or whose time is over asks no other model.
                 if failed && call.is_some_and(|call| call.failed_early) {

@@ -1,7 +1,7 @@
 //! One agent: the places that its calls take, and an actor for those who have to wait.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
@@ -24,7 +24,7 @@ impl Actor for AgentActor {
         _: ActorRef<AgentMessage>,
         places: Arc<Mutex<Places>>,
     ) -> Result<AgentState, ActorProcessingErr> {
-        Ok(AgentState { places, waiting: VecDeque::new() })
+        Ok(AgentState { places, waiting: BTreeMap::new() })
     }
 
     async fn handle(
@@ -50,11 +50,12 @@ mod tests {
     use clawnode_proto::{
         Position,
         kill_switch::{KillSwitch, SwitchRecord},
+        lane::Lane,
     };
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::agent::{AdmitPort, AgentOptions, Grant};
+    use crate::agent::{AdmitPort, AgentOptions, Grant, yielding::Yielding};
 
     /// A message that a port received.
     #[derive(Debug)]
@@ -65,7 +66,7 @@ mod tests {
     }
 
     /// Where its messages go, and whether its turn has begun.
-    struct TestPort(mpsc::Sender<Told>, bool);
+    struct TestPort(mpsc::Sender<Told>, bool, Option<Lane>);
 
     impl AdmitPort for TestPort {
         fn granted(self: Box<Self>, grant: Grant) {
@@ -74,6 +75,10 @@ mod tests {
 
         fn deferred(&self) {
             self.0.try_send(Told::Deferred).unwrap();
+        }
+
+        fn lane(&self) -> Option<Lane> {
+            self.2
         }
 
         fn is_closed(&self) -> bool {
@@ -139,7 +144,13 @@ mod tests {
 
     fn ask_for(agent: &AgentHandle, begun: bool) -> mpsc::Receiver<Told> {
         let (tell, told) = mpsc::channel(4);
-        agent.admit(Box::new(TestPort(tell, begun)));
+        agent.admit(Box::new(TestPort(tell, begun, None)));
+        told
+    }
+
+    fn ask_in(agent: &AgentHandle, lane: Option<Lane>) -> mpsc::Receiver<Told> {
+        let (tell, told) = mpsc::channel(4);
+        agent.admit(Box::new(TestPort(tell, false, lane)));
         told
     }
 
@@ -168,21 +179,45 @@ mod tests {
     #[tokio::test]
     async fn a_free_place_is_taken_at_once_and_never_before_who_waits() {
         let (parent, agent) = agent(2).await;
-        let (first, second) = (agent.place().unwrap(), agent.place().unwrap());
-        assert!(agent.place().is_none(), "AGT-1");
+        let (first, second) = (agent.place(None).unwrap(), agent.place(None).unwrap());
+        assert!(agent.place(None).is_none(), "AGT-1");
         let mut waiting = ask(&agent);
         assert!(matches!(waiting.recv().await, Some(Told::Deferred)));
         drop(first);
-        assert!(agent.place().is_none(), "a place goes to who waits");
+        assert!(agent.place(None).is_none(), "a place goes to who waits");
         let Some(Told::Granted(third)) = waiting.recv().await else { panic!("not granted") };
         drop(second);
-        let fourth = agent.place().unwrap();
-        assert!(agent.place().is_none(), "AGT-1");
+        let fourth = agent.place(None).unwrap();
+        assert!(agent.place(None).is_none(), "AGT-1");
         drop((third, fourth));
         assert_eq!(agent.view().await.unwrap().running, 0);
         agent.pause(true);
         assert!(agent.view().await.unwrap().paused);
-        assert!(agent.place().is_none(), "AGT-2");
+        assert!(agent.place(None).is_none(), "AGT-2");
+        parent.stop(None);
+    }
+
+    /// LANE-1 and PREEMPT-1 for the places of an agent.
+    #[tokio::test]
+    async fn a_call_of_the_background_ends_for_one_that_waits_and_comes_after_it() {
+        let (parent, agent) = agent(1).await;
+        let background = agent.place(Some(Lane::Background)).unwrap();
+        assert_eq!(background.permit.lane(), Lane::Background);
+        let call = Arc::new(Yielding::default());
+        let mut later = ask_in(&agent, Some(Lane::Background));
+        assert!(matches!(later.recv().await, Some(Told::Deferred)));
+        let mut interactive = ask(&agent);
+        assert!(matches!(interactive.recv().await, Some(Told::Deferred)));
+        // From when its call has begun on: hooks that judge it are not interrupted.
+        background.permit.may_yield(&call);
+        call.ended().await;
+        drop(background);
+        let Some(Told::Granted(grant)) = interactive.recv().await else { panic!("not granted") };
+        assert_eq!(grant.permit.lane(), Lane::Interactive);
+        assert!(later.try_recv().is_err(), "LANE-1");
+        drop(grant);
+        let Some(Told::Granted(grant)) = later.recv().await else { panic!("not granted") };
+        assert_eq!(grant.permit.lane(), Lane::Background);
         parent.stop(None);
     }
 
@@ -190,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn a_permit_that_nobody_takes_is_given_back() {
         let (parent, agent) = agent(1).await;
-        let held = agent.place().unwrap();
+        let held = agent.place(None).unwrap();
         agent.admit(Box::new(Deaf));
         let mut next = ask(&agent);
         assert!(matches!(next.recv().await, Some(Told::Deferred)));
@@ -198,7 +233,7 @@ mod tests {
         let Some(Told::Granted(grant)) = next.recv().await else { panic!("not granted") };
         drop(grant);
         assert_eq!(agent.view().await.unwrap().running, 0);
-        assert!(agent.place().is_some());
+        assert!(agent.place(None).is_some());
         parent.stop(None);
     }
 

@@ -7,7 +7,9 @@ use std::{
 
 use clawnode_budget::holder::{AccountsView, CallHold, HolderHandle};
 use clawnode_guard::kill_switch::SwitchGate;
-use clawnode_proto::{agents::AgentView, kill_switch::KillSwitch, llm::ModelRef, session::Profile};
+use clawnode_proto::{
+    agents::AgentView, kill_switch::KillSwitch, lane::Lane, llm::ModelRef, session::Profile,
+};
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -15,7 +17,9 @@ use tracing::debug;
 use super::{
     AgentOptions,
     actor::AgentActor,
+    fair_queue::PoolTicket,
     state::{Places, lock},
+    yielding::Yielding,
 };
 
 /// The right to make calls now, and the configuration to make them with.
@@ -45,11 +49,18 @@ pub trait AdmitPort: Send + 'static {
     fn stopped(self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>>;
     /// Whether anybody still waits.
     fn is_closed(&self) -> bool;
+    /// The lane that the message of its turn named.
+    fn lane(&self) -> Option<Lane> {
+        None
+    }
 }
 
 /// The right to run one call. Dropping it frees the place, also when its holder panics.
 #[derive(Debug)]
-pub struct Permit(pub(super) Option<AgentHandle>);
+pub struct Permit {
+    pub(super) place: Option<(AgentHandle, PoolTicket)>,
+    pub(super) lane: Lane,
+}
 
 /// The handle of an agent.
 #[derive(Clone, Debug)]
@@ -136,10 +147,9 @@ impl AgentHandle {
         lock(&self.places)
     }
 
-    /// Takes a place, if one is free and no caller waits for it.
-    pub fn place(&self) -> Option<Grant> {
-        let mut places = self.places();
-        (places.has_room() && places.waiting == 0).then(|| places.grant(self))
+    /// Takes a place, if one is free and no caller waits for it. `lane` is what the message of its turn named.
+    pub fn place(&self, lane: Option<Lane>) -> Option<Grant> {
+        self.places().take(self, lane)
     }
 
     /// Asks for a place; the port hears of it. An agent that is just being restarted answers
@@ -185,19 +195,27 @@ impl AgentHandle {
 impl Permit {
     /// A right outside the bound.
     pub fn free() -> Arc<Self> {
-        Arc::new(Self(None))
+        Arc::new(Self { place: None, lane: Lane::default() })
+    }
+
+    /// The lane that its call is in.
+    pub const fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// Its call has begun, and may be ended for another one from now on.
+    pub(crate) fn may_yield(&self, call: &Arc<Yielding>) {
+        if let Some((agent, ticket)) = &self.place {
+            agent.places().may_yield(*ticket, Arc::clone(call));
+        }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(agent) = self.0.take() else { return };
-        let somebody_waits = {
-            let mut places = agent.places();
-            places.running = places.running.saturating_sub(1);
-            places.waiting > 0
-        };
-        if somebody_waits {
+        let Some((agent, ticket)) = self.place.take() else { return };
+        let others_wait = agent.places().leave(ticket);
+        if others_wait {
             agent.tell(AgentMessage::Release);
         }
     }

@@ -8,14 +8,26 @@
 //! new actor, so for the length of the running calls the bound may be exceeded; sessions that wait
 //! ask again at their next tick; nothing durable is lost. Not here: what the agent says to a model (see [`crate::session::turn::context`]).
 //!
-//! Invariants: AGT-1 at most `max_turns` permits are out. AGT-2 a paused agent gives none.
+//! Which call is next is decided by [`pool`], for the places of an agent as for the slots of a provider
+//! ([`slots`]): lanes, fair shares, and calls of the background that are ended for others ([`yielding`]). A place
+//! that is free, and for which no call waits, is taken under a lock, without a message.
+//!
+//! Invariants: AGT-1 at most `max_turns` permits are out. AGT-2 a paused agent gives none. LANE-1, FAIR-1 and
+//! PREEMPT-1 see [`pool`].
 
 mod actor;
+mod fair_queue;
 mod handle;
 mod options;
+pub mod pool;
+#[cfg(test)]
+mod pool_tests;
 mod registry;
+pub mod slots;
 mod state;
+pub(crate) mod yielding;
 
+pub use fair_queue::WEIGHT_MAX;
 pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};

@@ -5,8 +5,9 @@ use std::time::Duration;
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
     AgentName,
-    agents::AgentLimits,
+    agents::{AgentLimits, AgentView},
     hook::HookSpec,
+    lane::Lane,
     llm::{ModelRef, Sampling},
     model_route::ModelRoute,
     policy::Policy,
@@ -72,6 +73,11 @@ pub struct AgentOptions {
     /// Turns at once on one node (default 256): more calls the provider harder, fewer makes
     /// sessions wait.
     pub max_turns: u32,
+    /// Its share of a provider's slots, beside the weights of other agents that wait in the same lane (default
+    /// 1, at most 1,000).
+    pub weight: u32,
+    /// The lane of turns whose message names none (default interactive).
+    pub lane: Lane,
 }
 
 impl AgentOptions {
@@ -100,6 +106,8 @@ impl AgentOptions {
             response_schema: None,
             limits: AgentLimits::default(),
             max_turns: 256,
+            weight: AgentView::usual_weight(),
+            lane: Lane::default(),
         }
     }
 

@@ -22,7 +22,7 @@ use ractor::SpawnErr;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::{AgentHandle, AgentOptions};
+use super::{AgentHandle, AgentOptions, slots::ProviderSlots};
 
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;
@@ -67,6 +67,7 @@ pub struct Agents {
     switch_gate: SwitchGate,
     budgets: HolderHandle,
     supervisor: Supervisor,
+    slots: ProviderSlots,
 }
 
 impl Agents {
@@ -79,8 +80,8 @@ impl Agents {
         budgets: HolderHandle,
         supervisor: Supervisor,
     ) -> Result<Self, SpawnErr> {
-        let entries = AgentEntries::default();
-        let agents = Self { entries, bucket, switch_gate, budgets, supervisor };
+        let (entries, slots) = (AgentEntries::default(), ProviderSlots::default());
+        let agents = Self { entries, bucket, switch_gate, budgets, supervisor, slots };
         agents.reload(options).await?;
         let following = agents.clone();
         let follow = move || follow(following.clone());
@@ -193,6 +194,11 @@ impl Agents {
     /// What the agents' calls ask for permission.
     pub const fn switch_gate(&self) -> &SwitchGate {
         &self.switch_gate
+    }
+
+    /// What their calls take from providers.
+    pub const fn slots(&self) -> &ProviderSlots {
+        &self.slots
     }
 
     /// Their names.

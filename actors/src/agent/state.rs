@@ -1,25 +1,31 @@
 //! What an agent has: its places for calls, and who waits for one.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use clawnode_budget::holder::HolderHandle;
 use clawnode_guard::kill_switch::{StoppableWork, SwitchGate};
-use clawnode_proto::{AgentName, agents::AgentView, kill_switch::KillSwitch, session::Profile};
+use clawnode_proto::{
+    AgentName, agents::AgentView, kill_switch::KillSwitch, lane::Lane, session::Profile,
+};
 use tracing::debug;
 
 use super::{
     AgentOptions,
+    fair_queue::PoolTicket,
     handle::{AdmitPort, AgentHandle, AgentMessage, Grant, Permit},
+    pool::{Pool, PoolRequest},
+    yielding::{Yielding, YieldingCalls, preempt},
 };
 
 /// Turns that wait for one agent on one node; beyond it, a session asks again at its next tick.
 const WAITING_MAX: usize = 65_536;
 
-/// How many run. Shared, so that a place that is free costs no trip to the actor.
+/// How many run, and in which order others follow. Shared, so that a place that is free costs no trip to the
+/// actor.
 pub(super) struct Places {
     options: Arc<AgentOptions>,
     profile: Arc<Profile>,
@@ -27,16 +33,16 @@ pub(super) struct Places {
     switch_gate: SwitchGate,
     /// Says with each place which accounts there are.
     budgets: HolderHandle,
-    pub(super) running: u32,
-    /// How many wait at the actor.
-    pub(super) waiting: usize,
+    pub(super) pool: Pool,
+    /// The calls that may be ended for others.
+    yielding: YieldingCalls,
 }
 
 /// The places and who waits for one: those end with their actor, which tells them that they have to ask
 /// again.
 pub(super) struct AgentState {
     pub(super) places: Arc<Mutex<Places>>,
-    pub(super) waiting: VecDeque<Box<dyn AdmitPort>>,
+    pub(super) waiting: BTreeMap<PoolTicket, Box<dyn AdmitPort>>,
 }
 
 impl fmt::Debug for Places {
@@ -59,23 +65,58 @@ impl Places {
         budgets: HolderHandle,
     ) -> Self {
         let (profile, options) = (Arc::new(options.profile()), Arc::new(options));
-        Self { options, profile, paused, switch_gate, budgets, running: 0, waiting: 0 }
+        let (pool, yielding) = (Pool::default(), YieldingCalls::new());
+        Self { options, profile, paused, switch_gate, budgets, pool, yielding }
     }
 
-    pub(super) fn has_room(&self) -> bool {
+    /// Whether calls may begin now, however many run.
+    fn is_open(&self) -> bool {
         let call = StoppableWork::Call { agent: self.name() };
-        !self.paused
-            && self.running < self.options.max_turns
-            && self.switch_gate.stops(&call).is_none()
+        !self.paused && self.switch_gate.stops(&call).is_none()
     }
 
-    pub(super) fn grant(&mut self, agent: &AgentHandle) -> Grant {
-        self.running += 1;
-        debug_assert!(self.running <= self.options.max_turns, "AGT-1");
+    fn has_room(&self) -> bool {
+        self.is_open() && self.pool.running() < self.options.max_turns
+    }
+
+    /// The lane of a turn that names this one, or none.
+    fn lane(&self, named: Option<Lane>) -> Lane {
+        named.unwrap_or(self.options.lane)
+    }
+
+    /// Takes a place, if one is free and no call waits.
+    pub(super) fn take(&mut self, agent: &AgentHandle, named: Option<Lane>) -> Option<Grant> {
+        let lane = self.lane(named);
+        let ticket = self.is_open().then(|| self.pool.take(self.options.max_turns, lane))??;
+        Some(self.grant(agent, ticket, lane))
+    }
+
+    fn grant(&self, agent: &AgentHandle, ticket: PoolTicket, lane: Lane) -> Grant {
+        debug_assert!(self.pool.running() <= self.options.max_turns, "AGT-1");
         debug_assert!(!self.paused, "AGT-2");
-        let permit = Arc::new(Permit(Some(agent.clone())));
+        let permit = Arc::new(Permit { place: Some((agent.clone(), ticket)), lane });
         let (profile, options) = (Arc::clone(&self.profile), Arc::clone(&self.options));
         Grant { profile, options, permit, accounts: self.budgets.accounts(), hold: None }
+    }
+
+    /// A call gives back its place; whether others wait for it.
+    pub(super) fn leave(&mut self, ticket: PoolTicket) -> bool {
+        self.pool.leave(ticket);
+        self.yielding.remove(&ticket);
+        self.pool.waiting() > 0
+    }
+
+    /// A call that has a place may be ended for another from now on.
+    pub(super) fn may_yield(&mut self, ticket: PoolTicket, call: Arc<Yielding>) {
+        self.yielding.insert(ticket, call);
+        self.preempt();
+    }
+
+    /// Has calls end for more urgent ones, if those could begin then.
+    fn preempt(&mut self) {
+        if self.is_open() {
+            preempt(&mut self.pool, self.options.max_turns, &self.yielding);
+        }
     }
 
     fn view(&self) -> AgentView {
@@ -85,8 +126,10 @@ impl Places {
             system: self.options.system.lines().next().unwrap_or_default().to_owned(),
             step_limit: self.options.step_limit,
             max_turns: self.options.max_turns,
-            running: self.running,
-            waiting: u32::try_from(self.waiting).unwrap_or(u32::MAX),
+            running: self.pool.running(),
+            waiting: u32::try_from(self.pool.waiting()).unwrap_or(u32::MAX),
+            lane: self.options.lane,
+            weight: self.options.weight,
             paused: self.paused,
             // The registry knows.
             pause: None,
@@ -142,8 +185,12 @@ impl AgentState {
             if !has_room || !self.waiting.is_empty() {
                 port.deferred();
             }
-            self.waiting.push_back(port);
-            lock(&self.places).waiting = self.waiting.len();
+            let mut places = lock(&self.places);
+            let lane = places.lane(port.lane());
+            let (agent, weight) = (places.name(), places.options.weight);
+            let ticket = places.pool.wait(&PoolRequest { agent, weight, lane });
+            self.waiting.insert(ticket, port);
+            places.preempt();
         }
     }
 
@@ -151,10 +198,13 @@ impl AgentState {
     pub(super) fn next(&mut self, agent: &AgentHandle) -> Option<(Box<dyn AdmitPort>, Grant)> {
         let mut places = lock(&self.places);
         while places.has_room() {
-            let port = self.waiting.pop_front()?;
-            places.waiting = self.waiting.len();
-            if !port.is_closed() {
-                return Some((port, places.grant(agent)));
+            let most = places.options.max_turns;
+            let (ticket, lane) = places.pool.next(most)?;
+            match self.waiting.remove(&ticket) {
+                Some(port) if !port.is_closed() => {
+                    return Some((port, places.grant(agent, ticket, lane)));
+                }
+                Some(_) | None => places.pool.leave(ticket),
             }
         }
         None
@@ -164,7 +214,11 @@ impl AgentState {
     fn latch(&mut self) {
         let Some(latch) = lock(&self.places).latch() else { return };
         let waiting = std::mem::take(&mut self.waiting);
-        self.waiting = waiting.into_iter().filter_map(|port| port.stopped(&latch)).collect();
-        lock(&self.places).waiting = self.waiting.len();
+        for (ticket, port) in waiting {
+            match port.stopped(&latch) {
+                Some(port) => drop(self.waiting.insert(ticket, port)),
+                None => lock(&self.places).pool.leave(ticket),
+            }
+        }
     }
 }

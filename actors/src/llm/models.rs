@@ -14,7 +14,7 @@ use super::{
     demo::{self, Demo},
     failure_text::ProviderName,
     http::Http,
-    options::{Lookup, OptionsError, ProviderOptions},
+    options::{Lookup, MAX_CALLS, OptionsError, ProviderOptions},
     profile::ModelProfiles,
     wire::Wire,
     wires::{WireParts, rows},
@@ -34,6 +34,7 @@ struct ModelEntry {
     is_demo: bool,
     /// How often it is probed.
     probe: Option<Duration>,
+    max_calls: u32,
 }
 
 /// What clients are made of, beside their options.
@@ -146,6 +147,11 @@ impl Models {
         if is_demo { demo::check(&model.model) } else { Ok(()) }
     }
 
+    /// How many calls this process makes of a provider at a time.
+    pub(crate) fn max_calls_of(&self, provider: &str) -> u32 {
+        self.entries.get(provider).map_or(MAX_CALLS, |entry| entry.max_calls)
+    }
+
     /// The names of all providers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
@@ -171,9 +177,10 @@ impl ModelEntry {
     ) -> Self {
         let is_demo = options.as_ref().is_ok_and(|options| options.wire == Wire::Demo);
         let probe = options.as_ref().ok().and_then(|options| options.probe);
+        let max_calls = options.as_ref().map_or(MAX_CALLS, |options| options.max_calls);
         let model = options.and_then(|options| client(name, options, from));
         let model = model.map_err(Arc::new);
-        Self { model, configured, is_demo, probe }
+        Self { model, configured, is_demo, probe, max_calls }
     }
 }
 

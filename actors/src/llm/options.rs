@@ -99,6 +99,17 @@ pub struct ProviderOptions {
     /// never; calls show it too. More often shows an outage sooner, and costs a request each time.
     #[serde(default, with = "maybe_duration", skip_serializing_if = "Option::is_none")]
     pub probe: Option<Duration>,
+    /// How many model calls this process makes of it at a time; others wait. Default 64: more than most
+    /// vendors take of one account at once. Lower it for a local server, so that it does not slow down.
+    #[serde(default = "max_calls")]
+    pub max_calls: u32,
+}
+
+/// How many model calls a process makes of one provider at a time, unless it is configured.
+pub const MAX_CALLS: u32 = 64;
+
+const fn max_calls() -> u32 {
+    MAX_CALLS
 }
 
 const fn connect_timeout() -> Duration {
@@ -243,6 +254,7 @@ impl ProviderOptions {
             retry_most: retry_most(),
             max_tokens: max_tokens(),
             probe: None,
+            max_calls: MAX_CALLS,
         }
     }
 
@@ -307,6 +319,9 @@ impl ProviderOptions {
         }
         if self.max_tokens == 0 {
             return Err(OptionsError::Range { field: "max_tokens", detail: "more than 0" });
+        }
+        if self.max_calls == 0 {
+            return Err(OptionsError::Range { field: "max_calls", detail: "more than 0" });
         }
         Ok(())
     }

@@ -49,6 +49,8 @@ pub(crate) struct PlayedActivation {
     pub(crate) discarded: Vec<Digest>,
     pub(crate) scrubbed: Vec<Vec<Digest>>,
     pub(crate) completed: Vec<InputId>,
+    /// Calls have to wait, and these do.
+    defers: Option<Vec<Effect>>,
 }
 
 fn agent(points: &[HookPoint]) -> AgentOptions {
@@ -115,6 +117,7 @@ impl PlayedActivation {
             discarded: Vec::new(),
             scrubbed: Vec::new(),
             completed: Vec::new(),
+            defers: None,
         };
         run.feed(MachineInput::Loaded(loaded));
         run
@@ -136,9 +139,13 @@ impl PlayedActivation {
                         self.journal.push(Record { position, bytes: write.bytes });
                         waiting.push(MachineInput::Answered(AppendAnswer::Stored(position)));
                     }
-                    MachineOutput::Acquire(key, _) => {
-                        waiting.push(MachineInput::Granted(key, self.grant.clone()));
-                    }
+                    MachineOutput::Acquire(key, _) => match &mut self.defers {
+                        Some(deferred) => {
+                            deferred.push(key);
+                            waiting.push(MachineInput::Deferred(key));
+                        }
+                        None => waiting.push(MachineInput::Granted(key, self.grant.clone())),
+                    },
                     MachineOutput::Start(key, EffectJob { job: SessionJob::Emit(_), .. })
                         if self.emits =>
                     {
@@ -210,6 +217,18 @@ impl PlayedActivation {
 
     pub(crate) fn says(&mut self, text: &str) {
         self.hears(text, &SessionInput::UserMessage(UserMessage::text(text)));
+    }
+
+    /// Calls have to wait from now on.
+    pub(crate) fn defers(&mut self) {
+        self.defers = Some(Vec::new());
+    }
+
+    /// Those that wait may begin, and others need not wait.
+    pub(crate) fn grants(&mut self) {
+        for key in self.defers.take().unwrap_or_default() {
+            self.feed(MachineInput::Granted(key, self.grant.clone()));
+        }
     }
 
     /// The question to hooks that was begun last.

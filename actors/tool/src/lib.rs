@@ -35,6 +35,6 @@ pub use callbacks::{CallBack, Caller, Nested};
 pub use egress::{Egress, EgressOptions};
 pub use executor::{Executor, ToolRun};
 pub use executors::{Available, Executors};
-pub use providers::{LOCAL, Providers};
+pub use providers::{LOCAL, ProviderWork, Providers};
 pub use shown::ShownMedia;
 pub use toolbox::{OUTPUT_BYTES, Tool, Toolbox, ToolboxError};

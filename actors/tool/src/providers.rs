@@ -106,6 +106,7 @@ impl Providers {
             }),
             failures: track.failures,
             in_hand: track.in_hand,
+            waiting: 0,
             recent: recent(&track.recent),
             circuit: None,
         });
@@ -132,6 +133,11 @@ fn recent(runs: &VecDeque<(bool, u32)>) -> RecentRuns {
 // === impl ProviderWork ===
 
 impl ProviderWork {
+    /// It only waited until now: its time counts from here.
+    pub fn begins(&mut self) {
+        self.begun = Instant::now();
+    }
+
     fn ended(&self, ok: bool, problem: Option<String>) {
         let ms = u32::try_from(self.begun.elapsed().as_millis()).unwrap_or(u32::MAX);
         self.providers.change(&self.key, |track| {
@@ -178,7 +184,8 @@ impl ProviderWork {
                 | FailureClass::Lost
                 | FailureClass::Stopped
                 | FailureClass::GlobalTime
-                | FailureClass::StepTime,
+                | FailureClass::StepTime
+                | FailureClass::Preempted,
             ) => return,
         };
         self.ended(false, Some(why.to_owned()));

@@ -31,6 +31,7 @@ mod frame;
 mod gateway;
 mod guard;
 mod jobs;
+mod lane;
 mod local_socket;
 mod messages;
 mod metrics;

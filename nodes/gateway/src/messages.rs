@@ -26,6 +26,7 @@ use super::{
     events::{self, Streamed},
     gateway::Gateway,
     guard::RequestTrace,
+    lane,
     params::{idempotency_header, invalid, read},
     rest,
     route::RouteBody,
@@ -52,6 +53,9 @@ pub(super) async fn send(
         let mut message: SessionMessage = read(method, Value::Object(said))?;
         if message.idempotency_key.is_none() {
             message.idempotency_key = idempotency_header(&headers)?;
+        }
+        if message.lane.is_none() {
+            message.lane = lane::header(&headers)?;
         }
         let stream = message.stream;
         let request = rpc::send(to(&session, message)?, &*gateway.backend, trace)?;
@@ -88,6 +92,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         reasoning,
         response_schema,
         keep,
+        lane,
         idempotency_key,
         stream: _,
     } = message;
@@ -107,6 +112,7 @@ fn to(session: &str, message: SessionMessage) -> Result<ChatSend, ErrorBody> {
         reasoning,
         response_schema,
         keep,
+        lane,
     })
 }
 

@@ -345,6 +345,10 @@ mod tests {
             | "/v1/responses" => {
                 let about = "Sending again with the same key is harmless for seven days.";
                 all.push(header("Idempotency-Key", about));
+                if route.path != "/v1/execute" {
+                    let about = "The lane of the turn: `interactive` or `background`.";
+                    all.push(header("Clawnode-Lane", about));
+                }
             }
             "/v1/sessions/{session}/events" => {
                 all.push(header("Last-Event-ID", "The `id` of the last event that was seen."));

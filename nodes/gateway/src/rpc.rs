@@ -31,6 +31,7 @@ use super::{
     frame::RequestId,
     gateway::Gateway,
     jobs::artifact_part,
+    lane,
     params::{document, given, invalid, parse, take},
 };
 
@@ -195,6 +196,7 @@ pub(super) fn send(
         reasoning,
         response_schema,
         keep,
+        lane,
     } = params;
     let agent = match agent {
         Some(agent) => parse("agent", &agent)?,
@@ -215,17 +217,18 @@ pub(super) fn send(
         return Err(invalid("`content` is empty"));
     }
     let of_turn = model.is_some() || reasoning.is_some() || response_schema.is_some();
-    if matches!(mode, SendMode::Steer) && (of_turn || !keep.is_empty()) {
+    if matches!(mode, SendMode::Steer) && (of_turn || !keep.is_empty() || lane.is_some()) {
         return Err(invalid(
-            "`model`, `reasoning`, `response_schema` and `keep` are of a turn, and `steer` adds to \
-             one that runs",
+            "`model`, `reasoning`, `response_schema`, `keep` and `lane` are of a turn, and `steer` \
+             adds to one that runs",
         )
         .hint("leave them out, or send the message as a turn"));
     }
     let sampling = Sampling { reasoning, ..Sampling::default() };
     let response_schema = response_schema.map(|schema| ResponseSchema::new(None, &schema));
     let text = UserMessage::text(content);
-    let message = UserMessage { model, sampling, response_schema, keep, ..text };
+    let lane = lane.map(lane::of_client).transpose()?;
+    let message = UserMessage { model, sampling, response_schema, keep, lane, ..text };
     check_size(&message)?;
     // `peer` alone too, so that no part of a key is made from a text that could not be one. And with the sign in
     // neither, no peer is the conversation of another.

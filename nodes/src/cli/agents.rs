@@ -121,6 +121,7 @@ fn detail(out: Output, it: &AgentDetail) -> String {
         ("model", view.model.to_string()),
         ("state", state(view).to_owned()),
         ("turns", format!("{} running, {} waiting", view.running, view.waiting)),
+        ("lane", format!("{}, weight {}", view.lane.as_str(), view.weight)),
         ("system", clean(&view.system)),
         (
             "limits",

@@ -76,6 +76,9 @@ fn node_status(turn: &TurnView, session: &str) -> Vec<String> {
             "[has used all its steps and waits for a person: `clawnode sessions continue {session}`]"
         ));
     }
+    if let Some(lane) = turn.lane.filter(|lane| !lane.is_usual()) {
+        lines.push(format!("[in the lane `{}`]", lane.as_str()));
+    }
     if turn.waits_until.is_some() {
         lines.push("[waits for its provider, which is not available]".to_owned());
     }
@@ -188,6 +191,7 @@ mod tests {
             asks: Vec::new(),
             wants_steps: false,
             waits_until: None,
+            lane: None,
             notes: vec![1],
             structured: None,
         }

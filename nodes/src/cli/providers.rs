@@ -54,6 +54,14 @@ pub(super) async fn run(context: &CliContext) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// The calls that a provider has in hand, and those that wait until it has fewer.
+fn in_hand(it: &ProviderView) -> String {
+    match it.waiting {
+        0 => it.in_hand.to_string(),
+        waiting => format!("{} (+{waiting})", it.in_hand),
+    }
+}
+
 fn table(out: Output, view: &ProvidersView) -> String {
     let mut head = vec!["provider", "kind", "node", "state", "active", "success", "p50", "p95"];
     if out.wide {
@@ -74,7 +82,7 @@ fn table(out: Output, view: &ProvidersView) -> String {
             kind.to_owned(),
             it.node.to_string(),
             it.status.as_str().to_owned(),
-            it.in_hand.to_string(),
+            in_hand(it),
             it.success_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.0}%", rate * 100.0)),
             latency(it.latency_ms.map(|it| it.p50)),
             latency(it.latency_ms.map(|it| it.p95)),

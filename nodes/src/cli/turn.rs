@@ -301,6 +301,7 @@ mod tests {
             reasoning: None,
             response_schema: None,
             keep: Vec::new(),
+            lane: None,
         })
     }
 

@@ -8,10 +8,11 @@ use std::{
     time::Duration,
 };
 
-use clawnode_actors::llm::Wire;
+use clawnode_actors::llm::{MAX_CALLS, Wire};
 use clawnode_proto::{
     AgentName,
-    agents::AgentLimits,
+    agents::{AgentLimits, AgentView},
+    lane::Lane,
     llm::{ModelRef, Sampling},
     policy::{Policy, Rule, Verdict},
     reasoning::Reasoning,
@@ -75,6 +76,8 @@ pub struct ProviderSection {
     /// How often to ask whether it can be reached (never), from 5 s to 1 h. It costs no tokens.
     #[serde(skip_serializing_if = "Option::is_none", with = "units::maybe_duration")]
     pub probe: Option<Duration>,
+    /// Model calls of one node at a time (64); more wait.
+    pub max_calls: u32,
 }
 
 /// `[agents.NAME]`: who answers.
@@ -121,6 +124,11 @@ pub struct AgentSection {
     pub step_limit: u32,
     /// Turns at once on one node (256); more wait.
     pub max_turns: u32,
+    /// Its share of a provider's calls, where agents wait for one (1, at most 1,000): an agent with 2 gets twice
+    /// as many as one with 1.
+    pub weight: u32,
+    /// The lane of its turns whose message names none (`interactive`): `system`, `interactive` or `background`.
+    pub lane: Lane,
     /// The tools it has (none): each costs tokens of every call. Those of an MCP server are
     /// `SERVER__TOOL`, or all that are approved: `SERVER__*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -279,6 +287,7 @@ impl Default for ProviderSection {
             total_timeout: Duration::from_mins(10),
             retries: 4,
             probe: None,
+            max_calls: MAX_CALLS,
         }
     }
 }
@@ -299,6 +308,8 @@ impl Default for AgentSection {
             window_tokens: None,
             step_limit: 25,
             max_turns: 256,
+            weight: AgentView::usual_weight(),
+            lane: Lane::default(),
             tools: Vec::new(),
             max_parallel_tools: Profile::parallel_tools(),
             loop_guard: LoopGuardOptions::default(),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use clawnode_actors::llm::Wire;
+use clawnode_actors::{agent::WEIGHT_MAX, llm::Wire};
 use clawnode_guard::policy::ReadOnly;
 use clawnode_proto::{
     limits::{self, AGENT_COUNTS_TOLD, APPROVAL_WAIT_MAX, JOB_WAIT_MAX, POLICY_RULES, RULE_CHARS},
@@ -252,6 +252,7 @@ impl Checks<'_> {
             ] {
                 self.some_time(&["providers", name, key], value)?;
             }
+            self.at_least_one(&["providers", name, "max_calls"], it.max_calls)?;
         }
         Ok(())
     }
@@ -303,9 +304,15 @@ impl Checks<'_> {
                 ("window_tokens", it.window_tokens.unwrap_or(1)),
                 ("step_limit", it.step_limit),
                 ("max_turns", it.max_turns),
+                ("weight", it.weight),
                 ("max_parallel_tools", it.max_parallel_tools),
             ] {
                 self.at_least_one(&["agents", name, key], value)?;
+            }
+            if it.weight > WEIGHT_MAX {
+                let what = format!("a weight of {} is more than {WEIGHT_MAX}", it.weight);
+                let hint = "weights are compared with each other: write smaller ones";
+                return self.fail(&["agents", name, "weight"], &what, hint);
             }
             let guard = it.loop_guard;
             for (key, value) in [("warn", guard.warn), ("refuse", guard.refuse), ("end", guard.end)]

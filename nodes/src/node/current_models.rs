@@ -73,4 +73,8 @@ impl ResolveModel for CurrentModels {
     fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
         self.models().resolve_model(model)
     }
+
+    fn max_calls(&self, provider: &str) -> u32 {
+        self.models().max_calls(provider)
+    }
 }

@@ -110,6 +110,7 @@ fn view(node: &Heartbeat, it: &ProviderReport, now: Timestamp) -> ProviderView {
         last_checked: it.checked_ago_ms.map(|ago| Timestamp(now.0.saturating_sub(ago))),
         consecutive_failures: it.failures,
         in_hand: it.in_hand,
+        waiting: it.waiting,
         runs: it.recent.runs,
         success_rate: it.recent.success().map(rounded),
         latency_ms: (it.recent.runs > 0).then_some(LatencyView { p50, p95 }),
@@ -265,6 +266,7 @@ mod tests {
             checked_ago_ms: Some(7),
             failures: 0,
             in_hand: 0,
+            waiting: 0,
             recent: RecentRuns::default(),
             circuit: None,
         }

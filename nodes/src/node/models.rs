@@ -222,6 +222,7 @@ fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOpt
     options.total_timeout = it.total_timeout;
     options.retries = it.retries;
     options.probe = it.probe;
+    options.max_calls = it.max_calls;
     options.check().map_err(|error| invalid(ErrorChain(&error).to_string()))?;
     Ok(options)
 }
@@ -272,6 +273,8 @@ fn agent(
     options.step_limit = it.step_limit;
     options.max_turns = it.max_turns;
     options.limits = it.limits.into();
+    options.weight = it.weight;
+    options.lane = it.lane;
     let own = it.tools.iter().filter_map(ToolChoice::name);
     let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
     let own: Vec<ToolName> = own.cloned().collect();

@@ -280,6 +280,7 @@ pub(super) mod tests {
             checked_ago_ms: Some(7),
             failures: 0,
             in_hand: 0,
+            waiting: 0,
             recent,
             circuit: None,
         }

@@ -133,6 +133,9 @@ fn providers(
     let mut reports = available.providers.reports(named);
     for report in reports.iter_mut().filter(|it| it.kind == ProviderKind::Model) {
         report.circuit = circuits.remove(&report.name).map(Box::new);
+        // The tracker counts a call from when it is made, and one that waits is not with its provider yet.
+        report.waiting = agents.slots().waiting(&report.name);
+        report.in_hand = report.in_hand.saturating_sub(report.waiting);
     }
     reports
 }

@@ -85,6 +85,11 @@ fn kept_choices() {
     insta::assert_snapshot!(all(&sample::kept_choices().map(SessionInput::UserMessage)));
 }
 
+#[test]
+fn lanes() {
+    insta::assert_snapshot!(all(&sample::lanes().map(SessionInput::UserMessage)));
+}
+
 /// What has no routes has the bytes that it had before there were any: the other goldens show it.
 #[test]
 fn routed() {

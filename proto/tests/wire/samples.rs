@@ -32,6 +32,7 @@ use clawnode_proto::{
         Remembered, Restored, Snapshot, SnapshotState,
     },
     kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
+    lane::Lane,
     llm::{
         FailureClass, Message, ModelFailure, ModelRef, PromptTooLong, Role, Sampling, StopReason,
         Text, Usage, UsageRecord,
@@ -133,6 +134,7 @@ pub(crate) fn user_message() -> UserMessage {
         response_schema: None,
         keep: Vec::new(),
         metadata: BTreeMap::new(),
+        lane: None,
     }
 }
 
@@ -582,6 +584,12 @@ pub(crate) fn kept_choices() -> [UserMessage; 2] {
     [UserMessage { model: Some(model()), sampling, ..back.clone() }, back]
 }
 
+/// A message whose turn can wait, and one that says that somebody waits for it.
+pub(crate) fn lanes() -> [UserMessage; 2] {
+    let of = |lane| UserMessage { lane: Some(lane), ..UserMessage::text("hello") };
+    [of(Lane::Background), of(Lane::Interactive)]
+}
+
 /// The routes of an agent, and what they decide about a call.
 pub(crate) fn routed_events() -> Vec<SessionEvent> {
     let large = ModelRoute {
@@ -829,6 +837,7 @@ pub(crate) fn failure_classes() -> Vec<FailureClass> {
         FailureClass::Stopped,
         FailureClass::GlobalTime,
         FailureClass::StepTime,
+        FailureClass::Preempted,
     ]
 }
 
@@ -923,6 +932,7 @@ fn provider_reports() -> Vec<ProviderReport> {
         checked_ago_ms: None,
         failures: 0,
         in_hand: 0,
+        waiting: 0,
         recent: RecentRuns::default(),
         circuit: None,
     };

@@ -386,6 +386,7 @@ mod tests {
             asks: Vec::new(),
             wants_steps: false,
             waits_until: None,
+            lane: None,
             notes: Vec::new(),
             structured: None,
         }

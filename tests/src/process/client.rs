@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use clawnode_proto::{Cursor, ErrorBody, session::TurnOutcome, view::HistoryView};
+use clawnode_proto::{Cursor, ErrorBody, lane::Lane, session::TurnOutcome, view::HistoryView};
 use futures_util::{SinkExt, StreamExt};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -42,6 +42,8 @@ pub struct Message {
     pub key: String,
     /// Whether it joins the running turn.
     pub steers: bool,
+    /// Its lane, if not the agent's.
+    pub lane: Option<Lane>,
 }
 
 /// A turn's stream.
@@ -90,6 +92,7 @@ impl Message {
             content: content.to_owned(),
             key: format!("k-{content}"),
             steers: false,
+            lane: None,
         }
     }
 
@@ -105,6 +108,12 @@ impl Message {
         Self { steers: true, ..self }
     }
 
+    /// The same, as work that can wait.
+    #[must_use]
+    pub fn in_background(self) -> Self {
+        Self { lane: Some(Lane::Background), ..self }
+    }
+
     /// What `chat.send` is given.
     pub(super) fn params(&self) -> Value {
         json!({
@@ -114,6 +123,7 @@ impl Message {
             "content": self.content,
             "idempotency_key": self.key,
             "mode": if self.steers { "steer" } else { "turn" },
+            "lane": self.lane,
         })
     }
 

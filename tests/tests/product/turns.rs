@@ -40,6 +40,29 @@ async fn messages_during_a_turn_are_answered_in_order() -> Outcome {
     node.stop().await
 }
 
+/// LANE-1 and GIVE-1 in a process: a person comes first, and what was ended for them is made again.
+#[tokio::test]
+async fn lane_1_a_turn_of_the_background_gives_way_to_another_and_goes_on_after_it() -> Outcome {
+    let acts = [gated("I be", "never", "gin."), Act::say("hello."), Act::say("all done.")];
+    let (server, home) = scene(Script::queue(acts)).await;
+    let home = home.var("CLAWNODE_AGENTS__DEFAULT__MAX_TURNS", "1");
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let mut work = client.send(&Message::new("ada", "work").in_background()).await?;
+    work.begun().await?;
+    assert_eq!(client.chat(&Message::new("bob", "hi")).await?, "hello.");
+    assert_eq!(work.completed().await?, "all done.");
+    assert!(work.resets > 0, "what it had said is void");
+    assert_eq!(server.count(), 3);
+    let history = client.finished(&work.session, 1).await?;
+    assert_eq!(said(&history.turns[0]), ["work", "all done."]);
+    assert_eq!(history.turns[0].lost_attempts, 0, "what became of the first is known");
+    let events: Vec<serde_json::Value> = client.journal(&work.session).await?;
+    let gave_way = events.iter().filter(|event| event["kind"] == "model_gave_way").count();
+    assert_eq!(gave_way, 1, "GIVE-1");
+    node.stop().await
+}
+
 #[tokio::test]
 async fn a_steer_joins_the_running_turn() -> Outcome {
     let script = Script::queue([gated("I plan", "go", " A."), Act::say("Then B.")]);

@@ -19,7 +19,7 @@ use clawnode_proto::{
     TurnId,
     client_tool::{ClientResults, ClientTool},
     envelope::{
-        ATTACHMENTS, CLIENT_TOOLS, KEPT_CHOICES, METADATA, PLAIN, RESPONSE_SCHEMA, VERSIONS,
+        ATTACHMENTS, CLIENT_TOOLS, KEPT_CHOICES, LANES, METADATA, PLAIN, RESPONSE_SCHEMA, VERSIONS,
     },
     limits::{APPEND_BYTES, INLINE_BYTES, INPUT_BYTES, PENDING_INPUTS},
     llm::Text,
@@ -441,6 +441,9 @@ fn needs(input: &SessionInput) -> Option<(u16, &'static str)> {
     }
     if !message.metadata.is_empty() {
         return Some((METADATA, "`metadata`"));
+    }
+    if message.lane.is_some() {
+        return Some((LANES, "`lane`"));
     }
     if !message.tools.is_empty() || message.sampling.is_newer() {
         return Some((CLIENT_TOOLS, "tools of clients and newer settings of a message"));

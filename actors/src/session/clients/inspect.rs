@@ -53,6 +53,7 @@ impl Sessions {
             asks: turn.asks().collect(),
             wants_steps: turn.wants_steps(),
             waits_until: turn.waits_for_provider().map(|(_, wait)| wait.until),
+            lane: turn.lane,
             notes: notes.into_iter().filter_map(|at| u32::try_from(at).ok()).collect(),
             structured: turn.structured.as_deref().and_then(in_json),
         })

@@ -6,6 +6,7 @@ use clawnode_proto::{
     Attempt,
     agents::AgentLimit,
     kill_switch::KillSwitch,
+    lane::Lane,
     llm::{FailureClass, ModelFailure, Text, Usage},
     timeout::TimeLevel,
 };
@@ -24,6 +25,8 @@ pub(in crate::session) struct AgentAnswer {
     pub(in crate::session) port: Port<Session>,
     pub(in crate::session) granted: bool,
     pub(in crate::session) turns: TurnCount,
+    /// The lane that the message of its turn named.
+    pub(in crate::session) lane: Option<Lane>,
 }
 
 /// Counts the turn of a call against the limit of its agent, with its first call.
@@ -85,6 +88,10 @@ impl AdmitPort for AgentAnswer {
         self.port.is_closed()
     }
 
+    fn lane(&self) -> Option<Lane> {
+        self.lane
+    }
+
     fn stopped(self: Box<Self>, latch: &KillSwitch) -> Option<Box<dyn AdmitPort>> {
         if self.turns.begun {
             self.refuse(stopped(latch));
@@ -105,6 +112,11 @@ pub(in crate::session) async fn out_of_time(job: &CallJob) -> ModelFailure {
         TimeLevel::Command | TimeLevel::Provider | TimeLevel::Step => FailureClass::StepTime,
     };
     ModelFailure::new(class, limit.to_string())
+}
+
+/// How a model call ends that is ended for a more urgent one.
+pub(in crate::session) fn preempted() -> ModelFailure {
+    ModelFailure::new(FailureClass::Preempted, "Preempted by interactive task")
 }
 
 /// How a model call fails that an operator stops.

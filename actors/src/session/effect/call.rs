@@ -1,6 +1,6 @@
 //! A model call under way: what was received, and where the next frame goes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use clawnode_cluster::Peek;
 use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
@@ -8,21 +8,24 @@ use clawnode_proto::{
     CallId, EntityId, Frame, FrameBody, FrameKey, Traceparent,
     feed::EventBody,
     frame::Notice,
+    lane::Lane,
     limits::INLINE_BYTES,
     llm::{FailureClass, ModelFailure, StopReason, Usage},
     provider::ProviderKind,
     tool::ToolUse,
 };
+use clawnode_tool::ProviderWork;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::{
-    admission::{out_of_time, stopped},
+    admission::{out_of_time, preempted, stopped},
     run::SessionRunner,
 };
 use crate::{
+    agent::{pool::PoolRequest, slots::Slot, yielding::Yielding},
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
@@ -59,6 +62,14 @@ fn paced(wait: Duration) -> Notice {
     Notice { name: "paced".to_owned(), message }
 }
 
+/// What people read while a call waits because its provider has as many in hand as it may.
+fn crowded(provider: &str, most: u32) -> Notice {
+    let message = format!(
+        "this node makes {most} calls of `{provider}` at a time, and all are under way; this one waits"
+    );
+    Notice { name: "provider_busy".to_owned(), message }
+}
+
 /// Whether a provider is asked once more though another model can be asked at once: one that is there,
 /// once, and soon.
 fn is_worth_a_retry(retry: u32, wait: Duration, failure: &ModelFailure) -> bool {
@@ -89,6 +100,10 @@ struct RunningCall<'a> {
     has_other: bool,
     /// Shown before the text, and no part of it.
     seam: &'static str,
+    /// What a more urgent call ends it by, if it may be ended.
+    yielding: Option<Arc<Yielding>>,
+    /// What its provider has in hand, from when it is sent on.
+    work: ProviderWork,
     /// What waits to be sent: at most what a stream brings within [`FRAME_GAP`].
     gathered: Vec<FrameBody>,
     /// From when on it may be.
@@ -110,26 +125,24 @@ impl SessionRunner {
         if job.call == CallId::derive(job.turn, 0) {
             self.parts.feed.tell(EventBody::TurnStarted { session: entity, turn: job.turn });
         }
-        let providers = self.parts.available.peek(|it| it.providers.clone());
-        let in_hand = providers.begin(ProviderKind::Model, &job.request.model.provider);
         let mut call = RunningCall::new(&self, entity, trace, &job);
         let mut end = tokio::select! {
             biased;
             () = cancelled.cancelled() => CallStreamEnd::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
             end = self.unless_stopped(&mut call, &job) => end?,
         };
-        in_hand.called(match &end {
-            CallStreamEnd::Done { .. } => None,
-            CallStreamEnd::Failed(failure) if is_not_sent(failure) => Some(FailureClass::Cancelled),
-            CallStreamEnd::Failed(failure) => Some(failure.class),
-        });
         call.flush().await;
         if let CallStreamEnd::Failed(failure) = &mut end {
             // A request that was answered was not too long.
             failure.too_long.take_if(|_| !call.text.is_empty() || !call.tool_uses.is_empty());
             self.learn_window(&job, failure);
         }
-        let RunningCall { text, usage, tool_uses, blocks, .. } = call;
+        let RunningCall { text, usage, tool_uses, blocks, work, .. } = call;
+        work.called(match &end {
+            CallStreamEnd::Done { .. } => None,
+            CallStreamEnd::Failed(failure) if is_not_sent(failure) => Some(FailureClass::Cancelled),
+            CallStreamEnd::Failed(failure) => Some(failure.class),
+        });
         let attempt = job.attempt;
         let storage = &self.parts.storage;
         let (content, mut refused) = stored_text(storage, entity, text, INLINE_BYTES).await;
@@ -179,8 +192,20 @@ impl SessionRunner {
             },
             // Before the call: what has no time left is not asked of the provider.
             failure = out_of_time(job) => Some(CallStreamEnd::Failed(failure)),
+            () = yields(call.yielding.clone()) => {
+                call.withdraw();
+                Some(CallStreamEnd::Failed(preempted()))
+            }
             end = call.run(job) => Some(end),
         }
+    }
+}
+
+/// Returns once a more urgent call ends this one, if it may be ended.
+async fn yields(yielding: Option<Arc<Yielding>>) {
+    match yielding {
+        Some(yielding) => yielding.ended().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -194,6 +219,13 @@ impl<'a> RunningCall<'a> {
         job: &CallJob,
     ) -> Self {
         let key = FrameKey { turn: job.turn, call: job.call, attempt: job.attempt, index: 0 };
+        let providers = runner.parts.available.peek(|it| it.providers.clone());
+        let work = providers.begin(ProviderKind::Model, &job.request.model.provider);
+        let may_yield = job.may_yield && job.permit.lane() == Lane::Background;
+        let yielding = may_yield.then(Arc::<Yielding>::default);
+        if let Some(yielding) = &yielding {
+            job.permit.may_yield(yielding);
+        }
         Self {
             runner,
             entity,
@@ -207,6 +239,8 @@ impl<'a> RunningCall<'a> {
             has_thought: false,
             has_other: job.has_other,
             seam: job.seam,
+            yielding,
+            work,
             gathered: Vec::new(),
             due: Instant::now(),
         }
@@ -242,6 +276,8 @@ impl<'a> RunningCall<'a> {
             Ok(request) => request,
             Err(failure) => return CallStreamEnd::Failed(failure),
         };
+        // Held until the stream has ended.
+        let _slot = self.slot(job).await;
         let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
         loop {
             let batch = tokio::select! {
@@ -269,11 +305,43 @@ impl<'a> RunningCall<'a> {
         ))
     }
 
+    /// Takes one of the slots of the call's provider, or waits for it.
+    async fn slot(&mut self, job: &CallJob) -> Slot {
+        let parts = &self.runner.parts;
+        let provider = job.request.model.provider.as_str();
+        let most = parts.models.max_calls(provider);
+        let (agent, lane) = (job.agent.clone(), job.permit.lane());
+        let request = PoolRequest { agent, weight: job.weight, lane };
+        let answer = parts.agents.slots().ask(provider, most, &request, self.yielding.as_ref());
+        if answer.waits() {
+            self.gathered.push(FrameBody::Notice(crowded(provider, most)));
+            self.flush().await;
+        }
+        let slot = answer.slot().await;
+        self.work.begins();
+        slot
+    }
+
+    /// What it has said is void: a more urgent call comes first, and it is made again.
+    fn withdraw(&mut self) {
+        self.gathered.push(FrameBody::Reset { whole: false });
+        let message = format!("{}; it is made again when there is room", preempted().message);
+        self.gathered.push(FrameBody::Notice(Notice { name: "preempted".to_owned(), message }));
+    }
+
+    /// Counts what the model has said, for who chooses the call that is ended.
+    fn says(&self, bytes: usize) {
+        if let Some(yielding) = &self.yielding {
+            yielding.says(bytes);
+        }
+    }
+
     fn piece(&mut self, piece: ModelEvent) -> Option<CallStreamEnd> {
         match piece {
             ModelEvent::Text(delta) => {
                 let begins = self.text.is_empty() && !delta.is_empty();
                 let seam = if begins { self.seam } else { "" };
+                self.says(delta.len());
                 self.text.push_str(&delta);
                 self.blocks.text(delta.len());
                 if let Some(FrameBody::Text { delta: last }) = self.gathered.last_mut() {
@@ -286,6 +354,7 @@ impl<'a> RunningCall<'a> {
                 None
             }
             ModelEvent::ToolUse(using) => {
+                self.says(using.arguments.len());
                 self.tool_uses.push(using);
                 self.blocks.tool_use();
                 None
@@ -295,6 +364,7 @@ impl<'a> RunningCall<'a> {
                 None
             }
             ModelEvent::Thought(delta) => {
+                self.says(delta.len());
                 self.has_thought |= !delta.is_empty();
                 if let Some(FrameBody::Thought { delta: last }) = self.gathered.last_mut() {
                     last.push_str(&delta);

@@ -37,9 +37,9 @@ use crate::session::{
     },
 };
 use crate::{
-    agent::{AdmitPort as _, AgentHandle, Agents, Grant},
+    agent::{AdmitPort as _, Agents, Grant},
     hook::Hooks,
-    llm::{Model, Models},
+    llm::{MAX_CALLS, Model, Models},
 };
 
 /// The first and the longest wait before a store or bus that failed is tried again.
@@ -54,6 +54,11 @@ const AGENT_LOOKS: u32 = 20;
 pub trait ResolveModel: Send + Sync + fmt::Debug + 'static {
     /// The model, or why there is none.
     fn resolve_model(&self, model: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure>;
+
+    /// How many calls this process makes of a provider at a time.
+    fn max_calls(&self, _provider: &str) -> u32 {
+        MAX_CALLS
+    }
 }
 
 impl ResolveModel for Models {
@@ -61,6 +66,10 @@ impl ResolveModel for Models {
         self.resolve(model).map_err(|error| {
             ModelFailure::new(FailureClass::Rejected, ErrorChain(&error).to_string())
         })
+    }
+
+    fn max_calls(&self, provider: &str) -> u32 {
+        self.max_calls_of(provider)
     }
 }
 
@@ -120,7 +129,7 @@ impl SessionRunner {
     /// Tells the client that its agent is missing. Ends the turn unless the agent appears soon, for example
     /// by a reload.
     async fn miss(&self, entity: EntityId, want: &Want, admission: Box<AgentAnswer>) {
-        let Want { agent, turn, call, is_new: _ } = want;
+        let Want { agent, turn, call, .. } = want;
         let key = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };
         let message = format!("agent `{agent}` is not configured; the turn waits for it");
         let body = FrameBody::Notice(Notice { name: "agent_missing".to_owned(), message });
@@ -153,13 +162,15 @@ impl EffectRunner<Session> for SessionRunner {
         port: &Port<Session>,
     ) -> Option<Grant> {
         let found = self.parts.agents.get(&want.agent);
-        let turns = TurnCount::new(self.parts.agents.switch_gate(), &want);
-        if let Some(grant) = found.as_ref().ok().and_then(AgentHandle::place)
+        let (lane, gate) = (want.lane, self.parts.agents.switch_gate());
+        let turns = TurnCount::new(gate, &want);
+        if let Some(grant) = found.as_ref().ok().and_then(|agent| agent.place(lane))
             && turns.allows(&grant)
         {
             return Some(grant);
         }
-        let admission = Box::new(AgentAnswer { effect, port: port.clone(), granted: false, turns });
+        let port = port.clone();
+        let admission = Box::new(AgentAnswer { effect, port, granted: false, turns, lane });
         match found {
             Ok(handle) => handle.admit(admission),
             Err(failure) => {

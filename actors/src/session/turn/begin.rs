@@ -74,6 +74,7 @@ impl SessionState {
             offer: ClientOffer::new(message.tools, 0),
             response_schema: message.response_schema,
             metadata: Vec::new(),
+            lane: message.lane,
             trace,
             steps: Vec::new(),
             plan: None,

@@ -3,7 +3,8 @@
 //! It runs from the moment at which the turn's first model call is begun: what a message waits for
 //! before that (messages before it, the agent's places, a stop) is no time of its turn. It stands
 //! still while a person is waited for, about a tool call or about more steps, or a client that runs
-//! tools, and while no provider is available. Whatever else happens counts, the outage of a node among it.
+//! tools, while no provider is available, and while a call that was ended for a more urgent one waits to be
+//! made again. Whatever else happens counts, the outage of a node among it.
 //!
 //! Invariant
 //! - TIME-1 a turn ends by its time only after so much of it, by the time of events.
@@ -17,7 +18,7 @@ use clawnode_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::state::{SessionState, Turn};
+use super::state::{SessionState, Step, Turn};
 
 /// How much later than the time itself its timer is: a run ends by its own limit, and what it has
 /// said until then is kept. The timer is for what does not end.
@@ -100,6 +101,7 @@ impl Turn {
         let is_asked =
             |tool: &super::tools::ToolCall| tool.is_asked_about() || tool.is_with_client();
         self.waits_for_provider().is_some()
+            || self.steps.last().is_some_and(Step::waits_after_yielding)
             || self.limit_reached.is_some_and(|reached| !reached.overdue)
             || self.steps.iter().flat_map(|step| &step.tools).any(is_asked)
     }

@@ -4,7 +4,7 @@
 //! performing it takes, and the runner's `perform` does it.
 
 use clawnode_kernel::EffectKind;
-use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint};
+use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint, lane::Lane};
 
 /// What must be under way for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,6 +94,8 @@ pub struct Want {
     pub call: CallId,
     /// Whether nothing of its turn has begun: neither a call, nor what judges one.
     pub is_new: bool,
+    /// The lane that the message of its turn named.
+    pub lane: Option<Lane>,
 }
 
 // === impl Effect ===

@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - GIVE-1 between two waits for providers, a call gives way at most as often as there are models in its
-//!   chain, and three times more. An attempt that gave way has no outcome, and none begins while its turn
-//!   waits.
+//!   chain, and three times more; beside that, it gives way to more urgent calls at most [`YIELDS_MOST`] times in
+//!   all. An attempt that gave way has no outcome, and none begins while its turn waits.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -28,6 +28,9 @@ use super::{
 
 /// How often a call may give way beside once for each model of its chain.
 const SPARE: usize = 3;
+/// How often a call is ended for a more urgent one. Then it runs to its end: it is paid for again each time, and
+/// its turn would never end while more urgent ones keep coming.
+const YIELDS_MOST: usize = 8;
 /// How long a turn waits at first while no provider is available, and at most at a time.
 const WAIT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
 /// The place of the notices of a wait among the frames of the attempt before: after all that it said.
@@ -112,15 +115,30 @@ impl GaveWay {
         gave_way.map_or_else(|| Cow::Owned(Self::default()), Cow::Borrowed)
     }
 
-    /// The attempts since the last wait.
-    fn round(&self) -> &[EndedAttempt] {
-        self.attempts.get(self.round..).unwrap_or_default()
+    /// The attempts since the last wait that say something about their models.
+    fn round(&self) -> impl Iterator<Item = &EndedAttempt> {
+        let round = self.attempts.get(self.round..).unwrap_or_default();
+        round.iter().filter(|it| it.why.class != FailureClass::Preempted)
+    }
+
+    /// How often it was ended for a more urgent call.
+    fn yields(&self) -> usize {
+        self.attempts.iter().filter(|it| it.why.class == FailureClass::Preempted).count()
+    }
+
+    /// GIVE-1: whether it gives way once more for such a reason, where so many models may answer.
+    fn has_room(&self, why: FailureClass, models: usize) -> bool {
+        if why == FailureClass::Preempted {
+            self.yields() < YIELDS_MOST
+        } else {
+            self.round().count() < models + SPARE
+        }
     }
 
     /// The model that is to be asked next: the first one that was not asked in vain since the last wait.
     fn next<'a>(&self, mut chain: impl Iterator<Item = &'a ModelRef>) -> Option<&'a ModelRef> {
         let in_vain = |model: &ModelRef| {
-            self.round().iter().any(|it| it.model == *model && it.why.too_long.is_none())
+            self.round().any(|it| it.model == *model && it.why.too_long.is_none())
         };
         chain.find(|model| !in_vain(model))
     }
@@ -130,7 +148,7 @@ impl GaveWay {
     fn wait(&self, last: &ModelFailure, now: Timestamp, most: u32) -> Option<u32> {
         let waited = self.since.map_or(0, |since| now.0.saturating_sub(since.0));
         let left = u64::from(most).checked_sub(waited).filter(|left| *left > 0)?;
-        let asked = self.round().iter().map(|it| &it.why).chain([last]);
+        let asked = self.round().map(|it| &it.why).chain([last]);
         let asked = asked.map(|why| why.retry_after_ms.unwrap_or_default()).min();
         let asked = asked.unwrap_or_default();
         if asked > left {
@@ -154,6 +172,13 @@ impl Step {
     pub(crate) fn has_given_way(&self, attempt: Attempt) -> bool {
         let last = self.gave_way.as_ref().and_then(|it| it.attempts.last());
         last.is_some_and(|it| it.attempt == attempt)
+    }
+
+    /// Whether its last attempt was ended for a more urgent call, and the next one has not begun.
+    pub(in crate::session) fn waits_after_yielding(&self) -> bool {
+        let last = self.gave_way.as_ref().and_then(|it| it.attempts.last());
+        let last = last.filter(|it| self.end.is_none() && it.attempt == self.attempt);
+        last.is_some_and(|it| it.why.class == FailureClass::Preempted)
     }
 
     /// How many of its attempts gave way.
@@ -207,11 +232,14 @@ impl Step {
         }
         let Some(model) = self.model.clone() else { return wrong("but asked no model") };
         let gave_way = self.gave_way.get_or_insert_default();
-        if gave_way.round().len() >= models + SPARE {
+        if !gave_way.has_room(it.why.class, models) {
             return wrong("and has done so too often (GIVE-1)");
         }
         #[cfg(feature = "test-util")]
-        if clawnode_kernel::KernelBug::GivesUpAtOnce.is_in_folds() {
+        if clawnode_kernel::KernelBug::GivesUpAtOnce.is_in_folds()
+            || (clawnode_kernel::KernelBug::DropsPreempted.is_in_folds()
+                && it.why.class == FailureClass::Preempted)
+        {
             let (failure, partial) = (it.why.clone(), Text::from(""));
             self.end = Some(StepEnd::Failed { failure, partial, usage: it.usage });
             return Ok(());
@@ -261,6 +289,12 @@ impl Turn {
         gave_way.next(others).is_some()
     }
 
+    /// Whether its next attempt may be ended for a more urgent call.
+    pub(in crate::session) fn may_yield(&self, call: CallId) -> bool {
+        let step = self.steps.iter().find(|step| step.call == call);
+        GaveWay::of(step).yields() < YIELDS_MOST
+    }
+
     /// What clients are told before the next attempt: why the last one gave way.
     pub(in crate::session) fn notice(&self, call: CallId, next: &ModelRef) -> Option<Notice> {
         let step = self.steps.iter().find(|step| step.call == call)?;
@@ -272,6 +306,9 @@ impl Turn {
                 ("prompt_too_long", format!("`{model}` reads at most {window} tokens"))
             }
             Some(_) => ("prompt_too_long", format!("the conversation is too long for `{model}`")),
+            None if why.class == FailureClass::Preempted => {
+                ("preempted", format!("{}; `{next}` is asked again now", why.message))
+            }
             None if model == next => ("retrying", format!("`{model}` is asked again")),
             None => {
                 let trouble = trouble(why.class);
@@ -371,10 +408,13 @@ impl SessionState {
             return AfterFailure::CallFails;
         }
         let gave_way = GaveWay::of(Some(step));
-        if gave_way.round().len() >= profile.models() + SPARE {
+        if !gave_way.has_room(why.class, profile.models()) {
             return AfterFailure::CallFails;
         }
         let at_once = AfterFailure::GivesWay { wait_ms: 0 };
+        if why.class == FailureClass::Preempted {
+            return at_once;
+        }
         if let Some(size) = why.too_long {
             let is_first = gave_way.attempts.iter().all(|it| it.why.too_long.is_none());
             let helps = is_first && self.is_shorter(profile, turn, step, size);
@@ -387,7 +427,7 @@ impl SessionState {
         if gave_way.next(others).is_some() {
             return at_once;
         }
-        let mut classes = gave_way.round().iter().map(|it| it.why.class).chain([why.class]);
+        let mut classes = gave_way.round().map(|it| it.why.class).chain([why.class]);
         let wait = classes
             .any(FailureClass::is_down)
             .then(|| gave_way.wait(why, turn.clock.seen(), profile.outage_ms));
@@ -523,6 +563,48 @@ mod tests {
         assert_eq!(told[..3], [of(1, "sim/model"), of(2, "b/two"), of(3, "c/three")]);
         run.says("again");
         assert_eq!(asked(&run), ("sim/model".to_owned(), 1), "the next turn begins with the first");
+    }
+
+    /// GIVE-1 for calls that are ended for more urgent ones: the same model is asked, no bound of other reasons is
+    /// used up, and after some times it is not ended again.
+    #[test]
+    fn give_1_a_call_that_was_ended_for_another_is_made_again_with_its_model() {
+        let mut run = with(&["b/two"], HOUR);
+        run.says("hi");
+        run.fails(FailureClass::Overloaded);
+        for attempt in 2..10 {
+            assert_eq!(asked(&run), ("b/two".to_owned(), attempt));
+            assert!(call(&run).may_yield);
+            run.fails_as(ModelFailure::new(FailureClass::Preempted, "Preempted"), used(1));
+            let notice = call(&run).notice.as_ref().unwrap();
+            assert_eq!(notice.message, "Preempted; `b/two` is asked again now");
+        }
+        assert!(!call(&run).may_yield, "it has given way often enough");
+        assert_eq!(asked(&run), ("b/two".to_owned(), 10));
+        // What other attempts in vain lead to is as if it had not been ended.
+        run.fails(FailureClass::BrokenStream);
+        assert_eq!(waits(&run).1.due, Timestamp(10_001));
+        wakes(&mut run);
+        run.replies(&[]);
+        assert!(matches!(outcome(&run), TurnOutcome::Completed { .. }));
+        assert_eq!(run.machine.settled().unwrap().state.usage.output_tokens, 8);
+    }
+
+    /// TIME-1: what a call waits to be made again is no time of its turn.
+    #[test]
+    fn time_1_the_wait_after_it_was_ended_for_another_is_no_time_of_the_turn() {
+        let mut run = PlayedActivation::new(&[], Vec::new());
+        let mut options = (*run.grant.options).clone();
+        options.time.global_ms = 60_000;
+        run.grant = Grant::free(options);
+        run.says("hi");
+        run.defers();
+        run.fails(FailureClass::Preempted);
+        run.now.wall = run.now.wall.plus(Duration::from_mins(10));
+        run.grants();
+        assert_eq!(asked(&run).1, 2);
+        run.replies(&[]);
+        assert!(matches!(outcome(&run), TurnOutcome::Completed { .. }));
     }
 
     #[test]

@@ -247,8 +247,10 @@ impl EntityKind for Session {
         }
         let Effect::Call { turn, call } = *effect else { return None };
         let has_none = |it: &Turn| it.steps.is_empty() && it.judged.is_none();
-        let is_new = call == CallId::derive(turn, 0) && state.turn(turn).is_some_and(has_none);
-        Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call, is_new })
+        let of = state.turn(turn);
+        let is_new = call == CallId::derive(turn, 0) && of.is_some_and(has_none);
+        let lane = of.and_then(|turn| turn.lane);
+        Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call, is_new, lane })
     }
 
     fn begin(
@@ -300,6 +302,7 @@ impl EntityKind for Session {
         let seam = if said { SEAM } else { "" };
         let notice = turn.notice(call, &profile.model);
         let has_other = turn.has_other(call, &profile);
+        let (weight, may_yield) = (grant.options.weight, turn.may_yield(call));
         let corrects = turn.corrects(call);
         let turn = turn.id;
         let agent = profile.agent.clone();
@@ -316,6 +319,8 @@ impl EntityKind for Session {
             limit,
             notice,
             has_other,
+            weight,
+            may_yield,
         };
         Some((events, Some(EffectJob { told, trace, job: SessionJob::Call(job) })))
     }

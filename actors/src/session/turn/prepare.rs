@@ -89,6 +89,10 @@ pub struct CallJob {
     pub notice: Option<Notice>,
     /// Whether another model can be asked if this one does not answer.
     pub has_other: bool,
+    /// The weight of its agent among those that wait for a provider.
+    pub weight: u32,
+    /// Whether it may be ended for a more urgent call: it was not ended so too often.
+    pub may_yield: bool,
 }
 
 /// All that setting the timer of a turn takes.

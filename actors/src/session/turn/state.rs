@@ -7,6 +7,7 @@ use clawnode_proto::{
     Attempt, CallId, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
     block::{Block, Blocks},
     codec,
+    lane::Lane,
     limits::MORE_STEPS,
     llm::{Message, ModelFailure, ModelRef, Role, Sampling, StopReason, Text, Usage},
     media::Media,
@@ -97,6 +98,9 @@ pub struct Turn {
     /// Pairs that its client gave it and its parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metadata: Vec<PartMetadata>,
+    /// The lane that its message named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Lane>,
     /// The trace that it belongs to.
     pub trace: Option<Traceparent>,
     /// Its model calls.

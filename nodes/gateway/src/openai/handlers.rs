@@ -10,7 +10,7 @@ use axum::{
 };
 use clawnode_proto::{
     AgentName, EntityId, ErrorBody, ErrorCode, IdempotencyKey, api::Nothing,
-    client_tool::ClientCalls, frame::ApprovalRequest, limits::COMPLETION_BYTES,
+    client_tool::ClientCalls, frame::ApprovalRequest, lane::Lane, limits::COMPLETION_BYTES,
 };
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ use super::{
         error::{OpenAiError, json},
         gateway::Gateway,
         guard::RequestTrace,
-        rest,
+        lane, rest,
         rpc::fresh_key,
         turn::{count, lost},
     },
@@ -41,6 +41,8 @@ pub(in super::super) struct Received {
     pub(in super::super) body: String,
     /// The name that its client gave it.
     named: Option<IdempotencyKey>,
+    /// The lane that its header names.
+    lane: Option<Lane>,
     watched: Option<WatchedRequest>,
 }
 
@@ -133,9 +135,10 @@ impl Received {
         request: Request,
     ) -> Result<Self, OpenAiError> {
         let named = idempotency_key(headers)?;
+        let lane = lane::header(headers)?;
         let body = rest::body_within(gateway, request.into_body(), COMPLETION_BYTES).await?;
         let watched = watched(gateway, headers, &body, named.is_some())?;
-        Ok(Self { body, named, watched })
+        Ok(Self { body, named, lane, watched })
     }
 
     /// What makes sending it again harmless.
@@ -157,6 +160,7 @@ impl Received {
         let mut following = match wanted {
             Wanted::Send(mut message) => {
                 message.sent_before = self.is_sent_elsewhere();
+                message.message.lane = self.lane;
                 gateway.backend.send(*message).await?
             }
             Wanted::Results(results) => gateway.backend.results(*results).await?,

@@ -107,6 +107,7 @@ impl Conversation {
             reasoning: None,
             response_schema: None,
             keep: Vec::new(),
+            lane: None,
         };
         match self {
             Self::New { user, name, .. } => {

@@ -1,0 +1,132 @@
+//! What calls share and of which there is only so much: the places of an agent, or the slots of a provider. It
+//! decides which call gets one next, and which one is ended for another. Pure, with no clock: the caller
+//! says how large the pool is, and how much each call has said.
+//!
+//! Invariants
+//! - LANE-1 nothing of a lower lane is granted while a higher one waits.
+//! - FAIR-1 see [`super::fair_queue`].
+//! - PREEMPT-1 only a call of the background lane is ended for another, never one that has said more than
+//!   [`SAID_MOST`] tokens, and not more of them at a time than calls of higher lanes wait.
+
+use std::collections::BTreeMap;
+
+use clawnode_proto::{AgentName, lane::Lane};
+
+use super::fair_queue::FairQueue;
+pub use super::fair_queue::PoolTicket;
+
+/// Tokens that a call may have said and still be ended for another: what a person has waited for, and paid
+/// for, is not thrown away beyond it.
+pub(super) const SAID_MOST: u64 = 1_000;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct PoolRequest {
+    /// On behalf of which agent.
+    pub agent: AgentName,
+    /// That agent's weight.
+    pub weight: u32,
+    /// The lane of the turn.
+    pub lane: Lane,
+}
+
+/// A pool: who has something of it, and who waits.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    last: u64,
+    running: BTreeMap<PoolTicket, PoolHolder>,
+    lanes: BTreeMap<Lane, FairQueue>,
+}
+
+/// A call that has something of a pool.
+#[derive(Clone, Copy, Debug)]
+struct PoolHolder {
+    lane: Lane,
+    /// It was told to end for another.
+    is_ending: bool,
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// How many have something of it.
+    pub fn running(&self) -> u32 {
+        u32::try_from(self.running.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.lanes.values().map(FairQueue::len).sum()
+    }
+
+    fn ticket(&mut self) -> PoolTicket {
+        self.last += 1;
+        PoolTicket(self.last)
+    }
+
+    fn begin(&mut self, ticket: PoolTicket, lane: Lane) {
+        self.running.insert(ticket, PoolHolder { lane, is_ending: false });
+    }
+
+    /// Takes something of it at once, if there is room among `size` and no call waits.
+    pub fn take(&mut self, size: u32, lane: Lane) -> Option<PoolTicket> {
+        (self.running() < size && self.waiting() == 0).then(|| {
+            let ticket = self.ticket();
+            self.begin(ticket, lane);
+            ticket
+        })
+    }
+
+    /// Waits from now on.
+    pub fn wait(&mut self, request: &PoolRequest) -> PoolTicket {
+        let ticket = self.ticket();
+        let PoolRequest { agent, weight, lane } = request;
+        self.lanes.entry(*lane).or_default().push(agent, *weight, ticket);
+        ticket
+    }
+
+    /// The call that has something of it from now on, if there is room among `size` and one waits.
+    pub fn next(&mut self, size: u32) -> Option<(PoolTicket, Lane)> {
+        if self.running() >= size {
+            return None;
+        }
+        // LANE-1: the lanes are in order.
+        let (lane, queue) = self.lanes.iter_mut().find(|(_, queue)| queue.len() > 0)?;
+        let (lane, ticket) = (*lane, queue.pop()?);
+        self.begin(ticket, lane);
+        Some((ticket, lane))
+    }
+
+    /// A call waits no more, or gives back what it has.
+    pub fn leave(&mut self, ticket: PoolTicket) {
+        if self.running.remove(&ticket).is_none() {
+            self.lanes.values_mut().any(|queue| queue.remove(ticket));
+        }
+    }
+
+    /// A call that ends now, because one of a higher lane waits: the one that has said least, and of several the
+    /// one that came last. `said` is what a call has said, in tokens; nothing if it cannot be ended now.
+    pub fn preempt(
+        &mut self,
+        size: u32,
+        said: impl Fn(PoolTicket) -> Option<u64>,
+    ) -> Option<PoolTicket> {
+        if self.running() < size {
+            return None;
+        }
+        let waiting: usize =
+            self.lanes.range(..Lane::Background).map(|(_, queue)| queue.len()).sum();
+        let ending = self.running.values().filter(|holder| holder.is_ending).count();
+        if ending >= waiting {
+            return None;
+        }
+        let may_end = |(ticket, holder): (&PoolTicket, &PoolHolder)| {
+            let is_background = holder.lane == Lane::Background && !holder.is_ending;
+            let said = said(*ticket).filter(|said| is_background && *said <= SAID_MOST)?;
+            Some((said, std::cmp::Reverse(*ticket)))
+        };
+        let (_, std::cmp::Reverse(ticket)) = self.running.iter().filter_map(may_end).min()?;
+        self.running.get_mut(&ticket)?.is_ending = true;
+        Some(ticket)
+    }
+}
