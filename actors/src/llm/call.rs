@@ -292,13 +292,13 @@ impl ProviderParts {
         deadline: Instant,
     ) -> Result<Finish, AttemptFailure> {
         let ended = timeout_at(deadline, self.attempt(prepared, to, &mut pass)).await;
-        self.heard(&mut pass, ended)
+        self.heard(pass, ended)
     }
 
     /// Tells the circuit how an attempt ended.
     pub(super) fn heard<T>(
         &self,
-        pass: &mut CallPass,
+        mut pass: CallPass,
         ended: Result<Result<T, AttemptFailure>, Elapsed>,
     ) -> Result<T, AttemptFailure> {
         match ended {

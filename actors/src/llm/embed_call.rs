@@ -96,7 +96,7 @@ impl ProviderParts {
         wire: &dyn EmbedDialect,
         request: &EmbedRequest,
         prepared: &Prepared,
-        mut pass: CallPass,
+        pass: CallPass,
         deadline: Instant,
     ) -> Result<EmbedReply, AttemptFailure> {
         let attempt = async {
@@ -106,6 +106,6 @@ impl ProviderParts {
             wire.read(&body).and_then(|read| request.judge(read)).map_err(|it| self.cleaned(it))
         };
         let ended = timeout_at(deadline, attempt).await;
-        self.heard(&mut pass, ended)
+        self.heard(pass, ended)
     }
 }
