@@ -51,7 +51,17 @@ pub enum AgentLimit {
     Unknown,
 }
 
-/// What a process has counted for an agent since the process started. It never falls, so a lost
+/// A limit that an agent exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExceededLimit {
+    /// What the limit counts.
+    pub limit: AgentLimit,
+    /// How much is allowed, in calls, bytes or turns.
+    pub allowed: u64,
+}
+
+/// What a process has counted for an agent since the process started. Counts never fall, so a lost
 /// heartbeat loses nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -67,6 +77,12 @@ pub struct AgentCounts {
     /// Turns that began.
     #[serde(default)]
     pub turns: u64,
+    /// How often the process found the agent over a limit, and stopped it.
+    #[serde(default)]
+    pub stops: u64,
+    /// The limit of the last stop, until the process sees the pause that a gateway stores because of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exceeded: Option<ExceededLimit>,
 }
 
 /// Why an agent is paused.
@@ -256,6 +272,24 @@ impl AgentLimit {
 impl fmt::Display for AgentLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+// === impl ExceededLimit ===
+
+impl fmt::Display for ExceededLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "more than {} {}", self.allowed, self.limit.counted())
+    }
+}
+
+// === impl AgentCounts ===
+
+impl AgentCounts {
+    /// Those of a process that has counted nothing yet.
+    pub const fn new(agent: AgentName) -> Self {
+        let (tool_calls, egress_bytes, turns, stops) = (0, 0, 0, 0);
+        Self { agent, tool_calls, egress_bytes, turns, stops, exceeded: None }
     }
 }
 

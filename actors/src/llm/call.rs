@@ -17,7 +17,7 @@ use reqwest::{
     header::{HeaderMap, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, error::Elapsed, sleep, timeout, timeout_at};
 use tracing::{Instrument, Span, field::Empty, info_span};
 
 use super::{
@@ -314,10 +314,20 @@ impl ProviderParts {
         mut pass: CallPass,
         deadline: Instant,
     ) -> Result<Finish, AttemptFailure> {
-        match timeout_at(deadline, self.attempt(prepared, to, &mut pass)).await {
-            Ok(Ok(finish)) => {
+        let ended = timeout_at(deadline, self.attempt(prepared, to, &mut pass)).await;
+        self.heard(pass, ended)
+    }
+
+    /// Tells the circuit how an attempt ended.
+    pub(super) fn heard<T>(
+        &self,
+        mut pass: CallPass,
+        ended: Result<Result<T, AttemptFailure>, Elapsed>,
+    ) -> Result<T, AttemptFailure> {
+        match ended {
+            Ok(Ok(reply)) => {
                 pass.answered();
-                Ok(finish)
+                Ok(reply)
             }
             Ok(Err(fault)) => {
                 pass.failed(&fault.failure, fault.after);

@@ -21,12 +21,12 @@ impl Wired {
         let (base, operations) = (&self.base, &self.operations);
         let worker = if base.is_worker() {
             self.take_jobs().await?;
-            self.stop_runaways().await?;
             Some(self.take_sessions().await?)
         } else {
             self.answer_others().await?;
             None
         };
+        self.stop_runaways().await?;
         self.mcp.begin(&base.supervisor).await?;
         let begun = operations.begin(&base.storage, base.members.clone());
         begun.await?;
@@ -57,10 +57,17 @@ impl Wired {
 
     /// Pauses agents that exceed a limit, here or with what other nodes counted.
     async fn stop_runaways(&self) -> Result<(), Failure> {
-        let (base, feed) = (&self.base, self.operations.feed.clone());
+        let base = &self.base;
         let (switch_gate, agents) = (base.switch_gate.clone(), self.agents.clone());
-        let keep = move || runaways::keep(switch_gate.clone(), agents.clone(), feed.clone());
-        base.supervisor.adopt_task("agents.runaways", keep).await?;
+        if base.is_gateway() || !base.storage.shared {
+            let feed = self.operations.feed.clone();
+            let keep = move || runaways::keep(switch_gate.clone(), agents.clone(), feed.clone());
+            base.supervisor.adopt_task("agents.runaways", keep).await?;
+        } else {
+            let announcer = self.announcer.clone();
+            let say = move || runaways::say(switch_gate.clone(), announcer.clone());
+            base.supervisor.adopt_task("agents.runaways", say).await?;
+        }
         let (switch_gate, me, members) =
             (base.switch_gate.clone(), base.process, base.members.clone());
         let hear = move || runaways::hear(switch_gate.clone(), me, members.clone());

@@ -2,15 +2,21 @@
 //! paused.
 //!
 //! The gate of the process stops such an agent at once ([`clawnode_guard::runaway`]). Here follows what the
-//! cluster has to know.
+//! cluster has to know: a worker says it in its heartbeat, and a gateway stores the pause.
 
 use std::{fmt::Write, time::Duration};
 
 use clawnode_actors::agent::Agents;
-use clawnode_cluster::{Feed, PeekSeen, membership::Members};
-use clawnode_guard::{kill_switch::SwitchGate, runaway::LimitExceeded};
+use clawnode_cluster::{
+    Feed, PeekSeen,
+    membership::{Announcer, Members},
+};
+use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{
-    AgentName, ErrorChain, ProcessId, agents::AgentPause, feed::EventBody, view::WarningView,
+    AgentName, ErrorChain, ProcessId,
+    agents::{AgentPause, ExceededLimit},
+    feed::EventBody,
+    view::WarningView,
 };
 use tokio::{sync::watch, time::sleep};
 use tracing::warn;
@@ -20,14 +26,27 @@ pub const PAUSED: &str = "agent.paused";
 /// How soon a pause is stored again that could not be.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Stores a pause for each agent that exceeds a limit here, as long as the process lives.
+/// Says at once that an agent exceeds a limit here, as long as the process lives: only gateways may store pauses,
+/// so that a stolen worker's credential resumes no agent.
+pub async fn say(switch_gate: SwitchGate, announcer: Announcer) {
+    let mut changed = switch_gate.exceeded();
+    while changed.changed().await.is_ok() {
+        announcer.announce();
+    }
+}
+
+/// Stores a pause for each agent that exceeds a limit here or in another process, as long as the process lives.
 pub async fn keep(switch_gate: SwitchGate, agents: Agents, feed: Feed) {
     let mut changed = switch_gate.exceeded();
     loop {
         changed.mark_unchanged();
         let mut is_stored = true;
         for (agent, exceeded) in switch_gate.unstored() {
-            is_stored &= store(&agents, &feed, agent, exceeded).await;
+            is_stored &= store(&agents, &feed, agent.clone(), exceeded).await;
+            // The record of an agent that this node does not know is not followed here.
+            if agents.options(&agent).is_none() {
+                switch_gate.forget_unstored(&agent);
+            }
         }
         if !is_stored {
             // The agent is stopped here meanwhile, but other nodes may not know.
@@ -38,7 +57,7 @@ pub async fn keep(switch_gate: SwitchGate, agents: Agents, feed: Feed) {
     }
 }
 
-async fn store(agents: &Agents, feed: &Feed, agent: AgentName, exceeded: LimitExceeded) -> bool {
+async fn store(agents: &Agents, feed: &Feed, agent: AgentName, exceeded: ExceededLimit) -> bool {
     let by = format!("node `{}`", feed.teller().1);
     let limit = Some(exceeded.limit);
     let pause = AgentPause { by, why: exceeded.to_string(), at: feed.now(), limit };

@@ -7,7 +7,7 @@ use clawnode_proto::{
     Frame, FrameBody, FrameKey, HookName, IdempotencyKey, Incarnation, Input, JobId, Kind,
     NodeName, Order, Position, ProcessId, Seq, SwitchId, Tail, TimerId, Timestamp, Traceparent,
     TurnId,
-    agents::{AgentCounts, AgentLimit, AgentPause},
+    agents::{AgentCounts, AgentLimit, AgentPause, ExceededLimit},
     archive::{
         Artifact, CleanJobs, CleanView, Ended, JobRecord, JobRun, LogCut, LogLine, LogPart,
         LogStream, RunEnd, StoredLog, StoredResult,
@@ -1018,6 +1018,8 @@ pub(crate) fn heartbeat() -> Heartbeat {
             tool_calls: 61,
             egress_bytes: 1 << 20,
             turns: 7,
+            stops: 1,
+            exceeded: Some(ExceededLimit { limit: AgentLimit::ToolCallsPerMinute, allowed: 60 }),
         }],
     }
 }

@@ -3,13 +3,15 @@
 use clawnode_proto::{
     agents::{AgentLimit, AgentView},
     feed::EventBody,
-    overview::FeedView,
+    overview::{FeedView, NodeList},
     session::TurnOutcome,
     view::StatusView,
 };
 use clawnode_tests::{
     model::{Act, ModelServer, Script, Setup},
-    process::{Client, Ground, Home, Message, Node, ProcessError},
+    nats::{NatsServer, ServerOptions},
+    process::{Client, Ground, Home, Message, Node, ProcessError, Start},
+    wait::until,
 };
 use serde_json::json;
 
@@ -17,9 +19,13 @@ use super::Outcome;
 
 /// A model with this script, and a home whose agent has these limits.
 async fn scene(script: Script, limits: &str) -> (ModelServer, Home) {
+    scene_on(Ground::Local, script, limits).await
+}
+
+async fn scene_on(ground: Ground, script: Script, limits: &str) -> (ModelServer, Home) {
     let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::from(script) };
     let server = ModelServer::start(setup).await.unwrap();
-    let home = Home::new(Ground::Local).unwrap().anthropic(&server);
+    let home = Home::new(ground).unwrap().anthropic(&server);
     let config = home.path().join("config.toml");
     let text = format!(
         "[agents.default]\ntools = [\"calculate\"]\n[agents.default.limits]\n{limits}\n\
@@ -139,4 +145,48 @@ async fn turns_over_their_limit_wait_until_the_agent_is_resumed_and_a_restart_ke
     let history = client.finished(&second.session, 1).await?;
     assert_eq!(super::said(&history.turns[0]), ["two", "reply to: two"]);
     node.stop().await
+}
+
+/// Workers may not store a pause: they say in their heartbeats what they stopped, and a gateway stores it.
+#[tokio::test]
+async fn workers_count_together_and_a_gateway_pauses_the_agent_for_all_of_them() -> Outcome {
+    let nats = NatsServer::start(ServerOptions::default()).await.unwrap();
+    let ground = Ground::Nats { url: nats.url(), prefix: "run".to_owned() };
+    let (server, home) = scene_on(ground, Script::default(), "turns_per_hour = 3").await;
+    let home = home.var("CLAWNODE_CLUSTER__PARTITIONS", "8");
+    let mut nodes = Vec::new();
+    for (role, name) in [("gateway", "front"), ("worker", "worker-1"), ("worker", "worker-2")] {
+        let vars = vec![("CLAWNODE_NODE__NAME", name.to_owned())];
+        let start = Start { role: Some(role), vars, ..Start::default() };
+        nodes.push(Node::start(&home, start).await?);
+    }
+    let client = nodes[0].client()?;
+    let all = |list: &NodeList| list.nodes.len() == 3;
+    let _: NodeList = client.call_when("nodes.list", json!({}), all).await?;
+    let mut turns = Vec::new();
+    for n in 0..6 {
+        turns.push(client.send(&Message::new(&format!("peer-{n}"), "go")).await?);
+    }
+    // However they are spread: one worker exceeds the limit, or both together do.
+    let is_paused = |it: &AgentView| it.pause.is_some();
+    let params = json!({ "agent": "default" });
+    let paused: AgentView = client.call_when("agents.show", params, is_paused).await?;
+    let pause = paused.pause.unwrap();
+    assert_eq!((pause.limit, pause.by.as_str()), (Some(AgentLimit::TurnsPerHour), "node `front`"));
+    let begun = server.count();
+    assert!((3..=6).contains(&begun), "{begun} began");
+    // What others counted just before may pause it once more.
+    for turn in &turns {
+        until("the end of a turn", async || {
+            resume(&client).await?;
+            let history = client.history(&turn.session).await?;
+            let ended = history.turns.iter().all(|it| it.outcome.is_some());
+            Ok((ended && !history.turns.is_empty()).then_some(()))
+        })
+        .await?;
+    }
+    for node in nodes {
+        node.stop().await?;
+    }
+    Ok(())
 }

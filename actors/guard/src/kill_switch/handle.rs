@@ -7,6 +7,7 @@ use std::{
 
 use clawnode_proto::{
     AgentName, Position,
+    agents::ExceededLimit,
     kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
 };
 use tokio::{sync::watch, time::Instant};
@@ -16,7 +17,7 @@ use tracing::{info, warn};
 #[cfg(feature = "test-util")]
 use super::SwitchBug;
 use super::{StoppableWork, SwitchView, WorkStopped};
-use crate::runaway::{AgentCounters, LimitExceeded};
+use crate::runaway::AgentCounters;
 
 /// The one gate of a process for all work that a kill switch may stop. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -42,8 +43,8 @@ pub(super) struct Inner {
 pub(super) struct Board {
     pub(super) latches: SwitchView,
     pub(super) counters: AgentCounters,
-    /// Agents that exceeded a limit here, until a pause of them is stored.
-    pub(super) unstored: BTreeMap<AgentName, LimitExceeded>,
+    /// Agents that exceeded a limit here or in another process, until a pause of them is stored.
+    pub(super) unstored: BTreeMap<AgentName, ExceededLimit>,
     /// From when the counters' time is.
     pub(super) began: Option<Instant>,
     passes: BTreeMap<u64, PermitsOut>,

@@ -4,14 +4,13 @@ use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use clawnode_proto::{
     AgentName, ProcessId, SwitchId, Timestamp,
-    agents::{AgentCounts, AgentLimit, AgentLimits, AgentPause},
+    agents::{AgentCounts, AgentLimit, AgentLimits, AgentPause, ExceededLimit},
     kill_switch::{KillSwitch, SwitchScope},
 };
 use tokio::{sync::watch, time::Instant};
 use tracing::{info, warn};
 
 use super::{SwitchGate, handle::Board};
-use crate::runaway::LimitExceeded;
 
 // === impl SwitchGate ===
 
@@ -58,29 +57,36 @@ impl SwitchGate {
 
     /// Takes in what the processes that are alive counted, as their heartbeats say it.
     pub fn hear<'a>(&self, alive: impl IntoIterator<Item = (ProcessId, &'a [AgentCounts])>) {
-        if !self.0.has_limits.load(Ordering::Relaxed) {
-            return;
-        }
         let mut board = self.board();
         let now = board.now_ms();
         let mut processes = std::collections::BTreeSet::new();
         for (process, counts) in alive {
             processes.insert(process);
-            for (agent, exceeded) in board.counters.hear(process, counts, now) {
+            let heard = board.counters.hear(process, counts, now);
+            for (agent, exceeded) in heard.exceeded {
                 self.exceed(&mut board, &agent, exceeded);
+            }
+            for (agent, exceeded) in heard.stopped {
+                board.unstored.insert(agent, exceeded);
+                self.0.exceeded.send_modify(|count| *count = count.wrapping_add(1));
             }
         }
         board.counters.keep(&processes);
     }
 
-    /// Changes whenever an agent exceeds a limit here.
+    /// Changes whenever an agent exceeds a limit, here or in another process.
     pub fn exceeded(&self) -> watch::Receiver<u64> {
         self.0.exceeded.subscribe()
     }
 
-    /// Agents that exceeded a limit here and whose pause is not stored yet.
-    pub fn unstored(&self) -> BTreeMap<AgentName, LimitExceeded> {
+    /// Agents that exceeded a limit, here or in another process, and whose pause is not stored yet.
+    pub fn unstored(&self) -> BTreeMap<AgentName, ExceededLimit> {
         self.board().unstored.clone()
+    }
+
+    /// The pause of this agent need not be stored any more.
+    pub fn forget_unstored(&self, agent: &AgentName) {
+        self.board().unstored.remove(agent);
     }
 
     /// Takes in what is stored: why the agent is paused, or that it is not. One that a limit paused is stopped
@@ -88,6 +94,7 @@ impl SwitchGate {
     pub fn paused(&self, agent: &AgentName, pause: Option<&AgentPause>) {
         let mut board = self.board();
         board.unstored.remove(agent);
+        board.counters.stored(agent);
         let stop = pause.and_then(|it| it.limit.map(|limit| stop_of(agent, limit, &it.why)));
         let stops = stop.is_some();
         if !board.latches.run_away(agent, stop) {
@@ -105,12 +112,13 @@ impl SwitchGate {
         }
     }
 
-    fn exceed(&self, board: &mut Board, agent: &AgentName, exceeded: LimitExceeded) {
+    fn exceed(&self, board: &mut Board, agent: &AgentName, exceeded: ExceededLimit) {
         let stop = stop_of(agent, exceeded.limit, &exceeded.to_string());
         if !board.latches.run_away(agent, Some(stop)) {
             return;
         }
         board.unstored.insert(agent.clone(), exceeded);
+        board.counters.stop(agent, exceeded);
         let running = self.judge(board);
         self.0.exceeded.send_modify(|count| *count = count.wrapping_add(1));
         warn!(%agent, limit = %exceeded.limit, allowed = exceeded.allowed, running,
@@ -219,7 +227,7 @@ mod tests {
     fn what_others_counted_stops_an_agent_here_too() {
         let gate = gate(3);
         let other = ProcessId::from_u128(2);
-        let mut said = vec![AgentCounts { agent: ada(), tool_calls: 5, egress_bytes: 0, turns: 0 }];
+        let mut said = vec![AgentCounts { tool_calls: 5, ..AgentCounts::new(ada()) }];
         gate.hear([(other, said.as_slice())]);
         gate.count(&ada(), CALLS, 1).unwrap();
         said[0].tool_calls = 7;
@@ -229,5 +237,27 @@ mod tests {
         gate.hear([(other, said.as_slice())]);
         assert!(gate.enter(call("ada")).is_err());
         assert_eq!(gate.counts()[0].tool_calls, 1, "it reports its own alone");
+    }
+
+    /// A gateway may store pauses and a worker may not: the worker says what it stopped, and the gateway hears
+    /// it.
+    #[test]
+    fn a_stop_is_said_to_others_until_its_pause_is_seen() {
+        let (worker, gateway) = (gate(1), SwitchGate::default());
+        let process = ProcessId::from_u128(1);
+        let say = || gateway.hear([(process, worker.counts().as_slice())]);
+        say();
+        worker.count(&ada(), CALLS, 1).unwrap();
+        worker.count(&ada(), CALLS, 1).unwrap_err();
+        say();
+        assert_eq!(gateway.unstored()[&ada()].to_string(), "more than 1 tool calls in a minute");
+        assert!(gateway.enter(call("ada")).is_ok(), "what it hears stops nothing: the record does");
+        gateway.paused(&ada(), Some(&pause(Some(CALLS))));
+        gateway.paused(&ada(), None);
+        // The worker has seen neither record yet.
+        say();
+        assert!(gateway.unstored().is_empty(), "one stop is one pause");
+        worker.paused(&ada(), None);
+        assert_eq!(worker.counts()[0].exceeded, None);
     }
 }

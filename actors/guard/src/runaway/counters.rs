@@ -1,33 +1,21 @@
 //! What each limited agent has done lately, in this process and in the others.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawnode_proto::{
     AgentName, ProcessId,
-    agents::{AgentCounts, AgentLimit, AgentLimits},
+    agents::{AgentCounts, AgentLimit, AgentLimits, ExceededLimit},
     limits::AGENT_COUNTS_TOLD,
 };
 
 use super::window::SlidingWindow;
-
-/// An agent did more than a limit allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitExceeded {
-    /// What the limit counts.
-    pub limit: AgentLimit,
-    /// How much is allowed, in calls, bytes or turns.
-    pub allowed: u64,
-}
 
 /// The counts of one process: its own and those that it heard. Times are milliseconds of one clock that does
 /// not go back.
 #[derive(Debug, Default)]
 pub struct AgentCounters {
     agents: BTreeMap<AgentName, AgentRecord>,
-    /// The last totals of each other process, by agent.
+    /// The counts in the last heartbeat of each other process, by agent.
     heard: BTreeMap<ProcessId, BTreeMap<AgentName, AgentCounts>>,
 }
 
@@ -41,12 +29,13 @@ struct AgentRecord {
     turns: SlidingWindow,
 }
 
-// === impl LimitExceeded ===
-
-impl fmt::Display for LimitExceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "more than {} {}", self.allowed, self.limit.counted())
-    }
+/// What follows from a heartbeat of another process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeardCounts {
+    /// Agents that exceed a limit with what the other process counted.
+    pub exceeded: Vec<(AgentName, ExceededLimit)>,
+    /// Agents that the other process stopped, each once: a gateway stores a pause of them.
+    pub stopped: Vec<(AgentName, ExceededLimit)>,
 }
 
 // === impl AgentCounters ===
@@ -81,12 +70,12 @@ impl AgentCounters {
         limit: AgentLimit,
         amount: u64,
         now_ms: u64,
-    ) -> Result<(), LimitExceeded> {
+    ) -> Result<(), ExceededLimit> {
         let Some(record) = self.agents.get_mut(agent) else { return Ok(()) };
         let Some(allowed) = record.limits.of(limit) else { return Ok(()) };
         let Some((window, total)) = record.of(limit) else { return Ok(()) };
         if window.sum(now_ms).saturating_add(amount) > allowed {
-            return Err(LimitExceeded { limit, allowed });
+            return Err(ExceededLimit { limit, allowed });
         }
         window.add(now_ms, amount);
         *total = total.saturating_add(amount);
@@ -94,25 +83,42 @@ impl AgentCounters {
     }
 
     /// Takes the counts of another process in. Its first word is where counting begins: what it counted before
-    /// may be long ago. Returns the agents that exceed a limit now.
-    pub fn hear(
-        &mut self,
-        process: ProcessId,
-        counts: &[AgentCounts],
-        now_ms: u64,
-    ) -> Vec<(AgentName, LimitExceeded)> {
-        if self.agents.is_empty() {
-            return Vec::new();
-        }
-        let known = self.heard.entry(process).or_default();
-        let mut exceeded = Vec::new();
+    /// may be long ago.
+    pub fn hear(&mut self, process: ProcessId, counts: &[AgentCounts], now_ms: u64) -> HeardCounts {
+        let before = self.heard.remove(&process).unwrap_or_default();
+        let (mut known, mut heard) = (BTreeMap::new(), HeardCounts::default());
         for said in counts.iter().take(AGENT_COUNTS_TOLD) {
-            let Some(record) = self.agents.get_mut(&said.agent) else { continue };
-            let Some(before) = known.insert(said.agent.clone(), said.clone()) else { continue };
-            exceeded.extend(record.hear(&before, said, now_ms).map(|it| (said.agent.clone(), it)));
+            let before = before.get(&said.agent);
+            if let Some(exceeded) = said.exceeded
+                && before.is_none_or(|before| before.stops < said.stops)
+            {
+                heard.stopped.push((said.agent.clone(), exceeded));
+            }
+            if let (Some(record), Some(before)) = (self.agents.get_mut(&said.agent), before) {
+                let exceeded = record.hear(before, said, now_ms);
+                heard.exceeded.extend(exceeded.map(|it| (said.agent.clone(), it)));
+            }
+            known.insert(said.agent.clone(), said.clone());
         }
-        known.retain(|agent, _| self.agents.contains_key(agent));
-        exceeded
+        if !known.is_empty() {
+            self.heard.insert(process, known);
+        }
+        heard
+    }
+
+    /// This process stopped the agent, and says so until [`Self::stored`].
+    pub fn stop(&mut self, agent: &AgentName, exceeded: ExceededLimit) {
+        if let Some(record) = self.agents.get_mut(agent) {
+            record.total.stops = record.total.stops.saturating_add(1);
+            record.total.exceeded = Some(exceeded);
+        }
+    }
+
+    /// It is stored whether the agent is paused.
+    pub fn stored(&mut self, agent: &AgentName) {
+        if let Some(record) = self.agents.get_mut(agent) {
+            record.total.exceeded = None;
+        }
     }
 
     /// Forgets the processes that are not alive. What they counted stays in the windows.
@@ -137,10 +143,9 @@ impl AgentCounters {
 
 impl AgentRecord {
     fn new(agent: &AgentName, limits: AgentLimits) -> Self {
-        let (tool_calls, egress_bytes, turns) = (0, 0, 0);
         Self {
             limits,
-            total: AgentCounts { agent: agent.clone(), tool_calls, egress_bytes, turns },
+            total: AgentCounts::new(agent.clone()),
             calls: SlidingWindow::new(60_000),
             egress: SlidingWindow::new(86_400_000),
             turns: SlidingWindow::new(3_600_000),
@@ -168,7 +173,7 @@ impl AgentRecord {
         before: &AgentCounts,
         said: &AgentCounts,
         now_ms: u64,
-    ) -> Option<LimitExceeded> {
+    ) -> Option<ExceededLimit> {
         let mut exceeded = None;
         for limit in AgentLimit::ALL {
             let allowed = self.limits.of(limit);
@@ -176,7 +181,7 @@ impl AgentRecord {
             let Some((window, _)) = self.of(limit).filter(|_| news > 0) else { continue };
             window.add(now_ms, news);
             let allowed = allowed.filter(|allowed| window.sum(now_ms) > *allowed);
-            exceeded = exceeded.or(allowed.map(|allowed| LimitExceeded { limit, allowed }));
+            exceeded = exceeded.or(allowed.map(|allowed| ExceededLimit { limit, allowed }));
         }
         exceeded
     }
@@ -290,7 +295,7 @@ mod tests {
                     }
                     Step::Beat { from, to } if from != to => {
                         let told = cluster[from].told();
-                        let exceeded = cluster[to].hear(process(from), &told, now);
+                        let exceeded = cluster[to].hear(process(from), &told, now).exceeded;
                         for it in begun.iter_mut().filter(|it| it.at == from) {
                             it.known[to] = it.known[to].or(Some(now));
                         }
@@ -332,17 +337,17 @@ mod tests {
             here.add(&ada(), CALLS, 1, 0).unwrap();
         }
         assert!(here.add(&ada(), CALLS, 1, 0).is_err());
-        assert_eq!(there.hear(process(1), &here.told(), 0), []);
+        assert_eq!(there.hear(process(1), &here.told(), 0), HeardCounts::default());
         here.resume(&ada());
         for _ in 0..2 {
             here.add(&ada(), CALLS, 1, 1).unwrap();
         }
         assert_eq!(here.told()[0].tool_calls, 4, "a total never falls");
-        let exceeded = there.hear(process(1), &here.told(), 1);
-        assert_eq!(exceeded, [(ada(), LimitExceeded { limit: CALLS, allowed: 3 })]);
+        let heard = there.hear(process(1), &here.told(), 1);
+        assert_eq!(heard.exceeded, [(ada(), ExceededLimit { limit: CALLS, allowed: 3 })]);
         // The same word again is no news.
         there.resume(&ada());
-        assert_eq!(there.hear(process(1), &here.told(), 1), []);
+        assert_eq!(there.hear(process(1), &here.told(), 1), HeardCounts::default());
         assert_eq!(there.add(&ada(), CALLS, 3, 1), Ok(()));
     }
 
@@ -351,8 +356,8 @@ mod tests {
         let mut counters = counters(2);
         let said =
             |tool_calls| vec![AgentCounts { agent: ada(), tool_calls, egress_bytes: 0, turns: 0 }];
-        assert_eq!(counters.hear(process(1), &said(1_000), 0), []);
-        assert_eq!(counters.hear(process(1), &said(1_002), 0), []);
+        assert_eq!(counters.hear(process(1), &said(1_000), 0), HeardCounts::default());
+        assert_eq!(counters.hear(process(1), &said(1_002), 0), HeardCounts::default());
         counters.keep(&BTreeSet::from([process(2)]));
         assert!(counters.heard.is_empty());
         assert!(counters.add(&ada(), CALLS, 1, 0).is_err(), "what it counted stays counted");
@@ -369,13 +374,31 @@ mod tests {
         counters.limit(&first, AgentLimits::default());
         assert!(!counters.counts(&first));
         assert_eq!(counters.add(&first, CALLS, 9, 0), Ok(()));
-        let stranger = AgentCounts { agent: ada(), tool_calls: 1, egress_bytes: 0, turns: 0 };
-        for _ in 0..2 {
-            assert_eq!(counters.hear(process(1), std::slice::from_ref(&stranger), 0), []);
+        for n in 0..200 {
+            let stranger = AgentCounts::new(format!("b{n}").parse().unwrap());
+            counters.hear(process(1), &[stranger], 0);
         }
-        assert!(
-            counters.heard.values().all(BTreeMap::is_empty),
-            "a name that others send takes no memory"
-        );
+        let known: usize = counters.heard.values().map(BTreeMap::len).sum();
+        assert_eq!(known, 1, "names that another process makes up take no memory");
+    }
+
+    /// A gateway stores a pause for each stop of another process, once, whatever limits it has itself.
+    #[test]
+    fn a_stop_of_another_process_is_reported_once_until_it_stops_the_agent_again() {
+        let (mut worker, mut gateway) = (counters(1), AgentCounters::default());
+        let exceeded = ExceededLimit { limit: CALLS, allowed: 1 };
+        let hear = |gateway: &mut AgentCounters, worker: &AgentCounters| {
+            gateway.hear(process(1), &worker.told(), 0).stopped
+        };
+        assert_eq!(hear(&mut gateway, &worker), []);
+        worker.stop(&ada(), exceeded);
+        assert_eq!(hear(&mut gateway, &worker), [(ada(), exceeded)]);
+        assert_eq!(hear(&mut gateway, &worker), [], "a late heartbeat pauses nothing again");
+        worker.stored(&ada());
+        assert_eq!(hear(&mut gateway, &worker), []);
+        worker.stop(&ada(), exceeded);
+        assert_eq!(hear(&mut gateway, &worker), [(ada(), exceeded)]);
+        let mut newcomer = AgentCounters::default();
+        assert_eq!(hear(&mut newcomer, &worker), [(ada(), exceeded)], "it is not stored yet");
     }
 }

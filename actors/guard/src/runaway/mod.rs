@@ -17,4 +17,4 @@
 mod counters;
 mod window;
 
-pub use counters::{AgentCounters, LimitExceeded};
+pub use counters::{AgentCounters, HeardCounts};
