@@ -192,8 +192,8 @@ impl Checks<'_> {
         let budgets = &self.config.budgets;
         self.some_time(&["budgets", "patience"], budgets.patience)?;
         self.some_time(&["budgets", "ask_wait"], budgets.ask_wait)?;
-        self.limits(&["budgets", "cluster"], budgets.cluster.as_ref())?;
-        self.limits(&["budgets", "users"], budgets.users.as_ref())?;
+        self.budget(&["budgets", "cluster"], budgets.cluster.as_ref())?;
+        self.budget(&["budgets", "users"], budgets.users.as_ref())?;
         for (name, limits) in &budgets.agents {
             let name = name.as_str();
             let known = self.config.agents.keys().map(AgentName::as_str);
@@ -205,12 +205,12 @@ impl Checks<'_> {
                 let what = format!("no agent is called `{name}`");
                 return self.fail(&["budgets", "agents", name], what, &hint);
             }
-            self.limits(&["budgets", "agents", name], Some(limits))?;
+            self.budget(&["budgets", "agents", name], Some(limits))?;
         }
         Ok(())
     }
 
-    fn limits(&self, path: &[&str], section: Option<&LimitsSection>) -> Result<(), ConfigError> {
+    fn budget(&self, path: &[&str], section: Option<&LimitsSection>) -> Result<(), ConfigError> {
         let Some(section) = section else { return Ok(()) };
         let limits = section.limits();
         if limits.is_empty() {

@@ -72,15 +72,9 @@ impl Simulated for Budget {
             BudgetJob::Tell(process, standing) => {
                 sim.tells_standing(at, (effect, *process), standing)
             }
-            BudgetJob::Show(_) => {
-                let shown = PlannedNote::own(format!("shows {job:?}"), move |sim| {
-                    sim.feed_as::<Self>(at, MachineInput::Confirmed(effect))
-                });
-                sim.world.mail(at.process, at.entity.as_u128(), shown);
-            }
-            // No operator listens here.
-            BudgetJob::News(_) => {
-                let confirmed = PlannedNote::own("told operators".to_owned(), move |sim| {
+            // No operator listens here, and processes know from their plan which accounts there are.
+            BudgetJob::Show(_) | BudgetJob::News(_) => {
+                let confirmed = PlannedNote::own(format!("performs {job:?}"), move |sim| {
                     sim.feed_as::<Self>(at, MachineInput::Confirmed(effect))
                 });
                 sim.world.mail(at.process, at.entity.as_u128(), confirmed);
