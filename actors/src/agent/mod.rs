@@ -15,7 +15,9 @@ mod handle;
 mod options;
 mod registry;
 mod state;
+mod terms;
 
 pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};
+pub use terms::{CallBill, CallTerms};

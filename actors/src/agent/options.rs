@@ -5,6 +5,7 @@ use std::time::Duration;
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
     AgentName,
+    budget::SpendLimits,
     hook::HookSpec,
     llm::{ModelRef, Sampling},
     model_route::ModelRoute,
@@ -66,6 +67,8 @@ pub struct AgentOptions {
     pub hooks: Vec<HookSpec>,
     /// What its replies have to fit (nothing).
     pub response_schema: Option<ResponseSchema>,
+    /// What a turn and a session may spend (as much as it takes).
+    pub limits: SpendLimits,
     /// Turns at once on one node (default 256): more calls the provider harder, fewer makes
     /// sessions wait.
     pub max_turns: u32,
@@ -95,6 +98,7 @@ impl AgentOptions {
             time: TurnTime { global_ms: 3_600_000, step_ms: 900_000 },
             hooks: Vec::new(),
             response_schema: None,
+            limits: SpendLimits::default(),
             max_turns: 256,
         }
     }
@@ -152,6 +156,7 @@ impl AgentOptions {
             outage_ms: u32::try_from(self.outage.as_millis()).unwrap_or(u32::MAX),
             response_schema: self.response_schema.clone(),
             routes: self.routes.clone(),
+            limits: self.limits,
         }
     }
 

@@ -7,7 +7,9 @@ use std::{
 };
 
 use clawnode_guard::kill_switch::{StoppableWork, SwitchGate};
-use clawnode_proto::{AgentName, agents::AgentView, kill_switch::KillSwitch, session::Profile};
+use clawnode_proto::{
+    AgentName, ProcessId, agents::AgentView, kill_switch::KillSwitch, session::Profile,
+};
 use tracing::debug;
 
 use super::{
@@ -67,7 +69,8 @@ impl Places {
         debug_assert!(!self.paused, "AGT-2");
         let permit = Arc::new(Permit(Some(agent.clone())));
         let (profile, options) = (Arc::clone(&self.profile), Arc::clone(&self.options));
-        Grant { profile, options, permit, accounts: Arc::default(), hold: None }
+        let (accounts, process) = (Arc::default(), ProcessId::from_u128(0));
+        Grant { profile, options, permit, accounts, process, terms: None, hold: None }
     }
 
     fn view(&self) -> AgentView {

@@ -9,6 +9,7 @@ mod event;
 mod hold;
 mod input;
 mod limit;
+mod spend;
 mod window;
 
 pub use account::AccountKey;
@@ -25,4 +26,5 @@ pub use limit::{
     AMOUNT_MOST, ASK_AT, BudgetLimit, BudgetUnit, LIMITS_MOST, LimitError, LimitKey, WARN_AT,
     check_limits,
 };
+pub use spend::{ExceededLimit, SpendLimits};
 pub use window::{WindowError, WindowLength, WindowNumber};

@@ -10,6 +10,7 @@ use clawnode_proto::{
         LogStream, RunEnd, StoredLog, StoredResult,
     },
     block::{Block, Blocks},
+    budget::SpendLimits,
     circuit::{
         CircuitChange, CircuitFailure, CircuitFailures, CircuitReport, CircuitState,
         LimitedResource, ProviderLimit,
@@ -113,7 +114,7 @@ fn sampling() -> Sampling {
     }
 }
 
-fn model() -> ModelRef {
+pub(crate) fn model() -> ModelRef {
     name("openai/vendor/model-1")
 }
 
@@ -506,7 +507,7 @@ pub(crate) fn remembered() -> Remembered {
     Remembered { input: input().id, ts: Timestamp(4), n: Seq(3) }
 }
 
-fn profile() -> Profile {
+pub(crate) fn profile() -> Profile {
     Profile {
         agent: name::<AgentName>("default"),
         model: model(),
@@ -526,6 +527,7 @@ fn profile() -> Profile {
         outage_ms: Profile::outage(),
         response_schema: None,
         routes: Vec::new(),
+        limits: SpendLimits::default(),
     }
 }
 
@@ -724,7 +726,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
             tool: name("time_now"),
             detail: "no such zone".to_owned(),
         }),
-        Settled { turn, usage: usage(), lost_attempts: 1 }.into(),
+        Settled { turn, usage: usage(), lost_attempts: 1, cost: None }.into(),
         ToolAsked { turn, call: tool, tool: name("time_now"), by_client: false }.into(),
         tool_done(None),
         tool_done(Some(ToolOutcome::done("12:00"))),

@@ -16,6 +16,7 @@ use clawnode_actors::{
     llm::Models,
     session::{FrameHub, RunnerParts, Session, SessionRunner},
 };
+use clawnode_budget::holder::{HolderHandle, HolderOptions};
 use clawnode_cluster::{
     Clock, Feed, Storage, SystemClock, membership::Members, placement::Placement,
 };
@@ -151,6 +152,7 @@ async fn sessions(
     Ok(SessionRunner::new(RunnerParts {
         storage: storage.clone(),
         agents: Agents::spawn(vec![agent], bucket, switch_gate, supervisor.clone()).await?,
+        budgets: HolderHandle::new(process, HolderOptions::default()),
         hooks: Hooks::new(Vec::new(), None),
         models: Arc::new(Models::new(BTreeMap::new(), &|_| None, &clock)),
         available: watch::channel(Available::default()).1,

@@ -1,5 +1,6 @@
 //! How a model call gets its place, and what ends it that is not its own end.
 
+use clawnode_budget::holder::HolderHandle;
 use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     Attempt,
@@ -23,6 +24,8 @@ pub(in crate::session) struct AgentAnswer {
     pub(in crate::session) granted: bool,
     /// Whether its turn has made calls before.
     pub(in crate::session) begun: bool,
+    /// From which the call reserves.
+    pub(in crate::session) budgets: HolderHandle,
 }
 
 impl AgentAnswer {
@@ -45,7 +48,7 @@ impl Drop for AgentAnswer {
 impl AdmitPort for AgentAnswer {
     fn granted(mut self: Box<Self>, grant: Grant) {
         self.granted = true;
-        self.port.granted(self.effect, grant);
+        self.port.granted(self.effect, grant.within(&self.budgets));
     }
 
     fn deferred(&self) {

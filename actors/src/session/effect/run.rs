@@ -3,14 +3,15 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
+use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{Backoff, Clock, Feed, Storage, membership::Members};
 use clawnode_kernel::{
     ActivationEnd,
     driver::{EffectRunner, Performing, Port},
 };
 use clawnode_proto::{
-    Attempt, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey, Input, InputId,
-    JobId, ProcessId, Traceparent, TurnId,
+    AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
+    Input, InputId, JobId, ProcessId, Traceparent, TurnId,
     error::{ErrorBody, ErrorCode},
     feed::{EventBody, brief},
     frame::Notice,
@@ -25,6 +26,7 @@ use super::{
     admission::AgentAnswer,
     erase::{erase, open_jobs},
     hub::FrameHub,
+    waiting_holds::WaitingHolds,
     waits::AwaitedJobs,
 };
 use crate::session::{
@@ -73,6 +75,8 @@ pub struct RunnerParts {
     pub storage: Storage,
     /// The agents that answer.
     pub agents: Agents,
+    /// From which calls reserve what they may cost.
+    pub budgets: HolderHandle,
     /// Runs hooks.
     pub hooks: Hooks,
     /// The models that are called.
@@ -98,6 +102,7 @@ pub struct RunnerParts {
 pub struct SessionRunner {
     pub(in crate::session) parts: RunnerParts,
     pub(in crate::session) waits: Arc<AwaitedJobs>,
+    pub(in crate::session) holds: WaitingHolds,
 }
 
 impl fmt::Debug for RunnerParts {
@@ -111,14 +116,18 @@ impl fmt::Debug for RunnerParts {
 impl SessionRunner {
     /// A runner that waits for no job yet.
     pub fn new(parts: RunnerParts) -> Self {
-        Self { parts, waits: Arc::default() }
+        Self { parts, waits: Arc::default(), holds: WaitingHolds::default() }
     }
 
     /// Tells the client that its agent is missing. Ends the turn unless the agent appears soon, for example
     /// by a reload.
-    async fn miss(&self, entity: EntityId, want: &Want, admission: Box<AgentAnswer>) {
-        let Want { agent, turn, call } = want;
-        let key = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };
+    async fn miss(
+        &self,
+        entity: EntityId,
+        (agent, turn, call): (AgentName, TurnId, CallId),
+        admission: Box<AgentAnswer>,
+    ) {
+        let key = FrameKey { turn, call, attempt: Attempt(0), index: 0 };
         let message = format!("agent `{agent}` is not configured; the turn waits for it");
         let body = FrameBody::Notice(Notice { name: "agent_missing".to_owned(), message });
         if let Err(failure) = self.publish(entity, None, vec![Frame { key, body }]).await {
@@ -129,7 +138,7 @@ impl SessionRunner {
             if admission.is_closed() {
                 return;
             }
-            if let Ok(handle) = self.parts.agents.get(agent) {
+            if let Ok(handle) = self.parts.agents.get(&agent) {
                 handle.admit(admission);
                 return;
             }
@@ -149,12 +158,20 @@ impl EffectRunner<Session> for SessionRunner {
         want: Want,
         port: &Port<Session>,
     ) -> Option<Grant> {
-        let found = self.parts.agents.get(&want.agent);
+        let (agent, turn, call) = match want {
+            Want::Place { agent, turn, call } => (agent, turn, call),
+            Want::Hold { turn, call, grant, needs } => {
+                return self.reserve((entity, effect), (turn, call), (*grant, needs), port);
+            }
+        };
+        let found = self.parts.agents.get(&agent);
         if let Some(grant) = found.as_ref().ok().and_then(AgentHandle::place) {
-            return Some(grant);
+            return Some(grant.within(&self.parts.budgets));
         }
-        let (port, begun) = (port.clone(), want.has_begun());
-        let admission = Box::new(AgentAnswer { effect, port, granted: false, begun });
+        // Whether its turn has made calls before.
+        let begun = call != CallId::derive(turn, 0);
+        let (port, budgets) = (port.clone(), self.parts.budgets.clone());
+        let admission = Box::new(AgentAnswer { effect, port, granted: false, begun, budgets });
         match found {
             Ok(handle) => handle.admit(admission),
             Err(failure) => {
@@ -162,10 +179,15 @@ impl EffectRunner<Session> for SessionRunner {
                 admission.deferred();
                 let runner = self.clone();
                 // Detached: it ends by itself, or as soon as the session's actor is gone.
-                drop(tokio::spawn(async move { runner.miss(entity, &want, admission).await }));
+                let call = (agent, turn, call);
+                drop(tokio::spawn(async move { runner.miss(entity, call, admission).await }));
             }
         }
         None
+    }
+
+    fn released(&self, entity: EntityId, effect: &Effect) {
+        self.holds.withdraw(entity, *effect);
     }
 
     fn run(

@@ -271,9 +271,11 @@ impl SessionRunner {
 mod tests {
     use std::sync::Arc;
 
+    use clawnode_budget::holder::{HolderHandle, HolderOptions};
     use clawnode_cluster::{AppendAnswer, Clock, Feed, SystemClock, Write, membership::Members};
     use clawnode_local as local;
     use clawnode_proto::{
+        ProcessId,
         llm::{ModelFailure, ModelRef},
         session::ToolResult,
     };
@@ -314,6 +316,7 @@ mod tests {
         let agents = Agents::spawn(Vec::new(), bucket, switch_gate, supervisor).await;
         let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
         let runner = SessionRunner::new(RunnerParts {
+            budgets: HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default()),
             storage,
             agents: agents.unwrap(),
             hooks: Hooks::new(Vec::new(), None),

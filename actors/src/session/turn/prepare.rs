@@ -26,7 +26,7 @@ use super::{
     tool_frames::ToolFrames,
     tools::{ToolCall, action_of},
 };
-use crate::agent::Permit;
+use crate::agent::{CallBill, Permit};
 
 /// All that performing an effect takes.
 #[derive(Debug)]
@@ -89,6 +89,8 @@ pub struct CallJob {
     pub notice: Option<Notice>,
     /// Whether another model can be asked if this one does not answer.
     pub has_other: bool,
+    /// What it has reserved, if a limit holds.
+    pub paid: Option<CallBill>,
 }
 
 /// All that setting the timer of a turn takes.
