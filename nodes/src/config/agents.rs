@@ -11,7 +11,9 @@ use std::{
 use clawnode_actors::llm::Wire;
 use clawnode_proto::{
     AgentName,
+    budget::SpendLimits,
     llm::{ModelRef, Sampling},
+    money::MicroUsd,
     policy::{Policy, Rule, Verdict},
     reasoning::Reasoning,
     session::Profile,
@@ -25,7 +27,7 @@ use super::{
     schema_source::SchemaSource,
     secret::ServerUrl,
     tools::{LoopGuardOptions, ToolChoice},
-    units,
+    units, usd,
 };
 use crate::local::Secret;
 
@@ -113,6 +115,18 @@ pub struct AgentSection {
     pub window_tokens: Option<u32>,
     /// Model calls of one turn (25).
     pub step_limit: u32,
+    /// What one turn may spend, in USD (as much as it takes); then it ends with what it has.
+    #[serde(skip_serializing_if = "Option::is_none", with = "usd")]
+    pub turn_usd: Option<MicroUsd>,
+    /// Tokens that one turn may use, in and out (as many as it takes).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_tokens: Option<u64>,
+    /// What one session may spend in all its turns, in USD (as much as it takes).
+    #[serde(skip_serializing_if = "Option::is_none", with = "usd")]
+    pub session_usd: Option<MicroUsd>,
+    /// Tokens that one session may use in all its turns, in and out (as many as it takes).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_tokens: Option<u64>,
     /// Turns at once on one node (256); more wait.
     pub max_turns: u32,
     /// The tools it has (none): each costs tokens of every call. Those of an MCP server are
@@ -272,6 +286,10 @@ impl Default for AgentSection {
             sampling: SamplingOptions::default(),
             window_tokens: None,
             step_limit: 25,
+            turn_usd: None,
+            turn_tokens: None,
+            session_usd: None,
+            session_tokens: None,
             max_turns: 256,
             tools: Vec::new(),
             max_parallel_tools: Profile::parallel_tools(),
@@ -285,6 +303,12 @@ impl Default for AgentSection {
 }
 
 impl AgentSection {
+    /// What its turns and sessions may spend.
+    pub const fn limits(&self) -> SpendLimits {
+        let Self { turn_usd, turn_tokens, session_usd, session_tokens, .. } = *self;
+        SpendLimits { turn_usd, turn_tokens, session_usd, session_tokens }
+    }
+
     /// The system prompt, from wherever it is; empty if there is none.
     pub fn prompt(&self) -> io::Result<String> {
         let Some(path) = &self.soul else { return Ok(self.system.clone().unwrap_or_default()) };

@@ -241,6 +241,7 @@ fn agent(
         })?;
     options.window_tokens = it.window_tokens;
     options.step_limit = it.step_limit;
+    options.limits = it.limits();
     options.max_turns = it.max_turns;
     let own = it.tools.iter().filter_map(ToolChoice::name);
     let own = own.filter(|name| plugins.owns(name) || name.mcp_server().is_none());
