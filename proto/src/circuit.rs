@@ -63,6 +63,8 @@ impl CircuitFailure {
             | FailureClass::Rejected
             | FailureClass::Cancelled
             | FailureClass::NoAgent
+            | FailureClass::BudgetNotAllowed
+            | FailureClass::BudgetUnavailable
             | FailureClass::Lost
             | FailureClass::Stopped
             | FailureClass::GlobalTime

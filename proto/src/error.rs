@@ -134,6 +134,18 @@ codes! {
     ///
     /// Read the step's output with `execute.show`.
     StepFailed = "step_failed", 502, -32027;
+    /// The budget of an account, or of the turn or session, is spent.
+    ///
+    /// Raise the limit that the message names, or wait until its window ends.
+    Bankrupt = "bankrupt", 429, -32038;
+    /// The account of a budget did not answer in time.
+    ///
+    /// Send the request again. If that does not help, look at `clawnode status`.
+    BudgetUnavailable = "budget_unavailable", 503, -32039;
+    /// A budget does not allow the model call: no person has allowed more in time, or the model has no price.
+    ///
+    /// Allow more with `clawnode budget allow`, or do what the message says.
+    BudgetNotAllowed = "budget_not_allowed", 403, -32040;
     /// The turn waits for a person's approval of a tool call, longer than this request waits.
     ///
     /// Decide with `clawnode approvals`, then read the turn's events or send the request again.

@@ -41,6 +41,7 @@ pub mod mcp;
 pub mod media;
 pub mod methods;
 pub mod model;
+mod model_call;
 mod model_ref;
 pub mod model_route;
 pub mod money;

@@ -211,6 +211,10 @@ pub enum FailureClass {
     Cancelled,
     /// The agent is not configured, so it was not made.
     NoAgent,
+    /// A budget does not allow it, so it was not made: no person has allowed more in time, or the model has no price.
+    BudgetNotAllowed,
+    /// The account of a budget did not answer in time, so it was not made.
+    BudgetUnavailable,
     /// The process that made it is gone, and the outcome is unknown.
     Lost,
     /// An operator stopped it, or stopped it from being made.
@@ -285,6 +289,8 @@ impl ModelFailure {
             FailureClass::BrokenStream => ErrorCode::ProviderBrokenStream,
             FailureClass::Cancelled | FailureClass::Preempted => ErrorCode::Cancelled,
             FailureClass::NoAgent => ErrorCode::NotFound,
+            FailureClass::BudgetNotAllowed => ErrorCode::BudgetNotAllowed,
+            FailureClass::BudgetUnavailable => ErrorCode::BudgetUnavailable,
             FailureClass::Stopped => ErrorCode::Stopped,
             FailureClass::GlobalTime | FailureClass::StepTime => ErrorCode::TimedOut,
         }

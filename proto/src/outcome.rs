@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    budget::{BudgetUnit, ExceededLimit, WindowLength},
     error::{ErrorBody, ErrorCode},
     hook::HookBlock,
     id::TurnId,
     llm::{FailureClass, ModelFailure, StopReason, Usage},
+    money::MicroUsd,
     name::ToolName,
     timeout::TimeLevel,
 };
@@ -76,6 +78,22 @@ pub enum TurnOutcome {
         /// Its result.
         detail: String,
     },
+    /// Too much was spent for its next model call.
+    Bankrupt {
+        /// The key of the account whose limit it was, or `turn` or `session`.
+        account: String,
+        /// What the limit counts; amounts of money are micro-dollars.
+        unit: BudgetUnit,
+        /// What was spent.
+        used: u64,
+        /// The limit.
+        limit: u64,
+        /// What the call needed at least.
+        needed: u64,
+        /// The window of the limit. Absent if it is one of a turn or session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<WindowLength>,
+    },
 }
 
 /// A turn has ended.
@@ -98,6 +116,10 @@ pub struct Settled {
     pub usage: Usage,
     /// Calls whose end is unknown, because a process died. The provider may bill them.
     pub lost_attempts: u32,
+    /// Micro-dollars that the calls cost which a limit held, by the prices in the journal. One whose usage is
+    /// unknown costs all that it had reserved. Absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<MicroUsd>,
 }
 
 impl TurnOutcome {
@@ -115,6 +137,7 @@ impl TurnOutcome {
             Self::TimedOut { .. } => "timed_out",
             Self::Blocked { .. } => "blocked",
             Self::StepFailed { .. } => "step_failed",
+            Self::Bankrupt { .. } => "bankrupt",
         }
     }
 
@@ -177,8 +200,28 @@ impl TurnOutcome {
                 )
                 .hint("fix the cause, and send the remaining steps as another request"),
             ),
+            Self::Bankrupt { .. } => {
+                let exceeded = self.exceeded()?;
+                let error = ErrorBody::new(ErrorCode::Bankrupt, exceeded.message());
+                Some(error.hint(exceeded.hint()))
+            }
             Self::Completed { .. } | Self::Cancelled => None,
         }
+    }
+
+    /// The limit by which it ended, if it did.
+    pub fn exceeded(&self) -> Option<ExceededLimit<'_>> {
+        let Self::Bankrupt { account, unit, used, limit, needed, window } = self else {
+            return None;
+        };
+        Some(ExceededLimit {
+            account,
+            unit: *unit,
+            used: *used,
+            limit: *limit,
+            needed: *needed,
+            window: *window,
+        })
     }
 }
 
@@ -202,6 +245,8 @@ impl From<ModelFailure> for TurnOutcome {
             | FailureClass::BrokenStream
             | FailureClass::Cancelled
             | FailureClass::NoAgent
+            | FailureClass::BudgetNotAllowed
+            | FailureClass::BudgetUnavailable
             | FailureClass::Lost
             | FailureClass::Preempted => return Self::Failed { failure },
         };

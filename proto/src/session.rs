@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::model_call::{ModelBegun, ModelDone, ModelFailed, ModelGaveWay};
 pub use crate::outcome::{Settled, TurnDone, TurnOutcome};
 use crate::{
-    block::Blocks,
-    budget::BudgetHeld,
+    budget::{BudgetHeld, SpendLimits},
     client_tool::{ClientResults, ClientTool},
     grammar,
     hook::{HookSpec, HookTrail},
-    id::{AgentName, Attempt, CallId, Digest, EventId, TimerId, TurnId},
+    id::{AgentName, CallId, Digest, EventId, TimerId, TurnId},
     lane::Lane,
-    llm::{Message, ModelFailure, ModelRef, Sampling, StopReason, Text, Usage},
+    llm::{Message, ModelRef, Sampling, Text},
     media::Media,
-    model_route::{ModelRoute, RouteTaken},
+    model_route::ModelRoute,
     name::ToolName,
     policy::{Decided, Policy},
     response::ResponseSchema,
     timeout::TurnTime,
-    tool::{LoopGuard, ToolOutcome, ToolSpec, ToolUse},
+    tool::{LoopGuard, ToolOutcome, ToolSpec},
 };
 
 pub use crate::{
@@ -279,6 +279,9 @@ pub struct Profile {
     /// Which model a call asks first, by its prompt, if its turn has not chosen one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<ModelRoute>,
+    /// What a turn and a session may spend.
+    #[serde(default, skip_serializing_if = "SpendLimits::is_none")]
+    pub limits: SpendLimits,
 }
 
 impl Profile {
@@ -320,88 +323,6 @@ const fn is_zero(number: &u32) -> bool {
 
 fn is_usual_guard(guard: &LoopGuard) -> bool {
     *guard == LoopGuard::default()
-}
-
-/// A model call is about to be sent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ModelBegun {
-    /// The turn.
-    pub turn: TurnId,
-    /// The call.
-    pub call: CallId,
-    /// The number of the attempt, from 1.
-    pub attempt: Attempt,
-    /// The digest of the request to the model, so that a replay can compare it.
-    pub request: Digest,
-    /// How many turns the request leaves out, because the window is full.
-    #[serde(default)]
-    pub dropped_turns: u32,
-    /// The size of the request in tokens, estimated from its text. With the size that the provider reports,
-    /// it tells how large the next request is. An attempt without it did not use what providers reported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub estimate: Option<u64>,
-    /// What the agent's routes decided. Absent if it has none, or if the turn chose its model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub route: Option<RouteTaken>,
-}
-
-/// A model call ended well.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ModelDone {
-    /// The call.
-    pub call: CallId,
-    /// The number of the attempt, from 1.
-    pub attempt: Attempt,
-    /// The text of the reply.
-    pub content: Text,
-    /// Why the model stopped.
-    pub stop: StopReason,
-    /// The tokens that the call used.
-    pub usage: Usage,
-    /// The name of the model, as the provider reports it.
-    pub model: String,
-    /// The tool calls that the model asks for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_uses: Vec<ToolUse>,
-    /// What the model said beside text and tool calls, and the order of everything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocks: Option<Blocks>,
-}
-
-/// A model call ended badly.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ModelFailed {
-    /// The call.
-    pub call: CallId,
-    /// The number of the attempt, from 1.
-    pub attempt: Attempt,
-    /// How the call failed.
-    pub failure: ModelFailure,
-    /// The text that arrived before the failure.
-    pub partial: Text,
-    /// The tokens that the call used, as far as the provider reported them.
-    pub usage: Usage,
-}
-
-/// An attempt at a model call has ended, and the call has not: it is no outcome. The next attempt may ask
-/// another model. Text that arrived before is void.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ModelGaveWay {
-    /// The call.
-    pub call: CallId,
-    /// The number of the attempt, from 1.
-    pub attempt: Attempt,
-    /// Why the attempt ended.
-    pub why: ModelFailure,
-    /// The tokens that the attempt used, as far as the provider reported them.
-    pub usage: Usage,
-    /// How long the turn waits before the next attempt, in milliseconds. 0: the attempt follows at once.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub wait_ms: u32,
 }
 
 /// A tool call waits for a person. The wait is counted from here on.

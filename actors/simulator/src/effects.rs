@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clawnode_actors::{
     agent::{AgentOptions, Grant},
-    session::{Effect, Outcome, SessionJob, Want, turn::prepare::CallJob},
+    session::{Effect, Outcome, SessionJob, turn::prepare::CallJob},
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
@@ -40,12 +40,12 @@ impl Sim {
         to: ProcessId,
         entity: EntityId,
         counter: u64,
-        (key, want): (Effect, &Want),
+        (key, turn): (Effect, TurnId),
     ) {
         let Some(grant) = grant(&self.plan) else { return };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
-            self.judge.refused(entity, want.turn);
+            self.judge.refused(entity, turn);
             let (attempt, partial, usage) = (Attempt(0), Text::from(""), Usage::default());
             let failure = failure(FailureClass::NoAgent, "no agent");
             let outcome = Outcome::Failed { attempt, failure, partial, usage };

@@ -116,8 +116,8 @@ impl KnownTurn {
             TurnOutcome::Completed { .. }
             | TurnOutcome::StepLimit { .. }
             | TurnOutcome::SchemaFailed { .. } => 1,
-            // It may have said something before its time was over.
-            TurnOutcome::TimedOut { .. } => self.replies.min(1),
+            // It may have said something before its time was over, or its money.
+            TurnOutcome::TimedOut { .. } | TurnOutcome::Bankrupt { .. } => self.replies.min(1),
             _ => 0,
         }
     }

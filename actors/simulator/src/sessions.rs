@@ -44,7 +44,7 @@ impl Simulated for Session {
     }
 
     fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Effect, want: &Want) {
-        sim.acquire(at.process, at.entity, at.counter, (effect, want));
+        sim.acquire(at.process, at.entity, at.counter, (effect, want.turn()));
     }
 
     fn start(sim: &mut Sim, at: ActivationPlace, effect: Effect, job: &EffectJob) -> Checked {

@@ -8,14 +8,15 @@ use std::{
 use clawnode_budget::holder::{AccountsView, CallHold, HolderHandle};
 use clawnode_guard::kill_switch::SwitchGate;
 use clawnode_proto::{
-    agents::AgentView, kill_switch::KillSwitch, lane::Lane, llm::ModelRef, session::Profile,
+    ProcessId, agents::AgentView, kill_switch::KillSwitch, lane::Lane, llm::ModelRef,
+    session::Profile,
 };
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::{
-    AgentOptions,
+    AgentOptions, CallTerms,
     actor::AgentActor,
     fair_queue::PoolTicket,
     state::{Places, lock},
@@ -33,6 +34,10 @@ pub struct Grant {
     pub permit: Arc<Permit>,
     /// Which accounts there were when the place was given.
     pub accounts: Arc<AccountsView>,
+    /// The process whose slices are spent.
+    pub process: ProcessId,
+    /// What the call may cost for which `hold` is reserved.
+    pub terms: Option<Arc<CallTerms>>,
     /// What the call has reserved, if an account limits it.
     pub hold: Option<Arc<CallHold>>,
 }
@@ -105,7 +110,14 @@ impl Grant {
     pub fn free(options: AgentOptions) -> Self {
         let profile = Arc::new(options.profile());
         let (permit, accounts) = (Permit::free(), Arc::default());
-        Self { profile, options: Arc::new(options), permit, accounts, hold: None }
+        let (options, process) = (Arc::new(options), ProcessId::from_u128(0));
+        Self { profile, options, permit, accounts, process, terms: None, hold: None }
+    }
+
+    /// The same, whose calls reserve from this holder.
+    #[must_use]
+    pub fn within(self, budgets: &HolderHandle) -> Self {
+        Self { accounts: budgets.accounts(), process: budgets.process(), ..self }
     }
 
     /// The configuration with the model that a turn has chosen, if it has, or with another one of that

@@ -25,9 +25,11 @@ mod pool_tests;
 mod registry;
 pub mod slots;
 mod state;
+mod terms;
 pub(crate) mod yielding;
 
 pub use fair_queue::WEIGHT_MAX;
 pub use handle::{AdmitPort, AgentHandle, Grant, Permit};
 pub use options::AgentOptions;
 pub use registry::{Agents, UnknownAgent};
+pub use terms::{CallBill, CallTerms};

@@ -6,6 +6,7 @@ use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
     AgentName,
     agents::{AgentLimits, AgentView},
+    budget::SpendLimits,
     hook::HookSpec,
     lane::Lane,
     llm::{ModelRef, Sampling},
@@ -70,6 +71,8 @@ pub struct AgentOptions {
     pub response_schema: Option<ResponseSchema>,
     /// What it may do in a given time before it is paused in the whole cluster (default: no limits).
     pub limits: AgentLimits,
+    /// What a turn and a session may spend (as much as it takes).
+    pub spend: SpendLimits,
     /// Turns at once on one node (default 256): more calls the provider harder, fewer makes
     /// sessions wait.
     pub max_turns: u32,
@@ -105,6 +108,7 @@ impl AgentOptions {
             hooks: Vec::new(),
             response_schema: None,
             limits: AgentLimits::default(),
+            spend: SpendLimits::default(),
             max_turns: 256,
             weight: AgentView::usual_weight(),
             lane: Lane::default(),
@@ -164,6 +168,7 @@ impl AgentOptions {
             outage_ms: u32::try_from(self.outage.as_millis()).unwrap_or(u32::MAX),
             response_schema: self.response_schema.clone(),
             routes: self.routes.clone(),
+            limits: self.spend,
         }
     }
 

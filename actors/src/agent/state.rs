@@ -96,7 +96,8 @@ impl Places {
         debug_assert!(!self.paused, "AGT-2");
         let permit = Arc::new(Permit { place: Some((agent.clone(), ticket)), lane });
         let (profile, options) = (Arc::clone(&self.profile), Arc::clone(&self.options));
-        Grant { profile, options, permit, accounts: self.budgets.accounts(), hold: None }
+        let (accounts, process) = (self.budgets.accounts(), self.budgets.process());
+        Grant { profile, options, permit, accounts, process, terms: None, hold: None }
     }
 
     /// A call gives back its place; whether others wait for it.

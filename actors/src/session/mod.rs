@@ -16,6 +16,8 @@ pub mod effect;
 #[cfg(test)]
 pub(crate) mod played;
 #[cfg(test)]
+mod played_budgets;
+#[cfg(test)]
 mod snapshots;
 mod texts;
 pub mod turn;

@@ -20,9 +20,10 @@ use clawnode_proto::{
     tool::{EffectClass, Risk, ToolSpec, ToolUse},
 };
 
+use super::played_budgets::PlayedBudgets;
 use crate::agent::{AgentOptions, Grant};
 use crate::session::{
-    Effect, EffectJob, Outcome, Session, SessionJob,
+    Effect, EffectJob, Outcome, Session, SessionJob, Want,
     turn::prepare::{JudgeJob, JudgeSubject},
 };
 
@@ -34,6 +35,8 @@ pub(crate) struct PlayedActivation {
     pub(crate) machine: Machine<Session>,
     pub(crate) now: Now,
     pub(crate) grant: Grant,
+    /// From which calls reserve, if anything is limited.
+    pub(in crate::session) budgets: Option<PlayedBudgets>,
     pub(crate) journal: Vec<Record>,
     /// The kinds of the session's own events, append by append.
     pub(crate) appends: Vec<Vec<&'static str>>,
@@ -96,17 +99,33 @@ impl PlayedActivation {
         options: MachineOptions,
         emits: bool,
     ) -> Self {
+        Self::made((Grant::free(agent(points)), None), loaded, options, emits)
+    }
+
+    /// Another activation on the same journal, with the same configuration and budgets.
+    pub(in crate::session) fn resumed(before: Self) -> Self {
+        let loaded = LoadedJournal { records: before.journal, snapshot: None };
+        let granted = (before.grant, before.budgets);
+        Self::made(granted, loaded, MachineOptions::default(), false)
+    }
+
+    fn made(
+        (grant, budgets): (Grant, Option<PlayedBudgets>),
+        loaded: LoadedJournal,
+        options: MachineOptions,
+        emits: bool,
+    ) -> Self {
         let journal = loaded.records.clone();
         let now = Now { wall: Timestamp(1), steady: Timestamp(1) };
         let counter = 1 + position_of(&journal).0;
         let me = Incarnation { process: ProcessId::from_u128(1), counter };
         let activation = if journal.is_empty() { Activation::Fresh } else { Activation::Recovery };
         let (machine, _) = Machine::new(key().entity(), me, activation, options, now);
-        let grant = Grant::free(agent(points));
         let mut run = Self {
             machine,
             now,
             grant,
+            budgets,
             journal,
             appends: Vec::new(),
             started: Vec::new(),
@@ -139,13 +158,25 @@ impl PlayedActivation {
                         self.journal.push(Record { position, bytes: write.bytes });
                         waiting.push(MachineInput::Answered(AppendAnswer::Stored(position)));
                     }
-                    MachineOutput::Acquire(key, _) => match &mut self.defers {
-                        Some(deferred) => {
-                            deferred.push(key);
-                            waiting.push(MachineInput::Deferred(key));
-                        }
-                        None => waiting.push(MachineInput::Granted(key, self.grant.clone())),
-                    },
+                    MachineOutput::Acquire(key, Want::Place { .. }) if self.defers.is_some() => {
+                        self.defers.iter_mut().for_each(|deferred| deferred.push(key));
+                        waiting.push(MachineInput::Deferred(key));
+                    }
+                    MachineOutput::Acquire(key, Want::Place { .. }) => {
+                        let grant = self.grant.clone();
+                        let grant = match &self.budgets {
+                            Some(budgets) => grant.within(&budgets.holder),
+                            None => grant,
+                        };
+                        waiting.push(MachineInput::Granted(key, grant));
+                    }
+                    MachineOutput::Acquire(key, Want::Hold { grant, needs, .. }) => {
+                        let budgets = self.budgets.as_mut().unwrap();
+                        waiting.push(match budgets.reserve(*grant, needs) {
+                            Ok(grant) => MachineInput::Granted(key, grant),
+                            Err(outcome) => MachineInput::Refused(key, Outcome::Refused(outcome)),
+                        });
+                    }
                     MachineOutput::Start(key, EffectJob { job: SessionJob::Emit(_), .. })
                         if self.emits =>
                     {

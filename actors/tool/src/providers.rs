@@ -181,6 +181,8 @@ impl ProviderWork {
             Some(
                 FailureClass::Cancelled
                 | FailureClass::NoAgent
+                | FailureClass::BudgetNotAllowed
+                | FailureClass::BudgetUnavailable
                 | FailureClass::Lost
                 | FailureClass::Stopped
                 | FailureClass::GlobalTime

@@ -44,6 +44,9 @@ pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthro
 /// The status of an overloaded provider in Anthropic's API.
 const OVERLOADED: u16 = 529;
 
+/// OpenAI's word for money that is spent.
+const NO_QUOTA: &str = "insufficient_quota";
+
 /// How a path's clients read errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorDialect {
@@ -283,6 +286,7 @@ impl OpenAiError {
         };
         let code = match code {
             ErrorCode::Unauthorized => "invalid_api_key",
+            ErrorCode::Bankrupt => NO_QUOTA,
             code => self.code.unwrap_or(code.as_str()),
         };
         let kind = self.kind();
@@ -304,6 +308,8 @@ impl OpenAiError {
 
     fn kind(&self) -> &'static str {
         match self.body.code.http_status() {
+            // Clients tell it from limits that pass, and do not send the request again.
+            _ if self.body.code == ErrorCode::Bankrupt => NO_QUOTA,
             429 => "rate_limit_error",
             500.. => "server_error",
             _ => "invalid_request_error",
@@ -429,6 +435,15 @@ mod tests {
             AnthropicError::invalid("system", "no text").to_json(),
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"system: no text","code":"invalid_params"}}"#
         );
+        let spent = ErrorBody::new(ErrorCode::Bankrupt, "spent");
+        assert_eq!(
+            OpenAiError::from(spent.clone()).to_json(),
+            r#"{"error":{"message":"spent","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}"#
+        );
+        let response = OpenAiError::from(spent.clone()).respond_ended();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers().get(header::RETRY_AFTER), None, "it does not pass by itself");
+        assert!(AnthropicError::from(spent).to_json().contains(r#""type":"rate_limit_error""#));
         let overloaded =
             AnthropicError::from(ErrorBody::new(ErrorCode::ProviderOverloaded, "later"));
         assert_eq!(overloaded.respond().status().as_u16(), OVERLOADED);

@@ -12,8 +12,10 @@ use clawnode_actors::llm::{MAX_CALLS, Wire};
 use clawnode_proto::{
     AgentName,
     agents::{AgentLimits, AgentView},
+    budget::SpendLimits,
     lane::Lane,
     llm::{ModelRef, Sampling},
+    money::MicroUsd,
     policy::{Policy, Rule, Verdict},
     reasoning::Reasoning,
     session::Profile,
@@ -28,7 +30,7 @@ use super::{
     schema_source::SchemaSource,
     secret::ServerUrl,
     tools::{LoopGuardOptions, ToolChoice},
-    units,
+    units, usd,
 };
 use crate::local::Secret;
 
@@ -122,6 +124,18 @@ pub struct AgentSection {
     pub window_tokens: Option<u32>,
     /// Model calls of one turn (25).
     pub step_limit: u32,
+    /// What one turn may spend, in USD (as much as it takes); then it ends with what it has.
+    #[serde(skip_serializing_if = "Option::is_none", with = "usd")]
+    pub turn_usd: Option<MicroUsd>,
+    /// Tokens that one turn may use, in and out (as many as it takes).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_tokens: Option<u64>,
+    /// What one session may spend in all its turns, in USD (as much as it takes).
+    #[serde(skip_serializing_if = "Option::is_none", with = "usd")]
+    pub session_usd: Option<MicroUsd>,
+    /// Tokens that one session may use in all its turns, in and out (as many as it takes).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_tokens: Option<u64>,
     /// Turns at once on one node (256); more wait.
     pub max_turns: u32,
     /// Its share of a provider's calls, where agents wait for one (1, at most 1,000): an agent with 2 gets twice
@@ -307,6 +321,10 @@ impl Default for AgentSection {
             sampling: SamplingOptions::default(),
             window_tokens: None,
             step_limit: 25,
+            turn_usd: None,
+            turn_tokens: None,
+            session_usd: None,
+            session_tokens: None,
             max_turns: 256,
             weight: AgentView::usual_weight(),
             lane: Lane::default(),
@@ -340,6 +358,12 @@ impl From<LimitOptions> for AgentLimits {
 }
 
 impl AgentSection {
+    /// What its turns and sessions may spend.
+    pub const fn spend(&self) -> SpendLimits {
+        let Self { turn_usd, turn_tokens, session_usd, session_tokens, .. } = *self;
+        SpendLimits { turn_usd, turn_tokens, session_usd, session_tokens }
+    }
+
     /// The system prompt, from wherever it is; empty if there is none.
     pub fn prompt(&self) -> io::Result<String> {
         let Some(path) = &self.soul else { return Ok(self.system.clone().unwrap_or_default()) };

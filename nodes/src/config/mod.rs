@@ -27,6 +27,7 @@ pub mod secret;
 pub mod show;
 pub mod tools;
 mod tree;
+mod usd;
 mod validate;
 mod validate_models;
 

@@ -271,6 +271,7 @@ fn agent(
         })?;
     options.window_tokens = it.window_tokens;
     options.step_limit = it.step_limit;
+    options.spend = it.spend();
     options.max_turns = it.max_turns;
     options.limits = it.limits.into();
     options.weight = it.weight;

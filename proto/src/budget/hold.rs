@@ -43,7 +43,8 @@ pub struct BudgetHeld {
     pub price: ModelPrice,
     /// Tokens that the request can have at most.
     pub input: u64,
-    /// The cap on output that is sent.
+    /// Tokens that the model can write at most, thoughts included. The cap on output that is sent follows from
+    /// it.
     pub max_output: u64,
     /// What it has reserved, in the order of accounts and limits. Empty if only limits of its turn or
     /// session hold.

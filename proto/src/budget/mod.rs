@@ -10,6 +10,7 @@ mod hold;
 mod input;
 mod limit;
 mod show;
+mod spend;
 mod texts;
 mod view;
 mod window;
@@ -33,6 +34,7 @@ pub use show::{
     BudgetReconcileParams, BudgetSetParams, CallForecast, ChangeKind, ClosedSlice, ExplainedLimit,
     LimitOrigin, LimitState, LimitView, ReconcileView, SliceHolderView, WantedLimit,
 };
+pub use spend::{ExceededLimit, SpendLimits};
 pub use texts::{AmountError, amount_text, exceeded, limit_flag, raise_command, read_amount};
 pub use view::BudgetView;
 pub use window::{WindowError, WindowLength, WindowNumber};

@@ -1,19 +1,22 @@
 //! The bytes of the events that accounts record, and of the messages that they get and send.
 
 use clawnode_proto::{
-    Timestamp,
+    Attempt, Timestamp,
     budget::{
-        AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetInput,
-        BudgetLimit, BudgetOver, BudgetSet, BudgetUnit, BudgetView, BudgetWarned, GrantedSlice,
-        LimitKey, LimitSource, ProcessStanding, SliceAsk, SliceReport, WindowBegun, WindowLength,
-        WindowNumber,
+        AskAnswer, AskVerdict, BudgetAllowed, BudgetAsked, BudgetEvent, BudgetGranted, BudgetHeld,
+        BudgetInput, BudgetLimit, BudgetOver, BudgetSet, BudgetUnit, BudgetView, BudgetWarned,
+        GrantedSlice, Hold, LimitKey, LimitSource, ProcessStanding, SliceAsk, SliceReport,
+        SpendLimits, WindowBegun, WindowLength, WindowNumber,
     },
+    llm::{FailureClass, Usage},
+    model::ModelPrice,
     money::MicroUsd,
+    session::{Profile, SessionEvent, Settled, TurnDone, TurnOutcome},
 };
 
 use crate::{
     goldens::{all, events},
-    samples::{name, process},
+    samples::{call, model, name, process, profile, turn},
 };
 
 const LIMIT: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
@@ -103,4 +106,49 @@ fn views() -> Vec<BudgetView> {
 fn budgets() {
     let golden = events(&budget_events()) + &all(&inputs()) + &all(&[standing()]) + &all(&views());
     insta::assert_snapshot!(golden + &all(&[MicroUsd(5_000_000)]));
+}
+
+/// What sessions record of what their calls may cost, and have cost.
+fn spending_events() -> Vec<SessionEvent> {
+    let price =
+        ModelPrice { input: 3_000_000, output: 15_000_000, cache_read: 300_000, cache_write: 0 };
+    let account = name("cluster");
+    let hold = Hold { account, limit: LIMIT, number: 7, window: WINDOW, amount: 19_000 };
+    let held = BudgetHeld {
+        call: call(),
+        attempt: Attempt(2),
+        process: process(),
+        model: model(),
+        price,
+        input: 5_000,
+        max_output: 256,
+        holds: Vec::new(),
+    };
+    let (turn, used, limit) = (turn(), 4_999_000, 5_000_000);
+    let bankrupt = |account: &str, unit, window| {
+        let account = account.to_owned();
+        let outcome = TurnOutcome::Bankrupt { account, unit, used, limit, needed: 18_840, window };
+        SessionEvent::from(TurnDone { turn, outcome })
+    };
+    let limits = SpendLimits {
+        turn_usd: Some(MicroUsd(250_000)),
+        turn_tokens: Some(100_000),
+        session_usd: Some(MicroUsd(1_000_000)),
+        session_tokens: Some(500_000),
+    };
+    let cost = Some(MicroUsd(19_000));
+    vec![
+        BudgetHeld { holds: vec![hold], ..held.clone() }.into(),
+        held.into(),
+        bankrupt("cluster", BudgetUnit::Usd, Some(WindowLength::Day)),
+        bankrupt("session", BudgetUnit::Tokens, None),
+        Settled { turn, usage: Usage::default(), lost_attempts: 1, cost }.into(),
+        Profile { limits, ..profile() }.into(),
+    ]
+}
+
+#[test]
+fn spending() {
+    let classes = [FailureClass::BudgetNotAllowed, FailureClass::BudgetUnavailable];
+    insta::assert_snapshot!(events(&spending_events()) + &all(&classes));
 }

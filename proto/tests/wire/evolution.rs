@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use clawnode_proto::{
     CallId, Digest, Grammar, Input, TurnId,
     archive::JobRecord,
+    budget::SpendLimits,
     codec::{decode, encode},
     envelope::{InputError, VERSIONS},
     id::{AgentName, Attempt},
@@ -152,6 +153,7 @@ fn a_new_reader_fills_in_what_an_old_writer_left_out() {
         hooks: Vec::new(),
         response_schema: None,
         routes: Vec::new(),
+        limits: SpendLimits::default(),
     };
     let read = SessionEvent::decode_body("configured", &encode(&old).unwrap()).unwrap();
     assert_eq!(read, Some(new.into()));

@@ -13,7 +13,7 @@ use clawnode_proto::{
         LogStream, RunEnd, StoredLog, StoredResult,
     },
     block::{Block, Blocks},
-    budget::{BudgetUnit, LimitKey, WindowLength},
+    budget::{BudgetUnit, LimitKey, SpendLimits, WindowLength},
     circuit::{
         CircuitChange, CircuitFailure, CircuitFailures, CircuitReport, CircuitState,
         LimitedResource, ProviderLimit, ProviderProbe,
@@ -118,7 +118,7 @@ fn sampling() -> Sampling {
     }
 }
 
-fn model() -> ModelRef {
+pub(crate) fn model() -> ModelRef {
     name("openai/vendor/model-1")
 }
 
@@ -516,7 +516,7 @@ pub(crate) fn remembered() -> Remembered {
     Remembered { input: input().id, ts: Timestamp(4), n: Seq(3) }
 }
 
-fn profile() -> Profile {
+pub(crate) fn profile() -> Profile {
     Profile {
         agent: name::<AgentName>("default"),
         model: model(),
@@ -536,6 +536,7 @@ fn profile() -> Profile {
         outage_ms: Profile::outage(),
         response_schema: None,
         routes: Vec::new(),
+        limits: SpendLimits::default(),
     }
 }
 
@@ -740,7 +741,7 @@ pub(crate) fn session_events() -> Vec<SessionEvent> {
             tool: name("time_now"),
             detail: "no such zone".to_owned(),
         }),
-        Settled { turn, usage: usage(), lost_attempts: 1 }.into(),
+        Settled { turn, usage: usage(), lost_attempts: 1, cost: None }.into(),
         ToolAsked { turn, call: tool, tool: name("time_now"), by_client: false }.into(),
         tool_done(None),
         tool_done(Some(ToolOutcome::done("12:00"))),

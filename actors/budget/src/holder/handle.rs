@@ -500,3 +500,80 @@ impl Said {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use clawnode_proto::budget::{
+        BudgetUnit, GrantedSlice, ProcessStanding, WindowLength, WindowNumber,
+    };
+
+    use super::*;
+    use crate::holder::{CallCost, Need};
+
+    const LIMIT: LimitKey = LimitKey { unit: BudgetUnit::Tokens, window: WindowLength::Day };
+
+    struct FlaggedPort(Arc<AtomicBool>);
+
+    impl ReservePort for FlaggedPort {
+        fn reserved(self: Box<Self>, _: CallHold) {}
+
+        fn waits(&self, _: &AccountKey, _: LimitKey) {}
+
+        fn refused(self: Box<Self>, _: Refusal) {}
+
+        fn is_closed(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    fn port() -> (Arc<AtomicBool>, Box<FlaggedPort>) {
+        let is_closed = Arc::new(AtomicBool::new(false));
+        (Arc::clone(&is_closed), Box::new(FlaggedPort(is_closed)))
+    }
+
+    /// A call that needs 100 tokens.
+    fn needs() -> CallNeeds {
+        let cost = CallCost { fixed: 100, per_million: 0 };
+        let needs = vec![Need { account: AccountKey::Cluster, limit: LIMIT, cost }];
+        CallNeeds { needs, least_output: 1, most_output: 1 }
+    }
+
+    #[test]
+    fn a_call_that_is_not_wanted_any_more_does_not_wait() {
+        let handle = HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default());
+        let (is_closed, port) = port();
+        assert!(handle.reserve(needs(), port).is_none());
+        handle.hears(HolderInput::Tick);
+        assert_eq!((Arc::strong_count(&is_closed), handle.state().holder.waiting()), (2, 1));
+        is_closed.store(true, Ordering::Relaxed);
+        handle.hears(HolderInput::Tick);
+        let waiting = handle.state().holder.waiting();
+        assert_eq!((Arc::strong_count(&is_closed), waiting), (1, 0), "its place is given back");
+    }
+
+    #[test]
+    fn what_was_about_to_be_sent_and_was_not_is_given_back() {
+        let handle = HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default());
+        assert!(handle.reserve(needs(), port().1).is_none());
+        let (number, amount, window) = (1, 100, WindowNumber(7));
+        let slice = GrantedSlice { number, limit: LIMIT, window, amount, recalled: false };
+        handle.hears(HolderInput::Told(ProcessStanding {
+            account: AccountKey::Cluster,
+            version: 1,
+            slices: vec![slice],
+            answers: Vec::new(),
+        }));
+        // The port has dropped the first hold, which was never sent.
+        let hold = handle.reserve(needs(), port().1).expect("the slice is enough for one");
+        hold.sent();
+        hold.release();
+        drop(hold);
+        assert_eq!(handle.state().holder.holds().count(), 0);
+        let again = handle.reserve(needs(), port().1).expect("nothing of it is spent");
+        again.sent();
+        drop(again);
+        assert!(handle.reserve(needs(), port().1).is_none(), "a call without an end counts whole");
+    }
+}

@@ -40,9 +40,10 @@ pub(in crate::session) struct TurnCount {
 // === impl TurnCount ===
 
 impl TurnCount {
-    /// For the call that wants a place.
-    pub(in crate::session) fn new(gate: &SwitchGate, want: &Want) -> Self {
-        Self { gate: gate.clone(), begun: want.has_begun(), is_new: want.is_new }
+    /// For a call that wants a place. `begun`: its turn has made calls before. `is_new`: nothing of its turn
+    /// has begun.
+    pub(in crate::session) fn new(gate: &SwitchGate, begun: bool, is_new: bool) -> Self {
+        Self { gate: gate.clone(), begun, is_new }
     }
 
     /// Whether the call may take this place. If not, its agent is paused from now on.
@@ -77,7 +78,7 @@ impl AdmitPort for AgentAnswer {
             return;
         }
         self.granted = true;
-        self.port.granted(self.effect, grant);
+        self.port.granted(self.effect, grant.within(&self.budgets));
     }
 
     fn deferred(&self) {

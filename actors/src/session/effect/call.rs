@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use clawnode_budget::holder::CallUsage;
 use clawnode_cluster::Peek;
 use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
 use clawnode_proto::{
@@ -29,7 +30,11 @@ use crate::{
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
-        turn::{kind::Outcome, prepare::CallJob},
+        turn::{
+            held::{AttemptBill, tokens},
+            kind::Outcome,
+            prepare::CallJob,
+        },
     },
 };
 
@@ -98,6 +103,10 @@ struct RunningCall<'a> {
     has_thought: bool,
     /// Another model can be asked instead.
     has_other: bool,
+    /// Tokens that its request can have at most, if it has reserved what they cost.
+    paid_input: Option<u64>,
+    /// Its provider may bill it.
+    is_sent: bool,
     /// Shown before the text, and no part of it.
     seam: &'static str,
     /// What a more urgent call ends it by, if it may be ended.
@@ -131,6 +140,7 @@ impl SessionRunner {
             () = cancelled.cancelled() => CallStreamEnd::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
             end = self.unless_stopped(&mut call, &job) => end?,
         };
+        call.settle(&job, &end);
         call.flush().await;
         if let CallStreamEnd::Failed(failure) = &mut end {
             // A request that was answered was not too long.
@@ -238,6 +248,8 @@ impl<'a> RunningCall<'a> {
             blocks: ReplyBlocks::default(),
             has_thought: false,
             has_other: job.has_other,
+            paid_input: job.paid.as_ref().map(|paid| paid.input),
+            is_sent: false,
             seam: job.seam,
             yielding,
             work,
@@ -278,6 +290,10 @@ impl<'a> RunningCall<'a> {
         };
         // Held until the stream has ended.
         let _slot = self.slot(job).await;
+        if let Some(hold) = job.paid.as_ref().and_then(|paid| paid.hold.as_ref()) {
+            hold.sent();
+        }
+        self.is_sent = true;
         let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
         loop {
             let batch = tokio::select! {
@@ -336,6 +352,36 @@ impl<'a> RunningCall<'a> {
         }
     }
 
+    /// BUD-2: ends what the call has reserved, before anything is written down: what a provider bills does
+    /// not depend on that. What was never sent costs nothing.
+    fn settle(&self, job: &CallJob, end: &CallStreamEnd) {
+        let Some(paid) = &job.paid else { return };
+        let Some(hold) = &paid.hold else { return };
+        let failure = match end {
+            CallStreamEnd::Done { .. } => None,
+            CallStreamEnd::Failed(failure) => Some(failure),
+        };
+        if !self.is_sent || failure.is_some_and(is_not_sent) {
+            hold.release();
+            return;
+        }
+        hold.settle(match AttemptBill::of(&self.usage, failure) {
+            AttemptBill::Usage => {
+                let usd = paid.price.cost(&self.usage).0;
+                CallUsage::Known { usd, tokens: tokens(&self.usage) }
+            }
+            AttemptBill::Nothing => CallUsage::Known { usd: 0, tokens: 0 },
+            AttemptBill::Unknown => CallUsage::Unknown,
+        });
+    }
+
+    /// Whether what was reserved is not enough to send the request once more: a try that broke off has read it.
+    fn is_paid_once(&self) -> bool {
+        let read = self.usage.input_tokens;
+        let twice = read.saturating_mul(2).saturating_add(self.usage.output_tokens);
+        self.paid_input.is_some_and(|most| read > 0 && twice > most)
+    }
+
     fn piece(&mut self, piece: ModelEvent) -> Option<CallStreamEnd> {
         match piece {
             ModelEvent::Text(delta) => {
@@ -382,7 +428,8 @@ impl<'a> RunningCall<'a> {
                 None
             }
             ModelEvent::Retrying { retry, wait, mut failure }
-                if self.has_other && !is_worth_a_retry(retry, wait, &failure) =>
+                if self.is_paid_once()
+                    || (self.has_other && !is_worth_a_retry(retry, wait, &failure)) =>
             {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 failure.retry_after_ms.get_or_insert(wait);

@@ -6,6 +6,8 @@
 pub(in crate::session) mod admission;
 pub(in crate::session) mod awaited;
 pub(in crate::session) mod call;
+#[cfg(test)]
+mod call_tests;
 pub(in crate::session) mod emit;
 pub(in crate::session) mod erase;
 pub(in crate::session) mod frames;
@@ -15,6 +17,8 @@ pub(in crate::session) mod outages;
 pub(in crate::session) mod people;
 pub(in crate::session) mod perform;
 pub(in crate::session) mod request;
+pub(in crate::session) mod reserve;
 pub mod run;
 pub(in crate::session) mod tool_calls;
+pub(in crate::session) mod waiting_holds;
 pub(in crate::session) mod waits;

@@ -10,8 +10,8 @@ use clawnode_kernel::{
     driver::{EffectRunner, Performing, Port},
 };
 use clawnode_proto::{
-    Attempt, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey, Input, InputId,
-    JobId, ProcessId, Traceparent, TurnId,
+    AgentName, Attempt, CallId, Digest, EntityId, Epoch, ErrorChain, Frame, FrameBody, FrameKey,
+    Input, InputId, JobId, ProcessId, Traceparent, TurnId,
     error::{ErrorBody, ErrorCode},
     feed::{EventBody, brief},
     frame::Notice,
@@ -26,6 +26,7 @@ use super::{
     admission::{AgentAnswer, TurnCount},
     erase::{erase, open_jobs},
     hub::FrameHub,
+    waiting_holds::WaitingHolds,
     waits::AwaitedJobs,
 };
 use crate::session::{
@@ -83,6 +84,8 @@ pub struct RunnerParts {
     pub storage: Storage,
     /// The agents that answer.
     pub agents: Agents,
+    /// From which calls reserve what they may cost.
+    pub budgets: HolderHandle,
     /// Runs hooks.
     pub hooks: Hooks,
     /// The models that are called.
@@ -110,6 +113,7 @@ pub struct RunnerParts {
 pub struct SessionRunner {
     pub(in crate::session) parts: RunnerParts,
     pub(in crate::session) waits: Arc<AwaitedJobs>,
+    pub(in crate::session) holds: WaitingHolds,
 }
 
 impl fmt::Debug for RunnerParts {
@@ -123,14 +127,18 @@ impl fmt::Debug for RunnerParts {
 impl SessionRunner {
     /// A runner that waits for no job yet.
     pub fn new(parts: RunnerParts) -> Self {
-        Self { parts, waits: Arc::default() }
+        Self { parts, waits: Arc::default(), holds: WaitingHolds::default() }
     }
 
     /// Tells the client that its agent is missing. Ends the turn unless the agent appears soon, for example
     /// by a reload.
-    async fn miss(&self, entity: EntityId, want: &Want, admission: Box<AgentAnswer>) {
-        let Want { agent, turn, call, .. } = want;
-        let key = FrameKey { turn: *turn, call: *call, attempt: Attempt(0), index: 0 };
+    async fn miss(
+        &self,
+        entity: EntityId,
+        (agent, turn, call): (AgentName, TurnId, CallId),
+        admission: Box<AgentAnswer>,
+    ) {
+        let key = FrameKey { turn, call, attempt: Attempt(0), index: 0 };
         let message = format!("agent `{agent}` is not configured; the turn waits for it");
         let body = FrameBody::Notice(Notice { name: "agent_missing".to_owned(), message });
         if let Err(failure) = self.publish(entity, None, vec![Frame { key, body }]).await {
@@ -141,7 +149,7 @@ impl SessionRunner {
             if admission.is_closed() {
                 return;
             }
-            if let Ok(handle) = self.parts.agents.get(agent) {
+            if let Ok(handle) = self.parts.agents.get(&agent) {
                 handle.admit(admission);
                 return;
             }
@@ -161,9 +169,15 @@ impl EffectRunner<Session> for SessionRunner {
         want: Want,
         port: &Port<Session>,
     ) -> Option<Grant> {
-        let found = self.parts.agents.get(&want.agent);
-        let (lane, gate) = (want.lane, self.parts.agents.switch_gate());
-        let turns = TurnCount::new(gate, &want);
+        let (agent, turn, call, is_new, lane) = match want {
+            Want::Place { agent, turn, call, is_new, lane } => (agent, turn, call, is_new, lane),
+            Want::Hold { turn, call, grant, needs } => {
+                return self.reserve((entity, effect), (turn, call), (*grant, needs), port);
+            }
+        };
+        let found = self.parts.agents.get(&agent);
+        let begun = call != CallId::derive(turn, 0);
+        let turns = TurnCount::new(self.parts.agents.switch_gate(), begun, is_new);
         if let Some(grant) = found.as_ref().ok().and_then(|agent| agent.place(lane))
             && turns.allows(&grant)
         {
@@ -178,10 +192,15 @@ impl EffectRunner<Session> for SessionRunner {
                 admission.deferred();
                 let runner = self.clone();
                 // Detached: it ends by itself, or as soon as the session's actor is gone.
-                drop(tokio::spawn(async move { runner.miss(entity, &want, admission).await }));
+                let call = (agent, turn, call);
+                drop(tokio::spawn(async move { runner.miss(entity, call, admission).await }));
             }
         }
         None
+    }
+
+    fn released(&self, entity: EntityId, effect: &Effect) {
+        self.holds.withdraw(entity, *effect);
     }
 
     fn run(

@@ -275,6 +275,7 @@ mod tests {
     use clawnode_cluster::{AppendAnswer, Clock, Feed, SystemClock, Write, membership::Members};
     use clawnode_local as local;
     use clawnode_proto::{
+        ProcessId,
         llm::{ModelFailure, ModelRef},
         session::ToolResult,
     };
@@ -317,6 +318,7 @@ mod tests {
             Agents::spawn(Vec::new(), bucket, switch_gate, budgets.clone(), supervisor).await;
         let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
         let runner = SessionRunner::new(RunnerParts {
+            budgets: HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default()),
             storage,
             agents: agents.unwrap(),
             hooks: Hooks::new(Vec::new(), None),

@@ -79,6 +79,7 @@ impl SessionState {
             steps: Vec::new(),
             plan: None,
             judged: None,
+            held: None,
             cancelled: self.doomed,
             more_steps: 0,
             limit_reached: None,

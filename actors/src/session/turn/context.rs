@@ -61,6 +61,9 @@ pub struct Assembled {
     /// Thoughts of another model are left out of this turn, or of the one before it.
     #[serde(skip)]
     pub withheld_thoughts: bool,
+    /// Words are in the places of older attachments.
+    #[serde(skip)]
+    pub left_out_attachments: bool,
 }
 
 impl Assembled {
@@ -135,10 +138,12 @@ pub(super) fn assemble_by(
     }
     let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
     messages.drain(..from);
+    let shown = messages.len();
     let messages = match recorded {
         Some(Recorded { attachments: AttachmentRule::Newest, .. }) => newest_that_fit(messages),
         Some(_) | None => within_one_request(messages),
     };
+    let left_out_attachments = messages.len() != shown;
     Assembled {
         model: profile.model.clone(),
         system,
@@ -148,6 +153,7 @@ pub(super) fn assemble_by(
         response_schema: turn.response_schema(profile).cloned(),
         dropped_turns,
         withheld_thoughts,
+        left_out_attachments,
     }
 }
 
@@ -178,7 +184,7 @@ pub(super) fn tokens_of_system(system: &str, turn: Option<&Turn>) -> u64 {
 }
 
 /// A message that joins the next request.
-fn joining(steer: &UserMessage) -> Message {
+pub(super) fn joining(steer: &UserMessage) -> Message {
     let attachments = steer.attachments.clone();
     Message { attachments, ..Message::text(Role::User, steer.content.clone()) }
 }
@@ -217,7 +223,7 @@ fn without_foreign(message: &mut Message, model: &ModelRef) {
 }
 
 /// What any model is shown of a turn that is over.
-fn shown_later(turn: &Turn) -> Vec<Message> {
+pub(super) fn shown_later(turn: &Turn) -> Vec<Message> {
     let messages = turn.messages();
     if is_refused(turn) {
         return messages.into_iter().flat_map(without_attachments).collect();

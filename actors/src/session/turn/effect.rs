@@ -3,8 +3,11 @@
 //! A new effect is a variant here, with its class. `kind` decides when it is due, `prepare` what
 //! performing it takes, and the runner's `perform` does it.
 
+use clawnode_budget::holder::CallNeeds;
 use clawnode_kernel::EffectKind;
 use clawnode_proto::{AgentName, CallId, Timestamp, TurnId, hook::HookPoint, lane::Lane};
+
+use crate::agent::Grant;
 
 /// What must be under way for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,18 +87,32 @@ pub enum Effect {
 }
 
 /// What a model call needs before it may start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
-    /// Whose configuration and place.
-    pub agent: AgentName,
-    /// Of which turn the call is.
-    pub turn: TurnId,
-    /// The call.
-    pub call: CallId,
-    /// Whether nothing of its turn has begun: neither a call, nor what judges one.
-    pub is_new: bool,
-    /// The lane that the message of its turn named.
-    pub lane: Option<Lane>,
+#[derive(Clone, Debug)]
+pub enum Want {
+    /// A place, and the configuration.
+    Place {
+        /// Whose.
+        agent: AgentName,
+        /// Of which turn the call is.
+        turn: TurnId,
+        /// The call.
+        call: CallId,
+        /// Whether nothing of its turn has begun: neither a call, nor what judges one.
+        is_new: bool,
+        /// The lane that the message of its turn named.
+        lane: Option<Lane>,
+    },
+    /// What it may cost, beside its place.
+    Hold {
+        /// Of which turn the call is.
+        turn: TurnId,
+        /// The call.
+        call: CallId,
+        /// What it was granted, with what it may cost. It keeps its place while it waits.
+        grant: Box<Grant>,
+        /// What is to be reserved.
+        needs: CallNeeds,
+    },
 }
 
 // === impl Effect ===
@@ -117,8 +134,10 @@ impl Effect {
 }
 
 impl Want {
-    /// Whether its turn has made calls before.
-    pub(in crate::session) fn has_begun(&self) -> bool {
-        self.call != CallId::derive(self.turn, 0)
+    /// Of which turn the call is.
+    pub const fn turn(&self) -> TurnId {
+        match self {
+            Self::Place { turn, .. } | Self::Hold { turn, .. } => *turn,
+        }
     }
 }

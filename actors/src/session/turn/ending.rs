@@ -8,6 +8,7 @@ use clawnode_proto::{
 
 use super::{
     give_way::EndedAttempt,
+    held::Spent,
     plan,
     response::{JudgedReply, judge},
     state::{SessionState, Step, StepEnd, Turn},
@@ -98,13 +99,14 @@ fn end_with(turn: &Turn, outcome: TurnOutcome, structured: Option<String>) -> Ve
                 | TurnOutcome::SchemaFailed { .. }
                 | TurnOutcome::StepLimit { .. }
                 | TurnOutcome::TimedOut { .. }
+                | TurnOutcome::Bankrupt { .. }
         )
     {
         events.push(Reply { turn: turn.id, call: step.call, structured }.into());
     }
     events.push(TurnDone { turn: turn.id, outcome }.into());
-    events
-        .push(Settled { turn: turn.id, usage: turn.reported(), lost_attempts: turn.lost() }.into());
+    let (usage, lost_attempts, cost) = (turn.reported(), turn.lost(), turn.spending().cost());
+    events.push(Settled { turn: turn.id, usage, lost_attempts, cost }.into());
     events
 }
 
@@ -156,6 +158,15 @@ impl Turn {
                 }
                 None => sum,
             }
+        })
+    }
+
+    /// What its attempts have spent, as far as a limit held: those without a known end all that they had
+    /// reserved.
+    pub(in crate::session) fn spending(&self) -> Spent {
+        self.steps.iter().fold(Spent::default(), |sum, step| {
+            let open = step.held.as_ref().map(|held| held.most());
+            sum.plus(step.spent).plus(open.unwrap_or_default())
         })
     }
 

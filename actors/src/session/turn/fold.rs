@@ -2,15 +2,18 @@
 
 use clawnode_proto::{
     Attempt, CallId, Head, Timestamp, TurnId,
-    session::{SessionEvent, Settled, ToolEnd, TurnOutcome},
+    budget::BudgetHeld,
+    session::{ModelBegun, Profile, SessionEvent, Settled, ToolEnd, TurnOutcome},
     tool::{Risk, ToolSpec, ToolUse},
 };
 
 use super::{
     approval::ApprovalState,
     dropping::LeftOut,
+    held::{AttemptBill, HeldAttempt, MeasuredPrefix, Spent},
     measure::Measured,
     state::{LimitReached, SessionState, Step, StepEnd},
+    terms::{asks_hooks, begins_alike},
     tools::{BegunToolCall, ToolCall},
 };
 #[cfg(feature = "test-util")]
@@ -33,24 +36,10 @@ impl SessionState {
     fn fold_event(&mut self, head: &Head, event: &SessionEvent) -> Result<(), Violation> {
         match event {
             SessionEvent::Configured(profile) => {
-                self.profile = Some(profile.clone());
-                // What was judged was judged by others.
-                if let Some(turn) = self.open.front_mut() {
-                    turn.judged = None;
-                }
+                self.configured(profile);
                 Ok(())
             }
-            SessionEvent::ModelBegun(begun) => {
-                self.begun(begun.turn, begun.call, begun.attempt, head.ts)?;
-                let running = self.open.front_mut().and_then(|turn| turn.steps.last_mut());
-                if let Some(step) = running {
-                    step.estimate = begun.estimate;
-                    step.route = begun.route.as_ref().and_then(|route| route.row);
-                }
-                let cut = self.profile.as_ref().filter(|_| begun.dropped_turns > 0);
-                self.left_out = cut.map(|it| LeftOut::of(it, begun.dropped_turns));
-                Ok(())
-            }
+            SessionEvent::ModelBegun(begun) => self.model_begun(begun, head.ts),
             SessionEvent::ModelHooked(hooked) => match self.open.front_mut() {
                 Some(turn) if turn.id == hooked.turn => turn.hooked(hooked),
                 _ => Err(Violation(format!("`{}` is not the running turn (SES-2)", hooked.turn))),
@@ -74,7 +63,7 @@ impl SessionState {
                 };
                 self.ended(failed.call, failed.attempt, end)
             }
-            SessionEvent::BudgetHeld(_) => Ok(()),
+            SessionEvent::BudgetHeld(held) => self.held(held),
             SessionEvent::ModelGaveWay(it) => self.gave_way(it, head.ts),
             SessionEvent::StepLimitReached(reached) => {
                 let (limit, at) = (reached.limit, head.ts);
@@ -106,6 +95,40 @@ impl SessionState {
         }
     }
 
+    fn configured(&mut self, profile: &Profile) {
+        if !self.profile.as_ref().is_some_and(|before| begins_alike(before, profile)) {
+            self.prefix = None;
+        }
+        self.profile = Some(profile.clone());
+        // What was judged was judged by others.
+        if let Some(turn) = self.open.front_mut() {
+            turn.judged = None;
+        }
+    }
+
+    fn model_begun(&mut self, begun: &ModelBegun, now: Timestamp) -> Result<(), Violation> {
+        let held = self.reserved(begun)?;
+        self.begun(begun.turn, begun.call, begun.attempt, now)?;
+        let running = self.open.front_mut().and_then(|turn| turn.steps.last_mut());
+        if let Some(step) = running {
+            step.held = held;
+            step.estimate = begun.estimate;
+            step.route = begun.route.as_ref().and_then(|route| route.row);
+        }
+        let cut = self.profile.as_ref().filter(|_| begun.dropped_turns > 0);
+        self.left_out = cut.map(|it| LeftOut::of(it, begun.dropped_turns));
+        Ok(())
+    }
+
+    /// Something is reserved for the attempt that begins with the next event.
+    fn held(&mut self, held: &BudgetHeld) -> Result<(), Violation> {
+        let Some(turn) = self.open.front_mut() else {
+            return Err(Violation(format!("no turn runs that `{}` is of", held.call)));
+        };
+        turn.held = Some(Box::new(held.clone()));
+        Ok(())
+    }
+
     /// The turn is closed; what it used is known.
     fn settled(&mut self, settled: &Settled) -> Result<(), Violation> {
         self.usage = self.usage.plus(settled.usage);
@@ -117,6 +140,7 @@ impl SessionState {
             .ok_or_else(|| Violation(format!("`{}` has not ended", settled.turn)))?;
         turn.usage = settled.usage;
         turn.lost_attempts = settled.lost_attempts;
+        self.spent = self.spent.plus(turn.spending());
         Ok(())
     }
 
@@ -218,6 +242,9 @@ impl SessionState {
             ))),
             Some(step) => {
                 step.may_go_on()?;
+                // The end of the one before is not known.
+                let lost = step.held.take().map(|held| held.most());
+                step.spent = step.spent.plus(lost.unwrap_or_default());
                 (step.attempt, step.model) = (attempt, model);
                 Ok(())
             }
@@ -239,6 +266,8 @@ impl SessionState {
                     model,
                     estimate: None,
                     route: None,
+                    held: None,
+                    spent: Spent::default(),
                     begun_ms,
                     gave_way: None,
                     end,
@@ -251,6 +280,7 @@ impl SessionState {
     }
 
     fn ended(&mut self, call: CallId, attempt: Attempt, end: StepEnd) -> Result<(), Violation> {
+        let turn = self.running().map_or(TurnId::from_u128(0), |turn| turn.id);
         let step = self
             .open
             .front_mut()
@@ -270,13 +300,46 @@ impl SessionState {
                 "outcome of attempt {attempt} at `{call}`, which gave way (GIVE-1)"
             )));
         }
-        let estimate = step.estimate.take();
+        let (estimate, held) = (step.estimate.take(), step.held.take());
+        if let Some(held) = &held {
+            let (usage, failure) = match &end {
+                StepEnd::Done { usage, .. } => (usage, None),
+                StepEnd::Failed { usage, failure, .. } => (usage, Some(failure)),
+            };
+            let bill = AttemptBill::of(usage, failure);
+            step.spent = step.spent.plus(held.spent(bill, usage));
+        }
         if let (StepEnd::Done { usage, .. }, Some(model)) = (&end, &step.model) {
             let measured = estimate.and_then(|it| Measured::of(model, it, usage.input_tokens));
+            let counted = measured.as_ref().map_or(0, |it| it.reported).max(usage.input_tokens);
             self.measured = measured.or_else(|| self.measured.take());
+            let hooks = self.profile.as_ref().is_some_and(asks_hooks);
+            if let Some(held) = held.filter(|_| usage.input_tokens > 0 && !hooks) {
+                let HeldAttempt { messages, dropped_turns, .. } = *held;
+                let (model, tokens) = (model.clone(), counted);
+                self.prefix = Some(MeasuredPrefix { model, turn, messages, dropped_turns, tokens });
+            }
         }
         step.end = Some(end);
         Ok(())
+    }
+
+    /// What the attempt has reserved that begins, if a limit holds.
+    fn reserved(&mut self, begun: &ModelBegun) -> Result<Option<Box<HeldAttempt>>, Violation> {
+        let turn = self.open.front_mut();
+        let Some((turn, held)) = turn.and_then(|turn| turn.held.take().map(|held| (turn, held)))
+        else {
+            return Ok(None);
+        };
+        if (held.call, held.attempt) != (begun.call, begun.attempt) {
+            let (call, other) = (begun.call, held.call);
+            return Err(Violation(format!(
+                "`{call}` begins, and what is reserved is for attempt {} at `{other}` (BUD-1)",
+                held.attempt
+            )));
+        }
+        let messages = turn.messages().len() + turn.joining().len();
+        Ok(Some(Box::new(HeldAttempt::of(&held, messages, begun.dropped_turns))))
     }
 
     /// Takes note of the tools that a model's reply asks for.

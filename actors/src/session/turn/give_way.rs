@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     context::assemble,
+    held::AttemptBill,
     measure::Measured,
     state::{SessionState, Step, StepEnd, Turn},
     tool_frames::ToolFrames,
@@ -367,6 +368,10 @@ impl SessionState {
             return Err(Violation(format!("`{}` was not begun (I3, SES-1)", it.call)));
         };
         step.give_way(it, models, now)?;
+        if let Some(held) = step.held.take() {
+            let bill = AttemptBill::of(&it.usage, Some(&it.why));
+            step.spent = step.spent.plus(held.spent(bill, &it.usage));
+        }
         let (estimate, model) = (step.estimate.take(), step.model.clone());
         if let (Some(size), Some(estimate), Some(model)) = (it.why.too_long, estimate, model) {
             self.learn(&model, estimate, size);

@@ -9,7 +9,7 @@ use clawnode_proto::{
     codec,
     hook::{HookTrail, ModelPatch},
     limits::PENDING_INPUTS,
-    llm::{FailureClass, ModelFailure, ModelRef, StopReason, Text, Usage},
+    llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
     session::{
         ModelBegun, ModelDone, ModelFailed, ModelGaveWay, ModelHooked, Profile, SessionEvent,
         SessionInput, ToolDone, ToolEnd, ToolUncertain, TurnOutcome,
@@ -26,11 +26,13 @@ use super::{
     hooks, plan,
     prepare::{CallJob, EffectJob, SessionJob, judge_model_job},
     recorded,
+    routing::Routed,
     state::{SEAM, SessionState, Step, StepEnd, Turn},
+    terms::{self, BudgetVerdict, NextCall},
     tool_frames::ToolFrames,
     tools::BegunToolCall,
 };
-use crate::agent::Grant;
+use crate::agent::{CallBill, Grant};
 
 /// The session entity kind.
 #[derive(Debug)]
@@ -92,6 +94,8 @@ pub enum Outcome {
         /// What it used, as far as the provider said.
         usage: Usage,
     },
+    /// It may not be made, and its turn ends so.
+    Refused(TurnOutcome),
 }
 
 impl EntityKind for Session {
@@ -242,15 +246,29 @@ impl EntityKind for Session {
     }
 
     fn want(state: &SessionState, effect: &Effect, granted: Option<&Grant>) -> Option<Want> {
-        if granted.is_some() {
-            return None;
-        }
         let Effect::Call { turn, call } = *effect else { return None };
-        let has_none = |it: &Turn| it.steps.is_empty() && it.judged.is_none();
-        let of = state.turn(turn);
-        let is_new = call == CallId::derive(turn, 0) && of.is_some_and(has_none);
-        let lane = of.and_then(|turn| turn.lane);
-        Some(Want { agent: state.key.as_ref()?.agent.clone(), turn, call, is_new, lane })
+        match granted {
+            None => {
+                let agent = state.key.as_ref()?.agent.clone();
+                let of = state.turn(turn);
+                let has_none = |it: &Turn| it.steps.is_empty() && it.judged.is_none();
+                let is_new = call == CallId::derive(turn, 0) && of.is_some_and(has_none);
+                let lane = of.and_then(|turn| turn.lane);
+                Some(Want::Place { agent, turn, call, is_new, lane })
+            }
+            Some(grant) => {
+                let turn = state.turn(turn)?;
+                if !terms::may_want(state, turn, call, grant) {
+                    return None;
+                }
+                let next = next_call(state, turn, call, terms::asked(state, turn, call, grant));
+                // Hooks judge it first.
+                if next.waits_for_hooks {
+                    return None;
+                }
+                terms::want(state, turn, &next, grant)
+            }
+        }
     }
 
     fn begin(
@@ -260,9 +278,7 @@ impl EntityKind for Session {
     ) -> Option<Begun<SessionEvent, EffectJob>> {
         let Effect::Call { turn, call } = *effect else { return None };
         let turn = state.turn(turn)?;
-        let routed = state.routed(turn, &grant.options);
-        let asked = |chain: &[ModelRef]| turn.model_of(call, chain, routed.row()).cloned();
-        let profile = grant.profile_with(Some(&routed.first), asked);
+        let (routed, profile) = terms::asked(state, turn, call, grant);
         let mut events = Vec::new();
         if state.profile.as_ref() != Some(&*profile) {
             events.push(SessionEvent::from(Profile::clone(&profile)));
@@ -271,21 +287,27 @@ impl EntityKind for Session {
             events.push(plan::begin(turn, plan, call)?);
             return Some((events, None));
         }
-        let attempt = turn
-            .steps
-            .iter()
-            .find(|step| step.call == call)
-            .map_or(Attempt(1), |step| step.attempt.next());
-        let mut request = assemble(state, &profile, turn);
-        let by = hooks::of_model(&profile);
-        if !by.is_empty() {
-            let judgement = turn.judgement(call, request.digest());
-            let Some(judged) = judgement.filter(|_| events.is_empty()) else {
-                let job = judge_model_job(state, turn, call, request, by, &grant.permit)?;
-                return Some((events, Some(job)));
-            };
-            request = hooks::patched(request, &judged.patches);
+        let next = next_call(state, turn, call, (routed, profile));
+        if next.waits_for_hooks {
+            let by = hooks::of_model(&next.profile);
+            let job = judge_model_job(state, turn, call, next.request, by, &grant.permit)?;
+            return Some((events, Some(job)));
         }
+        let held = match terms::verdict(state, turn, &next, grant) {
+            BudgetVerdict::Free => None,
+            BudgetVerdict::Held(terms) => Some(terms::held(&terms, grant)),
+            BudgetVerdict::Refused(outcome) => {
+                events.extend(end(turn, outcome));
+                return Some((events, None));
+            }
+        };
+        let NextCall { attempt, routed, profile, request, .. } = next;
+        let request = terms::capped(request, held.as_ref());
+        let paid = held.as_ref().map(|held| {
+            let hold = grant.hold.clone();
+            CallBill { hold, price: held.price, input: held.input }
+        });
+        events.extend(held.map(SessionEvent::from));
         events.push(SessionEvent::from(ModelBegun {
             turn: turn.id,
             call,
@@ -321,6 +343,7 @@ impl EntityKind for Session {
             has_other,
             weight,
             may_yield,
+            paid,
         };
         Some((events, Some(EffectJob { told, trace, job: SessionJob::Call(job) })))
     }
@@ -333,6 +356,7 @@ impl EntityKind for Session {
         let wanted = Self::decide(state).contains(effect);
         match (state.running(), outcome) {
             (Some(turn), Outcome::Failed { failure, .. }) if wanted => end(turn, failure.into()),
+            (Some(turn), Outcome::Refused(outcome)) if wanted => end(turn, outcome),
             _ => Vec::new(),
         }
     }
@@ -379,7 +403,8 @@ impl EntityKind for Session {
             Outcome::Tool(..)
             | Outcome::ModelJudged { .. }
             | Outcome::ToolJudged { .. }
-            | Outcome::ResultJudged { .. } => return Vec::new(),
+            | Outcome::ResultJudged { .. }
+            | Outcome::Refused(_) => return Vec::new(),
             Outcome::Failed { attempt, failure, partial, usage } => {
                 match state.after_failure(turn, step, &failure) {
                     AfterFailure::GivesWay { wait_ms } => {
@@ -409,6 +434,26 @@ impl EntityKind for Session {
     fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
         recorded::replay(state, event)
     }
+}
+
+/// The next attempt at a call, as it would be made now.
+fn next_call(
+    state: &SessionState,
+    turn: &Turn,
+    call: CallId,
+    (routed, profile): (Routed, Arc<Profile>),
+) -> NextCall {
+    let mut request = assemble(state, &profile, turn);
+    let mut waits_for_hooks = false;
+    if terms::asks_hooks(&profile) {
+        let is_new = state.profile.as_ref() != Some(&*profile);
+        match turn.judgement(call, request.digest()).filter(|_| !is_new) {
+            Some(judged) => request = hooks::patched(request, &judged.patches),
+            None => waits_for_hooks = true,
+        }
+    }
+    let attempt = terms::attempt(turn, call);
+    NextCall { call, attempt, routed, profile, request, waits_for_hooks }
 }
 
 /// The timer that ends the running turn or step, while jobs of it may outlast its session's stay in

@@ -4,7 +4,8 @@
 //! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
 //! becomes of a tool call's job. `measure` says how large a request is, `dropping` and `attachments` how much of the
-//! conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked. `begin` says how turns begin. `recorded` tells who looks at a journal from
+//! conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
+//! what a call may cost, and has cost. `begin` says how turns begin. `recorded` tells who looks at a journal from
 //! outside what it says.
 
 pub mod approval;
@@ -19,6 +20,7 @@ pub mod effect;
 pub(in crate::session) mod ending;
 pub(in crate::session) mod fold;
 pub mod give_way;
+pub mod held;
 pub mod hooks;
 pub mod kind;
 pub mod measure;
@@ -33,5 +35,8 @@ mod response_tests;
 pub(in crate::session) mod routing;
 pub mod settle;
 pub mod state;
+mod terms;
+#[cfg(test)]
+mod terms_tests;
 pub mod tool_frames;
 pub mod tools;

@@ -21,6 +21,7 @@ use clawnode_proto::{
 };
 
 use super::{
+    held::Spent,
     state::{SessionState, Step, StepEnd, Turn},
     tools::ToolCall,
 };
@@ -143,6 +144,8 @@ impl SessionState {
             model,
             estimate: None,
             route: None,
+            held: None,
+            spent: Spent::default(),
             begun_ms,
             gave_way: None,
             end,

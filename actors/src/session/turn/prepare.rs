@@ -26,7 +26,7 @@ use super::{
     tool_frames::ToolFrames,
     tools::{ToolCall, action_of},
 };
-use crate::agent::Permit;
+use crate::agent::{CallBill, Permit};
 
 /// All that performing an effect takes.
 #[derive(Debug)]
@@ -93,6 +93,8 @@ pub struct CallJob {
     pub weight: u32,
     /// Whether it may be ended for a more urgent call: it was not ended so too often.
     pub may_yield: bool,
+    /// What it has reserved, if a limit holds.
+    pub paid: Option<CallBill>,
 }
 
 /// All that setting the timer of a turn takes.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     attachments::AttachmentRule, context::assemble_by, dropping::Recorded, hooks::judged,
-    routing::is_by_routes, state::SessionState,
+    routing::is_by_routes, state::SessionState, terms::capped,
 };
 
 pub(super) fn view(input: &Input) -> Value {
@@ -84,7 +84,8 @@ pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Resul
         Some(rules.any(|attachments| {
             let recorded = Recorded { dropped_turns: *dropped_turns, attachments };
             let expected = assemble_by(state, profile, turn, Some(recorded));
-            judged(expected, turn, *call).digest() == *request
+            let held = turn.held.as_deref().filter(|held| held.call == *call);
+            capped(judged(expected, turn, *call), held).digest() == *request
         }))
     };
     if is_expected() == Some(true) {

@@ -6,6 +6,7 @@ use clawnode_kernel::{ShrinkToFit, Violation};
 use clawnode_proto::{
     Attempt, CallId, Head, Input, SessionKey, TimerId, Timestamp, Traceparent, TurnId,
     block::{Block, Blocks},
+    budget::BudgetHeld,
     codec,
     lane::Lane,
     limits::MORE_STEPS,
@@ -23,6 +24,7 @@ use super::{
     clock::TurnClock,
     dropping::LeftOut,
     give_way::{GaveWay, RealWindow},
+    held::{HeldAttempt, MeasuredPrefix, Spent},
     hooks::ModelJudged,
     measure::Measured,
     tools::ToolCall,
@@ -49,6 +51,12 @@ pub struct SessionState {
     pub unemitted: Vec<TurnId>,
     /// What all turns used.
     pub usage: Usage,
+    /// What turns have spent that are settled, as far as a limit held.
+    #[serde(default, skip_serializing_if = "Spent::is_none")]
+    pub spent: Spent,
+    /// The part of its requests whose tokens are known, as far as a limit held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<MeasuredPrefix>,
     /// How large the last request was whose size a provider reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
@@ -111,6 +119,9 @@ pub struct Turn {
     /// What hooks decided about the call that is next or under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<ModelJudged>,
+    /// What its next attempt has reserved: it begins with the next event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Box<BudgetHeld>>,
     /// A client cancelled it.
     pub cancelled: bool,
     /// Steps that it was given beside its agent's.
@@ -160,6 +171,12 @@ pub struct Step {
     /// The row of the agent's routes that decided about it, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<u32>,
+    /// What the attempt under way has reserved, if a limit holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Box<HeldAttempt>>,
+    /// What attempts have spent that ended, as far as a limit held.
+    #[serde(default, skip_serializing_if = "Spent::is_none")]
+    pub spent: Spent,
     /// What its turn had of its time when it began, in milliseconds.
     #[serde(default)]
     pub begun_ms: u64,

@@ -321,6 +321,7 @@ impl OpenAiReply {
             | TurnOutcome::Stopped { .. }
             | TurnOutcome::Blocked { .. }
             | TurnOutcome::StepFailed { .. }
+            | TurnOutcome::Bankrupt { .. }
             | TurnOutcome::Cancelled => {
                 ReplyStep::Failed(outcome.error().unwrap_or_else(|| {
                     ErrorBody::new(ErrorCode::Cancelled, "the turn was cancelled")
@@ -602,6 +603,12 @@ mod tests {
         whole.take(TurnBody::Done(end));
         assert_eq!(whole.text(), "{\"a\": 1}", "as the model wrote it");
         assert_eq!(whole.rest(), None);
+        let account = "cluster".to_owned();
+        let unit = clawnode_proto::budget::BudgetUnit::Usd;
+        let (used, limit, needed, window) = (5_000_000, 5_000_000, 1, None);
+        let spent = TurnOutcome::Bankrupt { account, unit, used, limit, needed, window };
+        let spent = OpenAiReply::default().take(done(spent));
+        assert!(matches!(spent, ReplyStep::Failed(error) if error.code == ErrorCode::Bankrupt));
         let failed = done(TurnOutcome::SchemaFailed { detail: "`a` is required".to_owned() });
         let failed = OpenAiReply::held(true).take(failed);
         assert!(

@@ -1,0 +1,202 @@
+//! Tests: how what a model call has reserved ends with it.
+
+use std::{sync::Arc, time::Duration};
+
+use clawnode_cluster::{Clock, Feed, SystemClock, membership::Members};
+use clawnode_guard::kill_switch::SwitchGate;
+use clawnode_kernel::supervise::Supervisor;
+use clawnode_proto::{
+    ProcessId,
+    budget::{BudgetUnit, LimitKey, WindowLength},
+    llm::{FailureClass, ModelFailure, ModelRef, Sampling, StopReason, Usage},
+    model::{ModelPrice, SchemaStyle},
+};
+use clawnode_tool::Available;
+use futures_util::{
+    StreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::run::{ResolveModel, RunnerParts, SessionRunner};
+use crate::{
+    agent::{AgentOptions, Agents, Grant},
+    hook::Hooks,
+    llm::{
+        EmbedReply, EmbedRequest, Model, ModelEvent, ModelRequest,
+        profile::{ModelOverride, ModelProfiles},
+    },
+    session::{
+        FrameHub, SessionJob,
+        played::{PlayedActivation, key},
+        played_budgets::PlayedBudgets,
+        turn::prepare::CallJob,
+    },
+};
+
+const DAILY_USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Day };
+const PRICE: ModelPrice = ModelPrice {
+    input: 3_000_000,
+    output: 15_000_000,
+    cache_read: 300_000,
+    cache_write: 3_750_000,
+};
+
+/// Says these pieces. Then it is silent, and cancels its own call.
+#[derive(Clone, Debug)]
+struct Scripted {
+    pieces: Vec<ModelEvent>,
+    cancelled: CancellationToken,
+}
+
+impl ResolveModel for Scripted {
+    fn resolve_model(&self, _: &ModelRef) -> Result<Arc<dyn Model>, ModelFailure> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Model for Scripted {
+    fn stream(&self, _: ModelRequest) -> BoxStream<'static, ModelEvent> {
+        let cancelled = self.cancelled.clone();
+        let silent = stream::once(async move {
+            cancelled.cancel();
+            std::future::pending().await
+        });
+        stream::iter(self.pieces.clone()).chain(silent).boxed()
+    }
+
+    fn refused(&self, _: &str, _: &Sampling) -> Option<&'static str> {
+        None
+    }
+
+    fn schema_style(&self, _: &str) -> Option<SchemaStyle> {
+        None
+    }
+
+    fn embed(
+        &self,
+        _: EmbedRequest,
+    ) -> Option<BoxFuture<'static, Result<EmbedReply, ModelFailure>>> {
+        None
+    }
+}
+
+async fn runner(model: Scripted) -> (tempfile::TempDir, SessionRunner, PlayedActivation) {
+    let mut run = PlayedActivation::new(&[], Vec::new());
+    let price = ModelOverride { price: Some(PRICE), ..ModelOverride::default() };
+    let profiles = ModelProfiles::new([("sim/*".to_owned(), price)].into());
+    run.grant = Grant::free(AgentOptions { profiles, ..(*run.grant.options).clone() });
+    let budgets = PlayedBudgets::new(DAILY_USD, 1_000_000_000, false);
+    let dir = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let options = clawnode_local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
+    let (storage, _control) = clawnode_local::open(dir.path(), options).unwrap();
+    let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
+    let supervisor = Supervisor::spawn().await.unwrap();
+    let agents = Agents::spawn(Vec::new(), bucket, switch_gate, supervisor).await.unwrap();
+    let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
+    let runner = SessionRunner::new(RunnerParts {
+        storage,
+        agents,
+        budgets: budgets.holder.clone(),
+        hooks: Hooks::new(Vec::new(), None),
+        models: Arc::new(model),
+        available: watch::channel(Available::default()).1,
+        job_wait: Duration::from_mins(1),
+        peers: watch::channel(Members::default()).1,
+        hub: FrameHub::default(),
+        clock,
+        link: Arc::new(|_, _| {}),
+        feed,
+    });
+    run.budgets = Some(budgets);
+    (dir, runner, run)
+}
+
+fn begun(run: &mut PlayedActivation) -> CallJob {
+    run.says("hi");
+    match run.started.pop() {
+        Some((_, SessionJob::Call(job))) => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a call that goes so has spent of its account, once it has ended; and what it had reserved.
+async fn spent(pieces: Vec<ModelEvent>, is_cancelled: bool) -> (u64, u64) {
+    let cancelled = CancellationToken::new();
+    if is_cancelled {
+        cancelled.cancel();
+    }
+    let model = Scripted { pieces, cancelled: cancelled.clone() };
+    let (_dir, runner, mut run) = runner(model).await;
+    let job = begun(&mut run);
+    let reserved = job.paid.as_ref().unwrap().hold.as_ref().unwrap().holds[0].amount;
+    runner.call(key().entity(), None, job, cancelled).await.unwrap();
+    tokio::time::pause();
+    let budgets = run.budgets.as_mut().unwrap();
+    let mut last = None;
+    // A report that is under way is older.
+    for _ in 0..3 {
+        tokio::time::advance(Duration::from_secs(2)).await;
+        last = budgets.reported().or(last);
+    }
+    tokio::time::resume();
+    let (spent, held) = last.unwrap();
+    assert_eq!(held, 0, "what was reserved has ended (BUD-2)");
+    (spent, reserved)
+}
+
+fn done(usage: Usage) -> ModelEvent {
+    ModelEvent::Done { stop: StopReason::EndTurn, usage, model: "m".to_owned() }
+}
+
+fn failed(class: FailureClass) -> ModelEvent {
+    ModelEvent::Failed(ModelFailure::new(class, "no"))
+}
+
+fn text() -> ModelEvent {
+    ModelEvent::Text("hello".to_owned())
+}
+
+#[tokio::test]
+async fn a_call_settles_at_its_reported_usage() {
+    let usage = Usage { input_tokens: 1_000, output_tokens: 100, ..Usage::default() };
+    assert_eq!(spent(vec![text(), done(usage)], false).await.0, 4_500);
+}
+
+/// Absent is never 0.
+#[tokio::test]
+async fn a_call_without_usage_settles_at_all_that_it_had_reserved() {
+    for pieces in [
+        vec![text(), done(Usage::default())],
+        vec![text(), failed(FailureClass::BrokenStream)],
+        // Cancelled while it runs.
+        vec![text()],
+    ] {
+        let (spent, reserved) = spent(pieces, false).await;
+        assert_eq!(spent, reserved);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_refused_or_never_sent_costs_nothing() {
+    assert_eq!(spent(vec![failed(FailureClass::RateLimited)], false).await.0, 0);
+    assert_eq!(spent(vec![done(Usage::default())], true).await.0, 0, "cancelled before it began");
+}
+
+/// What is reserved pays for one reading of the request.
+#[tokio::test]
+async fn a_try_that_broke_off_is_not_repeated_within_what_is_reserved() {
+    let read = Usage { input_tokens: 1_000, ..Usage::default() };
+    let failure = ModelFailure::new(FailureClass::Overloaded, "later");
+    let retrying = ModelEvent::Retrying { retry: 1, wait: Duration::ZERO, failure };
+    let usage = Usage { input_tokens: 1_000, output_tokens: 100, ..Usage::default() };
+    let pieces = |read: Usage| vec![ModelEvent::Usage(read), retrying.clone(), done(usage)];
+    let (spent_once, _) = spent(pieces(Usage { input_tokens: 900_000, ..read }), false).await;
+    assert_eq!(spent_once, 2_700_000, "the second try was not made");
+    let small = Usage { input_tokens: 10, ..read };
+    let (spent_twice, _) = spent(pieces(small), false).await;
+    assert_eq!(spent_twice, 4_530);
+}

@@ -1,0 +1,425 @@
+//! What the next attempt at a model call can cost at most, and what is reserved for it. Pure.
+//!
+//! Nothing is guessed from averages: a request has at most the tokens that its provider reported of the last one it
+//! begins with, and one for each byte since. What the model writes has a cap, which is always sent where a
+//! limit holds.
+//!
+//! Invariant
+//! - BUD-1 under a limit no call is sent before the append that has its hold: `budget_held` goes into the
+//!   append of its `model_begun`.
+
+use std::sync::Arc;
+
+use clawnode_budget::holder::{AccountLimits, CallCost, CallNeeds, Need};
+use clawnode_proto::{
+    Attempt, CallId,
+    budget::{AccountKey, BudgetHeld, BudgetUnit, SpendLimits},
+    hook::HookPoint,
+    limits::TOOL_RESULT_CHARS,
+    llm::{FailureClass, Message, ModelFailure, ModelRef},
+    media::{Media, MediaKind},
+    model::ModelPrice,
+    reasoning::Reasoning,
+    session::{Profile, TurnOutcome},
+    tool::ToolSpec,
+};
+
+use super::{
+    context::{Assembled, joining, shown_later},
+    effect::Want,
+    held::{MeasuredPrefix, tokens},
+    routing::Routed,
+    state::{SessionState, Turn},
+};
+use crate::{
+    agent::{CallTerms, Grant},
+    llm::profile::CallPrice,
+};
+
+/// With less output than this, a call is of no use: its turn ends instead.
+const LEAST_OUTPUT: u64 = 256;
+/// The cap on output where nothing is known of the model, and no setting says one.
+const UNKNOWN_OUTPUT: u64 = 8_192;
+/// The part of a window that such a cap may be: one in so many.
+const UNKNOWN_SHARE: u64 = 4;
+/// Tokens that providers add to a request: what they tell the model of tools and schemas. The most that
+/// one of them documents is 804.
+const REQUEST_MOST: u64 = 1_024;
+/// Of that, what may change between two requests that begin alike: another choice of tools.
+const CHANGE_MOST: u64 = 256;
+/// Tokens of a message, a tool, a call of it or its result, beside the text.
+const PART_MOST: u64 = 32;
+/// Tokens of a picture. Anthropic's newest models count up to 4,784, `OpenAI`'s up to 3,779 (with the factor
+/// of `gpt-4.1-nano`), Gemini 2,240, or 258 for each of a few tiles.
+const PICTURE_MOST: u64 = 6_000;
+/// The same for models that multiply them: `gpt-4o-mini` counts 2,833 and 5,667 for each of at most 8 tiles.
+const PICTURE_MOST_MINI: u64 = 50_000;
+/// Tokens for a byte of a document, beside one page: text in it is compressed, and pages are pictures, too.
+const DOCUMENT_MOST: u64 = 4;
+/// Bytes of sound of one token: Gemini counts 32 a second, and speech has 750 bytes a second at least.
+const SOUND_BYTES: u64 = 16;
+
+/// The next attempt at a call, as it would be made now.
+pub(super) struct NextCall {
+    pub(super) call: CallId,
+    pub(super) attempt: Attempt,
+    pub(super) routed: Routed,
+    pub(super) profile: Arc<Profile>,
+    /// With what hooks changed of it, if they have judged it.
+    pub(super) request: Assembled,
+    /// Hooks have to judge it first.
+    pub(super) waits_for_hooks: bool,
+}
+
+/// What follows from limits for the next attempt at a call.
+pub(super) enum BudgetVerdict {
+    /// Nothing limits it.
+    Free,
+    /// It may not be made, and its turn ends.
+    Refused(TurnOutcome),
+    /// It may cost so much at most.
+    Held(CallTerms),
+}
+
+/// Which model the next attempt at a call asks, and how.
+pub(super) fn asked(
+    state: &SessionState,
+    turn: &Turn,
+    call: CallId,
+    grant: &Grant,
+) -> (Routed, Arc<Profile>) {
+    let routed = state.routed(turn, &grant.options);
+    let asked = |chain: &[ModelRef]| turn.model_of(call, chain, routed.row()).cloned();
+    let profile = grant.profile_with(Some(&routed.first), asked);
+    (routed, profile)
+}
+
+pub(super) fn attempt(turn: &Turn, call: CallId) -> Attempt {
+    let step = turn.steps.iter().find(|step| step.call == call);
+    step.map_or(Attempt(1), |step| step.attempt.next())
+}
+
+// === what is reserved ===
+
+/// Whether the next attempt at a call may have to reserve something beside what it was granted.
+pub(super) fn may_want(state: &SessionState, turn: &Turn, call: CallId, grant: &Grant) -> bool {
+    let has = || grant.hold.is_some() && terms_of(turn, call, grant).is_some();
+    turn.plan.is_none() && !accounts(state, grant).is_empty() && !has()
+}
+
+/// What the next attempt at a call has to reserve. One that is refused begins, and ends its turn.
+pub(super) fn want(
+    state: &SessionState,
+    turn: &Turn,
+    next: &NextCall,
+    grant: &Grant,
+) -> Option<Want> {
+    // Those for which something else was reserved are over.
+    let grant = Grant { terms: None, hold: None, ..grant.clone() };
+    let BudgetVerdict::Held(terms) = verdict(state, turn, next, &grant) else { return None };
+    let needs = needs(&accounts(state, &grant), &terms);
+    let grant = Box::new(Grant { terms: Some(Arc::new(terms)), ..grant.clone() });
+    Some(Want::Hold { turn: turn.id, call: next.call, grant, needs })
+}
+
+/// What limits make of the next attempt at a call.
+pub(super) fn verdict(
+    state: &SessionState,
+    turn: &Turn,
+    next: &NextCall,
+    grant: &Grant,
+) -> BudgetVerdict {
+    let limits = next.profile.limits;
+    let accounts = accounts(state, grant);
+    if accounts.is_empty() && limits.is_none() {
+        return BudgetVerdict::Free;
+    }
+    if let Some(terms) = terms_of(turn, next.call, grant).filter(|_| grant.hold.is_some()) {
+        return BudgetVerdict::Held(terms.clone());
+    }
+    let price = grant.options.profiles.call_price(&next.request.model);
+    if matches!(price, CallPrice::Unknown(_)) {
+        let in_money = accounts.iter().find(|(_, limits)| limits.has_money_of_person());
+        let account = in_money.map(|(key, _)| key.to_string());
+        let own = || limits.has_money().then(|| next.profile.agent.to_string());
+        if let Some(limited) = account.or_else(own) {
+            return BudgetVerdict::Refused(unpriced(&next.request.model, &limited));
+        }
+    }
+    let terms = terms(state, turn, next, grant, price.held());
+    match within(state, turn, limits, terms) {
+        Ok(terms) => BudgetVerdict::Held(terms),
+        Err(outcome) => BudgetVerdict::Refused(outcome),
+    }
+}
+
+/// What was reserved for the next attempt at a call, unless another request would be made by now.
+fn terms_of<'a>(turn: &Turn, call: CallId, grant: &'a Grant) -> Option<&'a CallTerms> {
+    let terms = grant.terms.as_deref()?;
+    let joining = turn.joining().len();
+    let now = (call, attempt(turn, call), joining);
+    ((terms.call, terms.attempt, terms.joining) == now).then_some(terms)
+}
+
+/// What the journal says of a call that begins by these terms.
+pub(super) fn held(terms: &CallTerms, grant: &Grant) -> BudgetHeld {
+    let hold = grant.hold.as_ref();
+    BudgetHeld {
+        call: terms.call,
+        attempt: terms.attempt,
+        process: grant.process,
+        model: terms.model.clone(),
+        price: terms.price,
+        input: terms.input,
+        max_output: hold.map_or(terms.output, |hold| hold.output),
+        holds: hold.map_or_else(Vec::new, |hold| hold.holds.clone()),
+    }
+}
+
+/// A request with the cap on output that was paid for.
+pub(super) fn capped(mut request: Assembled, held: Option<&BudgetHeld>) -> Assembled {
+    if let Some(held) = held {
+        let cap = held.max_output.saturating_sub(thoughts(&request));
+        request.sampling.max_tokens = Some(u32::try_from(cap).unwrap_or(u32::MAX));
+    }
+    request
+}
+
+/// The accounts that limit calls of a session.
+fn accounts<'a>(state: &SessionState, grant: &'a Grant) -> Vec<(AccountKey, &'a AccountLimits)> {
+    let view = &grant.accounts;
+    let Some(key) = &state.key else { return Vec::new() };
+    if view.accounts.is_empty() && view.each_user.is_none() {
+        return Vec::new();
+    }
+    view.of_call(&key.agent, &AccountKey::of_user(key))
+}
+
+fn needs(accounts: &[(AccountKey, &AccountLimits)], terms: &CallTerms) -> CallNeeds {
+    let limits = accounts.iter().flat_map(|(account, limits)| {
+        limits.limits.iter().map(move |limit| Need {
+            account: account.clone(),
+            limit: *limit,
+            cost: cost(terms, limit.unit),
+        })
+    });
+    let needs = limits.collect();
+    CallNeeds { needs, least_output: terms.least_output, most_output: terms.output }
+}
+
+/// The most that a call costs in a unit.
+fn cost(terms: &CallTerms, unit: BudgetUnit) -> CallCost {
+    let CallTerms { price, input, .. } = terms;
+    match unit {
+        BudgetUnit::Usd => CallCost { fixed: price.most(*input, 0).0, per_million: price.output },
+        BudgetUnit::Tokens => CallCost { fixed: *input, per_million: 1_000_000 },
+        BudgetUnit::Loops => CallCost { fixed: 1, per_million: 0 },
+    }
+}
+
+// === how large it is ===
+
+fn terms(
+    state: &SessionState,
+    turn: &Turn,
+    next: &NextCall,
+    grant: &Grant,
+    price: ModelPrice,
+) -> CallTerms {
+    let request = &next.request;
+    let thoughts = thoughts(request);
+    let unknown = UNKNOWN_OUTPUT.min(u64::from(next.profile.window_tokens) / UNKNOWN_SHARE).max(1);
+    let reply = request.sampling.max_tokens.map_or(unknown, u64::from);
+    CallTerms {
+        call: next.call,
+        attempt: next.attempt,
+        joining: turn.joining().len(),
+        model: request.model.clone(),
+        price,
+        input: most_input(state, turn, next, grant),
+        thoughts,
+        output: thoughts.saturating_add(reply),
+        least_output: thoughts.saturating_add(reply.min(LEAST_OUTPUT)),
+    }
+}
+
+/// Tokens that the model may think beside the cap on its reply. Some wires count thoughts into the cap.
+fn thoughts(request: &Assembled) -> u64 {
+    request.sampling.reasoning.map_or(0, |reasoning: Reasoning| u64::from(reasoning.budget()))
+}
+
+/// Tokens that a request has at most.
+fn most_input(state: &SessionState, turn: &Turn, next: &NextCall, grant: &Grant) -> u64 {
+    let request = &next.request;
+    let whole = whole(request);
+    // The configuration that this call brings is not folded yet.
+    let is_alike = state.profile.as_ref().is_some_and(|it| begins_alike(it, &next.profile));
+    let prefix = state.prefix.as_ref().filter(|_| is_alike && !asks_hooks(&next.profile));
+    let since = prefix.and_then(|prefix| {
+        let added = added(state, turn, request, prefix)?;
+        Some(prefix.tokens.saturating_add(added).saturating_add(CHANGE_MOST))
+    });
+    let most = since.map_or(whole, |since| since.min(whole));
+    let profiles = &grant.options.profiles;
+    let has_document = || request.messages.iter().flat_map(attached).any(is_document);
+    if has_document() && !profiles.patterns(&request.model).is_empty() {
+        // A longer request is refused.
+        return most.min(u64::from(profiles.of(&request.model).window_tokens));
+    }
+    most
+}
+
+/// Whether hooks may change its requests.
+pub(super) fn asks_hooks(profile: &Profile) -> bool {
+    profile.hooks.iter().any(|it| it.point == HookPoint::BeforeLlmCall)
+}
+
+/// Whether requests under two configurations begin alike, as far as those say.
+pub(super) fn begins_alike(one: &Profile, other: &Profile) -> bool {
+    one.system == other.system
+        && one.tools == other.tools
+        && one.hooks == other.hooks
+        && one.response_schema == other.response_schema
+}
+
+/// Tokens that all of a request has at most.
+pub(super) fn whole(request: &Assembled) -> u64 {
+    let tools = request.tools.iter().map(|tool: &ToolSpec| {
+        (tool.name.as_str().len() + tool.description.len() + tool.input_schema.len()) as u64
+            + PART_MOST
+    });
+    let schema = request.response_schema.as_ref().map_or(0, |schema| schema.schema.len());
+    let fixed = (request.system.len() + schema) as u64 + tools.sum::<u64>() + REQUEST_MOST;
+    fixed.saturating_add(most_tokens(&request.model, &request.messages))
+}
+
+/// Tokens at most of the part of a request that a provider has not counted; nothing if the request does not begin
+/// with that.
+fn added(
+    state: &SessionState,
+    turn: &Turn,
+    request: &Assembled,
+    prefix: &MeasuredPrefix,
+) -> Option<u64> {
+    let is_longer = prefix.model == request.model
+        && request.dropped_turns >= prefix.dropped_turns
+        && !request.left_out_attachments;
+    if !is_longer {
+        return None;
+    }
+    let counted = usize::try_from(prefix.messages).unwrap_or(usize::MAX);
+    let most = |messages: &[Message], from: usize| {
+        most_tokens(&request.model, messages.get(from..).unwrap_or_default())
+    };
+    let mut added = 0_u64;
+    let mut from = counted;
+    if prefix.turn != turn.id {
+        let is_usual = |turn: &Turn| {
+            turn.system.is_none() && turn.offer.is_none() && turn.response_schema.is_none()
+        };
+        let at = state.closed.iter().position(|one| one.id == prefix.turn)?;
+        let since = state.closed.get(at..)?;
+        if !is_usual(turn) || !since.first().is_some_and(is_usual) {
+            return None;
+        }
+        for one in since {
+            // What was refused is not shown any more: other messages are in those places.
+            let is_changed = one.steps.iter().any(|step| step.refused.is_some());
+            let messages = shown_later(one);
+            let is_changed = is_changed || messages.len() != one.messages().len();
+            added = added.saturating_add(most(&messages, if is_changed { 0 } else { from }));
+            from = 0;
+        }
+    }
+    added = added.saturating_add(most(&turn.messages(), from));
+    let joining: Vec<Message> = turn.joining().iter().map(|(_, steer)| joining(steer)).collect();
+    Some(added.saturating_add(most(&joining, 0)))
+}
+
+/// Tokens that messages have at most: no tokenizer makes more than one of a byte.
+fn most_tokens(model: &ModelRef, messages: &[Message]) -> u64 {
+    let result_most = (TOOL_RESULT_CHARS as u64) * 4 + PART_MOST;
+    let size = |one: &Message| {
+        let uses = one
+            .tool_uses
+            .iter()
+            .map(|it| (it.id.len() + it.name.len() + it.arguments.len()) as u64 + PART_MOST);
+        let replies = one
+            .tool_replies
+            .iter()
+            .map(|it| it.id.len() as u64 + it.content.bytes().min(result_most) + PART_MOST);
+        let beside = one.blocks.as_ref().map_or(0, clawnode_proto::block::Blocks::bytes);
+        let media = attached(one).map(|media| most_of_media(model, media));
+        let parts = uses.chain(replies).chain(media).fold(0_u64, u64::saturating_add);
+        PART_MOST + one.content.bytes().saturating_add(beside).saturating_add(parts)
+    };
+    messages.iter().map(size).fold(0, u64::saturating_add)
+}
+
+/// Tokens of an attachment at most, as the dearest wire counts it.
+fn most_of_media(model: &ModelRef, media: &Media) -> u64 {
+    let named = media.name.as_ref().map_or(0, String::len) as u64 + PART_MOST;
+    let tokens = match media.media_type.kind() {
+        MediaKind::Image if model.model.contains("4o-mini") => PICTURE_MOST_MINI,
+        MediaKind::Image => PICTURE_MOST,
+        MediaKind::Document => media.bytes.saturating_mul(DOCUMENT_MOST) + PICTURE_MOST,
+        MediaKind::Audio => media.bytes / SOUND_BYTES,
+    };
+    tokens.saturating_add(named)
+}
+
+/// All that is attached to a message.
+fn attached(message: &Message) -> impl Iterator<Item = &Media> {
+    let given = message.tool_replies.iter().flat_map(|reply| &reply.media);
+    message.attachments.iter().chain(given)
+}
+
+fn is_document(media: &Media) -> bool {
+    media.media_type.kind() == MediaKind::Document
+}
+
+// === limits of the turn and the session ===
+
+/// The terms with the cap on output that the limits of the turn and the session leave, or how the turn ends.
+fn within(
+    state: &SessionState,
+    turn: &Turn,
+    limits: SpendLimits,
+    mut terms: CallTerms,
+) -> Result<CallTerms, TurnOutcome> {
+    if limits.is_none() {
+        return Ok(terms);
+    }
+    let (of_turn, reported) = (turn.spending(), tokens(&turn.reported()));
+    let turn_tokens = reported.saturating_add(of_turn.unreported_tokens);
+    let before = tokens(&state.usage).saturating_add(state.spent.unreported_tokens);
+    let session_usd = state.spent.usd.0.saturating_add(of_turn.usd.0);
+    let (turn_name, session_name) = (SpendLimits::TURN, SpendLimits::SESSION);
+    let (usd, of_tokens) = (BudgetUnit::Usd, BudgetUnit::Tokens);
+    for (account, unit, limit, used) in [
+        (turn_name, usd, limits.turn_usd.map(|it| it.0), of_turn.usd.0),
+        (turn_name, of_tokens, limits.turn_tokens, turn_tokens),
+        (session_name, usd, limits.session_usd.map(|it| it.0), session_usd),
+        (session_name, of_tokens, limits.session_tokens, before.saturating_add(turn_tokens)),
+    ] {
+        let Some(limit) = limit else { continue };
+        let cost = cost(&terms, unit);
+        let output = cost.output_for(limit.saturating_sub(used)).map(|it| it.min(terms.output));
+        let Some(output) = output.filter(|output| *output >= terms.least_output) else {
+            let (account, needed) = (account.to_owned(), cost.at(terms.least_output));
+            let window = None;
+            return Err(TurnOutcome::Bankrupt { account, unit, used, limit, needed, window });
+        };
+        terms.output = output;
+    }
+    Ok(terms)
+}
+
+/// How a turn ends whose model has no price, under a limit in money of this account or agent.
+fn unpriced(model: &ModelRef, limited: &str) -> TurnOutcome {
+    let message = format!(
+        "the model `{model}` has no known price, and `{limited}` has a limit in USD; add its price, in \
+         USD per million tokens: [prices.\"{model}\"] input = \"0.50\" output = \"1.50\""
+    );
+    TurnOutcome::Failed { failure: ModelFailure::new(FailureClass::BudgetNotAllowed, message) }
+}

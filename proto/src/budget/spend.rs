@@ -1,0 +1,159 @@
+//! Limits of turns and sessions: no accounts, but a part of an agent's journaled configuration.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BudgetUnit, WindowLength};
+use crate::money::MicroUsd;
+
+/// What one turn, and one session in all its turns, may spend. Absent: as much as it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SpendLimits {
+    /// Micro-dollars of a turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_usd: Option<MicroUsd>,
+    /// Tokens of a turn, in and out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_tokens: Option<u64>,
+    /// Micro-dollars of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_usd: Option<MicroUsd>,
+    /// Tokens of a session, in and out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_tokens: Option<u64>,
+}
+
+/// What was too much. It borrows the fields of the outcome `bankrupt`.
+#[derive(Clone, Copy, Debug)]
+pub struct ExceededLimit<'a> {
+    /// The key of an account, or `turn` or `session`.
+    pub account: &'a str,
+    /// What the limit counts.
+    pub unit: BudgetUnit,
+    /// What was spent.
+    pub used: u64,
+    /// The limit.
+    pub limit: u64,
+    /// What the call needed at least.
+    pub needed: u64,
+    /// The window of the limit of an account.
+    pub window: Option<WindowLength>,
+}
+
+// === impl SpendLimits ===
+
+impl SpendLimits {
+    /// The value of `account` in outcomes for the limit of a turn.
+    pub const TURN: &'static str = "turn";
+    /// The value of `account` in outcomes for the limit of a session.
+    pub const SESSION: &'static str = "session";
+
+    /// Whether there is no limit.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether one of them is in money.
+    pub const fn has_money(&self) -> bool {
+        self.turn_usd.is_some() || self.session_usd.is_some()
+    }
+}
+
+// === impl ExceededLimit ===
+
+impl ExceededLimit<'_> {
+    /// What people read of it.
+    pub fn message(&self) -> String {
+        let Self { account, unit, used, limit, needed, window } = *self;
+        // What is left was too little: the call would have come past the limit.
+        let reached = if used >= limit { used } else { used.saturating_add(needed) };
+        let per = match window {
+            Some(window) if window != WindowLength::Forever => format!(" per {window}"),
+            Some(_) | None => String::new(),
+        };
+        match unit {
+            BudgetUnit::Tokens => {
+                let need = format!("the call needs {needed} more");
+                format!("token budget exceeded ({account}: {used}/{limit}{per}); {need}")
+            }
+            BudgetUnit::Usd => {
+                let often = often(window);
+                let (reached, limit) = (MicroUsd(reached), MicroUsd(limit));
+                let (used, needed) = (MicroUsd(used), MicroUsd(needed));
+                format!(
+                    "Exceeded max {often}spend: ${reached} >= ${limit} (`{account}` has spent \
+                     ${used}, and the call needs ${needed})"
+                )
+            }
+            BudgetUnit::Loops => {
+                format!("Exceeded max loops{per}: {reached} >= {limit} (`{account}`)")
+            }
+        }
+    }
+
+    /// What people can do about it.
+    pub fn hint(&self) -> String {
+        let Self { account, unit, .. } = *self;
+        match account {
+            SpendLimits::TURN => {
+                format!("send another message to go on, or raise `turn_{unit}` of the agent")
+            }
+            SpendLimits::SESSION => {
+                format!("begin another session, or raise `session_{unit}` of the agent")
+            }
+            account => format!(
+                "`clawnode budget set {account}` raises the limit; `clawnode budget show \
+                 {account}` shows what was spent"
+            ),
+        }
+    }
+}
+
+const fn often(window: Option<WindowLength>) -> &'static str {
+    match window {
+        Some(WindowLength::Hour) => "hourly ",
+        Some(WindowLength::Day) => "daily ",
+        Some(WindowLength::Month) => "monthly ",
+        Some(WindowLength::Forever) | None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exceeded(unit: BudgetUnit, account: &str) -> ExceededLimit<'_> {
+        let window = (account != "session").then_some(WindowLength::Day);
+        ExceededLimit { account, unit, used: 9_500, limit: 10_000, needed: 600, window }
+    }
+
+    #[test]
+    fn people_read_what_was_spent_and_what_raises_the_limit() {
+        let tokens = exceeded(BudgetUnit::Tokens, "session");
+        let message = tokens.message();
+        assert!(message.starts_with("token budget exceeded (session: 9500/10000); "), "{message}");
+        assert!(tokens.hint().contains("`session_tokens`"), "{}", tokens.hint());
+
+        let (used, limit) = (5_000_000, 5_000_000);
+        let daily = ExceededLimit { used, limit, ..exceeded(BudgetUnit::Usd, "cluster") };
+        let message = daily.message();
+        assert!(message.starts_with("Exceeded max daily spend: $5.00 >= $5.00 ("), "{message}");
+        assert!(daily.hint().starts_with("`clawnode budget set cluster` "), "{}", daily.hint());
+        // What is left is too little, and the numbers say so.
+        let short = ExceededLimit { used: 4_990_000, needed: 20_000, ..daily };
+        assert!(short.message().starts_with("Exceeded max daily spend: $5.01 >= $5.00 ("));
+
+        let window = Some(WindowLength::Hour);
+        let loops = ExceededLimit { used: 50, limit: 50, window, ..daily };
+        let loops = ExceededLimit { unit: BudgetUnit::Loops, ..loops };
+        assert!(loops.message().starts_with("Exceeded max loops per hour: 50 >= 50"));
+    }
+
+    #[test]
+    fn limits_that_are_absent_are_not_written() {
+        assert_eq!(serde_json::to_string(&SpendLimits::default()).unwrap(), "{}");
+        let limits = SpendLimits { turn_usd: Some(MicroUsd(250_000)), ..SpendLimits::default() };
+        assert!(limits.has_money() && !limits.is_none());
+        assert_eq!(serde_json::to_string(&limits).unwrap(), r#"{"turn_usd":250000}"#);
+    }
+}
