@@ -9,7 +9,6 @@ use clawnode_actors::{
     agent::Agents,
     session::{FrameHub, RunnerParts, clients::route::Routes},
 };
-use clawnode_budget::holder::{HolderHandle, HolderOptions};
 use clawnode_cluster::{
     Feed, Peek,
     membership::{Announcer, ClusterClock, Members},
@@ -99,7 +98,6 @@ impl Opened {
         let runner_parts = RunnerParts {
             storage: base.storage.clone(),
             agents: agents.clone(),
-            budgets: HolderHandle::new(base.process, HolderOptions::default()),
             hooks: hooks.clone(),
             models: Arc::new(models.clone()),
             available: tools.available(),

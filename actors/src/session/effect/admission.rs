@@ -13,7 +13,7 @@ use clawnode_proto::{
 
 use crate::agent::{AdmitPort, Grant};
 use crate::session::turn::{
-    effect::{Effect, Want},
+    effect::Effect,
     kind::{Outcome, Session},
     prepare::CallJob,
 };
@@ -78,7 +78,7 @@ impl AdmitPort for AgentAnswer {
             return;
         }
         self.granted = true;
-        self.port.granted(self.effect, grant.within(&self.budgets));
+        self.port.granted(self.effect, grant);
     }
 
     fn deferred(&self) {

@@ -95,7 +95,8 @@ async fn runner(model: Scripted) -> (tempfile::TempDir, SessionRunner, PlayedAct
     let (storage, _control) = clawnode_local::open(dir.path(), options).unwrap();
     let (bucket, switch_gate) = (Arc::clone(&storage.bucket), SwitchGate::default());
     let supervisor = Supervisor::spawn().await.unwrap();
-    let agents = Agents::spawn(Vec::new(), bucket, switch_gate, supervisor).await.unwrap();
+    let holder = budgets.holder.clone();
+    let agents = Agents::spawn(Vec::new(), bucket, switch_gate, holder, supervisor).await.unwrap();
     let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
     let runner = SessionRunner::new(RunnerParts {
         storage,

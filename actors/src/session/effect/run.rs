@@ -104,8 +104,6 @@ pub struct RunnerParts {
     pub link: TraceLink,
     /// The event feed for operators.
     pub feed: Feed,
-    /// From where calls reserve what they can cost.
-    pub budgets: HolderHandle,
 }
 
 /// Runs sessions' effects.

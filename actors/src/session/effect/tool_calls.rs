@@ -318,7 +318,6 @@ mod tests {
             Agents::spawn(Vec::new(), bucket, switch_gate, budgets.clone(), supervisor).await;
         let feed = Feed::new(ProcessId::from_u128(1), "n".parse().unwrap(), Arc::clone(&clock));
         let runner = SessionRunner::new(RunnerParts {
-            budgets: HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default()),
             storage,
             agents: agents.unwrap(),
             hooks: Hooks::new(Vec::new(), None),
