@@ -28,6 +28,7 @@ pub mod show;
 pub mod tools;
 mod tree;
 mod validate;
+mod validate_budgets;
 mod validate_models;
 
 pub use agents::{AgentSection, BindingSection, ProviderSection};

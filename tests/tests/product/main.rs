@@ -4,6 +4,7 @@
 mod agents;
 mod approvals;
 mod attachments;
+mod budgets;
 mod cluster;
 mod containers;
 mod executions;
