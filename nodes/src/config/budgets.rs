@@ -5,19 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use clawnode_budget::holder::{ConfiguredBudgets, HolderOptions};
 use clawnode_proto::{
     AgentName,
-    budget::{
-        ASK_AT, AccountKey, BudgetLimit, BudgetUnit, LimitKey, WARN_AT, WindowLength, check_limits,
-    },
+    budget::{ASK_AT, AccountKey, BudgetLimit, BudgetUnit, LimitKey, WARN_AT, WindowLength},
     money::MicroUsd,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    agents::DEFAULT_AGENT,
-    error::{ConfigError, nearest},
-    units,
-    validate::Checks,
-};
+use super::units;
 
 /// What a cluster may spend in a day unless a limit in money is configured: enough to try everything, and
 /// not enough to be sorry.
@@ -186,44 +179,6 @@ impl LimitsSection {
     }
 }
 
-impl Checks<'_> {
-    /// Refuses the first limit that cannot be.
-    pub(super) fn budgets(&self) -> Result<(), ConfigError> {
-        let budgets = &self.config.budgets;
-        self.some_time(&["budgets", "patience"], budgets.patience)?;
-        self.some_time(&["budgets", "ask_wait"], budgets.ask_wait)?;
-        self.budget(&["budgets", "cluster"], budgets.cluster.as_ref())?;
-        self.budget(&["budgets", "users"], budgets.users.as_ref())?;
-        for (name, limits) in &budgets.agents {
-            let name = name.as_str();
-            let known = self.config.agents.keys().map(AgentName::as_str);
-            let mut known = known.chain([DEFAULT_AGENT]);
-            if known.clone().all(|agent| agent != name) {
-                let near = nearest(name, &mut known);
-                let meant = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-                let hint = format!("{meant}add `[agents.{name}]`, or correct the name");
-                let what = format!("no agent is called `{name}`");
-                return self.fail(&["budgets", "agents", name], what, &hint);
-            }
-            self.budget(&["budgets", "agents", name], Some(limits))?;
-        }
-        Ok(())
-    }
-
-    fn budget(&self, path: &[&str], section: Option<&LimitsSection>) -> Result<(), ConfigError> {
-        let Some(section) = section else { return Ok(()) };
-        let limits = section.limits();
-        if limits.is_empty() {
-            let hint = "add one such as `usd_per_day = \"5.00\"`, or remove the section";
-            return self.fail(path, "there is no limit here", hint);
-        }
-        match check_limits(&limits) {
-            Ok(()) => Ok(()),
-            Err(error) => self.fail(path, error.to_string(), "correct it, or remove the limit"),
-        }
-    }
-}
-
 /// For `#[serde(with = "money_text")]`.
 mod money_text {
     use std::fmt;
@@ -277,7 +232,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::config::{Env, LoadedConfig, Sources, load, show};
+    use crate::config::{ConfigError, Env, LoadedConfig, Sources, load, show};
 
     fn read(text: &str) -> Result<LoadedConfig, ConfigError> {
         let dir = tempfile::tempdir().unwrap();

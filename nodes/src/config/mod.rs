@@ -29,6 +29,7 @@ pub mod tools;
 mod tree;
 mod usd;
 mod validate;
+mod validate_budgets;
 mod validate_models;
 
 pub use agents::{AgentSection, BindingSection, ProviderSection};

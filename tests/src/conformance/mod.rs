@@ -6,6 +6,7 @@
 
 pub mod blobs;
 pub mod bucket;
+pub mod budgets;
 pub mod bus;
 pub mod follow;
 pub mod inbox;
@@ -112,6 +113,10 @@ macro_rules! conformance {
                 a_second_kind_is_served, a_kind_that_is_not_served_waits_for_who_serves_it,
                 journals_of_all_kinds_are_looked_at,
                 a_second_kind_is_quarantined_restored_and_deleted
+            }
+            budgets {
+                two_processes_share_an_account, an_ask_waits_for_an_owner,
+                a_set_limit_is_known_everywhere
             }
             membership {
                 a_process_that_joins_learns_who_died_before

@@ -163,6 +163,8 @@ async fn budgets(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (storage, holder) = (storage.clone(), holder.clone());
     let feed = Feed::new(holder.process(), "n".parse()?, Arc::clone(&clock));
+    // Before its tasks: they tell accounts what is configured here.
+    holder.configure(super::budgets::configured(), HolderOptions::default());
     let tasks =
         HolderTasks { holder: holder.clone(), storage: storage.clone(), clock: Arc::clone(&clock) };
     let (follow, announce) = (tasks.clone(), tasks.clone());

@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod attachments;
 mod budget_commands;
+mod budgets;
 mod cluster;
 mod containers;
 mod executions;

@@ -147,6 +147,10 @@ impl HolderTasks {
             Ok(changes) => changes,
             Err(failure) => {
                 warn!(%failure, "cannot follow the limits of budgets; trying again");
+                // This task starts again soon. What it can read until then is known.
+                if let Err(failure) = read(&self.holder, bucket).await {
+                    debug!(%failure, "cannot read the limits of budgets either");
+                }
                 return;
             }
         };

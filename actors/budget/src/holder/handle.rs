@@ -152,7 +152,7 @@ impl HolderHandle {
         Arc::clone(&self.shared.accounts.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reserves what a call needs. Returns it if there is enough at hand; else the port is told later.
+    /// Reserves what a call needs. Returns it if there is enough at hand; else the port hears of it later.
     pub fn reserve(&self, needs: CallNeeds, port: Box<dyn ReservePort>) -> Option<CallHold> {
         let reservation = {
             let mut state = self.state();
