@@ -427,7 +427,9 @@ impl Args for LimitAmounts {
                 WindowLength::Forever => format!("The {} in all, or `none`", key.unit),
                 window => format!("The {} that may be spent in a {window}, or `none`", key.unit),
             };
-            command.arg(Arg::new(flag).long(flag).value_name("AMOUNT").help(help))
+            let arg = Arg::new(flag).long(flag).value_name("AMOUNT").help(help);
+            // The node says why a negative amount is none.
+            command.arg(arg.allow_negative_numbers(true))
         })
     }
 
