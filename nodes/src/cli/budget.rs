@@ -9,8 +9,8 @@ use clawnode_proto::{
     budget::{
         AccountChange, AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetList,
         BudgetParams, BudgetReconcileParams, BudgetSetParams, BudgetUnit, CallForecast, ChangeKind,
-        ClosedSlice, ExplainedLimit, LimitKey, LimitOrigin, LimitSource, LimitState, LimitView,
-        ReconcileView, WantedLimit, WindowLength, amount_text,
+        ClosedSlice, ExplainedLimit, LimitKey, LimitOrigin, LimitSource, LimitView, ReconcileView,
+        WantedLimit, WindowLength, amount_text,
     },
 };
 
@@ -224,7 +224,7 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
                 amount(it.spent),
                 amount(it.held),
                 amount(it.left),
-                state(out, it),
+                state(it),
                 it.ends.map_or_else(|| "never".to_owned(), time),
                 set_by.clone(),
             ];
@@ -263,14 +263,9 @@ fn limit_text(key: LimitKey, amount: u64) -> String {
     }
 }
 
-fn state(out: Output, it: &LimitView) -> String {
-    let tone = match it.state {
-        LimitState::Ok => Tone::Good,
-        LimitState::Warned => Tone::Warn,
-        LimitState::NeedsPerson | LimitState::Over | LimitState::Spent => Tone::Bad,
-    };
+fn state(it: &LimitView) -> String {
     let allowed = if it.allowed { ", allowed" } else { "" };
-    out.paint(tone, &format!("{}{allowed}", it.state.as_str()))
+    format!("{}{allowed}", it.state.as_str())
 }
 
 fn set_by(it: &AccountView) -> String {
@@ -287,12 +282,12 @@ fn detail(out: Output, account: &AccountView) -> String {
     let holders = account.limits.iter().flat_map(|limit| {
         limit.holders.iter().map(move |it| {
             let amount = |amount| amount_text(limit.unit, amount);
-            let state = if it.dead { out.paint(Tone::Bad, "dead") } else { "alive".to_owned() };
+            let state = if it.dead { "dead" } else { "alive" };
             vec![
                 limit.key().to_string(),
                 it.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
                 it.process.to_string(),
-                state,
+                state.to_owned(),
                 amount(it.held),
                 amount(it.running),
             ]
@@ -432,7 +427,9 @@ impl Args for LimitAmounts {
                 WindowLength::Forever => format!("The {} in all, or `none`", key.unit),
                 window => format!("The {} that may be spent in a {window}, or `none`", key.unit),
             };
-            command.arg(Arg::new(flag).long(flag).value_name("AMOUNT").help(help))
+            let arg = Arg::new(flag).long(flag).value_name("AMOUNT").help(help);
+            // The node says why a negative amount is none.
+            command.arg(arg.allow_negative_numbers(true))
         })
     }
 
@@ -471,7 +468,7 @@ mod tests {
     use clap::Parser;
     use clawnode_proto::{
         Timestamp,
-        budget::{BudgetLimit, SliceHolderView, limit_flag},
+        budget::{BudgetLimit, LimitState, SliceHolderView, limit_flag},
     };
 
     use super::*;

@@ -67,7 +67,12 @@ pub const OPERATIONS: [Scene; 6] = [
         folder: FOLDER,
         steps: &[
             Step::new("clawnode budget list", TALKED, "shows '$5.00 per day'; shows 'operator at'"),
-            Step::new("clawnode budget explain", "", "shows 'can be made now'").but(&[SESSION]),
+            Step::new(
+                "clawnode budget explain",
+                "clawnode budget set cluster --usd-per-day 5.00 >/dev/null",
+                "shows 'can be made now'",
+            )
+            .but(&[SESSION]),
             Step::left(
                 "clawnode budget reconcile",
                 "it takes a node that has died; the unit tests of `node/accounts` close what one had",

@@ -144,13 +144,13 @@ mod tests {
         let mut account = TestAccount::with(&[usd(1_000)]);
         account.ask(PROCESS, 1, 400);
         account.report(PROCESS, SliceReport { spent: 100, held: 50, ..report(1) });
-        account.ask(OTHER, 1, 300);
+        account.ask(OTHER, 1, 200);
         let view = seen(&account, NOW);
         let limit = &view.limits[0];
-        assert_eq!((limit.spent, limit.held, limit.stranded, limit.left), (100, 600, 300, 300));
+        assert_eq!((limit.spent, limit.held, limit.stranded, limit.left), (100, 500, 300, 400));
         let held: Vec<_> = limit.holders.iter().map(|it| (it.dead, it.held, it.running)).collect();
-        assert_eq!(held, [(false, 300, 0), (true, 300, 50)]);
-        assert_eq!(limit.holders[1].node.as_ref().unwrap().as_str(), "a");
+        assert_eq!(held, [(true, 300, 50), (false, 200, 0)], "the most first");
+        assert_eq!(limit.holders[0].node.as_ref().unwrap().as_str(), "a");
         assert_eq!(limit.ends, Some(Timestamp(HOUR)));
         assert_eq!(limit.state, LimitState::Ok);
     }
