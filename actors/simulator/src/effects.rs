@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clawnode_actors::{
     agent::{AgentOptions, Grant},
-    session::{Effect, Outcome, SessionJob, Want, turn::prepare::CallJob},
+    session::{Effect, Outcome, Session, SessionJob, Want, turn::prepare::CallJob},
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
@@ -17,6 +17,8 @@ use rand::Rng;
 
 use super::{
     JudgeViolation, Sim,
+    any_machine::ActivationPlace,
+    budgets::CallEnd,
     judge::ShownCall,
     models::ModelPlan,
     plan::{Poison, SeedPlan},
@@ -43,6 +45,7 @@ impl Sim {
         (key, want): (Effect, &Want),
     ) {
         let Some(grant) = grant(&self.plan) else { return };
+        let grant = Grant { accounts: self.accounts_view(), ..grant };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
             self.judge.refused(entity, want.turn);
@@ -61,6 +64,10 @@ impl Sim {
                 PlannedNote::Feed(entity, counter, MachineInput::Refused(key, outcome)),
             );
             return;
+        }
+        if self.sessions_reserve() {
+            let at = ActivationPlace { process: to, entity, counter };
+            return self.reserves(at, (key, want), grant);
         }
         let granted = PlannedNote::Feed(entity, counter, MachineInput::Granted(key, grant));
         if self.world.chance(0.1) {
@@ -145,6 +152,7 @@ impl Sim {
             let text = format!("`{call}` is made after all calls were given up");
             return Err(JudgeViolation::new("G1", text));
         }
+        self.session_call_starts(ActivationPlace { process: to, entity, counter }, key, call)?;
         self.ledger.calling(entity, by, call, attempt)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
@@ -187,9 +195,18 @@ impl Sim {
         };
         let failure = failure(class, "out of time");
         let (partial, usage) = (Text::from("so far"), Usage::default());
-        let ended = MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage });
+        let outcome = Outcome::Failed { attempt, failure, partial, usage };
         let after = u64::from(limit.left_ms).max(1);
-        self.world.later(to, after, PlannedNote::Feed(entity, counter, ended));
+        let at = ActivationPlace { process: to, entity, counter };
+        self.world.later(to, after, Self::breaks_off(at, key, outcome));
+    }
+
+    /// A call is broken off: nothing says what it has used.
+    fn breaks_off(at: ActivationPlace, key: Effect, outcome: Outcome) -> PlannedNote {
+        PlannedNote::own(format!("{key:?} of {} is broken off", at.entity), move |sim| {
+            sim.session_call_ends(at, key, CallEnd::Broken)?;
+            sim.feed_as::<Session>(at, MachineInput::Ended(key, outcome))
+        })
     }
 
     pub(super) fn runs(
@@ -209,17 +226,18 @@ impl Sim {
     pub(super) fn abort(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
         let process = self.processes.get_mut(&to);
         let Some(actor) = process.and_then(|it| it.actor(entity, counter)) else { return };
-        let input = match actor.running.remove(&key) {
+        let note = match actor.running.remove(&key) {
             Some(Some(attempt)) => {
                 let failure = failure(FailureClass::Cancelled, "cancelled");
                 let partial = Text::from("half a");
                 let usage = Usage::default();
-                MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage })
+                let outcome = Outcome::Failed { attempt, failure, partial, usage };
+                Self::breaks_off(ActivationPlace { process: to, entity, counter }, key, outcome)
             }
-            Some(None) | None => MachineInput::Gone(key),
+            Some(None) | None => PlannedNote::Feed(entity, counter, MachineInput::Gone(key)),
         };
         let after = self.world.rng.random_range(1..50);
-        self.world.later(to, after, PlannedNote::Feed(entity, counter, input));
+        self.world.later(to, after, note);
     }
 
     pub(super) fn call_ends(
@@ -239,13 +257,20 @@ impl Sim {
         let Some(key) = running.find_map(|(effect, _)| ends(effect).then_some(*effect)) else {
             return Ok(());
         };
-        let usage = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
         let asked = self.asked.get(&(call, attempt)).cloned();
         let since_start = self.world.now().0.saturating_sub(self.started);
         let is_down = asked.as_ref().is_some_and(|it| self.plan.models.is_down(it, since_start));
-        let outcome = if fails || is_down {
-            let failure =
-                if is_down { ModelPlan::down() } else { ModelPlan::failure(call, attempt) };
+        let failure = match (fails, is_down) {
+            (_, true) => Some(ModelPlan::down()),
+            (true, false) => Some(ModelPlan::failure(call, attempt)),
+            (false, false) => None,
+        };
+        let at = ActivationPlace { process: to, entity, counter };
+        let end = CallEnd::of(failure.as_ref().map(|failure| failure.class));
+        let usage = self.session_call_ends(at, key, end)?;
+        let usage =
+            usage.unwrap_or(Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() });
+        let outcome = if let Some(failure) = failure {
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else {
             let content = if self.structured.contains(&call) && tool_uses.is_empty() {

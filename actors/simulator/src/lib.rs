@@ -77,7 +77,7 @@ use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
 pub use self::violation::JudgeViolation;
 use self::{
-    budgets::Bills,
+    budgets::{Bills, SessionHolds},
     clients::SimClient,
     jobs::ToolEffects,
     judge::OutsideJudge,
@@ -117,6 +117,10 @@ pub struct SimOptions {
     pub schemas: bool,
     /// So many accounts, and a holder in each process.
     pub budgets: usize,
+    /// Whether the calls of sessions reserve, too.
+    pub session_budgets: bool,
+    /// About so many synthetic calls under budgets; as many as come by themselves if it is 0.
+    pub admissions: usize,
 }
 
 /// A run in which nothing was wrong.
@@ -146,6 +150,8 @@ pub struct RunReport {
     pub misfits: usize,
     /// Calls that were made under budgets.
     pub budget_calls: usize,
+    /// Those of sessions among them.
+    pub session_holds: usize,
 }
 
 /// A run in which an invariant did not hold.
@@ -159,6 +165,10 @@ pub struct RunFailure {
     pub counters: usize,
     /// With so many accounts.
     pub budgets: usize,
+    /// With sessions whose calls reserve.
+    pub session_budgets: bool,
+    /// With about so many calls under budgets.
+    pub admissions: usize,
     /// What did not hold.
     pub violation: JudgeViolation,
     /// After how many steps.
@@ -180,6 +190,7 @@ struct Sim {
     judge: OutsideJudge,
     effects: ToolEffects,
     bills: Bills,
+    session_holds: SessionHolds,
     /// The tokens that calls under budgets send.
     call_inputs: BTreeMap<Reservation, u64>,
     client_ops: BTreeMap<RequestTicket, PendingOp>,
@@ -219,6 +230,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
             let gave_way = sim.ledger.gave_way();
             let misfits = sim.ledger.misfits();
             let budget_calls = sim.bills.made();
+            let session_holds = sim.session_holds.granted();
             Ok(RunReport {
                 hash,
                 steps,
@@ -232,16 +244,20 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 gave_way,
                 misfits,
                 budget_calls,
+                session_holds,
             })
         }
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
-            let SimOptions { seed, sessions, counters, budgets, .. } = *options;
+            let SimOptions { seed, sessions, counters, budgets, session_budgets, .. } = *options;
+            let admissions = options.admissions;
             Err(Box::new(RunFailure {
                 seed,
                 sessions,
                 counters,
                 budgets,
+                session_budgets,
+                admissions,
                 violation,
                 steps: sim.steps,
                 tail,
@@ -267,6 +283,8 @@ impl Sim {
         plan.counters = options.counters;
         plan.schemas = options.schemas;
         plan.budgets = options.budgets;
+        plan.session_budgets = options.session_budgets;
+        plan.admissions = options.admissions;
         if plan.budgets > 0 {
             // Days would end all windows that anything is known of.
             plan.pause = None;
@@ -294,7 +312,8 @@ impl Sim {
             ledger,
             judge: OutsideJudge::new(plan.approval_wait, tools::changing(), &tools::specs()),
             effects: ToolEffects::default(),
-            bills: Bills::new(plan.budgets),
+            bills: Bills::new(&plan),
+            session_holds: SessionHolds::default(),
             call_inputs: BTreeMap::new(),
             client_ops: BTreeMap::new(),
             last_writer: BTreeMap::new(),
@@ -385,6 +404,8 @@ impl std::fmt::Display for RunFailure {
             sessions,
             counters,
             budgets,
+            session_budgets,
+            admissions,
             violation: JudgeViolation { name, detail },
             steps,
             ..
@@ -396,6 +417,12 @@ impl std::fmt::Display for RunFailure {
         }
         if *budgets > 0 {
             with = Some(format!("{} CLAWNODE_BUDGETS={budgets}", with.unwrap_or_default()));
+        }
+        if *session_budgets {
+            with = Some(format!("{} CLAWNODE_SESSION_BUDGETS=1", with.unwrap_or_default()));
+        }
+        if *admissions > 0 {
+            with = Some(format!("{} CLAWNODE_ADMISSIONS={admissions}", with.unwrap_or_default()));
         }
         let with = with.unwrap_or_default();
         write!(

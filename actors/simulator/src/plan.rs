@@ -45,6 +45,10 @@ pub(super) struct SeedPlan {
     pub(super) counters: usize,
     /// How many accounts there are; each process has a holder if there are any.
     pub(super) budgets: usize,
+    /// Whether the calls of sessions reserve.
+    pub(super) session_budgets: bool,
+    /// About so many synthetic calls, if there are to be very many.
+    pub(super) admissions: usize,
     /// Inputs of each session at least.
     pub(super) inputs: usize,
     /// How much later a client says the same again at most, in milliseconds.
@@ -138,6 +142,8 @@ impl SeedPlan {
             sessions: rng.random_range(1..=2),
             counters: 0,
             budgets: 0,
+            session_budgets: false,
+            admissions: 0,
             inputs: rng.random_range(2..=6),
             again_most: 30_000,
             busy: rng.random_range(10_000..60_000),

@@ -54,6 +54,10 @@ impl Simulated for Session {
     fn abort(sim: &mut Sim, at: ActivationPlace, effect: Effect) {
         sim.abort(at.process, at.entity, at.counter, effect);
     }
+
+    fn release(sim: &mut Sim, at: ActivationPlace, effect: Effect) -> Checked {
+        sim.session_call_released(at, effect)
+    }
 }
 
 impl Booked for Session {
