@@ -67,7 +67,8 @@ impl Sim {
         }
         if self.sessions_reserve() {
             let at = ActivationPlace { process: to, entity, counter };
-            return self.reserves(at, (key, want), grant);
+            let (want, needs) = self.session_needs(want);
+            return self.reserves(at, (key, want), (needs, grant));
         }
         let granted = PlannedNote::Feed(entity, counter, MachineInput::Granted(key, grant));
         if self.world.chance(0.1) {

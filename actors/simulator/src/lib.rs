@@ -83,7 +83,7 @@ use self::{
     judge::OutsideJudge,
     kinds::KINDS,
     ledger::Ledger,
-    plan::SeedPlan,
+    plan::{BudgetPlan, SeedPlan},
     process::{PendingOp, PlannedNote, SimProcess},
     trace::RunTrace,
 };
@@ -282,10 +282,9 @@ impl Sim {
         }
         plan.counters = options.counters;
         plan.schemas = options.schemas;
-        plan.budgets = options.budgets;
-        plan.session_budgets = options.session_budgets;
-        plan.admissions = options.admissions;
-        if plan.budgets > 0 {
+        let SimOptions { budgets: accounts, session_budgets: sessions, admissions, .. } = *options;
+        plan.budgets = BudgetPlan { accounts, sessions, admissions };
+        if accounts > 0 {
             // Days would end all windows that anything is known of.
             plan.pause = None;
         }

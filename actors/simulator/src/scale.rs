@@ -16,7 +16,7 @@ use super::{
     FATE, JudgeViolation, Sim,
     chaos::SILENT,
     models::ModelPlan,
-    plan::{SeedPlan, Weights},
+    plan::{BudgetPlan, SeedPlan, Weights},
     process::PlannedNote,
     sizes::Sizes,
 };
@@ -66,9 +66,7 @@ impl SeedPlan {
             processes: NODES,
             sessions,
             counters: 0,
-            budgets: 0,
-            session_budgets: false,
-            admissions: 0,
+            budgets: BudgetPlan::default(),
             inputs: 1,
             again_most: 30_000,
             busy: BUSY,
@@ -127,7 +125,8 @@ impl SeedPlan {
         match &self.scale {
             Some(_) => {
                 let of = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-                STEPS_MOST * of(self.sessions).max(1_000) + CALL_STEPS_MOST * of(self.admissions)
+                STEPS_MOST * of(self.sessions).max(1_000)
+                    + CALL_STEPS_MOST * of(self.budgets.admissions)
             }
             None => super::STEPS_MAX,
         }

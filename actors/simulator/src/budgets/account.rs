@@ -35,9 +35,9 @@ const WINDOW_MOST: u64 = 60_000;
 
 /// The accounts of a plan, and their limits. The first is the cluster's.
 pub(super) fn accounts(plan: &SeedPlan) -> Vec<(AccountKey, Vec<BudgetLimit>)> {
-    let count = plan.budgets;
+    let count = plan.budgets.accounts;
     // Enough for very many calls, so that each waits rarely.
-    let times = 1 + u64::try_from(plan.admissions / 150).unwrap_or(u64::MAX);
+    let times = 1 + u64::try_from(plan.budgets.admissions / 150).unwrap_or(u64::MAX);
     let limit = |key: LimitKey, amount: u64| BudgetLimit {
         ask_at: 100,
         ..BudgetLimit::new(key.unit, key.window, amount.saturating_mul(times))

@@ -29,7 +29,7 @@ const WAITS_MOST: u64 = 120_000;
 impl SeedPlan {
     /// How long after a call the next one comes at most, in milliseconds.
     fn next_call_most(&self) -> u64 {
-        match u64::try_from(self.admissions) {
+        match u64::try_from(self.budgets.admissions) {
             Ok(0) | Err(_) => NEXT_MOST,
             Ok(calls) => (2 * self.busy / calls).max(2),
         }
@@ -39,7 +39,7 @@ impl SeedPlan {
 impl Sim {
     /// Calls come until the world is calm.
     pub(crate) fn begin_budget_calls(&mut self) {
-        if self.plan.budgets > 0 {
+        if self.plan.budgets.accounts > 0 {
             self.plan_budget_call(FIRST, 1);
         }
     }

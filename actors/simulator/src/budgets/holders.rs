@@ -27,7 +27,7 @@ const TICK_MOST: u64 = 600;
 impl Sim {
     /// A holder begins with its process.
     pub(crate) fn begin_holder(&mut self, process: ProcessId) {
-        if self.plan.budgets == 0 {
+        if self.plan.budgets.accounts == 0 {
             return;
         }
         let planted = self.planted;

@@ -57,7 +57,6 @@ struct WaitingCall {
     effect: Effect,
     want: WantedCall,
     grant: Grant,
-    input: u64,
 }
 
 #[derive(Debug)]
@@ -67,11 +66,12 @@ struct HeldCall {
     input: u64,
 }
 
-/// Which call it is.
+/// Which call it is, and how many tokens it sends.
 #[derive(Clone, Copy, Debug)]
-struct WantedCall {
+pub(crate) struct WantedCall {
     call: CallId,
     turn: TurnId,
+    input: u64,
 }
 
 /// How a call ended, as its provider sees it.
@@ -126,7 +126,7 @@ impl SessionHolds {
 impl Sim {
     /// Whether the calls of sessions reserve.
     pub(crate) fn sessions_reserve(&self) -> bool {
-        self.plan.budgets > 0 && self.plan.session_budgets
+        self.plan.budgets.accounts > 0 && self.plan.budgets.sessions
     }
 
     /// Which accounts there are, for a grant.
@@ -146,8 +146,8 @@ impl Sim {
     pub(crate) fn reserves(
         &mut self,
         at: ActivationPlace,
-        (effect, want): (Effect, &Want),
-        grant: Grant,
+        (effect, want): (Effect, WantedCall),
+        (needs, grant): (CallNeeds, Grant),
     ) {
         let process = at.process;
         let deferred = MachineInput::Deferred(effect);
@@ -165,10 +165,7 @@ impl Sim {
         }
         self.session_holds.last += 1;
         let reservation = Reservation(FIRST + self.session_holds.last);
-        let input = self.world.rng.random_range(1..800_u64);
-        let needs = self.session_needs(want, input);
-        let want = WantedCall { call: want.call, turn: want.turn };
-        let waiting = WaitingCall { at, effect, want, grant, input };
+        let waiting = WaitingCall { at, effect, want, grant };
         self.session_holds.waiting.insert((process, reservation), waiting);
         let about = format!("call {} of a session wants {needs:?}", reservation.0);
         let wants = PlannedNote::own(about, move |sim| {
@@ -182,7 +179,8 @@ impl Sim {
     }
 
     /// What a call of a session costs at most.
-    fn session_needs(&mut self, want: &Want, input: u64) -> CallNeeds {
+    pub(crate) fn session_needs(&mut self, want: &Want) -> (WantedCall, CallNeeds) {
+        let input = self.world.rng.random_range(1..800_u64);
         let view = self.accounts_view();
         let mut needs = Vec::new();
         // Its agent is named as an account's is.
@@ -200,7 +198,8 @@ impl Sim {
             }
         }
         let most_output = self.world.rng.random_range(256..1_500);
-        CallNeeds { needs, least_output: 256, most_output }
+        let needs = CallNeeds { needs, least_output: 256, most_output };
+        (WantedCall { call: want.call, turn: want.turn, input }, needs)
     }
 
     /// A holder has granted what a session's call wants. Says whether it was one.
@@ -211,7 +210,7 @@ impl Sim {
         holds: &[Hold],
     ) -> Result<bool, JudgeViolation> {
         let waiting = self.session_holds.waiting.remove(&(process, reservation));
-        let Some(WaitingCall { at, effect, want, grant, input }) = waiting else {
+        let Some(WaitingCall { at, effect, want, grant }) = waiting else {
             return Ok(false);
         };
         self.session_holds.granted += 1;
@@ -220,7 +219,7 @@ impl Sim {
         let hold = CallHold::of((reservation, output, holds.to_vec()), Box::new(ends));
         let hold = Arc::new(hold);
         let place = (process, at.entity, at.counter, effect);
-        let held = HeldCall { hold: Arc::clone(&hold), reservation, input };
+        let held = HeldCall { hold: Arc::clone(&hold), reservation, input: want.input };
         self.session_holds.held.insert(place, held);
         self.session_holds.before.insert(want.call, process);
         let granted = MachineInput::Granted(effect, Grant { hold: Some(hold), ..grant });
