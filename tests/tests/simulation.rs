@@ -5,7 +5,9 @@
 //! `CLAWNODE_SESSIONS` how many sessions `sim_scale_soak` has. With `CLAWNODE_HOOKS`,
 //! `CLAWNODE_LARGE`, `CLAWNODE_SCHEMAS` or `CLAWNODE_LANES` set `sim_replay` replays a seed with hooks, with large
 //! messages, with replies that have to fit a schema, or with sessions of two lanes, and with
-//! `CLAWNODE_COUNTERS` or `CLAWNODE_BUDGETS` with so many counters or accounts beside its sessions.
+//! `CLAWNODE_COUNTERS` or `CLAWNODE_BUDGETS` with so many counters or accounts beside its sessions. With
+//! `CLAWNODE_SESSION_BUDGETS` calls of its sessions reserve, too, and with `CLAWNODE_ADMISSIONS` about so many
+//! other calls come.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -26,6 +28,13 @@ const SCHEMAS: u64 = 60;
 const SESSIONS: usize = 4_000;
 const SESSIONS_PLANTED: usize = 1_000;
 const SESSIONS_SOAK: usize = 1_000_000;
+/// Calls that come under budgets in the tests of scale: many of them wait for too long.
+const ADMISSIONS: usize = 5_000;
+const ADMISSIONS_SOAK: usize = 100_000;
+/// Seeds with budgets: of each of the tests that run in parallel (each seed takes three times as long as
+/// one without), and of a long run.
+const BUDGETED: u64 = 125;
+const BUDGETED_SOAK: u64 = 2_000;
 
 fn one(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions { seed, planted, ..SimOptions::default() })
@@ -219,6 +228,10 @@ fn sim_replay() {
             schemas: std::env::var_os("CLAWNODE_SCHEMAS").is_some(),
             lanes: std::env::var_os("CLAWNODE_LANES").is_some(),
             budgets: number("CLAWNODE_BUDGETS").and_then(|it| it.try_into().ok()).unwrap_or(0),
+            session_budgets: std::env::var_os("CLAWNODE_SESSION_BUDGETS").is_some(),
+            admissions: number("CLAWNODE_ADMISSIONS")
+                .and_then(|it| it.try_into().ok())
+                .unwrap_or(0),
         })
     );
 }
@@ -300,6 +313,55 @@ fn sim_known_seeds() {
     }
 }
 
+/// A holder in each process, and one or two accounts: synthetic calls reserve, and in every second seed
+/// those of sessions, too. No limit is passed, and every call ends.
+fn budgeted(seeds: std::ops::Range<u64>) {
+    let mut calls = (0, 0);
+    for seed in seeds {
+        let options = SimOptions {
+            seed,
+            budgets: 1 + usize::from(seed % 3 == 2),
+            session_budgets: seed % 2 == 1,
+            ..SimOptions::default()
+        };
+        match run(&options) {
+            Ok(report) => {
+                calls.0 += report.budget_calls;
+                calls.1 += report.session_holds;
+            }
+            Err(_) => {
+                traced(&SimOptions { trace: true, ..options });
+            }
+        }
+    }
+    println!("{} calls under budgets, {} of sessions", calls.0, calls.1);
+    assert!(calls.0 > 0, "no call was made");
+}
+
+/// Accounts, so many synthetic calls under them, and few sessions beside: an hour of virtual time with all
+/// that befalls the runs at scale.
+fn admissions(admissions: usize) {
+    let began = std::time::Instant::now();
+    let (sessions, budgets) = (Some(50), 3);
+    let ran = run(&SimOptions { seed: 1, sessions, budgets, admissions, ..SimOptions::default() });
+    println!("{admissions} calls, {:?}: {ran:?}", began.elapsed());
+    match ran {
+        Ok(report) => assert!(report.budget_calls > admissions / 5, "{report:?}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn sim_scale_budgets() {
+    admissions(ADMISSIONS);
+}
+
+#[test]
+fn sim_scale_budgets_soak() {
+    let calls = number("CLAWNODE_ADMISSIONS").and_then(|it| it.try_into().ok());
+    admissions(calls.unwrap_or(ADMISSIONS_SOAK));
+}
+
 /// The seeds, split so that they run in parallel.
 macro_rules! seeds {
     ($($test:ident: $part:literal, $counters:literal counters;)*) => {
@@ -321,6 +383,30 @@ seeds! {
     sim_seeds_5: 5, 1 counters;
     sim_seeds_6: 6, 1 counters;
     sim_seeds_7: 7, 1 counters;
+}
+
+/// The seeds that the other tests leave out.
+#[test]
+fn sim_budgets_soak() {
+    budgeted(4 * BUDGETED..BUDGETED_SOAK);
+}
+
+macro_rules! budget_seeds {
+    ($($test:ident: $part:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                budgeted($part * BUDGETED..($part + 1) * BUDGETED);
+            }
+        )*
+    };
+}
+
+budget_seeds! {
+    sim_budgets_0: 0;
+    sim_budgets_1: 1;
+    sim_budgets_2: 2;
+    sim_budgets_3: 3;
 }
 
 /// A second kind of entities: what it loses, and what the kernel loses of it.

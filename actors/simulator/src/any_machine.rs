@@ -11,7 +11,7 @@ use clawnode_proto::{
 use super::{Sim, book::Checked};
 
 /// An activation of a process: whose, of which entity, and which.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ActivationPlace {
     pub(super) process: ProcessId,
     pub(super) entity: EntityId,

@@ -13,7 +13,7 @@ use rand::Rng;
 
 use super::{
     CLIENTS, FATE, JudgeViolation, Sim,
-    any_machine::MachineMessage,
+    any_machine::{ActivationPlace, MachineMessage},
     jobs::JobHands,
     process::{PlannedNote, SimProcess},
 };
@@ -274,6 +274,7 @@ impl Sim {
         self.world.kill(process);
         self.processes.remove(&process);
         self.bills.dies(process);
+        self.session_calls_die(process);
         if self.plan.local {
             self.world.power_cut();
             let (world, ledger) = (&self.world, &self.ledger);
@@ -311,10 +312,16 @@ impl Sim {
         let actor = self.processes.get_mut(&process).and_then(|it| it.actors.get_mut(&entity));
         if let Some(actor) = actor.filter(|actor| !actor.stopped) {
             actor.stopped = true;
+            let counter = actor.counter;
             *self.ledger.struck.entry(entity).or_default() += 1;
             self.not_tried(process, entity);
             let gone = partition::PartitionInput::Gone(entity, Gone::Died);
             self.mail_dispatcher(process, self.partition_of(entity), gone);
+            let at = ActivationPlace { process, entity, counter };
+            let dropped = PlannedNote::own(format!("{entity}'s calls are dropped"), move |sim| {
+                sim.session_calls_end(at)
+            });
+            self.world.mail(process, 0, dropped);
         }
     }
 
@@ -343,6 +350,7 @@ impl Sim {
             self.world.kill(one);
             self.processes.remove(&one);
             self.bills.dies(one);
+            self.session_calls_die(one);
             self.dead.insert(one);
         }
     }

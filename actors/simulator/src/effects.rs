@@ -8,8 +8,9 @@ use clawnode_actors::{
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
-    Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
+    AgentName, Attempt, CallId, EntityId, Incarnation, ProcessId, TurnId,
     job::Job,
+    lane::Lane,
     llm::{FailureClass, ModelFailure, StopReason, Text, Usage},
     timeout::{TimeLevel, TimeLimit, TurnTime},
 };
@@ -17,6 +18,8 @@ use rand::Rng;
 
 use super::{
     JudgeViolation, Sim,
+    any_machine::ActivationPlace,
+    budgets::{CallEnd, priced},
     judge::ShownCall,
     models::ModelPlan,
     plan::{Poison, SeedPlan},
@@ -30,6 +33,9 @@ use super::{
 /// Short enough that some turns and steps do not get by with it.
 pub(super) const TURN_TIME: TurnTime = TurnTime { global_ms: 90_000, step_ms: 25_000 };
 
+/// The cap on output of calls that reserve: what is left of an account is enough for several.
+const OUTPUT_MOST: u32 = 1_000;
+
 /// The time of a step, where sessions are patient.
 const STEP_LONG: u32 = 70_000;
 
@@ -37,12 +43,13 @@ impl Sim {
     /// The agent's answer: at once, or later.
     pub(super) fn acquire(
         &mut self,
-        to: ProcessId,
-        entity: EntityId,
-        counter: u64,
+        at: ActivationPlace,
         (key, turn): (Effect, TurnId),
+        request: (&AgentName, Lane),
     ) {
+        let ActivationPlace { process: to, entity, counter } = at;
         let Some(grant) = grant(&self.plan) else { return };
+        let grant = Grant { accounts: self.accounts_view(), process: to, ..grant };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
             self.judge.refused(entity, turn);
@@ -63,7 +70,7 @@ impl Sim {
             return;
         }
         if self.lanes.is_on {
-            return self.needs_place(to, (entity, counter, key), want, grant);
+            return self.needs_place(to, (entity, counter, key), request, grant);
         }
         let granted = PlannedNote::Feed(entity, counter, MachineInput::Granted(key, grant));
         if self.world.chance(0.1) {
@@ -148,6 +155,7 @@ impl Sim {
             let text = format!("`{call}` is made after all calls were given up");
             return Err(JudgeViolation::new("G1", text));
         }
+        self.session_call_starts(ActivationPlace { process: to, entity, counter }, key, call)?;
         self.ledger.calling(entity, by, call, attempt)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
@@ -193,9 +201,18 @@ impl Sim {
         };
         let failure = failure(class, "out of time");
         let (partial, usage) = (Text::from("so far"), Usage::default());
-        let ended = MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage });
+        let outcome = Outcome::Failed { attempt, failure, partial, usage };
         let after = u64::from(limit.left_ms).max(1);
-        self.world.later(to, after, PlannedNote::Feed(entity, counter, ended));
+        let at = ActivationPlace { process: to, entity, counter };
+        self.world.later(to, after, Self::breaks_off(at, key, outcome));
+    }
+
+    /// A call is broken off: nothing says what it has used.
+    fn breaks_off(at: ActivationPlace, key: Effect, outcome: Outcome) -> PlannedNote {
+        PlannedNote::own(format!("{key:?} of {} is broken off", at.entity), move |sim| {
+            sim.session_call_ends(at, key, CallEnd::Broken)?;
+            sim.feed_as::<Session>(at, MachineInput::Ended(key, outcome))
+        })
     }
 
     pub(super) fn runs(
@@ -215,17 +232,18 @@ impl Sim {
     pub(super) fn abort(&mut self, to: ProcessId, entity: EntityId, counter: u64, key: Effect) {
         let process = self.processes.get_mut(&to);
         let Some(actor) = process.and_then(|it| it.actor(entity, counter)) else { return };
-        let input = match actor.running.remove(&key) {
+        let note = match actor.running.remove(&key) {
             Some(Some(attempt)) => {
                 let failure = failure(FailureClass::Cancelled, "cancelled");
                 let partial = Text::from("half a");
                 let usage = Usage::default();
-                MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage })
+                let outcome = Outcome::Failed { attempt, failure, partial, usage };
+                Self::breaks_off(ActivationPlace { process: to, entity, counter }, key, outcome)
             }
-            Some(None) | None => MachineInput::Gone(key),
+            Some(None) | None => PlannedNote::Feed(entity, counter, MachineInput::Gone(key)),
         };
         let after = self.world.rng.random_range(1..50);
-        self.world.later(to, after, PlannedNote::Feed(entity, counter, input));
+        self.world.later(to, after, note);
     }
 
     pub(super) fn call_ends(
@@ -245,13 +263,20 @@ impl Sim {
         let Some(key) = running.find_map(|(effect, _)| ends(effect).then_some(*effect)) else {
             return Ok(());
         };
-        let usage = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
         let asked = self.asked.get(&(call, attempt)).cloned();
         let since_start = self.world.now().0.saturating_sub(self.started);
         let is_down = asked.as_ref().is_some_and(|it| self.plan.models.is_down(it, since_start));
-        let outcome = if fails || is_down {
-            let failure =
-                if is_down { ModelPlan::down() } else { ModelPlan::failure(call, attempt) };
+        let failure = match (fails, is_down) {
+            (_, true) => Some(ModelPlan::down()),
+            (true, false) => Some(ModelPlan::failure(call, attempt)),
+            (false, false) => None,
+        };
+        let at = ActivationPlace { process: to, entity, counter };
+        let end = CallEnd::of(failure.as_ref().map(|failure| failure.class));
+        let usage = self.session_call_ends(at, key, end)?;
+        let usage =
+            usage.unwrap_or(Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() });
+        let outcome = if let Some(failure) = failure {
             Outcome::Failed { attempt, failure, partial: Text::from("ha"), usage }
         } else {
             let content = if self.structured.contains(&call) && tool_uses.is_empty() {
@@ -311,6 +336,10 @@ pub(super) fn grant(plan: &SeedPlan) -> Option<Grant> {
     options.step_wait = Duration::from_mins(5);
     let step_ms = if plan.patient { STEP_LONG } else { TURN_TIME.step_ms };
     options.time = TurnTime { step_ms, ..TURN_TIME };
+    if plan.budgets.sessions {
+        options.profiles = priced();
+        options.sampling.max_tokens = Some(OUTPUT_MOST);
+    }
     Some(Grant::free(options))
 }
 

@@ -55,6 +55,11 @@ pub(super) trait Simulated: Booked {
     fn start(sim: &mut Sim, at: ActivationPlace, effect: Self::Effect, job: &Self::Job) -> Checked;
 
     fn abort(sim: &mut Sim, at: ActivationPlace, effect: Self::Effect);
+
+    /// What a call was granted, or asked for, is not needed any more.
+    fn release(_: &mut Sim, _: ActivationPlace, _: Self::Effect) -> Checked {
+        Ok(())
+    }
 }
 
 /// The machine, if it is of this kind.

@@ -11,11 +11,11 @@ use clawnode_actors::{
         Grant, Permit,
         pool::{Pool, PoolRequest, PoolTicket},
     },
-    session::{Effect, Outcome, Want, turn::prepare::CallJob},
+    session::{Effect, Outcome, turn::prepare::CallJob},
 };
 use clawnode_kernel::MachineInput;
 use clawnode_proto::{
-    Attempt, EntityId, ProcessId,
+    AgentName, Attempt, EntityId, ProcessId,
     lane::Lane,
     llm::{FailureClass, ModelFailure, Text, Usage},
 };
@@ -87,14 +87,19 @@ impl SimPlaces {
 
 impl Sim {
     /// A call needs a place: it has one now, or waits.
-    pub(super) fn needs_place(&mut self, to: ProcessId, key: SimCallKey, want: &Want, it: Grant) {
-        let lane = want.lane.unwrap_or_default();
+    pub(super) fn needs_place(
+        &mut self,
+        to: ProcessId,
+        key: SimCallKey,
+        (agent, lane): (&AgentName, Lane),
+        it: Grant,
+    ) {
         let places = self.lanes.places.entry(to).or_default();
         let input = if let Some(ticket) = places.pool.take(PLACES, lane) {
             places.held.insert(ticket, Arc::downgrade(&it.permit));
             MachineInput::Granted(key.2, it)
         } else {
-            let request = PoolRequest { agent: want.agent.clone(), weight: 1, lane };
+            let request = PoolRequest { agent: agent.clone(), weight: 1, lane };
             let ticket = places.pool.wait(&request);
             places.waiting.insert(ticket, (key, lane));
             MachineInput::Deferred(key.2)

@@ -79,14 +79,14 @@ use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
 pub use self::violation::JudgeViolation;
 use self::{
-    budgets::Bills,
+    budgets::{Bills, SessionHolds},
     clients::SimClient,
     jobs::ToolEffects,
     judge::OutsideJudge,
     kinds::KINDS,
     lanes::SimLanes,
     ledger::Ledger,
-    plan::SeedPlan,
+    plan::{BudgetPlan, SeedPlan},
     process::{PendingOp, PlannedNote, SimProcess},
     trace::RunTrace,
 };
@@ -122,6 +122,10 @@ pub struct SimOptions {
     pub budgets: usize,
     /// Whether messages are of two lanes, and processes have fewer places than calls.
     pub lanes: bool,
+    /// Whether the calls of sessions reserve, too.
+    pub session_budgets: bool,
+    /// About so many synthetic calls under budgets; as many as come by themselves if it is 0.
+    pub admissions: usize,
 }
 
 /// A run in which nothing was wrong.
@@ -153,6 +157,8 @@ pub struct RunReport {
     pub budget_calls: usize,
     /// Calls that were ended for others.
     pub preempted: usize,
+    /// Those of sessions among them.
+    pub session_holds: usize,
 }
 
 /// A run in which an invariant did not hold.
@@ -166,6 +172,10 @@ pub struct RunFailure {
     pub counters: usize,
     /// With so many accounts.
     pub budgets: usize,
+    /// With sessions whose calls reserve.
+    pub session_budgets: bool,
+    /// With about so many calls under budgets.
+    pub admissions: usize,
     /// What did not hold.
     pub violation: JudgeViolation,
     /// After how many steps.
@@ -189,6 +199,7 @@ struct Sim {
     bills: Bills,
     /// The places of agents, if calls need any.
     lanes: SimLanes,
+    session_holds: SessionHolds,
     /// The tokens that calls under budgets send.
     call_inputs: BTreeMap<Reservation, u64>,
     client_ops: BTreeMap<RequestTicket, PendingOp>,
@@ -228,6 +239,7 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
             let gave_way = sim.ledger.gave_way();
             let misfits = sim.ledger.misfits();
             let budget_calls = sim.bills.made();
+            let session_holds = sim.session_holds.granted();
             Ok(RunReport {
                 hash,
                 steps,
@@ -242,16 +254,20 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 misfits,
                 budget_calls,
                 preempted: sim.lanes.ended,
+                session_holds,
             })
         }
         Err(violation) => {
             let tail = sim.trace.map(|trace| trace.tail(&violation.detail)).unwrap_or_default();
-            let SimOptions { seed, sessions, counters, budgets, .. } = *options;
+            let SimOptions { seed, sessions, counters, budgets, session_budgets, .. } = *options;
+            let admissions = options.admissions;
             Err(Box::new(RunFailure {
                 seed,
                 sessions,
                 counters,
                 budgets,
+                session_budgets,
+                admissions,
                 violation,
                 steps: sim.steps,
                 tail,
@@ -276,12 +292,13 @@ impl Sim {
         }
         plan.counters = options.counters;
         plan.schemas = options.schemas;
-        plan.budgets = options.budgets;
+        let SimOptions { budgets: accounts, session_budgets: sessions, admissions, .. } = *options;
+        plan.budgets = BudgetPlan { accounts, sessions, admissions };
         plan.lanes = options.lanes;
         if plan.lanes {
             plan.sessions = plan.sessions.max(4);
         }
-        if plan.budgets > 0 {
+        if accounts > 0 {
             // Days would end all windows that anything is known of.
             plan.pause = None;
         }
@@ -308,7 +325,8 @@ impl Sim {
             ledger,
             judge: OutsideJudge::new(plan.approval_wait, tools::changing(), &tools::specs()),
             effects: ToolEffects::default(),
-            bills: Bills::new(plan.budgets),
+            bills: Bills::new(&plan),
+            session_holds: SessionHolds::default(),
             lanes: SimLanes::new(plan.lanes),
             call_inputs: BTreeMap::new(),
             client_ops: BTreeMap::new(),
@@ -403,6 +421,8 @@ impl std::fmt::Display for RunFailure {
             sessions,
             counters,
             budgets,
+            session_budgets,
+            admissions,
             violation: JudgeViolation { name, detail },
             steps,
             ..
@@ -414,6 +434,12 @@ impl std::fmt::Display for RunFailure {
         }
         if *budgets > 0 {
             with = Some(format!("{} CLAWNODE_BUDGETS={budgets}", with.unwrap_or_default()));
+        }
+        if *session_budgets {
+            with = Some(format!("{} CLAWNODE_SESSION_BUDGETS=1", with.unwrap_or_default()));
+        }
+        if *admissions > 0 {
+            with = Some(format!("{} CLAWNODE_ADMISSIONS={admissions}", with.unwrap_or_default()));
         }
         let with = with.unwrap_or_default();
         write!(

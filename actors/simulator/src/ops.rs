@@ -132,7 +132,8 @@ impl Sim {
                 }
             }
             // Best effort in production; here the append alone must do.
-            MachineOutput::Release(_) | MachineOutput::TellFenced { .. } => {}
+            MachineOutput::TellFenced { .. } => {}
+            MachineOutput::Release(effect) => return K::release(self, at, effect),
             MachineOutput::Stop(stop) => return self.stopped(to, entity, counter, &stop),
         }
         Ok(())
@@ -193,7 +194,7 @@ impl Sim {
             self.partition_of(entity),
             partition::PartitionInput::Gone(entity, why),
         );
-        Ok(())
+        self.session_calls_end(ActivationPlace { process: to, entity, counter })
     }
 
     // === operations ===

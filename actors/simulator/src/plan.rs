@@ -31,6 +31,17 @@ pub(super) enum Poison {
     Fold,
 }
 
+/// What may be spent, and by whom.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BudgetPlan {
+    /// How many accounts there are; each process has a holder if there are any.
+    pub(super) accounts: usize,
+    /// Whether the calls of sessions reserve.
+    pub(super) sessions: bool,
+    /// About so many synthetic calls, if there are to be very many.
+    pub(super) admissions: usize,
+}
+
 /// What a seed decides.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
@@ -43,8 +54,8 @@ pub(super) struct SeedPlan {
     pub(super) sessions: usize,
     /// How many counters there are besides.
     pub(super) counters: usize,
-    /// How many accounts there are; each process has a holder if there are any.
-    pub(super) budgets: usize,
+    /// What may be spent.
+    pub(super) budgets: BudgetPlan,
     /// Inputs of each session at least.
     pub(super) inputs: usize,
     /// How much later a client says the same again at most, in milliseconds.
@@ -139,7 +150,7 @@ impl SeedPlan {
             processes: if local { 1 } else { rng.random_range(1..=4) },
             sessions: rng.random_range(1..=2),
             counters: 0,
-            budgets: 0,
+            budgets: BudgetPlan::default(),
             inputs: rng.random_range(2..=6),
             again_most: 30_000,
             busy: rng.random_range(10_000..60_000),

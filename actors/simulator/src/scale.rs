@@ -16,7 +16,7 @@ use super::{
     FATE, JudgeViolation, Sim,
     chaos::SILENT,
     models::ModelPlan,
-    plan::{SeedPlan, Weights},
+    plan::{BudgetPlan, SeedPlan, Weights},
     process::PlannedNote,
     sizes::Sizes,
 };
@@ -33,6 +33,8 @@ const LEADER_YOUNG: u64 = 10_000;
 const HOTTEST: usize = 400;
 /// Steps for each session after which a world that is still busy is not taken to come to rest.
 const STEPS_MOST: u64 = 2_000;
+/// The same for each call under budgets.
+const CALL_STEPS_MOST: u64 = 40;
 /// Requests that fail for their sender and take effect later.
 const GHOSTS: f64 = 0.01;
 /// Reads that show the past.
@@ -65,7 +67,7 @@ impl SeedPlan {
             processes: NODES,
             sessions,
             counters: 0,
-            budgets: 0,
+            budgets: BudgetPlan::default(),
             inputs: 1,
             again_most: 30_000,
             busy: BUSY,
@@ -122,7 +124,11 @@ impl SeedPlan {
     /// After how many steps it is taken not to come to rest.
     pub(super) fn steps_most(&self) -> u64 {
         match &self.scale {
-            Some(_) => STEPS_MOST * u64::try_from(self.sessions).unwrap_or(u64::MAX).max(1_000),
+            Some(_) => {
+                let of = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+                STEPS_MOST * of(self.sessions).max(1_000)
+                    + CALL_STEPS_MOST * of(self.budgets.admissions)
+            }
             None => super::STEPS_MAX,
         }
     }

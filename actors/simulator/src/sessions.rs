@@ -44,7 +44,18 @@ impl Simulated for Session {
     }
 
     fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Effect, want: &Want) {
-        sim.acquire(at.process, at.entity, at.counter, (effect, want.turn()));
+        match want {
+            Want::Place { turn, agent, lane, .. } => {
+                sim.acquire(at, (effect, *turn), (agent, lane.unwrap_or_default()));
+            }
+            Want::Hold { turn, call, grant, needs } => {
+                sim.session_reserves(
+                    at,
+                    (effect, *turn, *call),
+                    (needs.clone(), (**grant).clone()),
+                );
+            }
+        }
     }
 
     fn start(sim: &mut Sim, at: ActivationPlace, effect: Effect, job: &EffectJob) -> Checked {
@@ -53,6 +64,10 @@ impl Simulated for Session {
 
     fn abort(sim: &mut Sim, at: ActivationPlace, effect: Effect) {
         sim.abort(at.process, at.entity, at.counter, effect);
+    }
+
+    fn release(sim: &mut Sim, at: ActivationPlace, effect: Effect) -> Checked {
+        sim.session_call_released(at, effect)
     }
 }
 

@@ -12,6 +12,7 @@
 //! The program is `clawnode-chaos`, which `clawnode verify --chaos` runs.
 
 mod account;
+mod budget;
 pub mod bus;
 pub mod client;
 pub mod daemon;

@@ -72,7 +72,7 @@ impl Play<'_> {
     }
 
     /// Waits until some turn has said something, and has not ended.
-    async fn in_mid_answer(&self) -> Result<(), ChaosError> {
+    pub(super) async fn in_mid_answer(&self) -> Result<(), ChaosError> {
         let board = self.load.board();
         eventually("a turn in mid-answer", PATIENCE, async || {
             if board.speaking().is_empty() { Err("silence".to_owned()) } else { Ok(()) }
@@ -110,7 +110,7 @@ impl Play<'_> {
     }
 
     /// A session's journal; nothing if its first message is still on its way.
-    async fn journal(&self, session: &str) -> Result<Vec<EventView>, ChaosError> {
+    pub(super) async fn journal(&self, session: &str) -> Result<Vec<EventView>, ChaosError> {
         match self.stage.gateway().await?.journal(session).await {
             Err(error) if error.refusal().is_some() => Ok(Vec::new()),
             events => Ok(events?),

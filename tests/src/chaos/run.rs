@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    ChaosError,
+    ChaosError, budget,
     daemon::tool,
     disk::{self, Disk},
     engine::{self, Containers},
@@ -240,7 +240,7 @@ async fn on_stage(
         *disk = Some(Disk::mount(&dir.join("disk"))?);
     }
     let mut shape = scenario.shape(kind, &dir.join("disk"));
-    if scenario == Scenario::ClockJump {
+    if scenario.needs() == Needs::Clock {
         clocks(&mut shape, dir)?;
     }
     let containers = match scenario.needs() {
@@ -347,6 +347,11 @@ fn fill(score: &mut Score, scenario: Scenario, evidence: &Evidence) {
         && let Some(why) = outage::proves_nothing(evidence)
     {
         score.violations.push(format!("{why}: this run proves nothing"));
+    }
+    if scenario.has_budget() {
+        score.violations.extend(budget::over_the_limit(evidence));
+        let nothing = budget::proves_nothing(evidence);
+        score.violations.extend(nothing.map(|why| format!("{why}: this run proves nothing")));
     }
     if scenario.must_fence() && evidence.fenced == 0 {
         score.violations.push("no owner was fenced: this run proves nothing".to_owned());

@@ -97,6 +97,8 @@ impl Play<'_> {
                 Scenario::Poison => self.poison().await?,
                 Scenario::ClockJump => self.clock_jump().await?,
                 Scenario::ProviderOutage => self.provider_outage().await?,
+                Scenario::BudgetOwnerKill => self.budget_owner_kill().await?,
+                Scenario::HolderFreeze => self.holder_freeze().await?,
                 Scenario::RandomKills => self.random_kill().await?,
             }
         }
@@ -124,7 +126,7 @@ impl Play<'_> {
     }
 
     /// A fault that hits one node.
-    fn fault_at(&mut self, place: usize, what: &str) -> Instant {
+    pub(super) fn fault_at(&mut self, place: usize, what: &str) -> Instant {
         let node = &self.stage.nodes[place];
         let hits = match node.role {
             Role::Gateway => Hits::Clients,
@@ -140,7 +142,7 @@ impl Play<'_> {
         self.kill_at(place).await
     }
 
-    async fn kill_at(&mut self, place: usize) -> Result<(), ChaosError> {
+    pub(super) async fn kill_at(&mut self, place: usize) -> Result<(), ChaosError> {
         let at = self.fault_at(place, "kill -9 of");
         self.stage.nodes[place].kill().await?;
         self.load.settled(at).await?;
@@ -198,7 +200,7 @@ impl Play<'_> {
     }
 
     /// Waits until an owner that came back has found itself fenced.
-    async fn fenced(&mut self, before: u64) -> Result<(), ChaosError> {
+    pub(super) async fn fenced(&mut self, before: u64) -> Result<(), ChaosError> {
         let stage = &self.stage;
         eventually("that an owner which came back is fenced", PATIENCE, async || {
             let now = stage.fenced();
@@ -209,7 +211,7 @@ impl Play<'_> {
 
     /// A worker that owns a turn which is under way. The schedule gives one number, however long it
     /// takes to find a turn.
-    async fn owner(&mut self) -> Result<usize, ChaosError> {
+    pub(super) async fn owner(&mut self) -> Result<usize, ChaosError> {
         let number = self.random.random_range(0..1_000_usize);
         let (stage, board) = (&self.stage, self.load.board());
         eventually("a turn under way", PATIENCE, async || {
@@ -224,7 +226,7 @@ impl Play<'_> {
     }
 
     /// The sessions of this worker that were spoken with last.
-    async fn sessions_of(&self, place: usize) -> Result<Vec<String>, ChaosError> {
+    pub(super) async fn sessions_of(&self, place: usize) -> Result<Vec<String>, ChaosError> {
         let mut sessions = Vec::new();
         for session in self.load.board().recent(RECENT) {
             let owner = self.stage.owner(&session).await?;
@@ -238,7 +240,7 @@ impl Play<'_> {
     /// Waits until what was under way has come to an end, and one of these sessions of a worker that
     /// is lost belongs to another. The first does not imply the second: a worker that hears nothing
     /// still ends a turn whose last append it can say.
-    async fn taken_over(
+    pub(super) async fn taken_over(
         &self,
         place: usize,
         sessions: &[String],

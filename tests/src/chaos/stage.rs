@@ -15,7 +15,7 @@ use clawnode_proto::{
 use serde_json::json;
 
 use super::{
-    ChaosError,
+    ChaosError, budget,
     bus::Bus,
     client::Entrance,
     daemon::sibling,
@@ -63,6 +63,8 @@ pub struct Shape {
     pub tokens: u32,
     /// Milliseconds before each piece.
     pub delay_ms: u64,
+    /// Whether a limit in money holds for all calls.
+    pub budget: bool,
     /// Where the servers, or the node alone, store what they keep, if not in the stage's folder.
     pub store: Option<PathBuf>,
     /// Further variables of nodes: whose names begin so, the variable, its value.
@@ -199,8 +201,10 @@ impl Stage {
         tools.extend(self.containers.as_ref().map(|_| COMMAND));
         let engine = self.containers.as_ref().map(Containers::settings).unwrap_or_default();
         let (tools, chain) = (json!(tools), self.models.chain());
-        let text =
-            format!("[tools]\nmax_jobs = 16\n[agents.default]\ntools = {tools}\n{chain}{engine}");
+        let budget = if self.shape.budget { budget::SETTINGS } else { "" };
+        let text = format!(
+            "[tools]\nmax_jobs = 16\n[agents.default]\ntools = {tools}\n{chain}{engine}{budget}"
+        );
         let folder = home.join(".config/clawnode");
         fs::create_dir_all(&folder)
             .and_then(|()| fs::write(folder.join("config.toml"), text))

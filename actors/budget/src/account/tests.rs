@@ -414,7 +414,7 @@ fn who_waits_for_a_person_hears_that_they_have_allowed_more() {
     assert_eq!(account.state.answers_to(process(2))[0].verdict, AskVerdict::Waits);
     assert!(account.state.slices_of(process(1))[0].recalled);
     for (after, before) in account.state.told().iter().zip(&told) {
-        assert!(after.1 > before.1, "{after:?} is told again after {before:?}");
+        assert!(after.1 > before.1, "{after:?} hears again after {before:?}");
     }
 }
 

@@ -68,7 +68,7 @@ pub struct CallHold {
     holder: Box<dyn EndHold>,
 }
 
-/// Who is told that a call's reservation has ended.
+/// Who hears that a call's reservation has ended.
 pub trait EndHold: fmt::Debug + Send + Sync {
     /// It has ended: with this usage, or its call was never made.
     fn ends(&self, reservation: Reservation, usage: Option<CallUsage>);
@@ -444,7 +444,7 @@ impl HolderState {
 // === impl CallHold ===
 
 impl CallHold {
-    /// What a holder has granted. This end of it hears how it ends.
+    /// What a holder has granted; `holder` hears how it ends.
     pub fn of(
         (reservation, output, holds): (Reservation, u64, Vec<Hold>),
         holder: Box<dyn EndHold>,

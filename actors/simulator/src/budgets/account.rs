@@ -33,11 +33,14 @@ pub(super) const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: W
 const WINDOW_LEAST: u64 = 8_000;
 const WINDOW_MOST: u64 = 60_000;
 
-/// The accounts of a plan with so many, and their limits. The first is the cluster's.
-pub(super) fn accounts(count: usize) -> Vec<(AccountKey, Vec<BudgetLimit>)> {
-    let limit = |key: LimitKey, amount| BudgetLimit {
+/// The accounts of a plan, and their limits. The first is the cluster's.
+pub(super) fn accounts(plan: &SeedPlan) -> Vec<(AccountKey, Vec<BudgetLimit>)> {
+    let count = plan.budgets.accounts;
+    // Enough for very many calls, so that each waits rarely.
+    let times = 1 + u64::try_from(plan.budgets.admissions / 150).unwrap_or(u64::MAX);
+    let limit = |key: LimitKey, amount: u64| BudgetLimit {
         ask_at: 100,
-        ..BudgetLimit::new(key.unit, key.window, amount)
+        ..BudgetLimit::new(key.unit, key.window, amount.saturating_mul(times))
     };
     let agent = |number| {
         let key = format!("agent:agent{number}").parse().ok()?;
@@ -49,7 +52,7 @@ pub(super) fn accounts(count: usize) -> Vec<(AccountKey, Vec<BudgetLimit>)> {
 
 impl Simulated for Budget {
     fn entities(plan: &SeedPlan) -> Vec<EntityId> {
-        accounts(plan.budgets).iter().map(|(account, _)| account.entity()).collect()
+        accounts(plan).iter().map(|(account, _)| account.entity()).collect()
     }
 
     fn clients(plan: &SeedPlan, _: u64) -> Vec<SimClient> {
@@ -60,7 +63,7 @@ impl Simulated for Budget {
             let input = Self::input(&account, name, Timestamp(0), &body).ok()?;
             Some(SimClient { after: 0, input, answered: false })
         };
-        accounts(plan.budgets).into_iter().filter_map(set).collect()
+        accounts(plan).into_iter().filter_map(set).collect()
     }
 
     fn acquire(_: &mut Sim, _: ActivationPlace, _: BudgetEffect, want: &Infallible) {

@@ -9,7 +9,7 @@ use clawnode_proto::{
 };
 
 use super::account::accounts;
-use crate::{JudgeViolation, book::Checked};
+use crate::{JudgeViolation, book::Checked, plan::SeedPlan};
 
 /// One window of one limit.
 type Spending = (AccountKey, LimitKey, WindowNumber);
@@ -24,6 +24,8 @@ pub(crate) struct Bills {
     billed: BTreeMap<Spending, u64>,
     /// What calls may have cost whose processes have died.
     lost: BTreeMap<Spending, u64>,
+    /// All of that together.
+    sums: BTreeMap<Spending, u64>,
     /// Calls that wait or run.
     open: BTreeSet<(ProcessId, Reservation)>,
     deaths: usize,
@@ -42,8 +44,8 @@ pub(super) enum Bill {
 }
 
 impl Bills {
-    pub(crate) fn new(budgets: usize) -> Self {
-        let limits = accounts(budgets).into_iter().flat_map(|(account, limits)| {
+    pub(crate) fn new(plan: &SeedPlan) -> Self {
+        let limits = accounts(plan).into_iter().flat_map(|(account, limits)| {
             limits.into_iter().map(move |limit| ((account.clone(), limit.key), limit.amount))
         });
         Self { limits: limits.collect(), ..Self::default() }
@@ -72,8 +74,12 @@ impl Bills {
         holds: Vec<Hold>,
     ) -> Checked {
         self.made += 1;
+        let spendings: Vec<Spending> = holds.iter().map(spending).collect();
+        for (spending, hold) in spendings.iter().zip(&holds) {
+            *self.sums.entry(spending.clone()).or_default() += hold.amount;
+        }
         self.running.insert((process, call), holds);
-        self.check()
+        self.check(&spendings)
     }
 
     /// What a call that runs has reserved.
@@ -84,7 +90,12 @@ impl Bills {
     /// A call has ended.
     pub(super) fn ends(&mut self, process: ProcessId, call: Reservation, bill: Bill) -> Checked {
         self.open.remove(&(process, call));
+        let mut spendings = Vec::new();
         for hold in self.running.remove(&(process, call)).unwrap_or_default() {
+            let spending = spending(&hold);
+            spendings.push(spending.clone());
+            let sum = self.sums.entry(spending.clone()).or_default();
+            *sum = sum.saturating_sub(hold.amount);
             let used = match (bill, hold.limit.unit) {
                 (Bill::None, _) => continue,
                 (Bill::Exact(exact), BudgetUnit::Usd) => {
@@ -92,9 +103,10 @@ impl Bills {
                 }
                 (Bill::Exact(_) | Bill::Unknown, _) => hold.amount,
             };
-            *self.billed.entry((hold.account, hold.limit, hold.window)).or_default() += used;
+            *sum += used;
+            *self.billed.entry(spending).or_default() += used;
         }
-        self.check()
+        self.check(&spendings)
     }
 
     /// A process has died: its calls may have cost all that they could.
@@ -108,24 +120,17 @@ impl Bills {
                 continue;
             }
             for hold in holds {
-                *self.lost.entry((hold.account, hold.limit, hold.window)).or_default() +=
-                    hold.amount;
+                *self.lost.entry(spending(&hold)).or_default() += hold.amount;
             }
         }
     }
 
     /// I6: nothing that is billed, or may be billed still, is over a limit.
-    fn check(&self) -> Checked {
-        let mut sums = self.billed.clone();
-        for (spending, lost) in &self.lost {
-            *sums.entry(spending.clone()).or_default() += lost;
-        }
-        for hold in self.running.values().flatten() {
-            let spending = (hold.account.clone(), hold.limit, hold.window);
-            *sums.entry(spending).or_default() += hold.amount;
-        }
-        for ((account, limit, window), sum) in sums {
-            let most = self.limits.get(&(account.clone(), limit)).copied().unwrap_or_default();
+    fn check(&self, spendings: &[Spending]) -> Checked {
+        for spending in spendings {
+            let (account, limit, window) = spending;
+            let sum = self.sums.get(spending).copied().unwrap_or_default();
+            let most = self.limits.get(&(account.clone(), *limit)).copied().unwrap_or_default();
             if sum > most {
                 let text = format!("`{limit}` of `{account}` in {}: {sum}, of {most}", window.0);
                 return Err(JudgeViolation::new("I6", text));
@@ -171,4 +176,8 @@ impl Bills {
         }
         Ok(())
     }
+}
+
+fn spending(hold: &Hold) -> Spending {
+    (hold.account.clone(), hold.limit, hold.window)
 }

@@ -13,23 +13,41 @@ use super::{
     account::{LOOPS, USD, accounts},
     bills::Bill,
 };
-use crate::{FATE, Sim, book::Checked, process::PlannedNote};
+use crate::{FATE, Sim, book::Checked, plan::SeedPlan, process::PlannedNote};
 
 /// Micro-dollars for a million tokens in, and out. Few calls cost a whole number of them.
 const PRICES: [u64; 2] = [2_500_001, 15_000_003];
 /// The first call comes when accounts have their limits, in milliseconds.
 const FIRST: u64 = 2_000;
-/// Between two calls, at most.
+/// Between two calls, at most, unless there are to be very many.
 const NEXT_MOST: u64 = 900;
 /// How long a call runs at most.
 const RUNS_MOST: u64 = 12_000;
 /// How long it waits, at most: its turn ends.
 const WAITS_MOST: u64 = 120_000;
 
+impl SeedPlan {
+    /// How long after a call the next one comes at most, in milliseconds.
+    fn next_call_most(&self) -> u64 {
+        match u64::try_from(self.budgets.admissions) {
+            Ok(0) | Err(_) => NEXT_MOST,
+            Ok(calls) => (2 * self.busy / calls).max(2),
+        }
+    }
+}
+
+/// Every model at these prices.
+pub(crate) fn priced() -> ModelProfiles {
+    let [input, output] = PRICES;
+    let price = Some(ModelPrice { input, output, cache_read: input, cache_write: input });
+    let known = ModelOverride { price, ..ModelOverride::default() };
+    ModelProfiles::new(BTreeMap::from([("*/*".to_owned(), known)]))
+}
+
 impl Sim {
     /// Calls come until the world is calm.
     pub(crate) fn begin_budget_calls(&mut self) {
-        if self.plan.budgets > 0 {
+        if self.plan.budgets.accounts > 0 {
             self.plan_budget_call(FIRST, 1);
         }
     }
@@ -39,7 +57,7 @@ impl Sim {
             if sim.calm {
                 return Ok(());
             }
-            let after = sim.world.rng.random_range(1..NEXT_MOST);
+            let after = sim.world.rng.random_range(1..sim.plan.next_call_most());
             sim.plan_budget_call(after, number + 1);
             sim.budget_call_comes(Reservation(number));
             Ok(())
@@ -61,20 +79,31 @@ impl Sim {
     }
 
     fn budget_needs(&mut self, input: u64) -> CallNeeds {
-        let [price_in, price_out] = PRICES;
-        let fixed = MicroUsd::of_tokens([(input, MicroUsd(price_in))]).unwrap_or(MicroUsd::MOST).0;
-        let usd = CallCost { fixed, per_million: price_out };
+        let usd = Self::usd_of(input);
         let one = CallCost { fixed: 1, per_million: 0 };
         let mut needs = vec![
             Need { account: AccountKey::Cluster, limit: USD, cost: usd },
             Need { account: AccountKey::Cluster, limit: LOOPS, cost: one },
         ];
-        let others = accounts(self.plan.budgets).into_iter().skip(1).map(|(account, _)| account);
+        let others = accounts(&self.plan).into_iter().skip(1).map(|(account, _)| account);
         if let Some(account) = others.choose(&mut self.world.rng) {
             needs.push(Need { account, limit: USD, cost: usd });
         }
         let most_output = self.world.rng.random_range(256..1_500);
         CallNeeds { needs, least_output: 256.min(most_output), most_output }
+    }
+
+    /// What a call with so much input costs at most.
+    pub(super) fn usd_of(input: u64) -> CallCost {
+        let [price_in, price_out] = PRICES;
+        let fixed = MicroUsd::of_tokens([(input, MicroUsd(price_in))]).unwrap_or(MicroUsd::MOST).0;
+        CallCost { fixed, per_million: price_out }
+    }
+
+    /// What its provider bills, in millionths of micro-dollars.
+    pub(super) fn exact(input: u64, output: u64) -> u128 {
+        let [price_in, price_out] = PRICES.map(u128::from);
+        u128::from(input) * price_in + u128::from(output) * price_out
     }
 
     /// Its turn ends, however long it waits.
@@ -117,17 +146,15 @@ impl Sim {
             1 => (Bill::Unknown, HolderInput::Settle(call, CallUsage::Unknown)),
             _ => {
                 let output = self.world.rng.random_range(0..=output);
-                let [price_in, price_out] = PRICES.map(u128::from);
-                let exact = u128::from(input) * price_in + u128::from(output) * price_out;
                 let usage = CallUsage::Known { usd: self.cost(input, output), tokens: 0 };
-                (Bill::Exact(exact), HolderInput::Settle(call, usage))
+                (Bill::Exact(Self::exact(input, output)), HolderInput::Settle(call, usage))
             }
         };
         self.bills.ends(process, call, bill)?;
         self.holder_takes(process, end)
     }
 
-    fn cost(&self, input: u64, output: u64) -> u64 {
+    pub(super) fn cost(&self, input: u64, output: u64) -> u64 {
         let [price_in, price_out] = PRICES.map(MicroUsd);
         let cost = MicroUsd::of_tokens([(input, price_in), (output, price_out)]);
         let cost = cost.unwrap_or(MicroUsd::MOST).0;

@@ -27,7 +27,7 @@ const TICK_MOST: u64 = 600;
 impl Sim {
     /// A holder begins with its process.
     pub(crate) fn begin_holder(&mut self, process: ProcessId) {
-        if self.plan.budgets == 0 {
+        if self.plan.budgets.accounts == 0 {
             return;
         }
         let planted = self.planted;
@@ -62,10 +62,15 @@ impl Sim {
             match out {
                 HolderOutput::Send(account, body) => self.sends_for_holder(process, account, &body),
                 HolderOutput::Granted(call, output, holds) => {
-                    self.budget_call_begins(process, (call, output), holds)?;
+                    if !self.session_call_granted(process, (call, output), &holds)? {
+                        self.budget_call_begins(process, (call, output), holds)?;
+                    }
                 }
                 HolderOutput::Waits(..) => {}
-                HolderOutput::Refused(call, _) => self.bills.refused(process, call),
+                HolderOutput::Refused(call, _) => {
+                    self.bills.refused(process, call);
+                    self.session_call_refused(process, call);
+                }
             }
         }
         Ok(())
@@ -100,7 +105,7 @@ impl Sim {
         if self.planted != KernelBug::GivesBackForTheDead {
             return Ok(());
         }
-        for (account, _) in accounts(self.plan.budgets) {
+        for (account, _) in accounts(&self.plan) {
             let entity = self.account(&account)?;
             let slices = entity.state.books.iter().flat_map(LimitBook::windows);
             let slices = slices
@@ -157,7 +162,7 @@ impl Sim {
     /// What must hold of budgets once all is quiet.
     pub(crate) fn budgets_at_the_end(&self) -> Checked {
         self.holds_end()?;
-        for (account, _) in accounts(self.plan.budgets) {
+        for (account, _) in accounts(&self.plan) {
             if !self.ledger.serves(account.entity()) {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Budgets: every process has a holder, and calls reserve, settle and are lost with their processes.
+//! Budgets: every process has a holder, and calls reserve, settle and are lost with their processes:
+//! synthetic ones ([`calls`]), and those of sessions ([`sessions`]).
 //!
 //! What may be spent is judged from outside, by what providers bill: [`bills`] knows neither the fold of
 //! accounts nor the machine of holders.
@@ -8,8 +9,11 @@ mod bills;
 mod calls;
 mod holders;
 mod process;
+mod sessions;
 #[cfg(test)]
 mod tests;
 
 pub(super) use bills::Bills;
+pub(super) use calls::priced;
 pub(super) use process::ProcessHolder;
+pub(super) use sessions::{CallEnd, SessionHolds};

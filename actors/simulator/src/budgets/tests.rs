@@ -26,6 +26,43 @@ fn finds(planted: KernelBug, seeds: u64, names: &[&str]) {
     panic!("{planted:?} was not found in {seeds} seeds");
 }
 
+fn with_sessions(seed: u64, planted: KernelBug, trace: bool) -> Result<RunReport, Box<RunFailure>> {
+    let (budgets, session_budgets) = (1 + usize::from(seed % 3 == 2), true);
+    run(&SimOptions { seed, planted, trace, budgets, session_budgets, ..SimOptions::default() })
+}
+
+/// The calls of sessions reserve, too, beside synthetic ones: whatever befalls the world, what they reserve
+/// ends with them, and no limit is passed.
+#[test]
+fn bud_1_sessions_begin_calls_with_what_they_have_reserved() {
+    let mut holds = 0;
+    for seed in 0..SEEDS {
+        match with_sessions(seed, KernelBug::None, false) {
+            Ok(report) => holds += report.session_holds,
+            Err(_) => match with_sessions(seed, KernelBug::None, true) {
+                Ok(report) => panic!("seed {seed} is not the same twice: {report:?}"),
+                Err(failure) => panic!("{failure}"),
+            },
+        }
+    }
+    assert!(holds > 60, "sessions reserved {holds} times");
+}
+
+/// Bugs that are found in what sessions do.
+#[test]
+fn finds_what_sessions_forget() {
+    for (planted, names) in
+        [(KernelBug::ForgetsHold, &["BUD-1"][..]), (KernelBug::RoundsDown, &["I6", "BUD-3"])]
+    {
+        let found =
+            (0..60).find_map(|seed| Some((seed, with_sessions(seed, planted, false).err()?)));
+        let (seed, failure) = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        let name = failure.violation.name;
+        assert!(names.contains(&name), "{planted:?} was found as {name}: {failure}");
+        with_sessions(seed, KernelBug::None, true).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 #[test]
 fn i6_no_limit_is_passed_whatever_befalls_the_world() {
     let mut calls = 0;
@@ -61,5 +98,6 @@ planted! {
     finds_gives_back_for_the_dead: GivesBackForTheDead in 200 by ["I6", "BUD-3"];
     finds_settles_into_current_window: SettlesIntoCurrentWindow in 40 by ["BUD-3", "BUD-4"];
     finds_reports_differences: ReportsDifferences in 40 by ["I6", "BUD-3"];
+    finds_an_estimate_of_nothing: EstimatesNothing in 40 by ["I6", "BUD-3"];
     finds_answers_before_the_append: ActBeforeAppend in 40 by ["I5", "I8"];
 }
