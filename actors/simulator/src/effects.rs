@@ -193,9 +193,18 @@ impl Sim {
         };
         let failure = failure(class, "out of time");
         let (partial, usage) = (Text::from("so far"), Usage::default());
-        let ended = MachineInput::Ended(key, Outcome::Failed { attempt, failure, partial, usage });
+        let outcome = Outcome::Failed { attempt, failure, partial, usage };
         let after = u64::from(limit.left_ms).max(1);
-        self.world.later(to, after, PlannedNote::Feed(entity, counter, ended));
+        let note = if self.lanes.is_on {
+            // It may have ended for another call before that.
+            let ends = move |sim: &mut Self| {
+                sim.ends_if_it_runs(to, (entity, counter, key), attempt, outcome)
+            };
+            PlannedNote::own("the time of a call is over".to_owned(), ends)
+        } else {
+            PlannedNote::Feed(entity, counter, MachineInput::Ended(key, outcome))
+        };
+        self.world.later(to, after, note);
     }
 
     pub(super) fn runs(
