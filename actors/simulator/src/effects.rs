@@ -204,7 +204,14 @@ impl Sim {
         let outcome = Outcome::Failed { attempt, failure, partial, usage };
         let after = u64::from(limit.left_ms).max(1);
         let at = ActivationPlace { process: to, entity, counter };
-        self.world.later(to, after, Self::breaks_off(at, key, outcome));
+        let note = if self.lanes.is_on {
+            // It may have ended for another call before that.
+            let ends = move |sim: &mut Self| sim.ends_if_it_runs(at, key, attempt, outcome);
+            PlannedNote::own("the time of a call is over".to_owned(), ends)
+        } else {
+            Self::breaks_off(at, key, outcome)
+        };
+        self.world.later(to, after, note);
     }
 
     /// A call is broken off: nothing says what it has used.

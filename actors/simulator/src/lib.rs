@@ -55,6 +55,7 @@ mod operator;
 mod ops;
 mod pause;
 mod people;
+mod places;
 mod plan;
 mod probation;
 mod process;
@@ -84,8 +85,8 @@ use self::{
     jobs::ToolEffects,
     judge::OutsideJudge,
     kinds::KINDS,
-    lanes::SimLanes,
     ledger::Ledger,
+    places::SimLanes,
     plan::{BudgetPlan, SeedPlan},
     process::{PendingOp, PlannedNote, SimProcess},
     trace::RunTrace,

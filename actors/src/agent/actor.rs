@@ -197,7 +197,7 @@ mod tests {
         parent.stop(None);
     }
 
-    /// LANE-1 and PREEMPT-1 for the places of an agent.
+    /// LANE-1 for the places of an agent.
     #[tokio::test]
     async fn a_call_of_the_background_ends_for_one_that_waits_and_comes_after_it() {
         let (parent, agent) = agent(1).await;

@@ -3,10 +3,10 @@
 //! says how large the pool is, and how much each call has said.
 //!
 //! Invariants
-//! - LANE-1 nothing of a lower lane is granted while a higher one waits.
-//! - FAIR-1 see [`super::fair_queue`].
-//! - PREEMPT-1 only a call of the background lane is ended for another, never one that has said more than
-//!   [`SAID_MOST`] tokens, and not more of them at a time than calls of higher lanes wait.
+//! - LANE-1 nothing of a lower lane is granted while a higher one waits. Only a call of the background is ended for
+//!   another, never one that has said more than 1,000 tokens, and not more at a time than urgent calls wait.
+//! - FAIR-1 over any 1,000 grants of a lane, no agent with calls waiting has less than half of its share (see
+//!   `fair_queue`).
 
 use std::collections::BTreeMap;
 

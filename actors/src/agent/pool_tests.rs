@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = PoolStep> {
 }
 
 proptest! {
-    /// LANE-1, PREEMPT-1 and the size, for any order of events.
+    /// LANE-1 and the size, for any order of events.
     #[test]
     fn lane_1_whatever_happens_a_lower_lane_is_never_served_before_a_higher_one(
         steps in prop::collection::vec(step(), 1..300),
@@ -85,11 +85,11 @@ proptest! {
                     let said = |ticket: PoolTicket| (ticket.0 % 5 > 0).then(|| (ticket.0 * 389 + seed) % 3_000);
                     let Some(ticket) = pool.preempt(size, said) else { continue };
                     let least = said(ticket).unwrap();
-                    prop_assert!(least <= SAID_MOST, "PREEMPT-1");
-                    prop_assert_eq!(running.get(&ticket), Some(&Lane::Background), "PREEMPT-1");
+                    prop_assert!(least <= SAID_MOST, "LANE-1");
+                    prop_assert_eq!(running.get(&ticket), Some(&Lane::Background), "LANE-1");
                     prop_assert!(ending.insert(ticket), "it was told before");
                     let urgent = waiting.values().filter(|(_, it)| *it < Lane::Background).count();
-                    prop_assert!(ending.len() <= urgent, "PREEMPT-1");
+                    prop_assert!(ending.len() <= urgent, "LANE-1");
                     let others = running.iter().filter(|(it, lane)| {
                         **lane == Lane::Background && !ending.contains(it)
                     });
@@ -166,7 +166,7 @@ proptest! {
 }
 
 #[test]
-fn preempt_1_the_background_call_that_has_said_least_ends_and_only_as_many_as_are_waited_for() {
+fn lane_1_the_background_call_that_has_said_least_ends_and_only_as_many_as_are_waited_for() {
     let mut pool = Pool::default();
     let lanes = [Lane::Background, Lane::Background, Lane::Interactive, Lane::Background];
     let held: Vec<PoolTicket> = lanes.map(|lane| pool.take(4, lane).unwrap()).to_vec();
@@ -213,7 +213,7 @@ struct WorldCall {
     ended: Option<u64>,
 }
 
-/// How many slots there are, how fast models speak, and how long a call takes to end that is told to.
+/// How many slots there are, how fast models speak, and how long a call takes to end that has to.
 const SLOTS: u32 = 64;
 const MS_PER_TOKEN: u64 = 20;
 const ENDS_IN: u64 = 5;

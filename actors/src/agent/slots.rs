@@ -170,10 +170,10 @@ mod tests {
         assert!(ask(Lane::Interactive).waits(), "a wait that is dropped takes nothing");
         assert_eq!(slots.waiting("lab"), 0);
         drop((second, third, other));
-        assert!(slots.lock().is_empty(), "nothing is kept of what is not in use");
+        assert!(slots.lock().is_empty(), "a pool that is not in use is not kept");
     }
 
-    /// PREEMPT-1 for slots: also a call that waits for its own slot holds a place that others need, but takes none.
+    /// LANE-1 for slots.
     #[tokio::test]
     async fn a_slot_of_the_background_is_given_up_for_a_call_that_somebody_waits_for() {
         let slots = ProviderSlots::default();

@@ -191,11 +191,10 @@ impl AgentState {
             let (agent, weight) = (places.name(), places.options.weight);
             let ticket = places.pool.wait(&PoolRequest { agent, weight, lane });
             self.waiting.insert(ticket, port);
-            places.preempt();
         }
     }
 
-    /// The next who waits and its grant, if there is room.
+    /// The next who waits and its grant, if there is room; if there is none, calls may end for those that wait.
     pub(super) fn next(&mut self, agent: &AgentHandle) -> Option<(Box<dyn AdmitPort>, Grant)> {
         let mut places = lock(&self.places);
         while places.has_room() {
@@ -208,6 +207,7 @@ impl AgentState {
                 Some(_) | None => places.pool.leave(ticket),
             }
         }
+        places.preempt();
         None
     }
 

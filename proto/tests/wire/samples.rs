@@ -585,7 +585,7 @@ pub(crate) fn kept_choices() -> [UserMessage; 2] {
     [UserMessage { model: Some(model()), sampling, ..back.clone() }, back]
 }
 
-/// A message whose turn can wait, and one that says that somebody waits for it.
+/// A message whose turn can wait, and one that says that a person waits for it.
 pub(crate) fn lanes() -> [UserMessage; 2] {
     let of = |lane| UserMessage { lane: Some(lane), ..UserMessage::text("hello") };
     [of(Lane::Background), of(Lane::Interactive)]

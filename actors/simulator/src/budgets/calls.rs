@@ -1,10 +1,14 @@
 //! Synthetic calls: they reserve, run, and settle, are not made, or die with their process.
 
+use std::collections::BTreeMap;
+
+use clawnode_actors::llm::profile::{ModelOverride, ModelProfiles};
 use clawnode_budget::holder::{CallCost, CallNeeds, CallUsage, HolderInput, Need, Reservation};
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{
     ProcessId,
     budget::{AccountKey, Hold},
+    model::ModelPrice,
     money::MicroUsd,
 };
 use rand::{Rng, seq::IteratorRandom};

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - GIVE-1 between two waits for providers, a call gives way at most as often as there are models in its
-//!   chain, and three times more; beside that, it gives way to more urgent calls at most [`YIELDS_MOST`] times in
+//!   chain, and three times more; beside that, it gives way to more urgent calls at most 8 times in
 //!   all. An attempt that gave way has no outcome, and none begins while its turn waits.
 
 use std::{borrow::Cow, time::Duration};
