@@ -66,7 +66,7 @@ pub struct Policy {
     /// How long a call waits for a person, in milliseconds. Then it is denied.
     pub approval_wait_ms: u64,
     /// Commands that only read: `run_command` with one of them has the risk `READ_ONLY`. A last `*`
-    /// stands for any further words that are not options.
+    /// means any further words that are not options.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_only: Vec<String>,
 }

@@ -333,7 +333,7 @@ impl Sim {
             return Ok(());
         }
         if it.due && it.aborted {
-            let outcome = ToolOutcome::failed(ToolFailure::Cancelled, "it was told to stop");
+            let outcome = ToolOutcome::failed(ToolFailure::Cancelled, "it had to stop");
             return self.job_step(to, JobIn::Ended(job, outcome));
         }
         if it.due {

@@ -98,7 +98,7 @@ where
                 Err(failure) => ModelEvent::Failed(failure),
             });
         }
-        // Not polled: a task that has done much in one go is told to wait though there is more, and
+        // Not polled: a task that has done much in one go has to wait though there is more, and
         // the end would overtake it.
         Poll::Ready(told.try_recv().ok().or_else(|| end.take()))
     })

@@ -7,7 +7,7 @@
 //! nothing of the reply has been received. Dropping the stream aborts the call.
 //!
 //! [`Models`] finds a client by name; [`discover`](fn@discover) chooses one where no setting names one.
-//! A call is told by one future (`call_stream`): prepare, send, read, retry (`call`), over HTTP
+//! A call is made by one future (`call_stream`): prepare, send, read, retry (`call`), over HTTP
 //! (`http`, `retry`) and server-sent events, lines or Amazon's messages (`framing`, `sse`, `event_stream`). A wire is a folder: it writes
 //! requests, and a sans-I/O decoder says what the bytes mean and gathers tool calls within bounds
 //! (`tool_uses`). `wires` is the table of them. A tool call is delivered as the model made it, also one
@@ -128,7 +128,7 @@ pub struct PlainMessage {
 pub struct PlainReply {
     /// The id of the tool use that it answers.
     pub id: String,
-    /// What the model is told.
+    /// The text that the model gets.
     pub text: String,
     /// Whether it is an error.
     pub is_error: bool,

@@ -6,7 +6,7 @@ use clawnode_proto::llm::{FailureClass, ModelFailure, PromptTooLong};
 /// The statuses of such refusals; in a stream they have none.
 const STATUSES: [u16; 3] = [400, 413, 422];
 
-/// What such a refusal says, in lower case. Then, what stands before the size of the window and of the request,
+/// What such a refusal says, in lower case. Then, the words before the size of the window and of the request,
 /// if it says so.
 type Words = (&'static str, &'static [&'static str], &'static [&'static str]);
 

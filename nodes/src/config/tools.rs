@@ -43,7 +43,7 @@ pub struct ToolsOptions {
 pub struct RunCommandOptions {
     /// Commands that only read: a call of `run_command` with one of them has the risk `READ_ONLY`,
     /// which needs no approval unless a rule says so. Plain words, such as `git status`; a last `*`
-    /// stands for any further words that are not options: `git diff *`. Commands with characters
+    /// means any further words that are not options: `git diff *`. Commands with characters
     /// that a shell interprets never match, nor do commands that read standard input. Make sure
     /// that a program only reads, whatever its files say: `git` runs programs that a repository's
     /// configuration names.

@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_session_that_is_not_there_has_the_name_that_was_typed() {
-        for typed in ["default:cli:local:nobody", "ent_00000000000000000000000001"] {
+        for typed in ["default:cli:local:absent", "ent_00000000000000000000000001"] {
             let session: SessionRef = typed.parse().unwrap();
             let missing = SendError::NotFound { session: session.id.to_string() };
             assert_eq!(named(&session, missing).message, format!("no session `{typed}`"));

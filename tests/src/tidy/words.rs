@@ -7,10 +7,10 @@ use super::{Check, File, Findings, scan};
 /// the terms of the glossary in ARCHITECTURE.md.
 const LEFT: &[(&str, usize)] = &[
     ("anew", 0),
-    ("are told", 6),
+    ("are told", 0),
     ("buried", 0),
     ("bury", 2),
-    ("came of", 3),
+    ("came of", 0),
     ("comes of", 0),
     ("door", 0),
     ("doors", 0),
@@ -19,12 +19,12 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 0),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 10),
-    ("nobody", 25),
-    ("of what", 5),
+    ("is told", 3),
+    ("nobody", 9),
+    ("of what", 2),
     ("somebody", 0),
-    ("stands", 10),
-    ("was told", 5),
+    ("stands", 0),
+    ("was told", 2),
     ("whoever", 0),
 ];
 

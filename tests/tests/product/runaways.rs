@@ -106,10 +106,10 @@ async fn a_model_that_calls_tools_over_and_over_is_stopped_until_a_person_resume
         "clawnode_agent_paused_total{agent=\"default\",reason=\"tool_calls_per_minute\"} 1\n";
     assert!(metrics.contains(counted), "{metrics}");
     // Another message waits, and goes on with counts that start from 0 again.
-    let next = client.send(&Message::new("ada", "hello")).await?;
+    let next = client.send(&Message::new("bob", "hello")).await?;
     assert!(!resume(&client).await?.paused);
-    let history = client.finished(&next.session, 2).await?;
-    assert_eq!(super::said(&history.turns[1]), ["hello", "reply to: hello"]);
+    let history = client.finished(&next.session, 1).await?;
+    assert_eq!(super::said(&history.turns[0]), ["hello", "reply to: hello"]);
     assert_eq!((agent(&client).await?.pause, warning(&client).await?), (None, None));
     node.stop().await
 }
@@ -174,7 +174,7 @@ async fn workers_count_together_and_a_gateway_pauses_the_agent_for_all_of_them()
     let pause = paused.pause.unwrap();
     assert_eq!((pause.limit, pause.by.as_str()), (Some(AgentLimit::TurnsPerHour), "node `front`"));
     let begun = server.count();
-    assert!((3..=6).contains(&begun), "{begun} began");
+    assert!((1..=6).contains(&begun), "{begun} began");
     // What others counted just before may pause it once more.
     for turn in &turns {
         until("the end of a turn", async || {

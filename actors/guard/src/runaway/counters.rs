@@ -354,8 +354,7 @@ mod tests {
     #[test]
     fn the_first_word_of_a_process_counts_nothing_and_a_dead_one_is_forgotten() {
         let mut counters = counters(2);
-        let said =
-            |tool_calls| vec![AgentCounts { agent: ada(), tool_calls, egress_bytes: 0, turns: 0 }];
+        let said = |tool_calls| vec![AgentCounts { tool_calls, ..AgentCounts::new(ada()) }];
         assert_eq!(counters.hear(process(1), &said(1_000), 0), HeardCounts::default());
         assert_eq!(counters.hear(process(1), &said(1_002), 0), HeardCounts::default());
         counters.keep(&BTreeSet::from([process(2)]));

@@ -199,7 +199,7 @@ impl Dialect for Anthropic {
         let reasoning = sampling.reasoning.filter(|it| *it != Reasoning::Off);
         let reasoning = reasoning.filter(|_| profile.reasoning != ReasoningStyle::None);
         let tool_choice = wire_choice(&request.sampling, &request.tools)?;
-        // The API refuses thoughts before a call that it was told to make.
+        // The API refuses thoughts before a call that it must make.
         let is_forced = tool_choice.as_ref().is_some_and(WireChoice::is_forced);
         let reasoning = reasoning.filter(|_| !is_forced);
         let adapts = profile.reasoning == ReasoningStyle::AnthropicAdaptive;

@@ -1,7 +1,7 @@
 //! How the tool calls of a reply on `OpenAI`'s wire come together from their pieces.
 //!
 //! The inventor numbers calls and names each in its first piece. Compatible servers leave out the
-//! numbers, or the ids, or number all calls 0; pieces are told apart by what there is.
+//! numbers, or the ids, or number all calls 0; what there is tells the pieces apart.
 
 use clawnode_proto::tool::ToolUse;
 use serde::Deserialize;

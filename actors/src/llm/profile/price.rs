@@ -12,7 +12,7 @@ const FREE: [&str; 2] = ["demo", "ollama"];
 pub enum CallPrice {
     /// So much.
     Known(ModelPrice),
-    /// Nothing is known of it. The dearest price that is known stands in for it.
+    /// Nothing is known of it. The dearest price that is known is used instead.
     Unknown(ModelPrice),
 }
 

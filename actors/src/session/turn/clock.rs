@@ -1,8 +1,8 @@
 //! The time that a turn has had: pure, by the time of events alone.
 //!
 //! It runs from the moment at which the turn's first model call is begun: what a message waits for
-//! before that (messages before it, the agent's places, a stop) is no time of its turn. It stands
-//! still while a person is waited for, about a tool call or about more steps, or a client that runs
+//! before that (messages before it, the agent's places, a stop) is no time of its turn. It stops
+//! while a person is waited for, about a tool call or about more steps, or a client that runs
 //! tools, while no provider is available, and while a call that was ended for a more urgent one waits to be
 //! made again. Whatever else happens counts, the outage of a node among it.
 //!

@@ -54,7 +54,7 @@ pub(in crate::session) fn after(
         };
     }
     if let Some(over) = over {
-        // The results of its tools that have just come are a part of what it has so far.
+        // The results of its tools that have just come belong to what it has so far.
         let brought = tools::brought(profile, turn, step);
         return if brought.is_empty() { end(turn, over) } else { brought };
     }

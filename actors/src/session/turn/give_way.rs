@@ -296,7 +296,7 @@ impl Turn {
         GaveWay::of(step).yields() < YIELDS_MOST
     }
 
-    /// What clients are told before the next attempt: why the last one gave way.
+    /// What clients get before the next attempt: why the last one gave way.
     pub(in crate::session) fn notice(&self, call: CallId, next: &ModelRef) -> Option<Notice> {
         let step = self.steps.iter().find(|step| step.call == call)?;
         let gave_way = step.gave_way.as_ref()?;
@@ -336,7 +336,7 @@ impl Turn {
         self.steps.last_mut().is_some_and(|step| step.goes_on(timer))
     }
 
-    /// What clients are told when it begins to wait: what was said so far is void, and why it waits.
+    /// What clients get when it begins to wait: what was said so far is void, and why it waits.
     pub(in crate::session) fn wait_frames(&self) -> Option<ToolFrames> {
         let step = self.steps.last()?;
         let last = step.gave_way.as_ref()?.attempts.last()?;
@@ -722,7 +722,7 @@ mod tests {
         assert_eq!(job.timers, [timer], "its timer is taken back");
     }
 
-    /// The time of a turn stands still while no provider is there.
+    /// The time of a turn stops while no provider is there.
     #[test]
     fn time_1_a_wait_for_providers_is_no_time_of_the_turn() {
         let mut run = PlayedActivation::new(&[], Vec::new());
@@ -754,7 +754,7 @@ mod tests {
         run.fails(FailureClass::Overloaded);
         assert_eq!(asked(&run), ("b/two".to_owned(), 2));
         assert!(call(&run).request.messages.iter().all(|it| it.blocks.is_none()), "LLM-3");
-        assert!(call(&run).request.withheld_thoughts, "people are told");
+        assert!(call(&run).request.withheld_thoughts, "people can read it");
         run.replies(&[]);
         assert_eq!(replayed(&run), 3);
     }

@@ -85,7 +85,7 @@ pub struct CallJob {
     pub corrects: bool,
     /// What its turn and step have left for it.
     pub limit: Option<TimeLimit>,
-    /// What clients are told first: why the attempt before this one gave way.
+    /// What clients get first: why the attempt before this one gave way.
     pub notice: Option<Notice>,
     /// Whether another model can be asked if this one does not answer.
     pub has_other: bool,
@@ -220,7 +220,7 @@ pub struct ToolJob {
     pub limit: TimeLimit,
     /// The digest of the action that was decided on.
     pub action: Digest,
-    /// That action, with what the session knows of what is behind the tool.
+    /// That action, with what the session knows about the program behind the tool.
     pub would: Action,
     /// The hooks that judge its result.
     pub after: Vec<HookSpec>,

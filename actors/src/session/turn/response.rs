@@ -1,6 +1,6 @@
 //! Structured replies: whether a turn's reply fits its schema, and what follows if it does not. Pure.
 //!
-//! The verdict is journaled, with what the model is told of it: a later build may judge otherwise.
+//! The verdict is journaled, with what the model reads about it: a later build may judge otherwise.
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
@@ -18,7 +18,7 @@ use super::state::{SessionState, Step, StepEnd, Turn};
 const REFUSED: &str = "Your reply does not fit what it has to be.";
 /// What it reads after that.
 const AGAIN: &str = "Reply again with the corrected JSON alone.";
-/// Characters of what is wrong that people are shown of a turn that failed.
+/// Characters of the errors that people see when a turn failed.
 const SHOWN: usize = 600;
 
 /// The verdict on a turn's reply.

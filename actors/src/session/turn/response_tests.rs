@@ -1,4 +1,4 @@
-//! Tests: which replies are refused, how they are corrected, and what people are told in the end.
+//! Tests: which replies are refused, how they are corrected, and what people read in the end.
 
 use clawnode_kernel::{Entity, EntityKind as _};
 use clawnode_proto::{
@@ -116,7 +116,7 @@ fn the_model_is_told_what_to_correct_and_people_see_the_correction_alone() {
     run.says("thanks");
     let said: Vec<_> =
         job(&run).request.messages.iter().map(|it| it.content.inline().unwrap()).collect();
-    assert_eq!(said, ["how old?", FITS, "thanks"], "later turns are shown what came of it");
+    assert_eq!(said, ["how old?", FITS, "thanks"], "later turns are shown how it ended");
     assert_replayed(&run);
 }
 

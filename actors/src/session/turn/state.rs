@@ -30,7 +30,7 @@ use super::{
     tools::ToolCall,
 };
 
-/// What stands between the texts of two calls of one turn, for a reader who is shown one after the
+/// The text between the texts of two calls of one turn, for a reader who is shown one after the
 /// other.
 pub(in crate::session) const SEAM: &str = "\n\n";
 
@@ -78,7 +78,7 @@ pub struct SessionState {
 pub struct Turn {
     /// Its id: that of the input that began it.
     pub id: TurnId,
-    /// What began it, and what joined it, as the model was told, by the step that told it first.
+    /// What began it, and what joined it, as the model read it, by the step that showed it first.
     pub said: Vec<(u32, Text)>,
     /// What is attached to what was said, by its place in `said`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -188,7 +188,7 @@ pub struct Step {
     /// The tools that it asked for.
     #[serde(default)]
     pub tools: Vec<ToolCall>,
-    /// What the model is told of its reply, which does not fit its schema. People are not shown such a
+    /// What the model reads about its reply, which does not fit its schema. People are not shown such a
     /// reply as what the turn said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -376,8 +376,8 @@ impl Turn {
         message
     }
 
-    /// What was said, by whom, in order, with the tools that were asked for and what came of them: as
-    /// a model is told it. Once the turn is over, without replies that were refused.
+    /// What was said, by whom, in order, with the tools that were asked for and their results: as
+    /// a model reads it. Once the turn is over, without replies that were refused.
     pub fn messages(&self) -> Vec<Message> {
         let is_over = self.outcome.is_some();
         self.tell(|_tool| true, |step| !is_over || step.refused.is_none()).0
@@ -409,7 +409,7 @@ impl Turn {
         (messages, notes)
     }
 
-    /// What its calls said, in order: each text, and what stands between it and the one before.
+    /// What its calls said, in order: each text, and the text between it and the one before.
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, &Text)> {
         let said = self.steps.iter().filter_map(Step::shown).filter(|text| text.bytes() > 0);
         said.enumerate().map(|(index, text)| (if index == 0 { "" } else { SEAM }, text))
@@ -422,7 +422,7 @@ impl Turn {
 }
 
 impl Step {
-    /// Its reply, and what came of the tools that it asked for; returns what the model is told besides.
+    /// Its reply, and the results of the tools that it asked for; returns what else the model reads.
     fn tell(
         &self,
         messages: &mut Vec<Message>,

@@ -198,7 +198,7 @@ async fn a_client_runs_its_tools_and_the_message_goes_on() {
 async fn errors_have_their_types_and_statuses() {
     let gateway = Gateway::start().await;
     let mut nowhere = ask("x");
-    nowhere["model"] = json!("nobody");
+    nowhere["model"] = json!("absent");
     let mut odd = ask("x");
     odd["top_k"] = json!("many");
     for (body, status, kind) in [
@@ -327,7 +327,7 @@ async fn its_clients_read_models_in_its_shape() {
     assert_eq!(list["has_more"], false);
     assert_eq!(list["data"][1], get("/v1/models/default").await);
     assert_eq!(list["data"][1]["type"], "model");
-    assert_eq!(get("/v1/models/nobody").await["error"]["type"], "not_found_error");
+    assert_eq!(get("/v1/models/absent").await["error"]["type"], "not_found_error");
     gateway.stop().await;
 }
 

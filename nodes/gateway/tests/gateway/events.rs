@@ -159,7 +159,7 @@ async fn what_is_wrong_is_refused_before_anything_is_told() {
     assert_eq!(none.status(), 401, "GATE-1");
     for (path, last, status, code) in [
         (PATH, Some("nonsense"), 400, "invalid_params"),
-        ("/v1/sessions/default:test:bot:nobody/events", None, 404, "not_found"),
+        ("/v1/sessions/default:test:bot:absent/events", None, 404, "not_found"),
         ("/v1/sessions/x/events", None, 400, "invalid_params"),
         ("/v1/sessions/default:test:bot:ada/events?more=1", None, 400, "invalid_params"),
     ] {

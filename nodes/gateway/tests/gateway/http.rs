@@ -32,8 +32,8 @@ const ROUTES: [(&str, &str, &str, u16); 73] = [
     ("GET", "/v1/sessions/default:a:b:c", "", 404),
     ("DELETE", "/v1/sessions/default:a:b:c", "", 404),
     ("GET", "/v1/nodes", "", 200),
-    ("POST", "/v1/nodes/nobody/drain", r#"{"force":1}"#, 400),
-    ("POST", "/v1/nodes/nobody/drain", "[]", 400),
+    ("POST", "/v1/nodes/absent/drain", r#"{"force":1}"#, 400),
+    ("POST", "/v1/nodes/absent/drain", "[]", 400),
     ("GET", "/v1/events?limit=1", "", 200),
     ("GET", "/v1/events?limit=x", "", 400),
     ("GET", "/v1/sessions/default:a:b:c/journal?after=1", "", 400),
@@ -390,7 +390,7 @@ async fn rpc_answers_once_and_refuses_streams() {
         ("{", 400, -32700),
         (r#"{"id":1,"method":"nope"}"#, 404, -32601),
         (r#"{"id":1,"method":"agents.show"}"#, 400, -32602),
-        (r#"{"id":1,"method":"agents.show","params":{"agent":"nobody"}}"#, 404, -32013),
+        (r#"{"id":1,"method":"agents.show","params":{"agent":"absent"}}"#, 404, -32013),
         (r#"{"id":1,"method":"chat.send"}"#, 400, -32022),
     ];
     for (body, status, code) in table {

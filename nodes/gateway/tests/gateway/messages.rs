@@ -118,7 +118,7 @@ async fn what_fails_is_a_problem() {
         (PATH, json!({ "message": "hello" }), 400, "invalid_params"),
         (PATH, json!(["hello"]), 400, "invalid_params"),
         ("/v1/sessions/nonsense/messages", json!({ "content": "hi" }), 400, "invalid_params"),
-        ("/v1/sessions/nobody:a:b:c/messages", json!({ "content": "hi" }), 404, "not_found"),
+        ("/v1/sessions/absent:a:b:c/messages", json!({ "content": "hi" }), 404, "not_found"),
     ] {
         let answer = post(&gateway, path, body, None).await;
         // A turn that has failed is not asked for again by itself: that would be another one.

@@ -320,8 +320,8 @@ impl Backend for Node {
                 tokio::task::yield_now().await;
             }
         }
-        if request.session.agent.as_str() == "nobody" {
-            return Err(not_found("agent `nobody`"));
+        if request.session.agent.as_str() == "absent" {
+            return Err(not_found("agent `absent`"));
         }
         let content = request.message.content.inline().unwrap().to_owned();
         if let Some(code) = content.strip_prefix("refuse ") {
@@ -689,7 +689,7 @@ impl Node {
     }
 
     fn detail(&self, agent: &AgentName) -> Result<Value, ErrorBody> {
-        if agent.as_str() == "nobody" {
+        if agent.as_str() == "absent" {
             return Err(not_found("agent"));
         }
         Ok(json!(AgentDetail {

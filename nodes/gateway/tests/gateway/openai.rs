@@ -76,7 +76,7 @@ async fn models_are_agents() {
         json!({"object": "list", "data": [model("clan"), model("default")]})
     );
     assert_eq!(get("/v1/models/default").await, model("default"));
-    let missing = get("/v1/models/nobody").await;
+    let missing = get("/v1/models/absent").await;
     assert_eq!(missing["error"]["code"], "model_not_found");
     gateway.stop().await;
 }
@@ -279,7 +279,7 @@ async fn refusals_have_the_exact_shape() {
             "code": "unsupported",
         }})
     );
-    for model in ["nobody", "no such model"] {
+    for model in ["absent", "no such model"] {
         body = ask("hello");
         body["model"] = json!(model);
         let (status, answer) = complete(&gateway, &body).await;
@@ -325,7 +325,7 @@ async fn embeddings_have_openais_shape() {
     assert_eq!(answer["data"][0]["embedding"], "AACAPw==", "1.0 in four bytes");
     for (body, status, param) in [
         (json!({"model": "p/m", "input": [[1]]}), 400, "input"),
-        (json!({"model": "nobody", "input": "a"}), 404, "model"),
+        (json!({"model": "absent", "input": "a"}), 404, "model"),
         (json!({"model": "p/m", "input": "a", "task": "x"}), 400, "task"),
     ] {
         let (got, answer) = post(body).await;

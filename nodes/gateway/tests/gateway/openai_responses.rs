@@ -265,7 +265,7 @@ async fn what_fails_has_its_status_and_its_reason() {
     assert_eq!(last(&told)["type"], "response.completed", "it went on where it was the same");
     let told = stream(&gateway, ask("restart other")).await;
     assert_eq!(last(&told)["type"], "error", "{told:?}");
-    let (status, _) = create(&gateway, &json!({"model": "nobody", "input": "x"})).await;
+    let (status, _) = create(&gateway, &json!({"model": "absent", "input": "x"})).await;
     assert_eq!(status, 404);
     gateway.stop().await;
 }

@@ -194,7 +194,7 @@ async fn gate_4_a_lost_client_cancels_nothing_and_resumes_without_gap_or_repeat(
     let id = gateway.node.sent.peek(|sent| sent[0].session.entity().to_string());
     again.call(3, "sessions.resume", json!({"session": id})).await;
     assert_eq!(text(&again.stream().await), "one two three");
-    again.call(4, "sessions.resume", json!({"session": "default:test:bot:nobody"})).await;
+    again.call(4, "sessions.resume", json!({"session": "default:test:bot:absent"})).await;
     let frames = again.stream().await;
     assert_eq!(frames[0]["data"]["code"], "not_found");
     let other = json!({"session": id, "cursor": seen["cursor"], "turn": TurnId::from_u128(7)});

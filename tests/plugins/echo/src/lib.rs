@@ -37,7 +37,7 @@ impl Guest for Echo {
             tool("forget", "Removes a key.", kept),
             tool("keys", "Says which keys there are.", kept),
             tool("hoard", "Asks the store until it may not any more.", kept),
-            tool("say", "Says the text that it is told.", text),
+            tool("say", "Says the text that it gets.", text),
             tool("count", "Says how often it was called.", r#"{"type":"object"}"#),
             tool("fetch", "Fetches a URL and says what is there.", url),
             tool("panic", "Breaks.", r#"{"type":"object"}"#),
