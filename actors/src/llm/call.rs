@@ -3,7 +3,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use clawnode_proto::{
     Digest, Timestamp,
     circuit::CircuitFailure,
@@ -12,12 +11,9 @@ use clawnode_proto::{
     tool::ToolUse,
 };
 use futures_util::{future::BoxFuture, stream::BoxStream};
-use reqwest::{
-    Url,
-    header::{HeaderMap, HeaderValue},
-};
+use reqwest::header::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, error::Elapsed, sleep, timeout, timeout_at};
 use tracing::{Instrument, Span, field::Empty, info_span};
 
 use super::{
@@ -314,10 +310,20 @@ impl ProviderParts {
         mut pass: CallPass,
         deadline: Instant,
     ) -> Result<Finish, AttemptFailure> {
-        match timeout_at(deadline, self.attempt(prepared, to, &mut pass)).await {
-            Ok(Ok(finish)) => {
+        let ended = timeout_at(deadline, self.attempt(prepared, to, &mut pass)).await;
+        self.ended(pass, ended)
+    }
+
+    /// An attempt has ended, or the time of its call: the circuit hears it.
+    pub(super) fn ended<T>(
+        &self,
+        mut pass: CallPass,
+        ended: Result<Result<T, AttemptFailure>, Elapsed>,
+    ) -> Result<T, AttemptFailure> {
+        match ended {
+            Ok(Ok(reply)) => {
                 pass.answered();
-                Ok(finish)
+                Ok(reply)
             }
             Ok(Err(fault)) => {
                 pass.failed(&fault.failure, fault.after);
@@ -477,11 +483,6 @@ pub(super) fn bearer_headers(idempotency_key: &str, key: Option<&SecretString>) 
         bearer.and_then(|bearer| headers.insert("authorization", bearer));
     }
     headers
-}
-
-/// The request for a list at this address with these headers.
-pub(super) fn listing(url: Url, headers: HeaderMap) -> Prepared {
-    Prepared { url, headers, body: Bytes::new(), offers: false }
 }
 
 /// A header's value that prints as nothing.

@@ -112,7 +112,7 @@ impl ProviderParts {
         wire: &dyn EmbedDialect,
         request: &EmbedRequest,
         prepared: &Prepared,
-        mut pass: CallPass,
+        pass: CallPass,
         deadline: Instant,
     ) -> Result<EmbedReply, AttemptFailure> {
         let attempt = async {
@@ -123,20 +123,7 @@ impl ProviderParts {
             };
             wire.read(&body).and_then(|read| request.judge(read)).map_err(|it| self.cleaned(it))
         };
-        match timeout_at(deadline, attempt).await {
-            Ok(Ok(reply)) => {
-                pass.answered();
-                Ok(reply)
-            }
-            Ok(Err(fault)) => {
-                pass.failed(&fault.failure, fault.after);
-                Err(fault)
-            }
-            Err(_elapsed) => {
-                let fault = self.no_end();
-                pass.timed_out(&fault.failure);
-                Err(fault)
-            }
-        }
+        let ended = timeout_at(deadline, attempt).await;
+        self.ended(pass, ended)
     }
 }
