@@ -3,7 +3,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use clawnode_proto::{
     Digest, Timestamp,
     circuit::CircuitFailure,
@@ -12,10 +11,7 @@ use clawnode_proto::{
     tool::ToolUse,
 };
 use futures_util::{future::BoxFuture, stream::BoxStream};
-use reqwest::{
-    Url,
-    header::{HeaderMap, HeaderValue},
-};
+use reqwest::header::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::{Instant, error::Elapsed, sleep, timeout, timeout_at};
 use tracing::{Instrument, Span, field::Empty, info_span};
@@ -315,11 +311,11 @@ impl ProviderParts {
         deadline: Instant,
     ) -> Result<Finish, AttemptFailure> {
         let ended = timeout_at(deadline, self.attempt(prepared, to, &mut pass)).await;
-        self.heard(pass, ended)
+        self.ended(pass, ended)
     }
 
-    /// Tells the circuit how an attempt ended.
-    pub(super) fn heard<T>(
+    /// An attempt has ended, or the time of its call: the circuit hears it.
+    pub(super) fn ended<T>(
         &self,
         mut pass: CallPass,
         ended: Result<Result<T, AttemptFailure>, Elapsed>,
@@ -487,11 +483,6 @@ pub(super) fn bearer_headers(idempotency_key: &str, key: Option<&SecretString>) 
         bearer.and_then(|bearer| headers.insert("authorization", bearer));
     }
     headers
-}
-
-/// The request for a list at this address with these headers.
-pub(super) fn listing(url: Url, headers: HeaderMap) -> Prepared {
-    Prepared { url, headers, body: Bytes::new(), offers: false }
 }
 
 /// A header's value that prints as nothing.

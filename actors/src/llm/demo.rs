@@ -64,6 +64,10 @@ impl Model for Demo {
         refused(&[Setting::Stop, Setting::Seed], sampling, &profile).map(Setting::name)
     }
 
+    fn probe(&self) -> Option<BoxFuture<'static, Result<(), ModelFailure>>> {
+        None
+    }
+
     fn schema_style(&self, _model: &str) -> Option<SchemaStyle> {
         None
     }

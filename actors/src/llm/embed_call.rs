@@ -124,6 +124,6 @@ impl ProviderParts {
             wire.read(&body).and_then(|read| request.judge(read)).map_err(|it| self.cleaned(it))
         };
         let ended = timeout_at(deadline, attempt).await;
-        self.heard(pass, ended)
+        self.ended(pass, ended)
     }
 }

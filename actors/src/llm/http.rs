@@ -127,6 +127,11 @@ impl AttemptFailure {
 // === impl Prepared ===
 
 impl Prepared {
+    /// One without content.
+    pub(super) fn empty(url: Url, headers: HeaderMap) -> Self {
+        Self { url, headers, body: Bytes::new(), offers: false }
+    }
+
     /// A text from the other side without the secrets that it was sent: some servers quote a header that
     /// they refuse.
     fn without_secrets(&self, mut text: String) -> String {

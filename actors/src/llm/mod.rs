@@ -198,9 +198,7 @@ pub trait Model: Send + Sync + fmt::Debug {
 
     /// Asks whether the provider can be reached, with a request that costs nothing; none if its wire has no
     /// such request. Its circuit hears the end.
-    fn probe(&self) -> Option<BoxFuture<'static, Result<(), ModelFailure>>> {
-        None
-    }
+    fn probe(&self) -> Option<BoxFuture<'static, Result<(), ModelFailure>>>;
 
     /// How a request to the model of this name says that its reply has to fit a schema, if the model can be
     /// held to one.

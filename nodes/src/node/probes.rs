@@ -56,7 +56,7 @@ pub async fn keep(models: CurrentModels, gate: SwitchGate) {
 /// Whether a provider was reached; unknown if nothing was sent.
 async fn probe(models: &CurrentModels, gate: &SwitchGate, name: &str) -> Option<bool> {
     let ask = models.probe(name)?;
-    // Nothing is said of what an operator has stopped.
+    // A probe that an operator has stopped says nothing about its provider.
     let pass = gate.pass(StoppableWork::Egress { agent: None }).await.ok()?;
     tokio::select! {
         biased;
@@ -106,7 +106,45 @@ impl ProbeSchedule {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use clawnode_actors::llm::{Models, ProviderOptions, Wire};
+    use clawnode_cluster::{Clock, Position, SystemClock};
+    use clawnode_proto::{
+        SwitchId, Timestamp,
+        kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
+    };
+
     use super::*;
+
+    /// LATCH-1 for probes: nothing is sent, and nothing is said of the provider.
+    #[tokio::test]
+    async fn what_an_operator_lets_not_out_is_not_probed() {
+        let mut options = ProviderOptions::new(Wire::Ollama);
+        // Nothing listens there.
+        options.base_url = Some("http://127.0.0.1:1".parse().unwrap());
+        options.probe = Some(Duration::from_secs(30));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let models = Models::new(BTreeMap::from([("lab".to_owned(), options)]), &|_| None, &clock);
+        let models = CurrentModels::new(models, Vec::new());
+        assert_eq!(models.probed(), BTreeMap::from([("lab".to_owned(), Duration::from_secs(30))]));
+        let gate = SwitchGate::default();
+        let latch = KillSwitch {
+            id: SwitchId::from_u128(1),
+            scope: SwitchScope::Egress,
+            by: "ada".to_owned(),
+            at: Timestamp(1),
+            why: String::new(),
+        };
+        gate.take(Position(1), SwitchRecord::Set { latch: latch.clone() });
+        assert_eq!(probe(&models, &gate, "lab").await, None);
+        assert!(models.circuits().reports().is_empty());
+        let (by, at) = (String::new(), Timestamp(2));
+        gate.take(Position(2), SwitchRecord::Cleared { latch, by, at });
+        assert_eq!(probe(&models, &gate, "lab").await, Some(false));
+        assert!(models.circuits().reports()["lab"].probe.unwrap().failure.is_some());
+        assert_eq!(probe(&models, &gate, "other").await, None);
+    }
 
     #[test]
     fn a_provider_is_probed_by_its_interval_and_sooner_while_it_is_missed() {

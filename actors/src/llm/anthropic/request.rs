@@ -19,7 +19,7 @@ use super::{
 };
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, headers, listing, sensitive},
+    call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -259,7 +259,7 @@ impl Dialect for Anthropic {
         let path = if self.base.ends_in("v1") { "models" } else { "v1/models" };
         let mut url = self.base.join(path);
         url.set_query(Some("limit=1"));
-        Some(listing(url, self.headers(HeaderMap::new())))
+        Some(Prepared::empty(url, self.headers(HeaderMap::new())))
     }
 
     fn takes(&self, schema: &ReplySchema) -> bool {

@@ -41,11 +41,11 @@ pub(super) struct ConverseBody<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConverseOutput<'a> {
-    text_format: TextFormat<'a>,
+    text_format: ConverseFormat<'a>,
 }
 
 #[derive(Serialize)]
-struct TextFormat<'a> {
+struct ConverseFormat<'a> {
     r#type: &'static str,
     structure: FormatStructure<'a>,
 }
@@ -185,7 +185,7 @@ impl<'a> ConverseOutput<'a> {
         let schema = serde_json::to_string(&reply.schema).map_err(not_sent)?;
         let json_schema = ConverseSchema { name: &reply.name, schema };
         let structure = FormatStructure { json_schema };
-        Ok(Self { text_format: TextFormat { r#type: "json_schema", structure } })
+        Ok(Self { text_format: ConverseFormat { r#type: "json_schema", structure } })
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, headers, listing, sensitive},
+    call::{Dialect, headers, sensitive},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -277,7 +277,7 @@ impl Dialect for Gemini {
         if let Some(key) = self.key.as_ref().and_then(|key| sensitive(key.expose_secret())) {
             headers.insert("x-goog-api-key", key);
         }
-        Some(listing(url, headers))
+        Some(Prepared::empty(url, headers))
     }
 
     fn takes(&self, schema: &ReplySchema) -> bool {

@@ -16,7 +16,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, ReplySchema, ToolOffer,
-    call::{Dialect, bearer_headers, listing},
+    call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -225,7 +225,7 @@ impl Dialect for Ollama {
 
     fn probe(&self) -> Option<Prepared> {
         let path = if self.base.ends_in("api") { "tags" } else { "api/tags" };
-        Some(listing(self.base.join(path), bearer_headers("", self.key.as_ref())))
+        Some(Prepared::empty(self.base.join(path), bearer_headers("", self.key.as_ref())))
     }
 
     fn takes(&self, schema: &ReplySchema) -> bool {

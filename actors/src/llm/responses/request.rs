@@ -17,7 +17,7 @@ use serde_json::{Value, value::RawValue};
 use super::{PHASE, REASONING};
 use crate::llm::{
     Item, ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    call::{Dialect, bearer_headers, listing},
+    call::{Dialect, bearer_headers},
     http::Prepared,
     media::in_words,
     options::BaseUrl,
@@ -205,7 +205,7 @@ impl Dialect for Responses {
     }
 
     fn probe(&self) -> Option<Prepared> {
-        Some(listing(self.base.join("models"), bearer_headers("", self.key.as_ref())))
+        Some(Prepared::empty(self.base.join("models"), bearer_headers("", self.key.as_ref())))
     }
 
     fn takes(&self, _schema: &ReplySchema) -> bool {

@@ -358,7 +358,7 @@ async fn tokens_are_counted_before_anything_is_stored() {
     let message = error["error"]["message"].as_str().unwrap();
     assert_eq!((status, message.starts_with("max_tokens: ")), (400, true), "{error}");
     let mut nowhere = said(json!([user("x")]));
-    nowhere["model"] = json!("nobody");
+    nowhere["model"] = json!("gone");
     assert_eq!(count(nowhere).await.1["error"]["type"], "not_found_error");
     assert_eq!(gateway.node.sent.borrow().len(), 0, "nothing is stored");
     gateway.stop().await;
