@@ -19,6 +19,7 @@ use super::{
     agents::{AgentSection, BindingSection, ProviderSection},
     mcp::McpServerOptions,
     models::{EmbeddingsSection, ModelSection},
+    prices::PriceSection,
     secret::ServerUrl,
     tools::ToolsOptions,
     units::{self, ByteSize},
@@ -61,6 +62,8 @@ pub struct Config {
     pub providers: BTreeMap<String, ProviderSection>,
     /// `[models."PROVIDER/PATTERN"]`: what is to be known of models.
     pub models: BTreeMap<String, ModelSection>,
+    /// `[prices."PROVIDER/PATTERN"]`: what models cost.
+    pub prices: BTreeMap<String, PriceSection>,
     /// `[embeddings]`: which models clients may ask for the vectors of texts.
     pub embeddings: EmbeddingsSection,
     /// `[agents.NAME]`: who answers. Without one there is `default`.

@@ -184,7 +184,7 @@ impl ModelAnswers<'_> {
                 .unwrap_or(known.schema),
             cache: known.cache,
             sampling: known.sampling,
-            price: known.price,
+            price: profiles.call_price(model).known(),
             patterns: profiles.patterns(model),
             table: profile::DATE.to_owned(),
             error: self.callable(model).err(),
