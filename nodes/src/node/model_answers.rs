@@ -145,6 +145,7 @@ impl ModelAnswers<'_> {
                 ModelEvent::Text(_)
                 | ModelEvent::Thought(_)
                 | ModelEvent::Item(_)
+                | ModelEvent::Arguments { .. }
                 | ModelEvent::Paced { .. } => {}
                 ModelEvent::ToolUse(call) => {
                     let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();

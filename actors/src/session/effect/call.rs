@@ -9,7 +9,7 @@ use clawnode_proto::{
     feed::EventBody,
     frame::Notice,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, StopReason, Usage},
+    llm::{FailureClass, ModelFailure, StopReason},
     provider::ProviderKind,
     tool::ToolUse,
 };
@@ -21,6 +21,7 @@ use tracing::debug;
 use super::{
     admission::{out_of_time, stopped},
     run::SessionRunner,
+    tokens::CallTokens,
 };
 use crate::{
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
@@ -78,9 +79,7 @@ struct RunningCall<'a> {
     key: FrameKey,
     trace: Option<Traceparent>,
     text: String,
-    usage: Usage,
-    /// Of that, what tries used that broke off.
-    spent: Usage,
+    tokens: CallTokens,
     tool_uses: Vec<ToolUse>,
     blocks: ReplyBlocks,
     /// Thoughts were shown.
@@ -128,8 +127,11 @@ impl SessionRunner {
             // A request that was answered was not too long.
             failure.too_long.take_if(|_| !call.text.is_empty() || !call.tool_uses.is_empty());
             self.learn_window(&job, failure);
+            // Of a call that was given up here: what a provider bills does not depend on who ends it.
+            call.tokens.failed(failure, Instant::now());
         }
-        let RunningCall { text, usage, tool_uses, blocks, .. } = call;
+        let RunningCall { text, tokens, tool_uses, blocks, .. } = call;
+        let usage = tokens.spent();
         let attempt = job.attempt;
         let storage = &self.parts.storage;
         let (content, mut refused) = stored_text(storage, entity, text, INLINE_BYTES).await;
@@ -200,8 +202,11 @@ impl<'a> RunningCall<'a> {
             key,
             trace,
             text: String::new(),
-            usage: Usage::default(),
-            spent: Usage::default(),
+            tokens: CallTokens::new(
+                job.request.model.clone(),
+                job.request.estimate(),
+                job.request.sampling.max_tokens,
+            ),
             tool_uses: Vec::new(),
             blocks: ReplyBlocks::default(),
             has_thought: false,
@@ -242,6 +247,7 @@ impl<'a> RunningCall<'a> {
             Ok(request) => request,
             Err(failure) => return CallStreamEnd::Failed(failure),
         };
+        self.tokens.sent(Instant::now());
         let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
         loop {
             let batch = tokio::select! {
@@ -270,6 +276,7 @@ impl<'a> RunningCall<'a> {
     }
 
     fn piece(&mut self, piece: ModelEvent) -> Option<CallStreamEnd> {
+        self.tokens.take(&piece, Instant::now());
         match piece {
             ModelEvent::Text(delta) => {
                 let begins = self.text.is_empty() && !delta.is_empty();
@@ -303,10 +310,7 @@ impl<'a> RunningCall<'a> {
                 }
                 None
             }
-            ModelEvent::Usage(usage) => {
-                self.usage = self.spent.plus(usage);
-                None
-            }
+            ModelEvent::Arguments { .. } | ModelEvent::Usage(_) => None,
             ModelEvent::Paced { wait } => {
                 self.gathered.push(FrameBody::Notice(paced(wait)));
                 None
@@ -314,6 +318,7 @@ impl<'a> RunningCall<'a> {
             ModelEvent::Retrying { retry, wait, mut failure }
                 if self.has_other && !is_worth_a_retry(retry, wait, &failure) =>
             {
+                self.tokens.given_up();
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 failure.retry_after_ms.get_or_insert(wait);
                 Some(CallStreamEnd::Failed(failure))
@@ -325,15 +330,13 @@ impl<'a> RunningCall<'a> {
                 self.text.clear();
                 self.tool_uses.clear();
                 self.blocks = ReplyBlocks::default();
-                self.spent = self.usage;
                 let message = retrying(&failure.message, retry, wait);
                 self.gathered
                     .push(FrameBody::Notice(Notice { name: "retrying".to_owned(), message }));
                 None
             }
-            ModelEvent::Done { stop, usage, model } => {
-                self.usage = self.spent.plus(usage);
-                self.gathered.push(FrameBody::Usage { usage: self.usage });
+            ModelEvent::Done { stop, model, .. } => {
+                self.gathered.push(FrameBody::Usage { usage: self.tokens.spent() });
                 Some(CallStreamEnd::Done { stop, model })
             }
             ModelEvent::Failed(failure) => Some(CallStreamEnd::Failed(failure)),

@@ -16,5 +16,6 @@ pub(in crate::session) mod people;
 pub(in crate::session) mod perform;
 pub(in crate::session) mod request;
 pub mod run;
+pub(in crate::session) mod tokens;
 pub(in crate::session) mod tool_calls;
 pub(in crate::session) mod waits;

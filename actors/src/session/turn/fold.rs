@@ -272,7 +272,9 @@ impl SessionState {
         }
         let estimate = step.estimate.take();
         if let (StepEnd::Done { usage, .. }, Some(model)) = (&end, &step.model) {
-            let measured = estimate.and_then(|it| Measured::of(model, it, usage.input_tokens));
+            // An estimate measures nothing.
+            let reported = if usage.estimated { 0 } else { usage.input_tokens };
+            let measured = estimate.and_then(|it| Measured::of(model, it, reported));
             self.measured = measured.or_else(|| self.measured.take());
         }
         step.end = Some(end);
