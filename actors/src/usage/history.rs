@@ -16,8 +16,7 @@ use clawnode_proto::{
 use tracing::warn;
 
 use super::{
-    meter::{CountedCall, Meter},
-    state::gone_on,
+    meter::{CountedCall, Meter, gone_on},
     stopped::CountingStopped,
 };
 

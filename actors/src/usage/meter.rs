@@ -3,7 +3,7 @@
 use clawnode_cluster::Record;
 use clawnode_kernel::{Entity, FoldError, LoadedJournal};
 use clawnode_proto::{
-    Attempt, CallId, CodecError, EntityId, Kind, Sealed, SessionKey, Timestamp, TurnId,
+    Attempt, CallId, CodecError, EntityId, Kind, Position, Sealed, SessionKey, Timestamp, TurnId,
     api::CONVERSATION,
     budget::BudgetHeld,
     event::decode_record,
@@ -14,6 +14,7 @@ use clawnode_proto::{
     session::SessionEvent,
     usage::{CallEnd, Calls, NO_USER, UsageKey},
 };
+use tracing::warn;
 
 use crate::session::Session;
 
@@ -267,6 +268,31 @@ impl Meter {
         let Of::Session(key) = &self.of else { return None };
         Some(UsageKey { agent: key.agent.clone(), user: user_of(key), model, answered })
     }
+}
+
+/// Follows a journal by records that go on where it is; nothing, if they do not, or are damaged.
+pub(super) fn gone_on(
+    mut meter: Meter,
+    records: &[Record],
+) -> Option<(Meter, Vec<(Position, CountedCall)>)> {
+    let mut all = Vec::new();
+    for record in records {
+        for sealed in decode_record(&record.bytes).ok()? {
+            // A snapshot has a number of its own, so it goes on if all before it was followed.
+            if sealed.head.n.0 != meter.n + 1 {
+                return None;
+            }
+            match meter.take(&sealed) {
+                Ok(counted) => all.extend(counted.into_iter().map(|one| (record.position, one))),
+                Err(failure) => skip(&failure),
+            }
+        }
+    }
+    Some((meter, all))
+}
+
+fn skip(failure: &CodecError) {
+    warn!(%failure, "the usage of a call is not counted: a newer build wrote it");
 }
 
 /// Who speaks in a session. All conversations of a person are one user's.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use clawnode_cluster::{Record, Storage};
 use clawnode_proto::{
-    CodecError, EntityId, Position, Timestamp, codec,
-    event::decode_record,
+    EntityId, Position, Timestamp, codec,
     limits::{USAGE_BYTES, USAGE_DAYS, USAGE_ROWS},
     usage::{Day, Followed, UsageDay},
 };
@@ -15,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::{
     history,
-    meter::{CountedCall, Meter},
+    meter::{CountedCall, Meter, gone_on},
     recent::RecentEntities,
     stopped::{CountingStopped, DAYS, HEAD},
 };
@@ -181,31 +180,6 @@ impl Books {
         self.days.retain(|day, _| *day >= oldest);
         Ok(())
     }
-}
-
-/// Follows a journal by records that go on where it is; nothing, if they do not, or are damaged.
-pub(super) fn gone_on(
-    mut meter: Meter,
-    records: &[Record],
-) -> Option<(Meter, Vec<(Position, CountedCall)>)> {
-    let mut all = Vec::new();
-    for record in records {
-        for sealed in decode_record(&record.bytes).ok()? {
-            // A snapshot has a number of its own, so it goes on if all before it was followed.
-            if sealed.head.n.0 != meter.n + 1 {
-                return None;
-            }
-            match meter.take(&sealed) {
-                Ok(counted) => all.extend(counted.into_iter().map(|one| (record.position, one))),
-                Err(failure) => skip(&failure),
-            }
-        }
-    }
-    Some((meter, all))
-}
-
-fn skip(failure: &CodecError) {
-    warn!(%failure, "the usage of a call is not counted: a newer build wrote it");
 }
 
 pub(super) fn key(day: Day) -> String {

@@ -244,7 +244,7 @@ fn audited(out: Output, view: &UsageAudit) -> String {
     if !unproven.is_empty() {
         text.push_str(&format!(
             "\n{} with more than the journals have: of {} deleted on this day or later, the journals are gone",
-            count(unproven.len() as u64, "row"),
+            count(u64::try_from(unproven.len()).unwrap_or(u64::MAX), "row"),
             count(view.deleted, "session")
         ));
     }

@@ -56,6 +56,7 @@ fn some_amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Micr
     amount(deserializer).map(Some)
 }
 
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
 fn shown<S: serde::Serializer>(amount: &Option<MicroUsd>, to: S) -> Result<S::Ok, S::Error> {
     match amount {
         Some(amount) => to.collect_str(amount),

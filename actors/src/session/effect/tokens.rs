@@ -44,7 +44,7 @@ struct OpenTry {
     text: usize,
     /// Bytes of thoughts that were shown.
     shown: usize,
-    /// Bytes of what came beside text and calls; a thought is there again.
+    /// Bytes of items, which came beside text and calls; a thought is there again.
     items: usize,
     /// Bytes of arguments that came in pieces, and of whole tool calls, which have them again.
     argued: usize,
