@@ -281,9 +281,9 @@ limits! {
     "Usage" {
         /// Rows of one day of usage that name a user and a model. Further calls are counted without these
         /// names.
-        USAGE_ROWS: usize = 1_000, "rows";
-        /// Names in those rows. With an eighth more of both, and 320 bytes a row, a day is at most about
-        /// 495 KiB and fits into one value of the key-value store.
+        USAGE_ROWS: usize = 800, "rows";
+        /// Names in those rows. With an eighth more of both, and 380 bytes a row, a day is at most about
+        /// 480 KiB and fits into one value of the key-value store.
         USAGE_BYTES: usize = 128 << 10, "bytes";
         /// Days of usage that are kept.
         USAGE_DAYS: u64 = 100, "days";

@@ -63,7 +63,7 @@ impl Message {
     }
 }
 
-/// Tokens of one call, as the provider reports them.
+/// Tokens of one call, as the provider reports them, or as they are estimated where it does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
@@ -80,6 +80,9 @@ pub struct Usage {
     /// Of the tokens that the model wrote, those of thoughts, if the provider counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u64,
+    /// Whether some of these numbers are estimates: the provider reported none, or none that can be true.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub estimated: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -87,7 +90,27 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 impl Usage {
+    /// What is known where nothing was reported.
+    pub const UNREPORTED: Self = Self {
+        input_tokens: 0,
+        output_tokens: 0,
+        cache_read_tokens: 0,
+        cache_write_tokens: 0,
+        reasoning_tokens: 0,
+        estimated: true,
+    };
+
+    /// Whether there are no tokens, and that is what the provider said or what follows from the call.
+    pub const fn is_nothing(&self) -> bool {
+        self.input_tokens == 0 && self.output_tokens == 0 && !self.estimated
+    }
+
     /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -97,6 +120,7 @@ impl Usage {
             cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
+            estimated: self.estimated || other.estimated,
         }
     }
 

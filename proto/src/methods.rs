@@ -30,7 +30,9 @@ pub mod types {
         overview::{FeedView, NodeList, PartitionList, StatsView, TreeView},
         policy::Approval,
         provider::{DiagnoseParams, DiagnoseView, ProvidersView},
-        usage::{UsageParams, UsageView},
+        usage::{
+            UsageAudit, UsageAuditParams, UsageCalls, UsageCallsParams, UsageParams, UsageView,
+        },
         view::{
             AcceptedView, ApprovalList, ContinuedView, DoneView, EventList, HistoryView, NodeView,
             ParkedList, PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList,
@@ -100,6 +102,12 @@ macro_rules! methods {
             /// Which limits hold for the next call of a session, and whether it could be made now.
             BudgetExplain budget_explain = "budget.explain": SessionParams => BudgetExplainView
                 [Get "/v1/sessions/{session}/budget"];
+            /// The attempts at model calls, newest first, in pages. It reads journals, which takes a while.
+            UsageCalls usage_calls = "usage.calls": UsageCallsParams => UsageCalls
+                [Get "/v1/usage/calls".asked(USAGE_CALLS)];
+            /// Counts the usage of a day again from the journals, and compares. It reads all journals.
+            UsageAudit usage_audit = "usage.audit": UsageAuditParams => UsageAudit
+                [Get "/v1/usage/audit/{day}"];
             /// The kill switches that are set. This list has no pages.
             PanicList panic_list = "panic.list": Nothing => SwitchList [Get "/v1/panic"];
             /// Clears a kill switch, so that what it stopped continues.

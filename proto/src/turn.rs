@@ -323,6 +323,7 @@ mod tests {
                     cache_read_tokens: read,
                     cache_write_tokens: write,
                     reasoning_tokens: reasoning,
+                    estimated: input > output,
                 }
             )),
             any::<(String, String)>()

@@ -5,8 +5,10 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{AgentName, Position},
+    cursor::Cursor,
+    id::{AgentName, Attempt, CallId, EntityId, Position, TurnId},
     llm::{ModelRef, Usage},
+    money::MicroUsd,
     timestamp::Timestamp,
 };
 
@@ -65,6 +67,13 @@ pub struct Calls {
     /// Attempts that ended so that the call went on with another one, of another model or later.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gave_way: u64,
+    /// What they cost, in micro-dollars, as far as their price is journaled. An attempt whose end is unknown
+    /// costs what was held for it.
+    #[serde(default)]
+    pub cost: MicroUsd,
+    /// Attempts that may cost something, and whose price is not journaled: no limit held for them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unpriced: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -127,6 +136,141 @@ pub struct UsageRow {
     pub calls: Calls,
 }
 
+/// Parameters of `usage.calls`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct UsageCallsParams {
+    /// Only calls since this time: a duration (`7d`: seven days ago), or a day in UTC (`2026-11-23`).
+    /// Default: all calls whose journals are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Where the page before this one ended (`next` of its answer).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
+    /// Rows at most (100, at most 1,000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Answer of `usage.calls`: attempts at model calls, one a row, the newest first. It is read from journals, so
+/// calls of deleted sessions are not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UsageCalls {
+    /// The attempts, by the time when they ended.
+    pub calls: Vec<UsageCall>,
+    /// The `cursor` of the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
+    /// Whether some calls are missing: a journal cannot be read, or there are too many sessions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+}
+
+/// One attempt at a model call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UsageCall {
+    /// When it ended. Of one without a known end: when that was found.
+    pub at: Timestamp,
+    /// The session.
+    pub session: EntityId,
+    /// The turn. Absent if the call was never begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+    /// The call.
+    pub call: CallId,
+    /// Which attempt at it, from 1. 0 if it was never begun.
+    pub attempt: Attempt,
+    /// The agent.
+    pub agent: AgentName,
+    /// `CHANNEL:ACCOUNT:PEER`; `-` for requests that name no user.
+    pub user: String,
+    /// The model that was asked, as `PROVIDER/MODEL`.
+    pub model: ModelRef,
+    /// The model that answered, by the provider's own name. Absent if none did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub answered: String,
+    /// How it ended.
+    pub end: CallEnd,
+    /// Its tokens. Zero if its end is unknown.
+    pub usage: Usage,
+    /// What it cost, in micro-dollars. Absent if its price is not journaled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<MicroUsd>,
+    /// Whether nothing of it was of use: it failed, gave way, or its end is unknown.
+    pub wasted: bool,
+}
+
+/// How an attempt at a model call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CallEnd {
+    /// With a reply.
+    Done,
+    /// Without one.
+    Failed,
+    /// Its call went on with another attempt.
+    GaveWay,
+    /// That is unknown: its process died.
+    Lost,
+}
+
+/// Parameters of `usage.audit`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct UsageAuditParams {
+    /// The day, by UTC: `2026-11-25`.
+    #[cfg_attr(feature = "schema", schemars(example = "2026-11-25"))]
+    pub day: String,
+}
+
+/// Answer of `usage.audit`: the usage of a day, counted again from the journals, beside what was counted
+/// before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UsageAudit {
+    /// The day.
+    pub day: String,
+    /// What `usage.show` has of it.
+    pub counted: Calls,
+    /// What the journals have of it.
+    pub journaled: Calls,
+    /// The rows in which the two differ.
+    pub differences: Vec<AuditRow>,
+    /// The rows of which more is counted than the journals have, and which deleted sessions may explain: their
+    /// journals are gone. These are no differences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unproven: Vec<AuditRow>,
+    /// Journals that were read.
+    pub journals: u64,
+    /// Journals of sessions that were deleted on this day or later.
+    pub deleted: u64,
+    /// Journals that cannot be read, or only in part.
+    pub unreadable: u64,
+}
+
+/// A row of a day in which what is counted and what the journals have differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AuditRow {
+    /// The agent.
+    pub agent: AgentName,
+    /// The user. `*` if the day has too many rows to compare each: then all rows of the agent are one.
+    pub user: String,
+    /// The model that was asked, or `*`.
+    pub model: String,
+    /// The model that answered, or `*`.
+    pub answered: String,
+    /// What is counted.
+    pub counted: Calls,
+    /// What the journals have.
+    pub journaled: Calls,
+}
+
 // === impl Day ===
 
 impl Day {
@@ -153,6 +297,37 @@ impl fmt::Display for Day {
         let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
         let year = year_of_era + era * 400 + u64::from(month <= 2);
         write!(f, "{year:04}-{month:02}-{day:02}")
+    }
+}
+
+/// `YYYY-MM-DD`, as it is shown.
+impl FromStr for Day {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || format!("`{text}` is not a day such as `2026-11-25`");
+        let number = |part: Option<&str>, digits: usize| {
+            let part = part.filter(|part| part.len() == digits)?;
+            part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<u64>().ok())?
+        };
+        let mut parts = text.split('-');
+        let (year, month, day) =
+            (number(parts.next(), 4), number(parts.next(), 2), number(parts.next(), 2));
+        let (Some(year), Some(month), Some(day), None) = (year, month, day, parts.next()) else {
+            return Err(wrong());
+        };
+        if !(1..=12).contains(&month) || year < 1970 {
+            return Err(wrong());
+        }
+        // `days_from_civil`, of the same source.
+        let year = year - u64::from(month <= 2);
+        let (era, year_of_era) = (year / 400, year % 400);
+        let month_from_march = (month + 9) % 12;
+        let of_year = (153 * month_from_march + 2) / 5 + day.saturating_sub(1);
+        let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
+        let days = (era * 146_097 + of_era).checked_sub(719_468).map(Self);
+        // The 31st of February is no day.
+        days.filter(|found| found.to_string() == text).ok_or_else(wrong)
     }
 }
 
@@ -211,7 +386,27 @@ impl Calls {
             usage: self.usage.plus(other.usage),
             wasted: self.wasted.plus(other.wasted),
             gave_way: self.gave_way.saturating_add(other.gave_way),
+            cost: MicroUsd(self.cost.0.saturating_add(other.cost.0)),
+            unpriced: self.unpriced.saturating_add(other.unpriced),
         }
+    }
+
+    /// Whether no number of `other` is larger.
+    pub fn has_all_of(&self, other: &Self) -> bool {
+        let tokens = |it: &Usage| {
+            [
+                it.input_tokens,
+                it.output_tokens,
+                it.cache_read_tokens,
+                it.cache_write_tokens,
+                it.reasoning_tokens,
+            ]
+        };
+        let numbers = |it: &Self| {
+            let calls = [it.done, it.failed, it.lost, it.gave_way, it.cost.0, it.unpriced];
+            calls.into_iter().chain(tokens(&it.usage)).chain(tokens(&it.wasted))
+        };
+        numbers(self).zip(numbers(other)).all(|(own, other)| own >= other)
     }
 }
 
@@ -222,15 +417,11 @@ impl UsageDay {
     /// further keys for [`NO_USER`] and no answering model, and once it has an eighth more, for no model:
     /// that is one row for each agent.
     pub fn add(&mut self, key: UsageKey, calls: Calls, (most, bytes): (usize, usize)) {
-        let full = |most: usize, bytes: usize| {
-            let named: usize = self.rows.iter().map(|(key, _)| key.bytes()).sum();
-            self.rows.len() >= most || named >= bytes
-        };
         let mut key = key;
-        if self.row(&key).is_none() && full(most, bytes) {
+        if self.row(&key).is_none() && self.is_full((most, bytes)) {
             key = UsageKey { user: NO_USER.to_owned(), answered: String::new(), ..key };
         }
-        if self.row(&key).is_none() && full(most + most / 8, bytes + bytes / 8) {
+        if self.row(&key).is_none() && self.is_full((most + most / 8, bytes + bytes / 8)) {
             let model = ModelRef { provider: NO_USER.to_owned(), model: NO_USER.to_owned() };
             key = UsageKey { model, ..key };
         }
@@ -244,6 +435,12 @@ impl UsageDay {
             // A row has no room for it, and no one asks for it.
             row.wasted.reasoning_tokens = 0;
         }
+    }
+
+    /// Whether keys may have lost their names, because `most` rows or `bytes` of names were reached.
+    pub fn is_full(&self, (most, bytes): (usize, usize)) -> bool {
+        let named: usize = self.rows.iter().map(|(key, _)| key.bytes()).sum();
+        self.rows.len() >= most || named >= bytes
     }
 
     fn row(&self, key: &UsageKey) -> Option<usize> {
@@ -284,6 +481,13 @@ mod tests {
             assert_eq!(Day::of(Timestamp(ms)).to_string(), name);
         }
         assert_eq!(Day(1).end(), Timestamp(2 * DAY_MS));
+        for day in (0..60_000).step_by(7).map(Day) {
+            assert_eq!(day.to_string().parse(), Ok(day));
+        }
+        for text in ["", "2026-2-01", "2026-02-30", "2026-13-01", "1969-12-31", "2026-01-01-1", "x"]
+        {
+            assert!(text.parse::<Day>().is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -320,6 +524,7 @@ mod tests {
             cache_read_tokens: u64::MAX,
             cache_write_tokens: u64::MAX,
             reasoning_tokens: u64::MAX,
+            estimated: true,
         };
         let calls = Calls {
             done: u64::MAX,
@@ -328,6 +533,8 @@ mod tests {
             usage,
             wasted: usage,
             gave_way: u64::MAX,
+            cost: MicroUsd(u64::MAX),
+            unpriced: u64::MAX,
         };
         // Few long names fill it by their bytes, many short ones by their number.
         for length in [700, 120, 90, 1] {

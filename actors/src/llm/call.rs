@@ -90,6 +90,11 @@ pub(super) trait Decoder: Send {
     ) -> Result<(), AttemptFailure>;
     /// Takes a whole reply, from a server that did not stream.
     fn whole(&mut self, body: &[u8], pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure>;
+    /// Bytes of the arguments of tool calls so far, if calls come piece by piece: they are paid for before
+    /// they are whole.
+    fn argued(&self) -> usize {
+        0
+    }
 }
 
 /// What reads the replies of a wire.
@@ -344,7 +349,7 @@ impl ProviderParts {
         pass: &mut CallPass,
     ) -> Result<Finish, AttemptFailure> {
         let mut decoder = (self.reads.decoder)(prepared.offers);
-        let mut pieces = Vec::new();
+        let (mut pieces, mut argued) = (Vec::new(), 0);
         // A signature holds for some minutes only.
         let signed = self.dialect.signed(prepared, self.http.now())?;
         let prepared = signed.as_ref().unwrap_or(prepared);
@@ -367,6 +372,11 @@ impl ProviderParts {
                 None => return Err(AttemptFailure::broken("the reply ended too early").broke_off()),
             };
             let read = decoder.event(&event, &mut pieces);
+            let more =
+                decoder.argued().saturating_sub(std::mem::replace(&mut argued, decoder.argued()));
+            if more > 0 {
+                to.arguments(more).await;
+            }
             let end = say(&mut pieces, to).await;
             read.map_err(|fault| self.cleaned(fault))?;
             pass.answered();

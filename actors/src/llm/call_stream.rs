@@ -47,6 +47,10 @@ impl Teller {
         self.send(ModelEvent::ToolUse(tool_use)).await;
     }
 
+    pub(super) async fn arguments(&self, bytes: usize) {
+        self.send(ModelEvent::Arguments { bytes }).await;
+    }
+
     pub(super) async fn usage(&self, usage: Usage) {
         self.send(ModelEvent::Usage(usage)).await;
     }

@@ -31,6 +31,7 @@ mod cache_tests;
 mod call;
 mod call_stream;
 pub mod circuit;
+pub(crate) mod counts;
 mod demo;
 mod discover;
 mod embed;
@@ -60,6 +61,8 @@ mod structured;
 mod structured_tests;
 mod too_long;
 mod tool_uses;
+#[cfg(all(test, feature = "test-util"))]
+mod usage_tests;
 mod wire;
 mod wires;
 
@@ -158,7 +161,12 @@ pub enum ModelEvent {
     Item(Item),
     /// A whole tool call, as the model made it.
     ToolUse(ToolUse),
-    /// Usage known so far; each report replaces the one before it.
+    /// More of the arguments of a tool call that is not whole yet: so many bytes came.
+    Arguments {
+        /// How many.
+        bytes: usize,
+    },
+    /// Usage known so far; each report replaces the one before it. Estimated, if something is not reported.
     Usage(Usage),
     /// The provider allows no request yet; it is sent after `wait`.
     Paced {
@@ -179,7 +187,7 @@ pub enum ModelEvent {
     Done {
         /// Why the model stopped.
         stop: StopReason,
-        /// The final usage.
+        /// The final usage, as reported: estimated, if something is not.
         usage: Usage,
         /// The model's name as the provider reports it.
         model: String,

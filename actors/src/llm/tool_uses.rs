@@ -44,6 +44,11 @@ impl ToolUseBounds {
         self.calls
     }
 
+    /// Bytes of the arguments of all calls so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Begins a call; `None` if there are enough.
     pub(super) fn open(&mut self) -> Option<Growing> {
         if self.calls == MOST {

@@ -8,13 +8,114 @@ use clawnode_kernel::{
     core::snapshot_blob,
     journal_reader,
 };
-use clawnode_proto::{EntityId, Position, event::decode_record, kernel::Snapshot};
+use clawnode_proto::{
+    Digest, EntityId, Position, Timestamp,
+    event::decode_record,
+    kernel::{Snapshot, SnapshotState},
+};
 use tracing::warn;
 
-use super::{meter::Meter, stopped::CountingStopped};
+use super::{
+    meter::{CountedCall, Meter, gone_on},
+    stopped::CountingStopped,
+};
 
 /// Archives that are read of one journal at most: what a follower missed is a few seconds, or all of it.
 const ARCHIVES_MAX: usize = 10_000;
+
+/// Archives in which the beginning of an attempt is looked for: hundreds of events during one call.
+const HOLD_ARCHIVES: usize = 16;
+
+/// How much of a journal was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JournalRead {
+    /// All of it, or it is of another kind, or gone.
+    Whole,
+    /// An archive is not kept: what it had is missing.
+    Partly,
+    /// A tombstone, of this time: what there was is gone.
+    Deleted(Timestamp),
+    /// It is damaged.
+    Unreadable,
+}
+
+/// Reads a journal from its beginning, also what snapshots have replaced, and hands on each attempt with where
+/// the store had it. It has one archive in memory at a time, so a long journal costs time and not memory.
+pub(super) async fn whole(
+    storage: &Storage,
+    id: EntityId,
+    mut take: impl FnMut(Position, CountedCall),
+) -> Result<JournalRead, CountingStopped> {
+    let loaded = match journal_reader::journal(storage, id).await {
+        Err(StoreError::Corrupt { .. }) => return Ok(JournalRead::Unreadable),
+        loaded => loaded?,
+    };
+    let Some(first) = loaded.records.first().cloned() else { return Ok(JournalRead::Whole) };
+    if let Some(at) = tombstone(&loaded.records) {
+        return Ok(JournalRead::Deleted(at));
+    }
+    let (links, mut base) = links(storage, first, loaded.snapshot).await?;
+    // What is before the oldest record that is kept.
+    let is_whole = snapshot_of(&base.records).is_none();
+    let mut meter = if is_whole {
+        Meter::default()
+    } else {
+        match Meter::at_snapshot(id, &base) {
+            Ok(meter) => meter,
+            Err(FoldError::Kind { .. }) => return Ok(JournalRead::Whole),
+            Err(_) => return Ok(JournalRead::Unreadable),
+        }
+    };
+    base.records.clear();
+    for (snapshot, at) in links.iter().rev() {
+        let archived = archived(storage, snapshot, *at, Position(0)).await?;
+        // It was there a moment ago: the session is being deleted.
+        let Some(archived) = archived else { return Ok(JournalRead::Partly) };
+        let Some((further, calls)) = gone_on(meter, &archived) else {
+            return Ok(JournalRead::Unreadable);
+        };
+        meter = further;
+        calls.into_iter().for_each(|(position, call)| take(position, call));
+    }
+    let Some((_, calls)) = gone_on(meter, &loaded.records) else {
+        return Ok(JournalRead::Unreadable);
+    };
+    calls.into_iter().for_each(|(position, call)| take(position, call));
+    Ok(if is_whole { JournalRead::Whole } else { JournalRead::Partly })
+}
+
+/// The snapshots whose archives are kept, the newest first, each with where it is; and the oldest record that
+/// there is, with its state.
+async fn links(
+    storage: &Storage,
+    first: Record,
+    state: Option<bytes::Bytes>,
+) -> Result<(Vec<(Snapshot, Position)>, LoadedJournal), CountingStopped> {
+    let mut base = LoadedJournal { records: vec![first], snapshot: state };
+    let mut links = Vec::new();
+    while links.len() < ARCHIVES_MAX {
+        let Some(mut snapshot) = snapshot_of(&base.records) else { break };
+        let at = base.records.first().map_or(Position(0), |first| first.position);
+        let Some(records) = archived(storage, &snapshot, at, Position(0)).await? else { break };
+        base.snapshot = match snapshot_blob(&records) {
+            Some(digest) => journal_reader::readable(storage.blobs.get(digest).await)?,
+            None => None,
+        };
+        base.records = records.into_iter().take(1).collect();
+        // Thousands of states would not fit.
+        snapshot.state = SnapshotState::Blob { digest: Digest::ZERO };
+        links.push((snapshot, at));
+    }
+    Ok((links, base))
+}
+
+/// When a session was deleted, if that is what its journal says: a snapshot of a session that goes on names
+/// what it replaced.
+fn tombstone(records: &[Record]) -> Option<Timestamp> {
+    let [only] = records else { return None };
+    snapshot_of(records).filter(|snapshot| snapshot.archive.is_none())?;
+    decode_record(&only.bytes).ok()?.last().map(|last| last.head.ts)
+}
 
 /// Reads a journal as far back as something in it is behind `after`, and from where its usage is known.
 ///
@@ -61,7 +162,9 @@ pub(super) async fn read(
                 records.splice(..0, archived.iter().cloned());
                 oldest = archived;
             }
-            (None, Ok(meter)) => return Ok(Some((meter, records))),
+            (None, Ok(meter)) => {
+                return Ok(Some((with_hold(storage, meter, snapshot, at).await?, records)));
+            }
             (None, Err(failure)) => {
                 warn!(%id, %failure, "the model calls of this journal are not counted");
                 return Ok(None);
@@ -69,6 +172,27 @@ pub(super) async fn read(
         }
     }
     Ok(None)
+}
+
+/// The same, with what the attempt under way has reserved, where that was before the snapshot.
+async fn with_hold(
+    storage: &Storage,
+    mut meter: Meter,
+    mut snapshot: Snapshot,
+    at: Position,
+) -> Result<Meter, CountingStopped> {
+    for _ in 0..HOLD_ARCHIVES {
+        if !meter.lacks_hold() {
+            break;
+        }
+        let Some(records) = archived(storage, &snapshot, at, Position(0)).await? else { break };
+        if meter.find_hold(&records) {
+            break;
+        }
+        let Some(earlier) = snapshot_of(&records) else { break };
+        snapshot = earlier;
+    }
+    Ok(meter)
 }
 
 /// The records that a snapshot at `at` replaced, where the store had them; nothing, if they are not kept.

@@ -1,22 +1,28 @@
 //! What the model calls of one session used: a fold over its events that keeps only what that takes.
 
+use clawnode_cluster::Record;
 use clawnode_kernel::{Entity, FoldError, LoadedJournal};
 use clawnode_proto::{
-    CallId, CodecError, EntityId, Kind, Sealed, SessionKey, Timestamp, TurnId,
+    Attempt, CallId, CodecError, EntityId, Kind, Position, Sealed, SessionKey, Timestamp, TurnId,
     api::CONVERSATION,
+    budget::BudgetHeld,
     event::decode_record,
     kernel::KernelEvent,
-    llm::ModelRef,
+    llm::{ModelRef, Usage},
+    model::ModelPrice,
+    money::MicroUsd,
     session::SessionEvent,
-    usage::{Calls, NO_USER, UsageKey},
+    usage::{CallEnd, Calls, NO_USER, UsageKey},
 };
+use tracing::warn;
 
 use crate::session::Session;
 
 /// Events of a session that are read here; all others are passed over unread.
-const READ: [&str; 7] = [
+const READ: [&str; 8] = [
     "born",
     "configured",
+    "budget_held",
     "model_begun",
     "model_done",
     "model_failed",
@@ -32,6 +38,8 @@ pub(super) struct Meter {
     of: Of,
     /// The model as configured last.
     model: Option<ModelRef>,
+    /// What the attempt that follows has reserved.
+    held: Option<HeldAttempt>,
     /// The attempt under way.
     open: Option<OpenCall>,
 }
@@ -50,15 +58,69 @@ enum Of {
 struct OpenCall {
     turn: TurnId,
     call: CallId,
+    attempt: Attempt,
     model: ModelRef,
+    held: Option<HeldAttempt>,
 }
 
-/// Calls that are to be counted, and when they ended.
+/// What the journal says an attempt costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CountedCalls {
+struct HeldAttempt {
+    call: CallId,
+    attempt: Attempt,
+    price: ModelPrice,
+    /// What counts if its usage is unknown.
+    most: MicroUsd,
+}
+
+/// An attempt that is to be counted, and when it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CountedCall {
     pub(super) at: Timestamp,
     pub(super) key: UsageKey,
-    pub(super) calls: Calls,
+    /// Absent if it was never begun.
+    pub(super) turn: Option<TurnId>,
+    pub(super) call: CallId,
+    pub(super) attempt: Attempt,
+    pub(super) end: CallEnd,
+    pub(super) usage: Usage,
+    /// Absent if its price is not journaled.
+    pub(super) cost: Option<MicroUsd>,
+}
+
+// === impl CountedCall ===
+
+impl CountedCall {
+    /// It as a count.
+    pub(super) fn calls(&self) -> Calls {
+        let (cost, unpriced) = (self.cost.unwrap_or_default(), u64::from(self.cost.is_none()));
+        let counted = Calls { cost, unpriced, ..Calls::default() };
+        match self.end {
+            CallEnd::Done => Calls { done: 1, usage: self.usage, ..counted },
+            CallEnd::Failed => Calls { failed: 1, wasted: self.usage, ..counted },
+            CallEnd::GaveWay => Calls { gave_way: 1, wasted: self.usage, ..counted },
+            CallEnd::Lost => Calls { lost: 1, ..counted },
+        }
+    }
+}
+
+// === impl HeldAttempt ===
+
+impl HeldAttempt {
+    fn of(held: &BudgetHeld) -> Self {
+        let BudgetHeld { call, attempt, price, .. } = *held;
+        Self { call, attempt, price, most: held.most() }
+    }
+
+    /// What an attempt costs that used this, or has no known end (PRICE-1). Absent if its price is unknown.
+    fn cost(held: Option<&Self>, used: Option<&Usage>) -> Option<MicroUsd> {
+        match (held, used) {
+            (_, Some(usage)) if usage.is_nothing() => Some(MicroUsd(0)),
+            (Some(held), Some(usage)) => Some(held.price.cost(usage)),
+            (Some(held), None) => Some(held.most),
+            (None, _) => None,
+        }
+    }
 }
 
 // === impl Meter ===
@@ -77,23 +139,53 @@ impl Meter {
         let open = open.and_then(|(turn, step)| {
             // The configuration may have changed since that call began.
             let model = step.model.clone().or_else(|| model.clone())?;
-            Some(OpenCall { turn, call: step.call, model })
+            let (call, attempt) = (step.call, step.attempt);
+            // A state has no price: `find_hold` looks for it in what the snapshot replaced.
+            Some(OpenCall { turn, call, attempt, model, held: None })
         });
         Ok(Self {
             n: n.unwrap_or_default().saturating_sub(1),
             of: state.key.map_or(Of::Unborn, Of::Session),
             open,
+            held: None,
             model,
         })
     }
 
     /// An entity of another kind.
     pub(super) const fn other(n: u64) -> Self {
-        Self { n, of: Of::Other, model: None, open: None }
+        Self { n, of: Of::Other, model: None, held: None, open: None }
+    }
+
+    /// Whether the price of the attempt under way may be in records before these.
+    pub(super) fn lacks_hold(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.held.is_none())
+    }
+
+    /// Looks for what the attempt under way has reserved; says whether its beginning is in these records.
+    pub(super) fn find_hold(&mut self, records: &[Record]) -> bool {
+        let Some(open) = &mut self.open else { return true };
+        let mut last = None;
+        let events = records.iter().flat_map(|record| decode_record(&record.bytes));
+        for sealed in events.flatten().filter(|it| READ.contains(&it.head.kind.as_str())) {
+            match sealed.event::<SessionEvent>() {
+                Ok(Some(SessionEvent::BudgetHeld(held))) => last = Some(HeldAttempt::of(&held)),
+                Ok(Some(SessionEvent::ModelBegun(begun)))
+                    if (begun.call, begun.attempt) == (open.call, open.attempt) =>
+                {
+                    let is_of =
+                        |held: &HeldAttempt| (held.call, held.attempt) == (open.call, open.attempt);
+                    open.held = last.filter(is_of);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Takes one event, and says what is to be counted by it.
-    pub(super) fn take(&mut self, sealed: &Sealed) -> Result<Vec<CountedCalls>, CodecError> {
+    pub(super) fn take(&mut self, sealed: &Sealed) -> Result<Vec<CountedCall>, CodecError> {
         self.n = sealed.head.n.0;
         if matches!(self.of, Of::Other) || !READ.contains(&sealed.head.kind.as_str()) {
             return Ok(Vec::new());
@@ -107,26 +199,30 @@ impl Meter {
         Ok(self.judge(sealed.head.ts, event))
     }
 
-    fn judge(&mut self, at: Timestamp, event: SessionEvent) -> Vec<CountedCalls> {
+    fn judge(&mut self, at: Timestamp, event: SessionEvent) -> Vec<CountedCall> {
         let mut counted = Vec::new();
         match event {
             SessionEvent::Configured(profile) => self.model = Some(profile.model),
+            SessionEvent::BudgetHeld(held) => self.held = Some(HeldAttempt::of(&held)),
             SessionEvent::ModelBegun(begun) => {
                 counted.extend(self.lose(at));
-                let open = |model| OpenCall { turn: begun.turn, call: begun.call, model };
+                let (turn, call, attempt) = (begun.turn, begun.call, begun.attempt);
+                let is_of = |held: &HeldAttempt| (held.call, held.attempt) == (call, attempt);
+                let held = self.held.take().filter(is_of);
+                let open = |model| OpenCall { turn, call, attempt, model, held };
                 self.open = self.model.clone().map(open);
             }
             SessionEvent::ModelDone(done) => {
-                let calls = Calls { done: 1, usage: done.usage, ..Calls::default() };
-                counted.extend(self.end(at, done.call, done.model, calls));
+                let name = (done.call, done.attempt);
+                counted.extend(self.end(at, name, done.model, CallEnd::Done, done.usage));
             }
             SessionEvent::ModelFailed(failed) => {
-                let calls = Calls { failed: 1, wasted: failed.usage, ..Calls::default() };
-                counted.extend(self.end(at, failed.call, String::new(), calls));
+                let name = (failed.call, failed.attempt);
+                counted.extend(self.end(at, name, String::new(), CallEnd::Failed, failed.usage));
             }
             SessionEvent::ModelGaveWay(it) => {
-                let calls = Calls { gave_way: 1, wasted: it.usage, ..Calls::default() };
-                counted.extend(self.end(at, it.call, String::new(), calls));
+                let name = (it.call, it.attempt);
+                counted.extend(self.end(at, name, String::new(), CallEnd::GaveWay, it.usage));
             }
             // A turn that waits may end before the one that runs.
             SessionEvent::TurnDone(done)
@@ -141,37 +237,62 @@ impl Meter {
 
     /// The attempt under way has no outcome and will have none. It counts where that shows, which is the
     /// same wherever a follower begins.
-    fn lose(&mut self, at: Timestamp) -> Option<CountedCalls> {
-        let open = self.open.take()?;
-        let calls = Calls { lost: 1, ..Calls::default() };
-        self.counted(at, open.model, String::new(), calls)
+    fn lose(&mut self, at: Timestamp) -> Option<CountedCall> {
+        let OpenCall { turn, call, attempt, model, held } = self.open.take()?;
+        let key = self.key(model, String::new())?;
+        let cost = HeldAttempt::cost(held.as_ref(), None);
+        let (turn, end, usage) = (Some(turn), CallEnd::Lost, Usage::default());
+        Some(CountedCall { at, key, turn, call, attempt, end, usage, cost })
     }
 
     fn end(
         &mut self,
         at: Timestamp,
-        call: CallId,
+        (call, attempt): (CallId, Attempt),
         answered: String,
-        calls: Calls,
-    ) -> Option<CountedCalls> {
+        end: CallEnd,
+        usage: Usage,
+    ) -> Option<CountedCall> {
         // A call may be refused before it was begun.
-        let begun = self.open.take().filter(|open| open.call == call).map(|open| open.model);
-        let model = begun.or_else(|| self.model.clone())?;
-        self.counted(at, model, answered, calls)
+        let begun = self.open.take().filter(|open| open.call == call);
+        let (turn, model, held) = match begun {
+            Some(OpenCall { turn, model, held, .. }) => (Some(turn), model, held),
+            None => (None, self.model.clone()?, None),
+        };
+        let key = self.key(model, answered)?;
+        let cost = HeldAttempt::cost(held.as_ref(), Some(&usage));
+        Some(CountedCall { at, key, turn, call, attempt, end, usage, cost })
     }
 
-    fn counted(
-        &self,
-        at: Timestamp,
-        model: ModelRef,
-        answered: String,
-        calls: Calls,
-    ) -> Option<CountedCalls> {
+    fn key(&self, model: ModelRef, answered: String) -> Option<UsageKey> {
         let Of::Session(key) = &self.of else { return None };
-        let user = user_of(key);
-        let key = UsageKey { agent: key.agent.clone(), user, model, answered };
-        Some(CountedCalls { at, key, calls })
+        Some(UsageKey { agent: key.agent.clone(), user: user_of(key), model, answered })
     }
+}
+
+/// Follows a journal by records that go on where it is; nothing, if they do not, or are damaged.
+pub(super) fn gone_on(
+    mut meter: Meter,
+    records: &[Record],
+) -> Option<(Meter, Vec<(Position, CountedCall)>)> {
+    let mut all = Vec::new();
+    for record in records {
+        for sealed in decode_record(&record.bytes).ok()? {
+            // A snapshot has a number of its own, so it goes on if all before it was followed.
+            if sealed.head.n.0 != meter.n + 1 {
+                return None;
+            }
+            match meter.take(&sealed) {
+                Ok(counted) => all.extend(counted.into_iter().map(|one| (record.position, one))),
+                Err(failure) => skip(&failure),
+            }
+        }
+    }
+    Some((meter, all))
+}
+
+fn skip(failure: &CodecError) {
+    warn!(%failure, "the usage of a call is not counted: a newer build wrote it");
 }
 
 /// Who speaks in a session. All conversations of a person are one user's.

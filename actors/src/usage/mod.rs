@@ -7,6 +7,9 @@
 //! Messages come from: no sender; it looks for new records every second. On crash: what was not
 //! saved is followed again, at most five seconds of it.
 //!
+//! `calls` and `audit` read the journals themselves, when they are asked to: one shows each attempt, the other
+//! counts a day again and compares.
+//!
 //! It is a loop without a mailbox, so there is no handle: `actor` has the loop, `state` the count.
 //!
 //! Invariants
@@ -14,6 +17,10 @@
 //!   process follows, stops or follows at the same time.
 
 mod actor;
+mod audit;
+mod calls;
+#[cfg(test)]
+mod cost_tests;
 mod history;
 mod meter;
 mod recent;
@@ -24,4 +31,6 @@ mod stopped;
 mod tests;
 
 pub use actor::run;
+pub use audit::audit;
+pub use calls::{CallPlace, calls};
 pub use show::{behind, show};

@@ -26,11 +26,20 @@ pub async fn show(
     by: UsageBy,
     since: Option<Day>,
 ) -> Result<UsageView, StoreError> {
+    wait_until_counted(storage, now).await?;
+    summed(storage, now, by, since).await.map_err(of_store)
+}
+
+/// Waits a moment for calls that are not counted yet.
+pub(super) async fn wait_until_counted(
+    storage: &Storage,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let begun = Instant::now();
     while begun.elapsed() < FRESH.0 && behind(storage, now).await? > 0 {
         tokio::time::sleep(FRESH.1).await;
     }
-    summed(storage, now, by, since).await.map_err(of_store)
+    Ok(())
 }
 
 /// How old the oldest event is that is not counted yet, in milliseconds (1 at least); 0 if all are counted.
@@ -54,7 +63,7 @@ async fn behind_since(
     Ok(u64::try_from(age).unwrap_or(u64::MAX).max(1))
 }
 
-fn of_store(stopped: CountingStopped) -> StoreError {
+pub(super) fn of_store(stopped: CountingStopped) -> StoreError {
     match stopped {
         CountingStopped::Store(failure) => failure,
         other => StoreError::Refused { store: "usage", detail: other.to_string() },

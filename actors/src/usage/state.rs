@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use clawnode_cluster::{Record, Storage};
 use clawnode_proto::{
-    CodecError, EntityId, Position, Timestamp, codec,
-    event::decode_record,
+    EntityId, Position, Timestamp, codec,
     limits::{USAGE_BYTES, USAGE_DAYS, USAGE_ROWS},
     usage::{Day, Followed, UsageDay},
 };
@@ -15,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::{
     history,
-    meter::{CountedCalls, Meter},
+    meter::{CountedCall, Meter, gone_on},
     recent::RecentEntities,
     stopped::{CountingStopped, DAYS, HEAD},
 };
@@ -91,7 +90,7 @@ impl Books {
         id: EntityId,
         records: &[Record],
         upto: Position,
-    ) -> Result<Vec<(Position, CountedCalls)>, CountingStopped> {
+    ) -> Result<Vec<(Position, CountedCall)>, CountingStopped> {
         let meter = self.meters.take(id).unwrap_or_default();
         if let Some((meter, counted)) = gone_on(meter, records) {
             self.meters.put(id, meter);
@@ -117,7 +116,7 @@ impl Books {
     async fn add(
         &mut self,
         position: Position,
-        counted: CountedCalls,
+        counted: CountedCall,
     ) -> Result<(), CountingStopped> {
         let day = Day::of(counted.at);
         if !self.days.contains_key(&day) {
@@ -127,7 +126,8 @@ impl Books {
         let open = self.days.entry(day).or_default();
         // A process that ended between saving the day and saving how far it was has counted it.
         if position > counted_to(&open.day.upto) {
-            open.day.add(counted.key, counted.calls, (USAGE_ROWS, USAGE_BYTES));
+            let calls = counted.calls();
+            open.day.add(counted.key, calls, (USAGE_ROWS, USAGE_BYTES));
             open.is_changed = true;
         }
         Ok(())
@@ -182,29 +182,7 @@ impl Books {
     }
 }
 
-/// Follows a journal by records that go on where it is; nothing, if they do not, or are damaged.
-fn gone_on(mut meter: Meter, records: &[Record]) -> Option<(Meter, Vec<(Position, CountedCalls)>)> {
-    let mut all = Vec::new();
-    for record in records {
-        for sealed in decode_record(&record.bytes).ok()? {
-            // A snapshot has a number of its own, so it goes on if all before it was followed.
-            if sealed.head.n.0 != meter.n + 1 {
-                return None;
-            }
-            match meter.take(&sealed) {
-                Ok(counted) => all.extend(counted.into_iter().map(|one| (record.position, one))),
-                Err(failure) => skip(&failure),
-            }
-        }
-    }
-    Some((meter, all))
-}
-
-fn skip(failure: &CodecError) {
-    warn!(%failure, "the usage of a call is not counted: a newer build wrote it");
-}
-
-fn key(day: Day) -> String {
+pub(super) fn key(day: Day) -> String {
     format!("{DAYS}{day}")
 }
 

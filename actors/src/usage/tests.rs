@@ -19,14 +19,14 @@ use clawnode_proto::{
     kernel::SNAPSHOT,
     llm::Usage,
     session::SessionInput,
-    usage::{UsageBy, UsageView},
+    usage::{Day, UsageBy, UsageView},
 };
 use futures_util::stream::BoxStream;
 use proptest::prelude::*;
 
 use super::{
     actor::again,
-    show,
+    audit, show,
     state::Books,
     stopped::{CountingStopped, HEAD},
 };
@@ -34,7 +34,7 @@ use crate::session::played::{PlayedActivation, key};
 
 /// One journal, with the positions that its machine got.
 #[derive(Debug, Default)]
-struct Tape(Mutex<Vec<Record>>);
+pub(super) struct Tape(pub(super) Mutex<Vec<Record>>);
 
 #[async_trait]
 impl Journal for Tape {
@@ -64,8 +64,15 @@ impl Journal for Tape {
         Ok(FeedPage { records: records.into_iter().map(|record| (id, record)).collect(), upto })
     }
 
-    async fn entities(&self, _: Option<EntityId>, _: usize) -> Result<Vec<EntityId>, StoreError> {
-        Ok(vec![key().entity()])
+    async fn entities(
+        &self,
+        after: Option<EntityId>,
+        _: usize,
+    ) -> Result<Vec<EntityId>, StoreError> {
+        Ok(Some(key().entity())
+            .filter(|id| after.is_none_or(|after| after < *id))
+            .into_iter()
+            .collect())
     }
 }
 
@@ -107,19 +114,19 @@ impl Bucket for Torn {
 }
 
 /// A session and who counts its calls.
-struct World {
-    run: PlayedActivation,
+pub(super) struct World {
+    pub(super) run: PlayedActivation,
     /// How many of its archives are stored.
     stored: usize,
-    tape: Arc<Tape>,
+    pub(super) tape: Arc<Tape>,
     torn: Arc<Torn>,
-    storage: Storage,
-    books: Option<Books>,
+    pub(super) storage: Storage,
+    pub(super) books: Option<Books>,
     _dir: tempfile::TempDir,
 }
 
 impl World {
-    fn new(snapshot_every: u64) -> Self {
+    pub(super) fn new(snapshot_every: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::new(SystemClock));
         let (mut storage, _control) = local::open(dir.path(), options).unwrap();
@@ -133,7 +140,7 @@ impl World {
     }
 
     /// Stores what the machine wrote.
-    async fn store(&mut self) {
+    pub(super) async fn store(&mut self) {
         let seen = self.tape.0.lock().unwrap().last().map_or(Position(0), |last| last.position);
         let mut written = Vec::new();
         for (records, state) in
@@ -160,7 +167,7 @@ impl World {
         }
     }
 
-    async fn turn(&mut self, text: &str, tokens: u64) {
+    pub(super) async fn turn(&mut self, text: &str, tokens: u64) {
         self.run.says(text);
         let usage = Usage { input_tokens: tokens, output_tokens: 1, ..Usage::default() };
         self.run.replies_for(usage, &[]);
@@ -174,16 +181,16 @@ impl World {
         })
     }
 
-    async fn count(&mut self) {
+    pub(super) async fn count(&mut self) {
         let books = self.books().await.unwrap();
         while books.count_page().await.unwrap() {}
     }
 
-    async fn save(&mut self) {
+    pub(super) async fn save(&mut self) {
         self.books().await.unwrap().save(Timestamp(1)).await.unwrap();
     }
 
-    async fn shown(&self) -> UsageView {
+    pub(super) async fn shown(&self) -> UsageView {
         show(&self.storage, Timestamp(1), UsageBy::User, None).await.unwrap()
     }
 }
@@ -357,5 +364,8 @@ async fn played(steps: Vec<Step>, snapshot_every: u64) -> (UsageView, (u64, u64,
     }
     world.count().await;
     world.save().await;
+    let audited = audit(&world.storage, Timestamp(1), Day(0)).await.unwrap();
+    assert!(audited.differences.is_empty() && audited.unproven.is_empty(), "{audited:?}");
+    assert_eq!((audited.journaled.done, audited.unreadable), (turns, 0));
     (world.shown().await, (turns, used, 0))
 }

@@ -11,6 +11,7 @@ use clawnode_proto::{
         PanicParams, SessionParams, SessionsHistory, SessionsList,
     },
     limits,
+    usage::{Day, UsageAuditParams, UsageCallsParams},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -29,7 +30,7 @@ pub mod given {
     pub use clawnode_proto::methods::types::*;
     use clawnode_proto::{
         AgentName, CallId, Cursor, Digest, ExecutionId, JobId, McpServerName, TurnId,
-        methods::types,
+        methods::types, usage::Day,
     };
 
     pub use super::Checked;
@@ -65,6 +66,8 @@ pub mod given {
     /// At most so many turns after this one.
     pub type SessionsHistory = (SessionRef, Option<Cursor>, usize);
     pub type SessionsList = Checked<types::SessionsList>;
+    pub type UsageAuditParams = Day;
+    pub type UsageCallsParams = Checked<types::UsageCallsParams>;
 }
 
 /// Parameters whose values are in their bounds. Those of a list have a limit.
@@ -143,6 +146,19 @@ impl Judge<given::SessionsHistory> for SessionsHistory {
 impl Judge<Checked<SessionsList>> for SessionsList {
     fn judge(self) -> Result<Checked<Self>, ErrorBody> {
         Ok(Checked(Self { limit: Some(rows(self.limit)?), ..self }))
+    }
+}
+
+impl Judge<Checked<UsageCallsParams>> for UsageCallsParams {
+    fn judge(self) -> Result<Checked<Self>, ErrorBody> {
+        Ok(Checked(Self { limit: Some(rows(self.limit)?), ..self }))
+    }
+}
+
+impl Judge<Day> for UsageAuditParams {
+    fn judge(self) -> Result<Day, ErrorBody> {
+        let wrong = |problem: String| invalid(format!("parameter `day`: {problem}"));
+        self.day.parse().map_err(wrong)
     }
 }
 

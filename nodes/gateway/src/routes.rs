@@ -34,6 +34,8 @@ const SESSIONS: &[(&str, QueryKind)] = &[
     ("since", Text),
     ("stateless", Flag),
 ];
+/// What `usage.calls` is asked for with.
+const USAGE_CALLS: &[(&str, QueryKind)] = &[("since", Text), ("cursor", Text), ("limit", Number)];
 /// What `jobs.list` is asked for with.
 const JOBS: &[(&str, QueryKind)] = &[
     ("cursor", Text),

@@ -53,16 +53,6 @@ Examples:
   clawnode partitions -o wide
   clawnode partitions -o json | jq '[.partitions[].waiting] | add'";
 
-/// What `usage --help` ends with.
-const USAGE_EXAMPLES: &str = "\
-The first worker of the cluster counts model calls from the journals, some seconds after they end.
-Days are in UTC; usage is kept for 100 of them.
-
-Examples:
-  clawnode usage
-  clawnode usage --by agent --since 7d
-  clawnode usage --by user --since 2026-11-01 --json";
-
 /// Runs AI agents whose work survives crashes, on one machine or many.
 #[derive(Debug, Parser)]
 #[command(name = "clawnode", version, after_help = AFTER, max_term_width = 100)]
@@ -108,7 +98,6 @@ pub(super) enum Command {
     #[command(after_help = PARTITIONS_EXAMPLES)]
     Partitions,
     /// Show the model calls and tokens of each day, agent, user or model
-    #[command(after_help = USAGE_EXAMPLES)]
     Usage(usage::UsageArgs),
     /// Limit what is spent; show what is spent, by whom, and what waits
     #[command(subcommand)]

@@ -210,7 +210,7 @@ mod tests {
             output_tokens: 7,
             cache_read_tokens,
             cache_write_tokens,
-            reasoning_tokens: 0,
+            ..Usage::default()
         };
         let second = |usage| {
             let text = shown(TurnView { usage, ..turn(None) });

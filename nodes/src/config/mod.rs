@@ -21,6 +21,7 @@ pub mod model_routes;
 pub mod models;
 pub mod options;
 pub mod paths;
+pub mod prices;
 pub mod rules;
 pub mod schema_source;
 pub mod secret;

@@ -7,7 +7,7 @@ use clawnode_proto::{
     limits::RULE_CHARS,
     llm::ModelRef,
     media::MediaKind,
-    model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle},
+    model::{CacheStyle, ReasoningStyle, SchemaStyle},
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use crate::local::Secret;
 /// Patterns of models that one agent's messages may choose from, or clients may ask for embeddings.
 const MODEL_CHOICES: usize = 64;
 /// Patterns of one node (256): each model is compared with all of them.
-const PATTERNS: usize = 256;
+pub(super) const PATTERNS: usize = 256;
 /// Headers that clawnode sets itself, or that belong to the connection.
 const OWN_HEADERS: [&str; 9] = [
     "content-type",
@@ -88,25 +88,6 @@ pub struct ModelSection {
     /// Fields of each request's JSON.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     pub body: serde_json::Map<String, Value>,
-    /// What it costs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub price: Option<PriceSection>,
-}
-
-/// `[models."PROVIDER/PATTERN".price]`: micro-dollars for a million tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PriceSection {
-    /// Tokens that the model reads.
-    pub input: u64,
-    /// Tokens that the model writes.
-    pub output: u64,
-    /// Tokens read from the cache. As `input` unless set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache_read: Option<u64>,
-    /// Tokens written to the cache. As `input` unless set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache_write: Option<u64>,
 }
 
 /// What is wrong with a pattern's settings.
@@ -149,7 +130,11 @@ pub(super) fn check(
     models.iter().find_map(fault)
 }
 
-fn pattern_fault(pattern: &str, providers: &BTreeMap<&str, bool>) -> Option<(String, String)> {
+/// What is wrong with a pattern, and what to do.
+pub(super) fn pattern_fault(
+    pattern: &str,
+    providers: &BTreeMap<&str, bool>,
+) -> Option<(String, String)> {
     let Some((provider, model)) = pattern.split_once('/') else {
         let what = format!("`{pattern}` is not a pattern of `PROVIDER/MODEL`");
         return Some((what, "write one such as `ollama/qwen3*`".to_owned()));
@@ -217,12 +202,8 @@ impl ModelSection {
             sampling: self.sampling,
             max_completion_tokens: self.max_completion_tokens,
             developer_role: self.developer_role,
-            price: self.price.map(|it| ModelPrice {
-                input: it.input,
-                output: it.output,
-                cache_read: it.cache_read.unwrap_or(it.input),
-                cache_write: it.cache_write.unwrap_or(it.input),
-            }),
+            // It has a section of its own.
+            price: None,
             extras: self.extras(),
         }
     }
@@ -284,6 +265,7 @@ mod tests {
             ("[models.\"ollama/*\"]\nwindow_tokens = 5\nmax_output_tokens = 5", "does not fit"),
             ("[models.\"anthropic/*\"]\nnum_ctx = 5", "has no `num_ctx`"),
             ("[models.\"ollama/*\"]\nbody = { stream = false }", "cannot set `stream`"),
+            ("[models.\"ollama/*\".price]\ninput = 3", "unknown key `price`"),
             ("[models.\"ollama/*\"]\nbody = { model = \"x\" }", "cannot set `model`"),
             ("[models.\"ollama/*\".headers]\n\"a b\" = \"x\"", "the name of a header"),
             ("[models.\"ollama/*\".headers]\nAuthorization = \"x\"", "set by clawnode itself"),
@@ -303,8 +285,7 @@ mod tests {
         let loaded = read(
             "[models.\"openai/gpt-4o*\"]\nwindow_tokens = 9\ninput = [\"audio\"]\n\
              body = { a = { b = [1, 2.5, true] } }\n\
-             [models.\"openai/gpt-4o*\".headers]\nX-Key = \"hunter2\"\n\
-             [models.\"openai/gpt-4o*\".price]\ninput = 3\noutput = 4\n",
+             [models.\"openai/gpt-4o*\".headers]\nX-Key = \"hunter2\"\n",
         )
         .unwrap();
         let shown = format!("{:?} {:?}", show::settings(&loaded).unwrap(), loaded.config);
@@ -318,8 +299,7 @@ mod tests {
         let profile = profiles.of(&model);
         assert_eq!((profile.window_tokens, profiles.window(&model)), (9, 9));
         assert_eq!(profile.input.list(), [MediaKind::Audio]);
-        let price = ModelPrice { input: 3, output: 4, cache_read: 3, cache_write: 3 };
-        assert_eq!((profile.price, profile.tools), (Some(price), true));
+        assert!(profile.tools);
         assert_eq!(section.body["a"], serde_json::json!({"b": [1, 2.5, true]}));
     }
 }

@@ -20,6 +20,7 @@ use super::{
     budgets::BudgetsSection,
     mcp::McpServerOptions,
     models::{EmbeddingsSection, ModelSection},
+    prices::PriceSection,
     secret::ServerUrl,
     tools::ToolsOptions,
     units::{self, ByteSize},
@@ -62,6 +63,8 @@ pub struct Config {
     pub providers: BTreeMap<String, ProviderSection>,
     /// `[models."PROVIDER/PATTERN"]`: what is to be known of models.
     pub models: BTreeMap<String, ModelSection>,
+    /// `[prices."PROVIDER/PATTERN"]`: what models cost.
+    pub prices: BTreeMap<String, PriceSection>,
     /// `[embeddings]`: which models clients may ask for the vectors of texts.
     pub embeddings: EmbeddingsSection,
     /// `[budgets]`: what may be spent.

@@ -15,6 +15,7 @@ use super::{
     mcp::{self, ServerFault, is_http},
     models::{self, ModelFault},
     options::Config,
+    prices,
     schema_source::SchemaSource,
     tools::ToolTimeout,
     tree::ConfigNode,
@@ -265,14 +266,17 @@ impl Checks<'_> {
         for (name, it) in &self.config.providers {
             providers.insert(name, takes_num_ctx(it.wire_of(name)));
         }
-        let Some(ModelFault { pattern, key, what, hint }) =
-            models::check(&self.config.models, &providers)
-        else {
-            return Ok(());
-        };
-        let path: Vec<&str> =
-            ["models", &pattern, key].into_iter().filter(|part| !part.is_empty()).collect();
-        self.fail(&path, what, &hint)
+        let found = [
+            ("models", models::check(&self.config.models, &providers)),
+            ("prices", prices::check(&self.config.prices, &providers)),
+        ];
+        for (section, fault) in found {
+            let Some(ModelFault { pattern, key, what, hint }) = fault else { continue };
+            let path: Vec<&str> =
+                [section, &pattern, key].into_iter().filter(|part| !part.is_empty()).collect();
+            return self.fail(&path, what, &hint);
+        }
+        Ok(())
     }
 
     fn agents(&self) -> Result<(), ConfigError> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clawnode_actors::usage;
+use clawnode_actors::usage::{self, CallPlace};
 use clawnode_cluster::StoreError;
 use clawnode_gateway::{
     Answers, Checked, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter,
@@ -25,14 +25,14 @@ use clawnode_proto::{
     },
     execute::ExecutionView,
     kill_switch::{PanicView, SwitchList},
-    limits::MORE_STEPS,
+    limits::{MORE_STEPS, USAGE_DAYS},
     mcp::{McpList, McpServerView},
     model::{ModelList, ModelParams, ModelTest, ModelView},
     model_route::RouteView,
     overview::{FeedView, NodeList, PartitionList, TreeView},
     policy::{Approval, Decided, Decision},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
-    usage::{Day, UsageParams, UsageView},
+    usage::{Day, UsageAudit, UsageCalls, UsageCallsParams, UsageParams, UsageView},
     view::{
         ApprovalList, ContinuedView, DoneView, EventList, HistoryView, NodeView, ParkedList,
         PolicyView, QuarantineDone, QuarantineList, QuarantineView, SessionList, StatusView,
@@ -151,6 +151,31 @@ impl Answers for NodeBackend {
     ) -> HandlerResult<BudgetExplainView> {
         let profiles = self.models().profiles();
         self.budgets.explain(&session, &profiles, |error| named(&session, error)).await
+    }
+
+    async fn usage_calls(
+        &self,
+        _: &RequestCaller,
+        Checked(page): Checked<UsageCallsParams>,
+    ) -> HandlerResult<UsageCalls> {
+        let UsageCallsParams { since, cursor, limit } = page;
+        let now = self.sessions.now();
+        let since = since.map(|text| session_filter::parse_since(&text, now)).transpose()?;
+        let place = cursor.as_ref().map(CallPlace::try_from).transpose()?;
+        let limit = usize::try_from(limit.unwrap_or(1)).unwrap_or(1);
+        let since = since.unwrap_or_default();
+        usage::calls(&self.sessions, since, place, limit).await.map_err(store)
+    }
+
+    async fn usage_audit(&self, _: &RequestCaller, day: Day) -> HandlerResult<UsageAudit> {
+        let (now, storage) = (self.sessions.now(), self.sessions.storage());
+        let today = Day::of(now);
+        if day > today || day.0.saturating_add(USAGE_DAYS) <= today.0 {
+            let what = format!("parameter `day`: {day} is not one of the last {USAGE_DAYS} days");
+            return Err(ErrorBody::new(ErrorCode::InvalidParams, what)
+                .hint("usage is kept for these days only"));
+        }
+        usage::audit(storage, now, day).await.map_err(store)
     }
 
     async fn panic_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<SwitchList> {

@@ -145,6 +145,7 @@ impl ModelAnswers<'_> {
                 ModelEvent::Text(_)
                 | ModelEvent::Thought(_)
                 | ModelEvent::Item(_)
+                | ModelEvent::Arguments { .. }
                 | ModelEvent::Paced { .. } => {}
                 ModelEvent::ToolUse(call) => {
                     let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
@@ -184,7 +185,7 @@ impl ModelAnswers<'_> {
                 .unwrap_or(known.schema),
             cache: known.cache,
             sampling: known.sampling,
-            price: known.price,
+            price: profiles.call_price(model).known(),
             patterns: profiles.patterns(model),
             table: profile::DATE.to_owned(),
             error: self.callable(model).err(),

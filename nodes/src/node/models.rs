@@ -9,8 +9,10 @@ use clawnode_actors::{
     agent::AgentOptions,
     hook::Hooks,
     llm::{
-        self, ModelChoice, Models, circuit::Circuits, discover, ollama_models,
-        profile::ModelProfiles,
+        self, ModelChoice, Models,
+        circuit::Circuits,
+        discover, ollama_models,
+        profile::{ModelOverride, ModelProfiles, ProviderPlace},
     },
     session::clients::route::{self, Routes},
 };
@@ -146,12 +148,8 @@ fn resolved(
     circuits: &Circuits,
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
-    let mut providers = BTreeMap::new();
-    for (name, options) in &config.providers {
-        providers.insert(name.clone(), provider(name, options)?);
-    }
-    let known = config.models.iter().map(|(pattern, it)| (pattern.clone(), it.to_override()));
-    let profiles = ModelProfiles::new(known.collect());
+    let providers = providers(config)?;
+    let profiles = profiles_of(config, &providers);
     let models = Models::with(providers, &profiles, &lookup, clock, circuits);
     let default: AgentName = DEFAULT_AGENT
         .parse()
@@ -197,6 +195,33 @@ fn resolved(
         .map_err(|error| StartError::config("config_invalid", ErrorChain(&error).to_string()))?;
     let embeddings = config.embeddings.models.clone();
     Ok(Answering { models, embeddings, agents, routes, choice, plugins, hooks })
+}
+
+fn providers(config: &Config) -> Result<BTreeMap<String, llm::ProviderOptions>, StartError> {
+    let read = |(name, it): (&String, _)| Ok((name.clone(), provider(name, it)?));
+    config.providers.iter().map(read).collect()
+}
+
+/// What the settings say of models.
+pub fn profiles(config: &Config) -> Result<ModelProfiles, StartError> {
+    Ok(profiles_of(config, &providers(config)?))
+}
+
+fn profiles_of(
+    config: &Config,
+    providers: &BTreeMap<String, llm::ProviderOptions>,
+) -> ModelProfiles {
+    let known = config.models.iter().map(|(pattern, it)| (pattern.clone(), it.to_override()));
+    let mut known: BTreeMap<String, ModelOverride> = known.collect();
+    for (pattern, price) in &config.prices {
+        known.entry(pattern.clone()).or_default().price = Some(price.to_price());
+    }
+    let place = |it: &llm::ProviderOptions| {
+        let url = it.url();
+        ProviderPlace::new(it.wire, url.as_ref().map(llm::BaseUrl::host))
+    };
+    let places = providers.iter().map(|(name, it)| (name.clone(), place(it)));
+    ModelProfiles::new(known).with_providers(places.collect())
 }
 
 fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOptions, StartError> {

@@ -1,4 +1,5 @@
-//! Following the configuration's files: agents, providers, models, budgets and bindings change while a node runs.
+//! Following the configuration's files: agents, providers, models, prices, budgets and bindings change while a node
+//! runs.
 //! All else is read once: what changes in the file waits for a restart, and `status` says so.
 
 use std::{
@@ -30,8 +31,8 @@ use crate::config::{Config, LoadedConfig, schema_source::SchemaSource};
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// Sections of the file that a running node reads again.
-const READ_AGAIN: [&str; 6] =
-    ["agents", "providers", "models", "embeddings", "budgets", "bindings"];
+const READ_AGAIN: [&str; 7] =
+    ["agents", "providers", "models", "prices", "embeddings", "budgets", "bindings"];
 /// What it reads again of the section `tools`.
 const READ_AGAIN_OF_TOOLS: [&str; 2] = ["timeouts", "run_command"];
 /// Nodes that are named in warnings.

@@ -53,6 +53,7 @@ pub const CHECKS: &[Check] = &[
     layers::MODULES_KEEP_THEIR_LAYERS,
     layers::PURE_MODULES_STAY_PURE,
     names::TYPES_HAVE_NAMES_OF_THEIR_OWN,
+    names::MONEY_IS_WHOLE_NUMBERS,
     spelling::SUBJECTS_HAVE_ONE_SPELLING,
     spelling::VARIABLES_HAVE_ONE_SPELLING,
     spelling::TESTS_DO_NOT_SLEEP,

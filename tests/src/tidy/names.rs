@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Check, Findings, scan::without_comment};
+use super::{
+    Check, Findings,
+    scan::{has_word, without_comment},
+};
 
 /// A private part of the type beside it; an idiom that every file may use.
 const IDIOM: &str = "Inner";
@@ -55,4 +58,40 @@ fn defined(line: &str) -> Option<&str> {
         return None;
     }
     after.split(|character: char| !character.is_alphanumeric() && character != '_').next()
+}
+
+/// Parts of names that speak of money.
+const MONEY: [&str; 3] = ["usd", "price", "cost"];
+
+pub(super) const MONEY_IS_WHOLE_NUMBERS: Check = Check {
+    name: "no amount of money is a floating-point number",
+    run: |tree| {
+        let mut it = Findings::default();
+        for file in tree.ending("rs").filter(|file| file.is_product()) {
+            for (number, line) in file.code() {
+                let line = without_comment(line);
+                let Some((name, kind)) = named_with_type(line) else { continue };
+                it.scanned += 1;
+                let is_money = name.split('_').any(|part| MONEY.contains(&part));
+                if is_money && ["f32", "f64"].iter().any(|float| has_word(kind, float)) {
+                    it.found.push(format!("{}:{number}: `{name}` is a float", file.path));
+                }
+            }
+        }
+        it
+    },
+    bad: &[
+        ("actors/src/a.rs", "//! A.\nstruct Limit {\n    pub(super) limit_usd: Option<f64>,\n}\n"),
+        ("actors/src/b.rs", "//! B.\nfn add(price: f32) {}\n"),
+    ],
+};
+
+/// The first name in a line that is followed by its type: a field, a parameter or a variable; and that type.
+fn named_with_type(line: &str) -> Option<(&str, &str)> {
+    let (before, kind) = line.match_indices(": ").find_map(|(at, colon)| {
+        let (before, rest) = line.split_at(at);
+        (!before.ends_with(':')).then_some((before, rest.strip_prefix(colon)?))
+    })?;
+    let name = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    (!name.is_empty()).then_some((name, kind))
 }

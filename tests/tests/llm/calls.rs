@@ -118,7 +118,7 @@ fn tokens_from_a_cache_are_part_of_the_input_however_a_provider_counts() {
             output_tokens: 2,
             cache_read_tokens: 90,
             cache_write_tokens: written,
-            reasoning_tokens: 0,
+            ..Usage::default()
         };
         assert_eq!(done(&events).1, expected, "{usage}");
     }

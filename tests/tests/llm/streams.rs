@@ -65,6 +65,7 @@ async fn what_is_not_the_reply_is_skipped() {
                 let counts = if usage { (4, 2) } else { (0, 0) };
                 let counted = done(&events).1;
                 assert_eq!((counted.input_tokens, counted.output_tokens), counts, "{wire:?}");
+                assert_eq!(counted.estimated, !usage, "{wire:?}: absent is not nothing");
                 server.stop().await.unwrap();
             }
         }

@@ -145,3 +145,46 @@ async fn a_conversation_is_read_from_the_provider_s_cache_after_a_kill_too() -> 
     }
     Ok(())
 }
+
+/// Replies whose provider reports no tokens, or whose stream breaks off, are counted by what came.
+#[tokio::test]
+async fn what_a_provider_does_not_report_is_estimated_listed_and_audited() -> Outcome {
+    let said = |text: &str| Step::Text { text: text.to_owned() };
+    let silent = Reply { usage: false, ..Reply::steps([said("123456789")]) };
+    let cut = || Act::Reply(Reply::steps([said("123456"), Step::Flush, Step::Cut]));
+    // A reply that breaks off is asked for twice more.
+    let acts = [Act::Reply(silent), Act::say("two"), cut(), cut(), cut()];
+    let server = ModelServer::start(Script::queue(acts)).await.unwrap();
+    let home = Home::new(Ground::Local)?.openai(&server);
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    client.chat(&Message::new("ada", "a")).await?;
+    client.chat(&Message::new("ada", "b")).await?;
+    client.send(&Message::new("ada", "c")).await?;
+    let all = |view: &UsageView| view.behind_ms == 0 && view.total.failed == 1;
+    let view: UsageView = client.call_when("usage.show", json!({}), all).await?;
+    let session = Message::new("ada", "").session();
+    let turns = client.history(&session).await?.turns;
+    let [silent, reported, ..] = &turns[..] else { panic!("{turns:?}") };
+    assert_eq!((silent.usage.output_tokens, silent.usage.estimated), (3, true), "{silent:?}");
+    assert!(silent.usage.input_tokens > 0 && !reported.usage.estimated, "{turns:?}");
+    assert_eq!((view.total.wasted.output_tokens, view.total.wasted.estimated), (6, true));
+    assert_eq!(view.total.unpriced, 3, "no limit holds: {view:?}");
+
+    let rows = home.run(&["usage", "--calls", "--json"]).await?.json()?;
+    let ends: Vec<&str> =
+        rows["calls"].as_array().unwrap().iter().filter_map(|row| row["end"].as_str()).collect();
+    assert_eq!(ends, ["failed", "done", "done"], "the newest first: {rows}");
+    assert_eq!(
+        (&rows["calls"][0]["wasted"], &rows["calls"][0]["cost"]),
+        (&json!(true), &json!(null))
+    );
+    let day = view.rows[0].name.clone();
+    let audit = home.run(&["usage", "audit", &day]).await?;
+    assert!(audit.code == 0 && audit.out.contains("as counted"), "{audit:?}");
+    let future = home.run(&["usage", "audit", "2999-01-01"]).await?;
+    assert!(future.code != 0 && future.err.contains("last 100 days"), "{future:?}");
+    node.stop().await?;
+    server.stop().await.unwrap();
+    Ok(())
+}

@@ -4,6 +4,8 @@ use clawnode_proto::llm::Usage;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::llm::counts::{TokenCount, reported};
+
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum AnthropicEvent {
@@ -111,32 +113,26 @@ pub(super) struct WholeReply {
 /// Token counts; each report holds the ones it knows, cumulative.
 #[derive(Clone, Copy, Default, Deserialize)]
 pub(super) struct AnthropicCounts {
-    #[serde(rename = "input_tokens")]
-    pub(super) input: Option<u64>,
-    #[serde(rename = "output_tokens")]
-    pub(super) output: Option<u64>,
-    #[serde(rename = "cache_creation_input_tokens")]
-    pub(super) cache_write: Option<u64>,
-    #[serde(rename = "cache_read_input_tokens")]
-    pub(super) cache_read: Option<u64>,
+    #[serde(default, rename = "input_tokens")]
+    pub(super) input: TokenCount,
+    #[serde(default, rename = "output_tokens")]
+    pub(super) output: TokenCount,
+    #[serde(default, rename = "cache_creation_input_tokens")]
+    pub(super) cache_write: TokenCount,
+    #[serde(default, rename = "cache_read_input_tokens")]
+    pub(super) cache_read: TokenCount,
 }
 
 // === impl AnthropicCounts ===
 
 impl AnthropicCounts {
     pub(super) fn usage(&self) -> Usage {
-        let cache_read_tokens = self.cache_read.unwrap_or(0);
-        let cache_write_tokens = self.cache_write.unwrap_or(0);
+        let cache_read_tokens = self.cache_read.tokens();
+        let cache_write_tokens = self.cache_write.tokens();
+        let reported = reported(self.input, self.output);
         // The wire counts cached tokens apart; `Usage` counts them in.
-        let input = self.input.unwrap_or(0);
-        Usage {
-            input_tokens: input
-                .saturating_add(cache_read_tokens)
-                .saturating_add(cache_write_tokens),
-            output_tokens: self.output.unwrap_or(0),
-            cache_read_tokens,
-            cache_write_tokens,
-            ..Usage::default()
-        }
+        let cached = cache_read_tokens.saturating_add(cache_write_tokens);
+        let input_tokens = reported.input_tokens.saturating_add(cached);
+        Usage { input_tokens, cache_read_tokens, cache_write_tokens, ..reported }
     }
 }

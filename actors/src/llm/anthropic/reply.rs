@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_proto::llm::{FailureClass, StopReason};
+use clawnode_proto::llm::{FailureClass, StopReason, Usage};
 use serde_json::Value;
 
 use super::events::{
@@ -64,6 +64,8 @@ pub(in crate::llm) struct AnthropicReader {
     /// tells which.
     bare: Option<Growing>,
     counts: AnthropicCounts,
+    /// Whether the tokens of the whole reply are reported: what it begins with is only the first of them.
+    is_counted: bool,
     stop: Option<StopReason>,
 }
 
@@ -131,6 +133,10 @@ impl Decoder for AnthropicReader {
         let usage = reply.usage.unwrap_or_default().usage();
         pieces.push(ReplyPiece::End(Finish { stop, usage, model }));
         Ok(())
+    }
+
+    fn argued(&self) -> usize {
+        self.room.bytes()
     }
 }
 
@@ -275,6 +281,7 @@ impl AnthropicReader {
         if let Some(reason) = delta.stop_reason {
             self.stop = Some(self.stop_reason(reason)?);
         }
+        self.is_counted |= usage.is_some_and(|counts| !counts.output.is_absent());
         self.count(usage, pieces);
         Ok(())
     }
@@ -301,7 +308,9 @@ impl AnthropicReader {
         }
         let stop = stop_with(self.room.calls(), stop)?;
         let model = self.model.take().unwrap_or_default();
-        pieces.push(ReplyPiece::End(Finish { stop, usage: self.counts.usage(), model }));
+        let counted = self.counts.usage();
+        let usage = Usage { estimated: counted.estimated || !self.is_counted, ..counted };
+        pieces.push(ReplyPiece::End(Finish { stop, usage, model }));
         Ok(())
     }
 

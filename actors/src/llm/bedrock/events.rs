@@ -4,6 +4,8 @@ use clawnode_proto::llm::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::llm::counts::{TokenCount, reported};
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BlockStart {
@@ -130,28 +132,26 @@ pub(super) struct WholeReasoning {
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_field_names, reason = "as the wire has it")]
 pub(super) struct BedrockCounts {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    cache_write_input_tokens: Option<u64>,
+    #[serde(default)]
+    input_tokens: TokenCount,
+    #[serde(default)]
+    output_tokens: TokenCount,
+    #[serde(default)]
+    cache_read_input_tokens: TokenCount,
+    #[serde(default)]
+    cache_write_input_tokens: TokenCount,
 }
 
 // === impl BedrockCounts ===
 
 impl BedrockCounts {
     pub(super) fn usage(&self) -> Usage {
-        let cache_read_tokens = self.cache_read_input_tokens.unwrap_or(0);
-        let cache_write_tokens = self.cache_write_input_tokens.unwrap_or(0);
+        let cache_read_tokens = self.cache_read_input_tokens.tokens();
+        let cache_write_tokens = self.cache_write_input_tokens.tokens();
+        let reported = reported(self.input_tokens, self.output_tokens);
         // The wire counts cached tokens apart; `Usage` counts them in.
-        let input = self.input_tokens.unwrap_or(0);
-        Usage {
-            input_tokens: input
-                .saturating_add(cache_read_tokens)
-                .saturating_add(cache_write_tokens),
-            output_tokens: self.output_tokens.unwrap_or(0),
-            cache_read_tokens,
-            cache_write_tokens,
-            ..Usage::default()
-        }
+        let cached = cache_read_tokens.saturating_add(cache_write_tokens);
+        let input_tokens = reported.input_tokens.saturating_add(cached);
+        Usage { input_tokens, cache_read_tokens, cache_write_tokens, ..reported }
     }
 }

@@ -141,6 +141,10 @@ impl Decoder for BedrockReader {
         pieces.push(ReplyPiece::End(Finish { stop, usage, model }));
         Ok(())
     }
+
+    fn argued(&self) -> usize {
+        self.room.bytes()
+    }
 }
 
 impl BedrockReader {

@@ -14,6 +14,7 @@ use crate::llm::{
     blocks::push_bounded,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
+    counts::{TokenCount, reported},
     http::{AttemptFailure, class_of, message_in, passes},
     retry::asked_in,
     sse::SseEvent,
@@ -76,11 +77,16 @@ struct PromptFeedback {
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_field_names, reason = "as the wire has it")]
 struct GeminiCounts {
-    prompt_token_count: Option<u64>,
-    candidates_token_count: Option<u64>,
-    thoughts_token_count: Option<u64>,
-    cached_content_token_count: Option<u64>,
-    tool_use_prompt_token_count: Option<u64>,
+    #[serde(default)]
+    prompt_token_count: TokenCount,
+    #[serde(default)]
+    candidates_token_count: TokenCount,
+    #[serde(default)]
+    thoughts_token_count: TokenCount,
+    #[serde(default)]
+    cached_content_token_count: TokenCount,
+    #[serde(default)]
+    tool_use_prompt_token_count: TokenCount,
 }
 
 /// Reads one reply.
@@ -93,7 +99,8 @@ pub(in crate::llm) struct GeminiReader {
     /// Whether the last part is a text with a signature.
     is_signed: bool,
     room: ToolUseBounds,
-    usage: Usage,
+    /// None if it is not reported yet.
+    usage: Option<Usage>,
     is_done: bool,
 }
 
@@ -144,8 +151,8 @@ impl GeminiReader {
             self.model = model;
         }
         if let Some(counts) = chunk.usage_metadata {
-            self.usage = counts.usage();
-            pieces.push(ReplyPiece::Usage(self.usage));
+            let usage = *self.usage.insert(counts.usage());
+            pieces.push(ReplyPiece::Usage(usage));
         }
         for candidate in chunk.candidates.unwrap_or_default() {
             self.candidate(candidate, pieces)?;
@@ -270,7 +277,8 @@ impl GeminiReader {
         self.thought_ends(None, pieces);
         self.is_done = true;
         let model = std::mem::take(&mut self.model);
-        pieces.push(ReplyPiece::End(Finish { stop, usage: self.usage, model }));
+        let usage = self.usage.unwrap_or(Usage::UNREPORTED);
+        pieces.push(ReplyPiece::End(Finish { stop, usage, model }));
     }
 
     /// An error in the place of a response.
@@ -306,16 +314,21 @@ fn opaque(field: &str, data: &str) -> ReplyPiece {
 
 impl GeminiCounts {
     fn usage(&self) -> Usage {
-        let counted = |count: Option<u64>| count.unwrap_or(0);
-        let thoughts = counted(self.thoughts_token_count);
+        // A reply of thoughts alone has no candidates to count.
+        let output = self.candidates_token_count.or(match self.thoughts_token_count {
+            TokenCount::Absent => TokenCount::Absent,
+            _ => TokenCount::Known(0),
+        });
+        let reported = reported(self.prompt_token_count, output);
+        let of_tools = self.tool_use_prompt_token_count.tokens();
+        let thoughts = self.thoughts_token_count.tokens();
         // The wire counts thoughts apart; `Usage` counts them in.
         Usage {
-            input_tokens: counted(self.prompt_token_count)
-                .saturating_add(counted(self.tool_use_prompt_token_count)),
-            output_tokens: counted(self.candidates_token_count).saturating_add(thoughts),
-            cache_read_tokens: counted(self.cached_content_token_count),
-            cache_write_tokens: 0,
-            reasoning_tokens: thoughts,
+            input_tokens: reported.input_tokens.saturating_add(of_tools),
+            output_tokens: reported.output_tokens.saturating_add(thoughts),
+            cache_read_tokens: self.cached_content_token_count.tokens(),
+            reasoning_tokens: self.thoughts_token_count.part(),
+            ..reported
         }
     }
 }

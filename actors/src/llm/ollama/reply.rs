@@ -3,7 +3,7 @@
 //! Tool calls are whole, each in one document. Thoughts are shown as they come, and whole once something
 //! else follows. An error in mid-stream has words alone: its status was sent before it happened.
 
-use clawnode_proto::llm::{FailureClass, StopReason, Usage};
+use clawnode_proto::llm::{FailureClass, StopReason};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
@@ -12,6 +12,7 @@ use crate::llm::{
     blocks::push_bounded,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
+    counts::{TokenCount, reported},
     http::{AttemptFailure, message_in},
     sse::SseEvent,
     tool_uses::{ToolUseBounds, stop_with, unasked_tool},
@@ -25,8 +26,10 @@ struct OllamaChunk {
     #[serde(default)]
     done: bool,
     done_reason: Option<String>,
-    prompt_eval_count: Option<u64>,
-    eval_count: Option<u64>,
+    #[serde(default)]
+    prompt_eval_count: TokenCount,
+    #[serde(default)]
+    eval_count: TokenCount,
     error: Option<Value>,
 }
 
@@ -112,11 +115,7 @@ impl OllamaReader {
                 Some("length") => StopReason::MaxTokens,
                 Some(reason) => StopReason::Other { reason: reason.to_owned() },
             };
-            let usage = Usage {
-                input_tokens: chunk.prompt_eval_count.unwrap_or(0),
-                output_tokens: chunk.eval_count.unwrap_or(0),
-                ..Usage::default()
-            };
+            let usage = reported(chunk.prompt_eval_count, chunk.eval_count);
             let (stop, model) =
                 (stop_with(self.room.calls(), stop)?, std::mem::take(&mut self.model));
             self.is_done = true;

@@ -59,6 +59,11 @@ impl CallDeltas {
         self.room.calls()
     }
 
+    /// Bytes of their arguments so far.
+    pub(super) fn argued(&self) -> usize {
+        self.room.bytes()
+    }
+
     /// The pieces of one chunk.
     pub(super) fn grow(&mut self, fragments: Vec<Fragment>) {
         for (nth, fragment) in fragments.into_iter().enumerate() {

@@ -17,6 +17,7 @@ use crate::llm::{
     blocks::push_bounded,
     call::{Decoder, ReplyPiece},
     call_stream::Finish,
+    counts::{TokenCount, reported},
     http::{AttemptFailure, class_of, message_in, passes},
     sse::SseEvent,
     tool_uses::{stop_with, unasked_tool},
@@ -58,24 +59,30 @@ struct ReplyDelta {
 
 #[derive(Deserialize)]
 struct OpenAiCounts {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
+    #[serde(default)]
+    prompt_tokens: TokenCount,
+    #[serde(default)]
+    completion_tokens: TokenCount,
     prompt_tokens_details: Option<PromptDetails>,
     /// As `DeepSeek` says it.
-    prompt_cache_hit_tokens: Option<u64>,
+    #[serde(default)]
+    prompt_cache_hit_tokens: TokenCount,
     /// As Moonshot says it.
-    cached_tokens: Option<u64>,
+    #[serde(default)]
+    cached_tokens: TokenCount,
     completion_tokens_details: Option<CompletionDetails>,
 }
 
 #[derive(Deserialize)]
 struct CompletionDetails {
-    reasoning_tokens: Option<u64>,
+    #[serde(default)]
+    reasoning_tokens: TokenCount,
 }
 
 #[derive(Deserialize)]
 struct PromptDetails {
-    cached_tokens: Option<u64>,
+    #[serde(default)]
+    cached_tokens: TokenCount,
 }
 
 /// Reads one reply.
@@ -89,7 +96,8 @@ pub(in crate::llm) struct OpenAiReader {
     thought: String,
     /// Whether the server wants the thought back.
     wants_thought: bool,
-    usage: Usage,
+    /// None if it is not reported yet.
+    usage: Option<Usage>,
     stop: Option<StopReason>,
 }
 
@@ -108,6 +116,10 @@ impl Decoder for OpenAiReader {
     fn whole(&mut self, body: &[u8], pieces: &mut Vec<ReplyPiece>) -> Result<(), AttemptFailure> {
         self.chunk(serde_json::from_slice(body).map_err(AttemptFailure::broken)?, pieces)?;
         self.end(pieces)
+    }
+
+    fn argued(&self) -> usize {
+        self.calls.argued()
     }
 }
 
@@ -134,8 +146,8 @@ impl OpenAiReader {
             self.choice(choice, pieces)?;
         }
         if let Some(counts) = chunk.usage {
-            self.usage = counts.usage();
-            pieces.push(ReplyPiece::Usage(self.usage));
+            let usage = *self.usage.insert(counts.usage());
+            pieces.push(ReplyPiece::Usage(usage));
         }
         Ok(())
     }
@@ -237,7 +249,8 @@ impl OpenAiReader {
             pieces.push(ReplyPiece::ToolUse(call));
         }
         let model = std::mem::take(&mut self.model);
-        pieces.push(ReplyPiece::End(Finish { stop, usage: self.usage, model }));
+        let usage = self.usage.unwrap_or(Usage::UNREPORTED);
+        pieces.push(ReplyPiece::End(Finish { stop, usage, model }));
         Ok(())
     }
 
@@ -274,15 +287,14 @@ impl OpenAiReader {
 impl OpenAiCounts {
     fn usage(&self) -> Usage {
         let details = self.completion_tokens_details.as_ref();
-        let reasoning = details.and_then(|details| details.reasoning_tokens);
-        let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
+        let reasoning = details.map(|details| details.reasoning_tokens).unwrap_or_default();
+        let cached = self.prompt_tokens_details.as_ref().map(|details| details.cached_tokens);
+        let cached = cached.unwrap_or_default();
         let cached = cached.or(self.prompt_cache_hit_tokens).or(self.cached_tokens);
         Usage {
-            input_tokens: self.prompt_tokens.unwrap_or(0),
-            output_tokens: self.completion_tokens.unwrap_or(0),
-            cache_read_tokens: cached.unwrap_or(0),
-            cache_write_tokens: 0,
-            reasoning_tokens: reasoning.unwrap_or(0),
+            cache_read_tokens: cached.tokens(),
+            reasoning_tokens: reasoning.part(),
+            ..reported(self.prompt_tokens, self.completion_tokens)
         }
     }
 }

@@ -1,19 +1,40 @@
 //! What a call costs. Pure.
 
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, PoisonError},
+};
+
 use clawnode_proto::{llm::ModelRef, model::ModelPrice};
+use tracing::warn;
 
 use super::{ModelProfiles, table};
+use crate::llm::Wire;
 
 /// Providers that ask no money.
 const FREE: [&str; 2] = ["demo", "ollama"];
+/// Models that are remembered as warned about.
+const WARNED_MAX: usize = 1_000;
+/// Ends of names of machines that no public provider has.
+const PRIVATE_NAMES: [&str; 5] = [".localhost", ".local", ".internal", ".lan", ".home.arpa"];
 
 /// What the tokens of a call cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPrice {
     /// So much.
     Known(ModelPrice),
-    /// Nothing is known of it. The dearest price that is known is used instead.
+    /// Nothing is known of it. The dearest price of its wire that is known is used instead.
     Unknown(ModelPrice),
+}
+
+/// What is known of a provider that says what its models cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderPlace {
+    /// The wire that it speaks.
+    pub wire: Wire,
+    /// Whether it is a machine of the user's own: at a loopback or private address, or nowhere.
+    pub is_local: bool,
 }
 
 // === impl CallPrice ===
@@ -25,17 +46,201 @@ impl CallPrice {
             Self::Known(price) | Self::Unknown(price) => price,
         }
     }
+
+    /// The price, if it is known.
+    pub const fn known(self) -> Option<ModelPrice> {
+        match self {
+            Self::Known(price) => Some(price),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+// === impl ProviderPlace ===
+
+impl ProviderPlace {
+    /// A provider of this wire on this host; `None` is nowhere, as the demo is.
+    pub fn new(wire: Wire, host: Option<&str>) -> Self {
+        Self { wire, is_local: host.is_none_or(is_private_host) }
+    }
 }
 
 // === impl ModelProfiles ===
 
 impl ModelProfiles {
-    /// What the tokens of a call of this model cost.
+    /// The same, with where providers are, by name. Those of which nothing is known are public.
+    #[must_use]
+    pub fn with_providers(mut self, places: BTreeMap<String, ProviderPlace>) -> Self {
+        self.places = Arc::new(places);
+        self
+    }
+
+    /// What the tokens of a call of this model cost: what the configuration says, then nothing where no one
+    /// bills, then what its vendor asks for it by the table.
     pub fn call_price(&self, model: &ModelRef) -> CallPrice {
-        match self.of(model).price {
-            Some(price) => CallPrice::Known(price),
-            None if FREE.contains(&model.provider.as_str()) => CallPrice::Known(ModelPrice::FREE),
-            None => CallPrice::Unknown(table::dearest()),
+        let place = self.places.get(&model.provider);
+        let is_free = FREE.contains(&model.provider.as_str());
+        match (self.configured_price(model), self.of(model).price) {
+            (Some(price), _) => CallPrice::Known(price),
+            (None, _) if is_free || place.is_some_and(|it| it.is_local) => {
+                CallPrice::Known(ModelPrice::FREE)
+            }
+            (None, Some(price)) => CallPrice::Known(price),
+            (None, None) => {
+                let built_in = || Wire::of_provider(&model.provider, None);
+                CallPrice::Unknown(table::dearest(place.map(|it| it.wire).or_else(built_in)))
+            }
         }
+    }
+
+    /// Says once for each model that the dearest price of its wire is taken for it.
+    pub fn warn_unpriced(&self, model: &ModelRef) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.len() >= WARNED_MAX || !warned.insert(model.clone()) {
+            return;
+        }
+        let lines = price_lines(model);
+        warn!(%model, "the model has no price, so the dearest one counts; set it in the configuration:\n{lines}");
+    }
+}
+
+/// What people read of a call that a limit in money refuses, because its model has no price. `limit` is what
+/// limits it: `account cluster`, `turn`.
+pub fn unpriced(model: &ModelRef, limit: &str) -> String {
+    format!("`{model}` has no price, and the {limit} has a limit in USD")
+}
+
+/// How people give a price to a model, for hints: the lines of the configuration.
+pub fn price_lines(model: &ModelRef) -> String {
+    let key = format!("{model}").replace('\\', "\\\\").replace('"', "\\\"");
+    format!("[prices.\"{key}\"]\ninput = \"0.50\"   # USD for a million tokens\noutput = \"1.50\"")
+}
+
+/// Whether a host can only be reached from within the user's own networks.
+fn is_private_host(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    match host.parse::<IpAddr>() {
+        Ok(address) => is_private(address.to_canonical()),
+        Err(_) => {
+            let name = host.to_ascii_lowercase();
+            // A name without a point is one of this machine, of a container, or of the local network.
+            !name.contains('.') || PRIVATE_NAMES.iter().any(|end| name.ends_with(end))
+        }
+    }
+}
+
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(it) => {
+            let [first, second, ..] = it.octets();
+            // 100.64.0.0/10: behind a carrier's NAT, and in overlay networks.
+            let is_shared = first == 100 && (64..128).contains(&second);
+            it.is_loopback()
+                || it.is_private()
+                || it.is_link_local()
+                || it.is_unspecified()
+                || is_shared
+        }
+        IpAddr::V6(it) => {
+            it.is_loopback()
+                || it.is_unique_local()
+                || it.is_unicast_link_local()
+                || it.is_unspecified()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::llm::profile::ModelOverride;
+
+    const OWN: ModelPrice = ModelPrice { input: 1, output: 2, cache_read: 3, cache_write: 4 };
+
+    fn profiles() -> ModelProfiles {
+        let priced = ModelOverride { price: Some(OWN), ..ModelOverride::default() };
+        let overrides = [("box/priced*", priced.clone()), ("openai/gpt-4o", priced)];
+        let overrides = overrides.map(|(name, it)| (name.to_owned(), it));
+        let places = [
+            ("box", ProviderPlace::new(Wire::Openai, Some("10.1.2.3"))),
+            ("far", ProviderPlace::new(Wire::Openai, Some("api.example.com"))),
+            ("claude", ProviderPlace::new(Wire::Anthropic, Some("api.example.com"))),
+        ];
+        let places = places.map(|(name, it)| (name.to_owned(), it));
+        ModelProfiles::new(BTreeMap::from(overrides)).with_providers(BTreeMap::from(places))
+    }
+
+    fn price(model: &str) -> CallPrice {
+        profiles().call_price(&model.parse().unwrap())
+    }
+
+    #[test]
+    fn the_configuration_goes_before_the_place_and_the_place_before_the_table() {
+        assert_eq!(price("box/priced-1"), CallPrice::Known(OWN));
+        assert_eq!(price("openai/gpt-4o"), CallPrice::Known(OWN));
+        for free in ["box/gpt-4o", "box/anything", "ollama/llama3.2", "demo/echo"] {
+            assert_eq!(price(free), CallPrice::Known(ModelPrice::FREE), "{free}");
+        }
+        let CallPrice::Known(known) = price("openai/gpt-4o-mini") else { panic!("not known") };
+        assert_eq!((known.input, known.output), (150_000, 600_000));
+        assert_eq!(price("far/gpt-4o-mini"), CallPrice::Known(known));
+    }
+
+    #[test]
+    fn a_model_without_a_price_costs_the_dearest_of_its_wire() {
+        let CallPrice::Unknown(of_all) = price("far/something") else { panic!("known") };
+        let CallPrice::Unknown(of_claude) = price("claude/something") else { panic!("known") };
+        let CallPrice::Unknown(of_gemini) = price("gemini/something") else { panic!("known") };
+        // Claude 3 Opus.
+        assert_eq!((of_claude.input, of_claude.output), (15_000_000, 75_000_000));
+        assert!(of_gemini.output < of_claude.output && of_gemini.output > 0, "{of_gemini:?}");
+        assert!(of_all.output >= of_claude.output, "{of_all:?}");
+        assert_eq!(price("claude/something").known(), None);
+    }
+
+    #[test]
+    fn only_addresses_of_the_user_s_own_networks_are_private() {
+        for host in [
+            "127.0.0.1",
+            "10.0.0.7",
+            "172.16.0.1",
+            "192.168.1.9",
+            "169.254.1.1",
+            "100.64.0.1",
+            "0.0.0.0",
+            "[::1]",
+            "[fd12::1]",
+            "[fe80::1]",
+            "[::ffff:10.0.0.1]",
+            "localhost",
+            "ollama",
+            "gpu.local",
+            "vllm.internal",
+            "LOCALHOST.",
+            "box.home.arpa",
+        ] {
+            assert!(is_private_host(host), "{host}");
+        }
+        for host in [
+            "8.8.8.8",
+            "172.32.0.1",
+            "100.128.0.1",
+            "[2606:4700::1]",
+            "[::ffff:8.8.8.8]",
+            "api.openai.com",
+            "local.example.com",
+            "internal.example",
+            "mylocal.com",
+        ] {
+            assert!(!is_private_host(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_lines_that_price_a_model_are_toml() {
+        let model: ModelRef = "openrouter/a/\"b\"".parse().unwrap();
+        let lines = price_lines(&model);
+        assert!(lines.starts_with("[prices.\"openrouter/a/\\\"b\\\"\"]\n"), "{lines}");
+        assert!(unpriced(&model, "account cluster").contains("the account cluster has a limit"));
     }
 }

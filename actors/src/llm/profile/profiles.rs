@@ -1,8 +1,8 @@
 //! The table with what the configuration sets.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use clawnode_guard::policy::Pattern;
@@ -18,6 +18,7 @@ use serde_json::{
 
 use super::{
     model::{InputKinds, ModelProfile},
+    price::ProviderPlace,
     table::{WINDOW_DEFAULT, built_in, specificity},
 };
 
@@ -83,12 +84,16 @@ pub struct ModelProfiles {
     overrides: Arc<BTreeMap<String, ModelOverride>>,
     /// How many tokens models read that found a request too long.
     windows: Arc<RwLock<BTreeMap<ModelRef, u32>>>,
+    /// Where providers are, by name.
+    pub(super) places: Arc<BTreeMap<String, ProviderPlace>>,
+    /// Models without a price that people were warned about.
+    pub(super) warned: Arc<Mutex<BTreeSet<ModelRef>>>,
 }
 
 /// Those with the same configuration are equal.
 impl PartialEq for ModelProfiles {
     fn eq(&self, other: &Self) -> bool {
-        self.overrides == other.overrides
+        self.overrides == other.overrides && self.places == other.places
     }
 }
 
@@ -97,7 +102,7 @@ impl PartialEq for ModelProfiles {
 impl ModelProfiles {
     /// The table with these, by pattern.
     pub fn new(overrides: BTreeMap<String, ModelOverride>) -> Self {
-        Self { overrides: Arc::new(overrides), windows: Arc::default() }
+        Self { overrides: Arc::new(overrides), ..Self::default() }
     }
 
     /// A provider has said how many tokens a model reads.
@@ -118,6 +123,11 @@ impl ModelProfiles {
             it.apply(&mut profile);
         }
         profile
+    }
+
+    /// What the configuration says that a model costs.
+    pub(super) fn configured_price(&self, model: &ModelRef) -> Option<ModelPrice> {
+        self.fitting(model).into_iter().rev().find_map(|(_, it)| it.price)
     }
 
     /// Where that comes from: the patterns that fit, the most specific first. Those of the configuration go

@@ -10,6 +10,7 @@ use clawnode_guard::policy::Pattern;
 use clawnode_proto::model::{CacheStyle, ModelPrice, ReasoningStyle, SchemaStyle};
 
 use super::model::{InputKinds, ModelProfile, ThinkingDefault};
+use crate::llm::Wire;
 
 /// When the table was last changed.
 pub const DATE: &str = "2026-11-26";
@@ -254,9 +255,16 @@ pub(super) fn built_in(model: &str) -> (ModelProfile, Option<&'static str>) {
     best.map_or((UNKNOWN, None), |(pattern, profile)| (*profile, Some(*pattern)))
 }
 
-/// The dearest of all prices that are known, for each sort of tokens.
-pub(super) fn dearest() -> ModelPrice {
-    let prices = TABLE.iter().filter_map(|(_, profile)| profile.price);
+/// The dearest of the known prices of a wire's models, for each sort of tokens; of all, if the wire has models of
+/// many vendors.
+pub(super) fn dearest(wire: Option<Wire>) -> ModelPrice {
+    let vendor = match wire {
+        Some(Wire::Anthropic) => "claude",
+        Some(Wire::Gemini) => "gemini",
+        _ => "",
+    };
+    let rows = TABLE.iter().filter(|(pattern, _)| pattern.contains(vendor));
+    let prices = rows.filter_map(|(_, profile)| profile.price);
     prices.fold(ModelPrice::FREE, |most, price| ModelPrice {
         input: most.input.max(price.input),
         output: most.output.max(price.output),

@@ -4,6 +4,8 @@ use clawnode_proto::llm::Usage;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
+use crate::llm::counts::{TokenCount, reported};
+
 /// What every event has.
 #[derive(Deserialize)]
 pub(super) struct EventType {
@@ -75,21 +77,26 @@ pub(super) struct OutputPart {
 
 #[derive(Clone, Copy, Deserialize)]
 pub(super) struct ResponsesCounts {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
+    #[serde(default)]
+    input_tokens: TokenCount,
+    #[serde(default)]
+    output_tokens: TokenCount,
     input_tokens_details: Option<InputDetails>,
     output_tokens_details: Option<OutputDetails>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 struct InputDetails {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
+    #[serde(default)]
+    cached_tokens: TokenCount,
+    #[serde(default)]
+    cache_write_tokens: TokenCount,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 struct OutputDetails {
-    reasoning_tokens: Option<u64>,
+    #[serde(default)]
+    reasoning_tokens: TokenCount,
 }
 
 // === impl ResponsesCounts ===
@@ -97,13 +104,12 @@ struct OutputDetails {
 impl ResponsesCounts {
     pub(super) fn usage(&self) -> Usage {
         let input = self.input_tokens_details;
-        let reasoning = self.output_tokens_details.and_then(|details| details.reasoning_tokens);
+        let reasoning = self.output_tokens_details.map(|details| details.reasoning_tokens);
         Usage {
-            input_tokens: self.input_tokens.unwrap_or(0),
-            output_tokens: self.output_tokens.unwrap_or(0),
-            cache_read_tokens: input.and_then(|details| details.cached_tokens).unwrap_or(0),
-            cache_write_tokens: input.and_then(|details| details.cache_write_tokens).unwrap_or(0),
-            reasoning_tokens: reasoning.unwrap_or(0),
+            cache_read_tokens: input.map_or(0, |details| details.cached_tokens.tokens()),
+            cache_write_tokens: input.map_or(0, |details| details.cache_write_tokens.tokens()),
+            reasoning_tokens: reasoning.map_or(0, TokenCount::part),
+            ..reported(self.input_tokens, self.output_tokens)
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_proto::llm::{FailureClass, StopReason};
+use clawnode_proto::llm::{FailureClass, StopReason, Usage};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, value::RawValue};
 
@@ -101,6 +101,10 @@ impl Decoder for ResponsesReader {
             self.close(index, &item, pieces)?;
         }
         self.end(response, pieces)
+    }
+
+    fn argued(&self) -> usize {
+        self.room.bytes()
     }
 }
 
@@ -255,7 +259,7 @@ impl ResponsesReader {
                 _ => return Err(AttemptFailure::broken("`response.completed` within an item")),
             }
         }
-        let usage = response.usage.map(|counts| counts.usage()).unwrap_or_default();
+        let usage = response.usage.map_or(Usage::UNREPORTED, |counts| counts.usage());
         self.begin(response);
         let (stop, model) = (stop_with(self.room.calls(), stop)?, std::mem::take(&mut self.model));
         pieces.push(ReplyPiece::End(Finish { stop, usage, model }));

@@ -158,6 +158,25 @@ impl Sessions {
         Ok(list)
     }
 
+    /// The journals with an event since a time, the newest first, `most` at most, each with the time of its last
+    /// event; and whether there may be more. Those that were deleted are left out.
+    pub(crate) async fn active_since(
+        &self,
+        since: Timestamp,
+        most: usize,
+    ) -> Result<(Vec<(Timestamp, EntityId)>, bool), StoreError> {
+        let read = |known: &KnownEnds| {
+            let recent = known.behind(None).take_while(|end| end.at.updated >= since);
+            let recent = recent.filter(|end| !end.is_tombstone);
+            let mut ends: Vec<_> =
+                recent.take(most + 1).map(|end| (end.at.updated, end.at.id)).collect();
+            let is_cut = known.is_cut() || ends.len() > most;
+            ends.truncate(most);
+            (ends, is_cut)
+        };
+        self.shared.listing.directory.now(&*self.storage().journal, read).await
+    }
+
     /// The time and the hash of a session's last event. `None` if it was deleted or is damaged.
     pub(in crate::session) async fn last_event(
         &self,

@@ -11,7 +11,7 @@ use clawnode_proto::{
     frame::Notice,
     lane::Lane,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, StopReason, Usage},
+    llm::{FailureClass, ModelFailure, StopReason},
     provider::ProviderKind,
     tool::ToolUse,
 };
@@ -24,6 +24,7 @@ use tracing::debug;
 use super::{
     admission::{out_of_time, preempted, stopped},
     run::SessionRunner,
+    tokens::CallTokens,
 };
 use crate::{
     agent::{pool::PoolRequest, slots::Slot, yielding::Yielding},
@@ -94,9 +95,7 @@ struct RunningCall<'a> {
     key: FrameKey,
     trace: Option<Traceparent>,
     text: String,
-    usage: Usage,
-    /// Of that, what tries used that broke off.
-    spent: Usage,
+    tokens: CallTokens,
     tool_uses: Vec<ToolUse>,
     blocks: ReplyBlocks,
     /// Thoughts were shown.
@@ -140,14 +139,17 @@ impl SessionRunner {
             () = cancelled.cancelled() => CallStreamEnd::Failed(ModelFailure::new(FailureClass::Cancelled, "cancelled".to_owned())),
             end = self.unless_stopped(&mut call, &job) => end?,
         };
-        call.settle(&job, &end);
         call.flush().await;
         if let CallStreamEnd::Failed(failure) = &mut end {
             // A request that was answered was not too long.
             failure.too_long.take_if(|_| !call.text.is_empty() || !call.tool_uses.is_empty());
             self.learn_window(&job, failure);
+            // Of a call that was given up here: what a provider bills does not depend on who ends it.
+            call.tokens.failed(failure, Instant::now());
         }
-        let RunningCall { text, usage, tool_uses, blocks, work, .. } = call;
+        let usage = call.tokens.spent();
+        call.settle(&job, &end);
+        let RunningCall { text, tool_uses, blocks, work, .. } = call;
         work.called(match &end {
             CallStreamEnd::Done { .. } => None,
             CallStreamEnd::Failed(failure) if is_not_sent(failure) => Some(FailureClass::Cancelled),
@@ -242,8 +244,11 @@ impl<'a> RunningCall<'a> {
             key,
             trace,
             text: String::new(),
-            usage: Usage::default(),
-            spent: Usage::default(),
+            tokens: CallTokens::new(
+                job.request.model.clone(),
+                job.paid.as_ref().map_or_else(|| job.request.estimate(), |paid| paid.input),
+                job.request.sampling.max_tokens,
+            ),
             tool_uses: Vec::new(),
             blocks: ReplyBlocks::default(),
             has_thought: false,
@@ -294,6 +299,7 @@ impl<'a> RunningCall<'a> {
             hold.sent();
         }
         self.is_sent = true;
+        self.tokens.sent(Instant::now());
         let mut pieces = model.stream(request).ready_chunks(BATCH_MAX);
         loop {
             let batch = tokio::select! {
@@ -365,10 +371,10 @@ impl<'a> RunningCall<'a> {
             hold.release();
             return;
         }
-        hold.settle(match AttemptBill::of(&self.usage, failure) {
+        let usage = self.tokens.spent();
+        hold.settle(match AttemptBill::of(&usage, failure) {
             AttemptBill::Usage => {
-                let usd = paid.price.cost(&self.usage).0;
-                CallUsage::Known { usd, tokens: tokens(&self.usage) }
+                CallUsage::Known { usd: paid.price.cost(&usage).0, tokens: tokens(&usage) }
             }
             AttemptBill::Nothing => CallUsage::Known { usd: 0, tokens: 0 },
             AttemptBill::Unknown => CallUsage::Unknown,
@@ -377,12 +383,13 @@ impl<'a> RunningCall<'a> {
 
     /// Whether what was reserved is not enough to send the request once more: a try that broke off has read it.
     fn is_paid_once(&self) -> bool {
-        let read = self.usage.input_tokens;
-        let twice = read.saturating_mul(2).saturating_add(self.usage.output_tokens);
+        let Usage { input_tokens: read, output_tokens: written, .. } = self.tokens.spent();
+        let twice = read.saturating_mul(2).saturating_add(written);
         self.paid_input.is_some_and(|most| read > 0 && twice > most)
     }
 
     fn piece(&mut self, piece: ModelEvent) -> Option<CallStreamEnd> {
+        self.tokens.take(&piece, Instant::now());
         match piece {
             ModelEvent::Text(delta) => {
                 let begins = self.text.is_empty() && !delta.is_empty();
@@ -419,10 +426,7 @@ impl<'a> RunningCall<'a> {
                 }
                 None
             }
-            ModelEvent::Usage(usage) => {
-                self.usage = self.spent.plus(usage);
-                None
-            }
+            ModelEvent::Arguments { .. } | ModelEvent::Usage(_) => None,
             ModelEvent::Paced { wait } => {
                 self.gathered.push(FrameBody::Notice(paced(wait)));
                 None
@@ -431,6 +435,7 @@ impl<'a> RunningCall<'a> {
                 if self.is_paid_once()
                     || (self.has_other && !is_worth_a_retry(retry, wait, &failure)) =>
             {
+                self.tokens.given_up();
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 failure.retry_after_ms.get_or_insert(wait);
                 Some(CallStreamEnd::Failed(failure))
@@ -442,15 +447,13 @@ impl<'a> RunningCall<'a> {
                 self.text.clear();
                 self.tool_uses.clear();
                 self.blocks = ReplyBlocks::default();
-                self.spent = self.usage;
                 let message = retrying(&failure.message, retry, wait);
                 self.gathered
                     .push(FrameBody::Notice(Notice { name: "retrying".to_owned(), message }));
                 None
             }
-            ModelEvent::Done { stop, usage, model } => {
-                self.usage = self.spent.plus(usage);
-                self.gathered.push(FrameBody::Usage { usage: self.usage });
+            ModelEvent::Done { stop, model, .. } => {
+                self.gathered.push(FrameBody::Usage { usage: self.tokens.spent() });
                 Some(CallStreamEnd::Done { stop, model })
             }
             ModelEvent::Failed(failure) => Some(CallStreamEnd::Failed(failure)),

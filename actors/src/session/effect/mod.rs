@@ -19,6 +19,7 @@ pub(in crate::session) mod perform;
 pub(in crate::session) mod request;
 pub(in crate::session) mod reserve;
 pub mod run;
+pub(in crate::session) mod tokens;
 pub(in crate::session) mod tool_calls;
 pub(in crate::session) mod waiting_holds;
 pub(in crate::session) mod waits;

@@ -310,8 +310,10 @@ impl SessionState {
             step.spent = step.spent.plus(held.spent(bill, usage));
         }
         if let (StepEnd::Done { usage, .. }, Some(model)) = (&end, &step.model) {
-            let measured = estimate.and_then(|it| Measured::of(model, it, usage.input_tokens));
-            let counted = measured.as_ref().map_or(0, |it| it.reported).max(usage.input_tokens);
+            // An estimate measures nothing.
+            let reported = if usage.estimated { 0 } else { usage.input_tokens };
+            let measured = estimate.and_then(|it| Measured::of(model, it, reported));
+            let counted = measured.as_ref().map_or(0, |it| it.reported).max(reported);
             self.measured = measured.or_else(|| self.measured.take());
             let hooks = self.profile.as_ref().is_some_and(asks_hooks);
             if let Some(held) = held.filter(|_| usage.input_tokens > 0 && !hooks) {

@@ -81,6 +81,11 @@ impl AttemptBill {
                 | FailureClass::Unauthorized
                 | FailureClass::Rejected
                 | FailureClass::NoAgent
+                | FailureClass::Cancelled
+                | FailureClass::Stopped
+                | FailureClass::GlobalTime
+                | FailureClass::StepTime
+                | FailureClass::Preempted
                 | FailureClass::BudgetNotAllowed
                 | FailureClass::BudgetUnavailable,
             ) => Self::Nothing,

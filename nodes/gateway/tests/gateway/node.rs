@@ -64,6 +64,7 @@ pub(super) const USAGE: Usage = Usage {
     cache_read_tokens: 1,
     cache_write_tokens: 0,
     reasoning_tokens: 0,
+    estimated: false,
 };
 
 type Log = watch::Sender<Vec<TurnEvent>>;

@@ -1,0 +1,107 @@
+//! What each wire makes of reports of tokens: those that are absent, and those that cannot be true.
+
+use clawnode_proto::llm::Usage;
+
+use super::{ModelEvent, Wire, counts::IMPOSSIBLE, fuzz::replay, fuzz::replay_whole};
+
+/// A whole reply on each wire with `USAGE` in the place of its report, and how a report is written with these
+/// two counts.
+const WIRES: [(Wire, &str, &str); 6] = [
+    (
+        Wire::Anthropic,
+        r#"{"type":"message","model":"c","content":[{"type":"text","text":"Hi"}],
+            "stop_reason":"end_turn","usage":USAGE}"#,
+        r#"{"input_tokens":INPUT,"output_tokens":OUTPUT}"#,
+    ),
+    (
+        Wire::Openai,
+        r#"{"model":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},
+            "finish_reason":"stop"}],"usage":USAGE}"#,
+        r#"{"prompt_tokens":INPUT,"completion_tokens":OUTPUT}"#,
+    ),
+    (
+        Wire::OpenaiResponses,
+        r#"{"model":"c","status":"completed","output":[{"type":"message","content":
+            [{"type":"output_text","text":"Hi"}]}],"usage":USAGE}"#,
+        r#"{"input_tokens":INPUT,"output_tokens":OUTPUT}"#,
+    ),
+    (
+        Wire::Gemini,
+        r#"{"modelVersion":"c","candidates":[{"index":0,"content":{"parts":[{"text":"Hi"}]},
+            "finishReason":"STOP"}],"usageMetadata":USAGE}"#,
+        r#"{"promptTokenCount":INPUT,"candidatesTokenCount":OUTPUT}"#,
+    ),
+    (
+        Wire::Ollama,
+        r#"{"model":"c","message":{"role":"assistant","content":"Hi"},"done":true,
+            "done_reason":"stop"USAGE}"#,
+        r#","prompt_eval_count":INPUT,"eval_count":OUTPUT"#,
+    ),
+    (
+        Wire::Bedrock,
+        r#"{"output":{"message":{"content":[{"text":"Hi"}]}},"stopReason":"end_turn","usage":USAGE}"#,
+        r#"{"inputTokens":INPUT,"outputTokens":OUTPUT}"#,
+    ),
+];
+
+fn usage(events: &[ModelEvent], of: &str) -> Usage {
+    match events.last() {
+        Some(ModelEvent::Done { usage, .. }) => *usage,
+        end => panic!("{of}: {end:?}"),
+    }
+}
+
+/// What a wire makes of a reply with these counts; without a report if there are none.
+fn read((wire, body, report): (Wire, &str, &str), counts: Option<(&str, &str)>) -> Usage {
+    let none = if wire == Wire::Ollama { "" } else { "null" };
+    let report = counts.map_or_else(
+        || none.to_owned(),
+        |(input, output)| report.replace("INPUT", input).replace("OUTPUT", output),
+    );
+    let body = body.replace("USAGE", &report);
+    usage(&replay_whole(wire, false, body.as_bytes()), &body)
+}
+
+#[test]
+fn what_is_absent_is_not_nothing_on_any_wire() {
+    for wire in WIRES {
+        assert_eq!(read(wire, None), Usage::UNREPORTED, "{wire:?}");
+        let partly = read(wire, Some(("null", "7")));
+        assert_eq!((partly.output_tokens, partly.estimated), (7, true), "{wire:?}");
+        let partly = read(wire, Some(("7", "null")));
+        assert_eq!((partly.input_tokens, partly.estimated), (7, true), "{wire:?}");
+        let whole = Usage { input_tokens: 5, output_tokens: 7, ..Usage::default() };
+        assert_eq!(read(wire, Some(("5", "7"))), whole, "{wire:?}");
+        assert_eq!(read(wire, Some(("0", "0"))), Usage::default(), "{wire:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_count_ends_no_reply_and_is_no_small_number_on_any_wire() {
+    for wire in WIRES {
+        for wrong in ["-1", "-9223372036854775808", "99999999999999999999", "1.5", "\"many\""] {
+            let read = read(wire, Some((wrong, wrong)));
+            let counts = (read.input_tokens, read.output_tokens);
+            assert_eq!(counts, (IMPOSSIBLE, IMPOSSIBLE), "{wire:?}: {wrong}");
+        }
+        let huge = read(wire, Some(("18446744073709551615", "18446744073709551615")));
+        assert_eq!(huge.input_tokens, u64::MAX, "{wire:?}");
+    }
+}
+
+/// Anthropic's stream begins with the first of the tokens that it writes: without a report at its end, that is
+/// not all of them.
+#[test]
+fn the_report_that_a_stream_begins_with_is_not_its_last() {
+    let begin = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"c\",\
+        \"content\":[],\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n";
+    let delta = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":\
+        {\"stop_reason\":\"end_turn\"}USAGE}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    for (report, estimated) in [("", true), (",\"usage\":{\"output_tokens\":1}", false)] {
+        let stream = format!("{begin}{}", delta.replace("USAGE", report));
+        let events = replay(Wire::Anthropic, false, [stream.into_bytes()]);
+        let read = usage(&events, report);
+        assert_eq!((read.input_tokens, read.output_tokens), (9, 1));
+        assert_eq!(read.estimated, estimated, "{report}");
+    }
+}
