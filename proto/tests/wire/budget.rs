@@ -108,7 +108,7 @@ fn budgets() {
     insta::assert_snapshot!(golden + &all(&[MicroUsd(5_000_000)]));
 }
 
-/// What sessions record of what their calls may cost, and have cost.
+/// What sessions record about the cost of their calls.
 fn spending_events() -> Vec<SessionEvent> {
     let price =
         ModelPrice { input: 3_000_000, output: 15_000_000, cache_read: 300_000, cache_write: 0 };

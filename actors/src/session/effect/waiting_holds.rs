@@ -12,11 +12,12 @@ use clawnode_proto::EntityId;
 
 use crate::session::turn::effect::Effect;
 
+/// The calls that wait, by session and effect.
+type WaitingByCall = BTreeMap<(EntityId, Effect), Arc<WaitingHold>>;
+
 /// The calls of a process that wait for money, so that they can be withdrawn.
 #[derive(Clone, Debug, Default)]
-pub(in crate::session) struct WaitingHolds(
-    Arc<Mutex<BTreeMap<(EntityId, Effect), Arc<WaitingHold>>>>,
-);
+pub(in crate::session) struct WaitingHolds(Arc<Mutex<WaitingByCall>>);
 
 /// One call that waits.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl WaitingHolds {
         }
     }
 
-    fn map(&self) -> MutexGuard<'_, BTreeMap<(EntityId, Effect), Arc<WaitingHold>>> {
+    fn map(&self) -> MutexGuard<'_, WaitingByCall> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

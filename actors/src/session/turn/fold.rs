@@ -63,7 +63,7 @@ impl SessionState {
                 };
                 self.ended(failed.call, failed.attempt, end)
             }
-            SessionEvent::BudgetHeld(held) => self.held(held),
+            SessionEvent::BudgetHeld(it) => self.held(it),
             SessionEvent::ModelGaveWay(it) => self.gave_way(it, head.ts),
             SessionEvent::StepLimitReached(reached) => {
                 let (limit, at) = (reached.limit, head.ts);

@@ -303,9 +303,10 @@ impl EntityKind for Session {
         };
         let NextCall { attempt, routed, profile, request, .. } = next;
         let request = terms::capped(request, held.as_ref());
-        let paid = held.as_ref().map(|held| {
-            let hold = grant.hold.clone();
-            CallBill { hold, price: held.price, input: held.input }
+        let paid = held.as_ref().map(|it| CallBill {
+            hold: grant.hold.clone(),
+            price: it.price,
+            input: it.input,
         });
         events.extend(held.map(SessionEvent::from));
         events.push(SessionEvent::from(ModelBegun {

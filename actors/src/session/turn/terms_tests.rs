@@ -404,18 +404,18 @@ proptest! {
         price in proptest::array::uniform4(0..100_000_000_u64),
         input in 0..2_000_000_u64,
         output in 0..200_000_u64,
-        parts in proptest::array::uniform4(0.0..=1.0_f64),
+        thousandths in proptest::array::uniform4(0..=1_000_u64),
     ) {
         let [of_input, of_output, cache_read, cache_write] = price;
         let price = ModelPrice { input: of_input, output: of_output, cache_read, cache_write };
-        let part = |most: u64, part: f64| (most as f64 * part) as u64;
-        let input_tokens = part(input, parts[0]);
-        let read = part(input_tokens, parts[1]);
+        let part = |most: u64, of_1000: u64| most * of_1000 / 1_000;
+        let input_tokens = part(input, thousandths[0]);
+        let read = part(input_tokens, thousandths[1]);
         let used = Usage {
             input_tokens,
-            output_tokens: part(output, parts[2]),
+            output_tokens: part(output, thousandths[2]),
             cache_read_tokens: read,
-            cache_write_tokens: part(input_tokens - read, parts[3]),
+            cache_write_tokens: part(input_tokens - read, thousandths[3]),
             reasoning_tokens: 0,
         };
         let cost = clawnode_budget::holder::CallCost {
