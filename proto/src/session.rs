@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::model_call::{ModelBegun, ModelDone, ModelFailed, ModelGaveWay};
-pub use crate::outcome::{Settled, TurnDone, TurnOutcome};
 use crate::{
     budget::{BudgetHeld, SpendLimits},
     client_tool::ClientResults,
@@ -19,6 +17,7 @@ use crate::{
     tool::{LoopGuard, ToolOutcome, ToolSpec},
 };
 pub use crate::{
+    model_call::{ModelBegun, ModelDone, ModelFailed, ModelGaveWay},
     outcome::{Settled, TurnDone, TurnOutcome},
     user_message::{KeptChoice, UserMessage},
 };

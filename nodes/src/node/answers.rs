@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clawnode_actors::usage::{self, CallPlace};
-use clawnode_cluster::StoreError;
 use clawnode_gateway::{
     Answers, Checked, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter,
     RequestCaller, SessionRef,
@@ -25,7 +23,7 @@ use clawnode_proto::{
     },
     execute::ExecutionView,
     kill_switch::{PanicView, SwitchList},
-    limits::{MORE_STEPS, USAGE_DAYS},
+    limits::MORE_STEPS,
     mcp::{McpList, McpServerView},
     model::{ModelList, ModelParams, ModelTest, ModelView},
     model_route::RouteView,
@@ -94,10 +92,7 @@ impl Answers for NodeBackend {
     }
 
     async fn usage_show(&self, _: &RequestCaller, params: UsageParams) -> HandlerResult<UsageView> {
-        let now = self.sessions.now();
-        let since = params.since.map(|text| session_filter::parse_since(&text, now)).transpose()?;
-        let shown = usage::show(self.sessions.storage(), now, params.by, since.map(Day::of));
-        shown.await.map_err(store)
+        self.usage(params).await
     }
 
     async fn budget_list(
@@ -158,24 +153,11 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         Checked(page): Checked<UsageCallsParams>,
     ) -> HandlerResult<UsageCalls> {
-        let UsageCallsParams { since, cursor, limit } = page;
-        let now = self.sessions.now();
-        let since = since.map(|text| session_filter::parse_since(&text, now)).transpose()?;
-        let place = cursor.as_ref().map(CallPlace::try_from).transpose()?;
-        let limit = usize::try_from(limit.unwrap_or(1)).unwrap_or(1);
-        let since = since.unwrap_or_default();
-        usage::calls(&self.sessions, since, place, limit).await.map_err(store)
+        self.calls_used(page).await
     }
 
     async fn usage_audit(&self, _: &RequestCaller, day: Day) -> HandlerResult<UsageAudit> {
-        let (now, storage) = (self.sessions.now(), self.sessions.storage());
-        let today = Day::of(now);
-        if day > today || day.0.saturating_add(USAGE_DAYS) <= today.0 {
-            let what = format!("parameter `day`: {day} is not one of the last {USAGE_DAYS} days");
-            return Err(ErrorBody::new(ErrorCode::InvalidParams, what)
-                .hint("usage is kept for these days only"));
-        }
-        usage::audit(storage, now, day).await.map_err(store)
+        self.audited_usage(day).await
     }
 
     async fn panic_list(&self, _: &RequestCaller, _: Nothing) -> HandlerResult<SwitchList> {
@@ -511,8 +493,4 @@ impl NodeBackend {
         let by = format!("operator at {}", self.overview.node());
         Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)
     }
-}
-
-fn store(failure: StoreError) -> ErrorBody {
-    EntityError::from(failure).into()
 }

@@ -9,7 +9,7 @@
 //! | `models`, `tools`, `plugins`, `hooks`, `mcp` | make parts of the settings |
 //! | `current_models`, `probes` | the providers as the configuration has them now; whether they can be reached |
 //! | `serving` | sets up the gateway |
-//! | `backend`, `answers`, `agent_answers` | the gateway's requests about sessions; a handler for each method |
+//! | `backend`, `answers`, `agent_answers`, `usage_answers` | the gateway's requests about sessions; a handler for each method |
 //! | `accounts` | accounts for people: what is spent, by whom, and changes of limits |
 //! | `count`, `delete`, `executions`, `archive`, `policy`, `scheduler`, `session_filter` | longer answers |
 //! | `version_check`, `status`, `load` | heartbeats: what this process is, does, and how busy it is |
@@ -77,5 +77,6 @@ pub mod tools;
 mod transfer;
 pub mod tree;
 pub mod usage;
+mod usage_answers;
 pub mod version_check;
 pub mod views;
