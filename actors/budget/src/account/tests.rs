@@ -326,6 +326,8 @@ fn every_change_of_the_limits_is_shown_and_a_default_is_named_until_it_is_none()
     assert_eq!(account.send(set(LimitSource::BuiltIn, 5)), [], "every node says it at its start");
     let first = shown(&account);
     assert!(first.is_default && first.limits == [limit(USD, 5)]);
+    // For the model: the limit was not set by a person.
+    account.limits.insert(USD, 5);
     account.ask(1, ask(1, 5, 5));
     assert_eq!(shown(&account), first, "a grant changes no limit");
     account.set(&[limit(USD, 7)]);
