@@ -71,6 +71,7 @@ pub mod tree;
 pub mod turn;
 pub mod units;
 pub mod usage;
+mod user_message;
 pub mod view;
 pub mod visible;
 
