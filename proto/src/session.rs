@@ -8,7 +8,7 @@ use crate::{
     grammar,
     hook::{HookSpec, HookTrail},
     id::{AgentName, CallId, Digest, EventId, TimerId, TurnId},
-    llm::{ModelRef, Sampling, Text},
+    llm::{ModelRef, Sampling},
     model_route::ModelRoute,
     name::ToolName,
     policy::{Decided, Policy},

@@ -11,7 +11,7 @@ use clawnode_proto::{
     frame::Notice,
     lane::Lane,
     limits::INLINE_BYTES,
-    llm::{FailureClass, ModelFailure, StopReason},
+    llm::{FailureClass, ModelFailure, StopReason, Usage},
     provider::ProviderKind,
     tool::ToolUse,
 };
