@@ -198,7 +198,9 @@ impl BudgetState {
     /// Something new is to be said to every process.
     fn touch_all(&mut self) {
         let heard: Vec<ProcessId> = self.heard.keys().copied().collect();
-        heard.into_iter().for_each(|process| self.touch(process));
+        for process in heard {
+            self.touch(process);
+        }
     }
 
     fn forget(&mut self) {
