@@ -31,7 +31,8 @@ mod io;
 mod options;
 #[cfg(feature = "test-util")]
 mod planted;
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
+#[cfg(feature = "test-util")]
 mod wants_tests;
 
 pub use io::{ActivationEnd, MachineInput, MachineOutput, OwnerSays};

@@ -156,6 +156,8 @@ enum Befalls {
 }
 
 type Found = Result<(), String>;
+/// What befalls a call; how often it starts, is refused, and releases what it had.
+type Row<'a> = (&'a [Befalls], (usize, usize, usize));
 
 impl Desk {
     fn new(planted: KernelBug) -> Self {
@@ -321,7 +323,7 @@ fn a_second_want_is_granted_deferred_refused_or_forgotten() {
     use Befalls::{Deferred, Ends, Forgotten, Granted, Refused};
     // How often it starts, is refused, and releases what it had. It is wanted again once it ends, and not
     // at the end of each row.
-    let rows: [(&[Befalls], (usize, usize, usize)); 7] = [
+    let rows: [Row<'_>; 7] = [
         (&[WANTED, Granted, Granted, Ends], (1, 0, 1)),
         (&[WANTED, Granted, Deferred, Granted], (1, 0, 0)),
         (&[WANTED, Deferred, Granted, Deferred, Granted], (1, 0, 0)),
