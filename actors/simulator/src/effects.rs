@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clawnode_actors::{
     agent::{AgentOptions, Grant},
-    session::{Effect, Outcome, SessionJob, turn::prepare::CallJob},
+    session::{Effect, Outcome, Session, SessionJob, turn::prepare::CallJob},
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{

@@ -496,7 +496,9 @@ mod tests {
         let other = Supervisor::spawn().await.unwrap();
         let node = |gate: &SwitchGate, supervisor: &Supervisor| {
             let bucket = Arc::clone(&storage.bucket);
-            Agents::spawn(vec![options.clone()], bucket, gate.clone(), supervisor.clone())
+            let budgets = HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default());
+            let (gate, supervisor) = (gate.clone(), supervisor.clone());
+            Agents::spawn(vec![options.clone()], bucket, gate, budgets, supervisor)
         };
         let here = node(&gates[0], &supervisor).await.unwrap();
         let there = node(&gates[1], &other).await.unwrap();

@@ -54,7 +54,7 @@ impl PlayedBudgets {
         let holder = HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default());
         let limits = AccountLimits { limits: vec![limit], is_default };
         let accounts = [(AccountKey::Cluster, limits)].into();
-        holder.knows(AccountsView { accounts, each_user: None });
+        holder.has_accounts(AccountsView { accounts, each_user: None });
         let (needs, slices, left, version) = (Vec::new(), Vec::new(), amount, 0);
         Self { holder, limit, amount, left, needs, slices, version }
     }

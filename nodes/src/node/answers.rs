@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use clawnode_cluster::StoreError;
 use clawnode_gateway::{
     Answers, Checked, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter,
     RequestCaller, SessionRef,
@@ -493,4 +494,9 @@ impl NodeBackend {
         let by = format!("operator at {}", self.overview.node());
         Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)
     }
+}
+
+/// A store that fails, as clients see it.
+pub(super) fn store(failure: StoreError) -> ErrorBody {
+    EntityError::from(failure).into()
 }

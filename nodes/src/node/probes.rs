@@ -109,9 +109,9 @@ mod tests {
     use std::sync::Arc;
 
     use clawnode_actors::llm::{Models, ProviderOptions, Wire};
-    use clawnode_cluster::{Clock, Position, SystemClock};
+    use clawnode_cluster::{Clock, SystemClock};
     use clawnode_proto::{
-        SwitchId, Timestamp,
+        Position, SwitchId, Timestamp,
         kill_switch::{KillSwitch, SwitchRecord, SwitchScope},
     };
 

@@ -1,16 +1,14 @@
 //! What model calls used, for clients.
 
 use clawnode_actors::usage::{self, CallPlace};
-use clawnode_cluster::StoreError;
 use clawnode_gateway::HandlerResult;
-use clawnode_kernel::EntityError;
 use clawnode_proto::{
     ErrorBody, ErrorCode,
     limits::USAGE_DAYS,
     usage::{Day, UsageAudit, UsageCalls, UsageCallsParams, UsageParams, UsageView},
 };
 
-use super::{backend::NodeBackend, session_filter};
+use super::{answers::store, backend::NodeBackend, session_filter};
 
 impl NodeBackend {
     /// The sums.
@@ -43,8 +41,4 @@ impl NodeBackend {
         }
         usage::audit(storage, now, day).await.map_err(store)
     }
-}
-
-fn store(failure: StoreError) -> ErrorBody {
-    EntityError::from(failure).into()
 }

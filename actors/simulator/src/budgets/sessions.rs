@@ -8,16 +8,15 @@ use std::{
 
 use clawnode_actors::{
     agent::Grant,
-    session::{Effect, Outcome, Want},
+    session::{Effect, Outcome},
 };
 use clawnode_budget::holder::{
-    AccountLimits, AccountsView, CallCost, CallHold, CallNeeds, CallUsage, EndHold, HolderInput,
-    Need, Reservation,
+    AccountLimits, AccountsView, CallHold, CallNeeds, CallUsage, EndHold, HolderInput, Reservation,
 };
 use clawnode_kernel::{KernelBug, MachineInput};
 use clawnode_proto::{
     Attempt, CallId, EntityId, ProcessId, TurnId,
-    budget::{AccountKey, BudgetLimit, BudgetUnit, Hold},
+    budget::{AccountKey, BudgetLimit, Hold},
     llm::{FailureClass, ModelFailure, Text, Usage},
 };
 use rand::Rng;

@@ -71,6 +71,10 @@ impl Model for Scripted {
         None
     }
 
+    fn probe(&self) -> Option<BoxFuture<'static, Result<(), ModelFailure>>> {
+        None
+    }
+
     fn schema_style(&self, _: &str) -> Option<SchemaStyle> {
         None
     }

@@ -312,7 +312,7 @@ fn the_limit_of_a_session_counts_all_turns_and_raising_it_lets_it_go_on() {
     let error = ended.error().unwrap();
     assert!(error.message.starts_with("token budget exceeded (session: 9500/10000)"), "{error:?}");
     let limits = SpendLimits { session_tokens: Some(PLENTY), ..SpendLimits::default() };
-    run.grant = Grant::free(AgentOptions { limits, ..(*run.grant.options).clone() });
+    run.grant = Grant::free(AgentOptions { spend: limits, ..(*run.grant.options).clone() });
     run.says("three");
     run.replies_for(usage(7_100, 5), &[]);
     assert!(matches!(outcome(&run), TurnOutcome::Completed { .. }));
@@ -417,6 +417,7 @@ proptest! {
             cache_read_tokens: read,
             cache_write_tokens: part(input_tokens - read, thousandths[3]),
             reasoning_tokens: 0,
+            estimated: false,
         };
         let cost = clawnode_budget::holder::CallCost {
             fixed: price.most(input, 0).0,
