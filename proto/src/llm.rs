@@ -257,6 +257,27 @@ impl FailureClass {
         self.is_down() || matches!(self, Self::Timeout | Self::BrokenStream)
     }
 
+    /// Whether an attempt that failed so, and has no usage, costs nothing: its provider refused it, or was never
+    /// asked. Attempts that were sent and ended early have an estimated usage.
+    pub const fn is_free(self) -> bool {
+        match self {
+            Self::Timeout | Self::BrokenStream | Self::Lost => false,
+            Self::Unreachable
+            | Self::RateLimited
+            | Self::Overloaded
+            | Self::Unauthorized
+            | Self::Rejected
+            | Self::Cancelled
+            | Self::NoAgent
+            | Self::BudgetNotAllowed
+            | Self::BudgetUnavailable
+            | Self::Stopped
+            | Self::GlobalTime
+            | Self::StepTime
+            | Self::Preempted => true,
+        }
+    }
+
     /// Whether the provider cannot serve calls now, and may later.
     pub const fn is_down(self) -> bool {
         matches!(self, Self::Unreachable | Self::RateLimited | Self::Overloaded)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetUnit, WindowLength};
+use super::{BudgetUnit, LimitKey, WindowLength, exceeded, raise_command};
 use crate::money::MicroUsd;
 
 /// What one turn, and one session in all its turns, may spend. Absent: as much as it takes.
@@ -67,33 +67,20 @@ impl ExceededLimit<'_> {
         let Self { account, unit, used, limit, needed, window } = *self;
         // What is left was too little: the call would have come past the limit.
         let reached = if used >= limit { used } else { used.saturating_add(needed) };
-        let per = match window {
-            Some(window) if window != WindowLength::Forever => format!(" per {window}"),
-            Some(_) | None => String::new(),
-        };
+        let said = |used| exceeded(account, unit, window, used, limit);
         match unit {
-            BudgetUnit::Tokens => {
-                let need = format!("the call needs {needed} more");
-                format!("token budget exceeded ({account}: {used}/{limit}{per}); {need}")
-            }
+            BudgetUnit::Tokens => format!("{}; the call needs {needed} more", said(used)),
             BudgetUnit::Usd => {
-                let often = often(window);
-                let (reached, limit) = (MicroUsd(reached), MicroUsd(limit));
                 let (used, needed) = (MicroUsd(used), MicroUsd(needed));
-                format!(
-                    "Exceeded max {often}spend: ${reached} >= ${limit} (`{account}` has spent \
-                     ${used}, and the call needs ${needed})"
-                )
+                format!("{} (${used} is spent, and the call needs ${needed})", said(reached))
             }
-            BudgetUnit::Loops => {
-                format!("Exceeded max loops{per}: {reached} >= {limit} (`{account}`)")
-            }
+            BudgetUnit::Loops => said(reached),
         }
     }
 
     /// What people can do about it.
     pub fn hint(&self) -> String {
-        let Self { account, unit, .. } = *self;
+        let Self { account, unit, limit, window, .. } = *self;
         match account {
             SpendLimits::TURN => {
                 format!("send another message to go on, or raise `turn_{unit}` of the agent")
@@ -101,20 +88,17 @@ impl ExceededLimit<'_> {
             SpendLimits::SESSION => {
                 format!("begin another session, or raise `session_{unit}` of the agent")
             }
-            account => format!(
-                "`clawnode budget set {account}` raises the limit; `clawnode budget show \
-                 {account}` shows what was spent"
-            ),
+            account => {
+                let key = window.map(|window| LimitKey { unit, window });
+                let raise = key.map_or_else(
+                    || format!("clawnode budget set {account}"),
+                    |key| raise_command(account, key, limit),
+                );
+                format!(
+                    "raise it: `{raise}`; `clawnode budget show {account}` shows what was spent"
+                )
+            }
         }
-    }
-}
-
-const fn often(window: Option<WindowLength>) -> &'static str {
-    match window {
-        Some(WindowLength::Hour) => "hourly ",
-        Some(WindowLength::Day) => "daily ",
-        Some(WindowLength::Month) => "monthly ",
-        Some(WindowLength::Forever) | None => "",
     }
 }
 
@@ -122,23 +106,24 @@ const fn often(window: Option<WindowLength>) -> &'static str {
 mod tests {
     use super::*;
 
-    fn exceeded(unit: BudgetUnit, account: &str) -> ExceededLimit<'_> {
+    fn limit_of(unit: BudgetUnit, account: &str) -> ExceededLimit<'_> {
         let window = (account != "session").then_some(WindowLength::Day);
         ExceededLimit { account, unit, used: 9_500, limit: 10_000, needed: 600, window }
     }
 
     #[test]
     fn people_read_what_was_spent_and_what_raises_the_limit() {
-        let tokens = exceeded(BudgetUnit::Tokens, "session");
+        let tokens = limit_of(BudgetUnit::Tokens, "session");
         let message = tokens.message();
         assert!(message.starts_with("token budget exceeded (session: 9500/10000); "), "{message}");
         assert!(tokens.hint().contains("`session_tokens`"), "{}", tokens.hint());
 
         let (used, limit) = (5_000_000, 5_000_000);
-        let daily = ExceededLimit { used, limit, ..exceeded(BudgetUnit::Usd, "cluster") };
+        let daily = ExceededLimit { used, limit, ..limit_of(BudgetUnit::Usd, "cluster") };
         let message = daily.message();
         assert!(message.starts_with("Exceeded max daily spend: $5.00 >= $5.00 ("), "{message}");
-        assert!(daily.hint().starts_with("`clawnode budget set cluster` "), "{}", daily.hint());
+        let raise = "raise it: `clawnode budget set cluster --usd-per-day 10.00`; ";
+        assert!(daily.hint().starts_with(raise), "{}", daily.hint());
         // What is left is too little, and the numbers say so.
         let short = ExceededLimit { used: 4_990_000, needed: 20_000, ..daily };
         assert!(short.message().starts_with("Exceeded max daily spend: $5.01 >= $5.00 ("));

@@ -1,6 +1,9 @@
 //! The state of an account, and what its events and inputs change in it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use clawnode_kernel::Violation;
 use clawnode_proto::{
@@ -162,12 +165,26 @@ impl BudgetState {
     }
 
     fn reported(&mut self, process: ProcessId, reports: &[SliceReport]) {
+        let waited = self.waits();
         for report in reports {
             for book in &mut self.books {
                 book.hear(process, report);
             }
         }
         self.books.retain(|book| !book.is_over());
+        // For those, nothing can come back any more: they need not wait until they ask again.
+        for (process, _) in waited.difference(&self.waits()) {
+            self.touch(*process);
+        }
+    }
+
+    /// The asks that are granted once something comes back.
+    fn waits(&self) -> BTreeSet<(ProcessId, u64)> {
+        let waits = |ask: &&WaitingAsk| {
+            let verdict = self.book(ask.wants.limit).map(|book| self.verdict(book, ask));
+            verdict == Some(GrantVerdict::None(AskVerdict::Waits))
+        };
+        self.asks.iter().filter(waits).map(|ask| (ask.process, ask.wants.number)).collect()
     }
 
     fn asked(&mut self, process: ProcessId, wants: SliceAsk) {

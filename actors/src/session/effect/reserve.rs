@@ -22,6 +22,7 @@ use tracing::debug;
 use super::{run::SessionRunner, waiting_holds::WaitingHold};
 use crate::{
     agent::Grant,
+    llm::profile::CallPrice,
     session::turn::{
         effect::Effect,
         kind::{Outcome, Session},
@@ -56,6 +57,11 @@ impl SessionRunner {
         (grant, needs): (Grant, CallNeeds),
         port: &Port<Session>,
     ) -> Option<Grant> {
+        if let Some(terms) = &grant.terms
+            && matches!(grant.options.profiles.call_price(&terms.model), CallPrice::Unknown(_))
+        {
+            grant.options.profiles.warn_unpriced(&terms.model);
+        }
         let waiting = Arc::new(WaitingHold::default());
         let answer = ReserveAnswer {
             runner: self.clone(),

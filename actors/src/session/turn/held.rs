@@ -5,7 +5,7 @@
 use clawnode_proto::{
     TurnId,
     budget::BudgetHeld,
-    llm::{FailureClass, ModelFailure, ModelRef, Usage},
+    llm::{ModelFailure, ModelRef, Usage},
     model::ModelPrice,
     money::MicroUsd,
 };
@@ -73,24 +73,8 @@ impl AttemptBill {
         if tokens(usage) > 0 {
             return Self::Usage;
         }
-        match failure.map(|failure| failure.class) {
-            Some(
-                FailureClass::Unreachable
-                | FailureClass::RateLimited
-                | FailureClass::Overloaded
-                | FailureClass::Unauthorized
-                | FailureClass::Rejected
-                | FailureClass::NoAgent
-                | FailureClass::Cancelled
-                | FailureClass::Stopped
-                | FailureClass::GlobalTime
-                | FailureClass::StepTime
-                | FailureClass::Preempted
-                | FailureClass::BudgetNotAllowed
-                | FailureClass::BudgetUnavailable,
-            ) => Self::Nothing,
-            _ => Self::Unknown,
-        }
+        let is_free = failure.is_some_and(|failure| failure.class.is_free());
+        if is_free { Self::Nothing } else { Self::Unknown }
     }
 }
 

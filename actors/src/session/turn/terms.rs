@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     agent::{CallTerms, Grant},
-    llm::profile::CallPrice,
+    llm::profile::{self, CallPrice},
 };
 
 /// With less output than this, a call is of no use: its turn ends instead.
@@ -140,8 +140,8 @@ pub(super) fn verdict(
     let price = grant.options.profiles.call_price(&next.request.model);
     if matches!(price, CallPrice::Unknown(_)) {
         let in_money = accounts.iter().find(|(_, limits)| limits.has_money_of_person());
-        let account = in_money.map(|(key, _)| key.to_string());
-        let own = || limits.has_money().then(|| next.profile.agent.to_string());
+        let account = in_money.map(|(key, _)| format!("budget `{key}`"));
+        let own = || limits.has_money().then(|| format!("agent `{}`", next.profile.agent));
         if let Some(limited) = account.or_else(own) {
             return BudgetVerdict::Refused(unpriced(&next.request.model, &limited));
         }
@@ -417,9 +417,7 @@ fn within(
 
 /// How a turn ends whose model has no price, under a limit in money of this account or agent.
 fn unpriced(model: &ModelRef, limited: &str) -> TurnOutcome {
-    let message = format!(
-        "the model `{model}` has no known price, and `{limited}` has a limit in USD; add its price, in \
-         USD per million tokens: [prices.\"{model}\"] input = \"0.50\" output = \"1.50\""
-    );
+    let (what, lines) = (profile::unpriced(model, limited), profile::price_lines(model));
+    let message = format!("{what}; add to the configuration:\n{lines}");
     TurnOutcome::Failed { failure: ModelFailure::new(FailureClass::BudgetNotAllowed, message) }
 }

@@ -99,20 +99,6 @@ pub(super) fn closed(
     slices.iter().map(close).collect()
 }
 
-/// Whether a provider bills nothing for a call without usage that failed so: it refused the request, or
-/// never got it.
-const fn is_refused(class: FailureClass) -> bool {
-    matches!(
-        class,
-        FailureClass::Unreachable
-            | FailureClass::RateLimited
-            | FailureClass::Overloaded
-            | FailureClass::Unauthorized
-            | FailureClass::Rejected
-            | FailureClass::NoAgent
-    )
-}
-
 // === impl SessionHolds ===
 
 impl<'a> SessionHolds<'a> {
@@ -143,7 +129,7 @@ impl<'a> SessionHolds<'a> {
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
         // No usage is not a usage of 0: servers leave it out, and streams break before it. The hold
         // stays, and counts whole.
-        if tokens == 0 && !failed.is_some_and(is_refused) {
+        if tokens == 0 && !failed.is_some_and(FailureClass::is_free) {
             return;
         }
         let Some(held) = self.open.remove(&which) else { return };
