@@ -93,7 +93,7 @@ pub struct ChatSend {
     /// named here and absent is the agent's again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeptChoice>,
-    /// `background`: work that can wait; its calls give way to others. `interactive`: somebody waits for the
+    /// `background`: work that can wait; its calls give way to others. `interactive`: a person waits for the
     /// reply. Default: as the agent is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Lane>,
@@ -126,7 +126,7 @@ pub struct SessionMessage {
     /// named here and absent is the agent's again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeptChoice>,
-    /// `background`: work that can wait; its calls give way to others. `interactive`: somebody waits for the
+    /// `background`: work that can wait; its calls give way to others. `interactive`: a person waits for the
     /// reply. Default: as the agent is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Lane>,

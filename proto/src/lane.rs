@@ -32,7 +32,7 @@ impl Lane {
         }
     }
 
-    /// Whether it is the lane of what says nothing about it.
+    /// Whether it is the usual lane, which need not be named.
     pub fn is_usual(&self) -> bool {
         *self == Self::default()
     }

@@ -56,6 +56,9 @@ pub struct ImportView {
     /// Entities of other kinds that are in the cluster now.
     #[serde(default)]
     pub others: u64,
+    /// Budgets that the cluster has, too: they stay there as they are.
+    #[serde(default)]
+    pub kept: u64,
     /// Those of all of them of which something was copied this time.
     pub moved: u64,
     /// Inputs that wait in the cluster since.

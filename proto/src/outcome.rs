@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::{BudgetUnit, ExceededLimit, WindowLength},
+    budget::{BudgetUnit, SpentLimit, WindowLength},
     error::{ErrorBody, ErrorCode},
     hook::HookBlock,
     id::TurnId,
@@ -210,11 +210,11 @@ impl TurnOutcome {
     }
 
     /// The limit by which it ended, if it did.
-    pub fn exceeded(&self) -> Option<ExceededLimit<'_>> {
+    pub fn exceeded(&self) -> Option<SpentLimit<'_>> {
         let Self::Bankrupt { account, unit, used, limit, needed, window } = self else {
             return None;
         };
-        Some(ExceededLimit {
+        Some(SpentLimit {
             account,
             unit: *unit,
             used: *used,

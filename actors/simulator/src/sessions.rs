@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use clawnode_actors::session::{Effect, EffectJob, Session, Want};
 use clawnode_proto::{
-    Attempt, CallId, Head, Input, InputId, TurnId,
+    Attempt, CallId, Head, Input, InputId, Timestamp, TurnId,
     llm::FailureClass,
-    session::{Profile, SessionEvent, SessionInput, TurnOutcome},
+    session::{Profile, SessionEvent, SessionInput, TurnDone, TurnOutcome},
 };
 
 use super::{
@@ -117,33 +117,7 @@ impl Booked for Session {
             SessionEvent::Reply(reply) => {
                 own.turns.entry(reply.turn).or_default().replies += 1;
             }
-            SessionEvent::TurnDone(done) => {
-                let turn = own.turns.entry(done.turn).or_default();
-                turn.in_time(&done.outcome, head.ts)?;
-                let failed = matches!(&done.outcome, TurnOutcome::Failed { failure }
-                    if failure.class.gives_way());
-                let dropped = matches!(&done.outcome, TurnOutcome::Failed { failure }
-                    if failure.class == FailureClass::Preempted);
-                if dropped {
-                    let text =
-                        format!("a call of `{}` was ended for another, and dropped", done.turn);
-                    return Err(JudgeViolation::new("GIVE-1", text));
-                }
-                let call = turn.last_call.and_then(|call| own.calls.get(&call));
-                // A turn that was cancelled or whose time is over asks no other model.
-                if failed && call.is_some_and(|call| call.failed_early) {
-                    let text = format!("`{}` failed, and other models could be asked", done.turn);
-                    return Err(JudgeViolation::new("GIVE-1", text));
-                }
-                if failed && call.is_some_and(|call| !call.recorded) {
-                    let text = format!("`{}` failed, and its call has no outcome", done.turn);
-                    return Err(JudgeViolation::new("GIVE-1", text));
-                }
-                if turn.outcome.replace(done.outcome).is_some() {
-                    let text = format!("`{}` has ended twice", done.turn);
-                    return Err(JudgeViolation::new("E2", text));
-                }
-            }
+            SessionEvent::TurnDone(done) => own.ends(done, head.ts)?,
             SessionEvent::Settled(settled) => {
                 own.turns.entry(settled.turn).or_default().settled += 1;
             }
@@ -220,6 +194,36 @@ impl Booked for Session {
                 let text = format!("`{id}` was made more often than it was begun");
                 return Err(JudgeViolation::new("C6", text));
             }
+        }
+        Ok(())
+    }
+}
+
+impl SessionHistory {
+    fn ends(&mut self, done: TurnDone, at: Timestamp) -> Checked {
+        let turn = self.turns.entry(done.turn).or_default();
+        turn.in_time(&done.outcome, at)?;
+        let failed = matches!(&done.outcome, TurnOutcome::Failed { failure }
+            if failure.class.gives_way());
+        let dropped = matches!(&done.outcome, TurnOutcome::Failed { failure }
+            if failure.class == FailureClass::Preempted);
+        if dropped {
+            let text = format!("a call of `{}` was ended for another, and dropped", done.turn);
+            return Err(JudgeViolation::new("GIVE-1", text));
+        }
+        let call = turn.last_call.and_then(|call| self.calls.get(&call));
+        // A turn that was cancelled or whose time is over asks no other model.
+        if failed && call.is_some_and(|call| call.failed_early) {
+            let text = format!("`{}` failed, and other models could be asked", done.turn);
+            return Err(JudgeViolation::new("GIVE-1", text));
+        }
+        if failed && call.is_some_and(|call| !call.recorded) {
+            let text = format!("`{}` failed, and its call has no outcome", done.turn);
+            return Err(JudgeViolation::new("GIVE-1", text));
+        }
+        if turn.outcome.replace(done.outcome).is_some() {
+            let text = format!("`{}` has ended twice", done.turn);
+            return Err(JudgeViolation::new("E2", text));
         }
         Ok(())
     }

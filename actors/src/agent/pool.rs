@@ -42,7 +42,7 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug)]
 struct PoolHolder {
     lane: Lane,
-    /// It was told to end for another.
+    /// It has to end for another.
     is_ending: bool,
 }
 

@@ -82,12 +82,12 @@ proptest! {
                     }
                 }
                 PoolStep::Preempt(seed) => {
-                    let said = |ticket: PoolTicket| (ticket.0 % 5 > 0).then(|| (ticket.0 * 389 + seed) % 3_000);
+                    let said = |ticket: PoolTicket| (!ticket.0.is_multiple_of(5)).then(|| (ticket.0 * 389 + seed) % 3_000);
                     let Some(ticket) = pool.preempt(size, said) else { continue };
                     let least = said(ticket).unwrap();
                     prop_assert!(least <= SAID_MOST, "LANE-1");
                     prop_assert_eq!(running.get(&ticket), Some(&Lane::Background), "LANE-1");
-                    prop_assert!(ending.insert(ticket), "it was told before");
+                    prop_assert!(ending.insert(ticket), "it had to end before");
                     let urgent = waiting.values().filter(|(_, it)| *it < Lane::Background).count();
                     prop_assert!(ending.len() <= urgent, "LANE-1");
                     let others = running.iter().filter(|(it, lane)| {

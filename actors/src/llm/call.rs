@@ -325,21 +325,16 @@ impl ProviderParts {
         mut pass: CallPass,
         ended: Result<Result<T, AttemptFailure>, Elapsed>,
     ) -> Result<T, AttemptFailure> {
-        match ended {
-            Ok(Ok(reply)) => {
-                pass.answered();
-                Ok(reply)
-            }
-            Ok(Err(fault)) => {
-                pass.failed(&fault.failure, fault.after);
-                Err(fault)
-            }
-            Err(_elapsed) => {
-                let fault = self.no_end();
-                pass.timed_out(&fault.failure);
-                Err(fault)
-            }
+        let Ok(ended) = ended else {
+            let fault = self.no_end();
+            pass.timed_out(&fault.failure);
+            return Err(fault);
+        };
+        match &ended {
+            Ok(_) => pass.answered(),
+            Err(fault) => pass.failed(&fault.failure, fault.after),
         }
+        ended
     }
 
     async fn attempt(

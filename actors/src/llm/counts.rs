@@ -5,7 +5,7 @@ use clawnode_proto::llm::Usage;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// What stands for a count that cannot be one, so that it is not believed (see [`Usage`]'s readers).
+/// What replaces a count that cannot be one, so that it is not believed (see [`Usage`]'s readers).
 pub(crate) const IMPOSSIBLE: u64 = u64::MAX;
 
 /// A number of tokens in a report.

@@ -45,10 +45,11 @@ const WIRES: [(Wire, &str, &str); 6] = [
 ];
 
 fn usage(events: &[ModelEvent], of: &str) -> Usage {
-    match events.last() {
-        Some(ModelEvent::Done { usage, .. }) => *usage,
-        end => panic!("{of}: {end:?}"),
-    }
+    let done = events.last().and_then(|end| match end {
+        ModelEvent::Done { usage, .. } => Some(*usage),
+        _ => None,
+    });
+    done.unwrap_or_else(|| unreachable!("{of}: {events:?}"))
 }
 
 /// What a wire makes of a reply with these counts; without a report if there are none.

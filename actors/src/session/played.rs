@@ -158,25 +158,7 @@ impl PlayedActivation {
                         self.journal.push(Record { position, bytes: write.bytes });
                         waiting.push(MachineInput::Answered(AppendAnswer::Stored(position)));
                     }
-                    MachineOutput::Acquire(key, Want::Place { .. }) if self.defers.is_some() => {
-                        self.defers.iter_mut().for_each(|deferred| deferred.push(key));
-                        waiting.push(MachineInput::Deferred(key));
-                    }
-                    MachineOutput::Acquire(key, Want::Place { .. }) => {
-                        let grant = self.grant.clone();
-                        let grant = match &self.budgets {
-                            Some(budgets) => grant.within(&budgets.holder),
-                            None => grant,
-                        };
-                        waiting.push(MachineInput::Granted(key, grant));
-                    }
-                    MachineOutput::Acquire(key, Want::Hold { grant, needs, .. }) => {
-                        let budgets = self.budgets.as_mut().unwrap();
-                        waiting.push(match budgets.reserve(*grant, needs) {
-                            Ok(grant) => MachineInput::Granted(key, grant),
-                            Err(outcome) => MachineInput::Refused(key, Outcome::Refused(outcome)),
-                        });
-                    }
+                    MachineOutput::Acquire(key, want) => waiting.push(self.acquired(key, want)),
                     MachineOutput::Start(key, EffectJob { job: SessionJob::Emit(_), .. })
                         if self.emits =>
                     {
@@ -214,6 +196,29 @@ impl PlayedActivation {
                     MachineOutput::Scrub(blobs) => self.scrubbed.push(blobs),
                     MachineOutput::Complete(input) => self.completed.push(input),
                     _ => {}
+                }
+            }
+        }
+    }
+
+    /// What an agent and a holder answer.
+    fn acquired(&mut self, key: Effect, want: Want) -> MachineInput<Session> {
+        match want {
+            Want::Place { .. } => {
+                if let Some(deferred) = &mut self.defers {
+                    deferred.push(key);
+                    return MachineInput::Deferred(key);
+                }
+                let grant = self.grant.clone();
+                let within = |budgets: &PlayedBudgets| grant.clone().within(&budgets.holder);
+                let grant = self.budgets.as_ref().map_or_else(|| grant.clone(), within);
+                MachineInput::Granted(key, grant)
+            }
+            Want::Hold { grant, needs, .. } => {
+                let budgets = self.budgets.as_mut().unwrap();
+                match budgets.reserve(*grant, needs) {
+                    Ok(grant) => MachineInput::Granted(key, grant),
+                    Err(outcome) => MachineInput::Refused(key, Outcome::Refused(outcome)),
                 }
             }
         }

@@ -24,7 +24,7 @@ use super::{
 const IDS: usize = 1_000;
 /// How often the counts are read again, if they change in between.
 const LOOKS: usize = 20;
-/// What stands for all names.
+/// The name that replaces all names.
 const ALL: &str = "*";
 
 /// A day as it is counted, and up to where.

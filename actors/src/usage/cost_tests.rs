@@ -73,12 +73,11 @@ fn with_holds(records: &[Record], is_held: impl Fn(usize) -> bool) -> Vec<Record
                 attempts += 1;
             }
             let head = numbered(&sealed.head);
-            events.push(match session {
-                Some(event) => Sealed::seal(head, &event, Digest::ZERO).unwrap(),
-                None => {
-                    let event = sealed.event::<KernelEvent>().unwrap().unwrap();
-                    Sealed::seal(head, &event, Digest::ZERO).unwrap()
-                }
+            events.push(if let Some(event) = session {
+                Sealed::seal(head, &event, Digest::ZERO).unwrap()
+            } else {
+                let event = sealed.event::<KernelEvent>().unwrap().unwrap();
+                Sealed::seal(head, &event, Digest::ZERO).unwrap()
             });
         }
         Record { position: record.position, bytes: Bytes::from(encode_record(&events).unwrap()) }

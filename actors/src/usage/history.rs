@@ -75,12 +75,16 @@ pub(super) async fn whole(
             return Ok(JournalRead::Unreadable);
         };
         meter = further;
-        calls.into_iter().for_each(|(position, call)| take(position, call));
+        for (position, call) in calls {
+            take(position, call);
+        }
     }
     let Some((_, calls)) = gone_on(meter, &loaded.records) else {
         return Ok(JournalRead::Unreadable);
     };
-    calls.into_iter().for_each(|(position, call)| take(position, call));
+    for (position, call) in calls {
+        take(position, call);
+    }
     Ok(if is_whole { JournalRead::Whole } else { JournalRead::Partly })
 }
 

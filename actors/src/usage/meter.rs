@@ -39,7 +39,7 @@ pub(super) struct Meter {
     /// The model as configured last.
     model: Option<ModelRef>,
     /// What the attempt that follows has reserved.
-    held: Option<HeldAttempt>,
+    held: Option<AttemptPrice>,
     /// The attempt under way.
     open: Option<OpenCall>,
 }
@@ -60,12 +60,12 @@ struct OpenCall {
     call: CallId,
     attempt: Attempt,
     model: ModelRef,
-    held: Option<HeldAttempt>,
+    held: Option<AttemptPrice>,
 }
 
 /// What the journal says an attempt costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct HeldAttempt {
+struct AttemptPrice {
     call: CallId,
     attempt: Attempt,
     price: ModelPrice,
@@ -104,9 +104,9 @@ impl CountedCall {
     }
 }
 
-// === impl HeldAttempt ===
+// === impl AttemptPrice ===
 
-impl HeldAttempt {
+impl AttemptPrice {
     fn of(held: &BudgetHeld) -> Self {
         let BudgetHeld { call, attempt, price, .. } = *held;
         Self { call, attempt, price, most: held.most() }
@@ -169,12 +169,13 @@ impl Meter {
         let events = records.iter().flat_map(|record| decode_record(&record.bytes));
         for sealed in events.flatten().filter(|it| READ.contains(&it.head.kind.as_str())) {
             match sealed.event::<SessionEvent>() {
-                Ok(Some(SessionEvent::BudgetHeld(held))) => last = Some(HeldAttempt::of(&held)),
+                Ok(Some(SessionEvent::BudgetHeld(held))) => last = Some(AttemptPrice::of(&held)),
                 Ok(Some(SessionEvent::ModelBegun(begun)))
                     if (begun.call, begun.attempt) == (open.call, open.attempt) =>
                 {
-                    let is_of =
-                        |held: &HeldAttempt| (held.call, held.attempt) == (open.call, open.attempt);
+                    let is_of = |held: &AttemptPrice| {
+                        (held.call, held.attempt) == (open.call, open.attempt)
+                    };
                     open.held = last.filter(is_of);
                     return true;
                 }
@@ -203,11 +204,11 @@ impl Meter {
         let mut counted = Vec::new();
         match event {
             SessionEvent::Configured(profile) => self.model = Some(profile.model),
-            SessionEvent::BudgetHeld(held) => self.held = Some(HeldAttempt::of(&held)),
+            SessionEvent::BudgetHeld(held) => self.held = Some(AttemptPrice::of(&held)),
             SessionEvent::ModelBegun(begun) => {
                 counted.extend(self.lose(at));
                 let (turn, call, attempt) = (begun.turn, begun.call, begun.attempt);
-                let is_of = |held: &HeldAttempt| (held.call, held.attempt) == (call, attempt);
+                let is_of = |held: &AttemptPrice| (held.call, held.attempt) == (call, attempt);
                 let held = self.held.take().filter(is_of);
                 let open = |model| OpenCall { turn, call, attempt, model, held };
                 self.open = self.model.clone().map(open);
@@ -240,7 +241,7 @@ impl Meter {
     fn lose(&mut self, at: Timestamp) -> Option<CountedCall> {
         let OpenCall { turn, call, attempt, model, held } = self.open.take()?;
         let key = self.key(model, String::new())?;
-        let cost = HeldAttempt::cost(held.as_ref(), None);
+        let cost = AttemptPrice::cost(held.as_ref(), None);
         let (turn, end, usage) = (Some(turn), CallEnd::Lost, Usage::default());
         Some(CountedCall { at, key, turn, call, attempt, end, usage, cost })
     }
@@ -260,7 +261,7 @@ impl Meter {
             None => (None, self.model.clone()?, None),
         };
         let key = self.key(model, answered)?;
-        let cost = HeldAttempt::cost(held.as_ref(), Some(&usage));
+        let cost = AttemptPrice::cost(held.as_ref(), Some(&usage));
         Some(CountedCall { at, key, turn, call, attempt, end, usage, cost })
     }
 

@@ -80,5 +80,7 @@ async fn interactive(client: &Client, args: &Args, name: &str) -> Result<Vec<Dur
 }
 
 fn other(error: ProcessError) -> Error {
-    error.to_string().into()
+    let text = error.to_string();
+    drop(error);
+    text.into()
 }

@@ -7,8 +7,11 @@ use std::sync::{
 
 use clawnode_actors::{
     agent::Agents,
+    hook::Hooks,
+    llm::Models,
     session::{FrameHub, RunnerParts, clients::route::Routes},
 };
+use clawnode_budget::holder::HolderHandle;
 use clawnode_cluster::{
     Feed, Peek,
     membership::{Announcer, ClusterClock, Members},
@@ -33,6 +36,7 @@ use crate::{
         mcp::McpServers,
         operate::Operations,
         panic,
+        plugins::NodePlugins,
         reload::Reloaded,
         status::NodeStatus,
         tools::{self, NodeTools, ToolParts},
@@ -89,8 +93,7 @@ impl Opened {
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
         let routes = Arc::new(RwLock::new(answering.routes));
-        let models = CurrentModels::new(answering.models, answering.embeddings);
-        node_status.embeds(Embedder::new(models.clone(), node_status.switch_gate().clone()));
+        let models = current_models(answering.models, answering.embeddings, &node_status);
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
@@ -124,17 +127,9 @@ impl Opened {
             reached: Arc::clone(&reached),
         });
         version_check::join(&base.storage, &heartbeat_source, &cluster_clock).await?;
-        let reloaded = Reloaded {
-            agents: agents.clone(),
-            routes: Arc::clone(&routes),
-            models: models.clone(),
-            pins: mcp.pins(),
-            plugins,
-            hooks,
-            budgets: base.budgets.clone(),
-        };
+        let follows = reloaded((&agents, &routes, &models), &mcp, (plugins, hooks), &base.budgets);
         follow_load(&base, &agents, &gauges, &hub).await?;
-        follow_files(&base, &loaded, &node_status, reloaded).await?;
+        follow_files(&base, &loaded, &node_status, follows).await?;
         let (shutdown, heartbeat) = (CancellationToken::new(), Arc::clone(&heartbeat_source));
         let (supervisor, stopping) = (base.supervisor.clone(), shutdown.clone());
         let operations = Operations::new(feed, heartbeat, supervisor, agents.clone(), stopping);
@@ -161,6 +156,25 @@ impl Opened {
             operations,
         })
     }
+}
+
+/// The models as the configuration has them now, which other nodes may ask for embeddings.
+fn current_models(models: Models, embeddings: Vec<String>, status: &NodeStatus) -> CurrentModels {
+    let models = CurrentModels::new(models, embeddings);
+    status.embeds(Embedder::new(models.clone(), status.switch_gate().clone()));
+    models
+}
+
+/// What follows the configuration's files.
+fn reloaded(
+    (agents, routes, models): (&Agents, &Arc<RwLock<Routes>>, &CurrentModels),
+    mcp: &McpServers,
+    (plugins, hooks): (NodePlugins, Hooks),
+    budgets: &HolderHandle,
+) -> Reloaded {
+    let (agents, routes, models) = (agents.clone(), Arc::clone(routes), models.clone());
+    let pins = mcp.pins();
+    Reloaded { agents, routes, models, pins, plugins, hooks, budgets: budgets.clone() }
 }
 
 /// What all entities of the process share.

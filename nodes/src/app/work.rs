@@ -68,6 +68,10 @@ impl Wired {
             let say = move || runaways::say(switch_gate.clone(), announcer.clone());
             base.supervisor.adopt_task("agents.runaways", say).await?;
         }
+        if !base.storage.shared {
+            // There are no other nodes.
+            return Ok(());
+        }
         let (switch_gate, me, members) =
             (base.switch_gate.clone(), base.process, base.members.clone());
         let hear = move || runaways::hear(switch_gate.clone(), me, members.clone());

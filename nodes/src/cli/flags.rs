@@ -11,6 +11,7 @@ use crate::config::Flag;
 /// those that it uses ([`super::shape`]).
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Settings")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct GlobalFlags {
     /// Read this configuration file instead of the default one
     #[arg(long, global = true, value_name = "FILE")]

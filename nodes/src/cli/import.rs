@@ -57,6 +57,12 @@ fn human(out: Output, it: &ImportView) -> String {
         count(it.blobs, "blob"),
         count(it.values, "setting"),
     )];
+    if it.kept > 0 {
+        lines.push(format!(
+            "the cluster has {} of its own and keeps them",
+            count(it.kept, "budget")
+        ));
+    }
     for refusal in &it.refused {
         let line = format!("refused {}: {}", clean(&refusal.what), clean(&refusal.why));
         lines.push(out.paint(Tone::Bad, &line));

@@ -245,7 +245,7 @@ pub(super) mod tests {
         ] {
             assert_eq!(shown(&all[path]).join(" "), expected, "{path}");
         }
-        assert_eq!(shown(&all["doctor"]).len(), 15);
+        assert_eq!(shown(&all["doctor"]).len(), 16);
         // The help of a command that starts no node does not say how nodes serve.
         for (path, command) in &all {
             let starts =

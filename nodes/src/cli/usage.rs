@@ -1,5 +1,7 @@
 //! `usage`: the model calls, tokens and cost of days, agents, users or models; each call; and the audit of a day.
 
+use std::fmt::Write as _;
+
 use clap::{Args, Subcommand};
 use clawnode_proto::{
     Cursor,
@@ -242,15 +244,17 @@ fn audited(out: Output, view: &UsageAudit) -> String {
         )
     };
     if !unproven.is_empty() {
-        text.push_str(&format!(
+        let _written = write!(
+            text,
             "\n{} with more than the journals have: of {} deleted on this day or later, the journals are gone",
             count(u64::try_from(unproven.len()).unwrap_or(u64::MAX), "row"),
             count(view.deleted, "session")
-        ));
+        );
     }
     if view.unreadable > 0 {
         let journals = count(view.unreadable, "journal");
-        text.push_str(&format!("\n{journals} cannot be read whole; see `clawnode journal verify`"));
+        let _written =
+            write!(text, "\n{journals} cannot be read whole; see `clawnode journal verify`");
     }
     text
 }
@@ -298,11 +302,12 @@ fn csv(view: &UsageView) -> String {
         // Numbers alone, as a spreadsheet adds them up; what they are worth has columns of its own.
         let plain = |usage: Usage| Usage { estimated: false, ..usage };
         let (usage, wasted) = (plain(calls.usage), plain(calls.wasted));
-        let mut cells = cells(row.name.clone(), &Calls { usage, wasted, unpriced: 0, ..*calls });
-        cells.pop();
+        let shown = Calls { usage, wasted, unpriced: 0, ..*calls };
+        let mut line = cells(row.name.clone(), &shown);
+        line.pop();
         let estimated = if calls.usage.estimated || calls.wasted.estimated { "yes" } else { "no" };
-        cells.extend([calls.cost.to_string(), calls.unpriced.to_string(), estimated.to_owned()]);
-        cells
+        line.extend([calls.cost.to_string(), calls.unpriced.to_string(), estimated.to_owned()]);
+        line
     });
     csv_lines(&head, rows)
 }

@@ -495,8 +495,6 @@ mod tests {
 
     #[test]
     fn what_is_well_formed_and_wrong_is_refused() {
-        let too_many: String =
-            (0..65).map(|n| format!("[agents.a{n}.limits]\nturns_per_hour = 1\n")).collect();
         let cases = [
             ("[gateway]\nlisten = '0.0.0.0:3100'", "gateway.listen", "--plain-http"),
             ("[gateway]\nlisten = '[::]:3100'", "gateway.listen", "TLS"),
@@ -540,6 +538,20 @@ mod tests {
             ),
             ("[agents.a.timeouts]\nglobal = '8d'", "agents.a.timeouts.global", "7 days"),
             ("[agents.a.timeouts]\nstep = '200h'", "agents.a.timeouts.step", "as long as it takes"),
+            ("[agents.'a b']", "agents.a b", "agent name"),
+            ("[agents.a.sampling]\ntemperature = 3.0", "agents.a.sampling.temperature", "0 to 2"),
+            ("[agents.a.sampling]\ntop_p = 1.5", "agents.a.sampling.top_p", "0 to 1"),
+            ("[[bindings]]\nagent = 'default'", "bindings.0", "peer"),
+            ("[[bindings]]\npeer = 'x'", "bindings.0", "agent"),
+        ];
+        all_refused(&cases);
+    }
+
+    #[test]
+    fn tools_rules_and_limits_that_could_not_be_are_refused() {
+        let one = |n: usize| format!("[agents.a{n}.limits]\nturns_per_hour = 1\n");
+        let too_many = (0..65).map(one).collect::<Vec<String>>().concat();
+        let cases = [
             ("[tools]\njob_wait = '49h'", "tools.job_wait", "longer than 48 h"),
             (
                 "[tools.run_command]\nread_only = ['ls; rm a']",
@@ -575,11 +587,6 @@ mod tests {
                 "it is zero",
             ),
             (too_many.as_str(), "agents.a0.limits", "65 agents have limits"),
-            ("[agents.'a b']", "agents.a b", "agent name"),
-            ("[agents.a.sampling]\ntemperature = 3.0", "agents.a.sampling.temperature", "0 to 2"),
-            ("[agents.a.sampling]\ntop_p = 1.5", "agents.a.sampling.top_p", "0 to 1"),
-            ("[[bindings]]\nagent = 'default'", "bindings.0", "peer"),
-            ("[[bindings]]\npeer = 'x'", "bindings.0", "agent"),
         ];
         all_refused(&cases);
     }

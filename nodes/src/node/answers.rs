@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clawnode_cluster::StoreError;
 use clawnode_gateway::{
     Answers, Checked, CleanFilter, ExecuteRequest, HandlerResult, JobFilter, LogFilter,
     RequestCaller, SessionRef,
@@ -41,7 +40,7 @@ use clawnode_proto::{
 use serde_json::Value;
 
 use super::{
-    backend::{NodeBackend, idempotency_key, named},
+    backend::{NodeBackend, idempotency_key, named, store},
     delete, health,
     orders::{self, NodeOrder},
     policy, reload, runaways, scheduler, session_filter,
@@ -494,9 +493,4 @@ impl NodeBackend {
         let by = format!("operator at {}", self.overview.node());
         Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)
     }
-}
-
-/// A store that fails, as clients see it.
-pub(super) fn store(failure: StoreError) -> ErrorBody {
-    EntityError::from(failure).into()
 }

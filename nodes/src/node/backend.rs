@@ -11,6 +11,7 @@ use clawnode_actors::{
         clients::{attach::PendingContent, record::RecordedTurn, route::Routes},
     },
 };
+use clawnode_cluster::StoreError;
 use clawnode_gateway::{
     AttachmentSource, Backend, Following, NewAttachment, ResultsRequest, SendRequest, SessionRef,
     TurnRecord, TurnState,
@@ -432,6 +433,11 @@ pub(super) fn idempotency_key(
     format!("{what}:{of}")
         .parse()
         .map_err(|error| ErrorBody::new(ErrorCode::Internal, format!("{error}")))
+}
+
+/// A store that fails, as clients see it.
+pub(super) fn store(failure: StoreError) -> ErrorBody {
+    EntityError::from(failure).into()
 }
 
 #[cfg(test)]

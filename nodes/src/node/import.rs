@@ -22,7 +22,7 @@ use clawnode_proto::{
     job::{Job, JobState},
     limits::JOB_CLOSED_TTL,
     offline::{ImportRefusal, ImportView},
-    subject::{JOB_KEYS, USAGE_KEYS},
+    subject::{BUDGET_KEYS, JOB_KEYS, USAGE_KEYS},
 };
 use futures_util::{StreamExt, stream};
 
@@ -165,6 +165,8 @@ async fn entities(
                 view.moved += u64::from(records > 0);
                 view.inputs += inputs;
             }
+            // Each side has an account of the cluster: the one that is there limits what is spent there.
+            Err(_) if is_kept(import, id).await => view.kept += 1,
             Err(why) => {
                 left.insert(id);
                 let key = import.source.core(id).await.ok().and_then(|core| core.key);
@@ -175,6 +177,13 @@ async fn entities(
     }
     view.refused.sort_by(|a, b| a.what.cmp(&b.what));
     Ok(left)
+}
+
+/// Whether both sides have this budget.
+async fn is_kept(import: &Import, id: EntityId) -> bool {
+    let core = import.source.core(id).await;
+    let is_budget = core.is_ok_and(|core| core.kind == Some(Kind::BUDGET));
+    is_budget && import.target.core(id).await.is_ok()
 }
 
 /// All entities with a journal, or with inputs that no journal has yet.
@@ -219,7 +228,8 @@ async fn values(import: &Import, view: &mut ImportView, of_jobs: bool) -> Result
             Ok(_) => view.values += 1,
             Err(BucketError::Store(error)) => return Err(unreached(&error)),
             // An import that was cut off before has moved it, and the cluster has gone on with it.
-            Err(BucketError::Conflict { .. }) if of_jobs => {}
+            // The limits that its own account shows hold in the cluster.
+            Err(BucketError::Conflict { .. }) if of_jobs || key.starts_with(BUDGET_KEYS) => {}
             Err(BucketError::Conflict { .. }) => {
                 let there = patiently(|| target.get(&key)).await;
                 let there = there.map_err(|error| unreached(&error))?;

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_provider_is_probed_by_its_interval_and_sooner_while_it_is_missed() {
-        let every = Duration::from_secs(60);
+        let every = Duration::from_mins(1);
         let all = BTreeMap::from([("p".to_owned(), every)]);
         let (mut schedule, begun) = (ProbeSchedule::default(), Instant::now());
         let after = |seconds| begun + Duration::from_secs(seconds);

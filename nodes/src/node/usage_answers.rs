@@ -8,7 +8,10 @@ use clawnode_proto::{
     usage::{Day, UsageAudit, UsageCalls, UsageCallsParams, UsageParams, UsageView},
 };
 
-use super::{answers::store, backend::NodeBackend, session_filter};
+use super::{
+    backend::{NodeBackend, store},
+    session_filter,
+};
 
 impl NodeBackend {
     /// The sums.

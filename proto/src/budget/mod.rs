@@ -34,7 +34,7 @@ pub use show::{
     BudgetReconcileParams, BudgetSetParams, CallForecast, ChangeKind, ClosedSlice, ExplainedLimit,
     LimitOrigin, LimitState, LimitView, ReconcileView, SliceHolderView, WantedLimit,
 };
-pub use spend::{ExceededLimit, SpendLimits};
+pub use spend::{SpendLimits, SpentLimit};
 pub use texts::{AmountError, amount_text, exceeded, limit_flag, raise_command, read_amount};
 pub use view::BudgetView;
 pub use window::{WindowError, WindowLength, WindowNumber};

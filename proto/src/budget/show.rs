@@ -251,7 +251,7 @@ pub struct BudgetExplainView {
     pub agent: AgentName,
     /// The model that the next call asks.
     pub model: ModelRef,
-    /// Whether the price of the model is known. If it is not, the dearest known price stands in for it.
+    /// Whether the price of the model is known. If it is not, the dearest known price is used.
     pub priced: bool,
     /// Tokens of the conversation so far, estimated from its bytes.
     pub prompt_tokens: u64,

@@ -25,7 +25,7 @@ pub struct SpendLimits {
 
 /// What was too much. It borrows the fields of the outcome `bankrupt`.
 #[derive(Clone, Copy, Debug)]
-pub struct ExceededLimit<'a> {
+pub struct SpentLimit<'a> {
     /// The key of an account, or `turn` or `session`.
     pub account: &'a str,
     /// What the limit counts.
@@ -59,9 +59,9 @@ impl SpendLimits {
     }
 }
 
-// === impl ExceededLimit ===
+// === impl SpentLimit ===
 
-impl ExceededLimit<'_> {
+impl SpentLimit<'_> {
     /// What people read of it.
     pub fn message(&self) -> String {
         let Self { account, unit, used, limit, needed, window } = *self;
@@ -106,9 +106,9 @@ impl ExceededLimit<'_> {
 mod tests {
     use super::*;
 
-    fn limit_of(unit: BudgetUnit, account: &str) -> ExceededLimit<'_> {
+    fn limit_of(unit: BudgetUnit, account: &str) -> SpentLimit<'_> {
         let window = (account != "session").then_some(WindowLength::Day);
-        ExceededLimit { account, unit, used: 9_500, limit: 10_000, needed: 600, window }
+        SpentLimit { account, unit, used: 9_500, limit: 10_000, needed: 600, window }
     }
 
     #[test]
@@ -119,18 +119,18 @@ mod tests {
         assert!(tokens.hint().contains("`session_tokens`"), "{}", tokens.hint());
 
         let (used, limit) = (5_000_000, 5_000_000);
-        let daily = ExceededLimit { used, limit, ..limit_of(BudgetUnit::Usd, "cluster") };
+        let daily = SpentLimit { used, limit, ..limit_of(BudgetUnit::Usd, "cluster") };
         let message = daily.message();
         assert!(message.starts_with("Exceeded max daily spend: $5.00 >= $5.00 ("), "{message}");
         let raise = "raise it: `clawnode budget set cluster --usd-per-day 10.00`; ";
         assert!(daily.hint().starts_with(raise), "{}", daily.hint());
         // What is left is too little, and the numbers say so.
-        let short = ExceededLimit { used: 4_990_000, needed: 20_000, ..daily };
+        let short = SpentLimit { used: 4_990_000, needed: 20_000, ..daily };
         assert!(short.message().starts_with("Exceeded max daily spend: $5.01 >= $5.00 ("));
 
         let window = Some(WindowLength::Hour);
-        let loops = ExceededLimit { used: 50, limit: 50, window, ..daily };
-        let loops = ExceededLimit { unit: BudgetUnit::Loops, ..loops };
+        let loops = SpentLimit { used: 50, limit: 50, window, ..daily };
+        let loops = SpentLimit { unit: BudgetUnit::Loops, ..loops };
         assert!(loops.message().starts_with("Exceeded max loops per hour: 50 >= 50"));
     }
 

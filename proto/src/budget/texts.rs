@@ -40,7 +40,9 @@ pub fn read_amount(unit: BudgetUnit, text: &str) -> Result<u64, AmountError> {
 pub fn limit_flag(key: LimitKey) -> String {
     match key.window {
         WindowLength::Forever => key.unit.to_string(),
-        window => format!("{}-per-{window}", key.unit),
+        WindowLength::Hour | WindowLength::Day | WindowLength::Month => {
+            format!("{}-per-{}", key.unit, key.window)
+        }
     }
 }
 

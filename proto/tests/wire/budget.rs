@@ -114,7 +114,7 @@ fn spending_events() -> Vec<SessionEvent> {
         ModelPrice { input: 3_000_000, output: 15_000_000, cache_read: 300_000, cache_write: 0 };
     let account = name("cluster");
     let hold = Hold { account, limit: LIMIT, number: 7, window: WINDOW, amount: 19_000 };
-    let held = BudgetHeld {
+    let reserved = BudgetHeld {
         call: call(),
         attempt: Attempt(2),
         process: process(),
@@ -138,8 +138,8 @@ fn spending_events() -> Vec<SessionEvent> {
     };
     let cost = Some(MicroUsd(19_000));
     vec![
-        BudgetHeld { holds: vec![hold], ..held.clone() }.into(),
-        held.into(),
+        BudgetHeld { holds: vec![hold], ..reserved.clone() }.into(),
+        reserved.into(),
         bankrupt("cluster", BudgetUnit::Usd, Some(WindowLength::Day)),
         bankrupt("session", BudgetUnit::Tokens, None),
         Settled { turn, usage: Usage::default(), lost_attempts: 1, cost }.into(),

@@ -43,7 +43,7 @@ struct AttemptCost {
     used: Option<u64>,
 }
 
-/// What an end of an attempt says of what it used.
+/// What the end of an attempt says about its usage.
 #[derive(Debug, Deserialize)]
 struct UsedTokens {
     usage: Usage,

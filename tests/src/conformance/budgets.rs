@@ -112,11 +112,11 @@ pub async fn two_processes_share_an_account(ground: &dyn Ground) -> Result {
     let storage = ground.fresh().await?;
     let first = Process::start(&storage, 1, SERVED, true).await?;
     let second = Process::start(&storage, 2, SERVED, false).await?;
-    let held = WaitingCall::of(&first.holder, 60).granted().await?;
+    let unused = WaitingCall::of(&first.holder, 60).granted().await?;
     let mut other = WaitingCall::of(&second.holder, 60);
     holds("it waits for the other process", matches!(other.next().await?, Heard::Waits))?;
     // The first call was not made.
-    drop(held);
+    drop(unused);
     let hold = other.granted().await?;
     hold.sent();
     hold.settle(CallUsage::Known { usd: 60, tokens: 0 });

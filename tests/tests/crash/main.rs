@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: their panic is the test's failure")]
 
 mod best;
+mod budgets;
 mod checks;
 mod client_tools;
 mod cluster;

@@ -221,7 +221,7 @@ async fn everything_stops(mut scene: Scene) -> Outcome {
         assert_eq!(outcome["type"], "stopped", "{outcome}");
         assert!(outcome["detail"].as_str().unwrap().ends_with(": runs away"), "{outcome}");
         assert_eq!(error["code"], "stopped", "{error}");
-        assert!(error["hint"].as_str().unwrap().contains("clawnode panic"), "{error}");
+        assert!(error["hint"].as_str().unwrap().contains("`clawnode status` shows"), "{error}");
     }
     // An effect that may have happened is not called undone.
     let kinds = scene.kinds(&tools).await?;

@@ -164,7 +164,7 @@ async fn workers_count_together_and_a_gateway_pauses_the_agent_for_all_of_them()
     let all = |list: &NodeList| list.nodes.len() == 3;
     let _: NodeList = client.call_when("nodes.list", json!({}), all).await?;
     let mut turns = Vec::new();
-    for n in 0..6 {
+    for n in 0..12 {
         turns.push(client.send(&Message::new(&format!("peer-{n}"), "go")).await?);
     }
     // However they are spread: one worker exceeds the limit, or both together do.
@@ -174,7 +174,7 @@ async fn workers_count_together_and_a_gateway_pauses_the_agent_for_all_of_them()
     let pause = paused.pause.unwrap();
     assert_eq!((pause.limit, pause.by.as_str()), (Some(AgentLimit::TurnsPerHour), "node `front`"));
     let begun = server.count();
-    assert!((1..=6).contains(&begun), "{begun} began");
+    assert!(begun <= 6, "{begun} began: more than three on one worker");
     // What others counted just before may pause it once more.
     for turn in &turns {
         until("the end of a turn", async || {

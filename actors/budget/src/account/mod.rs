@@ -20,6 +20,8 @@ mod grant;
 mod kind;
 mod limit_book;
 mod news;
+#[cfg(test)]
+mod properties;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -11,22 +11,21 @@ use clawnode_proto::{
     },
     codec,
 };
-use proptest::prelude::*;
 
 use super::{Budget, BudgetEffect, BudgetJob, BudgetState};
 
-const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
+pub(super) const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
 const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: WindowLength::Day };
-const HOUR: u64 = 3_600_000;
+pub(super) const HOUR: u64 = 3_600_000;
 
 /// An account with its journal, and a model of the sums that it must have.
 #[derive(Default)]
-struct Account {
-    state: BudgetState,
+pub(super) struct Account {
+    pub(super) state: BudgetState,
     journal: Vec<Recorded>,
-    ts: u64,
+    pub(super) ts: u64,
     limits: BTreeMap<LimitKey, u64>,
-    slices: BTreeMap<(LimitKey, WindowNumber, ProcessId, u64), ModelSlice>,
+    pub(super) slices: BTreeMap<(LimitKey, WindowNumber, ProcessId, u64), ModelSlice>,
     spent: BTreeMap<(LimitKey, WindowNumber), u64>,
 }
 
@@ -37,11 +36,11 @@ enum Recorded {
 }
 
 #[derive(Clone, Copy, Default)]
-struct ModelSlice {
-    amount: u64,
-    spent: u64,
+pub(super) struct ModelSlice {
+    pub(super) amount: u64,
+    pub(super) spent: u64,
     returned: u64,
-    seq: u64,
+    pub(super) seq: u64,
     closed: bool,
 }
 
@@ -55,11 +54,11 @@ fn process(number: u128) -> ProcessId {
     ProcessId::from_u128(number)
 }
 
-fn limit(key: LimitKey, amount: u64) -> BudgetLimit {
+pub(super) fn limit(key: LimitKey, amount: u64) -> BudgetLimit {
     BudgetLimit { key, amount, warn_at: 75, ask_at: 100 }
 }
 
-fn ask(number: u64, call: u64, least: u64) -> SliceAsk {
+pub(super) fn ask(number: u64, call: u64, least: u64) -> SliceAsk {
     SliceAsk { number, limit: USD, call, least, waits: call }
 }
 
@@ -69,29 +68,29 @@ fn report(number: u64, seq: u64, spent: u64, closed: bool) -> SliceReport {
 }
 
 impl Account {
-    fn with(limits: &[BudgetLimit]) -> Self {
+    pub(super) fn with(limits: &[BudgetLimit]) -> Self {
         let mut account = Self::default();
         Budget::born(&mut account.state, "cluster").unwrap();
         account.set(limits);
         account
     }
 
-    fn set(&mut self, limits: &[BudgetLimit]) -> Vec<BudgetEvent> {
+    pub(super) fn set(&mut self, limits: &[BudgetLimit]) -> Vec<BudgetEvent> {
         self.limits = limits.iter().map(|limit| (limit.key, limit.amount)).collect();
         let source = LimitSource::Person { name: "ada".to_owned() };
         self.send(BudgetInput::Set { source, limits: Some(limits.to_vec()) })
     }
 
-    fn ask(&mut self, by: u128, wants: SliceAsk) -> Vec<BudgetEvent> {
+    pub(super) fn ask(&mut self, by: u128, wants: SliceAsk) -> Vec<BudgetEvent> {
         self.send(BudgetInput::Ask { process: process(by), asks: vec![wants], reports: vec![] })
     }
 
-    fn report(&mut self, by: u128, report: SliceReport) -> Vec<BudgetEvent> {
+    pub(super) fn report(&mut self, by: u128, report: SliceReport) -> Vec<BudgetEvent> {
         self.send(BudgetInput::Report { process: process(by), reports: vec![report] })
     }
 
     /// Takes an input, and decides; the model checks each event.
-    fn send(&mut self, input: BudgetInput) -> Vec<BudgetEvent> {
+    pub(super) fn send(&mut self, input: BudgetInput) -> Vec<BudgetEvent> {
         let n = self.state.n + 1;
         if let BudgetInput::Ask { process, reports, .. }
         | BudgetInput::Report { process, reports } = &input
@@ -172,7 +171,7 @@ impl Account {
     }
 
     /// The journal, folded again.
-    fn replayed(&self) -> BudgetState {
+    pub(super) fn replayed(&self) -> BudgetState {
         let mut state = BudgetState::default();
         Budget::born(&mut state, "cluster").unwrap();
         for recorded in self.journal.iter().cloned() {
@@ -453,92 +452,4 @@ fn an_account_with_every_limit_and_64_slices_is_small() {
     let bytes = codec::encode(&account.state).unwrap().len();
     assert_eq!(slices, 64);
     assert!(bytes <= 16 << 10, "{bytes} bytes");
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Set(u64, u8),
-    TakeAway,
-    Ask { by: u128, next: bool, call: u64, least: u64, waits: u64 },
-    Report { which: usize, spend: u64, closed: bool, stale: bool, returned: u64 },
-    Allow,
-    Fire,
-    Clock(i64),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        1 => (0..2_000_u64, 1..=100_u8).prop_map(|(amount, at)| Step::Set(amount, at)),
-        6 => (1..5_u128, any::<bool>(), 1..400_u64, 1..100_u64, 0..900_u64).prop_map(
-            |(by, next, call, least, waits)| Step::Ask { by, next, call, least, waits }
-        ),
-        6 => (any::<usize>(), 0..200_u64, any::<bool>(), any::<bool>(), 0..400_u64).prop_map(
-            |(which, spend, closed, stale, returned)| Step::Report {
-                which, spend, closed, stale, returned
-            }
-        ),
-        1 => Just(Step::TakeAway),
-        1 => Just(Step::Allow),
-        1 => Just(Step::Fire),
-        2 => (-7_200_000..7_200_000_i64).prop_map(Step::Clock),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
-
-    /// I6 and BUD-3 hold at every prefix, in whatever order asks, repeated answers, late reports and
-    /// lowered limits come, and however clocks jump.
-    #[test]
-    fn i6_holds_at_every_prefix(steps in prop::collection::vec(step(), 1..120)) {
-        let mut account = Account::with(&[limit(USD, 1_000)]);
-        account.ts = 40 * HOUR;
-        let mut next: BTreeMap<u128, u64> = BTreeMap::new();
-        for step in steps {
-            match step {
-                Step::Set(amount, ask_at) => {
-                    account.set(&[BudgetLimit { warn_at: 1, ask_at, ..limit(USD, amount) }]);
-                }
-                Step::TakeAway => {
-                    account.set(&[]);
-                }
-                Step::Ask { by, next: anew, call, least, waits } => {
-                    let number = next.entry(by).or_insert(1);
-                    *number += u64::from(anew);
-                    let number = *number;
-                    account.ask(by, SliceAsk { waits, ..ask(number, call, least) });
-                }
-                Step::Report { which, spend, closed, stale, returned } => {
-                    let all: Vec<_> = account.slices.iter().map(|(key, it)| (*key, *it)).collect();
-                    if all.is_empty() { continue }
-                    let ((_, window, by, number), slice) = all[which % all.len()];
-                    let spent = slice.spent + spend.min(slice.amount.saturating_sub(slice.spent));
-                    let seq = if stale { slice.seq } else { slice.seq + 1 };
-                    let held = spend / 3;
-                    let over = 0;
-                    let report =
-                        SliceReport { number, window, seq, spent, held, returned, over, closed };
-                    account.report(by.as_u128(), report);
-                }
-                Step::Allow => {
-                    let book = account.state.book(USD);
-                    let window = book.map_or(WindowNumber(0), |book| book.current.number);
-                    let by = "ada".to_owned();
-                    account.send(BudgetInput::Allow { by, limit: USD, window });
-                }
-                Step::Fire => {
-                    if let Some(due) = account.state.due() {
-                        account.send(BudgetInput::TimerFired { due });
-                    }
-                }
-                Step::Clock(by) => account.ts = account.ts.saturating_add_signed(by),
-            }
-            prop_assert!(Budget::advance(&account.state).is_empty());
-        }
-        let replayed = account.replayed();
-        prop_assert_eq!(&replayed, &account.state, "the journal is all there is");
-        let bytes = codec::encode(&account.state).unwrap();
-        let read: BudgetState = codec::decode(&bytes).unwrap();
-        prop_assert_eq!(read, replayed);
-    }
 }

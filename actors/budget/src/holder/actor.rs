@@ -208,7 +208,7 @@ where
             Ok(Ok(())) => return,
             Ok(Err(failure)) => warn!(%account, failure, "cannot set a configured budget now"),
             Err(_elapsed) => {
-                error!(%account, "the store does not take a configured budget in time")
+                error!(%account, "the store does not take a configured budget in time");
             }
         }
         let wait = backoff.next(&mut rand::rng());

@@ -28,6 +28,7 @@ mod cost;
 mod handle;
 #[cfg(test)]
 mod handle_tests;
+mod hold;
 mod io;
 mod known;
 mod machine;
@@ -42,7 +43,8 @@ pub use accounts::{AccountLimits, AccountsView};
 pub use actor::{HolderTasks, read};
 pub use configured::ConfiguredBudgets;
 pub use cost::{CallCost, CallNeeds, CallUsage, Need};
-pub use handle::{CallHold, EndHold, HolderHandle, ReservePort};
+pub use handle::{HolderHandle, ReservePort};
+pub use hold::{CallHold, EndHold};
 pub use io::{HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
 use known::KnownAccounts;
 pub use machine::Holder;

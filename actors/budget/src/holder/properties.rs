@@ -238,11 +238,11 @@ impl World {
         let Some(holds) = self.calls.remove(&(at, reservation)) else { return };
         self.ended += 1;
         let how = self.chance.below(10);
-        let mut used = |unit| {
+        let mut bills = |unit| {
             let of_unit = holds.iter().filter(|hold| hold.limit.unit == unit);
             self.chance.below(of_unit.map(|hold| hold.amount).min().unwrap_or_default() + 1)
         };
-        let (usd, tokens) = (used(BudgetUnit::Usd), used(BudgetUnit::Tokens));
+        let (usd, tokens) = (bills(BudgetUnit::Usd), bills(BudgetUnit::Tokens));
         for hold in &holds {
             let amount = match (how, hold.limit.unit) {
                 (0, _) => 0,

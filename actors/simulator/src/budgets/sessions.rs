@@ -31,7 +31,10 @@ const FIRST: u64 = 1 << 40;
 
 /// How reservations have ended, until the holder hears of it: a call's end is said by what is dropped.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HoldEnds(Arc<Mutex<Vec<(Reservation, Option<CallUsage>)>>>);
+pub(crate) struct HoldEnds(Arc<Mutex<Vec<HoldEnd>>>);
+
+/// Which reservation has ended, and what it has used; nothing if its call was not made.
+type HoldEnd = (Reservation, Option<CallUsage>);
 
 /// The calls of sessions that have asked for a reservation, or have one.
 #[derive(Debug, Default)]
@@ -87,7 +90,7 @@ pub(crate) enum CallEnd {
 // === impl HoldEnds ===
 
 impl HoldEnds {
-    fn take(&self) -> Vec<(Reservation, Option<CallUsage>)> {
+    fn take(&self) -> Vec<HoldEnd> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -199,8 +202,8 @@ impl Sim {
         let hold = CallHold::of((reservation, output, holds.to_vec()), Box::new(ends));
         let hold = Arc::new(hold);
         let place = (process, at.entity, at.counter, effect);
-        let held = HeldCall { hold: Arc::clone(&hold), reservation, input: want.input };
-        self.session_holds.held.insert(place, held);
+        let call = HeldCall { hold: Arc::clone(&hold), reservation, input: want.input };
+        self.session_holds.held.insert(place, call);
         self.session_holds.before.insert(want.call, process);
         let granted = MachineInput::Granted(effect, Grant { hold: Some(hold), ..grant });
         let granted = PlannedNote::Feed(at.entity, at.counter, granted);
@@ -268,16 +271,12 @@ impl Sim {
             return Ok(());
         }
         let place = (at.process, at.entity, at.counter, effect);
-        match self.session_holds.held.get(&place) {
-            Some(held) => {
-                held.hold.sent();
-                Ok(())
-            }
-            None => {
-                let text = format!("`{call}` begins by `{}` without a hold of its own", at.process);
-                Err(JudgeViolation::new("BUD-1", text))
-            }
-        }
+        let Some(held) = self.session_holds.held.get(&place) else {
+            let text = format!("`{call}` begins by `{}` without a hold of its own", at.process);
+            return Err(JudgeViolation::new("BUD-1", text));
+        };
+        held.hold.sent();
+        Ok(())
     }
 
     /// A session's call ends; its usage, if it reserved any.

@@ -80,17 +80,16 @@ impl ModelProfiles {
     pub fn call_price(&self, model: &ModelRef) -> CallPrice {
         let place = self.places.get(&model.provider);
         let is_free = FREE.contains(&model.provider.as_str());
-        match (self.configured_price(model), self.of(model).price) {
-            (Some(price), _) => CallPrice::Known(price),
-            (None, _) if is_free || place.is_some_and(|it| it.is_local) => {
-                CallPrice::Known(ModelPrice::FREE)
-            }
-            (None, Some(price)) => CallPrice::Known(price),
-            (None, None) => {
+        let is_free = is_free || place.is_some_and(|it| it.is_local);
+        let free = || is_free.then_some(ModelPrice::FREE);
+        let known = self.configured_price(model).or_else(free).or_else(|| self.of(model).price);
+        known.map_or_else(
+            || {
                 let built_in = || Wire::of_provider(&model.provider, None);
                 CallPrice::Unknown(table::dearest(place.map(|it| it.wire).or_else(built_in)))
-            }
-        }
+            },
+            CallPrice::Known,
+        )
     }
 
     /// Says once for each model that the dearest price of its wire is taken for it.
@@ -119,14 +118,12 @@ pub fn price_lines(model: &ModelRef) -> String {
 /// Whether a host can only be reached from within the user's own networks.
 fn is_private_host(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
-    match host.parse::<IpAddr>() {
-        Ok(address) => is_private(address.to_canonical()),
-        Err(_) => {
-            let name = host.to_ascii_lowercase();
-            // A name without a point is one of this machine, of a container, or of the local network.
-            !name.contains('.') || PRIVATE_NAMES.iter().any(|end| name.ends_with(end))
-        }
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return is_private(address.to_canonical());
     }
+    let name = host.to_ascii_lowercase();
+    // A name without a point is one of this machine, of a container, or of the local network.
+    !name.contains('.') || PRIVATE_NAMES.iter().any(|end| name.ends_with(end))
 }
 
 fn is_private(address: IpAddr) -> bool {

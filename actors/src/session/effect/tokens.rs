@@ -65,7 +65,7 @@ impl CallTokens {
         self.open.sent = Some(now);
     }
 
-    /// Takes note of what came, also of a try that ended.
+    /// Counts what came, also of a try that ended.
     pub(super) fn take(&mut self, event: &ModelEvent, now: Instant) {
         let open = &mut self.open;
         match event {
@@ -317,10 +317,10 @@ mod tests {
         unsent.failed(&cancelled, Instant::now());
         assert_eq!(unsent.spent(), Usage::default());
         for waits in [
-            ModelEvent::Paced { wait: Duration::from_secs(60) },
+            ModelEvent::Paced { wait: Duration::from_mins(1) },
             ModelEvent::Retrying {
                 retry: 1,
-                wait: Duration::from_secs(60),
+                wait: Duration::from_mins(1),
                 failure: failing(FailureClass::RateLimited),
             },
         ] {

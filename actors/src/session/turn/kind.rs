@@ -32,7 +32,7 @@ use super::{
     tool_frames::ToolFrames,
     tools::BegunToolCall,
 };
-use crate::agent::{CallBill, Grant};
+use crate::agent::Grant;
 
 /// The session entity kind.
 #[derive(Debug)]
@@ -302,12 +302,8 @@ impl EntityKind for Session {
             }
         };
         let NextCall { attempt, routed, profile, request, .. } = next;
-        let request = terms::capped(request, held.as_ref());
-        let paid = held.as_ref().map(|it| CallBill {
-            hold: grant.hold.clone(),
-            price: it.price,
-            input: it.input,
-        });
+        let request = terms::capped(request, held.as_ref().map(|it| it.max_output));
+        let paid = held.as_ref().map(|it| terms::bill(it, grant));
         events.extend(held.map(SessionEvent::from));
         events.push(SessionEvent::from(ModelBegun {
             turn: turn.id,

@@ -85,7 +85,8 @@ pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Resul
             let recorded = Recorded { dropped_turns: *dropped_turns, attachments };
             let expected = assemble_by(state, profile, turn, Some(recorded));
             let held = turn.held.as_deref().filter(|held| held.call == *call);
-            capped(judged(expected, turn, *call), held).digest() == *request
+            let cap = held.map(|held| held.max_output);
+            capped(judged(expected, turn, *call), cap).digest() == *request
         }))
     };
     if is_expected() == Some(true) {

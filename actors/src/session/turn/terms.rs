@@ -32,7 +32,7 @@ use super::{
     state::{SessionState, Turn},
 };
 use crate::{
-    agent::{CallTerms, Grant},
+    agent::{CallBill, CallTerms, Grant},
     llm::profile::{self, CallPrice},
 };
 
@@ -176,10 +176,15 @@ pub(super) fn held(terms: &CallTerms, grant: &Grant) -> BudgetHeld {
     }
 }
 
+/// What a call that is granted so has to settle.
+pub(super) fn bill(held: &BudgetHeld, grant: &Grant) -> CallBill {
+    CallBill { hold: grant.hold.clone(), price: held.price, input: held.input }
+}
+
 /// A request with the cap on output that was paid for.
-pub(super) fn capped(mut request: Assembled, held: Option<&BudgetHeld>) -> Assembled {
-    if let Some(held) = held {
-        let cap = held.max_output.saturating_sub(thoughts(&request));
+pub(super) fn capped(mut request: Assembled, max_output: Option<u64>) -> Assembled {
+    if let Some(max_output) = max_output {
+        let cap = max_output.saturating_sub(thoughts(&request));
         request.sampling.max_tokens = Some(u32::try_from(cap).unwrap_or(u32::MAX));
     }
     request

@@ -436,8 +436,8 @@ fn only_what_a_provider_has_not_billed_for_certain_costs_nothing() {
         (FailureClass::Overloaded, AttemptBill::Nothing),
         (FailureClass::Timeout, AttemptBill::Unknown),
         (FailureClass::BrokenStream, AttemptBill::Unknown),
-        (FailureClass::Cancelled, AttemptBill::Unknown),
-        (FailureClass::StepTime, AttemptBill::Unknown),
+        (FailureClass::Cancelled, AttemptBill::Nothing),
+        (FailureClass::StepTime, AttemptBill::Nothing),
     ] {
         assert_eq!(AttemptBill::of(&Usage::default(), Some(&failed(class))), bill, "{class:?}");
         assert_eq!(AttemptBill::of(&usage(1, 0), Some(&failed(class))), AttemptBill::Usage);

@@ -18,6 +18,8 @@ const SESSION: &str = "default:test:bot:ada";
 fn known(turn: &Value) -> Value {
     json!({
         "session": SESSION,
+        "account": "cluster",
+        "day": "2026-11-26",
         "turn": turn,
         "call": CALL,
         "job": CALL,

@@ -10,7 +10,7 @@ use clawnode_actors::{
     llm::profile::{CallPrice, ModelProfiles},
     session::{SendError, Sessions},
 };
-use clawnode_budget::{Budget, BudgetState};
+use clawnode_budget::{Budget, BudgetState, account::LimitBook};
 use clawnode_cluster::Storage;
 use clawnode_gateway::{HandlerResult, SessionRef};
 use clawnode_kernel::{Entity, EntityError, Service};
@@ -20,7 +20,7 @@ use clawnode_proto::{
     budget::{
         AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetInput, BudgetList,
         BudgetReconcileParams, BudgetSetParams, BudgetView, CallForecast, LimitKey, LimitSource,
-        LimitState, ReconcileView, SliceReport, WindowNumber,
+        LimitState, LimitView, ReconcileView, SliceReport, WindowNumber,
     },
     codec,
     model_route::RouteView,
@@ -207,7 +207,7 @@ impl BudgetAnswers {
         let limits = if limits.is_empty() {
             let view = self.view(key.clone(), &account.state).await?;
             let waits = |state| matches!(state, LimitState::NeedsPerson | LimitState::Over);
-            view.limits.iter().filter(|it| waits(it.state)).map(|it| it.key()).collect()
+            view.limits.iter().filter(|it| waits(it.state)).map(LimitView::key).collect()
         } else {
             limits
         };
@@ -268,7 +268,7 @@ impl BudgetAnswers {
         state: &BudgetState,
         node: &str,
     ) -> HandlerResult<Vec<ProcessId>> {
-        let windows = state.books.iter().flat_map(|book| book.windows());
+        let windows = state.books.iter().flat_map(LimitBook::windows);
         let slices = windows.flat_map(|window| &window.slices);
         let holders: BTreeSet<ProcessId> = slices.map(|slice| slice.process).collect();
         let is_meant = |process: &ProcessId| {

@@ -197,7 +197,7 @@ mod tests {
             window: WindowNumber(0),
             amount,
         };
-        let held = BudgetHeld {
+        let reserved = BudgetHeld {
             call: CallId::from_u128(call),
             attempt: Attempt(attempt),
             process,
@@ -207,7 +207,7 @@ mod tests {
             max_output: 256,
             holds: vec![hold("agent:a"), hold("cluster")],
         };
-        held.into()
+        reserved.into()
     }
 
     fn done(call: u128, attempt: u32, input: u64, output: u64) -> SessionEvent {

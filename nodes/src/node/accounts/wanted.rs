@@ -23,12 +23,12 @@ pub(super) fn limits(
         let before = current.iter().find(|limit| limit.key == key);
         if one.amount == NONE {
             if before.is_none() {
-                return Err(invalid(at, format!("the account has no limit `{key}`")));
+                return Err(invalid(at, &format!("the account has no limit `{key}`")));
             }
             continue;
         }
         let amount =
-            read_amount(one.unit, &one.amount).map_err(|error| invalid(at, error.to_string()))?;
+            read_amount(one.unit, &one.amount).map_err(|error| invalid(at, &error.to_string()))?;
         let ask_at = one.ask_at.or(before.map(|limit| limit.ask_at)).unwrap_or(ASK_AT);
         // Who asks a person early is not warned later.
         let warn_at = before.map_or(WARN_AT, |limit| limit.warn_at).min(ask_at.max(1));
@@ -47,7 +47,7 @@ pub(super) fn limits(
     Ok(limits)
 }
 
-fn invalid(at: usize, what: String) -> ErrorBody {
+fn invalid(at: usize, what: &str) -> ErrorBody {
     ErrorBody::new(ErrorCode::InvalidParams, format!("parameter `limits[{at}]`: {what}"))
         .hint("write for example `5.00` for dollars, `2000000` for tokens, or `none`")
 }

@@ -16,6 +16,7 @@ use super::super::{
     effect::Effect,
     kind::Outcome,
     state::{SessionState, Step, Turn},
+    terms::capped,
     tools::ToolCall,
 };
 
@@ -62,9 +63,11 @@ pub(in crate::session) fn of_model(profile: &Profile) -> Vec<HookSpec> {
 }
 
 /// What the model is shown by the running turn's next call under `profile`: with what hooks changed
-/// of it, as far as that is journaled.
+/// of it, and with the cap on output that is paid for, as far as that is journaled.
 pub fn shown(state: &SessionState, profile: &Profile, turn: &Turn, call: CallId) -> Assembled {
-    judged(assemble(state, profile, turn), turn, call)
+    let step = turn.steps.iter().find(|step| step.call == call);
+    let cap = step.and_then(|step| step.held.as_ref()).map(|held| held.max_output);
+    capped(judged(assemble(state, profile, turn), turn, call), cap)
 }
 
 /// A request with what hooks changed of it, as far as that is journaled.
