@@ -1,4 +1,4 @@
-//! Accounts in any order of what comes to them.
+//! Accounts, whatever the order of their inputs.
 
 use std::collections::BTreeMap;
 

@@ -138,7 +138,11 @@ async fn spent(pieces: Vec<ModelEvent>, is_cancelled: bool) -> (u64, u64) {
     let model = Scripted { pieces, cancelled: cancelled.clone() };
     let (_dir, runner, mut run) = runner(model).await;
     let job = begun(&mut run);
-    let estimated = job.paid.as_ref().map(|paid| paid.price.most(paid.input, 2).0).unwrap();
+    let estimated = {
+        let paid = job.paid.as_ref().unwrap();
+        let used = Usage { input_tokens: paid.input, output_tokens: 2, ..Usage::default() };
+        paid.price.cost(&used).0
+    };
     runner.call(key().entity(), None, job, cancelled).await.unwrap();
     tokio::time::pause();
     let budgets = run.budgets.as_mut().unwrap();
