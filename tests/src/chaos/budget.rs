@@ -1,21 +1,19 @@
-//! The scenarios under a limit in money: the owner of its account is killed, and a process that has
-//! reserved is frozen until the window is over. What is spent and reserved never passes the limit.
+//! The scenario under a limit in money: the owner of its account is killed. What is spent and reserved never
+//! passes the limit.
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
 use clawnode_proto::{
     budget::{AccountKey, BudgetHeld, LimitKey, WindowNumber},
     llm::Usage,
     view::EventView,
 };
-use rustix::process::Signal;
 use serde::Deserialize;
 
 use super::{
     ChaosError,
-    evidence::{Evidence, Hits},
-    nodes::Role,
-    script::{Play, clock_of},
+    evidence::Evidence,
+    script::Play,
     wait::{PATIENCE, eventually},
 };
 
@@ -31,8 +29,6 @@ output = \"40\"
 ";
 /// The limit, in micro-dollars.
 const LIMIT: u64 = 1_000_000;
-/// A clock that has this shows a time in another window, of an hour.
-const NEXT_WINDOW: &str = "+3600";
 
 /// What an attempt at a call has reserved of the account, and used if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,36 +55,6 @@ impl Play<'_> {
         self.kill_at(place).await
     }
 
-    /// Stops a worker whose turn has reserved, lets the window end for all others, and continues it.
-    pub(super) async fn holder_freeze(&mut self) -> Result<(), ChaosError> {
-        let place = self.owner().await?;
-        let before = self.stage.fenced();
-        let sessions = self.sessions_of(place).await?;
-        let windows = self.windows().await?;
-        let at = self.fault_at(place, "SIGSTOP of");
-        self.stage.nodes[place].signal(Signal::STOP)?;
-        let mut others = self.stage.of(Role::Worker);
-        others.retain(|other| *other != place);
-        self.fault("clocks are set into the next window", Hits::Nothing);
-        self.set_clocks(&others, NEXT_WINDOW)?;
-        let settled = self.taken_over(place, &sessions, at).await;
-        let ended = self.window_ends(windows).await;
-        // Also when nothing settled: what is left must be able to stop.
-        self.stage.nodes[place].signal(Signal::CONT)?;
-        settled?;
-        ended?;
-        self.fenced(before).await?;
-        self.set_clocks(&others, "+0")
-    }
-
-    fn set_clocks(&self, places: &[usize], to: &str) -> Result<(), ChaosError> {
-        for place in places {
-            let clock = self.stage.dir.join(clock_of(&self.stage.nodes[*place].name));
-            fs::write(&clock, to).map_err(ChaosError::io("set a clock"))?;
-        }
-        Ok(())
-    }
-
     /// The worker that owns the account of the cluster.
     async fn account_owner(&self) -> Result<usize, ChaosError> {
         let (stage, account) = (&self.stage, AccountKey::Cluster.entity().to_string());
@@ -98,22 +64,6 @@ impl Play<'_> {
             place.ok_or_else(|| format!("{owner:?} is not here"))
         })
         .await
-    }
-
-    /// Waits until the account records that a window has ended.
-    async fn window_ends(&self, before: usize) -> Result<(), ChaosError> {
-        eventually("the end of a window", PATIENCE, async || {
-            let now = self.windows().await.map_err(|error| error.to_string())?;
-            if now > before { Ok(()) } else { Err(format!("{now} have ended")) }
-        })
-        .await
-    }
-
-    /// How many windows of the account have ended.
-    async fn windows(&self) -> Result<usize, ChaosError> {
-        let account = AccountKey::Cluster.entity().to_string();
-        let events = self.journal(&account).await?;
-        Ok(events.iter().filter(|event| event.kind == "budget_window").count())
     }
 }
 
