@@ -364,7 +364,7 @@ fn explained(out: Output, view: &BudgetExplainView) -> String {
         out.paint(Tone::Warn, &clean(&format!("{} {limit}: {}", it.account, it.why)))
     }));
     lines.push(if view.possible {
-        out.paint(Tone::Good, "the next call can be made now")
+        out.paint(Tone::Good, "the next call can be made now, if it needs no more than this")
     } else {
         out.paint(Tone::Bad, "the next call cannot be made now")
     });

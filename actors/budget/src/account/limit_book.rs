@@ -157,7 +157,9 @@ impl LimitBook {
     /// BUD-3: a limit that is taken away and set again in one window still knows what that has spent.
     pub(super) fn is_over(&self) -> bool {
         let is_empty = self.windows().all(|window| window.slices.is_empty());
-        self.limit.is_none() && is_empty && self.current.spent() == 0
+        // What was asked for before is known until the window ends, also if the limit is set again.
+        let is_forgotten = self.newest.is_empty();
+        self.limit.is_none() && is_empty && is_forgotten && self.current.spent() == 0
     }
 
     /// The windows of which slices may be out.

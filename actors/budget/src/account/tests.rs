@@ -401,6 +401,18 @@ fn bud_3_a_limit_that_was_taken_away_knows_what_was_spent_when_it_is_set_again()
     assert!(account.state.books.is_empty(), "another window knows nothing of it");
 }
 
+/// BUD-4, for an ask that comes late.
+#[test]
+fn bud_4_a_limit_that_is_set_again_grants_no_old_number_again() {
+    let mut account = Account::with(&[limit(USD, 1_000)]);
+    assert_eq!(amounts(&account.ask(1, ask(1, 10, 10))).len(), 1);
+    account.report(1, report(1, 1, 0, true));
+    account.set(&[]);
+    account.set(&[limit(USD, 1_000)]);
+    assert!(account.ask(1, ask(1, 10, 10)).is_empty(), "it is late");
+    assert_eq!(amounts(&account.ask(1, ask(2, 10, 10))).len(), 1);
+}
+
 #[test]
 fn who_waits_for_a_person_hears_that_they_have_allowed_more() {
     let mut account = Account::with(&[BudgetLimit { ask_at: 90, ..limit(USD, 100) }]);
