@@ -424,7 +424,9 @@ proptest! {
     fn i6_holds_while_limits_change_and_processes_die(seed in any::<u64>()) {
         let world = World { restless: true, ..World::new(seed) }.run(60, true);
         let waiting: usize = world.holders.iter().map(Holder::waiting).sum();
-        prop_assert_eq!(world.ended + waiting as u64, world.made, "no call is lost");
+        // Who waited longest may have begun only just before the end of the world.
+        let open = (waiting + world.calls.len()) as u64;
+        prop_assert_eq!(world.ended + open, world.made, "no call is lost");
     }
 
     /// A process that dies takes its slices along, and no limit is passed.
