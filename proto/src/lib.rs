@@ -17,6 +17,7 @@ pub mod budget;
 pub mod circuit;
 pub mod client_tool;
 pub mod codec;
+pub mod context;
 pub mod cursor;
 pub mod embed;
 pub mod envelope;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     budget::{BudgetHeld, SpendLimits},
     client_tool::ClientResults,
+    context::ContextSettings,
     grammar,
     hook::{HookSpec, HookTrail},
     id::{AgentName, CallId, Digest, EventId, TimerId, TurnId},
@@ -212,6 +213,9 @@ pub struct Profile {
     /// What a turn and a session may spend.
     #[serde(default, skip_serializing_if = "SpendLimits::is_none")]
     pub limits: SpendLimits,
+    /// How requests are assembled. Absent: by the rules of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextSettings>,
 }
 
 impl Profile {

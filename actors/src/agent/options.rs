@@ -169,6 +169,7 @@ impl AgentOptions {
             response_schema: self.response_schema.clone(),
             routes: self.routes.clone(),
             limits: self.spend,
+            context: None,
         }
     }
 

@@ -96,6 +96,12 @@ fn routed() {
     insta::assert_snapshot!(events(&sample::routed_events()));
 }
 
+/// A session under the first rules has the bytes that it had before there were others: the other goldens show it.
+#[test]
+fn context() {
+    insta::assert_snapshot!(events(&sample::context_events()));
+}
+
 /// What has one model only has the bytes that it had before there were chains: the other goldens show it.
 #[test]
 fn give_way() {

@@ -19,6 +19,7 @@ use clawnode_proto::{
         LimitedResource, ProviderLimit, ProviderProbe,
     },
     client_tool::{ClientCall, ClientCalls, ClientResult, ClientResults, ClientTool},
+    context::{ContextMode, ContextRules, ContextSettings},
     embed::{EmbedTexts, Embedded, Vector},
     execute::PlanStep,
     feed::{ClusterEvent, EventBatch, EventBody},
@@ -537,7 +538,18 @@ pub(crate) fn profile() -> Profile {
         response_schema: None,
         routes: Vec::new(),
         limits: SpendLimits::default(),
+        context: None,
     }
+}
+
+/// What is journaled of the rules of a session's requests.
+pub(crate) fn context_events() -> Vec<SessionEvent> {
+    let of = |mode| {
+        let rules = ContextRules::V2;
+        let context = Some(ContextSettings { rules, mode, tokens: 5_000, recent_turns: 5 });
+        Profile { context, ..profile() }.into()
+    };
+    vec![of(ContextMode::Auto), of(ContextMode::Bounded)]
 }
 
 /// Models that give way to others, and what is journaled of that.
