@@ -80,7 +80,7 @@ pub use blocks::{Item, PlainBlock, ReplyBlocks};
 pub use discover::{ModelChoice, demo as demo_model, discover, ollama_models};
 pub use embed::{EmbedReply, EmbedRequest};
 pub use media::PlainMedia;
-pub use models::{Models, ResolveError};
+pub use models::{Models, ResolveError, provider_places};
 pub use options::{BaseUrl, MAX_CALLS, OptionsError, ParseBaseUrlError, ProviderOptions};
 pub use structured::ReplySchema;
 pub use wire::Wire;

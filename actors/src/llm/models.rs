@@ -14,8 +14,8 @@ use super::{
     demo::{self, Demo},
     failure_text::ProviderName,
     http::Http,
-    options::{Lookup, MAX_CALLS, OptionsError, ProviderOptions},
-    profile::ModelProfiles,
+    options::{BaseUrl, Lookup, MAX_CALLS, OptionsError, ProviderOptions},
+    profile::{ModelProfiles, ProviderPlace},
     wire::Wire,
     wires::{WireParts, rows},
 };
@@ -182,6 +182,23 @@ impl ModelEntry {
         let model = model.map_err(Arc::new);
         Self { model, configured, is_demo, probe, max_calls }
     }
+}
+
+/// Where providers are, by name: the `configured` ones, and those that need no configuration. `lookup` reads the
+/// environment, which may name an address. One whose options are refused is left out.
+pub fn provider_places(
+    configured: &BTreeMap<String, ProviderOptions>,
+    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
+) -> BTreeMap<String, ProviderPlace> {
+    let mut all = builtin(lookup);
+    let of_settings =
+        configured.iter().map(|(name, it)| (name.clone(), it.clone().located(lookup)));
+    all.extend(of_settings);
+    let place = |it: &ProviderOptions| {
+        let url = it.url();
+        ProviderPlace::new(it.wire, url.as_ref().map(BaseUrl::host))
+    };
+    all.into_iter().filter_map(|(name, it)| Some((name, place(&it.ok()?)))).collect()
 }
 
 /// Providers that need no configuration, under names that people expect.

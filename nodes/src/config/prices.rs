@@ -148,7 +148,7 @@ mod tests {
         .unwrap();
         let shown = format!("{:?}", show::settings(&loaded).unwrap());
         assert!(shown.contains("\"3.75\"") && shown.contains("\"0.50\""), "{shown}");
-        let profiles = crate::node::models::profiles(&loaded.config).unwrap();
+        let profiles = crate::node::models::profiles(&loaded.config, &|_| None).unwrap();
         let price = |model: &str| {
             let model: ModelRef = model.parse().unwrap();
             profiles.call_price(&model).known().unwrap()
@@ -178,10 +178,17 @@ mod tests {
              [prices.\"box/paid\"]\ninput = \"1\"\noutput = \"2\"\n",
         )
         .unwrap();
-        let profiles = crate::node::models::profiles(&loaded.config).unwrap();
+        let at = |url: &'static str| {
+            move |name: &str| (name == "OPENAI_BASE_URL").then(|| url.to_owned())
+        };
+        let of = |url| crate::node::models::profiles(&loaded.config, &at(url)).unwrap();
+        let profiles = of("http://127.0.0.1:8000/v1");
         let price = |model: &str| profiles.call_price(&model.parse().unwrap()).known();
         assert_eq!(price("box/gpt-4o"), Some(ModelPrice::FREE));
         assert_eq!(price("box/paid").map(|it| it.output), Some(2_000_000));
         assert_eq!(price("far/unheard-of"), None);
+        assert_eq!(price("openai/unheard-of"), Some(ModelPrice::FREE), "as the environment has it");
+        let vendor = of("https://api.openai.com/v1");
+        assert_eq!(vendor.call_price(&"openai/unheard-of".parse().unwrap()).known(), None);
     }
 }

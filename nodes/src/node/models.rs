@@ -12,7 +12,7 @@ use clawnode_actors::{
         self, ModelChoice, Models,
         circuit::Circuits,
         discover, ollama_models,
-        profile::{ModelOverride, ModelProfiles, ProviderPlace},
+        profile::{ModelOverride, ModelProfiles},
     },
     session::clients::route::{self, Routes},
 };
@@ -149,7 +149,7 @@ fn resolved(
 ) -> Result<Answering, StartError> {
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let providers = providers(config)?;
-    let profiles = profiles_of(config, &providers);
+    let profiles = profiles_of(config, &providers, &lookup);
     let models = Models::with(providers, &profiles, &lookup, clock, circuits);
     let default: AgentName = DEFAULT_AGENT
         .parse()
@@ -203,25 +203,25 @@ fn providers(config: &Config) -> Result<BTreeMap<String, llm::ProviderOptions>, 
 }
 
 /// What the settings say of models.
-pub fn profiles(config: &Config) -> Result<ModelProfiles, StartError> {
-    Ok(profiles_of(config, &providers(config)?))
+#[cfg(test)]
+pub fn profiles(
+    config: &Config,
+    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
+) -> Result<ModelProfiles, StartError> {
+    Ok(profiles_of(config, &providers(config)?, lookup))
 }
 
 fn profiles_of(
     config: &Config,
     providers: &BTreeMap<String, llm::ProviderOptions>,
+    lookup: &(dyn Fn(&str) -> Option<String> + Sync),
 ) -> ModelProfiles {
     let known = config.models.iter().map(|(pattern, it)| (pattern.clone(), it.to_override()));
     let mut known: BTreeMap<String, ModelOverride> = known.collect();
     for (pattern, price) in &config.prices {
         known.entry(pattern.clone()).or_default().price = Some(price.to_price());
     }
-    let place = |it: &llm::ProviderOptions| {
-        let url = it.url();
-        ProviderPlace::new(it.wire, url.as_ref().map(llm::BaseUrl::host))
-    };
-    let places = providers.iter().map(|(name, it)| (name.clone(), place(it)));
-    ModelProfiles::new(known).with_providers(places.collect())
+    ModelProfiles::new(known).with_providers(llm::provider_places(providers, lookup))
 }
 
 fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOptions, StartError> {

@@ -11,6 +11,9 @@ use super::limit_book::LimitBook;
 /// A slice is this part of the rest, if no more is needed at once: enough calls go without the
 /// account, and a process that dies takes little with it.
 const PART: u64 = 100;
+/// A slice is enough for so many calls, if they are no more than [`SHARED_PART`] of the rest: most calls cost a
+/// small part of what they could, and the next one does not wait for the account.
+const CALLS: u64 = 4;
 /// While others have slices or wait, a slice is at most this part of the rest.
 const SHARED_PART: u64 = 4;
 
@@ -70,10 +73,11 @@ impl LimitBook {
     }
 }
 
-/// The larger of two amounts: what waits, and a part of the rest. At most a fair part of the rest if
-/// others need it, too. At least enough for one call.
+/// The largest of three amounts: what waits, some calls more, and a part of the rest. At most a fair part of the
+/// rest if others need it, too. At least enough for one call.
 fn size(room: u64, call: u64, waits: u64, shared: bool) -> u64 {
-    let wanted = waits.max(room / PART);
+    let ahead = call.saturating_mul(CALLS).min(room / SHARED_PART);
+    let wanted = waits.max(ahead).max(room / PART);
     let fair = if shared { wanted.min(room / SHARED_PART) } else { wanted };
     fair.max(call).min(room)
 }
@@ -89,8 +93,10 @@ mod tests {
             ((10_000, 5, 700, false), 700),
             ((10_000, 5, 7_000, true), 2_500),
             ((10_000, 4_000, 7_000, true), 4_000),
+            ((10_000, 200, 200, false), 800),
+            ((10_000, 2_000, 2_000, false), 2_500),
             ((10_000, 5, 20_000, false), 10_000),
-            ((50, 5, 5, false), 5),
+            ((50, 5, 5, false), 12),
         ];
         for ((room, call, waits, shared), expected) in rows {
             assert_eq!(size(room, call, waits, shared), expected, "{room} {call} {waits} {shared}");

@@ -198,7 +198,7 @@ fn amounts(events: &[BudgetEvent]) -> Vec<(u128, u64)> {
 #[test]
 fn a_slice_is_given_once_and_its_answer_as_often_as_needed() {
     let mut account = Account::with(&[limit(USD, 1_000)]);
-    assert_eq!(amounts(&account.ask(1, ask(1, 50, 5))), [(1, 50)]);
+    assert_eq!(amounts(&account.ask(1, ask(1, 50, 5))), [(1, 200)]);
     let told = account.state.told();
     assert_eq!(amounts(&account.ask(1, ask(1, 50, 5))), []);
     assert_ne!(account.state.told(), told, "the account tells it again");
@@ -264,7 +264,7 @@ fn usage_above_a_hold_stops_the_account_until_a_person_allows_it() {
     assert_eq!(amounts(&account.ask(2, ask(1, 5, 5))), []);
     let (by, window) = ("ada".to_owned(), WindowNumber(1));
     let events = account.send(BudgetInput::Allow { by, limit: USD, window });
-    assert_eq!(amounts(&events), [(2, 10)]);
+    assert_eq!(amounts(&events), [(2, 20)]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_limit_below_what_is_spent_only_stops_grants() {
     assert_eq!(account.state.book(USD).unwrap().current.spent(), 500);
     // Raised again, it goes on from there; a limit that is gone holds nothing.
     let events = account.set(&[limit(USD, 600)]);
-    assert_eq!(amounts(&events), [(2, 1)]);
+    assert_eq!(amounts(&events), [(2, 4)]);
     account.ask(3, SliceAsk { limit: LOOPS, ..ask(1, 1, 1) });
     assert_eq!(account.state.answers_to(process(3))[0].verdict, AskVerdict::NoLimit);
 }

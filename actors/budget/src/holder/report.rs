@@ -1,6 +1,9 @@
 //! What one account is sent, and when.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use clawnode_proto::{
     ProcessId, Timestamp,
@@ -11,8 +14,12 @@ use super::pool::{HeldSlice, Pool, PoolWants};
 
 /// Between two reports to an account, unless something is asked for or recalled.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Between two inputs for an account: at most 4 in a second.
+/// Between two inputs for an account, unless the second one asks for something new: calls wait for that.
 const SEND_EVERY: Duration = Duration::from_millis(250);
+/// No more inputs than this go to an account within [`SENT_WITHIN`].
+const SENT_MAX: usize = 5;
+/// See [`SENT_MAX`].
+const SENT_WITHIN: Duration = Duration::from_secs(1);
 /// After which time an ask is sent again that has no answer.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// After which time an ask is sent again to keep its place: before the account forgets it.
@@ -35,7 +42,10 @@ pub(super) struct AccountAtHand {
     pub(super) strays: Vec<(u64, WindowNumber)>,
     /// So many of them, the first ones, are in what was sent.
     strays_sent: usize,
-    sent: Option<Timestamp>,
+    /// When the last inputs went, at most [`SENT_MAX`].
+    sent: VecDeque<Timestamp>,
+    /// The last one may not be stored.
+    failed: bool,
     reported: Option<Timestamp>,
 }
 
@@ -43,7 +53,15 @@ impl AccountAtHand {
     /// What is sent now, if anything is. Asks take their reports along.
     pub(super) fn sends(&mut self, process: ProcessId, now: Timestamp) -> Option<BudgetInput> {
         let is_over = |last: Option<Timestamp>, wait| last.is_none_or(|at| now.since(at) >= wait);
-        if self.in_flight || !is_over(self.sent, SEND_EVERY) {
+        let is_new = |pool: &Pool| pool.ask.as_ref().is_some_and(|ask| ask.sent.is_none());
+        let wait = match self.pools.values().any(is_new) && !self.failed {
+            true => Duration::ZERO,
+            false => SEND_EVERY,
+        };
+        let oldest = self.sent.front().filter(|_| self.sent.len() >= SENT_MAX);
+        let is_due =
+            is_over(self.sent.back().copied(), wait) && is_over(oldest.copied(), SENT_WITHIN);
+        if self.in_flight || !is_due {
             return None;
         }
         let asks = self.asks(now);
@@ -59,7 +77,10 @@ impl AccountAtHand {
         if asks.is_empty() && reports.is_empty() {
             return None;
         }
-        self.sent = Some(now);
+        if self.sent.len() >= SENT_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(now);
         self.in_flight = true;
         Some(if asks.is_empty() {
             BudgetInput::Report { process, reports }
@@ -108,7 +129,7 @@ impl AccountAtHand {
 
     /// Whether nothing of it was here for long. What it said before would come too late by now.
     pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
-        let last = self.sent.map_or(self.heard, |sent| sent.max(self.heard));
+        let last = self.sent.back().map_or(self.heard, |sent| self.heard.max(*sent));
         self.is_at_rest() && now.since(last) >= FORGOTTEN
     }
 
@@ -120,6 +141,7 @@ impl AccountAtHand {
     /// What was sent is stored, or may not be. What is reported are totals, so it may come twice.
     pub(super) fn stored(&mut self, stored: bool) {
         self.in_flight = false;
+        self.failed = !stored;
         let sent = std::mem::take(&mut self.strays_sent);
         if stored {
             // What the account has said since goes back with the next one.

@@ -176,14 +176,29 @@ fn who_waits_is_served_in_order_and_an_account_hears_little() {
     }
     assert_eq!(sent, 1);
     one.stored();
-    assert_eq!(granted(&one.told(&[(1, 130, false)], &[])), [(1, 40), (2, 40)]);
-    // The third does not fit: what is left goes back, and a slice for the three is asked for.
-    let out = one.after(250);
+    let out = one.told(&[(1, 130, false)], &[]);
+    assert_eq!(granted(&out), [(1, 40), (2, 40)]);
+    // The third does not fit: what is left goes back, and a slice for the three is asked for at once.
     assert_eq!(asked(&out), [(2, 50, 15, 150)]);
     assert_eq!(said(&out, 1), Some((0, 100, 30, false)));
     one.stored();
     let small = CallNeeds { most_output: 5, ..call() };
     assert_eq!(granted(&one.reserve(6, small)), [], "a small call does not overtake");
+}
+
+#[test]
+fn an_account_hears_of_a_busy_process_five_times_a_second() {
+    let mut one = One::new();
+    for number in 1..=5 {
+        assert_eq!(asked(&one.reserve(number, call())).len(), 1, "at once");
+        one.stored();
+        // Enough for one call and no more, so that the next one asks again.
+        one.told(&[(number, 50, false)], &[]);
+        one.does(HolderInput::Settle(Reservation(number), CallUsage::Known { usd: 50, tokens: 1 }));
+    }
+    assert_eq!(asked(&one.reserve(6, call())), []);
+    assert_eq!(asked(&one.after(999)), []);
+    assert_eq!(asked(&one.after(1)).len(), 1, "a second after the first of them");
 }
 
 #[test]
@@ -222,7 +237,7 @@ fn only_what_is_spent_ends_a_call() {
     let refusal = Refusal::Bankrupt { account, limit, used: 87, most: 100, needed: 15 };
     assert_eq!(out[0], HolderOutput::Refused(Reservation(1), refusal));
     assert_eq!(one.holder.waiting(), 1, "the other one needs 11, and 13 are left");
-    assert_eq!(asked(&one.after(250)), [(1, 50, 11, 50)]);
+    assert_eq!(asked(&out), [(1, 50, 11, 50)], "at once: it waits for that");
 }
 
 #[test]
