@@ -3,7 +3,10 @@
 //! Named fields cost bytes and buy evolution: a reader skips fields it does not know and fills
 //! those that an older writer did not send from their defaults.
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 
 /// Most values need no more bytes than these, so that what they are written to seldom grows.
 const COMMON_SIZE: usize = 256;
@@ -62,17 +65,61 @@ pub fn decode_part<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CodecEr
 
 /// Decodes a value that [`encode`] wrote, now or in an earlier version: these bytes and no more.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-    let what = std::any::type_name::<T>;
-    let len = bytes.len();
-    // `from_slice` would ignore what follows the value, and so a list whose length was damaged.
-    let mut rest = bytes;
-    let value = rmp_serde::from_read(&mut rest).map_err(|source| CodecError::Decode {
-        what: what(),
-        len,
+    let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
+    let value = T::deserialize(&mut reader).map_err(|source| CodecError::Decode {
+        what: std::any::type_name::<T>(),
+        len: bytes.len(),
         source,
     })?;
-    match rest.len() {
-        0 => Ok(value),
-        rest => Err(CodecError::Trailing { what: what(), len, rest }),
+    // `from_slice` would ignore what follows the value, and so a list whose length was damaged. The reader
+    // does not say what is left. It finds no further value only where nothing is left.
+    match bool::deserialize(&mut reader) {
+        Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(value),
+        Ok(_) | Err(_) => match after_the_first(bytes) {
+            0 => Ok(value),
+            rest => {
+                let (what, len) = (std::any::type_name::<T>(), bytes.len());
+                Err(CodecError::Trailing { what, len, rest })
+            }
+        },
+    }
+}
+
+/// How many bytes follow the first value, which could be read.
+#[cold]
+fn after_the_first(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    drop(rmp_serde::from_read::<_, IgnoredAny>(&mut rest));
+    rest.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every kind of value may follow, whole or cut: none of it passes for the end.
+    #[test]
+    fn what_follows_a_value_is_an_error_that_counts_it() {
+        let value = vec![("a".to_owned(), 1_u64), ("b".to_owned(), 2)];
+        let bytes = encode(&value).unwrap();
+        assert_eq!(decode::<Vec<(String, u64)>>(&bytes).unwrap(), value);
+        // Of all markers of the format: numbers, nil, booleans, texts, bytes, lists, maps, extensions.
+        for marker in 0..=u8::MAX {
+            for more in [0, 1, 9] {
+                let mut bytes = bytes.clone();
+                bytes.push(marker);
+                bytes.resize(bytes.len() + more, 0);
+                match decode::<Vec<(String, u64)>>(&bytes) {
+                    Err(CodecError::Trailing { rest, len, .. }) => {
+                        assert_eq!((rest, len), (1 + more, bytes.len()), "{marker:#x}");
+                    }
+                    other => panic!("{marker:#x} and {more} zeros follow: {other:?}"),
+                }
+            }
+        }
+        for cut in 0..bytes.len() {
+            let part = decode::<Vec<(String, u64)>>(&bytes[..cut]);
+            assert!(matches!(part, Err(CodecError::Decode { .. })), "{cut}: {part:?}");
+        }
     }
 }

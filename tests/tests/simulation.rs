@@ -40,16 +40,23 @@ fn one(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
     run(&SimOptions { seed, planted, ..SimOptions::default() })
 }
 
-/// Runs the seed again with its trace, and fails with its end.
+/// Runs the seed, and fails with the end of its trace.
 fn replay(seed: u64, planted: KernelBug) -> RunReport {
-    traced(&SimOptions { seed, planted, trace: true, ..SimOptions::default() })
+    traced(&SimOptions { seed, planted, ..SimOptions::default() })
 }
 
 fn traced(options: &SimOptions) -> RunReport {
-    match run(options) {
+    match told(options) {
         Ok(report) => report,
         Err(failure) => panic!("{failure}"),
     }
+}
+
+/// Runs it; a failure comes with the end of its trace. To keep a trace costs more than the run, and so it
+/// is only kept when a run that failed is run again.
+fn told(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
+    run(options)
+        .map_err(|failure| run(&SimOptions { trace: true, ..*options }).err().unwrap_or(failure))
 }
 
 /// The planted bug is found within `seeds` seeds, by one of these invariants; the seed that finds
@@ -66,7 +73,7 @@ fn finds_with(counters: usize, planted: KernelBug, seeds: u64, names: &[&str]) {
             let name = failure.violation.name;
             println!("{planted:?}: seed {seed} broke {name}: {}", failure.violation.detail);
             assert!(names.contains(&name), "{planted:?} was found as {name}: {failure}");
-            traced(&SimOptions { trace: true, ..options(seed, KernelBug::None) });
+            traced(&options(seed, KernelBug::None));
             return;
         }
     }
@@ -85,7 +92,7 @@ fn sweep(seeds: std::ops::Range<u64>, counters: usize) {
                 total.3 += report.steps;
             }
             Err(_) => {
-                traced(&SimOptions { trace: true, ..options });
+                traced(&options);
             }
         }
     }
@@ -111,13 +118,8 @@ fn sim_hooks() {
 }
 
 fn hooked(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
-    run(&SimOptions {
-        seed,
-        planted,
-        trace: planted == KernelBug::None,
-        hooks: true,
-        ..SimOptions::default()
-    })
+    let options = SimOptions { seed, planted, hooks: true, ..SimOptions::default() };
+    if planted == KernelBug::None { told(&options) } else { run(&options) }
 }
 
 /// HOOK-1: a decision of a hook that was not written down is found, and the seed is green without.
@@ -134,8 +136,8 @@ fn hook_1_finds_what_takes_effect_unjournaled() {
 }
 
 fn structured(seed: u64, planted: KernelBug) -> Result<RunReport, Box<RunFailure>> {
-    let trace = planted == KernelBug::None;
-    run(&SimOptions { seed, planted, trace, schemas: true, ..SimOptions::default() })
+    let options = SimOptions { seed, planted, schemas: true, ..SimOptions::default() };
+    if planted == KernelBug::None { told(&options) } else { run(&options) }
 }
 
 /// Replies that have to fit a schema, of which every second one does not: some are corrected, and some
@@ -172,8 +174,7 @@ fn large(seed: u64, planted: KernelBug) -> RunReport {
 }
 
 fn large_options(seed: u64, planted: KernelBug) -> SimOptions {
-    let trace = planted == KernelBug::None;
-    SimOptions { seed, planted, trace, large: true, ..SimOptions::default() }
+    SimOptions { seed, planted, large: true, ..SimOptions::default() }
 }
 
 /// MSG-2: what is too large for an append lets nothing pass, and the seed is green without.
@@ -220,7 +221,7 @@ fn sim_replay() {
         traced(&SimOptions {
             seed,
             planted,
-            trace: true,
+            trace: false,
             sessions,
             hooks: std::env::var_os("CLAWNODE_HOOKS").is_some(),
             large: std::env::var_os("CLAWNODE_LARGE").is_some(),
@@ -330,7 +331,7 @@ fn budgeted(seeds: std::ops::Range<u64>) {
                 calls.1 += report.session_holds;
             }
             Err(_) => {
-                traced(&SimOptions { trace: true, ..options });
+                traced(&options);
             }
         }
     }

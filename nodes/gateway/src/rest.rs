@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use axum::{
     Extension,
+    body::BodyDataStream,
     extract::{Path, RawPathParams, RawQuery, Request, State, rejection::RawPathParamsRejection},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use clawnode_proto::{ErrorBody, ErrorCode, Traceparent, api::Method, limits};
+use futures_util::StreamExt as _;
 use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     error::{self, ErrorDialect},
@@ -26,6 +29,9 @@ const DECISION: &str = "send `{\"decision\":\"approve\",\"digest\":\"DIGEST\"}`,
 
 /// Characters of an unknown path that are repeated.
 const PATH_CHARS: usize = 80;
+
+/// Bytes of a body that are still read, and dropped, once it is too large (16 MiB).
+const DROPPED_BYTES: usize = 16 << 20;
 
 pub(super) async fn health() -> &'static str {
     "ok\n"
@@ -209,10 +215,14 @@ pub(super) async fn body_within(
     limit: usize,
 ) -> Result<String, ErrorBody> {
     let deadline = gateway.options.body_deadline;
-    let read = tokio::time::timeout(deadline, axum::body::to_bytes(body, limit));
-    let bytes = match read.await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(error)) if is_too_long(&error) => {
+    let late = Instant::now() + deadline;
+    let mut pieces = body.into_data_stream();
+    let bytes = match timeout_at(late, read_within(&mut pieces, limit)).await {
+        Ok(Ok(Some(bytes))) => bytes,
+        Ok(Ok(None)) => {
+            if timeout_at(late, drop_rest(&mut pieces)).await.is_err() {
+                tracing::debug!("the rest of a body that is too large came too slowly");
+            }
             let message = format!("the body is larger than {limit} bytes");
             return Err(ErrorBody::new(ErrorCode::TooLarge, message));
         }
@@ -225,20 +235,36 @@ pub(super) async fn body_within(
             return Err(ErrorBody::new(ErrorCode::Malformed, message));
         }
     };
-    String::from_utf8(bytes.into()).map_err(|error| {
+    String::from_utf8(bytes).map_err(|error| {
         ErrorBody::new(ErrorCode::Malformed, format!("the body is not UTF-8: {error}"))
     })
 }
 
-fn is_too_long(error: &axum::Error) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if error.to_string().contains("length limit exceeded") {
-            return true;
+/// The whole body, or `None` once it is larger than `limit` bytes.
+async fn read_within(
+    pieces: &mut BodyDataStream,
+    limit: usize,
+) -> Result<Option<Vec<u8>>, axum::Error> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece?;
+        if piece.len() > limit.saturating_sub(bytes.len()) {
+            return Ok(None);
         }
-        cause = error.source();
+        bytes.extend_from_slice(&piece);
     }
-    false
+    Ok(Some(bytes))
+}
+
+/// Reads and drops the rest of a body, or [`DROPPED_BYTES`] of it. A connection that is closed while
+/// bytes wait in it is reset, and its client may lose the answer that says what was wrong.
+async fn drop_rest(pieces: &mut BodyDataStream) {
+    let mut dropped = 0_usize;
+    while dropped < DROPPED_BYTES
+        && let Some(Ok(piece)) = pieces.next().await
+    {
+        dropped = dropped.saturating_add(piece.len());
+    }
 }
 
 /// A JSON answer.

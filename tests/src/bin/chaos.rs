@@ -35,7 +35,8 @@ fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("CLAWNODE_CHAOS_LOG"))
         .init();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let Ok(runtime) = runtime.worker_threads(2).enable_all().build() else {
+    // More than cores: setting up hosts holds a thread up, and the clients of other scenarios go on.
+    let Ok(runtime) = runtime.worker_threads(4).enable_all().build() else {
         complain("error: no runtime");
         return ExitCode::FAILURE;
     };

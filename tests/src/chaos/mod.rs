@@ -7,7 +7,8 @@
 //! server is the effect counter: a process that nothing is done to (but for an outage of providers,
 //! [`models`]), which syncs a line for each call before it answers. At the end the judge ([`judge()`]) compares the clients' transcripts, the
 //! journals and that log; [`resume`] says how long clients waited; [`run()`] writes the
-//! [`Scorecard`], and adds long runs to the [`Ledger`].
+//! [`Scorecard`], and adds long runs to the [`Ledger`]. In a short run two scenarios play at a time,
+//! each on a stage of its own; one that measures has the machine to itself ([`turns`]).
 //!
 //! The program is `clawnode-chaos`, which `clawnode verify --chaos` runs.
 
@@ -36,6 +37,7 @@ pub mod score;
 mod script;
 pub mod stage;
 pub mod transcript;
+mod turns;
 mod wait;
 
 pub use account::Account;

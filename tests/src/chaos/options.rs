@@ -18,6 +18,7 @@ Options:
       --seed N               replay this schedule of faults
       --iterations N         so many faults in each scenario
       --kills N              so many random kills, in the scenario `random-kills`
+      --together N           so many scenarios at a time, 4 at most (2; with --long 1)
       --old-binary FILE      the other build for `rolling-upgrade`
       --out DIR              write the scorecard, and keep the logs of failures, here
       --ledger FILE          the ledger (bench/reliability.json with --long, else none)
@@ -27,6 +28,9 @@ Options:
 
 Exit code 1: something was lost, done twice or left behind, or an invariant did not hold; each
 violation is printed, and the folder with the logs is kept.";
+
+/// The most scenarios that play at a time: each has some ten processes.
+const TOGETHER_MAX: usize = 4;
 
 /// How much is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub struct Options {
     pub iterations: Option<usize>,
     /// Random kills.
     pub kills: Option<usize>,
+    /// Scenarios that play at a time.
+    pub together: Option<usize>,
     /// The other build.
     pub old_binary: Option<PathBuf>,
     /// Where results go.
@@ -113,6 +119,15 @@ impl Options {
         Parsed::Run(Box::new(it))
     }
 
+    /// How many scenarios play at a time. A long run is measured, and so they play one by one.
+    pub fn together(&self) -> usize {
+        let usual = match self.profile {
+            Profile::Short => 2,
+            Profile::Long => 1,
+        };
+        self.together.unwrap_or(usual)
+    }
+
     fn set(&mut self, flag: &str, value: &str) -> Result<(), String> {
         let number = || value.parse().map_err(|_not| format!("`{flag} {value}` is no number"));
         match flag {
@@ -136,6 +151,13 @@ impl Options {
             }
             "--iterations" => self.iterations = Some(number()?),
             "--kills" => self.kills = Some(number()?),
+            "--together" => {
+                let together = number()?;
+                if !(1..=TOGETHER_MAX).contains(&together) {
+                    return Err(format!("`--together` is a number from 1 to {TOGETHER_MAX}"));
+                }
+                self.together = Some(together);
+            }
             "--old-binary" => self.old_binary = Some(value.into()),
             "--out" => self.out = Some(value.into()),
             "--ledger" => self.ledger = Some(value.into()),
@@ -169,8 +191,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_measured_plays_alone_unless_it_is_said() {
+        for (words, together) in [("", 2), ("--long", 1), ("--long --together 3", 3)] {
+            let Parsed::Run(options) = parse(words) else { panic!("{words}: it is right") };
+            assert_eq!(options.together(), together, "{words}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
-        for words in ["--seed", "--seed x", "--scenario none", "--hosts moon", "--loud 1"] {
+        for words in [
+            "--seed",
+            "--seed x",
+            "--scenario none",
+            "--hosts moon",
+            "--loud 1",
+            "--together 0",
+            "--together 5",
+        ] {
             assert!(matches!(parse(words), Parsed::Wrong(_)), "{words}");
         }
     }

@@ -1,4 +1,4 @@
-//! A run: scenario after scenario, judged and written down.
+//! A run: the scenarios are played, judged and written down.
 
 use std::{
     collections::BTreeMap,
@@ -8,9 +8,13 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 
 use super::{
     ChaosError, budget,
@@ -30,6 +34,7 @@ use super::{
     score::{Score, Scorecard},
     script::{Play, clock_of},
     stage::{Shape, Stage},
+    turns::{Planned, Turns},
     wait::PATIENCE,
 };
 
@@ -61,25 +66,33 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Scoreca
         scores: Vec::new(),
     };
     say(&format!("commit {}, seed {seed}, results in {}", card.commit, out.display()));
+    let mut turns = Turns::new(plan(options, namespaces.is_none()), options.together());
+    // The scripts; all else of a stage has tasks and processes of its own.
+    let mut playing = FuturesUnordered::new();
     // A stage is cleared while the next ones play: that is mostly waiting for redeliveries.
     let mut closing: JoinSet<(usize, Score)> = JoinSet::new();
     let mut scores: BTreeMap<usize, Score> = BTreeMap::new();
-    for (at, (scenario, kind)) in plan(options, namespaces.is_none()).into_iter().enumerate() {
-        let missing = missing(scenario, kind, options, &out, namespaces.as_deref());
-        if let Some(why) = missing {
-            let score = Score::left_out(scenario.as_str(), kind.as_str(), why);
-            say(&score.told());
-            scores.insert(at, score);
-            continue;
+    loop {
+        while closing.len() <= CLOSING_MAX
+            && let Some(Planned { at, scenario, kind }) = turns.begin()
+        {
+            if let Some(why) = missing(scenario, kind, options, &out, namespaces.as_deref()) {
+                let score = Score::left_out(scenario.as_str(), kind.as_str(), why);
+                take(Ok((at, score)), &mut scores, &mut say);
+                turns.end();
+                continue;
+            }
+            let out = &out;
+            playing.push(async move { (at, play(scenario, kind, options, (seed, out)).await) });
         }
-        let played = play(scenario, kind, options, (seed, &out)).await;
-        closing.spawn(async move { (at, played.judged().await) });
-        while closing.len() > CLOSING_MAX {
-            take(&mut closing, &mut scores, &mut say).await;
+        tokio::select! {
+            Some((at, played)) = playing.next() => {
+                turns.end();
+                closing.spawn(async move { (at, played.judged().await) });
+            }
+            Some(score) = closing.join_next() => take(score, &mut scores, &mut say),
+            else => break,
         }
-    }
-    while !closing.is_empty() {
-        take(&mut closing, &mut scores, &mut say).await;
     }
     card.scores = scores.into_values().collect();
     write(&card, &out)?;
@@ -90,26 +103,20 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Scoreca
     Ok(card)
 }
 
-/// Takes the score of a stage that was cleared.
-async fn take(
-    closing: &mut JoinSet<(usize, Score)>,
+/// Takes the score of a scenario that has ended.
+fn take(
+    ended: Result<(usize, Score), JoinError>,
     scores: &mut BTreeMap<usize, Score>,
     say: &mut impl FnMut(&str),
 ) {
-    match closing.join_next().await {
-        Some(Ok((at, score))) => {
-            say(&score.told());
-            scores.insert(at, score);
-        }
-        Some(Err(error)) => {
-            // Its panic is a defect of this program; it must not pass for a good run.
-            let mut score = Score::left_out("unknown", "-", "the judge died".to_owned());
-            score.violations.push(format!("a stage could not be judged: {error}"));
-            say(&score.told());
-            scores.insert(usize::MAX - scores.len(), score);
-        }
-        None => {}
-    }
+    let (at, score) = ended.unwrap_or_else(|error| {
+        // Its panic is a defect of this program; it must not pass for a good run.
+        let mut score = Score::left_out("unknown", "-", "this program failed in it".to_owned());
+        score.violations.push(format!("a scenario could not be played or judged: {error}"));
+        (usize::MAX - scores.len(), score)
+    });
+    say(&score.told());
+    scores.insert(at, score);
 }
 
 /// What is run, on which hosts.

@@ -182,6 +182,21 @@ impl Scenario {
         }
     }
 
+    /// Whether no other one plays beside it: it measures times in which the speed of the machine
+    /// shows, brings the machine to its limit, or has a Docker engine.
+    pub(super) const fn is_alone(self) -> bool {
+        matches!(
+            self,
+            Self::WorkerKill
+                | Self::GatewayKill
+                | Self::Storm
+                | Self::BudgetOwnerKill
+                | Self::ProviderOutage
+                | Self::DockerStop
+                | Self::RandomKills
+        )
+    }
+
     /// Whether it proves nothing unless an owner was fenced.
     pub const fn must_fence(self) -> bool {
         matches!(self, Self::Freeze | Self::WorkerPartition | Self::WorkerMute | Self::WorkerDeaf)

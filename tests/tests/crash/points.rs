@@ -51,6 +51,10 @@ fn messages() -> [Message; 2] {
 /// One turn is done; the next is hit at `point`, then at `again` where there is such a point.
 async fn hit(under: Under, point: &str, again: Option<&str>) -> Result<Found, ProcessError> {
     let mut scene = Scene::on(under, Script::default()).await;
+    if again.is_some() {
+        // What the dead node had is delivered again sooner than after the usual 30 s.
+        scene = scene.with_var("CLAWNODE_TEST_ACK_WAIT", "3000");
+    }
     let [first, second] = messages();
     scene.settle(std::slice::from_ref(&first)).await?;
     scene.die_at(point, &second).await?;

@@ -6,6 +6,7 @@
 //! A failed check does not hide the next one: all steps run, and the end names those that failed.
 //! Only what nothing can follow (set-up, the build) stops the run at once.
 
+mod beside;
 mod languages;
 mod options;
 mod report;

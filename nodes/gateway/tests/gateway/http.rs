@@ -415,6 +415,39 @@ async fn bodies_have_a_bound_and_are_text() {
     gateway.stop().await;
 }
 
+/// A client may read the answer only after it has sent all of its body.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_read_so_that_its_client_reads_the_answer() {
+    let gateway = Gateway::start().await;
+    let addr = gateway.serving.addr;
+    let head = |bytes: usize| {
+        format!(
+            "POST /v1/rpc HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {TOKEN}\r\n\
+             Content-Length: {bytes}\r\n\r\n"
+        )
+    };
+    let mut raw = TcpStream::connect(addr).await.unwrap();
+    let bytes = 12 << 20;
+    raw.write_all(head(bytes).as_bytes()).await.unwrap();
+    raw.write_all(&vec![b'x'; bytes]).await.unwrap();
+    let next = format!("GET /healthz HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
+    raw.write_all(next.as_bytes()).await.unwrap();
+    let mut answers = String::new();
+    patiently("both answers", raw.read_to_string(&mut answers)).await.unwrap();
+    assert!(answers.starts_with("HTTP/1.1 413"), "{answers}");
+    assert!(answers.contains("HTTP/1.1 200"), "the connection lives on: {answers}");
+    // Not for ever.
+    let mut raw = TcpStream::connect(addr).await.unwrap();
+    raw.write_all(head(1 << 30).as_bytes()).await.unwrap();
+    let piece = vec![b'x'; 1 << 20];
+    let mut taken = 0;
+    while taken < 64 && patiently("an end", raw.write_all(&piece)).await.is_ok() {
+        taken += 1;
+    }
+    assert!((20..64).contains(&taken), "{taken} MiB were taken");
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn rest_is_the_same_methods() {
     let gateway = Gateway::start().await;
