@@ -5,7 +5,7 @@ use clawnode_proto::{
     Attempt, CallId, TurnId,
     context::{ContextMode, ContextRules, ContextSettings},
     llm::{Message, Role, StopReason, Usage},
-    session::{Profile, ToolEnd, TurnOutcome, UserMessage},
+    session::{Profile, SessionInput, ToolEnd, TurnOutcome, UserMessage},
     tool::{ToolOutcome, ToolUse},
 };
 use proptest::prelude::*;
@@ -256,6 +256,12 @@ fn configure(run: &mut PlayedActivation, context: Option<ContextSettings>) {
     run.grant = Grant::free(AgentOptions { context, ..(*run.grant.options).clone() });
 }
 
+/// A person says so many bytes.
+fn says(run: &mut PlayedActivation, turn: usize, bytes: usize) {
+    let message = UserMessage::text(format!("m{turn} {}", "x".repeat(bytes)));
+    run.hears(&format!("m{turn}"), &SessionInput::UserMessage(message));
+}
+
 fn request(run: &PlayedActivation) -> Assembled {
     let Some((_, SessionJob::Call(job))) = run.started.last() else { panic!("not called") };
     job.request.clone()
@@ -284,7 +290,7 @@ fn a_session_of_500_turns_is_sent_what_one_of_10_is() {
     let mut before: Option<Assembled> = None;
     let counted = |tokens: u64| tokens * 5 / 4;
     for turn in 0..500_usize {
-        run.says(&format!("m{turn} {}", "x".repeat(40 + turn * 7 % 300)));
+        says(&mut run, turn, 40 + turn * 7 % 300);
         for round in 0..=turn % 3 {
             let request = request(&run);
             if calls > 0 {
@@ -317,7 +323,7 @@ fn a_session_of_500_turns_is_sent_what_one_of_10_is() {
 fn a_session_takes_other_rules_with_its_next_turn() {
     let mut run = unborn();
     let turn = |run: &mut PlayedActivation, n: usize| {
-        run.says(&format!("m{n} {}", "x".repeat(600)));
+        says(run, n, 600);
         let request = request(run);
         run.replies(&[]);
         request

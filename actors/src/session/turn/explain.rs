@@ -289,6 +289,7 @@ mod tests {
     use clawnode_proto::{
         context::{ContextMode, ContextRules},
         event::decode_record,
+        session::{SessionInput, UserMessage},
     };
 
     use super::*;
@@ -338,19 +339,20 @@ mod tests {
             run.grant = Grant::free(AgentOptions { system, window_tokens, context, ..options });
             let mut sent = Vec::new();
             for turn in 1..=9 {
-                run.says(&format!("m{turn} {}", "x".repeat(300)));
+                let message = UserMessage::text(format!("m{turn} {}", "x".repeat(300)));
+                run.hears(&format!("m{turn}"), &SessionInput::UserMessage(message));
                 sent.push((format!("{turn}.1"), request(&run)));
-                let input_tokens = 50 + turn;
-                let usage = Usage { input_tokens, ..Usage::default() };
-                run.replies_for(usage, &[("look", "{}")]);
+                let input_tokens = request(&run).estimate();
+                run.replies_for(Usage { input_tokens, ..Usage::default() }, &[("look", "{}")]);
                 sent.push((format!("{turn}.2"), request(&run)));
-                run.replies_for(usage, &[]);
+                let input_tokens = request(&run).estimate();
+                run.replies_for(Usage { input_tokens, ..Usage::default() }, &[]);
             }
             for (at, request) in &sent {
                 let view = explained(&run, at).unwrap();
                 assert_eq!(messages(&view), request.messages, "{at}");
                 assert_eq!((view.tokens, view.verified), (request.estimate(), true));
-                assert_eq!(view.reported, Some(50 + view.number), "{at}");
+                assert_eq!(view.reported, Some(request.estimate()), "{at}");
                 assert_eq!(format!("{}.{}", view.number, view.step), *at);
                 let all: u64 = view.parts.iter().map(|part| part.tokens).sum();
                 assert!(all.abs_diff(view.tokens) <= 2, "{all} {}", view.tokens);
