@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    context::ContextSettings,
     hook::HookSpec,
     id::{AgentName, Capability},
     kill_switch::KillSwitch,
@@ -161,6 +162,9 @@ pub struct AgentDetail {
     pub sampling: Sampling,
     /// How many tokens the model reads.
     pub window_tokens: u32,
+    /// How requests are assembled. Absent: the newest turns that fit into the model's window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextSettings>,
     /// How long a turn, and each step of it, may take.
     pub time: TurnTime,
     /// The limits that pause the agent.
@@ -177,6 +181,9 @@ pub struct AgentDetail {
     /// Tools in the configuration that the model does not get.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingToolView>,
+    /// What is probably not meant, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// Tools that an agent's configuration names and that its model is not given: those of an MCP server

@@ -18,6 +18,7 @@ pub mod circuit;
 pub mod client_tool;
 pub mod codec;
 pub mod context;
+pub mod context_view;
 pub mod cursor;
 pub mod embed;
 pub mod envelope;

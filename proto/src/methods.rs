@@ -22,6 +22,7 @@ pub mod types {
             AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
             BudgetReconcileParams, BudgetSetParams, ReconcileView,
         },
+        context_view::{ContextView, SessionsContext},
         execute::{ExecuteParams, ExecutionParams, ExecutionView},
         kill_switch::{PanicView, SwitchList},
         mcp::{McpList, McpServerView},
@@ -124,6 +125,9 @@ macro_rules! methods {
             /// The messages of a session, turn by turn, in pages.
             SessionsHistory sessions_history = "sessions.history": SessionsHistory => HistoryView
                 [Get "/v1/sessions/{session}".asked(PAGE)];
+            /// What a model was shown by a call of a session, part by part, and why. It reads the whole journal.
+            SessionsContext sessions_context = "sessions.context": SessionsContext => ContextView
+                [Get "/v1/sessions/{session}/context".asked(&[("at", Text)])];
             /// Streams a session's frames from a cursor on.
             SessionsResume = "sessions.resume": SessionsResume => AcceptedView;
             /// All data of a session, to keep elsewhere.

@@ -7,6 +7,7 @@ use clawnode_proto::{
     AgentName,
     agents::{AgentLimits, AgentView},
     budget::SpendLimits,
+    context::ContextSettings,
     hook::HookSpec,
     lane::Lane,
     llm::{ModelRef, Sampling},
@@ -81,6 +82,8 @@ pub struct AgentOptions {
     pub weight: u32,
     /// The lane of turns whose message names none (default interactive).
     pub lane: Lane,
+    /// How requests are assembled (default: by the rules of version 1, the newest turns that fit into the window).
+    pub context: Option<ContextSettings>,
 }
 
 impl AgentOptions {
@@ -112,6 +115,7 @@ impl AgentOptions {
             max_turns: 256,
             weight: AgentView::usual_weight(),
             lane: Lane::default(),
+            context: None,
         }
     }
 
@@ -169,7 +173,7 @@ impl AgentOptions {
             response_schema: self.response_schema.clone(),
             routes: self.routes.clone(),
             limits: self.spend,
-            context: None,
+            context: self.context,
         }
     }
 

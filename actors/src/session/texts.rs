@@ -8,7 +8,7 @@ use clawnode_cluster::{Backoff, Storage, StoreError};
 use clawnode_proto::{
     Digest, EntityId,
     block::{Block, Blocks},
-    limits::{REPLY_BLOCKS_INLINE, TOOL_RESULT_INLINE},
+    limits::{REPLY_BLOCKS_INLINE, TOOL_RESULT_CHARS, TOOL_RESULT_INLINE},
     llm::{ModelRef, Text},
     media::Content,
     tool::ToolOutcome,
@@ -41,6 +41,18 @@ pub(crate) async fn stored_text(
             let why = format!("a text of {bytes} bytes is not stored: {failure}");
             (Text::from(beginning(text, inline)), Some(why))
         }
+    }
+}
+
+/// As much of a tool's result as a model is shown.
+pub(crate) fn shown_result(text: String) -> String {
+    match text.char_indices().nth(TOOL_RESULT_CHARS) {
+        Some((at, _)) => {
+            let left_out = text.chars().count() - TOOL_RESULT_CHARS;
+            let begins = text.get(..at).unwrap_or_default();
+            format!("{begins}\n\n({left_out} more characters are left out)")
+        }
+        None => text,
     }
 }
 

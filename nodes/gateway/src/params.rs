@@ -10,6 +10,7 @@ use clawnode_proto::{
         JournalShow, JournalVerify, ListParams, McpApprove, McpParams, Method, Nothing, PanicClear,
         PanicParams, SessionParams, SessionsHistory, SessionsList,
     },
+    context_view::SessionsContext,
     limits,
     usage::{Day, UsageAuditParams, UsageCallsParams},
 };
@@ -63,6 +64,8 @@ pub mod given {
     pub type PanicClear = Checked<types::PanicClear>;
     pub type PanicParams = Checked<types::PanicParams>;
     pub type SessionParams = SessionRef;
+    /// The session, and the call.
+    pub type SessionsContext = (SessionRef, Option<clawnode_proto::context_view::ContextPlace>);
     /// At most so many turns after this one.
     pub type SessionsHistory = (SessionRef, Option<Cursor>, usize);
     pub type SessionsList = Checked<types::SessionsList>;
@@ -140,6 +143,12 @@ impl Judge<given::ListParams> for ListParams {
 impl Judge<given::SessionsHistory> for SessionsHistory {
     fn judge(self) -> Result<given::SessionsHistory, ErrorBody> {
         Ok((parse("session", &self.session)?, self.cursor, rows(self.limit)? as usize))
+    }
+}
+
+impl Judge<given::SessionsContext> for SessionsContext {
+    fn judge(self) -> Result<given::SessionsContext, ErrorBody> {
+        Ok((parse("session", &self.session)?, self.at))
     }
 }
 

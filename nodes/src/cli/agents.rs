@@ -5,6 +5,7 @@ use clawnode_proto::{
     AgentName,
     agents::{AgentDetail, AgentLimit, AgentView},
     api::{AgentParams, Nothing, calls},
+    context::{ContextMode, ContextSettings},
     policy::{Policy, Rule},
     response::ResponseSchema,
 };
@@ -137,6 +138,7 @@ fn detail(out: Output, it: &AgentDetail) -> String {
             ),
         ),
     ];
+    facts.push(("context", context(it)));
     if view.paused {
         facts.push(("paused", reason(view)));
     }
@@ -154,6 +156,7 @@ fn detail(out: Output, it: &AgentDetail) -> String {
         facts.push(("hooks", hooks.join(", ")));
     }
     facts.extend(rules(&it.policy).into_iter().map(|rule| ("rule", rule)));
+    facts.extend(it.warnings.iter().map(|warning| ("warning", clean(warning))));
     let mut lines: Vec<String> =
         facts.into_iter().map(|(name, value)| format!("{name:<8} {value}")).collect();
     lines.push(String::new());
@@ -164,6 +167,18 @@ fn detail(out: Output, it: &AgentDetail) -> String {
     lines.push(tools::table(out, &it.tools, &it.missing));
     lines.extend(tools::reasons(out, it.tools.iter(), it.missing.iter()));
     lines.join("\n")
+}
+
+/// How much of a conversation its model is shown.
+fn context(it: &AgentDetail) -> String {
+    let Some(ContextSettings { mode, tokens, recent_turns, .. }) = it.context else {
+        return "window: the newest turns that fit".to_owned();
+    };
+    let bounded = format!("{tokens} tokens beside the running turn, {recent_turns} recent turns");
+    match mode {
+        ContextMode::Auto => format!("auto: all while it is short, then {bounded}"),
+        ContextMode::Bounded => format!("bounded: {bounded}"),
+    }
 }
 
 /// The rules about its tool calls, in the order in which they apply.

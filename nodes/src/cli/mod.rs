@@ -43,6 +43,7 @@ mod partitions;
 mod providers;
 mod quarantine;
 mod run;
+mod session_context;
 mod sessions;
 mod shape;
 mod signals;

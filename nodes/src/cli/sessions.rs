@@ -1,4 +1,4 @@
-//! `sessions`: list, show, follow, export and delete conversations.
+//! `sessions`: list, show, explain, follow, export and delete conversations.
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
@@ -17,6 +17,7 @@ use super::{
     link::{Link, lost_sight},
     listing::{self, SessionsListArgs},
     output::{count, exact},
+    session_context::{self, ContextArgs},
     turn::{ShownTurn, TurnStep},
 };
 use crate::{
@@ -35,6 +36,8 @@ Examples:
   clawnode sessions list --since 2h
   clawnode sessions list --agent ops --state running --json
   clawnode sessions show default:cli:local:ada
+  clawnode sessions context default:cli:local:ada
+  clawnode sessions context default:cli:local:ada --at 12.1 --diff 11
   clawnode sessions tail default:cli:local:ada --follow
   clawnode sessions continue default:cli:local:ada
   clawnode sessions export default:cli:local:ada --file ada.json
@@ -51,6 +54,8 @@ pub(super) enum SessionsCommand {
         /// The session: its key (`agent:channel:account:peer`) or its id
         session: String,
     },
+    /// Show what the model was shown by one call, part by part, and what was left out
+    Context(ContextArgs),
     /// Show the last turns of a session, and follow new ones
     Tail {
         /// The session: its key (`agent:channel:account:peer`) or its id
@@ -94,6 +99,7 @@ pub(super) async fn run(command: SessionsCommand, context: &CliContext) -> Resul
             context.out.document(&history, |it| history::human(it, usize::MAX))?;
             Ok(Exit::Ok)
         }
+        SessionsCommand::Context(args) => session_context::run(args, context).await,
         SessionsCommand::Tail { session, turns, follow } => {
             tail(context, &session, turns, follow).await
         }

@@ -1,12 +1,6 @@
 //! Settings of providers, agents and bindings.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{self, Read},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use clawnode_actors::llm::{MAX_CALLS, Wire};
 use clawnode_proto::{
@@ -26,6 +20,7 @@ use clawnode_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    context::ContextChoice,
     model_routes::RouteOptions,
     schema_source::SchemaSource,
     secret::ServerUrl,
@@ -36,8 +31,6 @@ use crate::local::Secret;
 
 /// The agent that answers where no binding fits; it needs no configuration.
 pub const DEFAULT_AGENT: &str = "default";
-/// Bytes of a file with a system prompt (128 KiB): it is journaled whole in every session.
-const SOUL_BYTES: u64 = 128 << 10;
 /// `[providers.NAME]`: who serves models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -105,9 +98,18 @@ pub struct AgentSection {
     /// The system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// A file with the system prompt, instead of `system`.
+    /// A file with the system prompt, instead of `system`. `AGENTS.md` in the same folder follows it, if it is there.
+    /// Both have at most 128 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soul: Option<PathBuf>,
+    /// How much of a conversation the model is shown (`auto`): all of it while it is short, then the newest turns that
+    /// fit into `context_tokens`. `bounded`: always that. `window`: the newest turns that fit into the model's window.
+    pub context: ContextChoice,
+    /// Tokens of a bounded request beside its running turn (5,000), at least 256: system prompt, tools and earlier turns.
+    pub context_tokens: u32,
+    /// How many of the newest turns a bounded request shows, if they fit (5), at most 8; older ones follow in blocks of
+    /// so many, as far as they fit.
+    pub recent_turns: u32,
     /// How much its model thinks before it answers: `off`, `low`, `medium`, `high`, or a number of tokens
     /// from 1,024 on. Unless set, the provider decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -316,6 +318,9 @@ impl Default for AgentSection {
             outage: Duration::from_millis(u64::from(Profile::outage())),
             system: None,
             soul: None,
+            context: ContextChoice::default(),
+            context_tokens: 5_000,
+            recent_turns: 5,
             reasoning: None,
             response_schema: None,
             sampling: SamplingOptions::default(),
@@ -362,17 +367,6 @@ impl AgentSection {
     pub const fn spend(&self) -> SpendLimits {
         let Self { turn_usd, turn_tokens, session_usd, session_tokens, .. } = *self;
         SpendLimits { turn_usd, turn_tokens, session_usd, session_tokens }
-    }
-
-    /// The system prompt, from wherever it is; empty if there is none.
-    pub fn prompt(&self) -> io::Result<String> {
-        let Some(path) = &self.soul else { return Ok(self.system.clone().unwrap_or_default()) };
-        let mut text = String::new();
-        File::open(path)?.take(SOUL_BYTES + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > SOUL_BYTES {
-            return Err(io::Error::other(format!("it has more than {SOUL_BYTES} bytes")));
-        }
-        Ok(text)
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod agents;
 pub mod budgets;
+pub mod context;
 mod de;
 pub mod env;
 mod error;

@@ -292,6 +292,9 @@ impl Checks<'_> {
                 let hint = "correct the path, which is relative to the configuration file";
                 return self.fail(&["agents", name, "soul"], what, hint);
             }
+            if let Some((key, what, hint)) = it.context_fault() {
+                return self.fail(&["agents", name, key], what, &hint);
+            }
             if let Some(Err(what)) = it.response_schema.as_ref().map(SchemaSource::read) {
                 let hint = "write a JSON Schema; a path is relative to the configuration file";
                 return self.fail(&["agents", name, "response_schema"], &what, hint);
@@ -529,6 +532,10 @@ mod tests {
             ("[agents.a]\nmax_tokens = 9", "agents.a.max_tokens", "write `sampling.max_tokens"),
             ("[agents.a]\nsystem = 'a'\nsoul = 'b'", "agents.a.soul", "remove one"),
             ("[agents.a]\nsoul = 'nowhere.md'", "agents.a.soul", "nowhere.md"),
+            ("[agents.a]\ncontext = 'short'", "agents.a.context", "`window`"),
+            ("[agents.a]\ncontext_tokens = 5", "agents.a.context_tokens", "256 or more"),
+            ("[agents.a]\nrecent_turns = 0", "agents.a.recent_turns", "1 to 8"),
+            ("[agents.a]\nrecent_turns = 9", "agents.a.recent_turns", "1 to 8"),
             ("[agents.a]\nresponse_schema = 'no.json'", "agents.a.response_schema", "no.json"),
             ("[agents.a]\nresponse_schema = 3", "agents.a.response_schema", "a JSON Schema"),
             (

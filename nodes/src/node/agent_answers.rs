@@ -1,5 +1,6 @@
 //! Agents, as clients see them and as operators pause them.
 
+use clawnode_actors::session::turn::count;
 use clawnode_gateway::HandlerResult;
 use clawnode_proto::{
     AgentName, ErrorBody, ErrorChain, ErrorCode,
@@ -15,12 +16,14 @@ impl NodeBackend {
         let profile = self.agents.profile(&agent).map_err(|_unknown| unknown_agent(&agent))?;
         let alive = self.overview.alive();
         let missing = self.agents.missing_tools(&agent).into_iter();
+        let warnings = count::warning(&profile).into_iter().collect();
         Ok(AgentDetail {
             view,
             models: self.agents.options(&agent).map(|it| it.models).unwrap_or_default(),
             response_schema: profile.response_schema,
             sampling: profile.sampling,
             window_tokens: profile.window_tokens,
+            context: profile.context,
             time: profile.time,
             limits: self.agents.options(&agent).map(|it| it.limits).unwrap_or_default(),
             max_parallel_tools: profile.max_parallel_tools,
@@ -28,6 +31,7 @@ impl NodeBackend {
             hooks: profile.hooks,
             tools: profile.tools.iter().map(|spec| health::tool(&alive, spec)).collect(),
             missing: missing.map(|it| missing_view(&alive, it)).collect(),
+            warnings,
         })
     }
 

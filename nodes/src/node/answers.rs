@@ -21,6 +21,7 @@ use clawnode_proto::{
         AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
         BudgetReconcileParams, BudgetSetParams, ReconcileView,
     },
+    context_view::{ContextPlace, ContextView},
     execute::ExecutionView,
     kill_switch::{PanicView, SwitchList},
     limits::MORE_STEPS,
@@ -201,6 +202,15 @@ impl Answers for NodeBackend {
         (session, after, limit): (SessionRef, Option<Cursor>, usize),
     ) -> HandlerResult<HistoryView> {
         let found = self.sessions.history_page(session.id, after.as_ref(), limit).await;
+        found.map_err(|error| named(&session, error))
+    }
+
+    async fn sessions_context(
+        &self,
+        _: &RequestCaller,
+        (session, at): (SessionRef, Option<ContextPlace>),
+    ) -> HandlerResult<ContextView> {
+        let found = self.sessions.context(session.id, at).await;
         found.map_err(|error| named(&session, error))
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::Arc,
 };
 
@@ -14,7 +15,10 @@ use clawnode_actors::{
         discover, ollama_models,
         profile::{ModelOverride, ModelProfiles},
     },
-    session::clients::route::{self, Routes},
+    session::{
+        clients::route::{self, Routes},
+        turn::count,
+    },
 };
 use clawnode_cluster::{Clock, SystemClock};
 use clawnode_executors::mcp::Pins;
@@ -109,9 +113,10 @@ pub fn check(loaded: &LoadedConfig) -> Result<CheckedConfig, StartError> {
     mcp::check(config, env)?;
     let warnings = answering.agents.iter().filter_map(|agent| {
         let choices = config.agents.get(&agent.name).map(|it| it.tools.as_slice());
-        without_tools(agent, choices.unwrap_or_default())
+        let large = count::warning(&agent.profile());
+        Some(without_tools(agent, choices.unwrap_or_default()).into_iter().chain(large))
     });
-    let warnings = warnings.collect();
+    let warnings = warnings.flatten().collect();
     let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
     let needs = tools.filter_map(|tool| tool.capability).collect();
     Ok(CheckedConfig { needs, warnings })
@@ -277,17 +282,14 @@ fn agent(
     options.routes = it.routes.iter().cloned().map(Into::into).collect();
     options.outage = it.outage;
     options.profiles = (*profiles).clone();
-    options.system = match (&it.system, &it.soul) {
-        (Some(system), _) => system.clone(),
-        (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
-            StartError::config(
-                "config_invalid",
-                format!("agent `{name}`: cannot read the soul file `{}`: {error}", path.display()),
-            )
+    options.system = it.prompt().map_err(|error| {
+        let path = it.soul.as_deref().unwrap_or(Path::new(""));
+        let what =
+            format!("agent `{name}`: cannot read the soul file `{}`: {error}", path.display());
+        StartError::config("config_invalid", what)
             .hint("write the file, or name another with `soul`")
-        })?,
-        (None, None) => String::new(),
-    };
+    })?;
+    options.context = it.context_settings();
     options.sampling = Sampling { reasoning: it.reasoning, ..it.sampling.clone().into() };
     options.response_schema =
         it.response_schema.as_ref().map(SchemaSource::read).transpose().map_err(|what| {

@@ -11,6 +11,7 @@ use clawnode_local::LocalControl;
 use clawnode_proto::{
     EntityId, ErrorBody, ErrorCode,
     api::{Call, JournalShow, JournalVerify, ListParams, Method, SessionParams, SessionsHistory},
+    context_view::SessionsContext,
     offline::{ReplayRow, ReplayView},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -61,7 +62,7 @@ impl DataDirectory {
         all.map_err(|error| ErrorBody::new(error.code(), error.to_string()))
     }
 
-    /// Answers `sessions.list`, `sessions.history`, `sessions.export`, `journal.show`,
+    /// Answers `sessions.list`, `sessions.history`, `sessions.context`, `sessions.export`, `journal.show`,
     /// `journal.verify`, `quarantine.list`, `quarantine.show` and `parked.list` with the same
     /// documents as a node; any other method is `unsupported`.
     pub async fn call<C: Call>(&self, _: C, params: &C::Params) -> Result<C::Answer, ErrorBody> {
@@ -82,6 +83,12 @@ impl DataDirectory {
                 let session = reference(&session)?;
                 let limit = limit.unwrap_or(PAGE) as usize;
                 let found = self.sessions.history_page(session.id, cursor.as_ref(), limit).await;
+                json(found.map_err(|error| named(&session, error))?)
+            }
+            Method::SessionsContext => {
+                let SessionsContext { session, at } = read(params)?;
+                let session = reference(&session)?;
+                let found = self.sessions.context(session.id, at).await;
                 json(found.map_err(|error| named(&session, error))?)
             }
             Method::SessionsExport => {

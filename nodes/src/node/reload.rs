@@ -26,7 +26,7 @@ use super::{
     budgets, current_models::CurrentModels, models::answering, plugins::NodePlugins,
     status::NodeStatus,
 };
-use crate::config::{Config, LoadedConfig, schema_source::SchemaSource};
+use crate::config::{AgentSection, Config, LoadedConfig, schema_source::SchemaSource};
 
 /// How often the configuration's files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -166,14 +166,14 @@ pub fn warnings(alive: &[Heartbeat]) -> Vec<WarningView> {
 
 fn changed_at(loaded: &LoadedConfig) -> Vec<Option<SystemTime>> {
     let agents = loaded.config.agents.values();
-    let souls = agents.clone().filter_map(|agent| agent.soul.as_ref());
+    let souls = agents.clone().flat_map(AgentSection::prompt_files);
     let schemas = agents.filter_map(|agent| match &agent.response_schema {
-        Some(SchemaSource::File(path)) => Some(path),
+        Some(SchemaSource::File(path)) => Some(path.clone()),
         Some(SchemaSource::Inline(_)) | None => None,
     });
     // A file that is not there yet may come.
     let file = loaded.own_file();
-    let files = file.iter().chain(souls).chain(schemas);
+    let files = file.into_iter().chain(souls).chain(schemas);
     files.map(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok()).collect()
 }
 

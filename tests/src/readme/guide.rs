@@ -17,7 +17,7 @@ serve
 "#;
 
 /// Each guide, by its page.
-pub const GUIDES: [Scene; 12] = [
+pub const GUIDES: [Scene; 13] = [
     Scene {
         readme: "docs/guide/attachments.md",
         folder: FOLDER,
@@ -72,6 +72,15 @@ pub const GUIDES: [Scene; 12] = [
             Step::new("clawnode models list", "serve", "shows 'demo/echo'; shows 'works'"),
             Step::new("clawnode config check", "", "shows 'demo'; shows 'default'"),
         ],
+    },
+    Scene {
+        readme: "docs/guide/context.md",
+        folder: FOLDER,
+        steps: &[Step::new(
+            "clawnode sessions context",
+            "serve; printf 'hello\\nand on\\n' | clawnode chat --session default:cli:local:ada >/dev/null",
+            "shows 'running turn 2'; shows 'user: hello'; shows 'only here'",
+        )],
     },
     Scene {
         readme: "docs/guide/budgets.md",

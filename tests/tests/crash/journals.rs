@@ -21,8 +21,18 @@ use super::{
 };
 
 /// What each version must have recorded at least.
-const NAMES: [&str; 8] =
-    ["simple", "steered", "cancelled", "failed", "repeated", "snapshot", "quarantined", "deleted"];
+const NAMES: [&str; 10] = [
+    "simple",
+    "steered",
+    "cancelled",
+    "failed",
+    "repeated",
+    "snapshot",
+    "quarantined",
+    "deleted",
+    "bounded",
+    "rules",
+];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/journals")
@@ -56,7 +66,7 @@ async fn journals_of_every_version_are_sound_and_replayed_alike() -> Outcome {
 #[tokio::test]
 async fn a_session_of_an_earlier_version_goes_on() -> Outcome {
     let version = folder().join("0.1.0");
-    for name in ["simple", "repeated", "snapshot", "deleted"] {
+    for name in ["simple", "repeated", "snapshot", "deleted", "bounded", "rules"] {
         let recording = read(&version.join(format!("{name}.json"))).unwrap();
         let scene = Scene::new(Script::default()).await;
         recording.put(&scene.home.data()).await.unwrap();
@@ -102,6 +112,49 @@ async fn record() -> Outcome {
     snapshot().await?;
     quarantined().await?;
     deleted().await
+}
+
+#[tokio::test]
+#[ignore = "writes the fixtures of this version"]
+async fn record_contexts() -> Outcome {
+    bounded().await?;
+    rules().await
+}
+
+/// The same node with these rules of context.
+fn with_context(scene: Scene, settings: &str) -> Scene {
+    let path = scene.home.path().join("config.toml");
+    std::fs::write(&path, format!("[agents.default]\n{settings}")).unwrap();
+    scene.with_var("CLAWNODE_CONFIG", path.to_str().unwrap())
+}
+
+/// Less than five turns of these tests fit.
+const BOUNDED: &str = "context = \"bounded\"\ncontext_tokens = 256\nrecent_turns = 2\n";
+
+fn long(n: usize) -> String {
+    format!("message {n} {}", "remember this well ".repeat(6))
+}
+
+async fn bounded() -> Outcome {
+    let scene = Scene::new(Script::default()).await;
+    let scene = with_context(scene.with_var("CLAWNODE_SESSION__SNAPSHOT_EVERY", "30"), BOUNDED);
+    let node = Node::up(&scene.home).await?;
+    say(&node.client()?, (1..=12).map(long)).await?;
+    node.stop().await?;
+    keep(&scene, "bounded", "twelve turns in a bounded context, snapshots in between").await
+}
+
+async fn rules() -> Outcome {
+    let mut scene = Scene::new(Script::default()).await;
+    let mut turns = 1_usize..;
+    for settings in ["context = \"window\"\n", BOUNDED, "context = \"auto\"\n"] {
+        scene = with_context(scene, settings);
+        let node = Node::up(&scene.home).await?;
+        say(&node.client()?, turns.by_ref().take(4).map(long)).await?;
+        node.stop().await?;
+    }
+    keep(&scene, "rules", "four turns each by the window, in a bounded context, and by default")
+        .await
 }
 
 async fn simple() -> Outcome {

@@ -6,6 +6,7 @@
 pub(in crate::session) mod approvals;
 pub mod attach;
 pub mod client;
+pub mod context;
 pub(in crate::session) mod directory;
 pub mod executions;
 pub mod files;

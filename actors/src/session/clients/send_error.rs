@@ -41,6 +41,13 @@ pub enum SendError {
     /// No such turn waits for more steps.
     #[error("no such turn of session `{session}` waits for more steps")]
     NoStepsWanted { session: String },
+    /// No model call is at the place.
+    #[error("no model call{} in session `{session}`", place.as_ref().map(|it| format!(" `{it}`")).unwrap_or_default())]
+    NoCall {
+        session: String,
+        /// The place, if one was named.
+        place: Option<String>,
+    },
     /// Results of a client's tools are not those that a turn waits for.
     #[error("parameter `messages`: {0}")]
     Results(String),
@@ -96,6 +103,8 @@ impl From<SendError> for ErrorBody {
             SendError::OtherKind { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode journal show` shows entities of every kind"),
             SendError::Entity(failure) => (*failure).into(),
+            SendError::NoCall { .. } => Self::new(ErrorCode::NotFound, message)
+                .hint("name it as `TURN` or `TURN.STEP`; `clawnode sessions show` shows the turns"),
             SendError::NoApproval { .. } => Self::new(ErrorCode::NotFound, message)
                 .hint("`clawnode approvals list` shows the calls that wait"),
             SendError::OtherAction { .. } => Self::new(ErrorCode::Conflict, message)

@@ -32,6 +32,7 @@ use crate::{
     session::{
         texts::{stored_blocks, stored_text},
         turn::{
+            context::FullContext,
             held::{AttemptBill, tokens},
             kind::Outcome,
             prepare::CallJob,
@@ -265,11 +266,13 @@ impl<'a> RunningCall<'a> {
 
     async fn run(&mut self, job: &CallJob) -> CallStreamEnd {
         self.gathered.extend(job.notice.clone().map(FrameBody::Notice));
-        if job.request.dropped_turns > 0 {
-            let message = format!(
-                "the model's window is full: the oldest {} turns are left out",
-                job.request.dropped_turns
-            );
+        if let Some(full) = job.request.full {
+            let full = match full {
+                FullContext::Window => "the model's window is full",
+                FullContext::Budget => "the context is full",
+            };
+            let message =
+                format!("{full}: the oldest {} turns are left out", job.request.dropped_turns);
             let body = FrameBody::Notice(Notice { name: "history_dropped".to_owned(), message });
             self.gathered.push(body);
         }

@@ -5,7 +5,6 @@ use clawnode_cluster::Backoff;
 use clawnode_proto::{
     Digest, EntityId,
     block::{Block, Blocks},
-    limits::TOOL_RESULT_CHARS,
     llm::{FailureClass, Message, ModelFailure, Text},
     media::Media,
     tool::ToolSpec,
@@ -17,7 +16,7 @@ use crate::llm::{
     Item, ModelRequest, PlainBlock, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
 };
 use crate::session::{
-    texts::{content_of, unpacked},
+    texts::{content_of, shown_result, unpacked},
     turn::prepare::CallJob,
 };
 
@@ -63,7 +62,7 @@ impl SessionRunner {
                 plain.blocks = self.blocks(blocks).await?;
             }
             for reply in &message.tool_replies {
-                let text = shown(self.text(&reply.content).await?);
+                let text = shown_result(self.text(&reply.content).await?);
                 let (id, is_error) = (reply.id.clone(), reply.is_error);
                 plain.tool_replies.push(PlainReply { id, text, is_error, media: Vec::new() });
             }
@@ -166,16 +165,4 @@ fn offer(spec: &ToolSpec) -> Result<ToolOffer, ModelFailure> {
     })?;
     let (name, description) = (spec.name.clone(), spec.description.clone());
     Ok(ToolOffer { name, description, input_schema })
-}
-
-/// As much of a tool's result as a model is shown.
-fn shown(text: String) -> String {
-    match text.char_indices().nth(TOOL_RESULT_CHARS) {
-        Some((at, _)) => {
-            let left_out = text.chars().count() - TOOL_RESULT_CHARS;
-            let begins = text.get(..at).unwrap_or_default();
-            format!("{begins}\n\n({left_out} more characters are left out)")
-        }
-        None => text,
-    }
 }

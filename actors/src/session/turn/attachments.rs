@@ -18,9 +18,10 @@ pub(super) enum AttachmentRule {
     Newest,
 }
 
-/// The attachments that one request may hold; a sentence takes the place of each older one. How many go depends on
-/// how many there are alone, so those of the next request are the same until a whole block more has to go.
-pub(super) fn within_one_request(messages: Vec<Message>) -> Vec<Message> {
+/// What messages become within the attachments that one request may hold; a sentence takes the place of each older one.
+/// How many go depends on how many there are alone, so those of the next request are the same until a whole block more
+/// has to go.
+pub(super) fn within_one_request(messages: Vec<Message>) -> Vec<Vec<Message>> {
     let all: u64 = messages.iter().flat_map(attached).map(|media| media.bytes).sum();
     let excess = all.saturating_sub(ATTACHMENTS_SENT_BYTES);
     let mut going = excess.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(excess);
@@ -29,18 +30,20 @@ pub(super) fn within_one_request(messages: Vec<Message>) -> Vec<Message> {
         going = going.saturating_sub(media.bytes);
         is_kept
     };
-    only(messages.into_iter(), is_kept).into_iter().flatten().collect()
+    only(messages.into_iter(), is_kept)
 }
 
 /// The same by the rule of earlier builds, for replays of their requests.
-pub(super) fn newest_that_fit(messages: Vec<Message>) -> Vec<Message> {
+pub(super) fn newest_that_fit(messages: Vec<Message>) -> Vec<Vec<Message>> {
     let mut room = ATTACHMENTS_SENT_BYTES;
     let is_kept = |media: &Media| {
         let left = room.checked_sub(media.bytes);
         room = left.unwrap_or(room);
         left.is_some()
     };
-    only(messages.into_iter().rev(), is_kept).into_iter().rev().flatten().collect()
+    let mut kept = only(messages.into_iter().rev(), is_kept);
+    kept.reverse();
+    kept
 }
 
 /// Each message with the attachments that are kept, and words about the others.
@@ -118,10 +121,14 @@ mod tests {
             tool(vec![picture(3, most / 4)]),
             with(vec![picture(4, most / 2), picture(5, 2)]),
         ];
-        assert_eq!(newest_that_fit(given.clone()), expected);
-        assert_eq!(within_one_request(given.clone()), expected, "the block is the first picture");
+        assert_eq!(newest_that_fit(given.clone()).concat(), expected);
+        assert_eq!(
+            within_one_request(given.clone()).concat(),
+            expected,
+            "the block is the first picture"
+        );
         for rule in [newest_that_fit, within_one_request] {
-            assert_eq!(rule(given[1..].to_vec()), given[1..], "these fit");
+            assert_eq!(rule(given[1..].to_vec()).concat(), given[1..], "these fit");
         }
     }
 
@@ -133,7 +140,7 @@ mod tests {
         let mut changes = Vec::new();
         let mut before = Vec::new();
         for count in 1..=all.len() {
-            let request = within_one_request(all[..count].to_vec());
+            let request = within_one_request(all[..count].to_vec()).concat();
             let bytes: u64 = request.iter().flat_map(attached).map(|media| media.bytes).sum();
             assert!(bytes <= ATTACHMENTS_SENT_BYTES && (count < 8 || bytes >= 7 * one));
             let pictures = shown(&request);

@@ -18,7 +18,8 @@ use serde::Serialize;
 
 use super::{
     attachments::{AttachmentRule, newest_that_fit, within_one_request},
-    dropping::{BLOCK_SHARE, Cut, Recorded},
+    bounded::{Bounds, whole_history},
+    dropping::{BLOCK_SHARE, Cut, CutTurns, Recorded},
     state::{SessionState, StepEnd, Turn},
 };
 
@@ -55,9 +56,12 @@ pub struct Assembled {
     /// What the reply has to fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
-    /// Whole turns left out because the window is full.
+    /// Whole turns left out because there is no room for them.
     #[serde(skip)]
     pub dropped_turns: u32,
+    /// What is full, if people are to know that turns are left out.
+    #[serde(skip)]
+    pub full: Option<FullContext>,
     /// Thoughts of another model are left out of this turn, or of the one before it.
     #[serde(skip)]
     pub withheld_thoughts: bool,
@@ -80,29 +84,85 @@ impl Assembled {
     }
 }
 
+/// Why turns are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FullContext {
+    /// The model's window is full.
+    Window,
+    /// The agent's context is.
+    Budget,
+}
+
+/// A request, and which of its messages are of which part of the conversation.
+pub(super) struct Draft {
+    pub(super) request: Assembled,
+    /// The parts in order, and how many messages each has.
+    pub(super) spans: Vec<(PartOf, usize)>,
+    /// Whether the budget of its context held. Nothing is said where the journal has the cut.
+    pub(super) is_bounded: bool,
+}
+
+/// A part of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartOf {
+    /// What the session began with.
+    Seed,
+    /// A turn that is over.
+    Earlier(TurnId),
+    /// The running turn.
+    Running,
+}
+
+/// What the beginning of a request takes of a window, and how much is left.
+struct RequestSizes {
+    /// Tokens that the model reads.
+    window: u64,
+    /// Tokens that are kept for the reply.
+    reply: u64,
+    /// Tokens of what comes before the messages.
+    fixed: u64,
+    /// Tokens of the running turn.
+    current: u64,
+}
+
+/// A conversation as it is sent.
+struct Joined {
+    messages: Vec<Message>,
+    /// How many messages each part has.
+    spans: Vec<(PartOf, usize)>,
+    left_out_attachments: bool,
+}
+
 /// The request of the running turn's next call under `profile`.
 pub fn assemble(state: &SessionState, profile: &Profile, turn: &Turn) -> Assembled {
-    assemble_by(state, profile, turn, None)
+    draft(state, profile, turn, None).request
 }
 
 /// The same, which leaves out what the journal says.
+#[cfg(test)]
 pub(super) fn assemble_by(
     state: &SessionState,
     profile: &Profile,
     turn: &Turn,
     recorded: Option<Recorded>,
 ) -> Assembled {
+    draft(state, profile, turn, recorded).request
+}
+
+/// The same, and what its messages are of.
+pub(super) fn draft(
+    state: &SessionState,
+    profile: &Profile,
+    turn: &Turn,
+    recorded: Option<Recorded>,
+) -> Draft {
     let at = turn.steps.len() - usize::from(!turn.begins_call());
     let real = state.real_window(&profile.model).filter(|real| *real < profile.window_tokens);
     let window_tokens = real.unwrap_or(profile.window_tokens);
     // The limit of a reply was made for a larger window.
     let reply_tokens = profile.reply_tokens.map(|it| real.map_or(it, |real| it.min(real / 4)));
     let sampling = sampling_of(profile, turn, reply_tokens, at);
-    let system = match &turn.system {
-        Some(more) if profile.system.is_empty() => more.clone(),
-        Some(more) => format!("{}\n\n{more}", profile.system),
-        None => profile.system.clone(),
-    };
+    let system = system_of(profile, turn);
     let mut current = turn.messages();
     let before = state.closed.iter().rev().find(|one| one.id != turn.id);
     let before = before.filter(|_| current.len() <= 1).map(Turn::messages);
@@ -118,33 +178,28 @@ pub(super) fn assemble_by(
     let of_client = turn.offer.beside(profile).map(ClientTool::spec);
     let tools: Vec<ToolSpec> = profile.tools.iter().cloned().chain(of_client).collect();
     let fixed = fixed_tokens(&system, &tools, turn.response_schema(profile));
-    // By what the provider reported, if it did.
-    let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
-    let seeming = |tokens| measured.map_or(tokens, |measured| measured.estimate_of(tokens));
-    let window = u64::from(window_tokens);
-    let cut = recorded.map_or_else(
-        || Cut::Fitting {
-            before: state.left_out.as_ref().map_or(0, |it| it.under(profile)),
-            room: seeming(window.saturating_sub(reply)).saturating_sub(fixed + tokens(&current)),
-            block: seeming(window) / BLOCK_SHARE,
-        },
-        |recorded| Cut::Recorded(recorded.dropped_turns),
-    );
-    let (mut messages, dropped_turns) = earlier_turns(state, turn.id, cut, &profile.model);
-    messages.extend(current);
-    if tools.is_empty() {
-        // Providers refuse calls of tools in a conversation that has none.
-        messages.iter_mut().for_each(in_words);
-    }
-    let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
-    messages.drain(..from);
-    let shown = messages.len();
-    let messages = match recorded {
-        Some(Recorded { attachments: AttachmentRule::Newest, .. }) => newest_that_fit(messages),
-        Some(_) | None => within_one_request(messages),
+    let (window, current_tokens) = (u64::from(window_tokens), tokens(&current));
+    let sizes = RequestSizes { window, reply, fixed, current: current_tokens };
+    let cut = match recorded {
+        Some(recorded) => Cut::Recorded(recorded.dropped_turns),
+        None => cut(state, profile, turn, &sizes),
     };
-    let left_out_attachments = messages.len() != shown;
-    Assembled {
+    // Providers refuse calls of tools in a conversation that has none.
+    let is_in_words = tools.is_empty();
+    let cut = earlier_turns(state, turn.id, cut, &profile.model, is_in_words);
+    let CutTurns { shown: mut parts, left_out: dropped_turns, is_bounded } = cut;
+    parts.push((PartOf::Running, current));
+    let rule = recorded.map_or(AttachmentRule::Blocks, |recorded| recorded.attachments);
+    let Joined { messages, spans, left_out_attachments } = joined(parts, is_in_words, rule);
+    let full = match profile.context {
+        None => (dropped_turns > 0).then_some(FullContext::Window),
+        // A bounded context leaves out something all the time.
+        Some(_) => {
+            let before = state.left_out.as_ref().map_or(0, |it| it.under(profile));
+            (dropped_turns > before).then_some(FullContext::Budget)
+        }
+    };
+    let request = Assembled {
         model: profile.model.clone(),
         system,
         messages,
@@ -152,9 +207,59 @@ pub(super) fn assemble_by(
         tools,
         response_schema: turn.response_schema(profile).cloned(),
         dropped_turns,
+        full,
         withheld_thoughts,
         left_out_attachments,
+    };
+    Draft { request, spans, is_bounded }
+}
+
+/// The system prompt: the agent's, then the turn's.
+fn system_of(profile: &Profile, turn: &Turn) -> String {
+    match &turn.system {
+        Some(more) if profile.system.is_empty() => more.clone(),
+        Some(more) => format!("{}\n\n{more}", profile.system),
+        None => profile.system.clone(),
     }
+}
+
+/// Where the turns begin that a request shows, by the rules of its configuration.
+fn cut(state: &SessionState, profile: &Profile, turn: &Turn, sizes: &RequestSizes) -> Cut {
+    // By what the provider reported, if it did.
+    let measured = state.measured.as_ref().filter(|it| it.model == profile.model);
+    let seeming = |tokens| measured.map_or(tokens, |measured| measured.estimate_of(tokens));
+    let RequestSizes { window, reply, fixed, current } = *sizes;
+    let before = state.left_out.as_ref().map_or(0, |it| it.under(profile));
+    let room = seeming(window.saturating_sub(reply)).saturating_sub(fixed + current);
+    let Some(settings) = profile.context else {
+        return Cut::Fitting { before, room, block: seeming(window) / BLOCK_SHARE };
+    };
+    let is_first = state.closed.iter().all(|one| one.id == turn.id);
+    let budget = seeming(u64::from(settings.tokens)).saturating_sub(fixed);
+    let whole = whole_history(&settings, window, is_first).map(seeming);
+    Cut::Bounded(Bounds::new(&settings, before, room, budget, whole))
+}
+
+/// The messages of these parts as one conversation, and how many each part has of them.
+fn joined(parts: Vec<(PartOf, Vec<Message>)>, is_in_words: bool, rule: AttachmentRule) -> Joined {
+    let counts: Vec<(PartOf, usize)> = parts.iter().map(|(of, all)| (*of, all.len())).collect();
+    let mut messages: Vec<Message> = parts.into_iter().flat_map(|(_, all)| all).collect();
+    if is_in_words {
+        messages.iter_mut().for_each(in_words);
+    }
+    let from = messages.iter().position(|one| one.role == Role::User).unwrap_or(0);
+    messages.drain(..from);
+    let shown = messages.len();
+    let groups = match rule {
+        AttachmentRule::Newest => newest_that_fit(messages),
+        AttachmentRule::Blocks => within_one_request(messages),
+    };
+    let mut sizes = std::iter::repeat_n(0, from).chain(groups.iter().map(Vec::len));
+    let size = |(of, count): (PartOf, usize)| (of, sizes.by_ref().take(count).sum());
+    let spans = counts.into_iter().map(size).collect();
+    let messages: Vec<Message> = groups.into_iter().flatten().collect();
+    let left_out_attachments = messages.len() != shown;
+    Joined { messages, spans, left_out_attachments }
 }
 
 /// The parts of a conversation and their tokens, whatever a window leaves out: what it began with, its turns,
@@ -268,19 +373,28 @@ fn earlier_turns(
     current: TurnId,
     cut: Cut,
     model: &ModelRef,
-) -> (Vec<Message>, u32) {
+    is_in_words: bool,
+) -> CutTurns<(PartOf, Vec<Message>)> {
     let mut total = state.closed.iter().filter(|one| one.id != current).count();
     total += usize::from(!state.seed.is_empty());
     let turns = state.closed.iter().rev().filter(|one| one.id != current);
-    let turns = turns.map(|one| earlier(one, model));
+    let turns = turns.map(|one| (PartOf::Earlier(one.id), earlier(one, model)));
     let seed = (!state.seed.is_empty()).then(|| {
         let mut seed = state.seed.clone();
         for message in &mut seed {
             without_foreign(message, model);
         }
-        seed
+        (PartOf::Seed, seed)
     });
-    cut.shown(total, turns.chain(seed), tokens)
+    let newest_first = turns.chain(seed);
+    let newest_first = newest_first.map(|(of, mut messages)| {
+        // Under a budget, what is counted is what is sent.
+        if is_in_words && matches!(cut, Cut::Bounded(_)) {
+            messages.iter_mut().for_each(in_words);
+        }
+        (of, messages)
+    });
+    cut.shown(total, newest_first, |(_, messages)| tokens(messages))
 }
 
 /// Tells in words what was said in calls and replies of tools that are no more.
@@ -303,13 +417,18 @@ fn in_words(message: &mut Message) {
 }
 
 /// The part before the messages.
-fn fixed_tokens(system: &str, tools: &[ToolSpec], schema: Option<&ResponseSchema>) -> u64 {
+pub(super) fn fixed_tokens(
+    system: &str,
+    tools: &[ToolSpec],
+    schema: Option<&ResponseSchema>,
+) -> u64 {
     let offered = |tool: &ToolSpec| (tool.description.len() + tool.input_schema.len()) as u64;
     let schema = schema.map_or(0, |schema| schema.schema.len());
     ((system.len() + schema) as u64 + tools.iter().map(offered).sum::<u64>()) / BYTES_PER_TOKEN
 }
 
-fn tokens(messages: &[Message]) -> u64 {
+/// About as many tokens as messages have.
+pub(super) fn tokens(messages: &[Message]) -> u64 {
     let tools = |one: &Message| {
         let uses = one.tool_uses.iter().map(|it| (it.name.len() + it.arguments.len()) as u64);
         let most = TOOL_RESULT_CHARS as u64;
@@ -497,8 +616,11 @@ mod tests {
                 all.extend(closed.map(Turn::messages));
                 for left_out in 0..=all.len() {
                     let count = u32::try_from(left_out).unwrap();
-                    let found = earlier_turns(&state, current, Cut::Recorded(count), &model);
-                    assert_eq!(found, (all[left_out..].concat(), count), "{seeded}");
+                    let cut = Cut::Recorded(count);
+                    let found = earlier_turns(&state, current, cut, &model, false);
+                    let parts = found.shown.into_iter().map(|(_, messages)| messages);
+                    let found = (parts.collect::<Vec<_>>(), found.left_out);
+                    assert_eq!(found, (all[left_out..].to_vec(), count), "{seeded}");
                 }
             }
         }

@@ -5,7 +5,13 @@ use clawnode_proto::{
     session::{Profile, UserMessage},
 };
 
-use super::{context::assemble, state::SessionState};
+use super::{
+    context::{assemble, fixed_tokens},
+    state::SessionState,
+};
+
+/// The share of a context from which on its tools are worth a warning, in percent.
+const MUCH_OF_TOOLS: u64 = 40;
 
 /// About how many tokens the first model call of a session has that begins with this message: what the agent
 /// adds is counted, and nothing is left out, however small the window is.
@@ -16,10 +22,33 @@ pub fn tokens_alone(profile: &Profile, message: UserMessage) -> u64 {
     state.running().map_or(0, |turn| assemble(&state, &profile, turn).estimate())
 }
 
+/// What people should know of an agent whose context has little room for a conversation: what comes before the messages
+/// is sent with every call, and never cut. Nothing of an agent without a budget for its context.
+pub fn warning(profile: &Profile) -> Option<String> {
+    let budget = u64::from(profile.context?.tokens);
+    let tools = fixed_tokens("", &profile.tools, None);
+    let all = fixed_tokens(&profile.system, &profile.tools, profile.response_schema.as_ref());
+    let agent = &profile.agent;
+    if all >= budget {
+        return Some(format!(
+            "agent `{agent}` shows its model no earlier turn once its context is bounded: system prompt and tools take \
+             about {all} tokens, and `context_tokens` is {budget}"
+        ));
+    }
+    let percent = tools.saturating_mul(100).checked_div(budget)?;
+    (percent > MUCH_OF_TOOLS).then(|| {
+        format!(
+            "the tools of agent `{agent}` take {percent}% of its context, about {tools} of {budget} tokens: remove some \
+             of them, or raise `context_tokens`"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use clawnode_proto::{
         client_tool::ClientTool,
+        context::{ContextMode, ContextRules, ContextSettings},
         llm::{Message, Role},
     };
 
@@ -46,5 +75,26 @@ mod tests {
         assert!(count(UserMessage { tools, ..UserMessage::text("hi") }) >= least + 100);
         let told = Profile { system: "s".repeat(3_000), ..profile.clone() };
         assert!(tokens_alone(&told, UserMessage::text("hi")) >= 1_000);
+    }
+
+    #[test]
+    fn an_agent_with_little_room_for_a_conversation_is_noticed() {
+        let model = "sim/model".parse().unwrap();
+        let mut agent = AgentOptions::new("main".parse().unwrap(), model);
+        let (rules, mode) = (ContextRules::V2, ContextMode::Auto);
+        agent.context = Some(ContextSettings { rules, mode, tokens: 1_000, recent_turns: 5 });
+        let tool = ClientTool {
+            name: "look".parse().unwrap(),
+            description: "x".repeat(1_198),
+            input_schema: "{}".to_owned(),
+        };
+        agent.tools = vec![tool.spec()];
+        assert_eq!(warning(&agent.profile()), None, "40% are not too much");
+        agent.tools[0].description.push_str(&"x".repeat(30));
+        assert!(warning(&agent.profile()).unwrap().contains("41% of its context"));
+        agent.system = "s".repeat(3_000);
+        assert!(warning(&agent.profile()).unwrap().contains("no earlier turn"));
+        agent.context = None;
+        assert_eq!(warning(&agent.profile()), None);
     }
 }

@@ -5,13 +5,10 @@
 //! one before it (CACHE-1). How many turns a request leaves out is journaled with it, so a replay need not
 //! decide that again, whatever rule the build had that did.
 
-use clawnode_proto::{
-    llm::{Message, ModelRef},
-    session::Profile,
-};
+use clawnode_proto::{context::ContextSettings, llm::ModelRef, session::Profile};
 use serde::{Deserialize, Serialize};
 
-use super::attachments::AttachmentRule;
+use super::{attachments::AttachmentRule, bounded::Bounds};
 
 /// The part of a window that one block frees: one in so many.
 pub(super) const BLOCK_SHARE: u64 = 4;
@@ -25,6 +22,9 @@ pub struct LeftOut {
     pub window_tokens: u32,
     /// How many of the oldest turns it was not shown.
     pub turns: u32,
+    /// By which rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextSettings>,
 }
 
 /// What the journal says of a request, and what the build that made it may have done.
@@ -41,7 +41,9 @@ pub(super) struct Recorded {
 pub(super) enum Cut {
     /// As the journal has it.
     Recorded(u32),
-    /// As they fit.
+    /// By the rules of version 2.
+    Bounded(Bounds),
+    /// By the rules of version 1: as they fit.
     Fitting {
         /// How many of the oldest turns the request before left out.
         before: u32,
@@ -52,17 +54,31 @@ pub(super) enum Cut {
     },
 }
 
+/// What a cut makes of the turns before the running one.
+#[derive(Debug)]
+pub(super) struct CutTurns<T> {
+    /// Those that are shown, oldest first.
+    pub(super) shown: Vec<T>,
+    /// How many older ones are not.
+    pub(super) left_out: u32,
+    /// Whether the budget of a context held.
+    pub(super) is_bounded: bool,
+}
+
 // === impl LeftOut ===
 
 impl LeftOut {
     /// What a request under `profile` left out.
     pub(super) fn of(profile: &Profile, turns: u32) -> Self {
-        Self { model: profile.model.clone(), window_tokens: profile.window_tokens, turns }
+        let (model, window_tokens) = (profile.model.clone(), profile.window_tokens);
+        Self { model, window_tokens, turns, context: profile.context }
     }
 
-    /// What stays left out of a request under `profile`. With another model or window, nothing does.
+    /// What stays left out of a request under `profile`. With another model, window or other rules, nothing does.
     pub(super) fn under(&self, profile: &Profile) -> u32 {
-        let is_same = self.model == profile.model && self.window_tokens == profile.window_tokens;
+        let is_same = self.model == profile.model
+            && self.window_tokens == profile.window_tokens
+            && self.context == profile.context;
         if is_same { self.turns } else { 0 }
     }
 }
@@ -72,13 +88,16 @@ impl LeftOut {
 impl Cut {
     /// The turns that are shown, oldest first, out of so many, newest first; and how many older ones are not.
     /// Looks no further back than what fits, and one turn more.
-    pub(super) fn shown(
+    pub(super) fn shown<T>(
         self,
         total: usize,
-        newest_first: impl Iterator<Item = Vec<Message>>,
-        tokens: impl Fn(&[Message]) -> u64,
-    ) -> (Vec<Message>, u32) {
-        let (Self::Recorded(before) | Self::Fitting { before, .. }) = self;
+        newest_first: impl Iterator<Item = T>,
+        tokens: impl Fn(&T) -> u64,
+    ) -> CutTurns<T> {
+        let before = match self {
+            Self::Bounded(bounds) => return bounds.shown(total, newest_first, tokens),
+            Self::Recorded(before) | Self::Fitting { before, .. } => before,
+        };
         let most = total.saturating_sub(usize::try_from(before).unwrap_or(usize::MAX));
         let (mut shown, mut size, mut fitting) = (Vec::new(), 0_u64, 0);
         for turn in newest_first.take(most) {
@@ -97,26 +116,23 @@ impl Cut {
             shown.push(turn);
         }
         let left_out = u32::try_from(total - shown.len()).unwrap_or(u32::MAX);
-        (shown.into_iter().rev().flatten().collect(), left_out)
+        shown.reverse();
+        CutTurns { shown, left_out, is_bounded: false }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::llm::Role;
-
     use super::*;
 
     /// Turns of these sizes, oldest first.
     fn shown(cut: Cut, sizes: &[usize]) -> (usize, u32) {
-        let turn = |size: &usize| vec![Message::text(Role::User, "x".repeat(*size))];
-        let tokens = |turn: &[Message]| turn.iter().map(|one| one.content.bytes()).sum();
-        let (messages, left_out) = cut.shown(sizes.len(), sizes.iter().rev().map(turn), tokens);
-        assert_eq!(messages.len() + left_out as usize, sizes.len());
-        let kept: Vec<u64> = messages.iter().map(|one| one.content.bytes()).collect();
-        let newest: Vec<u64> = sizes.iter().skip(left_out as usize).map(|it| *it as u64).collect();
-        assert_eq!(kept, newest, "the newest, in their order");
-        (messages.len(), left_out)
+        let newest_first = sizes.iter().rev().copied();
+        let cut = cut.shown(sizes.len(), newest_first, |size| *size as u64);
+        let CutTurns { shown: kept, left_out, .. } = cut;
+        assert_eq!(kept.len() + left_out as usize, sizes.len());
+        assert_eq!(kept, sizes[left_out as usize..], "the newest, in their order");
+        (kept.len(), left_out)
     }
 
     fn fitting(before: u32, room: u64, block: u64) -> Cut {

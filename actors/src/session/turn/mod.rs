@@ -3,14 +3,17 @@
 //! `fold` takes the journal's events into `state`; `kind` decides what comes next, in `effect`s. `tools`,
 //! `approval`, `client`, `hooks`, `clock`, `plan`, `give_way` and `ending` are parts of that decision. `context` makes what the
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
-//! becomes of a tool call's job. `measure` says how large a request is, `dropping` and `attachments` how much of the
-//! conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
+//! becomes of a tool call's job. `measure` says how large a request is, `dropping`, `bounded` and `attachments` how much of
+//! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
 //! what a call may cost, and has cost. `begin` says how turns begin. `recorded` tells who looks at a journal from
-//! outside what it says.
+//! outside what it says, and `explain` what a model was shown, and why.
 
 pub mod approval;
 mod attachments;
 mod begin;
+mod bounded;
+#[cfg(test)]
+mod bounded_tests;
 pub mod client;
 pub mod clock;
 pub mod context;
@@ -18,6 +21,7 @@ pub mod count;
 pub mod dropping;
 pub mod effect;
 pub(in crate::session) mod ending;
+pub mod explain;
 pub(in crate::session) mod fold;
 pub mod give_way;
 pub mod held;

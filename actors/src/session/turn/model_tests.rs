@@ -35,7 +35,7 @@ fn configured(run: &PlayedActivation) -> Vec<String> {
 }
 
 /// Compares what models were shown with what the journal gives; how many calls there were.
-fn replayed(run: &PlayedActivation) -> usize {
+pub(super) fn replayed(run: &PlayedActivation) -> usize {
     let mut entity = Entity::<Session>::unborn(key().entity());
     let mut calls = 0;
     for sealed in run.journal.iter().flat_map(|record| decode_record(&record.bytes).unwrap()) {

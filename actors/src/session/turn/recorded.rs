@@ -8,13 +8,18 @@ use clawnode_proto::{
     codec,
     llm::Text,
     media::Media,
-    session::{ModelBegun, SessionEvent, SessionInput, ToolEnd},
+    session::{ModelBegun, Profile, SessionEvent, SessionInput, ToolEnd},
 };
 use serde_json::Value;
 
 use super::{
-    attachments::AttachmentRule, context::assemble_by, dropping::Recorded, hooks::judged,
-    routing::is_by_routes, state::SessionState, terms::capped,
+    attachments::AttachmentRule,
+    context::{Draft, draft},
+    dropping::Recorded,
+    hooks::judged,
+    routing::is_by_routes,
+    state::{SessionState, Turn},
+    terms::capped,
 };
 
 pub(super) fn view(input: &Input) -> Value {
@@ -72,28 +77,42 @@ pub(super) fn blobs_of_event(event: &SessionEvent) -> Vec<Digest> {
 /// Compares what a model call was shown with what the fold says it should have been shown.
 pub(super) fn replay(state: &SessionState, event: &SessionEvent) -> Option<Result<(), Violation>> {
     let SessionEvent::ModelBegun(begun) = event else { return None };
-    let ModelBegun { turn, call, request, dropped_turns, .. } = begun;
+    let ModelBegun { turn, call, .. } = begun;
     if state.profile.as_ref().is_some_and(|profile| !is_by_routes(profile, begun)) {
         let text = format!("the route of `{call}` is not what the configuration gives");
         return Some(Err(Violation(text)));
     }
-    let is_expected = || {
-        let (profile, turn) = (state.profile.as_ref()?, state.turn(*turn)?);
-        // Builds differ in how much they leave out; what they show of the rest is the same.
-        let mut rules = [AttachmentRule::Blocks, AttachmentRule::Newest].into_iter();
-        Some(rules.any(|attachments| {
-            let recorded = Recorded { dropped_turns: *dropped_turns, attachments };
-            let expected = assemble_by(state, profile, turn, Some(recorded));
-            let held = turn.held.as_deref().filter(|held| held.call == *call);
-            let cap = held.map(|held| held.max_output);
-            capped(judged(expected, turn, *call), cap).digest() == *request
-        }))
-    };
-    if is_expected() == Some(true) {
+    let known = state.profile.as_ref().zip(state.turn(*turn));
+    if known.is_some_and(|(profile, turn)| recorded_request(state, profile, turn, begun).1) {
         return Some(Ok(()));
     }
     let text = format!("the request of `{call}` differs from what the journal gives");
     Some(Err(Violation(text)))
+}
+
+/// The request of a call as the journal gives it, what its messages are of, and whether it is the one that was sent.
+pub(super) fn recorded_request(
+    state: &SessionState,
+    profile: &Profile,
+    turn: &Turn,
+    begun: &ModelBegun,
+) -> (Draft, bool) {
+    let held = turn.held.as_deref().filter(|held| held.call == begun.call);
+    let cap = held.map(|held| held.max_output);
+    let by = |attachments| {
+        let recorded = Recorded { dropped_turns: begun.dropped_turns, attachments };
+        let Draft { request, spans, is_bounded } = draft(state, profile, turn, Some(recorded));
+        let request = capped(judged(request, turn, begun.call), cap);
+        let is_sent = request.digest() == begun.request;
+        (Draft { request, spans, is_bounded }, is_sent)
+    };
+    // CTX-1: builds differ in how much they leave out; what they show of the rest is the same.
+    let (draft, is_sent) = by(AttachmentRule::Blocks);
+    if is_sent {
+        return (draft, true);
+    }
+    let (earlier, is_sent) = by(AttachmentRule::Newest);
+    if is_sent { (earlier, true) } else { (draft, false) }
 }
 
 fn blobs_of_blocks(blocks: &Blocks) -> impl Iterator<Item = Digest> {

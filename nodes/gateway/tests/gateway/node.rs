@@ -699,6 +699,7 @@ impl Node {
             response_schema: None,
             sampling: Sampling::default(),
             window_tokens: 1,
+            context: None,
             time: TurnTime::default(),
             limits: AgentLimits::default(),
             max_parallel_tools: 1,
@@ -706,6 +707,7 @@ impl Node {
             hooks: Vec::new(),
             tools: Vec::new(),
             missing: Vec::new(),
+            warnings: Vec::new(),
         }))
     }
 
