@@ -19,7 +19,7 @@ use clawnode_proto::{
     budget::{
         AccountKey, AccountView, AskingBudget, BudgetAllowParams, BudgetExplainView, BudgetInput,
         BudgetList, BudgetReconcileParams, BudgetSetParams, BudgetView, CallForecast, LimitKey,
-        LimitSource, LimitState, LimitView, ReconcileView, SliceReport, WindowNumber,
+        LimitSource, LimitView, ReconcileView, SliceReport, WindowNumber,
     },
     codec,
     subject::{BUDGET_KEYS, budget_key},
