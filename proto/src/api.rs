@@ -10,6 +10,7 @@ use crate::{
 pub use crate::{
     job_params::{JobArtifact, JobLogs, JobParams, JobsClean, JobsList},
     methods::{Call, Method, Nothing, calls},
+    name::CONVERSATION,
 };
 
 /// How a message joins a session.
@@ -23,9 +24,6 @@ pub enum SendMode {
     /// Part of the running turn.
     Steer,
 }
-
-/// Separates a peer from their conversation in the last part of a session's key.
-pub const CONVERSATION: char = '~';
 
 /// Something to attach to a message: an uploaded file, or content in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -105,6 +105,13 @@ pub enum EventBody {
         /// The reason.
         reason: String,
     },
+    /// An operator deleted an entity that was out of service, with what waited for it.
+    Discarded {
+        /// The session.
+        session: EntityId,
+        /// Who deleted it.
+        by: String,
+    },
     /// An operator set a kill switch, or cleared it.
     Latched {
         /// What the kill switch stops.
@@ -202,6 +209,7 @@ impl EventBody {
             Self::Claimed { .. } => "claimed",
             Self::Fenced { .. } => "fenced",
             Self::Quarantined { .. } => "quarantined",
+            Self::Discarded { .. } => "discarded",
             Self::Latched { .. } => "latched",
             Self::AgentPaused { .. } => "agent_paused",
             Self::AgentResumed { .. } => "agent_resumed",
@@ -236,6 +244,7 @@ mod tests {
             EventBody::NodeDraining,
             EventBody::NodeCordoned { on: false },
             EventBody::Fenced { session: EntityId::from_u128(1) },
+            EventBody::Discarded { session: EntityId::from_u128(1), by: String::new() },
             EventBody::AgentResumed { agent: "ada".parse().unwrap(), by: String::new() },
             EventBody::BudgetOver {
                 account: AccountKey::Cluster,

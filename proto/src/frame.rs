@@ -169,6 +169,11 @@ pub struct Notice {
     pub message: String,
 }
 
+impl Notice {
+    /// The name of the notice of a call that waits for a person, who has to allow more of a budget.
+    pub const BUDGET_ASKS: &str = "budget_asks";
+}
+
 /// A tool call begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

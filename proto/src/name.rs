@@ -206,6 +206,9 @@ impl IdempotencyKey {
     }
 }
 
+/// Separates a peer from their conversation in the last part of a session's key.
+pub const CONVERSATION: char = '~';
+
 /// A session's readable key, `{agent_id}:{channel}:{account}:{peer}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(

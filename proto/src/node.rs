@@ -92,6 +92,9 @@ pub struct Heartbeat {
     /// [`crate::limits::AGENT_COUNTS_TOLD`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentCounts>,
+    /// The digest of its settings of budgets and prices; nodes should agree. Absent from older builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spending: Option<Digest>,
 }
 
 /// How a node's configuration file differs from the one that the node uses.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::journal_view::{EventList, EventView, VerifyRow, VerifyView};
 use crate::{
+    budget::AskingBudget,
     cursor::Cursor,
     frame::FrameKey,
     id::{
@@ -369,6 +370,9 @@ pub struct ParkedList {
 pub struct ApprovalList {
     /// The tool calls that wait for a person, oldest first.
     pub approvals: Vec<Approval>,
+    /// The limits of budgets that wait for a person: `budget.allow` allows more. Only the first page has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<AskingBudget>,
     /// Pass this as `cursor` for the next page. Absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Cursor>,

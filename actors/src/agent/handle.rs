@@ -207,7 +207,12 @@ impl AgentHandle {
 impl Permit {
     /// A right outside the bound.
     pub fn free() -> Arc<Self> {
-        Arc::new(Self { place: None, lane: Lane::default() })
+        Arc::new(Self::outside(Lane::default()))
+    }
+
+    /// The same in this lane.
+    pub(crate) const fn outside(lane: Lane) -> Self {
+        Self { place: None, lane }
     }
 
     /// The lane that its call is in.

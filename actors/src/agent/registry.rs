@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::{AgentHandle, AgentOptions, slots::ProviderSlots};
+use crate::llm::profile::ModelProfiles;
 
 /// Tries at a pause that other nodes change at the same time.
 const TRIES_MAX: u32 = 16;
@@ -199,6 +200,17 @@ impl Agents {
     /// What their calls take from providers.
     pub const fn slots(&self) -> &ProviderSlots {
         &self.slots
+    }
+
+    /// What is known of models, by the configuration that they have now.
+    pub fn profiles(&self) -> ModelProfiles {
+        let entries = read(&self.entries);
+        entries.values().next().map(|entry| entry.options.profiles.clone()).unwrap_or_default()
+    }
+
+    /// From which their calls reserve what they may cost.
+    pub const fn budgets(&self) -> &HolderHandle {
+        &self.budgets
     }
 
     /// Their names.
@@ -455,7 +467,7 @@ mod tests {
         agents.reload(vec![options]).await.unwrap();
         agents.get(&name).unwrap().admit(Box::new(Asking(tx, false)));
         let next = rx.recv().await.unwrap().unwrap();
-        let known = AccountLimits { limits: vec![daily.key], is_default: false };
+        let known = AccountLimits::of(&[daily], false);
         assert_eq!(
             next.accounts.accounts[&AccountKey::Cluster],
             known,

@@ -11,6 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use clawnode_proto::lane::Lane;
 use tokio::sync::oneshot;
 
 use super::{
@@ -18,6 +19,9 @@ use super::{
     pool::{Pool, PoolRequest},
     yielding::{Yielding, YieldingCalls, preempt},
 };
+
+/// Under this name, calls that no turn makes have a share of the slots, as an agent has one.
+const OUTSIDE: &str = "embeddings";
 
 /// The slots of all providers of a process. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +38,7 @@ struct SlotPool {
 
 /// A slot, or the wait for one. Dropping it gives back either.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     slots: ProviderSlots,
     provider: String,
     ticket: PoolTicket,
@@ -79,6 +83,14 @@ impl ProviderSlots {
         it.serve();
         let slot = Slot { slots: self.clone(), provider: provider.to_owned(), ticket };
         SlotAnswer { slot, comes }
+    }
+
+    /// Takes one of the `size` slots of a provider for a call that no turn makes, or waits for it. A person or a
+    /// program waits for such a call. Nothing if the name under which those calls have their share is none.
+    pub async fn take(&self, provider: &str, size: u32) -> Option<Slot> {
+        let (agent, weight) = (OUTSIDE.parse().ok()?, 1);
+        let request = PoolRequest { agent, weight, lane: Lane::Interactive };
+        Some(self.ask(provider, size, &request, None).slot().await)
     }
 
     /// How many calls wait for a slot of this provider.
@@ -140,7 +152,6 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::lane::Lane;
     use futures_util::FutureExt as _;
 
     use super::*;

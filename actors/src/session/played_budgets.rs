@@ -41,7 +41,7 @@ impl ReservePort for AnswerBox {
         *self.0.lock().unwrap() = Some(Ok(hold));
     }
 
-    fn waits(&self, _: &AccountKey, _: LimitKey) {}
+    fn waits(&self, _: &AccountKey, _: LimitKey, _: WaitReason) {}
 
     fn refused(self: Box<Self>, refusal: Refusal) {
         *self.0.lock().unwrap() = Some(Err(refusal));
@@ -52,7 +52,7 @@ impl PlayedBudgets {
     /// The cluster has this limit, which a person set unless it `is_default`.
     pub(in crate::session) fn new(limit: LimitKey, amount: u64, is_default: bool) -> Self {
         let holder = HolderHandle::new(ProcessId::from_u128(1), HolderOptions::default());
-        let limits = AccountLimits { limits: vec![limit], is_default };
+        let limits = AccountLimits { limits: vec![limit], is_default, ..AccountLimits::default() };
         let accounts = [(AccountKey::Cluster, limits)].into();
         holder.has_accounts(AccountsView { accounts, each_user: None });
         let (needs, slices, left, version) = (Vec::new(), Vec::new(), amount, 0);
@@ -89,7 +89,7 @@ impl PlayedBudgets {
                 if ask.least > self.left {
                     let spent = self.amount - self.left;
                     let verdict = AskVerdict::SpentOut { spent, limit: self.amount };
-                    answers.push(AskAnswer { number, limit, verdict });
+                    answers.push(AskAnswer { number, limit, verdict, holder: None });
                     continue;
                 }
                 // A holder asks at most a few times a second, and tests make all calls at once.

@@ -40,6 +40,7 @@ pub(super) fn heartbeat(process: u128, server: &str) -> Heartbeat {
         url: None,
         time: None,
         agents: Vec::new(),
+        spending: None,
         file: clawnode_proto::node::FileState::default(),
         server: server.to_owned(),
     }

@@ -82,6 +82,7 @@ pub(super) async fn open(
     let bucket = Arc::clone(&storage.bucket);
     let (gate, holder) = (switch_gate.clone(), budgets.clone());
     let node_status = NodeStatus::new(stop, &loaded.config.node, gate, holder, bucket);
+    node_status.spends_by(budgets::digest(&loaded.config));
     let (view, members) = watch::channel(Members::default());
     let base =
         NodeBase { process, roles, storage, clock, members, switch_gate, budgets, supervisor };

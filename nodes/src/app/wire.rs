@@ -8,7 +8,6 @@ use std::sync::{
 use clawnode_actors::{
     agent::Agents,
     hook::Hooks,
-    llm::Models,
     session::{FrameHub, RunnerParts, clients::route::Routes},
 };
 use clawnode_budget::holder::HolderHandle;
@@ -93,7 +92,8 @@ impl Opened {
         let agents = mcp.pins().peek(|pins| answering.agents(config, pins));
         let agents = panic::agents(agents, &base, config.cluster.lost_after).await?;
         let routes = Arc::new(RwLock::new(answering.routes));
-        let models = current_models(answering.models, answering.embeddings, &node_status);
+        let models = CurrentModels::new(answering.models, answering.embeddings);
+        node_status.embeds(Embedder::new(models.clone(), agents.clone()));
         let feed = Feed::new(base.process, config.node.name.clone(), Arc::clone(&base.clock));
         let (plugins, hooks, hub) = (answering.plugins, answering.hooks, FrameHub::default());
         let parts = ToolParts { plugins: &plugins, hooks: &hooks, mcp: &mcp };
@@ -156,13 +156,6 @@ impl Opened {
             operations,
         })
     }
-}
-
-/// The models as the configuration has them now, which other nodes may ask for embeddings.
-fn current_models(models: Models, embeddings: Vec<String>, status: &NodeStatus) -> CurrentModels {
-    let models = CurrentModels::new(models, embeddings);
-    status.embeds(Embedder::new(models.clone(), status.switch_gate().clone()));
-    models
 }
 
 /// What follows the configuration's files.

@@ -19,6 +19,7 @@ impl Wired {
     /// Begins to work, makes the node known to the others, and looks after what the dead left.
     pub(super) async fn take_part(&self) -> Result<Option<Worker>, Failure> {
         let (base, operations) = (&self.base, &self.operations);
+        budgets::follow(base).await?;
         let worker = if base.is_worker() {
             self.take_jobs().await?;
             Some(self.take_sessions().await?)
@@ -83,14 +84,13 @@ impl Wired {
         let (base, config) = (&self.base, &self.loaded.config);
         let options = WorkerOptions { drain_grace: config.node.drain };
         let context = Arc::clone(&self.context);
-        let clock = Arc::clone(&context.clock);
         let sessions = Sessions::new(base.storage.clone(), Arc::clone(&context.clock));
         let sessions = sessions.writing(Arc::clone(&self.agreed));
         let frames = Arc::new(self.hub.clone());
         let orders = Arc::clone(&self.node_status);
         let spawned = Worker::spawn(context, frames, orders, options, &base.supervisor);
         let worker = spawned.await?;
-        budgets::begin(base, clock).await?;
+        budgets::begin(base).await?;
         self.operations.roots.worker.get_or_init(|| worker.clone());
         usage::begin(&base.supervisor, &sessions, &worker).await?;
         expiry::begin_files(&base.supervisor, sessions.clone(), &worker).await?;

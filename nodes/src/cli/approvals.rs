@@ -1,13 +1,15 @@
-//! `approvals`: tool calls that wait for a person.
+//! `approvals`: tool calls, and limits of budgets, that wait for a person.
 
 use clap::Subcommand;
 use clawnode_proto::{
     api::{ApprovalDecide, ApprovalParams, ListParams, calls},
+    budget::{AccountKey, AskingBudget, BudgetAllowParams, BudgetParams, amount_text},
     policy::Approval,
     view::ApprovalList,
 };
 
 use super::{
+    budget,
     context::CliContext,
     ids,
     output::{Output, brief, exact, time},
@@ -22,28 +24,30 @@ const PAGE: u32 = 1_000;
 /// What `approvals --help` ends with.
 const EXAMPLES: &str = "\
 An approval is for one call, exactly as shown. A call that no person approves before it expires
-does not run. The first characters of an id are enough.
+does not run. The first characters of an id are enough. A budget that waits is named by its account:
+to approve it is `budget allow`.
 
 Examples:
   clawnode approvals list
   clawnode approvals show CALL
   clawnode approvals approve CALL
+  clawnode approvals approve cluster
   clawnode approvals deny CALL --reason 'not on a Friday'";
 
 /// `approvals`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum ApprovalsCommand {
-    /// List the calls that wait for a person
+    /// List the calls and the budgets that wait for a person
     List,
     /// Show a call with all of its arguments
     Show {
-        /// The call's id, or its first characters
+        /// The call's id, or its first characters; or the account of a budget
         call: String,
     },
-    /// Let a call run, once
+    /// Let a call run, once; or allow more of a budget
     Approve {
-        /// The call's id, or its first characters
+        /// The call's id, or its first characters; or the account of a budget
         call: String,
         /// Approve only if the action has this digest (`list -o wide` shows it)
         #[arg(long, value_name = "DIGEST")]
@@ -65,13 +69,24 @@ pub(super) async fn run(command: ApprovalsCommand, context: &CliContext) -> Resu
     match command {
         ApprovalsCommand::List => {
             let list = read_all(context).await?;
-            out.document(&list, |list| table(out, &list.approvals))?;
+            out.document(&list, |list| tables(out, list))?;
         }
         ApprovalsCommand::Show { call } => {
+            if let Ok(account) = call.parse::<AccountKey>() {
+                let view = context.call(calls::BudgetShow, &BudgetParams { account }).await?;
+                out.document(&view, |view| budget::detail(out, view))?;
+                return Ok(Exit::Ok);
+            }
             let approval = show(context, whole(context, call).await?).await?;
             out.document(&approval, card)?;
         }
         ApprovalsCommand::Approve { call, action } => {
+            if let Ok(account) = call.parse::<AccountKey>() {
+                let params = BudgetAllowParams { account, limits: Vec::new() };
+                let view = context.call(calls::BudgetAllow, &params).await?;
+                out.document(&view, |view| budget::detail(out, view))?;
+                return Ok(Exit::Ok);
+            }
             let call = whole(context, call).await?;
             let action = match action {
                 Some(action) => action,
@@ -81,6 +96,14 @@ pub(super) async fn run(command: ApprovalsCommand, context: &CliContext) -> Resu
             out.document(&context.call(calls::ApprovalsApprove, &params).await?, card)?;
         }
         ApprovalsCommand::Deny { call, reason } => {
+            if let Ok(account) = call.parse::<AccountKey>() {
+                let what = format!(
+                    "the budget `{account}` cannot be denied: its calls wait, and then end"
+                );
+                let hint =
+                    format!("to stop them now, set its limits: `clawnode budget show {account}`");
+                return Err(Failure::new(Exit::Usage, "usage", what).hint(hint));
+            }
             let call = whole(context, call).await?;
             let action = show(context, call.clone()).await?.digest.to_string();
             let params = ApprovalDecide { call, action, reason };
@@ -97,6 +120,7 @@ async fn read_all(context: &CliContext) -> Result<ApprovalList, Failure> {
         let page = ListParams { cursor: all.next.take(), limit: Some(PAGE) };
         let page = client.call(calls::ApprovalsList, &page).await?;
         all.approvals.extend(page.approvals);
+        all.budgets.extend(page.budgets);
         all.next = page.next;
         if all.next.is_none() {
             return Ok(all);
@@ -118,10 +142,29 @@ async fn show(context: &CliContext, call: String) -> Result<Approval, Failure> {
     context.call(calls::ApprovalsShow, &ApprovalParams { call }).await
 }
 
+fn tables(out: Output, list: &ApprovalList) -> String {
+    let calls = (!list.approvals.is_empty()).then(|| table(out, &list.approvals));
+    let budgets = (!list.budgets.is_empty()).then(|| budgets(out, &list.budgets));
+    let tables: Vec<String> = calls.into_iter().chain(budgets).collect();
+    if tables.is_empty() { "no call waits for a person".to_owned() } else { tables.join("\n\n") }
+}
+
+fn budgets(out: Output, budgets: &[AskingBudget]) -> String {
+    let row = |it: &AskingBudget| {
+        let limit = &it.limit;
+        let amount = |amount| amount_text(limit.unit, amount);
+        vec![
+            it.account.to_string(),
+            budget::limit_text(limit.key(), limit.limit, limit.lanes),
+            amount(limit.spent),
+            limit.state.as_str().to_owned(),
+            format!("clawnode approvals approve {}", it.account),
+        ]
+    };
+    out.table(&["budget", "limit", "spent", "state", "allow it with"], budgets.iter().map(row))
+}
+
 fn table(out: Output, approvals: &[Approval]) -> String {
-    if approvals.is_empty() {
-        return "no call waits for a person".to_owned();
-    }
     let mut head = vec!["call", "tool", "risk", "session", "asked", "expires", "arguments"];
     if out.wide {
         head.push("action");

@@ -1,5 +1,7 @@
 //! `budget`: limits of spending; what is spent of them, and by whom.
 
+use std::collections::BTreeSet;
+
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand,
     parser::ValueSource,
@@ -9,8 +11,8 @@ use clawnode_proto::{
     budget::{
         AccountChange, AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetList,
         BudgetParams, BudgetReconcileParams, BudgetSetParams, BudgetUnit, CallForecast, ChangeKind,
-        ClosedSlice, ExplainedLimit, LimitKey, LimitOrigin, LimitSource, LimitView, ReconcileView,
-        WantedLimit, WindowLength, amount_text,
+        ClosedSlice, CountedLanes, ExplainedLimit, LimitKey, LimitOrigin, LimitSource, LimitView,
+        ReconcileView, SliceHolderView, WantedLimit, WindowLength, amount_text, reconcile_command,
     },
 };
 
@@ -35,6 +37,7 @@ Examples:
   clawnode budget set cluster --usd-per-day 5.00 --warn-at 75 --ask-at 90
   clawnode budget set agent:research --tokens-per-day 2000000
   clawnode budget set cluster --loops-per-hour none
+  clawnode budget set cluster --loops-per-hour 200 --lanes background
   clawnode budget reset cluster
   clawnode budget allow cluster --usd-per-day
   clawnode budget explain default:web:site:ada
@@ -55,6 +58,11 @@ const LIMITS: [(&str, BudgetUnit, WindowLength); 12] = [
     ("loops-per-month", BudgetUnit::Loops, WindowLength::Month),
     ("loops", BudgetUnit::Loops, WindowLength::Forever),
 ];
+
+/// What `--lanes` takes.
+const LANES: [&str; 2] = ["all", BACKGROUND];
+/// Only calls in the background count.
+const BACKGROUND: &str = "background";
 
 /// `budget`.
 #[derive(Debug, Subcommand)]
@@ -99,6 +107,9 @@ pub(super) struct SetArgs {
     /// is, or 90)
     #[arg(long, value_name = "PERCENT")]
     ask_at: Option<u8>,
+    /// Count only calls in the background, or all calls (default: as it is, or all)
+    #[arg(long, value_name = "LANES", value_parser = LANES)]
+    lanes: Option<String>,
     /// Take away all limits that are not named
     #[arg(long)]
     only: bool,
@@ -172,13 +183,22 @@ pub(super) async fn run(command: BudgetCommand, context: &CliContext) -> Result<
 }
 
 fn set_params(args: SetArgs) -> Result<BudgetSetParams, Failure> {
-    let SetArgs { account, limits, warn_at, ask_at, only } = args;
+    let SetArgs { account, limits, warn_at, ask_at, lanes, only } = args;
     if limits.0.is_empty() {
         let hint = format!("name at least one: `clawnode budget set {account} --usd-per-day 5.00`");
         return Err(Failure::new(Exit::Usage, "usage", "no limit is named").hint(hint));
     }
-    let limit =
-        |(LimitKey { unit, window }, amount)| WantedLimit { unit, window, amount, warn_at, ask_at };
+    let is_background = |lanes: String| lanes == BACKGROUND;
+    let (all, background) = (CountedLanes::All, CountedLanes::Background);
+    let lanes = lanes.map(|lanes| if is_background(lanes) { background } else { all });
+    let limit = |(LimitKey { unit, window }, amount)| WantedLimit {
+        unit,
+        window,
+        amount,
+        warn_at,
+        ask_at,
+        lanes,
+    };
     let limits = limits.0.into_iter().map(limit).collect();
     Ok(BudgetSetParams { account, limits, keep_others: !only })
 }
@@ -220,7 +240,7 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
             let amount = |amount| amount_text(it.unit, amount);
             let mut row = vec![
                 account.account.to_string(),
-                limit_text(it.key(), it.limit),
+                limit_text(it.key(), it.limit, it.lanes),
                 amount(it.spent),
                 amount(it.held),
                 amount(it.left),
@@ -251,15 +271,15 @@ fn table(out: Output, accounts: &[AccountView]) -> String {
 }
 
 /// A limit in words: `$5.00 per day`.
-fn limit_text(key: LimitKey, amount: u64) -> String {
+pub(super) fn limit_text(key: LimitKey, amount: u64, lanes: CountedLanes) -> String {
     let amount = amount_text(key.unit, amount);
     let what = match key.unit {
         BudgetUnit::Usd => amount,
         BudgetUnit::Tokens | BudgetUnit::Loops => format!("{amount} {}", key.unit),
     };
     match key.window {
-        WindowLength::Forever => format!("{what} in all"),
-        window => format!("{what} per {window}"),
+        WindowLength::Forever => format!("{what} in all{}", lanes.suffix()),
+        window => format!("{what} per {window}{}", lanes.suffix()),
     }
 }
 
@@ -277,7 +297,7 @@ fn set_by(it: &AccountView) -> String {
     }
 }
 
-fn detail(out: Output, account: &AccountView) -> String {
+pub(super) fn detail(out: Output, account: &AccountView) -> String {
     let mut parts = vec![table(out, std::slice::from_ref(account))];
     let holders = account.limits.iter().flat_map(|limit| {
         limit.holders.iter().map(move |it| {
@@ -297,12 +317,24 @@ fn detail(out: Output, account: &AccountView) -> String {
     if !holders.is_empty() {
         let head = ["held of", "node", "process", "state", "amount", "by running calls"];
         parts.push(out.table(&head, holders));
+        let dead: BTreeSet<String> = account.limits.iter().flat_map(dead_holders).collect();
+        parts.extend(dead.iter().map(|node| {
+            let command = reconcile_command(&account.account, node);
+            let what = "what a dead process has comes back when the window ends; sooner with";
+            out.paint(Tone::Warn, &format!("{what} `{command}`"))
+        }));
     }
     if !account.changes.is_empty() {
         let row = |it: &AccountChange| vec![time(it.at), author(&it.by), change(&it.what)];
         parts.push(out.table(&["when", "who", "change"], account.changes.iter().map(row)));
     }
     parts.join("\n\n")
+}
+
+/// The nodes, or processes, whose parts come back with the end of the window.
+fn dead_holders(limit: &LimitView) -> impl Iterator<Item = String> {
+    let dead = limit.holders.iter().filter(|it| it.dead);
+    dead.map(SliceHolderView::named)
 }
 
 fn author(by: &LimitSource) -> String {
@@ -320,7 +352,7 @@ fn change(what: &ChangeKind) -> String {
         ChangeKind::Set { limits } if limits.is_empty() => "set no limits".to_owned(),
         ChangeKind::Set { limits } => {
             let limits = limits.iter().map(|it| {
-                let limit = limit_text(it.key, it.amount);
+                let limit = limit_text(it.key, it.amount, it.lanes);
                 format!("{limit} (warns at {} %, asks at {} %)", it.warn_at, it.ask_at)
             });
             format!("set {}", limits.collect::<Vec<String>>().join(", "))
@@ -336,20 +368,21 @@ fn explained(out: Output, view: &BudgetExplainView) -> String {
         format!("session  {}", clean(&view.session)),
         format!("agent    {}", view.agent),
         format!("model    {}{priced}", clean(&view.model.to_string())),
-        format!("prompt   at least {} tokens", view.prompt_tokens),
+        format!("prompt   at most {} tokens", view.prompt_tokens),
         String::new(),
     ];
     if view.limits.is_empty() {
         lines.push("no limit holds for its next call".to_owned());
         return lines.join("\n");
     }
-    let head = ["account", "limit", "needs", "spent", "held", "left", "the next call"];
+    let head = ["account", "limit", "needs", "reserves", "spent", "held", "left", "the next call"];
     let row = |it: &ExplainedLimit| {
         let amount = |amount| amount_text(it.limit.unit, amount);
         vec![
             it.account.to_string(),
-            limit_text(it.limit.key(), it.limit.limit),
+            limit_text(it.limit.key(), it.limit.limit, it.limit.lanes),
             amount(it.needs),
+            amount(it.reserves),
             amount(it.limit.spent),
             amount(it.limit.held),
             amount(it.limit.left),
@@ -360,11 +393,11 @@ fn explained(out: Output, view: &BudgetExplainView) -> String {
     lines.push(String::new());
     let hindered = view.limits.iter().filter(|it| it.forecast != CallForecast::Possible);
     lines.extend(hindered.map(|it| {
-        let limit = limit_text(it.limit.key(), it.limit.limit);
+        let limit = limit_text(it.limit.key(), it.limit.limit, it.limit.lanes);
         out.paint(Tone::Warn, &clean(&format!("{} {limit}: {}", it.account, it.why)))
     }));
     lines.push(if view.possible {
-        out.paint(Tone::Good, "the next call can be made now, if it needs no more than this")
+        out.paint(Tone::Good, "the next call can be made now")
     } else {
         out.paint(Tone::Bad, "the next call cannot be made now")
     });
@@ -468,7 +501,7 @@ mod tests {
     use clap::Parser;
     use clawnode_proto::{
         Timestamp,
-        budget::{BudgetLimit, LimitState, SliceHolderView, limit_flag},
+        budget::{BudgetLimit, LimitState, limit_flag},
     };
 
     use super::*;
@@ -534,6 +567,7 @@ mod tests {
             limit: 5_000_000,
             warn_at: 75,
             ask_at: 90,
+            lanes: CountedLanes::All,
             spent: 4_500_000,
             held: 500_000,
             stranded: 500_000,
@@ -561,6 +595,7 @@ mod tests {
         for said in [
             "cluster  $5.00 per day  $4.50  $0.50  $0.00  needs a person  1970-01-02T00:00:00Z  ada",
             "usd per day  -     proc_00000000000000000000000001  dead   $0.50   $0.00",
+            "`clawnode budget reconcile cluster --node proc_00000000000000000000000001 --gone`",
             "1970-01-01T00:00:00Z  ada  set $5.00 per day (warns at 75 %, asks at 90 %)",
         ] {
             assert!(text.contains(said), "{text}");

@@ -241,6 +241,7 @@ pub(super) const fn tone(what: &EventBody) -> Option<Tone> {
         | EventBody::NodeDraining
         | EventBody::Claimed { .. }
         | EventBody::Fenced { .. }
+        | EventBody::Discarded { .. }
         | EventBody::ApprovalAsked { .. }
         | EventBody::BudgetWarned { .. }
         | EventBody::Warning { .. } => Some(Tone::Warn),
@@ -278,6 +279,7 @@ const fn session(event: &ClusterEvent) -> Option<EntityId> {
         | EventBody::ApprovalAsked { session, .. }
         | EventBody::Claimed { session, .. }
         | EventBody::Fenced { session }
+        | EventBody::Discarded { session, .. }
         | EventBody::Quarantined { session, .. } => Some(*session),
         _ => None,
     }
@@ -310,6 +312,7 @@ pub(super) fn detail(event: &ClusterEvent, keys: &SessionKeys, wide: bool) -> St
         }
         EventBody::Fenced { session } => name(session),
         EventBody::Quarantined { session, reason } => format!("{}: {reason}", name(session)),
+        EventBody::Discarded { session, by } => format!("{} deleted by {by}", name(session)),
         EventBody::Latched { scope, on, by, why } => {
             let what = if *on { "stopped" } else { "continues" };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };

@@ -35,7 +35,8 @@ pub(super) struct GlobalFlags {
     /// Serve clients without a token (on loopback addresses only)
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub no_auth: bool,
-    /// Do not limit what the cluster may spend where the configuration has no limit ($5 a day)
+    /// Do not limit what the cluster may spend where the configuration has no limit ($5 a day, and 50
+    /// model calls an hour in the background)
     #[arg(long, global = true, action = ArgAction::SetTrue)]
     pub no_budget: bool,
     /// Serve TLS with this certificate chain

@@ -114,7 +114,10 @@ pub(super) async fn up(args: UpArgs, context: &CliContext) -> Result<Exit, Failu
     }
     let join = args.join.token(context.loaded.env())?;
     match context.running().await? {
-        Some(client) => chat::talk(context, Gateways::alone(client), None, args.which, None).await,
+        Some(client) => {
+            let wishes = chat::ChatWishes::default();
+            chat::talk(context, Gateways::alone(client), args.which, wishes).await
+        }
         None => node_and_chat(roles, join, context, args.which).await,
     }
 }
@@ -172,8 +175,9 @@ async fn node_and_chat(
     announce(context, &ready, true)?;
     let gateway = &context.loaded.config.gateway;
     let client = NodeClient::new(&ready.url, ready.token.clone(), gateway.tls_cert.as_ref())?;
+    let wishes = chat::ChatWishes::default();
     let talked = tokio::select! {
-        talked = chat::talk(context, Gateways::alone(client), None, which, None) => talked,
+        talked = chat::talk(context, Gateways::alone(client), which, wishes) => talked,
         // A node that ends by itself has failed; the chat cannot go on.
         ended = &mut node => return joined(ended).map(|()| Exit::Failed),
     };

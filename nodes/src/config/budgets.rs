@@ -5,22 +5,30 @@ use std::{collections::BTreeMap, time::Duration};
 use clawnode_budget::holder::{ConfiguredBudgets, HolderOptions};
 use clawnode_proto::{
     AgentName,
-    budget::{ASK_AT, AccountKey, BudgetLimit, BudgetUnit, LimitKey, WARN_AT, WindowLength},
+    budget::{
+        ASK_AT, AccountKey, BudgetLimit, BudgetUnit, CountedLanes, LimitKey, WARN_AT, WindowLength,
+        amount_text,
+    },
     money::MicroUsd,
 };
 use serde::{Deserialize, Serialize};
 
-use super::units;
+use super::{units, usd};
 
 /// What a cluster may spend in a day unless a limit in money is configured: enough to try everything, and
 /// not enough to be sorry.
 const DEFAULT_USD_PER_DAY: MicroUsd = MicroUsd(5_000_000);
 
+/// Model calls that the background may make in an hour unless a limit of calls is configured: an agent in
+/// a loop is noticed before it has spent the day's money. A person who waits may need half of it for one turn.
+const DEFAULT_LOOPS_PER_HOUR: u64 = 50;
+
 /// `[budgets]`: what may be spent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetsSection {
-    /// Whether the cluster may spend $5 a day at most if `[budgets.cluster]` has no limit in money.
+    /// Whether the cluster has the built-in limits: $5 a day if `[budgets.cluster]` has no limit in money, and
+    /// 50 model calls an hour in the background if it has no limit of `loops`.
     pub default: bool,
     /// How long a call waits for an account that cannot be reached (1 min). Less ends calls that a short
     /// outage would only delay.
@@ -44,16 +52,16 @@ pub struct BudgetsSection {
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsSection {
     /// Dollars in an hour.
-    #[serde(with = "money_text", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "usd", skip_serializing_if = "Option::is_none")]
     pub usd_per_hour: Option<MicroUsd>,
     /// Dollars in a day.
-    #[serde(with = "money_text", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "usd", skip_serializing_if = "Option::is_none")]
     pub usd_per_day: Option<MicroUsd>,
     /// Dollars in a month.
-    #[serde(with = "money_text", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "usd", skip_serializing_if = "Option::is_none")]
     pub usd_per_month: Option<MicroUsd>,
     /// Dollars, without end.
-    #[serde(with = "money_text", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "usd", skip_serializing_if = "Option::is_none")]
     pub usd: Option<MicroUsd>,
     /// Tokens in and out in an hour.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,12 +117,9 @@ impl BudgetsSection {
             section.as_ref().map(LimitsSection::limits).unwrap_or_default()
         };
         let mut cluster = limits(&self.cluster);
-        let is_default =
-            self.default && !cluster.iter().any(|limit| limit.key.unit == BudgetUnit::Usd);
-        if is_default {
-            let daily = DEFAULT_USD_PER_DAY.0;
-            cluster.push(BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, daily));
-        }
+        let defaults = self.defaults(&cluster);
+        let is_default = defaults.iter().any(|limit| limit.key.unit == BudgetUnit::Usd);
+        cluster.extend(defaults);
         let agents = self.agents.iter();
         let agents = agents.map(|(name, it)| (AccountKey::Agent(name.clone()), it.limits()));
         let all = agents.chain([(AccountKey::Cluster, cluster)]);
@@ -122,29 +127,42 @@ impl BudgetsSection {
         ConfiguredBudgets { accounts, each_user: limits(&self.users), is_default }
     }
 
+    /// The built-in limits of a cluster with these limits: one for each unit that it does not limit itself.
+    fn defaults(&self, cluster: &[BudgetLimit]) -> Vec<BudgetLimit> {
+        let daily = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, DEFAULT_USD_PER_DAY.0);
+        let hourly =
+            BudgetLimit::new(BudgetUnit::Loops, WindowLength::Hour, DEFAULT_LOOPS_PER_HOUR);
+        let all = [daily, BudgetLimit { lanes: CountedLanes::Background, ..hourly }];
+        let is_free = |it: &BudgetLimit| cluster.iter().all(|limit| limit.key.unit != it.key.unit);
+        all.into_iter().filter(|it| self.default && is_free(it)).collect()
+    }
+
     /// What the cluster may spend, for people.
     pub fn banner(&self) -> String {
-        let configured = self.configured();
-        let limits = configured.limits_of(&AccountKey::Cluster);
-        if limits.is_empty() {
+        let configured = self.cluster.as_ref().map(LimitsSection::limits).unwrap_or_default();
+        let defaults = self.defaults(&configured);
+        if configured.is_empty() && defaults.is_empty() {
             return "budget none (see `[budgets]`)".to_owned();
         }
-        let all: Vec<String> = limits.iter().map(shown).collect();
-        let why = if configured.is_default { " (default; see `[budgets]`)" } else { "" };
-        format!("budget {}{why}", all.join(", "))
+        let own = configured.iter().map(shown);
+        let all: Vec<String> =
+            own.chain(defaults.iter().map(|limit| format!("{} (default)", shown(limit)))).collect();
+        let more = if defaults.is_empty() { "" } else { "; see `[budgets]`" };
+        format!("budget {}{more}", all.join(", "))
     }
 }
 
 /// A limit as people say it: `$5.00 per day`.
 fn shown(limit: &BudgetLimit) -> String {
-    let amount = match limit.key.unit {
-        BudgetUnit::Usd => format!("${}", MicroUsd(limit.amount)),
-        unit => format!("{} {unit}", limit.amount),
+    let BudgetLimit { key, amount, lanes, .. } = limit;
+    let amount = amount_text(key.unit, *amount);
+    let amount =
+        if key.unit == BudgetUnit::Usd { amount } else { format!("{amount} {}", key.unit) };
+    let per = match key.window {
+        WindowLength::Forever => String::new(),
+        window => format!(" per {window}"),
     };
-    match limit.key.window {
-        WindowLength::Forever => amount,
-        window => format!("{amount} per {window}"),
-    }
+    format!("{amount}{per}{}", lanes.suffix())
 }
 
 // === impl LimitsSection ===
@@ -173,57 +191,10 @@ impl LimitsSection {
         let warn_at = self.warn_at.unwrap_or(WARN_AT.min(ask_at));
         let limit = |(unit, window, amount): (_, _, Option<u64>)| {
             let key = LimitKey { unit, window };
-            amount.map(|amount| BudgetLimit { key, amount, warn_at, ask_at })
+            let lanes = CountedLanes::All;
+            amount.map(|amount| BudgetLimit { key, amount, warn_at, ask_at, lanes })
         };
         all.into_iter().filter_map(limit).collect()
-    }
-}
-
-/// For `#[serde(with = "money_text")]`.
-mod money_text {
-    use std::fmt;
-
-    use clawnode_proto::money::MicroUsd;
-    use serde::{
-        Deserializer, Serializer,
-        de::{Error, Unexpected, Visitor},
-    };
-
-    /// Writes it as text.
-    #[expect(clippy::ref_option, reason = "serde passes a reference")]
-    pub(super) fn serialize<S: Serializer>(
-        value: &Option<MicroUsd>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => serializer.serialize_str(&value.to_string()),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    /// Reads it from text.
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<MicroUsd>, D::Error> {
-        deserializer.deserialize_str(MoneyVisitor).map(Some)
-    }
-
-    struct MoneyVisitor;
-
-    impl Visitor<'_> for MoneyVisitor {
-        type Value = MicroUsd;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an amount of USD as text, such as `\"5.00\"`")
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<MicroUsd, E> {
-            text.parse().map_err(E::custom)
-        }
-
-        fn visit_f64<E: Error>(self, number: f64) -> Result<MicroUsd, E> {
-            Err(E::invalid_type(Unexpected::Float(number), &self))
-        }
     }
 }
 
@@ -245,8 +216,8 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_place_and_what_to_do() {
         for (text, place, says) in [
-            ("[budgets.cluster]\nusd_per_day = 5.00", ":2:15", "write an amount of USD as text"),
-            ("[budgets.cluster]\nusd_per_day = 5", ":2:15", "write an amount of USD as text"),
+            ("[budgets.cluster]\nusd_per_day = 5.00", ":2:15", "write an amount in USD as text"),
+            ("[budgets.cluster]\nusd_per_day = 5", ":2:15", "write an amount in USD as text"),
             ("[budgets.cluster]\nusd_per_day = \"-5\"", ":2:15", "never negative; write `5`"),
             ("[budgets.cluster]\nusd_per_day = \"0.1234567\"", ":2:15", "at most six decimals"),
             ("[budgets.cluster]\nusd_per_day = \"$5\"", ":2:15", "write `5`"),
@@ -299,18 +270,40 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_in_money_the_cluster_has_the_default() {
+    fn what_the_cluster_does_not_limit_has_a_default() {
         let configured = |text: &str| read(text).unwrap().config.budgets.configured();
         let daily = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, 5_000_000);
         let of_cluster = |it: &ConfiguredBudgets| it.limits_of(&AccountKey::Cluster).to_vec();
+        let background = BudgetLimit {
+            lanes: CountedLanes::Background,
+            ..BudgetLimit::new(BudgetUnit::Loops, WindowLength::Hour, 50)
+        };
         let usual = configured("");
-        assert!(usual.is_default && of_cluster(&usual) == [daily]);
+        assert!(usual.is_default);
+        assert_eq!(of_cluster(&usual), [daily, background]);
         let loops = configured("[budgets.cluster]\nloops = 7\n");
         assert!(loops.is_default && of_cluster(&loops).contains(&daily));
-        assert_eq!(of_cluster(&loops).len(), 2);
+        assert_eq!(of_cluster(&loops).len(), 2, "and that limit counts all calls");
+        assert!(of_cluster(&loops).iter().all(|limit| limit.lanes.is_all()));
         let own = configured("[budgets.cluster]\nusd = \"7\"\n");
         assert!(!own.is_default && !of_cluster(&own).contains(&daily));
+        assert!(of_cluster(&own).contains(&background));
         let none = configured("[budgets]\ndefault = false\n");
         assert!(!none.is_default && of_cluster(&none).is_empty());
+    }
+
+    #[test]
+    fn a_node_says_at_its_start_which_limits_are_built_in() {
+        let banner = |text: &str| read(text).unwrap().config.budgets.banner();
+        assert_eq!(
+            banner(""),
+            "budget $5.00 per day (default), 50 loops per hour in the background (default); see \
+             `[budgets]`"
+        );
+        assert_eq!(
+            banner("[budgets.cluster]\nusd = \"7\"\n"),
+            "budget $7.00, 50 loops per hour in the background (default); see `[budgets]`"
+        );
+        assert_eq!(banner("[budgets]\ndefault = false\n"), "budget none (see `[budgets]`)");
     }
 }

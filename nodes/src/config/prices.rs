@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use clawnode_proto::{model::ModelPrice, money::MicroUsd, units};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use clawnode_proto::{model::ModelPrice, money::MicroUsd};
+use serde::{Deserialize, Serialize};
 
-use super::models::{ModelFault, PATTERNS, pattern_fault};
+use super::{
+    models::{ModelFault, PATTERNS, pattern_fault},
+    usd,
+};
 
 /// `[prices."PROVIDER/PATTERN"]`: what models cost whose `PROVIDER/MODEL` fits the pattern (`*` is any
 /// characters, `?` is one), in USD for a million tokens. The most specific pattern decides; it goes before the
@@ -14,23 +17,18 @@ use super::models::{ModelFault, PATTERNS, pattern_fault};
 #[serde(deny_unknown_fields)]
 pub struct PriceSection {
     /// Tokens that the model reads.
-    #[serde(serialize_with = "units::text::serialize", deserialize_with = "amount")]
+    #[serde(with = "usd::required")]
     pub input: MicroUsd,
     /// Tokens that the model writes.
-    #[serde(serialize_with = "units::text::serialize", deserialize_with = "amount")]
+    #[serde(with = "usd::required")]
     pub output: MicroUsd,
     /// Tokens read from the provider's cache. As `input` unless set.
-    #[serde(default, serialize_with = "shown", deserialize_with = "some_amount")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "usd", skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<MicroUsd>,
     /// Tokens written to the provider's cache. As `input` unless set.
-    #[serde(default, serialize_with = "shown", deserialize_with = "some_amount")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "usd", skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<MicroUsd>,
 }
-
-/// Reads an amount that is text, so that no number is ever rounded.
-struct AmountText;
 
 /// The first thing that is wrong with these, if anything is. `providers` are those that there are.
 pub(super) fn check(
@@ -48,22 +46,6 @@ pub(super) fn check(
     })
 }
 
-fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MicroUsd, D::Error> {
-    deserializer.deserialize_any(AmountText)
-}
-
-fn some_amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MicroUsd>, D::Error> {
-    amount(deserializer).map(Some)
-}
-
-#[expect(clippy::ref_option, reason = "serde passes a reference")]
-fn shown<S: serde::Serializer>(amount: &Option<MicroUsd>, to: S) -> Result<S::Ok, S::Error> {
-    match amount {
-        Some(amount) => to.collect_str(amount),
-        None => to.serialize_none(),
-    }
-}
-
 // === impl PriceSection ===
 
 impl PriceSection {
@@ -76,20 +58,6 @@ impl PriceSection {
             cache_read: cache_read.unwrap_or(input).0,
             cache_write: cache_write.unwrap_or(input).0,
         }
-    }
-}
-
-// === impl AmountText ===
-
-impl de::Visitor<'_> for AmountText {
-    type Value = MicroUsd;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an amount in USD as text, such as `\"0.50\"`")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<MicroUsd, E> {
-        text.parse().map_err(E::custom)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Money in the configuration: text of dollars, so that no float reads it.
+//! Money in the configuration: text of dollars, so that no float reads it. Limits, prices and agents read it
+//! here, with `#[serde(with = "usd")]`, or with `usd::required` where it may not be absent.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ impl de::Visitor<'_> for UsdVisitor {
     type Value = MicroUsd;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an amount in USD as text, such as \"0.25\"")
+        f.write_str("an amount in USD as text, such as `\"0.50\"`")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<MicroUsd, E> {
@@ -22,7 +23,7 @@ impl de::Visitor<'_> for UsdVisitor {
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<MicroUsd>, D::Error> {
-    deserializer.deserialize_str(UsdVisitor).map(Some)
+    required::deserialize(deserializer).map(Some)
 }
 
 #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
@@ -33,6 +34,29 @@ pub(super) fn serialize<S: Serializer>(
     match amount {
         Some(amount) => serializer.collect_str(amount),
         None => serializer.serialize_none(),
+    }
+}
+
+/// The same of an amount that has to be there.
+pub(super) mod required {
+    use clawnode_proto::money::MicroUsd;
+    use serde::{Deserializer, Serializer};
+
+    use super::UsdVisitor;
+
+    /// Numbers are visited, too, so that the error shows the one that is to be written as text.
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<MicroUsd, D::Error> {
+        deserializer.deserialize_any(UsdVisitor)
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference to the field")]
+    pub(in crate::config) fn serialize<S: Serializer>(
+        amount: &MicroUsd,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(amount)
     }
 }
 

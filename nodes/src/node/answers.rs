@@ -145,8 +145,7 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         session: SessionRef,
     ) -> HandlerResult<BudgetExplainView> {
-        let profiles = self.models().profiles();
-        self.budgets.explain(&session, &profiles, |error| named(&session, error)).await
+        self.budgets.explain(&session, |error| named(&session, error)).await
     }
 
     async fn usage_calls(
@@ -356,10 +355,13 @@ impl Answers for NodeBackend {
 
     async fn quarantine_drop(
         &self,
-        _: &RequestCaller,
+        caller: &RequestCaller,
         session: SessionRef,
     ) -> HandlerResult<QuarantineDone> {
-        self.sessions.entities().discard(session.id).await.map_err(|error| named(&session, error))
+        let done = self.sessions.entities().discard(session.id).await;
+        let done = done.map_err(|error| named(&session, error))?;
+        self.switch.tell_discarded(session.id, caller.credential);
+        Ok(done)
     }
 
     async fn parked_list(
@@ -388,7 +390,11 @@ impl Answers for NodeBackend {
         _: &RequestCaller,
         (after, limit): (Option<Cursor>, usize),
     ) -> HandlerResult<ApprovalList> {
-        Ok(self.sessions.approvals(after.as_ref(), limit).await?)
+        let mut list = self.sessions.approvals(after.as_ref(), limit).await?;
+        if after.is_none() {
+            list.budgets = self.budgets.asking().await?;
+        }
+        Ok(list)
     }
 
     async fn approvals_show(&self, _: &RequestCaller, call: CallId) -> HandlerResult<Approval> {

@@ -78,7 +78,7 @@ impl NodeBackend {
         models: CurrentModels,
     ) -> Self {
         let (members, heartbeat_source) = (node.members.clone(), Arc::clone(&node.heartbeat));
-        let embedder = Embedder::new(models.clone(), agents.switch_gate().clone());
+        let embedder = Embedder::new(models.clone(), agents.clone());
         let (storage, heard) = (sessions.storage().clone(), members.clone());
         let embeddings = Embeddings::new(embedder, storage, heard, Arc::clone(&heartbeat_source));
         let archive = ArchiveRequests::new(sessions.clone(), members, heartbeat_source);

@@ -8,14 +8,17 @@ use clawnode_budget::{
     BudgetRunner,
     holder::{self, HolderHandle, HolderTasks},
 };
-use clawnode_cluster::{Clock, Storage};
-use clawnode_proto::{ProcessId, budget::AccountKey};
+use clawnode_cluster::{Peek as _, Storage};
+use clawnode_proto::{Digest, ProcessId, budget::AccountKey, codec};
 use ractor::SpawnErr;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::base::NodeBase;
-use crate::{config::budgets::BudgetsSection, start_error::StartError};
+use crate::{
+    config::{Config, budgets::BudgetsSection},
+    start_error::StartError,
+};
 
 /// How long a node tries to read which limits there are before it gives up starting.
 const READ_WITHIN: Duration = Duration::from_secs(15);
@@ -52,6 +55,12 @@ pub fn configure(handle: &HolderHandle, section: &BudgetsSection) {
     handle.configure(section.configured(), section.holder());
 }
 
+/// The digest of the settings of spending in a configuration: nodes should agree about it.
+pub fn digest(config: &Config) -> Digest {
+    let said = codec::encode(&(&config.budgets, &config.prices));
+    said.map_or(Digest::ZERO, |bytes| Digest::of(&bytes))
+}
+
 /// Performs the effects of accounts.
 pub fn runner(base: &NodeBase, parts: &RunnerParts) -> BudgetRunner {
     BudgetRunner {
@@ -62,17 +71,31 @@ pub fn runner(base: &NodeBase, parts: &RunnerParts) -> BudgetRunner {
     }
 }
 
-/// Sends what the holder of a worker says, and keeps its view of accounts true.
-pub async fn begin(base: &NodeBase, clock: Arc<dyn Clock>) -> Result<(), SpawnErr> {
-    let NodeBase { budgets, storage, supervisor, .. } = base;
+/// Keeps the view of accounts true, at every node: gateways explain and decide by it, too.
+pub async fn follow(base: &NodeBase) -> Result<(), SpawnErr> {
+    let tasks = tasks(base);
+    base.supervisor.adopt_task("budget.follow", move || tasks.clone().follow()).await
+}
+
+/// Sends what the holder of a worker says.
+pub async fn begin(base: &NodeBase) -> Result<(), SpawnErr> {
+    let NodeBase { budgets, supervisor, .. } = base;
     if budgets.configured().limits_of(&AccountKey::Cluster).is_empty() {
         warn!(
             "the configuration does not limit what this cluster may spend; see `[budgets.cluster]`"
         );
     }
-    let tasks = HolderTasks { holder: budgets.clone(), storage: storage.clone(), clock };
-    let (follow, announce) = (tasks.clone(), tasks.clone());
-    supervisor.adopt_task("budget.follow", move || follow.clone().follow()).await?;
+    let (members, is_alone) = (base.members.clone(), !base.storage.shared);
+    budgets.asks_for_dead(move |process| {
+        is_alone || members.peek(|members| members.holds_dead(process))
+    });
+    let tasks = tasks(base);
+    let announce = tasks.clone();
     supervisor.adopt_task("budget.announce", move || announce.clone().announce()).await?;
     supervisor.adopt_task("budget.holder", move || tasks.clone().send()).await
+}
+
+fn tasks(base: &NodeBase) -> HolderTasks {
+    let (holder, storage) = (base.budgets.clone(), base.storage.clone());
+    HolderTasks { holder, storage, clock: Arc::clone(&base.clock) }
 }

@@ -19,7 +19,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 
 use super::{
-    embedder::{EMBED_TIME, Embedder},
+    embedder::{BUDGET_TIME, EMBED_TIME, Embedder},
     version_check::HeartbeatSource,
 };
 
@@ -127,7 +127,7 @@ impl Embeddings {
             Some(Err(ErrorBody::new(ErrorCode::Unavailable, what)
                 .hint("see `clawnode status`, and try again")))
         };
-        let within = EMBED_TIME + ANSWER_MORE;
+        let within = BUDGET_TIME + EMBED_TIME + ANSWER_MORE;
         let answer = match self.storage.bus.request(subject, request, within).await {
             Ok(answer) => answer,
             Err(RequestError::NoResponders { .. }) => return None,

@@ -203,7 +203,7 @@ impl ModelAnswers<'_> {
 
     /// The same for all agents.
     pub(super) fn profiles(&self) -> ModelProfiles {
-        self.options().into_iter().next().map(|it| it.profiles).unwrap_or_default()
+        self.agents.profiles()
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use clawnode_cluster::{Feed, PeekSeen, membership::Members};
 use clawnode_proto::{
-    NodeName, ProcessId,
+    Digest, NodeName, ProcessId,
     feed::EventBody,
     node::{Heartbeat, NodeRole},
     view::WarningView,
@@ -61,6 +61,41 @@ pub fn config_differs(nodes: &[Heartbeat]) -> Option<WarningView> {
         ),
         hint: "give every node the same `[agents]`, or a session behaves differently after its \
                owner changes; `clawnode nodes -o wide` shows which differ"
+            .to_owned(),
+    })
+}
+
+/// The name of the warning of [`spending_differs`].
+pub const SPENDING_DIFFERS: &str = "budgets.differ";
+/// Nodes that it names.
+const DIFFERING_TOLD: usize = 8;
+
+/// The warning if workers have different settings of budgets or prices: each sends accounts what its own says.
+/// It names those that are not like most. What an older build has is not known.
+pub fn spending_differs(nodes: &[Heartbeat]) -> Option<WarningView> {
+    let mut alike: BTreeMap<Digest, Vec<&NodeName>> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| node.roles.contains(&NodeRole::Worker)) {
+        alike.entry(node.spending?).or_default().push(&node.node);
+    }
+    let most = alike.iter().max_by_key(|(_, nodes)| nodes.len()).map(|(digest, _)| *digest)?;
+    let others = alike.iter().filter(|(digest, _)| **digest != most);
+    let mut others: Vec<String> =
+        others.flat_map(|(_, nodes)| nodes).map(|name| format!("`{name}`")).collect();
+    if others.is_empty() {
+        return None;
+    }
+    others.sort();
+    let more = others.len().saturating_sub(DIFFERING_TOLD);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    others.truncate(DIFFERING_TOLD);
+    Some(WarningView {
+        name: SPENDING_DIFFERS.to_owned(),
+        message: format!(
+            "`[budgets]` or `[prices]` of {}{more} differ from those of other workers",
+            others.join(", ")
+        ),
+        hint: "give all workers the same: the limits of the worker that started or read its file last are in \
+               force, and each prices calls by its own file; `clawnode config show` shows a node's"
             .to_owned(),
     })
 }
@@ -183,8 +218,27 @@ mod tests {
             url: None,
             time: None,
             agents: Vec::new(),
+            spending: None,
             file: clawnode_proto::node::FileState::default(),
         }
+    }
+
+    #[test]
+    fn workers_that_price_or_limit_calls_otherwise_are_named() {
+        let worker = |process: u128, said: &[u8]| Heartbeat {
+            node: format!("w{process}").parse().unwrap(),
+            spending: Some(Digest::of(said)),
+            ..heartbeat(process)
+        };
+        let alike = [worker(1, b"a"), worker(2, b"a"), worker(3, b"a")];
+        assert_eq!(spending_differs(&alike), None);
+        let gateway = Heartbeat { roles: vec![NodeRole::Gateway], ..worker(4, b"b") };
+        assert_eq!(spending_differs(&[worker(1, b"a"), gateway]), None, "it sends no limits");
+        let differ = [worker(3, b"b"), worker(1, b"a"), worker(2, b"a"), worker(4, b"c")];
+        let warning = spending_differs(&differ).unwrap();
+        assert!(warning.message.contains("of `w3`, `w4` differ"), "{}", warning.message);
+        let older = Heartbeat { spending: None, ..worker(2, b"a") };
+        assert_eq!(spending_differs(&[worker(1, b"a"), older]), None, "it does not say");
     }
 
     #[test]

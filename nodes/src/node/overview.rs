@@ -188,6 +188,7 @@ impl Overview {
         let own = (self.node.heartbeat)();
         warnings.extend(self.node.members.peek(|members| version_check::warnings(&own, members)));
         warnings.extend(observe::config_differs(&nodes));
+        warnings.extend(observe::spending_differs(&nodes));
         warnings.extend(uncounted);
         warnings.extend(self.node.members.peek(observe::clocks_apart));
         if found.is_partial() {

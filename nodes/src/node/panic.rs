@@ -12,7 +12,7 @@ use clawnode_actors::agent::{AgentOptions, Agents};
 use clawnode_cluster::{Feed, RequestError, Storage};
 use clawnode_guard::kill_switch::{self, SwitchError, SwitchGate};
 use clawnode_proto::{
-    AgentName, ErrorBody, ErrorChain, ErrorCode, Position, ProcessId, SwitchId,
+    AgentName, EntityId, ErrorBody, ErrorChain, ErrorCode, Position, ProcessId, SwitchId,
     agents::AgentPause,
     api::{PanicClear, PanicParams},
     codec,
@@ -222,6 +222,12 @@ impl PanicControl {
         } else {
             EventBody::AgentResumed { agent, by: pause.by }
         });
+    }
+
+    /// Tells operators that one of them deleted an entity that was out of service.
+    pub fn tell_discarded(&self, session: EntityId, credential: &str) {
+        let by = self.by(credential);
+        self.feed.tell(EventBody::Discarded { session, by });
     }
 
     fn by(&self, credential: &str) -> String {

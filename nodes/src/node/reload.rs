@@ -110,6 +110,7 @@ async fn follow(reloaded: Reloaded, loaded: LoadedConfig, node_status: &NodeStat
                 if !waits.is_empty() && waits != node_status.file().waits {
                     info!(sections = waits.join(", "), "changes wait for a restart of this node");
                 }
+                node_status.spends_by(budgets::digest(&again.config));
                 node_status.read_again(FileState { waits, problem: None });
                 current = again;
                 info!("agents, providers and bindings were read again");

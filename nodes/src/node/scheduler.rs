@@ -267,6 +267,7 @@ pub(super) mod tests {
             url: None,
             time: None,
             agents: Vec::new(),
+            spending: None,
             file: clawnode_proto::node::FileState::default(),
             providers: Vec::new(),
         }

@@ -18,7 +18,7 @@ use clawnode_cluster::{Bucket, Peek};
 use clawnode_guard::kill_switch::{self, SwitchGate};
 use clawnode_kernel::driver::TakeOrders;
 use clawnode_proto::{
-    ErrorBody, ErrorCode, JobId, Position,
+    Digest, ErrorBody, ErrorCode, JobId, Position,
     archive::{CleanJobs, CleanView, LogPart},
     budget::ProcessStanding,
     embed::{EmbedTexts, Embedded},
@@ -45,6 +45,8 @@ pub struct NodeStatus {
     stop: CancellationToken,
     misfit: Mutex<Option<StartError>>,
     file: Mutex<FileState>,
+    /// The digest of its settings of budgets and prices.
+    spending: Mutex<Option<Digest>>,
     /// Runs tool calls here, if anything does.
     jobs: watch::Sender<Option<JobRunner>>,
     /// Asks providers for embeddings, once they are known.
@@ -78,6 +80,7 @@ impl NodeStatus {
             stop,
             misfit: Mutex::new(None),
             file: Mutex::default(),
+            spending: Mutex::default(),
             jobs: watch::Sender::new(None),
             embedder: OnceLock::new(),
             switch_gate,
@@ -130,6 +133,17 @@ impl NodeStatus {
     /// The file was read again.
     pub fn read_again(&self, file: FileState) {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        self.changed.notify_one();
+    }
+
+    /// The digest of its settings of budgets and prices, if they were read.
+    pub fn spending(&self) -> Option<Digest> {
+        *self.spending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Settings of budgets and prices with this digest are in use.
+    pub fn spends_by(&self, digest: Digest) {
+        *self.spending.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
         self.changed.notify_one();
     }
 

@@ -112,6 +112,7 @@ pub fn heartbeat_source(parts: HeartbeatParts) -> HeartbeatSource {
         time: None,
         file: node_status.file(),
         agents: node_status.switch_gate().counts(),
+        spending: node_status.spending(),
     };
     Arc::new(move || heartbeat_source(&available.peek(Clone::clone)))
 }

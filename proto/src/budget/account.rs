@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{AgentName, EntityId, KeyPart, Kind, ParseIdError},
-    name::SessionKey,
+    name::{CONVERSATION, SessionKey},
 };
 
 /// Whose budget it is. Its text is the account's readable key; accounts are asked in its order.
@@ -29,9 +29,12 @@ pub enum AccountKey {
 }
 
 impl AccountKey {
-    /// The account of the user of a session.
+    /// The account of the user of a session. All of their conversations spend from it.
     pub fn of_user(session: &SessionKey) -> Self {
         let SessionKey { channel, account, peer, .. } = session.clone();
+        let person = peer.as_str().split_once(CONVERSATION);
+        let person = person.and_then(|(person, _)| person.parse().ok());
+        let peer = person.unwrap_or(peer);
         Self::User { channel, account, peer }
     }
 
@@ -68,11 +71,17 @@ impl FromStr for AccountKey {
         match parts.as_slice() {
             ["cluster"] => Ok(Self::Cluster),
             ["agent", name] => Ok(Self::Agent(name.parse()?)),
-            ["user", channel, account, peer] => Ok(Self::User {
-                channel: channel.parse()?,
-                account: account.parse()?,
-                peer: peer.parse()?,
-            }),
+            ["user", channel, account, peer] => {
+                let expected = "the key of a user's budget: `user:CHANNEL:ACCOUNT:PEER`, with the first three \
+                                parts of their sessions' keys after the agent, none of them empty";
+                // The whole text: a part alone, which may be empty, does not say where it is.
+                let part = |part: &str| part.parse().map_err(|_| ParseIdError::new(text, expected));
+                Ok(Self::User {
+                    channel: part(channel)?,
+                    account: part(account)?,
+                    peer: part(peer)?,
+                })
+            }
             _ => Err(malformed()),
         }
     }
@@ -107,6 +116,8 @@ mod tests {
         }
         let session: SessionKey = "research:web:bot:ada".parse().unwrap();
         assert_eq!(AccountKey::of_user(&session), parsed[2]);
+        let session: SessionKey = "research:web:bot:ada~20261126-1".parse().unwrap();
+        assert_eq!(AccountKey::of_user(&session), parsed[2], "a new conversation is no new money");
     }
 
     #[test]
@@ -129,5 +140,9 @@ mod tests {
         }
         let error = "team:a".parse::<AccountKey>().unwrap_err().to_string();
         assert!(error.contains("`user:CHANNEL:ACCOUNT:PEER`"), "{error}");
+        for text in ["user:web:bot:", "user:web:\n:ada", "user::bot:ada"] {
+            let error = text.parse::<AccountKey>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` is not the key of a user's")), "{error}");
+        }
     }
 }

@@ -146,6 +146,9 @@ pub struct AskAnswer {
     pub limit: LimitKey,
     /// Why.
     pub verdict: AskVerdict,
+    /// The other process that may still spend the most of the limit, if the ask waits for what comes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<ProcessId>,
 }
 
 /// Why there is no slice.

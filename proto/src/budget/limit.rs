@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::WindowLength;
-use crate::money::MicroUsd;
+use crate::{lane::Lane, money::MicroUsd};
 
 /// Limits that one account may have.
 pub const LIMITS_MOST: usize = 16;
@@ -27,6 +27,18 @@ pub enum BudgetUnit {
     Tokens,
     /// Model calls.
     Loops,
+}
+
+/// The lanes whose calls a limit counts. Calls of another lane do not need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CountedLanes {
+    /// All of them.
+    #[default]
+    All,
+    /// The background: what runs without a person who waits for it.
+    Background,
 }
 
 /// Which limit of an account: there is at most one for each unit and window.
@@ -51,6 +63,9 @@ pub struct BudgetLimit {
     pub warn_at: u8,
     /// At which share a person has to allow more, in percent. If it is 100, no person is asked.
     pub ask_at: u8,
+    /// Which calls it counts.
+    #[serde(default, skip_serializing_if = "CountedLanes::is_all")]
+    pub lanes: CountedLanes,
 }
 
 /// Limits that cannot be.
@@ -98,13 +113,36 @@ pub fn check_limits(limits: &[BudgetLimit]) -> Result<(), LimitError> {
 impl BudgetLimit {
     /// A limit with the usual shares.
     pub const fn new(unit: BudgetUnit, window: WindowLength, amount: u64) -> Self {
-        Self { key: LimitKey { unit, window }, amount, warn_at: WARN_AT, ask_at: ASK_AT }
+        let (key, lanes) = (LimitKey { unit, window }, CountedLanes::All);
+        Self { key, amount, warn_at: WARN_AT, ask_at: ASK_AT, lanes }
     }
 
     /// So many percent of it, rounded down.
     pub const fn share(&self, percent: u8) -> u64 {
         // The amount is at most `AMOUNT_MOST`, so this does not overflow.
         self.amount.saturating_mul(percent as u64) / 100
+    }
+}
+
+// === impl CountedLanes ===
+
+impl CountedLanes {
+    /// Whether it is the usual value, which need not be written.
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+
+    /// Whether calls of this lane count.
+    pub fn counts(self, lane: Lane) -> bool {
+        self == Self::All || lane == Lane::Background
+    }
+
+    /// What follows the name of a limit for people: nothing if it counts all calls.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::Background => " in the background",
+        }
     }
 }
 

@@ -26,15 +26,19 @@ pub use input::{
     SliceReport,
 };
 pub use limit::{
-    AMOUNT_MOST, ASK_AT, BudgetLimit, BudgetUnit, LIMITS_MOST, LimitError, LimitKey, WARN_AT,
-    check_limits,
+    AMOUNT_MOST, ASK_AT, BudgetLimit, BudgetUnit, CountedLanes, LIMITS_MOST, LimitError, LimitKey,
+    WARN_AT, check_limits,
 };
 pub use show::{
-    AccountChange, AccountView, BudgetAllowParams, BudgetExplainView, BudgetList, BudgetParams,
-    BudgetReconcileParams, BudgetSetParams, CallForecast, ChangeKind, ClosedSlice, ExplainedLimit,
-    LimitOrigin, LimitState, LimitView, ReconcileView, SliceHolderView, WantedLimit,
+    AccountChange, AccountView, AskingBudget, BudgetAllowParams, BudgetExplainView, BudgetList,
+    BudgetParams, BudgetReconcileParams, BudgetSetParams, CallForecast, ChangeKind, ClosedSlice,
+    ExplainedLimit, LimitOrigin, LimitState, LimitView, ReconcileView, SliceHolderView,
+    WantedLimit,
 };
 pub use spend::{SpendLimits, SpentLimit};
-pub use texts::{AmountError, amount_text, exceeded, limit_flag, raise_command, read_amount};
+pub use texts::{
+    AmountError, allow_command, amount_text, exceeded, limit_flag, raise_command, read_amount,
+    reconcile_command,
+};
 pub use view::BudgetView;
 pub use window::{WindowError, WindowLength, WindowNumber};

@@ -4,7 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountKey, BudgetLimit, BudgetUnit, LimitKey, LimitSource, WindowLength};
+use super::{
+    AccountKey, BudgetLimit, BudgetUnit, CountedLanes, LimitKey, LimitSource, WindowLength,
+};
 use crate::{
     cursor::Cursor,
     id::{AgentName, NodeName, ProcessId},
@@ -57,6 +59,9 @@ pub struct WantedLimit {
     /// now, or 90.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask_at: Option<u8>,
+    /// Which calls it counts. Default: as it is now, or all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lanes: Option<CountedLanes>,
 }
 
 /// Parameters of `budget.allow`.
@@ -146,6 +151,9 @@ pub struct LimitView {
     pub warn_at: u8,
     /// At which share a person has to allow more, in percent.
     pub ask_at: u8,
+    /// Which calls it counts. Absent: all of them.
+    #[serde(default, skip_serializing_if = "CountedLanes::is_all")]
+    pub lanes: CountedLanes,
     /// What calls have cost, as processes reported it within the last seconds.
     pub spent: u64,
     /// What processes may still spend: calls that run, and what is granted and not in use.
@@ -210,6 +218,16 @@ pub struct SliceHolderView {
     pub running: u64,
 }
 
+/// A limit that waits for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AskingBudget {
+    /// Of which account.
+    pub account: AccountKey,
+    /// The limit. Its state is `needs_person` or `over`.
+    pub limit: LimitView,
+}
+
 /// Someone changed an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -253,9 +271,9 @@ pub struct BudgetExplainView {
     pub model: ModelRef,
     /// Whether the price of the model is known. If it is not, the dearest known price is used.
     pub priced: bool,
-    /// Tokens of the conversation so far, estimated from its bytes.
+    /// Tokens that its request can have at most: those that the provider counted, and one for each byte since.
     pub prompt_tokens: u64,
-    /// Whether a call that adds nothing to the conversation could be made now.
+    /// Whether the call could be made now. If no turn is open, it is one that adds nothing to the conversation.
     pub possible: bool,
     /// The limits that hold for it, in the order in which they are asked.
     pub limits: Vec<ExplainedLimit>,
@@ -271,6 +289,9 @@ pub struct ExplainedLimit {
     pub limit: LimitView,
     /// What the call needs of it at least: with 256 tokens of output.
     pub needs: u64,
+    /// What the call reserves of it if there is enough: with its cap on output.
+    #[serde(default)]
+    pub reserves: u64,
     /// What becomes of the call.
     pub forecast: CallForecast,
     /// Why, and what to do, for people.
@@ -343,9 +364,23 @@ impl LimitView {
     }
 }
 
+// === impl SliceHolderView ===
+
+impl SliceHolderView {
+    /// The name of its node, or its id if that is not known any more: `budget.reconcile` takes both.
+    pub fn named(&self) -> String {
+        self.node.as_ref().map_or_else(|| self.process.to_string(), ToString::to_string)
+    }
+}
+
 // === impl LimitState ===
 
 impl LimitState {
+    /// Whether calls wait until a person allows more.
+    pub const fn asks(self) -> bool {
+        matches!(self, Self::NeedsPerson | Self::Over)
+    }
+
     /// As tables show it.
     pub const fn as_str(self) -> &'static str {
         match self {

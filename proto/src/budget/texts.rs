@@ -1,5 +1,7 @@
 //! Amounts, limits and refusals in words: the same in errors, tables and metrics.
 
+use std::fmt::Display;
+
 use super::{BudgetUnit, LimitKey, WindowLength};
 use crate::money::{MicroUsd, MoneyError};
 
@@ -54,6 +56,16 @@ pub fn raise_command(account: &str, key: LimitKey, limit: u64) -> String {
         BudgetUnit::Tokens | BudgetUnit::Loops => more.to_string(),
     };
     format!("clawnode budget set {account} --{} {amount}", limit_flag(key))
+}
+
+/// The command that allows more of a limit than `ask_at`.
+pub fn allow_command(account: &dyn Display, key: LimitKey) -> String {
+    format!("clawnode budget allow {account} --{}", limit_flag(key))
+}
+
+/// The command that gives back what a dead process has. `node` is the name of its node, or its id.
+pub fn reconcile_command(account: &dyn Display, node: &dyn Display) -> String {
+    format!("clawnode budget reconcile {account} --node {node} --gone")
 }
 
 /// Why a turn ended as bankrupt. `account` is the key of an account, `turn` or `session`; the last two have

@@ -70,7 +70,12 @@ fn inputs() -> Vec<BudgetInput> {
 
 pub(crate) fn standing() -> ProcessStanding {
     let (spent, limit) = (4_999_000, 5_000_000);
-    let answer = |(number, verdict)| AskAnswer { number, limit: LIMIT, verdict };
+    let answer = |(number, verdict)| AskAnswer {
+        number,
+        limit: LIMIT,
+        verdict,
+        holder: (verdict == AskVerdict::Waits).then(process),
+    };
     let verdicts = [
         AskVerdict::Waits,
         AskVerdict::NeedsPerson { spent, limit },

@@ -1034,6 +1034,7 @@ pub(crate) fn heartbeat() -> Heartbeat {
             stops: 1,
             exceeded: Some(ExceededLimit { limit: AgentLimit::ToolCallsPerMinute, allowed: 60 }),
         }],
+        spending: Some(Digest::of(b"[budgets]")),
     }
 }
 
@@ -1196,6 +1197,7 @@ pub(crate) fn cluster_events() -> EventBatch {
             limit: 5_000_000,
         },
         EventBody::BudgetOver { account: name("cluster"), of, excess: 12 },
+        EventBody::Discarded { session, by: "token at gateway-1".to_owned() },
         EventBody::Latched {
             scope: SwitchScope::Agent(name("default")),
             on: true,

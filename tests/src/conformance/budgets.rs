@@ -43,7 +43,7 @@ impl ReservePort for CasePort {
         self.0.try_send(Heard::Reserved(hold)).ok();
     }
 
-    fn waits(&self, _: &AccountKey, _: LimitKey) {
+    fn waits(&self, _: &AccountKey, _: LimitKey, _: WaitReason) {
         self.0.try_send(Heard::Waits).ok();
     }
 

@@ -78,6 +78,7 @@ pub(super) fn heartbeat(process: u128) -> Result<Heartbeat> {
         providers: Vec::new(),
         time: None,
         agents: Vec::new(),
+        spending: None,
         file: FileState::default(),
     })
 }

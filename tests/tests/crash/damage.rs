@@ -8,7 +8,10 @@ use std::{
 
 use clawnode_proto::{
     EntityId, Input, Kind, SessionKey, Timestamp,
+    budget::{AccountKey, AccountView},
+    feed::EventBody,
     limits::INPUT_STORED_BYTES,
+    overview::FeedView,
     session::{SessionInput, UserMessage},
     subject::Prefix,
     view::{ParkedList, ParkedWhere, QuarantineDone, QuarantineList},
@@ -141,6 +144,56 @@ async fn a_damaged_session_is_dropped_and_may_begin_again() -> Outcome {
     let history = node.client()?.history(&again.session()).await?;
     assert_eq!(history.turns.len(), 1, "{history:?}");
     node.stop().await
+}
+
+/// Its calls never go on without it. An operator drops it like any entity, the event feed says who did, and it
+/// begins again with the limits that are set then.
+#[tokio::test]
+async fn a_damaged_account_stops_its_calls_until_it_is_dropped() -> Outcome {
+    let scene = Scene::new(Script::default()).await;
+    let home = &scene.home;
+    let node = Node::up(home).await?;
+    let client = node.client()?;
+    let account: AccountKey = "agent:default".parse().unwrap();
+    let limits = json!([{ "unit": "loops", "window": "day", "amount": "100" }]);
+    let set = json!({ "account": account, "limits": limits });
+    let _: AccountView = client.call("budget.set", set.clone()).await?;
+    client.chat(&Message::new("bob", "before")).await?;
+    node.stop().await?;
+    // Of all of the data, only the journal of the account has it.
+    let (file, at) = place(&home.data(), "budget_granted");
+    flip(&file, at);
+    let verified = home.run(&["journal", "verify"]).await?;
+    assert_eq!(verified.code, 1, "{verified:?}");
+
+    let patience = vec![("CLAWNODE_BUDGETS__PATIENCE", "1s".to_owned())];
+    let node = Node::start(home, Start { vars: patience, ..Start::default() }).await?;
+    let client = node.client()?;
+    let refused = client.chat(&Message::new("bob", "during")).await.expect_err("it is damaged");
+    assert_eq!(code(&refused), Some("budget_unavailable"), "{refused}");
+    let listed: QuarantineList = client.call("quarantine.list", json!({})).await?;
+    let rows: Vec<_> = listed.sessions.iter().map(|row| (row.id, &*row.state)).collect();
+    assert_eq!(rows, [(account.entity(), "corrupt")], "{listed:?}");
+    let dropped = json!({ "session": account.entity() });
+    let _: QuarantineDone = client.call("quarantine.drop", dropped).await?;
+    let says = |feed: &FeedView| {
+        feed.events.iter().any(|it| match &it.event.what {
+            EventBody::Discarded { session, by } => {
+                *session == account.entity() && by.contains(" at ")
+            }
+            _ => false,
+        })
+    };
+    let _: FeedView = client.call_when("events.list", json!({}), says).await?;
+
+    let begun: AccountView = client.call("budget.set", set).await?;
+    assert_eq!((begun.limits[0].spent, begun.changes.len()), (0, 1), "it knows nothing of before");
+    client.chat(&Message::new("bob", "after")).await?;
+    let spent = |view: &AccountView| view.limits[0].spent == 1;
+    let shown = json!({ "account": account });
+    let _: AccountView = client.call_when("budget.show", shown, spent).await?;
+    node.stop().await?;
+    sound(home).await
 }
 
 #[tokio::test]

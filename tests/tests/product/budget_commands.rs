@@ -1,12 +1,15 @@
 //! Limits of spending as people set, see and raise them.
 
 use clawnode_proto::{
-    budget::{AccountView, BudgetExplainView, BudgetList, CallForecast, LimitOrigin, LimitState},
+    budget::{
+        AccountView, BudgetExplainView, BudgetList, BudgetUnit, CallForecast, LimitOrigin,
+        LimitState,
+    },
     view::StatusView,
 };
 use clawnode_tests::{
-    model::{Act, ModelServer, Script},
-    process::{Client, Home, Message, Node, ProcessError},
+    model::{Act, ModelServer, Script, Setup},
+    process::{Client, Ground, Home, Message, Node, ProcessError},
 };
 use serde_json::{Value, json};
 
@@ -109,5 +112,85 @@ async fn bud_6_what_a_dead_process_has_is_named_and_given_back() -> Outcome {
     let after = shown(&client, "cluster", |it| it.limits[0].stranded == 0).await?;
     assert_eq!(after.limits[0].spent, before.limits[0].spent, "its call was reported");
     drop(server);
+    node.stop().await
+}
+
+/// What is spent, and who set the limit, is a part of the data that a backup keeps.
+#[tokio::test]
+async fn bud_7_a_backup_keeps_what_is_spent() -> Outcome {
+    let (server, home) = super::scene(Script::queue(["a", "b"].map(Act::say))).await;
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let set = json!({
+        "account": "agent:default",
+        "limits": [{ "unit": "loops", "window": "forever", "amount": "2" }],
+    });
+    let _set: AccountView = client.call("budget.set", set).await?;
+    client.chat(&Message::new("ada", "one")).await?;
+    let before = shown(&client, "agent:default", |it| it.limits[0].spent == 1).await?;
+    node.stop().await?;
+    let file = home.path().join("kept.tar");
+    let file = file.to_str().unwrap();
+    assert_eq!(home.run(&["backup", file]).await?.code, 0);
+
+    let other = Home::new(Ground::Local)?.anthropic(&server);
+    assert_eq!(other.run(&["restore", file]).await?.code, 0);
+    let verified = other.run(&["journal", "verify"]).await?;
+    assert_eq!(verified.code, 0, "{verified:?}");
+    let node = Node::up(&other).await?;
+    let client = node.client()?;
+    let after = shown(&client, "agent:default", |_| true).await?;
+    assert_eq!(
+        (after.origin, after.set_by, after.set_at),
+        (before.origin, before.set_by, before.set_at)
+    );
+    assert_eq!(
+        (after.limits[0].spent, after.limits[0].left),
+        (1, 1),
+        "an orderly end leaves nothing"
+    );
+    client.chat(&Message::new("ada", "two")).await?;
+    shown(&client, "agent:default", |it| it.limits[0].state == LimitState::Spent).await?;
+    node.stop().await
+}
+
+/// What costs money and is no turn does not pass by a limit: no request leaves for which too little is left.
+#[tokio::test]
+async fn bud_8_embeddings_count_in_the_limits_of_the_cluster() -> Outcome {
+    let setup = Setup { api_key: Some(Home::key().to_owned()), ..Setup::default() };
+    let server = ModelServer::start(setup).await.unwrap();
+    let home = Home::new(Ground::Local)?
+        .openai(&server)
+        .var("CLAWNODE_EMBEDDINGS__MODELS", "openai/embedder");
+    let node = Node::up(&home).await?;
+    let client = node.client()?;
+    let set = json!({
+        "account": "cluster",
+        "limits": [
+            { "unit": "tokens", "window": "forever", "amount": "100", "ask_at": 100 },
+            { "unit": "loops", "window": "forever", "amount": "0", "ask_at": 100 },
+        ],
+    });
+    let _set: AccountView = client.call("budget.set", set).await?;
+    let embed = async |text: &str| {
+        let url = format!("{}/v1/embeddings", client.url());
+        let request = reqwest::Client::new().post(url).bearer_auth(client.token());
+        let body = json!({ "model": "openai/embedder", "input": [text] });
+        let response = request.json(&body).send().await.unwrap();
+        (response.status().as_u16(), response.json::<Value>().await.unwrap())
+    };
+    let (status, answer) = embed("one two three").await;
+    assert_eq!(status, 200, "it makes no loop: {answer}");
+    let tokens =
+        |it: &AccountView| it.limits.iter().find(|it| it.unit == BudgetUnit::Tokens).cloned();
+    shown(&client, "cluster", |it| tokens(it).is_some_and(|it| it.spent == 3)).await?;
+    let (status, answer) = embed(&"word ".repeat(100)).await;
+    assert_eq!((status, server.count()), (429, 1), "{answer}");
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("token budget exceeded"),
+        "{answer}"
+    );
+    let (status, _) = embed("four").await;
+    assert_eq!(status, 200, "what was refused took nothing");
     node.stop().await
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use clawnode_proto::budget::{AccountKey, BudgetLimit, BudgetUnit, WindowLength};
+use clawnode_proto::budget::{AccountKey, BudgetLimit, BudgetUnit, CountedLanes, WindowLength};
 use clawnode_tests::{
     process::{Client, Ground, Home, Message, Node, ProcessError},
     wait::until,
@@ -38,6 +38,13 @@ fn daily(usd: u64) -> Value {
     json!([BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, usd)])
 }
 
+/// The same for the cluster, which has a limit of calls in the background unless the file has one of calls.
+fn of_cluster(usd: u64) -> Value {
+    let daily = BudgetLimit::new(BudgetUnit::Usd, WindowLength::Day, usd);
+    let hourly = BudgetLimit::new(BudgetUnit::Loops, WindowLength::Hour, 50);
+    json!([daily, BudgetLimit { lanes: CountedLanes::Background, ..hourly }])
+}
+
 #[tokio::test]
 async fn accounts_have_the_limits_of_the_file() -> Outcome {
     let home = Home::new(Ground::Local)?.var("CLAWNODE_BUDGETS__DEFAULT", "true");
@@ -46,7 +53,7 @@ async fn accounts_have_the_limits_of_the_file() -> Outcome {
     let (cluster, agent) = (AccountKey::Cluster, "agent:default".parse().unwrap());
     let node = Node::up(&home).await?;
     let client = node.client()?;
-    assert_eq!(last(&client, &cluster, 1).await?, (json!("built_in"), daily(5_000_000)));
+    assert_eq!(last(&client, &cluster, 1).await?, (json!("built_in"), of_cluster(5_000_000)));
 
     // A running node reads the file again.
     let limits = |usd: &str| {
@@ -55,7 +62,7 @@ async fn accounts_have_the_limits_of_the_file() -> Outcome {
         )
     };
     fs::write(&file, limits("2.50")).unwrap();
-    assert_eq!(last(&client, &cluster, 2).await?, (json!("configured"), daily(2_500_000)));
+    assert_eq!(last(&client, &cluster, 2).await?, (json!("configured"), of_cluster(2_500_000)));
     assert_eq!(last(&client, &agent, 1).await?, (json!("configured"), daily(1_000_000)));
     client.chat(&Message::new("ada", "hello")).await?;
     node.stop().await?;
@@ -64,7 +71,7 @@ async fn accounts_have_the_limits_of_the_file() -> Outcome {
     fs::write(&file, "").unwrap();
     let node = Node::up(&home).await?;
     let client = node.client()?;
-    assert_eq!(last(&client, &cluster, 3).await?, (json!("built_in"), daily(5_000_000)));
+    assert_eq!(last(&client, &cluster, 3).await?, (json!("built_in"), of_cluster(5_000_000)));
     assert_eq!(last(&client, &agent, 2).await?, (json!("configured"), json!([])));
     node.stop().await?;
     let verified = home.run(&["journal", "verify"]).await?;

@@ -1,5 +1,7 @@
 //! One limit of an account: its windows, and the slices of them.
 
+use std::collections::BTreeMap;
+
 use clawnode_kernel::Violation;
 use clawnode_proto::{
     ProcessId, Timestamp,
@@ -106,6 +108,17 @@ impl WindowBook {
     /// What is spent, and what processes may still spend.
     pub fn committed(&self) -> u64 {
         self.slices.iter().fold(self.closed, |sum, slice| sum.saturating_add(slice.counts()))
+    }
+
+    /// The process beside this one that may still spend the most.
+    pub(super) fn most_held_beside(&self, process: ProcessId) -> Option<ProcessId> {
+        let mut held: BTreeMap<ProcessId, u64> = BTreeMap::new();
+        for slice in self.slices.iter().filter(|slice| slice.process != process) {
+            let sum = held.entry(slice.process).or_default();
+            *sum = sum.saturating_add(slice.counts().saturating_sub(slice.spent));
+        }
+        let most = held.into_iter().filter(|(_, held)| *held > 0).max_by_key(|(_, held)| *held);
+        most.map(|(process, _)| process)
     }
 
     fn slice(&mut self, process: ProcessId, number: u64) -> Option<&mut Slice> {

@@ -432,13 +432,16 @@ impl BudgetState {
     pub fn answers_to(&self, process: ProcessId) -> Vec<AskAnswer> {
         let own = self.asks.iter().filter(|ask| ask.process == process);
         own.map(|ask| {
-            let verdict = match self.book(ask.wants.limit).map(|book| self.verdict(book, ask)) {
+            let book = self.book(ask.wants.limit);
+            let verdict = match book.map(|book| self.verdict(book, ask)) {
                 None => AskVerdict::NoLimit,
                 // The account serves an earlier ask first.
                 Some(GrantVerdict::Slice(_)) => AskVerdict::Waits,
                 Some(GrantVerdict::None(verdict)) => verdict,
             };
-            AskAnswer { number: ask.wants.number, limit: ask.wants.limit, verdict }
+            let waits = book.filter(|_| verdict == AskVerdict::Waits);
+            let holder = waits.and_then(|book| book.current.most_held_beside(process));
+            AskAnswer { number: ask.wants.number, limit: ask.wants.limit, verdict, holder }
         })
         .collect()
     }

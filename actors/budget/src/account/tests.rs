@@ -55,7 +55,7 @@ fn process(number: u128) -> ProcessId {
 }
 
 pub(super) fn limit(key: LimitKey, amount: u64) -> BudgetLimit {
-    BudgetLimit { key, amount, warn_at: 75, ask_at: 100 }
+    BudgetLimit { ask_at: 100, ..BudgetLimit::new(key.unit, key.window, amount) }
 }
 
 pub(super) fn ask(number: u64, call: u64, least: u64) -> SliceAsk {
@@ -424,7 +424,8 @@ fn who_waits_for_a_person_hears_that_they_have_allowed_more() {
     let told = account.state.told();
     let (by, window) = ("ada".to_owned(), WindowNumber(0));
     account.send(BudgetInput::Allow { by, limit: USD, window });
-    assert_eq!(account.state.answers_to(process(2))[0].verdict, AskVerdict::Waits);
+    let answer = account.state.answers_to(process(2))[0];
+    assert_eq!((answer.verdict, answer.holder), (AskVerdict::Waits, Some(process(1))));
     assert!(account.state.slices_of(process(1))[0].recalled);
     for (after, before) in account.state.told().iter().zip(&told) {
         assert!(after.1 > before.1, "{after:?} hears again after {before:?}");

@@ -31,8 +31,7 @@ impl ConfiguredBudgets {
 
     /// The same, as calls see it.
     pub(super) fn known_of(&self, account: &AccountKey) -> AccountLimits {
-        let limits = self.limits_of(account).iter().map(|limit| limit.key).collect();
-        AccountLimits { limits, is_default: self.is_default_of(account) }
+        AccountLimits::of(self.limits_of(account), self.is_default_of(account))
     }
 
     fn is_default_of(&self, account: &AccountKey) -> bool {

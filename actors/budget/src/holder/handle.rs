@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -13,14 +13,14 @@ use clawnode_proto::{
     budget::{AccountKey, BudgetInput, BudgetView, LimitKey, ProcessStanding},
 };
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, oneshot, watch},
     time::{Instant, sleep, timeout},
 };
 use tracing::{error, warn};
 
 use super::{
     AccountsView, CallHold, CallNeeds, CallUsage, ConfiguredBudgets, EndHold, Holder, HolderInput,
-    HolderOptions, HolderOutput, KnownAccounts, Refusal, Reservation,
+    HolderOptions, HolderOutput, KnownAccounts, Refusal, Reservation, WaitReason,
 };
 
 /// The most that the holder's time goes on between two looks, in milliseconds. A process that did not run
@@ -39,8 +39,8 @@ const LEAVES_EVERY: Duration = Duration::from_millis(50);
 pub trait ReservePort: Send + 'static {
     /// The call may be made.
     fn reserved(self: Box<Self>, hold: CallHold);
-    /// The call waits for others to give something back. Said once for each limit.
-    fn waits(&self, account: &AccountKey, limit: LimitKey);
+    /// The call waits, and why. Said once for each limit and reason.
+    fn waits(&self, account: &AccountKey, limit: LimitKey, why: WaitReason);
     /// The call may not be made.
     fn refused(self: Box<Self>, refusal: Refusal);
     /// Whether the call is not wanted any more. One that waits is then forgotten with the next tick.
@@ -48,6 +48,9 @@ pub trait ReservePort: Send + 'static {
         false
     }
 }
+
+/// Brings the answer to who waits for it. A wait that is dropped takes nothing.
+struct AwaitedPort(oneshot::Sender<Result<CallHold, Refusal>>);
 
 /// The holder of a process. Cheap to clone.
 #[derive(Clone)]
@@ -63,7 +66,11 @@ struct HolderShared {
     configured: watch::Sender<Arc<ConfiguredBudgets>>,
     /// Wakes the task that sends what the machine wants to send.
     wake: Notify,
+    is_dead: OnceLock<DeadLookup>,
 }
+
+/// Whether membership holds a process dead.
+type DeadLookup = Box<dyn Fn(ProcessId) -> bool + Send + Sync>;
 
 struct HolderState {
     holder: Holder,
@@ -111,6 +118,7 @@ impl HolderHandle {
             known: Mutex::default(),
             configured: watch::Sender::default(),
             wake: Notify::new(),
+            is_dead: OnceLock::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -118,6 +126,12 @@ impl HolderHandle {
     /// The process whose slices these are.
     pub fn process(&self) -> ProcessId {
         self.state().holder.process()
+    }
+
+    /// From now on, calls that wait for a process hear whether `is_dead` holds it dead. Only the first one that
+    /// is given counts.
+    pub fn asks_for_dead(&self, is_dead: impl Fn(ProcessId) -> bool + Send + Sync + 'static) {
+        self.shared.is_dead.get_or_init(|| Box::new(is_dead));
     }
 
     /// Which accounts there are, as this process knows it.
@@ -145,6 +159,15 @@ impl HolderHandle {
         at_once
     }
 
+    /// The same for a call that waits here until it is answered; nothing if the process ends before that.
+    pub async fn reserved(&self, needs: CallNeeds) -> Option<Result<CallHold, Refusal>> {
+        let (tell, answer) = oneshot::channel();
+        if let Some(hold) = self.reserve(needs, Box::new(AwaitedPort(tell))) {
+            return Some(Ok(hold));
+        }
+        answer.await.ok()
+    }
+
     /// Takes what happened, and says what follows.
     pub(super) fn hears(&self, input: HolderInput) {
         self.takes(input).into_iter().for_each(Said::say);
@@ -155,6 +178,10 @@ impl HolderHandle {
         let mut state = self.state();
         let is_tick = matches!(input, HolderInput::Tick);
         let now = state.looks();
+        if let Some(is_dead) = self.shared.is_dead.get().filter(|_| is_tick) {
+            let waits_for = state.holder.waits_for().into_iter();
+            state.holder.set_dead(waits_for.filter(|process| is_dead(*process)).collect());
+        }
         let mut wakes = std::mem::take(&mut state.sleeps);
         let mut outputs = state.holder.handle(now, input);
         // Both are dropped once the lock is free: they call the holder.
@@ -174,9 +201,9 @@ impl HolderHandle {
                         None => orphans.push(hold),
                     }
                 }
-                HolderOutput::Waits(reservation, account, limit) => {
+                HolderOutput::Waits(reservation, account, limit, why) => {
                     if let Some(port) = state.ports.get(&reservation) {
-                        port.waits(&account, limit);
+                        port.waits(&account, limit, why);
                     }
                 }
                 HolderOutput::Refused(reservation, refusal) => {
@@ -355,6 +382,23 @@ impl HolderHandle {
     }
 }
 
+impl ReservePort for AwaitedPort {
+    fn reserved(self: Box<Self>, hold: CallHold) {
+        // If it is not wanted any more, it is released as it is dropped.
+        drop(self.0.send(Ok(hold)));
+    }
+
+    fn waits(&self, _: &AccountKey, _: LimitKey, _: WaitReason) {}
+
+    fn refused(self: Box<Self>, refusal: Refusal) {
+        drop(self.0.send(Err(refusal)));
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
 // === impl HolderState ===
 
 impl HolderState {
@@ -443,7 +487,7 @@ mod tests {
     impl ReservePort for FlaggedPort {
         fn reserved(self: Box<Self>, _: CallHold) {}
 
-        fn waits(&self, _: &AccountKey, _: LimitKey) {}
+        fn waits(&self, _: &AccountKey, _: LimitKey, _: WaitReason) {}
 
         fn refused(self: Box<Self>, _: Refusal) {}
 

@@ -13,7 +13,7 @@ use tokio::{sync::mpsc, time::advance};
 
 use super::{
     CallHold, CallNeeds, ConfiguredBudgets, HolderHandle, HolderInput, HolderOptions, Refusal,
-    ReservePort,
+    ReservePort, WaitReason,
     tests::{USD, cluster, need},
 };
 
@@ -23,7 +23,7 @@ struct Refused(mpsc::Sender<Refusal>);
 impl ReservePort for Refused {
     fn reserved(self: Box<Self>, _: CallHold) {}
 
-    fn waits(&self, _: &AccountKey, _: LimitKey) {}
+    fn waits(&self, _: &AccountKey, _: LimitKey, _: WaitReason) {}
 
     fn refused(self: Box<Self>, refusal: Refusal) {
         self.0.try_send(refusal).unwrap();

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use clawnode_proto::budget::{AccountKey, BudgetInput, Hold, LimitKey, ProcessStanding};
+use clawnode_proto::{
+    ProcessId,
+    budget::{AccountKey, BudgetInput, Hold, LimitKey, ProcessStanding},
+};
 
-use super::{CallNeeds, CallUsage};
+use super::{CallNeeds, CallUsage, WaitReason};
 
 /// What a person may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +15,7 @@ pub struct HolderOptions {
     /// How long a call waits for an account that cannot be reached. Less ends calls that a short outage
     /// would only delay.
     pub patience: Duration,
-    /// How long a call waits for a person who has to allow more.
+    /// How long a call waits for a person who has to allow more, or to close what a dead process has.
     pub ask_wait: Duration,
 }
 
@@ -46,8 +49,8 @@ pub enum HolderOutput {
     Send(AccountKey, BudgetInput),
     /// The call may be made, with this cap on output.
     Granted(Reservation, u64, Vec<Hold>),
-    /// The call waits until others give back what they have. Said once.
-    Waits(Reservation, AccountKey, LimitKey),
+    /// The call waits, and why. Said once for each limit and reason.
+    Waits(Reservation, AccountKey, LimitKey, WaitReason),
     /// The call may not be made.
     Refused(Reservation, Refusal),
 }
@@ -74,6 +77,15 @@ pub enum Refusal {
         account: AccountKey,
         /// Of which limit.
         limit: LimitKey,
+    },
+    /// A dead process has what the call needs, and no person has closed that in time.
+    Stranded {
+        /// Of which account.
+        account: AccountKey,
+        /// Of which limit.
+        limit: LimitKey,
+        /// Which process.
+        process: ProcessId,
     },
     /// The account did not answer in time.
     Unavailable {

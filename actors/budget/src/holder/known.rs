@@ -70,8 +70,7 @@ impl KnownAccounts {
             let limits = || configured.known_of(account);
             accounts.entry(account.clone()).or_insert_with(limits);
         }
-        let limits: Vec<LimitKey> = configured.each_user.iter().map(|limit| limit.key).collect();
-        let each_user = AccountLimits { limits, is_default: false };
+        let each_user = AccountLimits::of(&configured.each_user, false);
         AccountsView { accounts, each_user: Some(each_user).filter(|it| !it.limits.is_empty()) }
     }
 }
@@ -80,12 +79,11 @@ impl KnownAccounts {
 
 impl KnownAccount {
     fn as_limits(&self) -> AccountLimits {
-        let limits = match &self.limits {
-            Some(limits) => limits.iter().map(|limit| limit.key).collect(),
+        match &self.limits {
+            Some(limits) => AccountLimits::of(limits, self.is_default),
             // Never "no limit": the account says which of them it does not have.
-            None => any_limit(),
-        };
-        AccountLimits { limits, is_default: self.is_default }
+            None => AccountLimits { limits: any_limit(), ..AccountLimits::default() },
+        }
     }
 }
 
@@ -97,7 +95,10 @@ fn any_limit() -> Vec<LimitKey> {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::budget::BudgetInput;
+    use clawnode_proto::{
+        budget::{BudgetInput, CountedLanes},
+        lane::Lane,
+    };
 
     use super::*;
 
@@ -124,7 +125,7 @@ mod tests {
         let agent = "research".parse().unwrap();
         let keys = |known: &KnownAccounts| {
             let view = known.view(&configured);
-            let found = view.of_call(&agent, &ada);
+            let found = view.of_call(&agent, &ada, Lane::Interactive);
             found
                 .into_iter()
                 .map(|(key, it)| (key.to_string(), it.limits.len()))
@@ -143,6 +144,24 @@ mod tests {
         assert_eq!(keys(&known), limits(&[("agent:research", 1), ("cluster", 2)]));
         assert!(known.take(view("cluster", &[], 8)));
         assert_eq!(keys(&known), limits(&[("agent:research", 1)]));
+    }
+
+    #[test]
+    fn a_limit_of_the_background_holds_up_no_other_lane() {
+        let mut known = KnownAccounts::default();
+        known.take(view("cluster", &[BudgetLimit { lanes: CountedLanes::Background, ..LOOPS }], 1));
+        let view = known.view(&ConfiguredBudgets::default());
+        let (agent, ada) = ("a".parse().unwrap(), "user:web:bot:ada".parse().unwrap());
+        for (lane, limits) in [(Lane::System, 0), (Lane::Interactive, 0), (Lane::Background, 1)] {
+            let found = view.of_call(&agent, &ada, lane);
+            assert_eq!(found.len(), limits, "{lane:?}");
+            let named = found.iter().flat_map(|(_, it)| it.of_lane(lane));
+            assert_eq!(named.collect::<Vec<_>>(), vec![LOOPS.key; limits], "{lane:?}");
+        }
+        // What cannot be read may count every call.
+        assert!(known.take_unreadable("agent:a".parse().unwrap()));
+        let view = known.view(&ConfiguredBudgets::default());
+        assert_eq!(view.of_call(&agent, &ada, Lane::Interactive).len(), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The machine: what happens to a process's slices and its calls.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
     time::Duration,
 };
@@ -15,8 +15,10 @@ use clawnode_proto::{
 
 use super::{
     CallNeeds, CallUsage, HolderInput, HolderOptions, HolderOutput, Refusal, Reservation,
+    WaitReason,
     pool::{HeldSlice, OpenAsk, Pool, PoolWants},
     report::AccountAtHand,
+    waits,
 };
 
 /// A slice that no call has used for this long is given back.
@@ -39,6 +41,8 @@ pub struct Holder {
     /// What calls have reserved.
     holds: BTreeMap<Reservation, Vec<Hold>>,
     out: Vec<HolderOutput>,
+    /// Processes for which calls wait, and which are dead.
+    dead: BTreeSet<ProcessId>,
     /// The process ends soon.
     leaves: bool,
     /// A bug of tests.
@@ -57,8 +61,8 @@ struct Waiter {
     since: Timestamp,
     /// When it waited for each limit first. It may come back to one; a person has so long from then on.
     first: BTreeMap<PoolKey, Timestamp>,
-    /// That it waits was said.
-    said: bool,
+    /// What was said of why it waits.
+    said: Option<WaitReason>,
 }
 
 /// Where calls wait after a look at all of them.
@@ -85,6 +89,7 @@ impl Holder {
             waiters: VecDeque::new(),
             holds: BTreeMap::new(),
             out: Vec::new(),
+            dead: BTreeSet::new(),
             leaves: false,
             #[cfg(feature = "test-util")]
             planted: KernelBug::None,
@@ -150,7 +155,7 @@ impl Holder {
             .sort_by(|one, other| (&one.account, one.limit).cmp(&(&other.account, other.limit)));
         let since = self.now;
         let first = BTreeMap::new();
-        self.waiters.push_back(Waiter { reservation, needs, at: None, since, first, said: false });
+        self.waiters.push_back(Waiter { reservation, needs, at: None, since, first, said: None });
     }
 
     /// BUD-2: what a call reserved ends once.
@@ -207,6 +212,7 @@ impl Holder {
         for answer in answers {
             self.answered(&account, answer);
         }
+        self.says_why();
     }
 
     fn granted(&mut self, account: &AccountKey, granted: &GrantedSlice) {
@@ -243,19 +249,14 @@ impl Holder {
         let pool = self.pool(&key);
         let Some(ask) = pool.ask.as_mut().filter(|ask| ask.number == answer.number) else { return };
         ask.answered = true;
+        ask.waits = answer.verdict == AskVerdict::Waits;
+        ask.behind = answer.holder.filter(|_| ask.waits);
+        ask.stranded = ask.stranded.filter(|(process, _)| ask.behind == Some(*process));
         if !matches!(answer.verdict, AskVerdict::NeedsPerson { .. }) {
             ask.person = None;
         }
         match answer.verdict {
-            AskVerdict::Waits => {
-                let mut said = Vec::new();
-                let at = |waiter: &&mut Waiter| !waiter.said && waiter.at.as_ref() == Some(&key);
-                for waiter in self.waiters.iter_mut().filter(at) {
-                    waiter.said = true;
-                    said.push(HolderOutput::Waits(waiter.reservation, key.0.clone(), key.1));
-                }
-                self.out.append(&mut said);
-            }
+            AskVerdict::Waits => {}
             AskVerdict::NeedsPerson { spent, limit } => {
                 ask.person.get_or_insert(now);
                 self.ends_bankrupt(&key, spent, limit);
@@ -271,6 +272,19 @@ impl Holder {
                         needs.retain(|need| need.account != key.0 || need.limit != key.1);
                     }
                 }
+            }
+        }
+    }
+
+    /// Says to calls why they wait.
+    fn says_why(&mut self) {
+        for waiter in &mut self.waiters {
+            let Some(at) = &waiter.at else { continue };
+            let why = waits::reason(&self.accounts, at);
+            if let Some(why) = why.filter(|why| waiter.said != Some(*why)) {
+                waiter.said = Some(why);
+                let (account, limit) = at.clone();
+                self.out.push(HolderOutput::Waits(waiter.reservation, account, limit, why));
             }
         }
     }
@@ -310,6 +324,8 @@ impl Holder {
                 }
             }
         }
+        waits::look_for_dead(&mut self.accounts, &self.dead, now);
+        self.says_why();
         let accounts = mem::take(&mut self.accounts);
         self.refuse(|waiter| {
             let (account, limit) = waiter.at.clone()?;
@@ -319,6 +335,11 @@ impl Holder {
             let asked = ask.and_then(|ask| ask.person).map(|since| since.max(first));
             if asked.is_some_and(|since| now.since(since) >= options.ask_wait) {
                 return Some(Refusal::NotAllowed { account, limit });
+            }
+            if let Some((process, since)) = ask.and_then(|ask| ask.stranded)
+                && now.since(since.max(first)) >= options.ask_wait
+            {
+                return Some(Refusal::Stranded { account, limit, process });
             }
             let silent = now.since(at_hand.heard.max(waiter.since)) >= options.patience;
             silent.then_some(Refusal::Unavailable { account })
@@ -332,6 +353,16 @@ impl Holder {
         self.options = options;
     }
 
+    /// The processes for which calls wait: their accounts name them.
+    pub fn waits_for(&self) -> BTreeSet<ProcessId> {
+        waits::behind(&self.accounts)
+    }
+
+    /// Those of them that are dead.
+    pub fn set_dead(&mut self, dead: BTreeSet<ProcessId>) {
+        self.dead = dead;
+    }
+
     // === calls ===
 
     /// Grants what can be granted, asks for what waits, and gives back what others wait for.
@@ -343,7 +374,7 @@ impl Holder {
                 Err(at) => {
                     if waiter.at.as_ref() != Some(&at) {
                         waiter.first.entry(at.clone()).or_insert(self.now);
-                        (waiter.at, waiter.since, waiter.said) = (Some(at), self.now, false);
+                        (waiter.at, waiter.since, waiter.said) = (Some(at), self.now, None);
                     }
                     self.waiters.push_back(waiter);
                 }
@@ -460,9 +491,7 @@ impl Holder {
             ask.wants = wants;
             return;
         }
-        let (sent, person) = (None, None);
-        let (number, said, answered) = (next, u64::MAX, false);
-        pool.ask = Some(OpenAsk { number, wants, said, sent, answered, person });
+        pool.ask = Some(OpenAsk::new(next, wants));
         self.number = next;
     }
 }

@@ -38,6 +38,7 @@ mod properties;
 mod report;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 pub use accounts::{AccountLimits, AccountsView};
 pub use actor::{HolderTasks, read};
@@ -48,3 +49,4 @@ pub use hold::{CallHold, EndHold};
 pub use io::{HolderInput, HolderOptions, HolderOutput, Refusal, Reservation};
 use known::KnownAccounts;
 pub use machine::Holder;
+pub use waits::WaitReason;

@@ -3,7 +3,7 @@
 #[cfg(feature = "test-util")]
 use clawnode_kernel::KernelBug;
 use clawnode_proto::{
-    Timestamp,
+    ProcessId, Timestamp,
     budget::{GrantedSlice, WindowNumber},
 };
 
@@ -33,6 +33,12 @@ pub(super) struct OpenAsk {
     pub(super) answered: bool,
     /// Since when a person has to allow more.
     pub(super) person: Option<Timestamp>,
+    /// Whether there will be a slice once something comes back.
+    pub(super) waits: bool,
+    /// The process that holds the most that could come back.
+    pub(super) behind: Option<ProcessId>,
+    /// That process, if it is dead, and since when that is known here.
+    pub(super) stranded: Option<(ProcessId, Timestamp)>,
 }
 
 /// The slices of one limit.
@@ -69,6 +75,25 @@ pub(super) struct HeldSlice {
     /// What was reported last, if a planted bug needs it.
     #[cfg(feature = "test-util")]
     pub(super) said: u64,
+}
+
+// === impl OpenAsk ===
+
+impl OpenAsk {
+    /// One that is to be sent.
+    pub(super) const fn new(number: u64, wants: PoolWants) -> Self {
+        Self {
+            number,
+            wants,
+            said: u64::MAX,
+            sent: None,
+            answered: false,
+            person: None,
+            waits: false,
+            behind: None,
+            stranded: None,
+        }
+    }
 }
 
 // === impl HeldSlice ===

@@ -10,7 +10,7 @@ use clawnode_proto::{
 
 use super::{
     CallCost, CallNeeds, CallUsage, Holder, HolderInput, HolderOptions, HolderOutput, Need,
-    Refusal, Reservation,
+    Refusal, Reservation, WaitReason,
 };
 
 pub(super) const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
@@ -74,8 +74,12 @@ impl One {
             let window = WindowNumber(7);
             GrantedSlice { number, limit: USD, window, amount, recalled }
         };
-        let answer =
-            |&(number, verdict): &(u64, AskVerdict)| AskAnswer { number, limit: USD, verdict };
+        let answer = |&(number, verdict): &(u64, AskVerdict)| AskAnswer {
+            number,
+            limit: USD,
+            verdict,
+            holder: None,
+        };
         self.does(HolderInput::Told(ProcessStanding {
             account: cluster(),
             version: self.version,
@@ -373,4 +377,62 @@ fn a_call_that_waits_elsewhere_keeps_what_it_has_got() {
     one.stored();
     // The slice for both comes.
     assert_eq!(granted(&one.told(&[(1, 60, false), (3, 80, false)], &[])), [(3, 70)]);
+}
+
+#[test]
+fn a_call_behind_a_dead_process_says_so_and_does_not_wait_until_the_window_ends() {
+    let mut one = One::new();
+    let other = ProcessId::from_u128(9);
+    let waits = |one: &mut One| {
+        one.version += 1;
+        let (limit, verdict) = (USD, AskVerdict::Waits);
+        one.does(HolderInput::Told(ProcessStanding {
+            account: cluster(),
+            version: one.version,
+            slices: Vec::new(),
+            answers: vec![AskAnswer { number: 1, limit, verdict, holder: Some(other) }],
+        }))
+    };
+    let said = |out: &[HolderOutput]| {
+        let why = |one: &HolderOutput| match one {
+            HolderOutput::Waits(.., why) => Some(*why),
+            _ => None,
+        };
+        out.iter().filter_map(why).collect::<Vec<_>>()
+    };
+    one.reserve(1, call());
+    one.stored();
+    assert_eq!(said(&waits(&mut one)), [WaitReason::Calls]);
+    assert_eq!(said(&waits(&mut one)), [], "it is said once");
+    assert_eq!(one.holder.waits_for(), [other].into());
+    one.holder.set_dead([other].into());
+    assert_eq!(said(&one.after(1_000)), [WaitReason::Stranded(other)]);
+    // The account answers all the time, so it is not silent.
+    let mut refused = None;
+    for second in 0..300 {
+        one.does(HolderInput::Stored(cluster(), true));
+        waits(&mut one);
+        let ended = |one: &HolderOutput| matches!(one, HolderOutput::Refused(..));
+        if let Some(end) = one.after(1_000).into_iter().find(ended) {
+            refused = Some((second, end));
+            break;
+        }
+    }
+    let (second, end) = refused.expect("it does not wait for a month");
+    let refusal = Refusal::Stranded { account: cluster(), limit: USD, process: other };
+    assert_eq!(end, HolderOutput::Refused(Reservation(1), refusal));
+    assert!((295..300).contains(&second), "after `ask_wait`, not before: {second}");
+}
+
+#[test]
+fn a_call_that_needs_a_person_says_so_once() {
+    let mut one = One::new();
+    one.reserve(1, call());
+    one.stored();
+    let asks = AskVerdict::NeedsPerson { spent: 80, limit: 100 };
+    let person = |out: &[HolderOutput]| {
+        out.iter().any(|it| matches!(it, HolderOutput::Waits(.., WaitReason::Person)))
+    };
+    assert!(person(&one.told(&[], &[(1, asks)])));
+    assert!(!person(&one.told(&[], &[(1, asks)])));
 }

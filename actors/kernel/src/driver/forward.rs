@@ -222,6 +222,7 @@ mod tests {
             url: None,
             time: None,
             agents: Vec::new(),
+            spending: None,
             file: clawnode_proto::node::FileState::default(),
         }
     }

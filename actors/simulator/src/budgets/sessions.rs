@@ -138,7 +138,7 @@ impl Sim {
         }
         let limits = |(account, limits): (AccountKey, Vec<_>)| {
             let limits = limits.iter().map(|limit: &BudgetLimit| limit.key);
-            (account, AccountLimits { limits: limits.collect(), is_default: false })
+            (account, AccountLimits { limits: limits.collect(), ..AccountLimits::default() })
         };
         let accounts = accounts(&self.plan).into_iter().map(limits).collect();
         Arc::new(AccountsView { accounts, each_user: None })

@@ -234,6 +234,13 @@ static TABLE: &[(&str, ModelProfile)] = &[
     ("phi4", without_tools(open(16_384, TEXT))),
     ("phi4:*", without_tools(open(16_384, TEXT))),
     ("demo/*", open(100_000, TEXT)),
+    // Embeddings.
+    ("text-embedding-3-small", embeds(20_000)),
+    ("text-embedding-3-large", embeds(130_000)),
+    ("text-embedding-ada-002", embeds(100_000)),
+    ("gemini-embedding-001", embeds(150_000)),
+    ("amazon.titan-embed-text-v1", embeds(100_000)),
+    ("amazon.titan-embed-text-v2:0", embeds(20_000)),
 ];
 
 /// $3 and $15.
@@ -392,6 +399,12 @@ const fn vendor(
 
 const fn open(window_tokens: u32, input: InputKinds) -> ModelProfile {
     ModelProfile { window_tokens, input, reasoning: ReasoningStyle::None, ..UNKNOWN }
+}
+
+/// One that makes vectors of texts, for so many micro-dollars a million tokens.
+const fn embeds(price: u64) -> ModelProfile {
+    let price = Some(micro(price, 0, price));
+    without_tools(ModelProfile { price, ..open(8_192, TEXT) })
 }
 
 /// One that refuses `reasoning_effort` beside tools on the wire of Chat Completions.

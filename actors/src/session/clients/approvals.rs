@@ -49,7 +49,7 @@ impl Sessions {
         approvals.truncate(limit);
         let last = approvals.last().filter(|_| is_more);
         let next = last.map(|last| Cursor::new(LIST, place(last)));
-        Ok(ApprovalList { approvals, next })
+        Ok(ApprovalList { approvals, budgets: Vec::new(), next })
     }
 
     /// All calls that wait for a person now, in no order.

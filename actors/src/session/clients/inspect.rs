@@ -1,5 +1,6 @@
 //! Looking at sessions: histories and exports. All from the journal.
 
+use clawnode_budget::holder::HolderHandle;
 use clawnode_kernel::{Entity, Service};
 use clawnode_proto::{
     AgentName, EntityId, ErrorChain, ProcessId, Seq, SessionKey, Timestamp,
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use super::{client::Sessions, progress::in_json, send_error::SendError};
 use crate::{
     agent::AgentOptions,
-    session::turn::{kind::Session, state::Turn},
+    session::turn::{kind::Session, next_needs::NextNeeds, state::Turn},
 };
 
 impl Sessions {
@@ -68,6 +69,18 @@ impl Sessions {
         let state = self.known(id).await?.state;
         let options = state.key.as_ref().and_then(|key| options(&key.agent));
         Ok(options.map(|options| state.route_view(&options)))
+    }
+
+    /// What the next call of a session would reserve. Nothing if `options` does not know its agent.
+    pub async fn next_needs(
+        &self,
+        id: EntityId,
+        options: impl FnOnce(&AgentName) -> Option<AgentOptions>,
+        budgets: &HolderHandle,
+    ) -> Result<Option<NextNeeds>, SendError> {
+        let state = self.known(id).await?.state;
+        let options = state.key.as_ref().and_then(|key| options(&key.agent));
+        Ok(options.and_then(|options| state.next_needs(options, budgets)))
     }
 
     /// Everything known of one session, for keeping.

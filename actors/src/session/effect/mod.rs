@@ -17,7 +17,7 @@ pub(in crate::session) mod outages;
 pub(in crate::session) mod people;
 pub(in crate::session) mod perform;
 pub(in crate::session) mod request;
-pub(in crate::session) mod reserve;
+pub mod reserve;
 pub mod run;
 pub(in crate::session) mod tokens;
 pub(in crate::session) mod tool_calls;

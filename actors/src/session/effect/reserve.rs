@@ -8,11 +8,11 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use clawnode_budget::holder::{CallHold, CallNeeds, Refusal, ReservePort};
+use clawnode_budget::holder::{CallHold, CallNeeds, Refusal, ReservePort, WaitReason};
 use clawnode_kernel::driver::Port;
 use clawnode_proto::{
     Attempt, CallId, EntityId, Frame, FrameBody, FrameKey, TurnId,
-    budget::{AccountKey, LimitKey},
+    budget::{AccountKey, LimitKey, allow_command, reconcile_command},
     frame::Notice,
     llm::{FailureClass, ModelFailure},
     session::TurnOutcome,
@@ -92,13 +92,13 @@ impl SessionRunner {
 
 impl ReserveAnswer {
     /// What people read while the call waits. It is provisional, so it does not matter whether it is lost.
-    fn notify(&self, message: String) {
+    fn notify(&self, name: &str, message: String) {
         let index = WAIT_INDEX.saturating_add(self.notices.fetch_add(1, Ordering::Relaxed));
         let terms = self.grant.terms.as_ref();
         let attempt = terms.map_or(0, |terms| terms.attempt.0.saturating_sub(1));
         let (turn, call, attempt) = (self.turn, self.call, Attempt(attempt));
         let key = FrameKey { turn, call, attempt, index };
-        let body = FrameBody::Notice(Notice { name: "budget_waiting".to_owned(), message });
+        let body = FrameBody::Notice(Notice { name: name.to_owned(), message });
         let (runner, entity) = (self.runner.clone(), self.entity);
         // Detached: it ends by itself, and this may be called under a lock.
         drop(tokio::spawn(async move {
@@ -117,11 +117,33 @@ impl ReservePort for ReserveAnswer {
         self.port.granted(self.effect, grant);
     }
 
-    fn waits(&self, account: &AccountKey, limit: LimitKey) {
-        self.notify(format!(
-            "the call waits: other calls have reserved what is left of `{account}` ({limit}); \
-             `clawnode budget show {account}` shows them"
-        ));
+    fn waits(&self, account: &AccountKey, limit: LimitKey, why: WaitReason) {
+        let (name, message) = match why {
+            WaitReason::Calls => (
+                "budget_waiting",
+                format!(
+                    "the call waits: other calls have reserved what is left of `{account}` \
+                     ({limit}); `clawnode budget show {account}` shows them"
+                ),
+            ),
+            WaitReason::Stranded(process) => {
+                let command = reconcile_command(account, &process);
+                let message = format!(
+                    "the call waits: a process that is dead has what is left of `{account}` \
+                     ({limit}) until the window ends; to have it back now: `{command}`"
+                );
+                ("budget_stranded", message)
+            }
+            WaitReason::Person => {
+                let command = allow_command(account, limit);
+                let message = format!(
+                    "the call waits: most of `{account}` ({limit}) is spent, and a person has to \
+                     allow more: `{command}`"
+                );
+                (Notice::BUDGET_ASKS, message)
+            }
+        };
+        self.notify(name, message);
     }
 
     fn refused(self: Box<Self>, refusal: Refusal) {
@@ -142,7 +164,7 @@ impl Drop for ReserveAnswer {
 }
 
 /// How a turn ends whose call gets nothing.
-pub(in crate::session) fn outcome(refusal: Refusal) -> TurnOutcome {
+pub fn outcome(refusal: Refusal) -> TurnOutcome {
     let failed =
         |class, message: String| TurnOutcome::Failed { failure: ModelFailure::new(class, message) };
     match refusal {
@@ -155,9 +177,20 @@ pub(in crate::session) fn outcome(refusal: Refusal) -> TurnOutcome {
             FailureClass::BudgetNotAllowed,
             format!(
                 "most of the budget of `{account}` ({limit}) is spent, and no person has allowed \
-                 more in time; allow it with `clawnode budget allow {account}`"
+                 more in time; allow it with `{}`",
+                allow_command(&account, limit)
             ),
         ),
+        Refusal::Stranded { account, limit, process } => {
+            let command = reconcile_command(&account, &process);
+            failed(
+                FailureClass::BudgetUnavailable,
+                format!(
+                    "a process that is dead has what is left of the budget of `{account}` \
+                     ({limit}), and no person has given it back in time: `{command}`"
+                ),
+            )
+        }
         Refusal::Unavailable { account } => failed(
             FailureClass::BudgetUnavailable,
             format!(

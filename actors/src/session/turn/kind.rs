@@ -434,7 +434,7 @@ impl EntityKind for Session {
 }
 
 /// The next attempt at a call, as it would be made now.
-fn next_call(
+pub(super) fn next_call(
     state: &SessionState,
     turn: &Turn,
     call: CallId,

@@ -5,7 +5,7 @@
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
 //! becomes of a tool call's job. `measure` says how large a request is, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
-//! what a call may cost, and has cost. `begin` says how turns begin. `recorded` tells who looks at a journal from
+//! what a call may cost, and has cost, and `next_needs` so of one that is not made yet. `begin` says how turns begin. `recorded` tells who looks at a journal from
 //! outside what it says, and `explain` what a model was shown, and why.
 
 pub mod approval;
@@ -30,6 +30,7 @@ pub mod kind;
 pub mod measure;
 #[cfg(test)]
 mod model_tests;
+pub mod next_needs;
 pub(in crate::session) mod plan;
 pub mod prepare;
 mod recorded;

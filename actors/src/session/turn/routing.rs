@@ -40,7 +40,7 @@ impl Routed {
 
 impl Turn {
     /// The call that is under way, or the next one.
-    fn next_call(&self) -> CallId {
+    pub(super) fn next_call(&self) -> CallId {
         match self.steps.last() {
             Some(Step { call, end: None, .. }) => *call,
             _ => CallId::derive(self.id, u32::try_from(self.steps.len()).unwrap_or(u32::MAX)),

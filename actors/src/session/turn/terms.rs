@@ -15,6 +15,7 @@ use clawnode_proto::{
     Attempt, CallId,
     budget::{AccountKey, BudgetHeld, BudgetUnit, SpendLimits},
     hook::HookPoint,
+    lane::Lane,
     limits::TOOL_RESULT_CHARS,
     llm::{FailureClass, Message, ModelFailure, ModelRef},
     media::{Media, MediaKind},
@@ -117,9 +118,22 @@ pub(super) fn want(
     // Those for which something else was reserved are over.
     let grant = Grant { terms: None, hold: None, ..grant.clone() };
     let BudgetVerdict::Held(terms) = verdict(state, turn, next, &grant) else { return None };
-    let needs = needs(&accounts(state, &grant), &terms);
+    let needs = needs(&accounts(state, &grant), &terms, grant.permit.lane());
     let grant = Box::new(Grant { terms: Some(Arc::new(terms)), ..grant.clone() });
     Some(Want::Hold { turn: turn.id, call: next.call, grant, needs })
+}
+
+/// Tokens that the next attempt at a call reads at most, and what it reserves, whether or not that is to be had.
+pub(super) fn expected(
+    state: &SessionState,
+    turn: &Turn,
+    next: &NextCall,
+    grant: &Grant,
+) -> (u64, CallNeeds) {
+    let price = grant.options.profiles.call_price(&next.request.model);
+    let terms = terms(state, turn, next, grant, price.held());
+    let terms = within(state, turn, next.profile.limits, terms.clone()).unwrap_or(terms);
+    (terms.input, needs(&accounts(state, grant), &terms, grant.permit.lane()))
 }
 
 /// What limits make of the next attempt at a call.
@@ -197,14 +211,14 @@ fn accounts<'a>(state: &SessionState, grant: &'a Grant) -> Vec<(AccountKey, &'a 
     if view.accounts.is_empty() && view.each_user.is_none() {
         return Vec::new();
     }
-    view.of_call(&key.agent, &AccountKey::of_user(key))
+    view.of_call(&key.agent, &AccountKey::of_user(key), grant.permit.lane())
 }
 
-fn needs(accounts: &[(AccountKey, &AccountLimits)], terms: &CallTerms) -> CallNeeds {
+fn needs(accounts: &[(AccountKey, &AccountLimits)], terms: &CallTerms, lane: Lane) -> CallNeeds {
     let limits = accounts.iter().flat_map(|(account, limits)| {
-        limits.limits.iter().map(move |limit| Need {
+        limits.of_lane(lane).map(move |limit| Need {
             account: account.clone(),
-            limit: *limit,
+            limit,
             cost: cost(terms, limit.unit),
         })
     });

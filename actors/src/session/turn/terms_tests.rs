@@ -113,6 +113,29 @@ fn usage(input_tokens: u64, output_tokens: u64) -> Usage {
     Usage { input_tokens, output_tokens, ..Usage::default() }
 }
 
+#[test]
+fn what_people_read_of_the_next_call_is_what_it_reserves() {
+    let mut run = under(DAILY_USD, PLENTY);
+    let budgets = run.budgets.as_ref().unwrap().holder.clone();
+    let next = |run: &PlayedActivation| {
+        let next = state(run).next_needs((*run.grant.options).clone(), &budgets);
+        next.expect("the session was used")
+    };
+    let reserved = |run: &PlayedActivation| run.budgets.as_ref().unwrap().needs.clone();
+    run.says(&"long ".repeat(500));
+    run.replies_for(usage(100, 10), &[]);
+    let before = next(&run);
+    assert!(before.priced && before.input < 1_000, "by the provider's count: {}", before.input);
+    run.says("");
+    assert_eq!(Some(&before.needs), reserved(&run).last());
+    // While the call runs, it is what the next attempt would reserve.
+    assert_eq!(next(&run).needs, before.needs);
+    run.replies_for(usage(120, 10), &[]);
+    run.says("word");
+    let (with_word, without) = (reserved(&run).pop().unwrap(), next(&run).needs);
+    assert_eq!(with_word, without, "an open turn has its own text in it");
+}
+
 /// BUD-1: no call begins before the append that has its hold, also after a lost attempt.
 #[test]
 fn under_a_limit_each_call_begins_in_the_append_of_its_hold() {

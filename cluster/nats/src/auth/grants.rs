@@ -154,9 +154,9 @@ impl RoleGrants {
         for stream in [&names.journal, &names.bucket, &names.blobs, &names.birth] {
             self.api("STREAM.MSG.GET", stream);
         }
-        // Watching agents, kill switches, and approved descriptions of MCP servers: a consumer of
-        // the watcher's own, of these keys only.
-        for keys in [AGENT_KEYS, LATCH_KEYS, MCP_KEYS] {
+        // Watching agents, kill switches, approved descriptions of MCP servers, and limits of spending: a
+        // consumer of the watcher's own, of these keys only.
+        for keys in [AGENT_KEYS, BUDGET_KEYS, LATCH_KEYS, MCP_KEYS] {
             self.watches(keys, prefix, names);
         }
         for operation in ["CONSUMER.MSG.NEXT", "CONSUMER.DELETE", "CONSUMER.INFO"] {
@@ -183,7 +183,6 @@ impl RoleGrants {
     fn worker(&mut self, prefix: &Prefix, names: &StreamNames) {
         self.any_node(prefix, names);
         // The limits of accounts, which their owners show all who spend.
-        self.watches(BUDGET_KEYS, prefix, names);
         self.publish(prefix.bucket(&format!("{BUDGET_KEYS}*")));
         self.publish(prefix.journals());
         self.api("STREAM.MSG.GET", &names.inbox);

@@ -1,10 +1,12 @@
-//! `/model` and `/reasoning`: what the conversation keeps of the person's choices.
+//! `/model` and `/reasoning`: what the conversation keeps of the person's choices; and `/lane`, which this chat
+//! keeps.
 
 use clawnode_guard::policy::Pattern;
 use clawnode_proto::{
     agents::AgentDetail,
     api::{AgentParams, SessionParams, calls},
     id::ParseIdError,
+    lane::Lane,
     llm::ModelRef,
     reasoning::Reasoning,
     session::KeptChoice,
@@ -20,6 +22,8 @@ use crate::{
 const DEFAULT: &str = "default";
 /// The amounts of thinking that have a name.
 const AMOUNTS: [&str; 5] = ["off", "low", "medium", "high", DEFAULT];
+/// The lanes that a person may choose.
+pub(super) const LANES: [Lane; 2] = [Lane::Interactive, Lane::Background];
 
 impl Chat<'_> {
     /// Shows the model, or chooses another for this conversation.
@@ -115,6 +119,32 @@ impl Chat<'_> {
     }
 }
 
+impl Chat<'_> {
+    /// Shows the lane, or chooses another for this chat.
+    pub(super) fn choose_lane(&mut self, wanted: Option<String>) -> Result<(), Failure> {
+        let Some(wanted) = wanted else {
+            let now = self.lane.map_or("as the agent says", Lane::as_str);
+            let all: Vec<&str> = LANES.iter().map(|lane| lane.as_str()).collect();
+            return self.aside(&format!("the lane: {now}; choose {}, {DEFAULT}", all.join(", ")));
+        };
+        self.lane = if wanted == DEFAULT { None } else { Some(lane(&wanted)?) };
+        let now = self.lane.map_or("as the agent says", Lane::as_str);
+        self.aside(&format!("the lane from your next message on: {now}"))
+    }
+}
+
+/// The lane of this name.
+pub(super) fn lane(wanted: &str) -> Result<Lane, Failure> {
+    let found = LANES.into_iter().find(|lane| lane.as_str() == wanted);
+    found.ok_or_else(|| {
+        let near = nearest(wanted, LANES.map(Lane::as_str));
+        let meant = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+        let what = format!("{wanted} is not a lane that a message may choose");
+        Failure::new(Exit::Usage, "usage", what)
+            .hint(format!("{meant}choose interactive, background or {DEFAULT}"))
+    })
+}
+
 /// How much a person wants a model to think.
 fn amount(wanted: &str) -> Result<Reasoning, Failure> {
     let number = || wanted.parse().ok().and_then(Reasoning::tokens);
@@ -134,6 +164,15 @@ fn amounts() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_person_chooses_two_of_the_lanes() {
+        assert_eq!(lane("background").ok(), Some(Lane::Background));
+        for (wrong, near) in [("backgruond", "did you mean background?"), ("system", "choose")] {
+            let hint = lane(wrong).unwrap_err().hint.unwrap_or_default();
+            assert!(hint.contains(near), "{hint}");
+        }
+    }
 
     #[test]
     fn an_amount_that_is_none_gets_the_nearest_word() {

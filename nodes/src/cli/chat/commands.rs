@@ -14,6 +14,8 @@ pub(super) enum ChatCommand {
     Model(Option<String>),
     Reasoning(Option<String>),
     Agent(Option<String>),
+    Lane(Option<String>),
+    Allow,
     Tools,
     Attach(Option<String>),
     Detach(Option<String>),
@@ -33,13 +35,15 @@ pub(super) enum ChatLine {
 }
 
 /// Name, argument, and what it does.
-const ALL: [(&str, &str, &str); 14] = [
+const ALL: [(&str, &str, &str); 16] = [
     ("/help", "", "show this"),
     ("/new", "", "begin a new conversation"),
     ("/sessions", "", "list your latest conversations"),
     ("/resume", "[KEY]", "continue a conversation by number or key (default: the last)"),
     ("/model", "[MODEL]", "show the model, or keep another (`default`: the agent's own)"),
     ("/reasoning", "[HOW]", "keep how much the model thinks: off, low, medium, high, N"),
+    ("/lane", "[LANE]", "show the lane, or choose interactive, background or default"),
+    ("/allow", "", "allow more of a budget that this conversation waits for"),
     ("/agent", "[NAME]", "show the agent, or begin a new conversation with another"),
     ("/tools", "", "show the agent and its tools"),
     ("/attach", "[FILE]", "attach a picture, PDF, sound or text file, or list them"),
@@ -90,6 +94,8 @@ pub(super) fn read(text: &str, demo: bool) -> ChatLine {
         "model" => ChatCommand::Model(argument),
         "reasoning" => ChatCommand::Reasoning(argument),
         "agent" => ChatCommand::Agent(argument),
+        "lane" => ChatCommand::Lane(argument),
+        "allow" => ChatCommand::Allow,
         "tools" => ChatCommand::Tools,
         "attach" => ChatCommand::Attach(argument),
         "detach" => ChatCommand::Detach(argument),
@@ -181,6 +187,7 @@ mod tests {
             ("/resume", ChatCommand::Resume(None)),
             ("/attach a b.txt", ChatCommand::Attach(Some("a b.txt".to_owned()))),
             ("/detach", ChatCommand::Detach(None)),
+            ("/lane background", ChatCommand::Lane(Some("background".to_owned()))),
         ] {
             assert_eq!(read(text, false), ChatLine::Do(command), "{text}");
         }

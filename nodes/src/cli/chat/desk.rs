@@ -77,6 +77,8 @@ pub(super) struct ChatTerminal {
     pub reasoning: Option<Reasoning>,
     /// Which of the two the person has chosen for the conversation.
     pub keep: Vec<KeptChoice>,
+    /// Whether the turn has said that a budget waits for the person.
+    pub asks_budget: bool,
     /// What goes on in the turn, since when, and what it has used.
     pub doing: String,
     pub since: Instant,
@@ -143,6 +145,7 @@ impl ChatTerminal {
             model: None,
             reasoning: None,
             keep: Vec::new(),
+            asks_budget: false,
             doing: String::new(),
             since: now,
             heard: now,
@@ -195,6 +198,7 @@ impl ChatTerminal {
     pub(super) fn begin(&mut self) {
         self.question = None;
         self.is_deaf = false;
+        self.asks_budget = false;
         self.tokens = 0;
         self.since = Instant::now();
         self.heard = self.since;
@@ -235,6 +239,18 @@ impl ChatTerminal {
         if !self.is_deaf && self.ahead.len() < AHEAD {
             self.ahead.push_back(key);
         }
+    }
+
+    /// Whether the last line that is typed for the next message is this one. Then it is taken away.
+    pub(super) fn takes_line(&mut self, line: &str) -> bool {
+        let typed = self.ahead.iter().rev().take_while(|key| **key != Key::Enter).count();
+        let from = self.ahead.len() - typed;
+        let is_it = typed == line.chars().count()
+            && self.ahead.range(from..).eq(line.chars().map(Key::Char).collect::<Vec<_>>().iter());
+        if is_it {
+            self.ahead.truncate(from);
+        }
+        is_it
     }
 
     /// Says that the turn goes on, or asks what there is to ask.

@@ -66,6 +66,8 @@ impl Chat<'_> {
             ChatCommand::Model(wanted) => self.model(wanted).await,
             ChatCommand::Reasoning(wanted) => self.reasoning(wanted),
             ChatCommand::Agent(wanted) => self.choose_agent(wanted).await,
+            ChatCommand::Lane(wanted) => self.choose_lane(wanted),
+            ChatCommand::Allow => self.allow().await,
             ChatCommand::Tools => self.tools().await,
             ChatCommand::Attach(path) => self.attach(path.as_deref()),
             ChatCommand::Detach(name) => self.detach(name.as_deref()),

@@ -7,7 +7,7 @@ use clawnode_proto::{
     api::{ChatCancel, Method},
     turn::TurnBody,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     asked::AskedCalls,
     conversation::Conversation,
     keys::Key,
-    patience::{Patience, given_up, is_over, sign},
+    patience::{Patience, ask, given_up, is_over, sign},
 };
 use crate::{
     cli::{
@@ -23,13 +23,10 @@ use crate::{
         signals::StopRequest,
         turn::{ShownTurn, TurnStep, result_line},
     },
-    client::{ClientError, ClientSocket, Incoming, NodeClient},
+    client::{ClientError, ClientSocket, Incoming},
     failure::{Exit, Failure},
 };
 
-/// How long a connection is kept between two turns. Pings are not answered meanwhile, so the gateway
-/// would close it soon after.
-const IDLE_MOST: Duration = Duration::from_secs(20);
 /// How often the sign turns that says that one waits.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -345,6 +342,7 @@ impl Chat<'_> {
             Did::Heard(TerminalEvent::Key(key)) if self.is_asked() && key != Key::Suspend => {
                 return self.answered(key, asked, socket).await;
             }
+            Did::Heard(TerminalEvent::Key(key)) if self.allows(&key).await? => {}
             Did::Heard(heard) => self.common(heard)?,
         }
         Ok(After::Nothing)
@@ -372,7 +370,9 @@ impl Chat<'_> {
                 if self.out.json {
                     self.out.json_line(&json!({ "event": event.body.name(), "data": data }))?;
                 }
+                let with_allow = self.with_allow(&event.body);
                 let step = turn.take(event);
+                let step = with_allow.unwrap_or(step);
                 if accepted {
                     self.accepted(turn);
                 }
@@ -482,19 +482,4 @@ fn ticks() -> Interval {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
-}
-
-/// Sends a request, on the connection of the turn before if that is fresh.
-async fn ask(
-    before: Option<(ClientSocket, Instant)>,
-    client: NodeClient,
-    method: Method,
-    params: Value,
-) -> Result<(ClientSocket, u64), ClientError> {
-    let mut socket = match before {
-        Some((socket, used)) if used.elapsed() < IDLE_MOST => socket,
-        _ => ClientSocket::open(&client).await?,
-    };
-    let request = socket.send(method, params).await?;
-    Ok((socket, request))
 }

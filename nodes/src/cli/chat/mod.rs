@@ -8,6 +8,7 @@
 //! terminal, [`screen`] draws on it. [`follow`] takes a turn to its end, over as many connections as
 //! that needs; [`person`] and [`script`] are the two loops around it.
 
+mod allow;
 mod approve;
 mod asked;
 mod asking;
@@ -33,7 +34,7 @@ mod start;
 mod tty;
 mod warnings;
 
-pub(super) use self::start::{ChatArgs, Which, is_at_terminal, run, talk};
+pub(super) use self::start::{ChatArgs, ChatWishes, Which, is_at_terminal, run, talk};
 use self::{
     lines::ReadLine,
     start::{Chat, Did, Person, TurnResult},

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use clawnode_proto::api::{Nothing, calls};
+use clawnode_proto::api::{Method, Nothing, calls};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Chat;
@@ -12,10 +13,13 @@ use crate::{
         link::{RECONNECT_FOR, found_words},
         turn::ShownTurn,
     },
-    client::{ClientError, NodeClient},
+    client::{ClientError, ClientSocket, NodeClient},
     failure::Failure,
 };
 
+/// How long a connection is kept between two turns. Pings are not answered meanwhile, so the gateway
+/// would close it soon after.
+const IDLE_MOST: Duration = Duration::from_secs(20);
 /// How often the node is asked whether it is there, and at first whether anybody serves the turn.
 const OFTEN: Duration = Duration::from_secs(3);
 /// How long it may take to answer that.
@@ -148,6 +152,21 @@ pub(super) async fn sign(client: NodeClient, workers: bool) -> Sign {
         Ok(Err(_)) => Sign::Unknown,
         Err(_) => Sign::Silent,
     }
+}
+
+/// Sends a request, on the connection of the turn before if that is fresh.
+pub(super) async fn ask(
+    before: Option<(ClientSocket, Instant)>,
+    client: NodeClient,
+    method: Method,
+    params: Value,
+) -> Result<(ClientSocket, u64), ClientError> {
+    let mut socket = match before {
+        Some((socket, used)) if used.elapsed() < IDLE_MOST => socket,
+        _ => ClientSocket::open(&client).await?,
+    };
+    let request = socket.send(method, params).await?;
+    Ok((socket, request))
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ impl Chat<'_> {
         }
         let known = self.conversation.key().is_some();
         let said = desk.chosen(self.conversation.say(content.clone()));
-        let mut say = ChatSend { response_schema: self.schema.clone(), ..said };
+        let mut say = ChatSend { response_schema: self.schema.clone(), lane: self.lane, ..said };
         let content = content + &attach::fingerprint(&files);
         // The same text again is the same message, if that was stored after all.
         if let Some((_, key)) = desk.unsent.take().filter(|(unsent, _)| *unsent == content) {

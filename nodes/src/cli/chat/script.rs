@@ -40,6 +40,7 @@ impl Chat<'_> {
             };
             let mut say = self.conversation.say(line);
             say.response_schema.clone_from(&self.schema);
+            say.lane = self.lane;
             let mut turn = ShownTurn::new(say);
             match self.take_turn(&mut turn).await? {
                 TurnResult::Well => {}

@@ -3,11 +3,12 @@
 use std::{io::IsTerminal, path::PathBuf};
 
 use clap::Args;
-use clawnode_proto::{AgentName, ErrorBody};
+use clawnode_proto::{AgentName, ErrorBody, lane::Lane};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
+    choices,
     conversation::{self, Conversation},
     desk::ChatTerminal,
     history::Last,
@@ -37,6 +38,7 @@ Examples:
   clawnode chat --continue                   continue the last conversation
   clawnode chat --session default:cli:local:ada
   clawnode chat --agent ops
+  clawnode chat --lane background            its model calls let others go first
   clawnode chat --schema person.json         each reply is JSON that fits the schema
   printf 'one\\ntwo\\n' | clawnode chat      one turn per line; exit code 1 if one failed
   clawnode chat --url https://node.example --token-file token
@@ -52,6 +54,9 @@ pub(in crate::cli) struct ChatArgs {
     /// Want each reply to be JSON that fits the JSON Schema in this file
     #[arg(long, value_name = "FILE")]
     pub schema: Option<PathBuf>,
+    /// Let the model calls of others go first (`background`), or not (`interactive`; default: the agent's lane)
+    #[arg(long, value_name = "LANE")]
+    pub lane: Option<String>,
     #[command(flatten)]
     pub which: Which,
 }
@@ -67,6 +72,17 @@ pub(in crate::cli) struct Which {
     pub session: Option<String>,
 }
 
+/// What a chat wants of each turn.
+#[derive(Clone, Debug, Default)]
+pub(in crate::cli) struct ChatWishes {
+    /// The agent; bindings are ignored.
+    pub agent: Option<AgentName>,
+    /// What each reply has to fit.
+    pub schema: Option<Value>,
+    /// The lane, instead of the agent's.
+    pub lane: Option<Lane>,
+}
+
 impl Which {
     /// Whether one is named.
     pub(in crate::cli) const fn is_given(&self) -> bool {
@@ -77,10 +93,12 @@ impl Which {
 /// `chat`.
 pub(in crate::cli) async fn run(args: ChatArgs, context: &CliContext) -> Result<Exit, Failure> {
     let schema = args.schema.map(schema_of).transpose()?;
+    let lane = args.lane.map(|lane| choices::lane(&lane)).transpose()?;
+    let wishes = ChatWishes { agent: args.agent, schema, lane };
     let mut gateways = context.gateways()?;
     gateways.reach().await?;
     gateways.found();
-    talk(context, gateways, args.agent, args.which, schema).await
+    talk(context, gateways, args.which, wishes).await
 }
 
 /// The JSON Schema in a file.
@@ -104,10 +122,10 @@ pub(in crate::cli) fn is_at_terminal(context: &CliContext) -> bool {
 pub(in crate::cli) async fn talk(
     context: &CliContext,
     gateways: Gateways,
-    agent: Option<AgentName>,
     which: Which,
-    schema: Option<Value>,
+    wishes: ChatWishes,
 ) -> Result<Exit, Failure> {
+    let ChatWishes { agent, schema, lane } = wishes;
     let env = context.loaded.env();
     let user = conversation::user(env);
     let (person, desk) = if is_at_terminal(context) {
@@ -132,6 +150,7 @@ pub(in crate::cli) async fn talk(
         user,
         agent,
         schema,
+        lane,
         interactive: std::io::stdin().is_terminal(),
         midline: false,
         leaves: false,
@@ -171,6 +190,8 @@ pub(super) struct Chat<'a> {
     pub agent: Option<AgentName>,
     /// What each reply has to fit.
     pub schema: Option<Value>,
+    /// The lane that the person chose for their turns.
+    pub lane: Option<Lane>,
     pub conversation: Conversation,
     /// What is remembered of the last one.
     pub last: Last,

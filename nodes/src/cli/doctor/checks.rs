@@ -106,6 +106,7 @@ fn of_status(status: &StatusView) -> Vec<Check> {
     }
     checks.extend(bad);
     checks.extend(told("agents.paused", &|name| name == runaways::PAUSED));
+    checks.extend(told(observe::SPENDING_DIFFERS, &|name| name == observe::SPENDING_DIFFERS));
     for name in accounts::WARNINGS {
         checks.extend(told(name, &|one| one == name));
     }

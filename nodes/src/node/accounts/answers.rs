@@ -7,7 +7,6 @@ use std::{
 
 use clawnode_actors::{
     agent::Agents,
-    llm::profile::{CallPrice, ModelProfiles},
     session::{SendError, Sessions},
 };
 use clawnode_budget::{Budget, BudgetState, account::LimitBook};
@@ -18,12 +17,11 @@ use clawnode_proto::{
     AgentName, Cursor, ErrorBody, ErrorCode, IdempotencyKey, InputId, ProcessId, Timestamp,
     api::Method,
     budget::{
-        AccountKey, AccountView, BudgetAllowParams, BudgetExplainView, BudgetInput, BudgetList,
-        BudgetReconcileParams, BudgetSetParams, BudgetView, CallForecast, LimitKey, LimitSource,
-        LimitState, LimitView, ReconcileView, SliceReport, WindowNumber,
+        AccountKey, AccountView, AskingBudget, BudgetAllowParams, BudgetExplainView, BudgetInput,
+        BudgetList, BudgetReconcileParams, BudgetSetParams, BudgetView, CallForecast, LimitKey,
+        LimitSource, LimitView, ReconcileView, SliceReport, WindowNumber,
     },
     codec,
-    model_route::RouteView,
     subject::{BUDGET_KEYS, budget_key},
     view::WarningView,
 };
@@ -100,50 +98,38 @@ impl BudgetAnswers {
         self.view(key, &account.state).await
     }
 
-    /// Answers `budget.explain`. `named` says what is wrong with the session.
+    /// Answers `budget.explain`, by what the session's turn itself would reserve. `named` says what is wrong with
+    /// the session.
     pub(in crate::node) async fn explain(
         &self,
         session: &SessionRef,
-        profiles: &ModelProfiles,
         named: impl Fn(SendError) -> ErrorBody,
     ) -> HandlerResult<BudgetExplainView> {
         let options = |agent: &AgentName| self.agents.options(agent);
-        let route = self.sessions.next_route(session.id, options).await;
-        let unknown = || {
+        let next = self.sessions.next_needs(session.id, options, self.agents.budgets()).await;
+        let next = next.map_err(named)?.ok_or_else(|| {
             ErrorBody::new(ErrorCode::NotFound, "the session's agent is not in the configuration")
                 .hint("`clawnode agents list` shows the agents there are")
-        };
-        let route = route.map_err(&named)?.ok_or_else(unknown)?;
-        let RouteView { agent, model, prompt, .. } = route;
-        let found = self.sessions.read(session.id).await.map_err(&named)?;
-        let session_key = found.state.key.ok_or_else(unknown)?;
-        let price = profiles.call_price(&model);
-        let keys = [
-            AccountKey::Agent(agent.clone()),
-            AccountKey::Cluster,
-            AccountKey::of_user(&session_key),
-        ];
-        let keys = keys.map(|key| (key, false)).into_iter().collect();
-        let accounts = self.views(keys).await?;
-        let limits = accounts.into_iter().flat_map(|it| {
-            let account = it.account;
-            it.limits.into_iter().map(move |limit| (account.clone(), limit))
-        });
-        let limits: Vec<_> = limits
-            .map(|(account, limit)| {
-                let needs = forecast::needs(limit.unit, &price.held(), prompt.tokens);
-                forecast::explained(account, limit, needs)
-            })
-            .collect();
+        })?;
+        let mut keys: Vec<AccountKey> =
+            next.needs.needs.iter().map(|need| need.account.clone()).collect();
+        keys.dedup();
+        let accounts = self.views(keys.into_iter().map(|key| (key, false)).collect()).await?;
+        let limits = forecast::limits(accounts, &next.needs);
         Ok(BudgetExplainView {
-            session: session_key.to_string(),
-            agent,
-            model,
-            priced: matches!(price, CallPrice::Known(_)),
-            prompt_tokens: prompt.tokens,
+            session: next.session.to_string(),
+            agent: next.agent,
+            model: next.model,
+            priced: next.priced,
+            prompt_tokens: next.input,
             possible: limits.iter().all(|it| it.forecast == CallForecast::Possible),
             limits,
         })
+    }
+
+    /// The limits that wait for a person: of the cluster, of agents, and of some users.
+    pub(in crate::node) async fn asking(&self) -> HandlerResult<Vec<AskingBudget>> {
+        Ok(notes::asking(self.clone().scanned().await?))
     }
 
     /// What `status` warns about.
@@ -206,8 +192,7 @@ impl BudgetAnswers {
         };
         let limits = if limits.is_empty() {
             let view = self.view(key.clone(), &account.state).await?;
-            let waits = |state| matches!(state, LimitState::NeedsPerson | LimitState::Over);
-            view.limits.iter().filter(|it| waits(it.state)).map(LimitView::key).collect()
+            view.limits.iter().filter(|it| it.state.asks()).map(LimitView::key).collect()
         } else {
             limits
         };

@@ -1,32 +1,39 @@
 //! Whether a call could be made now, as far as one limit goes. Pure.
 
-use clawnode_proto::{
-    budget::{
-        AccountKey, BudgetUnit, CallForecast, ExplainedLimit, LimitView, amount_text, exceeded,
-        limit_flag, raise_command,
-    },
-    model::ModelPrice,
+use clawnode_budget::holder::{CallNeeds, Need};
+use clawnode_proto::budget::{
+    AccountKey, AccountView, CallForecast, ExplainedLimit, LimitView, SliceHolderView,
+    allow_command, amount_text, exceeded, raise_command, reconcile_command,
 };
 
-/// With fewer tokens of output no call is made.
-pub(super) const LEAST_OUTPUT: u64 = 256;
 /// Processes that an explanation names.
 const NAMED: usize = 3;
 
-/// What a call needs of a limit at least.
-pub(super) fn needs(unit: BudgetUnit, price: &ModelPrice, prompt_tokens: u64) -> u64 {
-    match unit {
-        BudgetUnit::Usd => price.most(prompt_tokens, LEAST_OUTPUT).0,
-        BudgetUnit::Tokens => prompt_tokens.saturating_add(LEAST_OUTPUT),
-        BudgetUnit::Loops => 1,
-    }
+/// The limits that hold for a call which needs this, in the order in which they are asked. What costs nothing
+/// takes nothing of a limit, whatever its state is.
+pub(super) fn limits(accounts: Vec<AccountView>, call: &CallNeeds) -> Vec<ExplainedLimit> {
+    let all = accounts.into_iter().flat_map(|it| {
+        let account = it.account;
+        it.limits.into_iter().map(move |limit| (account.clone(), limit))
+    });
+    all.filter_map(|(account, limit)| {
+        let is_it = |need: &&Need| need.account == account && need.limit == limit.key();
+        let cost = call.needs.iter().find(is_it)?.cost;
+        let (needs, reserves) = (cost.at(call.least_output), cost.at(call.most_output));
+        (reserves > 0).then(|| explained(account, limit, (needs, reserves)))
+    })
+    .collect()
 }
 
-/// What becomes of a call that needs so much of a limit.
-pub(super) fn explained(account: AccountKey, limit: LimitView, needs: u64) -> ExplainedLimit {
+/// What becomes of a call that needs so much of a limit at least, and reserves so much if it is there.
+fn explained(
+    account: AccountKey,
+    limit: LimitView,
+    (needs, reserves): (u64, u64),
+) -> ExplainedLimit {
     let forecast = forecast(&limit, needs);
     let why = why(&account, &limit, needs, forecast);
-    ExplainedLimit { account, limit, needs, forecast, why }
+    ExplainedLimit { account, limit, needs, reserves, forecast, why }
 }
 
 fn forecast(limit: &LimitView, needs: u64) -> CallForecast {
@@ -55,7 +62,7 @@ fn share(limit: &LimitView) -> u64 {
 
 fn why(account: &AccountKey, limit: &LimitView, needs: u64, forecast: CallForecast) -> String {
     let amount = |amount| amount_text(limit.unit, amount);
-    let allow = format!("`clawnode budget allow {account} --{}`", limit_flag(limit.key()));
+    let allow = format!("`{}`", allow_command(account, limit.key()));
     match forecast {
         CallForecast::Possible => format!("it needs {}, which is there", amount(needs)),
         CallForecast::Waits => format!(
@@ -64,11 +71,11 @@ fn why(account: &AccountKey, limit: &LimitView, needs: u64, forecast: CallForeca
             named(limit, false)
         ),
         CallForecast::Stranded => format!(
-            "it needs {}, and dead processes have {}{}: `clawnode budget reconcile {account} \
-             --node NODE --gone`, or wait for the end of the window",
+            "it needs {}, and dead processes have {}{}: `{}`, or wait for the end of the window",
             amount(needs),
             amount(limit.stranded),
-            named(limit, true)
+            named(limit, true),
+            reconcile_command(account, &stranded_by(limit))
         ),
         CallForecast::NeedsPerson if limit.excess > 0 => format!(
             "calls have cost {} more than they had reserved; allow it with {allow}",
@@ -95,20 +102,27 @@ fn why(account: &AccountKey, limit: &LimitView, needs: u64, forecast: CallForeca
     }
 }
 
+/// The dead process that has the most of a limit.
+fn stranded_by(limit: &LimitView) -> String {
+    let dead = limit.holders.iter().find(|it| it.dead);
+    dead.map_or_else(|| "NODE".to_owned(), SliceHolderView::named)
+}
+
 /// The processes that have the most of a limit.
 fn named(limit: &LimitView, dead: bool) -> String {
     let holders = limit.holders.iter().filter(|it| it.dead == dead).take(NAMED);
-    let named = holders.map(|it| {
-        let name = it.node.as_ref().map_or_else(|| it.process.to_string(), ToString::to_string);
-        format!("{name} has {}", amount_text(limit.unit, it.held))
-    });
+    let named =
+        holders.map(|it| format!("{} has {}", it.named(), amount_text(limit.unit, it.held)));
     let named: Vec<String> = named.collect();
     if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
 }
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::budget::{LimitState, SliceHolderView, WindowLength};
+    use clawnode_budget::holder::CallCost;
+    use clawnode_proto::budget::{
+        BudgetUnit, CountedLanes, LimitKey, LimitOrigin, LimitState, WindowLength,
+    };
 
     use super::{super::test_account::*, *};
 
@@ -128,6 +142,7 @@ mod tests {
             limit: 1_000,
             warn_at: 75,
             ask_at: 90,
+            lanes: CountedLanes::All,
             spent,
             held,
             stranded: holders.iter().filter(|it| it.dead).map(|it| it.held).sum(),
@@ -158,16 +173,20 @@ mod tests {
             (limit(1_100, &[]), 1, CallForecast::Bankrupt),
         ];
         for (at, (limit, needs, expected)) in rows.into_iter().enumerate() {
-            assert_eq!(explained(key("cluster"), limit, needs).forecast, expected, "row {at}");
+            assert_eq!(
+                explained(key("cluster"), limit, (needs, needs)).forecast,
+                expected,
+                "row {at}"
+            );
         }
     }
 
     #[test]
     fn an_explanation_has_the_command_that_helps() {
-        let why = |limit, needs| explained(key("cluster"), limit, needs).why;
+        let why = |limit, needs| explained(key("cluster"), limit, (needs, needs)).why;
         let said = why(limit(100, &[(true, 800, 0)]), 100);
         assert!(said.contains("dead processes have $0.0008 (a has $0.0008)"), "{said}");
-        assert!(said.contains("`clawnode budget reconcile cluster --node NODE --gone`"), "{said}");
+        assert!(said.contains("`clawnode budget reconcile cluster --node a --gone`"), "{said}");
         let said = why(limit(900, &[]), 50);
         assert!(said.ends_with("`clawnode budget allow cluster --usd-per-day`"), "{said}");
         let said = why(limit(1_000, &[]), 50);
@@ -176,10 +195,30 @@ mod tests {
     }
 
     #[test]
-    fn a_call_needs_its_prompt_and_some_output() {
-        let price = ModelPrice { input: 3_000_000, output: 15_000_000, ..ModelPrice::FREE };
-        assert_eq!(needs(BudgetUnit::Usd, &price, 1_000), 3_000 + 256 * 15);
-        assert_eq!(needs(BudgetUnit::Tokens, &price, 1_000), 1_256);
-        assert_eq!(needs(BudgetUnit::Loops, &price, 1_000), 1);
+    fn only_limits_that_the_call_takes_from_hold_for_it() {
+        let needs = |limit: LimitKey, fixed, per_million| Need {
+            account: key("cluster"),
+            limit,
+            cost: CallCost { fixed, per_million },
+        };
+        let (usd, tokens) =
+            (limit(0, &[]), LimitView { unit: BudgetUnit::Tokens, ..limit(0, &[]) });
+        let over = LimitView { unit: BudgetUnit::Loops, excess: 1, ..limit(0, &[]) };
+        let call = CallNeeds {
+            needs: vec![needs(usd.key(), 100, 1_000_000), needs(over.key(), 0, 0)],
+            least_output: 256,
+            most_output: 700,
+        };
+        let account = AccountView {
+            account: key("cluster"),
+            origin: LimitOrigin::Configured,
+            set_by: None,
+            set_at: None,
+            limits: vec![usd, tokens, over],
+            changes: Vec::new(),
+        };
+        let explained = limits(vec![account], &call);
+        let said: Vec<_> = explained.iter().map(|it| (it.needs, it.reserves)).collect();
+        assert_eq!(said, [(356, 800)], "not that of tokens, nor one from which nothing is taken");
     }
 }

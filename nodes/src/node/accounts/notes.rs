@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use clawnode_proto::{
     budget::{
-        AccountKey, AccountView, BudgetUnit, LimitState, LimitView, amount_text, exceeded,
-        limit_flag, raise_command,
+        AccountKey, AccountView, AskingBudget, BudgetUnit, LimitState, LimitView, allow_command,
+        amount_text, exceeded, raise_command, reconcile_command,
     },
     money::MicroUsd,
     view::WarningView,
@@ -50,10 +50,19 @@ pub(super) fn warnings(accounts: &[AccountView]) -> Vec<WarningView> {
     all
 }
 
+/// The limits that wait for a person.
+pub(super) fn asking(accounts: Vec<AccountView>) -> Vec<AskingBudget> {
+    let all = accounts.into_iter().flat_map(|it| {
+        let account = it.account;
+        it.limits.into_iter().map(move |limit| AskingBudget { account: account.clone(), limit })
+    });
+    all.filter(|it| it.limit.state.asks()).collect()
+}
+
 fn of_state(key: &AccountKey, it: &LimitView) -> Option<WarningView> {
     let account = key.to_string();
     let amount = |amount| amount_text(it.unit, amount);
-    let allow = format!("clawnode budget allow {account} --{}", limit_flag(it.key()));
+    let allow = allow_command(&account, it.key());
     let raise = raise_command(&account, it.key(), it.limit);
     let (name, message, hint) = match it.state {
         LimitState::Ok | LimitState::Warned => return None,
@@ -83,15 +92,12 @@ fn of_state(key: &AccountKey, it: &LimitView) -> Option<WarningView> {
 
 fn of_stranded(key: &AccountKey, it: &LimitView) -> Option<WarningView> {
     let holder = it.holders.iter().find(|holder| holder.dead)?;
-    let node = holder.node.as_ref().map_or_else(|| holder.process.to_string(), ToString::to_string);
+    let reconcile = reconcile_command(key, &holder.named());
     let stranded = amount_text(it.unit, it.stranded);
     Some(WarningView {
         name: STRANDED.to_owned(),
         message: format!("dead processes have {stranded} of `{key}` ({})", it.key()),
-        hint: format!(
-            "it comes back when the window ends; sooner with `clawnode budget reconcile {key} \
-             --node {node} --gone`"
-        ),
+        hint: format!("it comes back when the window ends; sooner with `{reconcile}`"),
     })
 }
 
@@ -161,6 +167,8 @@ mod tests {
         account.report(PROCESS, SliceReport { spent: 900, ..report(1) });
         let said = warnings(&[seen(&account, "agent:a", PeerState::Alive)]);
         assert_eq!((said.len(), &*said[0].name), (1, ASKS));
+        let asking = asking(vec![seen(&account, "agent:a", PeerState::Alive)]);
+        assert_eq!((asking.len(), asking[0].account.clone()), (1, key("agent:a")));
         let allow = "`clawnode budget allow agent:a --usd-per-hour`";
         assert!(said[0].hint.contains(allow), "{}", said[0].hint);
     }

@@ -63,7 +63,7 @@ fn limit(
     peers: PeerLookup<'_>,
 ) -> Option<LimitView> {
     let in_force = book.limit?;
-    let BudgetLimit { key, amount, warn_at, ask_at } = in_force;
+    let BudgetLimit { key, amount, warn_at, ask_at, lanes } = in_force;
     // An account notices the end of a window with its next input. Until then, the journal has the old one.
     let number = key.window.at(now).max(book.current.number);
     let next = WindowBook::default();
@@ -80,6 +80,7 @@ fn limit(
         limit: amount,
         warn_at,
         ask_at,
+        lanes,
         spent,
         held,
         stranded,

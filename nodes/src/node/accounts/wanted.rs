@@ -33,7 +33,8 @@ pub(super) fn limits(
         // Who asks a person early is not warned later.
         let warn_at = before.map_or(WARN_AT, |limit| limit.warn_at).min(ask_at.max(1));
         let warn_at = one.warn_at.unwrap_or(warn_at);
-        limits.push(BudgetLimit { key, amount, warn_at, ask_at });
+        let lanes = one.lanes.or(before.map(|limit| limit.lanes)).unwrap_or_default();
+        limits.push(BudgetLimit { key, amount, warn_at, ask_at, lanes });
     }
     let is_named =
         |key: LimitKey| wanted.iter().any(|one| one.unit == key.unit && one.window == key.window);
@@ -61,7 +62,7 @@ pub(super) fn named(limits: &[BudgetLimit]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::budget::{AMOUNT_MOST, BudgetUnit, WindowLength};
+    use clawnode_proto::budget::{AMOUNT_MOST, BudgetUnit, CountedLanes, WindowLength};
 
     use super::*;
 
@@ -69,12 +70,12 @@ mod tests {
     const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: WindowLength::Hour };
 
     fn limit(key: LimitKey, amount: u64, warn_at: u8, ask_at: u8) -> BudgetLimit {
-        BudgetLimit { key, amount, warn_at, ask_at }
+        BudgetLimit { key, amount, warn_at, ask_at, lanes: CountedLanes::All }
     }
 
     fn wants(key: LimitKey, amount: &str) -> WantedLimit {
         let (unit, window, amount) = (key.unit, key.window, amount.to_owned());
-        WantedLimit { unit, window, amount, warn_at: None, ask_at: None }
+        WantedLimit { unit, window, amount, warn_at: None, ask_at: None, lanes: None }
     }
 
     #[test]
