@@ -10,6 +10,8 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+#[cfg(test)]
+mod frozen_tests;
 pub mod holder;
 mod runner;
 

@@ -12,7 +12,7 @@ use clawnode_proto::{
 
 use super::pool::{HeldSlice, Pool, PoolWants};
 
-/// Between two reports to an account, unless something is asked for or recalled.
+/// Between two reports to an account, unless what they give back is waited for.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Between two inputs for an account, unless the second one asks for something new: calls wait for that.
 const SEND_EVERY: Duration = Duration::from_millis(250);
@@ -160,9 +160,10 @@ impl AccountAtHand {
     }
 }
 
-/// Whether others wait for what this limit gives back.
+/// Whether what this limit gives back is waited for: by other processes, or by calls here that ask for more of it.
 fn is_urgent(pool: &mut Pool) -> bool {
-    pool.slices().any(|slice| slice.recalled && slice.dirty)
+    let comes_back = pool.ask.is_some() && pool.closing.iter().any(|slice| slice.dirty);
+    comes_back || pool.slices().any(|slice| slice.recalled && slice.dirty)
 }
 
 fn report(slice: &mut HeldSlice, closed: bool) -> SliceReport {
@@ -178,4 +179,61 @@ fn report(slice: &mut HeldSlice, closed: bool) -> SliceReport {
     };
     let HeldSlice { number, window, seq, held, returned, over, .. } = *slice;
     SliceReport { number, window, seq, spent, held, returned, over, closed }
+}
+
+#[cfg(test)]
+mod tests {
+    use clawnode_proto::budget::{
+        AccountKey, AskAnswer, AskVerdict, BudgetUnit, GrantedSlice, ProcessStanding, WindowLength,
+    };
+
+    use super::{
+        super::{
+            CallCost, CallNeeds, CallUsage, Holder, HolderInput, HolderOptions, HolderOutput, Need,
+            Reservation,
+        },
+        *,
+    };
+
+    const USD: LimitKey = LimitKey { unit: BudgetUnit::Usd, window: WindowLength::Hour };
+
+    fn call(usd: u64) -> CallNeeds {
+        let cost = CallCost { fixed: usd, per_million: 0 };
+        let needs = vec![Need { account: AccountKey::Cluster, limit: USD, cost }];
+        CallNeeds { needs, least_output: 1, most_output: 1 }
+    }
+
+    fn sent(outputs: Vec<HolderOutput>) -> Vec<BudgetInput> {
+        let sent = |output| match output {
+            HolderOutput::Send(_, body) => Some(body),
+            _ => None,
+        };
+        outputs.into_iter().filter_map(sent).collect()
+    }
+
+    #[test]
+    fn what_comes_back_is_reported_at_once_while_a_call_waits_for_it() {
+        let mut holder = Holder::new(ProcessId::from_u128(1), HolderOptions::default());
+        let window = WindowNumber(0);
+        let slice = GrantedSlice { number: 1, limit: USD, window, amount: 100, recalled: false };
+        let told = |version, answers| {
+            let (account, slices) = (AccountKey::Cluster, vec![slice]);
+            HolderInput::Told(ProcessStanding { account, version, slices, answers })
+        };
+        let stored = || HolderInput::Stored(AccountKey::Cluster, true);
+        let mut at = |now, input| sent(holder.handle(Timestamp(now), input));
+        at(0, HolderInput::Reserve(Reservation(1), call(60)));
+        at(0, stored());
+        at(0, told(1, Vec::new()));
+        // 40 are left: they go back with the question for more.
+        let asks = at(300, HolderInput::Reserve(Reservation(2), call(60)));
+        assert!(matches!(asks[..], [BudgetInput::Ask { .. }]), "{asks:?}");
+        at(300, stored());
+        let waits = AskAnswer { number: 2, limit: USD, verdict: AskVerdict::Waits };
+        at(300, told(2, vec![waits]));
+        let usage = CallUsage::Known { usd: 10, tokens: 0 };
+        let reports = at(600, HolderInput::Settle(Reservation(1), usage));
+        let [BudgetInput::Report { reports, .. }] = &reports[..] else { panic!("{reports:?}") };
+        assert_eq!((reports[0].spent, reports[0].closed), (10, true));
+    }
 }
