@@ -103,6 +103,10 @@ pub enum KernelBug {
     ChecksThenSpends,
     /// What a call costs is rounded down.
     RoundsDown,
+    /// A call settles at what its tokens cost when it ends.
+    SettlesAtNewPrice,
+    /// What calls cost is rounded once for each turn.
+    RoundsPerTurn,
     /// A call that ends without being made keeps what it reserved.
     LosesRelease,
     /// A slice whose answer was lost is asked for again as another one.
@@ -123,6 +127,8 @@ pub enum KernelBug {
     KeepsWhatItReleased,
     /// What a call that is not wanted any more has is not released.
     KeepsUnwanted,
+    /// A call begins though its process has stopped its agent.
+    BeginsWhilePaused,
     /// A reply that does not fit its schema after all corrections is taken to fit.
     MisfitsCount,
     /// A model is not told what was wrong with its reply.

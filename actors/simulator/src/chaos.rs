@@ -116,6 +116,7 @@ impl Sim {
         let waits = !self.world.inboxes_empty();
         let answered = self.clients.iter().all(|client| client.answered);
         self.holds_end()?;
+        self.leave_if_done(answered);
         let unfinished = || {
             let unfinished = self.ledger.unfinished().or_else(|| self.out_of_service());
             unfinished.or_else(|| self.unfinished_budgets())
@@ -195,6 +196,7 @@ impl Sim {
         self.world.start(id, true);
         self.pull_jobs(id);
         self.begin_holder(id);
+        self.begin_runaways(id);
         let tick = self.world.rng.random_range(1..1_000);
         self.world.later(id, tick, PlannedNote::Tick);
         for partition in 0..self.plan.partitions {
@@ -273,8 +275,7 @@ impl Sim {
         self.judge.befalls(self.world.now().0, process);
         self.world.kill(process);
         self.processes.remove(&process);
-        self.bills.dies(process);
-        self.session_calls_die(process);
+        self.budgets_lose(process);
         if self.plan.local {
             self.world.power_cut();
             let (world, ledger) = (&self.world, &self.ledger);
@@ -349,8 +350,7 @@ impl Sim {
             self.remark(one, || "ends".to_owned());
             self.world.kill(one);
             self.processes.remove(&one);
-            self.bills.dies(one);
-            self.session_calls_die(one);
+            self.budgets_lose(one);
             self.dead.insert(one);
         }
     }

@@ -19,7 +19,7 @@ use rand::Rng;
 use super::{
     JudgeViolation, Sim,
     any_machine::ActivationPlace,
-    budgets::{CallEnd, priced},
+    budgets::priced,
     judge::ShownCall,
     models::ModelPlan,
     plan::{Poison, SeedPlan},
@@ -44,11 +44,12 @@ impl Sim {
     pub(super) fn acquire(
         &mut self,
         at: ActivationPlace,
-        (key, turn): (Effect, TurnId),
+        (key, turn, is_new): (Effect, TurnId, bool),
         request: (&AgentName, Lane),
     ) {
         let ActivationPlace { process: to, entity, counter } = at;
-        let Some(grant) = grant(&self.plan) else { return };
+        let since_start = self.world.now().0.saturating_sub(self.started);
+        let Some(grant) = grant(&self.plan, since_start) else { return };
         let grant = Grant { accounts: self.accounts_view(), process: to, ..grant };
         if self.world.chance(0.02) {
             // Its agent is not configured any more.
@@ -67,6 +68,9 @@ impl Sim {
                 after,
                 PlannedNote::Feed(entity, counter, MachineInput::Refused(key, outcome)),
             );
+            return;
+        }
+        if !self.may_have_place(at, (key, turn), is_new) {
             return;
         }
         if self.lanes.is_on {
@@ -155,7 +159,11 @@ impl Sim {
             let text = format!("`{call}` is made after all calls were given up");
             return Err(JudgeViolation::new("G1", text));
         }
-        self.session_call_starts(ActivationPlace { process: to, entity, counter }, key, call)?;
+        let at = ActivationPlace { process: to, entity, counter };
+        if !self.may_be_sent(at, key, job)? {
+            return Ok(());
+        }
+        self.session_call_starts(at, key, job)?;
         self.ledger.calling(entity, by, call, attempt)?;
         self.ledger.shows(entity, by, call, job.request.digest())?;
         let (messages, cut) = (&job.request.messages[..], job.request.dropped_turns > 0);
@@ -217,9 +225,24 @@ impl Sim {
     /// A call is broken off: nothing says what it has used.
     fn breaks_off(at: ActivationPlace, key: Effect, outcome: Outcome) -> PlannedNote {
         PlannedNote::own(format!("{key:?} of {} is broken off", at.entity), move |sim| {
-            sim.session_call_ends(at, key, CallEnd::Broken)?;
+            let outcome = sim.billed(at, key, outcome)?;
             sim.feed_as::<Session>(at, MachineInput::Ended(key, outcome))
         })
+    }
+
+    /// The outcome of a call that failed, with what it used if it had reserved something.
+    pub(super) fn billed(
+        &mut self,
+        at: ActivationPlace,
+        key: Effect,
+        mut outcome: Outcome,
+    ) -> Result<Outcome, JudgeViolation> {
+        if let Outcome::Failed { failure, usage, .. } = &mut outcome
+            && let Some(used) = self.session_call_ends(at, key, Some(failure))?
+        {
+            *usage = used;
+        }
+        Ok(outcome)
     }
 
     pub(super) fn runs(
@@ -279,8 +302,7 @@ impl Sim {
             (false, false) => None,
         };
         let at = ActivationPlace { process: to, entity, counter };
-        let end = CallEnd::of(failure.as_ref().map(|failure| failure.class));
-        let usage = self.session_call_ends(at, key, end)?;
+        let usage = self.session_call_ends(at, key, failure.as_ref())?;
         let usage =
             usage.unwrap_or(Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() });
         let outcome = if let Some(failure) = failure {
@@ -331,8 +353,8 @@ impl Sim {
     }
 }
 
-/// What an agent's calls are granted.
-pub(super) fn grant(plan: &SeedPlan) -> Option<Grant> {
+/// What an agent's calls are granted at this time, in milliseconds since the beginning.
+pub(super) fn grant(plan: &SeedPlan, since_start: u64) -> Option<Grant> {
     let mut options = AgentOptions::new("default".parse().ok()?, ModelPlan::first()?);
     options.fallback = plan.models.fallback();
     options.outage = plan.models.outage;
@@ -344,7 +366,7 @@ pub(super) fn grant(plan: &SeedPlan) -> Option<Grant> {
     let step_ms = if plan.patient { STEP_LONG } else { TURN_TIME.step_ms };
     options.time = TurnTime { step_ms, ..TURN_TIME };
     if plan.budgets.sessions {
-        options.profiles = priced();
+        options.profiles = priced(since_start);
         options.sampling.max_tokens = Some(OUTPUT_MOST);
     }
     Some(Grant::free(options))

@@ -19,7 +19,6 @@ use super::{
     JudgeViolation, Sim,
     any_machine::ActivationPlace,
     book::Checked,
-    budgets::CallEnd,
     effects,
     places::{PLACES, RunningSimCall, SimCallKey, SimPlaces},
     process::PlannedNote,
@@ -62,6 +61,7 @@ impl Sim {
     /// After each step of a process: places that are given back go to those that wait, and calls end for them.
     pub(super) fn moves_up(&mut self, to: ProcessId) -> Checked {
         let accounts = self.accounts_view();
+        let since_start = self.world.now().0.saturating_sub(self.started);
         let processes = &mut self.processes;
         self.lanes.places.retain(|id, _| processes.contains_key(id));
         let Some(process) = processes.get_mut(&to) else { return Ok(()) };
@@ -92,7 +92,7 @@ impl Sim {
                 let text = format!("a call of `{}` passes one of a higher lane", key.0);
                 return Err(JudgeViolation::new("LANE-1", text));
             }
-            let Some(it) = effects::grant(&self.plan) else { continue };
+            let Some(it) = effects::grant(&self.plan, since_start) else { continue };
             let it = Grant { accounts: Arc::clone(&accounts), process: to, ..it };
             held.insert(ticket, Arc::downgrade(&it.permit));
             granted.push((key, it));
@@ -147,7 +147,7 @@ impl Sim {
         if actor.is_none_or(|it| it.running.get(&effect) != Some(&Some(attempt))) {
             return Ok(());
         }
-        self.session_call_ends(at, effect, CallEnd::Broken)?;
+        let outcome = self.billed(at, effect, outcome)?;
         self.feed(to, entity, counter, MachineInput::Ended(effect, outcome))
     }
 }

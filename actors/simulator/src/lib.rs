@@ -60,6 +60,7 @@ mod plan;
 mod probation;
 mod process;
 mod questions;
+mod runaways;
 mod scale;
 mod schemas;
 mod sessions;
@@ -78,9 +79,8 @@ use clawnode_kernel::KernelBug;
 use clawnode_proto::{Attempt, CallId, EntityId, Kind, ProcessId, llm::ModelRef};
 use clawnode_sim::{Bugs, Happening, RequestTicket, StoreChange, World};
 
-pub use self::violation::JudgeViolation;
 use self::{
-    budgets::{Bills, SessionHolds},
+    budgets::{Bills, BudgetTally, SessionHolds},
     clients::SimClient,
     jobs::ToolEffects,
     judge::OutsideJudge,
@@ -89,7 +89,12 @@ use self::{
     places::SimLanes,
     plan::{BudgetPlan, SeedPlan},
     process::{PendingOp, PlannedNote, SimProcess},
+    runaways::Runaways,
     trace::RunTrace,
+};
+pub use self::{
+    budgets::{CrashPoints, RefusedCalls},
+    violation::JudgeViolation,
 };
 
 /// Where clients' answers go.
@@ -125,6 +130,8 @@ pub struct SimOptions {
     pub lanes: bool,
     /// Whether the calls of sessions reserve, too.
     pub session_budgets: bool,
+    /// Whether the agent has limits that it exceeds.
+    pub runaways: bool,
     /// About so many synthetic calls under budgets; as many as come by themselves if it is 0.
     pub admissions: usize,
 }
@@ -160,6 +167,14 @@ pub struct RunReport {
     pub preempted: usize,
     /// Those of sessions among them.
     pub session_holds: usize,
+    /// Calls under budgets that were not made.
+    pub refused: RefusedCalls,
+    /// The crash points of budgets that were come past.
+    pub crash_points: CrashPoints,
+    /// How often processes stopped an agent that exceeded a limit.
+    pub agent_stops: usize,
+    /// Turns that waited until it was resumed, and began.
+    pub waited_for_agent: usize,
 }
 
 /// A run in which an invariant did not hold.
@@ -201,6 +216,8 @@ struct Sim {
     /// The places of agents, if calls need any.
     lanes: SimLanes,
     session_holds: SessionHolds,
+    runaways: Runaways,
+    budget_tally: BudgetTally,
     /// The tokens that calls under budgets send.
     call_inputs: BTreeMap<Reservation, u64>,
     client_ops: BTreeMap<RequestTicket, PendingOp>,
@@ -256,6 +273,10 @@ pub fn run(options: &SimOptions) -> Result<RunReport, Box<RunFailure>> {
                 budget_calls,
                 preempted: sim.lanes.ended,
                 session_holds,
+                refused: sim.budget_tally.refused,
+                crash_points: sim.crash_points(),
+                agent_stops: sim.runaways.stops,
+                waited_for_agent: sim.runaways.waited,
             })
         }
         Err(violation) => {
@@ -293,15 +314,16 @@ impl Sim {
         }
         plan.counters = options.counters;
         plan.schemas = options.schemas;
-        let SimOptions { budgets: accounts, session_budgets: sessions, admissions, .. } = *options;
-        plan.budgets = BudgetPlan { accounts, sessions, admissions };
+        plan.budgets = BudgetPlan::of(options);
         plan.lanes = options.lanes;
         if plan.lanes {
             plan.sessions = plan.sessions.max(4);
         }
-        if accounts > 0 {
-            // Days would end all windows that anything is known of.
-            plan.pause = None;
+        if options.runaways {
+            plan.runs_away();
+        }
+        if plan.budgets.accounts > 0 {
+            plan.spends();
         }
         let mut ledger = Ledger::default();
         for row in &KINDS {
@@ -328,6 +350,8 @@ impl Sim {
             effects: ToolEffects::default(),
             bills: Bills::new(&plan),
             session_holds: SessionHolds::default(),
+            runaways: Runaways::default(),
+            budget_tally: BudgetTally::default(),
             lanes: SimLanes::new(plan.lanes),
             call_inputs: BTreeMap::new(),
             client_ops: BTreeMap::new(),

@@ -153,13 +153,14 @@ impl Sim {
         self.hears(input, after);
     }
 
-    /// An input comes some time later, once.
-    pub(super) fn hears(&mut self, input: Input, after: u64) {
+    /// An input comes some time later, once; says whether it is new.
+    pub(super) fn hears(&mut self, input: Input, after: u64) -> bool {
         if self.clients.iter().any(|client| client.input.id == input.id) {
-            return;
+            return false;
         }
         self.clients.push(SimClient { after, input, answered: false });
         let client = self.clients.len() - 1;
         self.world.later(super::CLIENTS, after, PlannedNote::Send(client));
+        true
     }
 }

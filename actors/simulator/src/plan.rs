@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use clawnode_kernel::{KernelBug, MachineOptions};
-use clawnode_proto::{Order, hook::HookSpec};
+use clawnode_proto::{Order, agents::AgentLimits, hook::HookSpec};
 use clawnode_sim::Faults;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
+use super::{SimOptions, models::ModelPlan, pause::Pause, scale::Scale, sizes::Sizes};
 
 /// How likely each thing is, once something befalls the world.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +40,10 @@ pub(super) struct BudgetPlan {
     pub(super) sessions: bool,
     /// About so many synthetic calls, if there are to be very many.
     pub(super) admissions: usize,
+    /// Whether some calls cost more than they have reserved.
+    pub(super) exceeds: bool,
+    /// Whether processes give back what they have once no call will come.
+    pub(super) leaves: bool,
 }
 
 /// What a seed decides.
@@ -103,14 +107,29 @@ pub(super) struct SeedPlan {
     pub(super) schemas: bool,
     /// Whether messages are of two lanes, and processes have fewer places than calls.
     pub(super) lanes: bool,
+    /// The limits of the agent, if it has some.
+    pub(super) runaways: Option<AgentLimits>,
     /// What is different with very many sessions, if there are.
     pub(super) scale: Option<Scale>,
 }
 
+// === impl BudgetPlan ===
+
+impl BudgetPlan {
+    pub(super) fn of(options: &SimOptions) -> Self {
+        let SimOptions { seed, budgets: accounts, session_budgets: sessions, admissions, .. } =
+            *options;
+        let exceeds = accounts > 0 && admissions == 0 && seed % 5 == 3;
+        Self { accounts, sessions, admissions, exceeds, leaves: seed % 8 != 1 }
+    }
+}
+
+// === impl SeedPlan ===
+
 impl SeedPlan {
     /// Whether there is much to work off once all is calm.
     pub(super) const fn is_long(&self) -> bool {
-        self.scale.is_some() || self.inputs > 20
+        self.scale.is_some() || self.inputs > 20 || self.runaways.is_some()
     }
 
     /// Whether an operator handles entities that are out of service.
@@ -185,6 +204,7 @@ impl SeedPlan {
             hooks: Vec::new(),
             schemas: false,
             lanes: false,
+            runaways: None,
             scale: None,
         };
         plan.unusual(&mut rng);
@@ -196,6 +216,20 @@ impl SeedPlan {
         self.sizes = Sizes::Any;
         self.inputs = self.inputs.min(6) + 2;
         self.busy = self.busy.min(20_000);
+    }
+
+    /// Calls reserve. Days without anything would end all windows that anything is known of. Most of these worlds
+    /// are small: a call costs many steps, and many seeds find more than long ones.
+    pub(super) fn spends(&mut self) {
+        self.pause = None;
+        if self.scale.is_some() || self.seed.is_multiple_of(8) {
+            return;
+        }
+        self.busy = self.busy.min(20_000);
+        self.inputs = self.inputs.min(3);
+        if !self.budgets.sessions && !self.lanes {
+            (self.sessions, self.inputs) = (1, 1);
+        }
     }
 
     /// What few seeds have.

@@ -45,8 +45,9 @@ impl Simulated for Session {
 
     fn acquire(sim: &mut Sim, at: ActivationPlace, effect: Effect, want: &Want) {
         match want {
-            Want::Place { turn, agent, lane, .. } => {
-                sim.acquire(at, (effect, *turn), (agent, lane.unwrap_or_default()));
+            Want::Place { turn, agent, lane, is_new, .. } => {
+                let request = (agent, lane.unwrap_or_default());
+                sim.acquire(at, (effect, *turn, *is_new), request);
             }
             Want::Hold { turn, call, grant, needs } => {
                 sim.session_reserves(

@@ -169,6 +169,9 @@ impl Sim {
         self.remark(to, || format!("runs {call}"));
         self.ledger.tool_runs(entity, Incarnation { process: to, counter }, call)?;
         self.runs(to, entity, counter, Effect::Tool { call }, None);
+        if !self.may_run((to, entity, counter), call) {
+            return Ok(());
+        }
         let after = self.world.rng.random_range(1..self.plan.call_most);
         self.world.later(to, after, PlannedNote::ToolEnds(entity, counter, call));
         Ok(())

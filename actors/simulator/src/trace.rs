@@ -93,6 +93,11 @@ impl Sim {
         }
     }
 
+    /// What a trace says of something that is planned; nothing if no trace is kept.
+    pub(super) fn about(&self, what: impl FnOnce() -> String) -> String {
+        if self.trace.is_some() { what() } else { String::new() }
+    }
+
     pub(super) fn remark(&mut self, of: ProcessId, what: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             let at = self.world.now().0.saturating_sub(self.started);

@@ -19,7 +19,7 @@ const LEFT: &[(&str, usize)] = &[
     ("grounds", 0),
     ("heir", 0),
     ("heirs", 0),
-    ("is told", 2),
+    ("is told", 1),
     ("nobody", 9),
     ("of what", 3),
     ("somebody", 0),

@@ -16,6 +16,8 @@
 //! Not here: what a call costs, and which accounts it needs.
 
 mod changes;
+#[cfg(test)]
+mod crash_points;
 mod grant;
 mod kind;
 mod limit_book;

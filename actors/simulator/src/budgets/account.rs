@@ -16,7 +16,7 @@ use clawnode_proto::{
 use rand::Rng;
 
 use crate::{
-    JudgeViolation, Sim,
+    FATE, JudgeViolation, Sim,
     any_machine::ActivationPlace,
     book::{Book, Booked, Checked},
     clients::SimClient,
@@ -32,6 +32,8 @@ pub(super) const LOOPS: LimitKey = LimitKey { unit: BudgetUnit::Loops, window: W
 /// Windows end so soon in this world, in milliseconds: the clock of its timers is fast.
 const WINDOW_LEAST: u64 = 8_000;
 const WINDOW_MOST: u64 = 60_000;
+/// When the end of a window comes again that was not noticed, in milliseconds.
+const FIRES_AGAIN: u64 = 5_000;
 
 /// The accounts of a plan, and their limits. The first is the cluster's.
 pub(super) fn accounts(plan: &SeedPlan) -> Vec<(AccountKey, Vec<BudgetLimit>)> {
@@ -114,10 +116,11 @@ impl Sim {
             let text = format!("`{}` says what its journal has not", standing.account);
             return Err(JudgeViolation::new("I5", text));
         }
-        let (name, told) = (format!("is told {standing:?}"), standing.clone());
+        self.budget_tally.tells(process, standing);
+        let (name, told) = (self.about(|| format!("hears {standing:?}")), standing.clone());
         let told = PlannedNote::own(name, move |sim| sim.holder_hears(process, told));
         self.world.send(process, told);
-        let confirmed = PlannedNote::own(format!("told {process}"), move |sim| {
+        let confirmed = PlannedNote::own(self.about(|| format!("told {process}")), move |sim| {
             sim.feed_as::<Budget>(at, MachineInput::Confirmed(effect))
         });
         self.world.mail(at.process, at.entity.as_u128(), confirmed);
@@ -131,8 +134,38 @@ impl Sim {
             return Ok(());
         }
         let after = self.world.rng.random_range(WINDOW_LEAST..WINDOW_MOST);
-        self.hears(timer.input.clone(), after);
+        if self.hears(timer.input.clone(), after) {
+            let (key, due) = (timer.input.key.clone(), timer.due);
+            self.plan_window_end(after + FIRES_AGAIN, (key, due));
+        }
         self.feed_as::<Budget>(at, MachineInput::Confirmed(BudgetEffect::Timer(timer.due)))
+    }
+
+    /// What the timer said may have come while nothing was spent, and ends nothing then. Hours pass by themselves
+    /// in production, and not in this world: the end of a window that is in use comes again until it is there.
+    fn plan_window_end(&mut self, after: u64, (key, due): (String, Timestamp)) {
+        let about = self.about(|| format!("a window of `{key}` may have to end"));
+        let ends = PlannedNote::own(about, move |sim| {
+            let Ok(account) = key.parse::<AccountKey>() else { return Ok(()) };
+            let Ok(entity) = sim.account(&account) else { return Ok(()) };
+            if entity.state.now >= due {
+                return Ok(());
+            }
+            let is_used = entity.state.books.iter().any(|book| {
+                let asked = || entity.state.asks.iter().any(|ask| ask.wants.limit == book.key);
+                let ends = book.key.window.end(book.current.number) == Some(due);
+                ends && (!book.current.slices.is_empty() || asked())
+            });
+            let name = format!("ends:{}:{}", due.0, sim.world.now().0).parse().ok();
+            let fired = BudgetInput::TimerFired { due };
+            let input = name.and_then(|name| Budget::input(&account, name, due, &fired).ok());
+            if let Some(input) = input.filter(|_| is_used) {
+                sim.hears(input, 1);
+            }
+            sim.plan_window_end(FIRES_AGAIN, (key, due));
+            Ok(())
+        });
+        self.world.later(FATE, after, ends);
     }
 }
 

@@ -26,6 +26,14 @@ pub(crate) struct Bills {
     lost: BTreeMap<Spending, u64>,
     /// All of that together.
     sums: BTreeMap<Spending, u64>,
+    /// What calls have cost above what they had reserved.
+    excess: BTreeMap<Spending, u64>,
+    /// The last window of each limit that a call has reserved in.
+    newest: BTreeMap<(AccountKey, LimitKey), WindowNumber>,
+    /// C21 and C22: calls that ended in a window that was over, and those that cost more than they had
+    /// reserved.
+    pub(super) late: usize,
+    pub(super) exceeding: usize,
     /// Calls that wait or run.
     open: BTreeSet<(ProcessId, Reservation)>,
     deaths: usize,
@@ -61,6 +69,11 @@ impl Bills {
         self.open.insert((process, call));
     }
 
+    /// Whether a call waits or runs.
+    pub(super) fn is_open(&self, process: ProcessId, call: Reservation) -> bool {
+        self.open.contains(&(process, call))
+    }
+
     /// A call is not made.
     pub(super) fn refused(&mut self, process: ProcessId, call: Reservation) {
         self.open.remove(&(process, call));
@@ -76,6 +89,8 @@ impl Bills {
         self.made += 1;
         let spendings: Vec<Spending> = holds.iter().map(spending).collect();
         for (spending, hold) in spendings.iter().zip(&holds) {
+            let newest = self.newest.entry((hold.account.clone(), hold.limit)).or_default();
+            *newest = (*newest).max(hold.window);
             *self.sums.entry(spending.clone()).or_default() += hold.amount;
         }
         self.running.insert((process, call), holds);
@@ -91,9 +106,12 @@ impl Bills {
     pub(super) fn ends(&mut self, process: ProcessId, call: Reservation, bill: Bill) -> Checked {
         self.open.remove(&(process, call));
         let mut spendings = Vec::new();
+        let (mut is_late, mut exceeds) = (false, false);
         for hold in self.running.remove(&(process, call)).unwrap_or_default() {
             let spending = spending(&hold);
             spendings.push(spending.clone());
+            let newest = self.newest.get(&(hold.account.clone(), hold.limit));
+            is_late |= newest.is_some_and(|newest| *newest > hold.window);
             let sum = self.sums.entry(spending.clone()).or_default();
             *sum = sum.saturating_sub(hold.amount);
             let used = match (bill, hold.limit.unit) {
@@ -104,8 +122,14 @@ impl Bills {
                 (Bill::Exact(_) | Bill::Unknown, _) => hold.amount,
             };
             *sum += used;
+            if used > hold.amount {
+                exceeds = true;
+                *self.excess.entry(spending.clone()).or_default() += used - hold.amount;
+            }
             *self.billed.entry(spending).or_default() += used;
         }
+        self.late += usize::from(is_late);
+        self.exceeding += usize::from(exceeds);
         self.check(&spendings)
     }
 
@@ -125,13 +149,15 @@ impl Bills {
         }
     }
 
-    /// I6: nothing that is billed, or may be billed still, is over a limit.
+    /// I6: nothing that is billed, or may be billed still, is over a limit. What a call costs above what it had
+    /// reserved is named (C22).
     fn check(&self, spendings: &[Spending]) -> Checked {
         for spending in spendings {
             let (account, limit, window) = spending;
             let sum = self.sums.get(spending).copied().unwrap_or_default();
             let most = self.limits.get(&(account.clone(), *limit)).copied().unwrap_or_default();
-            if sum > most {
+            let excess = self.excess.get(spending).copied().unwrap_or_default();
+            if sum > most.saturating_add(excess) {
                 let text = format!("`{limit}` of `{account}` in {}: {sum}, of {most}", window.0);
                 return Err(JudgeViolation::new("I6", text));
             }
@@ -168,7 +194,9 @@ impl Bills {
                     let text = format!("{about}: {spent} spent, and {billed} billed");
                     return Err(JudgeViolation::new("BUD-4", text));
                 }
-                if committed < billed + lost || self.deaths == 0 && spent < billed {
+                // A process that died had not said by how much its calls exceeded.
+                let excess = self.excess.get(&spending).copied().unwrap_or_default();
+                if committed + excess < billed + lost || self.deaths == 0 && spent < billed {
                     let text = format!("{about}: {spent} and {committed} of {billed} and {lost}");
                     return Err(JudgeViolation::new("BUD-3", text));
                 }

@@ -8,6 +8,7 @@ use clawnode_kernel::KernelBug;
 use clawnode_proto::{
     ProcessId,
     budget::{AccountKey, Hold},
+    llm::Usage,
     model::ModelPrice,
     money::MicroUsd,
 };
@@ -21,14 +22,36 @@ use crate::{FATE, Sim, book::Checked, plan::SeedPlan, process::PlannedNote};
 
 /// Micro-dollars for a million tokens in, and out. Few calls cost a whole number of them.
 const PRICES: [u64; 2] = [2_500_001, 15_000_003];
+/// How long the prices of models stay the same, in milliseconds: they change while calls run.
+const PRICED_FOR: u64 = 5_000;
 /// The first call comes when accounts have their limits, in milliseconds.
 const FIRST: u64 = 2_000;
 /// Between two calls, at most, unless there are to be very many.
 const NEXT_MOST: u64 = 900;
 /// How long a call runs at most.
 const RUNS_MOST: u64 = 12_000;
+/// How many calls cost more than they have reserved, in worlds where some do.
+const EXCEEDS: f64 = 0.05;
 /// How long it waits, at most: its turn ends.
 const WAITS_MOST: u64 = 120_000;
+
+/// What a provider bills at this price, in millionths of micro-dollars.
+pub(super) fn exact_at(price: &ModelPrice, usage: &Usage) -> u128 {
+    let fresh = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens;
+    let bill = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
+    bill(fresh, price.input)
+        + bill(usage.cache_read_tokens, price.cache_read)
+        + bill(usage.cache_write_tokens, price.cache_write)
+        + bill(usage.output_tokens, price.output)
+}
+
+/// What a token costs at this time, in milliseconds since the beginning.
+pub(super) fn price_at(since_start: u64) -> ModelPrice {
+    let [input, output] = PRICES;
+    let dearer = since_start / PRICED_FOR % 3;
+    let (input, output) = (input + dearer * 300_007, output + dearer * 2_000_011);
+    ModelPrice { input, output, cache_read: input / 10, cache_write: input + input / 4 }
+}
 
 impl SeedPlan {
     /// How long after a call the next one comes at most, in milliseconds.
@@ -40,11 +63,9 @@ impl SeedPlan {
     }
 }
 
-/// Every model at these prices.
-pub(crate) fn priced() -> ModelProfiles {
-    let [input, output] = PRICES;
-    let price = Some(ModelPrice { input, output, cache_read: input, cache_write: input });
-    let known = ModelOverride { price, ..ModelOverride::default() };
+/// Every model at the prices of this time, in milliseconds since the beginning.
+pub(crate) fn priced(since_start: u64) -> ModelProfiles {
+    let known = ModelOverride { price: Some(price_at(since_start)), ..ModelOverride::default() };
     ModelProfiles::new(BTreeMap::from([("*/*".to_owned(), known)]))
 }
 
@@ -54,10 +75,13 @@ impl Sim {
         if self.plan.budgets.accounts > 0 {
             self.plan_budget_call(FIRST, 1);
         }
+        if self.plan.budgets.exceeds {
+            self.plan_person();
+        }
     }
 
     fn plan_budget_call(&mut self, after: u64, number: u64) {
-        let comes = PlannedNote::own(format!("call {number} comes"), move |sim| {
+        let comes = PlannedNote::own(self.about(|| format!("call {number} comes")), move |sim| {
             if sim.calm {
                 return Ok(());
             }
@@ -74,7 +98,8 @@ impl Sim {
         let Some(process) = living else { return };
         let input = self.world.rng.random_range(1..800_u64);
         let needs = self.budget_needs(input);
-        let wants = PlannedNote::own(format!("call {} wants {needs:?}", call.0), move |sim| {
+        let about = self.about(|| format!("call {} wants {needs:?}", call.0));
+        let wants = PlannedNote::own(about, move |sim| {
             sim.bills.wants(process, call);
             sim.plan_call_input(process, call, input);
             sim.holder_takes(process, HolderInput::Reserve(call, needs))
@@ -113,9 +138,13 @@ impl Sim {
     /// Its turn ends, however long it waits.
     fn plan_call_input(&mut self, process: ProcessId, call: Reservation, input: u64) {
         self.call_inputs.insert(call, input);
-        let ends = PlannedNote::own(format!("call {} waits no longer", call.0), move |sim| {
+        let about = self.about(|| format!("call {} waits no longer", call.0));
+        let ends = PlannedNote::own(about, move |sim| {
             if sim.bills.holds(process, call).is_some() {
                 return Ok(());
+            }
+            if sim.bills.is_open(process, call) {
+                sim.budget_tally.refused.gave_up += 1;
             }
             sim.bills.refused(process, call);
             sim.holder_takes(process, HolderInput::Release(call))
@@ -131,9 +160,8 @@ impl Sim {
     ) -> Checked {
         self.bills.begins(process, call, holds)?;
         let after = self.world.rng.random_range(1..RUNS_MOST);
-        let ends = PlannedNote::own(format!("call {} ends", call.0), move |sim| {
-            sim.budget_call_ends(process, call, output)
-        });
+        let about = self.about(|| format!("call {} ends", call.0));
+        let ends = PlannedNote::own(about, move |sim| sim.budget_call_ends(process, call, output));
         self.world.later(process, after, ends);
         Ok(())
     }
@@ -149,7 +177,13 @@ impl Sim {
             // Its stream was cut.
             1 => (Bill::Unknown, HolderInput::Settle(call, CallUsage::Unknown)),
             _ => {
-                let output = self.world.rng.random_range(0..=output);
+                let exceeds = self.plan.budgets.exceeds && self.world.chance(EXCEEDS);
+                let output = if exceeds {
+                    // Its provider reports more than was asked for.
+                    output * 2 + 1
+                } else {
+                    self.world.rng.random_range(0..=output)
+                };
                 let usage = CallUsage::Known { usd: self.cost(input, output), tokens: 0 };
                 (Bill::Exact(Self::exact(input, output)), HolderInput::Settle(call, usage))
             }

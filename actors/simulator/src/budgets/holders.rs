@@ -13,9 +13,9 @@ use clawnode_proto::{
 use clawnode_sim::{StoreReply, StoreRequest};
 use rand::Rng;
 
-use super::{account::accounts, process::ProcessHolder};
+use super::{account::accounts, process::ProcessHolder, tally::CrashPoints};
 use crate::{
-    JudgeViolation, Sim,
+    FATE, JudgeViolation, Sim,
     book::Checked,
     process::{PendingOp, PlannedNote},
     violation::of_fold,
@@ -23,6 +23,8 @@ use crate::{
 
 /// Between two ticks of a holder, at most, in milliseconds.
 const TICK_MOST: u64 = 600;
+/// Between two looks of a person at budgets, in milliseconds.
+const LOOKS_EVERY: u64 = 5_000;
 
 impl Sim {
     /// A holder begins with its process.
@@ -51,6 +53,9 @@ impl Sim {
         process: ProcessId,
         standing: ProcessStanding,
     ) -> Checked {
+        if self.processes.contains_key(&process) {
+            self.budget_tally.hears(process, &standing);
+        }
         self.holder_takes(process, HolderInput::Told(standing))
     }
 
@@ -67,7 +72,8 @@ impl Sim {
                     }
                 }
                 HolderOutput::Waits(..) => {}
-                HolderOutput::Refused(call, _) => {
+                HolderOutput::Refused(call, why) => {
+                    self.budget_tally.refused.count(&why);
                     self.bills.refused(process, call);
                     self.session_call_refused(process, call);
                 }
@@ -132,11 +138,75 @@ impl Sim {
     }
 
     /// An account, as its journal has it.
-    fn account(&self, account: &AccountKey) -> Result<Entity<Budget>, JudgeViolation> {
+    pub(super) fn account(&self, account: &AccountKey) -> Result<Entity<Budget>, JudgeViolation> {
         let records = self.world.journal(account.entity());
         let snapshot = snapshot_blob(&records).and_then(|digest| self.world.blob(digest));
         let loaded = LoadedJournal { records, snapshot };
         Entity::of(account.entity(), &loaded).map_err(|error| of_fold(&error))
+    }
+
+    /// What budgets lose with a process.
+    pub(crate) fn budgets_lose(&mut self, process: ProcessId) {
+        for (account, _) in accounts(&self.plan) {
+            let entity = account.entity();
+            let owned = self.last_writer.get(&entity) == Some(&process);
+            let points = &mut self.budget_tally.points;
+            points.owners_died += usize::from(owned && !self.world.inbox(entity).is_empty());
+            if let Ok(entity) = self.account(&account) {
+                let slices = entity.state.slices_of(process).len();
+                self.budget_tally.points.stranded += slices;
+            }
+        }
+        self.bills.dies(process);
+        self.session_calls_die(process);
+    }
+
+    /// The crash points of budgets that were come past.
+    pub(crate) const fn crash_points(&self) -> CrashPoints {
+        let (settled_late, exceeded) = (self.bills.late, self.bills.exceeding);
+        CrashPoints { settled_late, exceeded, ..self.budget_tally.points }
+    }
+
+    /// Once no call will come any more, processes give back what they have, as at an orderly end.
+    pub(crate) fn leave_if_done(&mut self, answered: bool) {
+        let unfinished = || {
+            let unfinished = self.ledger.unfinished().or_else(|| self.out_of_service());
+            unfinished.or_else(|| self.bills.unfinished())
+        };
+        if !self.plan.budgets.leaves || !answered || unfinished().is_some() {
+            return;
+        }
+        let processes: Vec<ProcessId> = self.processes.keys().copied().collect();
+        for process in processes {
+            let leaves = PlannedNote::own("its holder leaves".to_owned(), move |sim| {
+                sim.holder_takes(process, HolderInput::Leave)
+            });
+            self.world.mail(process, 0, leaves);
+        }
+    }
+
+    /// A person looks at budgets now and then, and allows more where calls cost more than they had reserved.
+    pub(super) fn plan_person(&mut self) {
+        let looks = PlannedNote::own("a person looks at budgets".to_owned(), |sim| {
+            sim.plan_person();
+            sim.person_allows();
+            Ok(())
+        });
+        self.world.later(FATE, LOOKS_EVERY, looks);
+    }
+
+    fn person_allows(&mut self) {
+        for (account, _) in accounts(&self.plan) {
+            let Ok(entity) = self.account(&account) else { continue };
+            for book in entity.state.books.iter().filter(|book| book.current.over > 0) {
+                let (by, limit, window) = ("ada".to_owned(), book.key, book.current.number);
+                let name = format!("allow:{limit}:{}", self.world.now().0);
+                let body = BudgetInput::Allow { by, limit, window };
+                if let Some(input) = named(&account, &name, &body) {
+                    self.hears(input, 1);
+                }
+            }
+        }
     }
 
     /// What of budgets has not come to its end.

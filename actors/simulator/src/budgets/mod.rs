@@ -10,10 +10,13 @@ mod calls;
 mod holders;
 mod process;
 mod sessions;
+mod tally;
 #[cfg(test)]
 mod tests;
 
 pub(super) use bills::Bills;
 pub(super) use calls::priced;
 pub(super) use process::ProcessHolder;
-pub(super) use sessions::{CallEnd, SessionHolds};
+pub(super) use sessions::SessionHolds;
+pub(super) use tally::BudgetTally;
+pub use tally::{CrashPoints, RefusedCalls};

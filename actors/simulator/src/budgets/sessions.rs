@@ -7,8 +7,11 @@ use std::{
 };
 
 use clawnode_actors::{
-    agent::Grant,
-    session::{Effect, Outcome},
+    agent::{CallBill, Grant},
+    session::{
+        Effect, Outcome,
+        turn::{held::settles, prepare::CallJob},
+    },
 };
 use clawnode_budget::holder::{
     AccountLimits, AccountsView, CallHold, CallNeeds, CallUsage, EndHold, HolderInput, Reservation,
@@ -18,10 +21,15 @@ use clawnode_proto::{
     Attempt, CallId, EntityId, ProcessId, TurnId,
     budget::{AccountKey, BudgetLimit, Hold},
     llm::{FailureClass, ModelFailure, Text, Usage},
+    model::ModelPrice,
 };
 use rand::Rng;
 
-use super::{account::accounts, bills::Bill};
+use super::{
+    account::accounts,
+    bills::Bill,
+    calls::{exact_at, price_at},
+};
 use crate::{
     JudgeViolation, Sim, any_machine::ActivationPlace, book::Checked, process::PlannedNote,
 };
@@ -65,7 +73,11 @@ struct WaitingCall {
 struct HeldCall {
     hold: Arc<CallHold>,
     reservation: Reservation,
-    input: u64,
+    /// What its provider takes for a million tokens: prices may change before it ends.
+    price: ModelPrice,
+    want: WantedCall,
+    /// What it was begun with.
+    paid: Option<(Attempt, CallBill)>,
 }
 
 /// Which call it is, and how many tokens it sends.
@@ -74,17 +86,6 @@ pub(crate) struct WantedCall {
     call: CallId,
     turn: TurnId,
     input: u64,
-}
-
-/// How a call ended, as its provider sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallEnd {
-    /// With a reply, or a part of one: its usage is reported.
-    Reported,
-    /// Its stream broke before that.
-    Broken,
-    /// It was refused before it had cost anything.
-    Refused,
 }
 
 // === impl HoldEnds ===
@@ -98,19 +99,6 @@ impl HoldEnds {
 impl EndHold for HoldEnds {
     fn ends(&self, reservation: Reservation, usage: Option<CallUsage>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((reservation, usage));
-    }
-}
-
-// === impl CallEnd ===
-
-impl CallEnd {
-    /// Of a call that failed so, if it did.
-    pub(crate) fn of(failed: Option<FailureClass>) -> Self {
-        match failed {
-            None => Self::Reported,
-            Some(FailureClass::BrokenStream | FailureClass::Timeout) => Self::Broken,
-            Some(_) => Self::Refused,
-        }
     }
 }
 
@@ -174,7 +162,7 @@ impl Sim {
         let reservation = Reservation(FIRST + self.session_holds.last);
         let waiting = WaitingCall { at, effect, want, grant };
         self.session_holds.waiting.insert((process, reservation), waiting);
-        let about = format!("call {} of a session wants {needs:?}", reservation.0);
+        let about = self.about(|| format!("call {} of a session wants {needs:?}", reservation.0));
         let wants = PlannedNote::own(about, move |sim| {
             if sim.session_holds.waiting.contains_key(&(process, reservation)) {
                 sim.bills.wants(process, reservation);
@@ -202,7 +190,8 @@ impl Sim {
         let hold = CallHold::of((reservation, output, holds.to_vec()), Box::new(ends));
         let hold = Arc::new(hold);
         let place = (process, at.entity, at.counter, effect);
-        let call = HeldCall { hold: Arc::clone(&hold), reservation, input: want.input };
+        let price = grant.terms.as_ref().map_or(ModelPrice::FREE, |terms| terms.price);
+        let call = HeldCall { hold: Arc::clone(&hold), reservation, price, want, paid: None };
         self.session_holds.held.insert(place, call);
         self.session_holds.before.insert(want.call, process);
         let granted = MachineInput::Granted(effect, Grant { hold: Some(hold), ..grant });
@@ -265,46 +254,107 @@ impl Sim {
         &mut self,
         at: ActivationPlace,
         effect: Effect,
-        call: CallId,
+        job: &CallJob,
     ) -> Checked {
         if !self.sessions_reserve() {
             return Ok(());
         }
         let place = (at.process, at.entity, at.counter, effect);
-        let Some(held) = self.session_holds.held.get(&place) else {
-            let text = format!("`{call}` begins by `{}` without a hold of its own", at.process);
+        let held = self.session_holds.held.get_mut(&place);
+        let Some((held, paid)) = held.zip(job.paid.clone()) else {
+            let (call, process) = (job.call, at.process);
+            let text = format!("`{call}` begins by `{process}` without a hold of its own");
             return Err(JudgeViolation::new("BUD-1", text));
         };
         held.hold.sent();
+        held.paid = Some((job.attempt, paid));
         Ok(())
     }
 
-    /// A session's call ends; its usage, if it reserved any.
+    /// A session's call ends in this way; its usage, if it had reserved any.
     pub(crate) fn session_call_ends(
         &mut self,
         at: ActivationPlace,
         effect: Effect,
-        end: CallEnd,
+        failure: Option<&ModelFailure>,
     ) -> Result<Option<Usage>, JudgeViolation> {
         let place = (at.process, at.entity, at.counter, effect);
         let Some(held) = self.session_holds.held.remove(&place) else { return Ok(None) };
-        let HeldCall { hold, reservation, input } = held;
-        let most = hold.output;
-        let (input, output) = match end {
-            CallEnd::Reported => (input, self.world.rng.random_range(0..=most)),
-            CallEnd::Broken => (input, most),
-            CallEnd::Refused => (0, 0),
+        let HeldCall { hold, reservation, price, want, paid } = held;
+        let Some((attempt, paid)) = paid else {
+            drop(hold);
+            self.holds_end_for(at.process)?;
+            return Ok(None);
         };
-        let bill = match end {
-            CallEnd::Broken => Bill::Unknown,
-            CallEnd::Reported | CallEnd::Refused => Bill::Exact(Self::exact(input, output)),
+        let usage = self.session_usage(want.input, (&paid, hold.output), failure);
+        // What the provider takes, by its price when the call was granted. An estimate is believed.
+        let exact = exact_at(&price, &usage);
+        let settled = self.session_settles(&paid, &usage, failure);
+        let (bill, exact) = match settled {
+            CallUsage::Known { .. } => (Bill::Exact(exact), Some(exact)),
+            CallUsage::Unknown => (Bill::Unknown, None),
         };
+        self.judge.settles((at.process, want.call, attempt), settled, exact)?;
         self.session_holds.billed.insert((at.process, reservation), bill);
-        let known = CallUsage::Known { usd: self.cost(input, output), tokens: input + output };
-        hold.settle(if end == CallEnd::Broken { CallUsage::Unknown } else { known });
+        hold.settle(settled);
         drop(hold);
         self.holds_end_for(at.process)?;
-        Ok(Some(Usage { input_tokens: input, output_tokens: output, ..Usage::default() }))
+        Ok(Some(usage))
+    }
+
+    /// What a call has used: by its provider, by an estimate if it broke off, or nothing is known.
+    fn session_usage(
+        &mut self,
+        input: u64,
+        (paid, most): (&CallBill, u64),
+        failure: Option<&ModelFailure>,
+    ) -> Usage {
+        let rng = &mut self.world.rng;
+        let output_tokens = rng.random_range(0..=most);
+        let Some(failure) = failure else {
+            let cache_read_tokens = rng.random_range(0..=input);
+            let cache_write_tokens = rng.random_range(0..=input - cache_read_tokens);
+            let cached = Usage { cache_read_tokens, cache_write_tokens, ..Usage::default() };
+            return Usage { input_tokens: input, output_tokens, ..cached };
+        };
+        match failure.class {
+            FailureClass::BrokenStream | FailureClass::Timeout if rng.random_bool(0.5) => {
+                Usage::default()
+            }
+            FailureClass::BrokenStream
+            | FailureClass::Timeout
+            | FailureClass::Cancelled
+            | FailureClass::GlobalTime
+            | FailureClass::StepTime
+            | FailureClass::Stopped
+            | FailureClass::Preempted => {
+                let (input_tokens, estimated) = (paid.input, true);
+                Usage { input_tokens, output_tokens, estimated, ..Usage::default() }
+            }
+            _ => Usage::default(),
+        }
+    }
+
+    /// What production settles, or a planted bug.
+    fn session_settles(
+        &self,
+        paid: &CallBill,
+        usage: &Usage,
+        failure: Option<&ModelFailure>,
+    ) -> CallUsage {
+        let now = self.world.now().0.saturating_sub(self.started);
+        let settled = match self.planted {
+            KernelBug::SettlesAtNewPrice => {
+                settles(&CallBill { price: price_at(now), ..paid.clone() }, usage, failure)
+            }
+            _ => settles(paid, usage, failure),
+        };
+        match settled {
+            CallUsage::Known { usd, tokens } if self.planted == KernelBug::RoundsDown => {
+                CallUsage::Known { usd: usd.saturating_sub(1), tokens }
+            }
+            settled => settled,
+        }
     }
 
     fn hold_ends(&self, process: ProcessId) -> Option<HoldEnds> {

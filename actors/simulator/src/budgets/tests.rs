@@ -2,7 +2,7 @@
 
 use clawnode_kernel::KernelBug;
 
-use crate::{RunFailure, RunReport, SimOptions, run};
+use crate::{CrashPoints, RunFailure, RunReport, SimOptions, run};
 
 /// Seeds of each run of the tests.
 const SEEDS: u64 = 40;
@@ -51,9 +51,12 @@ fn bud_1_sessions_begin_calls_with_what_they_have_reserved() {
 /// Bugs that are found in what sessions do.
 #[test]
 fn finds_what_sessions_forget() {
-    for (planted, names) in
-        [(KernelBug::ForgetsHold, &["BUD-1"][..]), (KernelBug::RoundsDown, &["I6", "BUD-3"])]
-    {
+    for (planted, names) in [
+        (KernelBug::ForgetsHold, &["BUD-1"][..]),
+        (KernelBug::RoundsDown, &["I6", "BUD-3", "PRICE-1"]),
+        (KernelBug::SettlesAtNewPrice, &["PRICE-1"]),
+        (KernelBug::RoundsPerTurn, &["PRICE-1"]),
+    ] {
         let found =
             (0..60).find_map(|seed| Some((seed, with_sessions(seed, planted, false).err()?)));
         let (seed, failure) = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
@@ -76,6 +79,35 @@ fn i6_no_limit_is_passed_whatever_befalls_the_world() {
         }
     }
     assert!(calls > 200, "{calls} calls were made under budgets");
+}
+
+/// C18 to C22: each of them happens, and neither a limit nor a bill is wrong by it.
+#[test]
+fn c18_c19_c20_c21_and_c22_cost_no_more_than_they_may() {
+    let mut points = CrashPoints::default();
+    for seed in SEEDS..2 * SEEDS {
+        let report = one(seed, KernelBug::None, true).unwrap_or_else(|it| panic!("{it}"));
+        points = points.plus(report.crash_points);
+    }
+    let CrashPoints { owners_died, answered_again, stranded, settled_late, exceeded } = points;
+    let all = [owners_died, answered_again, stranded, settled_late, exceeded];
+    assert!(all.iter().all(|count| *count > 3), "{points:?}");
+}
+
+/// LANE-1, I6: turns of the background have reserved while those of people come, and end for them; each takes what it
+/// had reserved back once.
+#[test]
+fn lane_1_calls_that_have_reserved_end_for_others() {
+    let (mut preempted, mut holds) = (0, 0);
+    for seed in 0..SEEDS {
+        let (lanes, budgets, session_budgets) = (true, 2, true);
+        let options = SimOptions { seed, lanes, budgets, session_budgets, ..SimOptions::default() };
+        let report = run(&SimOptions { trace: true, ..options });
+        let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+        preempted += report.preempted;
+        holds += report.session_holds;
+    }
+    assert!(preempted > 5 && holds > 60, "{preempted} were ended, of {holds}");
 }
 
 /// One test for each planted bug: how many seeds it may take, and which invariant catches it.

@@ -236,7 +236,10 @@ impl SessionTexts {
 
     /// A turn's end is published.
     pub(super) fn ends(&mut self, turn: TurnId, outcome: &TurnOutcome) -> Checked {
-        self.cut_short |= matches!(outcome, TurnOutcome::Cancelled | TurnOutcome::TimedOut { .. });
+        self.cut_short |= matches!(
+            outcome,
+            TurnOutcome::Cancelled | TurnOutcome::TimedOut { .. } | TurnOutcome::Stopped { .. }
+        );
         let Some(text) = self.texts.get_mut(&turn) else { return Ok(()) };
         if text.fate != TextFate::Waits || self.damaged {
             return Ok(());
@@ -248,7 +251,7 @@ impl SessionTexts {
             TurnOutcome::Failed { failure } if failure.class == FailureClass::NoAgent => {
                 text.excused
             }
-            TurnOutcome::Blocked { .. } => text.excused,
+            TurnOutcome::Blocked { .. } | TurnOutcome::Stopped { .. } => text.excused,
             _ => false,
         };
         text.excused |= may;

@@ -25,11 +25,15 @@
 //! - **FIT-1** a turn whose reply has to fit a schema is completed only with a reply that does. One that
 //!   does not is corrected at most twice, and the model gets the errors each time; then the turn
 //!   fails.
+//! - **PRICE-1** what a call under a limit costs follows from the journal: the price that was held, and the
+//!   usage of its end, rounded up once. It is what its process settled, what its provider billed, and what
+//!   `settled` says of its turn.
 //! - **OWN-1** a call is made again only if the process that made it before had a fault, or could not
 //!   be reached.
 
 mod client;
 mod consent;
+mod costs;
 mod deeds;
 mod effort;
 mod heard;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clawnode_budget::holder::CallUsage;
 use clawnode_proto::{
-    CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed, ToolName,
-    TurnId, codec,
+    Attempt, CallId, Digest, EntityId, Incarnation, Input, InputId, Order, ProcessId, Sealed,
+    ToolName, TurnId, codec,
     event::decode_record,
     kernel::KernelEvent,
     session::{SessionEvent, SessionInput, ToolEnd, TurnOutcome},
@@ -15,6 +16,7 @@ use clawnode_sim::StoreChange;
 use super::{
     client::ClientDeeds,
     consent::Consent,
+    costs::Costs,
     deeds::Deeds,
     effort::Effort,
     heard::{SessionTexts, ShownCall},
@@ -37,6 +39,7 @@ pub(crate) struct OutsideJudge {
     consent: Consent,
     effort: Effort,
     deeds: Deeds,
+    costs: Costs,
     clients: ClientDeeds,
     replies: StructuredReplies,
     /// Sessions whose journal was damaged: what they asked for before may be asked for again.
@@ -60,6 +63,7 @@ impl OutsideJudge {
             consent: Consent::new(approval_wait, changing),
             effort: Effort::default(),
             deeds: Deeds::new(specs),
+            costs: Costs::default(),
             clients: ClientDeeds::default(),
             replies: StructuredReplies::default(),
             damaged: BTreeSet::new(),
@@ -155,17 +159,19 @@ impl OutsideJudge {
             }
             return Ok(());
         }
-        match sealed.event::<SessionEvent>() {
-            Ok(Some(SessionEvent::ApprovalAsked(it))) => {
+        let Ok(Some(event)) = sealed.event::<SessionEvent>() else { return Ok(()) };
+        self.costs_of(entity, &event)?;
+        match event {
+            SessionEvent::ApprovalAsked(it) => {
                 self.consent.asks(head.ts, it.call, it.action);
                 Ok(())
             }
-            Ok(Some(SessionEvent::ToolAsked(it))) if !self.damaged.contains(&entity) => {
+            SessionEvent::ToolAsked(it) if !self.damaged.contains(&entity) => {
                 self.deeds.asked(entity, head.ts, &it);
                 self.clients.asked(&it);
                 Ok(())
             }
-            Ok(Some(SessionEvent::ToolDone(it))) => {
+            SessionEvent::ToolDone(it) => {
                 self.clients.ended(&it)?;
                 match it.outcome {
                     // What hooks made of it is not what it was.
@@ -175,31 +181,62 @@ impl OutsideJudge {
                     Some(_) | None => Ok(()),
                 }
             }
-            Ok(Some(SessionEvent::TurnDone(it))) => {
+            SessionEvent::TurnDone(it) => {
                 self.clients.over(it.turn);
                 if self.damaged.contains(&entity) { Ok(()) } else { self.replies.over(&it) }
             }
-            Ok(Some(SessionEvent::ModelDone(it))) => {
+            SessionEvent::ModelDone(it) => {
                 self.replies.done(&it);
                 Ok(())
             }
-            Ok(Some(SessionEvent::ReplyRefused(it))) if !self.damaged.contains(&entity) => {
+            SessionEvent::ReplyRefused(it) if !self.damaged.contains(&entity) => {
                 self.replies.refused(&it)
             }
-            Ok(Some(SessionEvent::Reply(it))) => {
+            SessionEvent::Reply(it) => {
                 self.replies.replied(&it);
                 Ok(())
             }
-            Ok(Some(SessionEvent::ModelGaveWay(it))) => {
+            SessionEvent::ModelGaveWay(it) => {
                 self.effort.gives_way(it.call);
                 Ok(())
             }
-            Ok(Some(SessionEvent::ModelBegun(it))) => {
+            SessionEvent::ModelBegun(it) => {
                 self.replies.begun(it.turn, it.call);
                 self.effort.begins(now, entity, (it.call, it.attempt), head.incarnation)
             }
             _ => Ok(()),
         }
+    }
+
+    /// PRICE-1: what the journal says of costs.
+    fn costs_of(&mut self, entity: EntityId, event: &SessionEvent) -> Checked {
+        match event {
+            _ if self.damaged.contains(&entity) => Ok(()),
+            SessionEvent::BudgetHeld(it) => self.costs.held(it),
+            SessionEvent::ModelBegun(it) => {
+                self.costs.begun(it.turn, it.call);
+                Ok(())
+            }
+            SessionEvent::ModelDone(it) => self.costs.ended((it.call, it.attempt), &it.usage, None),
+            SessionEvent::ModelFailed(it) => {
+                self.costs.ended((it.call, it.attempt), &it.usage, Some(it.failure.class))
+            }
+            SessionEvent::ModelGaveWay(it) => {
+                self.costs.ended((it.call, it.attempt), &it.usage, Some(it.why.class))
+            }
+            SessionEvent::Settled(it) => self.costs.turn_settled(it),
+            _ => Ok(()),
+        }
+    }
+
+    /// A process settles what it had reserved for a call, which is billed so.
+    pub(crate) fn settles(
+        &mut self,
+        made: (ProcessId, CallId, Attempt),
+        usage: CallUsage,
+        bill: Option<u128>,
+    ) -> Checked {
+        self.costs.settles(made, usage, bill)
     }
 
     /// The session was deleted.

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clawnode_budget::holder::CallUsage;
 use clawnode_cluster::Peek;
 use clawnode_guard::kill_switch::{StoppableWork, WorkStopped};
 use clawnode_proto::{
@@ -31,12 +30,7 @@ use crate::{
     llm::{ModelEvent, ReplyBlocks, circuit::is_not_sent},
     session::{
         texts::{stored_blocks, stored_text},
-        turn::{
-            context::FullContext,
-            held::{AttemptBill, tokens},
-            kind::Outcome,
-            prepare::CallJob,
-        },
+        turn::{context::FullContext, held::settles, kind::Outcome, prepare::CallJob},
     },
 };
 
@@ -374,14 +368,7 @@ impl<'a> RunningCall<'a> {
             hold.release();
             return;
         }
-        let usage = self.tokens.spent();
-        hold.settle(match AttemptBill::of(&usage, failure) {
-            AttemptBill::Usage => {
-                CallUsage::Known { usd: paid.price.cost(&usage).0, tokens: tokens(&usage) }
-            }
-            AttemptBill::Nothing => CallUsage::Known { usd: 0, tokens: 0 },
-            AttemptBill::Unknown => CallUsage::Unknown,
-        });
+        hold.settle(settles(paid, &self.tokens.spent(), failure));
     }
 
     /// Whether what was reserved is not enough to send the request once more: a try that broke off has read it.

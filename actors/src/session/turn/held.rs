@@ -2,6 +2,7 @@
 //!
 //! Only attempts that a limit holds are in here: of others, nothing is reserved, and their cost is not known.
 
+use clawnode_budget::holder::CallUsage;
 use clawnode_proto::{
     TurnId,
     budget::BudgetHeld,
@@ -10,6 +11,8 @@ use clawnode_proto::{
     money::MicroUsd,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::agent::CallBill;
 
 /// What an attempt that is under way has reserved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +67,18 @@ pub(in crate::session) enum AttemptBill {
     Unknown,
 }
 
+/// What a call that was sent, and has ended so, settles: its usage at the price that was held (PRICE-1), whatever
+/// its tokens cost by now.
+pub fn settles(paid: &CallBill, usage: &Usage, failure: Option<&ModelFailure>) -> CallUsage {
+    match AttemptBill::of(usage, failure) {
+        AttemptBill::Usage => {
+            CallUsage::Known { usd: paid.price.cost(usage).0, tokens: tokens(usage) }
+        }
+        AttemptBill::Nothing => CallUsage::Known { usd: 0, tokens: 0 },
+        AttemptBill::Unknown => CallUsage::Unknown,
+    }
+}
+
 // === impl AttemptBill ===
 
 impl AttemptBill {
@@ -90,6 +105,12 @@ impl HeldAttempt {
 
     /// What it has spent if it has ended so.
     pub(super) fn spent(&self, bill: AttemptBill, usage: &Usage) -> Spent {
+        #[cfg(feature = "test-util")]
+        if clawnode_kernel::KernelBug::RoundsPerTurn.is_in_folds() && bill == AttemptBill::Usage {
+            // What is less than a micro-dollar would be added up elsewhere.
+            let usd = MicroUsd(self.price.cost(usage).0.saturating_sub(1));
+            return Spent { is_known: true, usd, unreported_tokens: 0 };
+        }
         let (usd, unreported_tokens) = match bill {
             AttemptBill::Usage => (self.price.cost(usage), 0),
             AttemptBill::Nothing => (MicroUsd(0), 0),
