@@ -13,6 +13,7 @@ mod hooks;
 mod jobs;
 mod keeping;
 mod lanes;
+mod last_cents;
 mod leaving;
 mod lists;
 mod openapi;
