@@ -26,7 +26,7 @@ mod whole;
 
 pub use book::{Call, Logged, Violations, WireName, read_log};
 pub use event_stream::event_stream;
-pub use script::{Act, DefaultReply, Reply, Script, Status, Step, ToolCall};
+pub use script::{Act, DefaultReply, Reply, ReportedTokens, Script, Status, Step, ToolCall};
 pub use server::{ModelServer, Setup};
 pub use sigv4::AwsAccount;
 pub use vectors::vector;

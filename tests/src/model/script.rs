@@ -97,6 +97,8 @@ pub struct Reply {
     pub stop: Option<String>,
     /// Whether usage is reported.
     pub usage: bool,
+    /// What a stream reports instead of the tokens that this server counts.
+    pub reports: Option<ReportedTokens>,
     /// Whether the wire's proper end is sent.
     pub end: bool,
     /// Whether lines end in CR LF.
@@ -105,6 +107,14 @@ pub struct Reply {
     pub cut_off: bool,
     /// The bytes of a stream that leave together, wherever that cuts it; 0 for whole events.
     pub chunk: usize,
+}
+
+/// Numbers of tokens as a provider reports them, right or wrong: any JSON.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReportedTokens {
+    pub input: Value,
+    pub output: Value,
 }
 
 /// One step of a reply.
@@ -230,6 +240,7 @@ impl Default for Reply {
             steps: Vec::new(),
             stop: None,
             usage: true,
+            reports: None,
             end: true,
             crlf: false,
             cut_off: false,
@@ -248,6 +259,23 @@ impl Reply {
     /// A proper reply that calls these tools.
     pub fn tools<C: Into<ToolCall>>(calls: impl IntoIterator<Item = C>) -> Self {
         Self::steps([Step::tools(calls)])
+    }
+
+    /// A proper reply of one piece whose provider reports these numbers of tokens.
+    pub fn reporting(text: &str, input: impl Into<Value>, output: impl Into<Value>) -> Self {
+        let reports = Some(ReportedTokens { input: input.into(), output: output.into() });
+        Self { reports, ..Self::text([text]) }
+    }
+
+    /// A report with the tokens that it is to have in these two fields.
+    pub(super) fn reported(&self, mut usage: Value, (input, output): (&str, &str)) -> Value {
+        let Some(reports) = &self.reports else { return usage };
+        for (field, tokens) in [(input, &reports.input), (output, &reports.output)] {
+            if let Some(place) = usage.get_mut(field) {
+                place.clone_from(tokens);
+            }
+        }
+        usage
     }
 
     /// A reply with these steps.

@@ -44,6 +44,8 @@ pub struct Message {
     pub steers: bool,
     /// Its lane, if not the agent's.
     pub lane: Option<Lane>,
+    /// Its agent, if not `default`.
+    pub agent: Option<String>,
 }
 
 /// A turn's stream.
@@ -93,6 +95,7 @@ impl Message {
             key: format!("k-{content}"),
             steers: false,
             lane: None,
+            agent: None,
         }
     }
 
@@ -114,6 +117,12 @@ impl Message {
         Self { lane: Some(Lane::Background), ..self }
     }
 
+    /// The same, to another agent.
+    #[must_use]
+    pub fn to_agent(self, agent: &str) -> Self {
+        Self { agent: Some(agent.to_owned()), ..self }
+    }
+
     /// What `chat.send` is given.
     pub(super) fn params(&self) -> Value {
         json!({
@@ -124,12 +133,14 @@ impl Message {
             "idempotency_key": self.key,
             "mode": if self.steers { "steer" } else { "turn" },
             "lane": self.lane,
+            "agent": self.agent,
         })
     }
 
     /// The session that it goes to.
     pub fn session(&self) -> String {
-        format!("default:{}:{}:{}", self.channel, self.account, self.peer)
+        let agent = self.agent.as_deref().unwrap_or("default");
+        format!("{agent}:{}:{}:{}", self.channel, self.account, self.peer)
     }
 }
 

@@ -123,7 +123,8 @@ impl Writer<'_> {
         self.message_of_bedrock("messageStop", &json!({"stopReason": stop}));
         let mut metadata = json!({"metrics": {"latencyMs": 1}});
         if self.reply.usage {
-            metadata["usage"] = usage(self.asked, self.tokens);
+            let usage = usage(self.asked, self.tokens);
+            metadata["usage"] = self.reply.reported(usage, ("inputTokens", "outputTokens"));
         }
         self.message_of_bedrock("metadata", &metadata);
     }

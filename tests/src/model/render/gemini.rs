@@ -37,9 +37,12 @@ impl Writer<'_> {
             if self.reply.usage {
                 let (input, output) = (self.asked.words, self.tokens);
                 let all = input + output;
-                usage = format!(
-                    r#","usageMetadata":{{"promptTokenCount":{input},"candidatesTokenCount":{output},"totalTokenCount":{all}}}"#
-                );
+                let counted = json!({
+                    "promptTokenCount": input, "candidatesTokenCount": output,
+                    "totalTokenCount": all,
+                });
+                let fields = ("promptTokenCount", "candidatesTokenCount");
+                usage = format!(r#","usageMetadata":{}"#, self.reply.reported(counted, fields));
             }
         }
         let chunk = format!(

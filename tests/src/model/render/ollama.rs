@@ -48,6 +48,7 @@ impl Writer<'_> {
         if self.reply.usage {
             last["prompt_eval_count"] = self.asked.words.into();
             last["eval_count"] = self.tokens.into();
+            last = self.reply.reported(last, ("prompt_eval_count", "eval_count"));
         }
         self.event("", &last);
     }

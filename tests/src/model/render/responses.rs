@@ -161,7 +161,9 @@ impl Writer<'_> {
     pub(super) fn end_response(&mut self, stop: &str) {
         self.close_item();
         let usage = self.reply.usage.then_some((self.asked.words, self.tokens));
-        let ended = response(&self.asked.model, &[], stop, usage);
+        let mut ended = response(&self.asked.model, &[], stop, usage);
+        ended["usage"] =
+            self.reply.reported(ended["usage"].take(), ("input_tokens", "output_tokens"));
         let kind = if stop == "completed" { "response.completed" } else { "response.incomplete" };
         self.response_event(kind, json!({"response": ended}));
     }

@@ -15,6 +15,9 @@ use crate::model::{
 /// A placeholder for a time of as many digits.
 pub(in crate::model) const NO_TIME: &str = "0000000000000000000";
 
+/// Where reports on Anthropic's wire have their tokens.
+const ANTHROPIC: (&str, &str) = ("input_tokens", "output_tokens");
+
 /// What the body does next.
 #[derive(Debug)]
 pub(in crate::model) enum Part {
@@ -162,7 +165,7 @@ impl Writer<'_> {
                     "model": self.asked.model, "stop_reason": null, "stop_sequence": null,
                 });
                 if let Some(usage) = usage {
-                    message["usage"] = usage;
+                    message["usage"] = self.reply.reported(usage, ANTHROPIC);
                 }
                 self.event("message_start", &json!({"type": "message_start", "message": message}));
             }
@@ -276,7 +279,8 @@ impl Writer<'_> {
                     "delta": {"stop_reason": stop, "stop_sequence": null},
                 });
                 if self.reply.usage {
-                    delta["usage"] = json!({"output_tokens": self.tokens});
+                    let usage = json!({"output_tokens": self.tokens});
+                    delta["usage"] = self.reply.reported(usage, ANTHROPIC);
                 }
                 self.event("message_delta", &delta);
                 self.event("message_stop", &json!({"type": "message_stop"}));
@@ -287,7 +291,8 @@ impl Writer<'_> {
                     let usage = openai_usage(self.asked, self.tokens);
                     let mut chunk = self.envelope();
                     chunk["choices"] = json!([]);
-                    chunk["usage"] = usage;
+                    let fields = ("prompt_tokens", "completion_tokens");
+                    chunk["usage"] = self.reply.reported(usage, fields);
                     self.event("", &chunk);
                 }
                 self.raw(b"data: [DONE]\n\n");
