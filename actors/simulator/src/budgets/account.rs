@@ -114,7 +114,7 @@ impl Sim {
             let text = format!("`{}` says what its journal has not", standing.account);
             return Err(JudgeViolation::new("I5", text));
         }
-        let (name, told) = (format!("is told {standing:?}"), standing.clone());
+        let (name, told) = (format!("learns {standing:?}"), standing.clone());
         let told = PlannedNote::own(name, move |sim| sim.holder_hears(process, told));
         self.world.send(process, told);
         let confirmed = PlannedNote::own(format!("told {process}"), move |sim| {
