@@ -27,7 +27,7 @@ use super::{
     outage,
     resume::{percentile, resumes},
     scenario::{Needs, Scenario},
-    score::{Score, Scorecard},
+    scorecard::{Score, Scorecard},
     script::{Play, clock_of},
     stage::{Shape, Stage},
     wait::PATIENCE,
