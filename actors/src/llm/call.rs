@@ -25,6 +25,7 @@ use super::{
     failure_text::{NO_END, ProviderName},
     framing::Framing,
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
+    machine_role::MachineKeys,
     options::{BaseUrl, ProviderOptions},
     profile::{ModelProfile, ModelProfiles},
     prompt::not_sent,
@@ -69,6 +70,10 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         _now: Timestamp,
     ) -> Result<Option<Prepared>, AttemptFailure> {
         Ok(None)
+    }
+    /// What has to be asked for keys before a request is signed, if anything has to.
+    fn machine_keys(&self) -> Option<&MachineKeys> {
+        None
     }
     /// A request that costs nothing and that any server of this wire answers; none if there is none.
     fn probe(&self) -> Option<Prepared> {
@@ -337,6 +342,18 @@ impl ProviderParts {
         ended
     }
 
+    /// The request with a signature, if the wire wants one.
+    pub(super) async fn signed(
+        &self,
+        prepared: &Prepared,
+    ) -> Result<Option<Prepared>, AttemptFailure> {
+        let now = self.http.now();
+        if let Some(keys) = self.dialect.machine_keys() {
+            keys.renew(now).await?;
+        }
+        self.dialect.signed(prepared, now)
+    }
+
     async fn attempt(
         &self,
         prepared: &Prepared,
@@ -346,7 +363,7 @@ impl ProviderParts {
         let mut decoder = (self.reads.decoder)(prepared.offers);
         let (mut pieces, mut argued) = (Vec::new(), 0);
         // A signature holds for some minutes only.
-        let signed = self.dialect.signed(prepared, self.http.now())?;
+        let signed = self.signed(prepared).await?;
         let prepared = signed.as_ref().unwrap_or(prepared);
         let mut events = match self.http.send(prepared, pass).await? {
             HttpAnswer::Stream(response) => {

@@ -43,6 +43,7 @@ mod framing;
 pub mod fuzz;
 mod gemini;
 mod http;
+mod machine_role;
 mod media;
 mod models;
 mod ollama;

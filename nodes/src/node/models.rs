@@ -256,6 +256,7 @@ fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOpt
     options.api_key = it.api_key.as_ref().map(|key| SecretString::from(key.expose().to_owned()));
     options.region.clone_from(&it.region);
     options.credentials_file.clone_from(&it.credentials_file);
+    options.machine_role = it.machine_role;
     options.connect_timeout = it.connect_timeout;
     options.idle_timeout = it.idle_timeout;
     options.total_timeout = it.total_timeout;
