@@ -64,11 +64,7 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         true
     }
     /// The request with a signature of `now`, if the wire wants one.
-    fn signed(
-        &self,
-        _request: &Prepared,
-        _now: Timestamp,
-    ) -> Result<Option<Prepared>, AttemptFailure> {
+    fn signed(&self, _: &Prepared, _: Timestamp) -> Result<Option<Prepared>, AttemptFailure> {
         Ok(None)
     }
     /// What has to be asked for keys before a request is signed, if anything has to.
@@ -340,18 +336,6 @@ impl ProviderParts {
             Err(fault) => pass.failed(&fault.failure, fault.after),
         }
         ended
-    }
-
-    /// The request with a signature, if the wire wants one.
-    pub(super) async fn signed(
-        &self,
-        prepared: &Prepared,
-    ) -> Result<Option<Prepared>, AttemptFailure> {
-        let now = self.http.now();
-        if let Some(keys) = self.dialect.machine_keys() {
-            keys.renew(now).await?;
-        }
-        self.dialect.signed(prepared, now)
     }
 
     async fn attempt(

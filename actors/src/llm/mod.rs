@@ -55,6 +55,7 @@ mod prompt;
 mod responses;
 mod retry;
 mod settings;
+mod signature;
 mod signed;
 mod sse;
 mod structured;
