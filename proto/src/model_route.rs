@@ -1,10 +1,10 @@
-//! Routes: which model a call asks first, by the size of its prompt and what is attached.
+//! Routes: which model a call asks first, by the size of its prompt, what is attached, and what it costs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{id::AgentName, llm::ModelRef, media::MediaKind};
+use crate::{id::AgentName, llm::ModelRef, media::MediaKind, money::MicroUsd};
 
 /// A kind of content that a prompt may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,19 @@ pub struct ModelRoute {
     /// Kinds of input of which the prompt has at least one. Empty: any prompt fits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input: Vec<InputKind>,
+    /// The most that the call may cost if it asks this model, in micro-dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_usd: Option<MicroUsd>,
+}
+
+/// The most that a call would cost if it asked the model of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RouteCost {
+    /// The number of the row, from 1.
+    pub row: u32,
+    /// The cost of its prompt and of the longest reply, in micro-dollars.
+    pub most: MicroUsd,
 }
 
 /// What routes look at: the whole conversation with the system prompt, whatever a full window leaves out.
@@ -48,6 +61,9 @@ pub struct PromptFacts {
     /// The kinds of its attachments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<MediaKind>,
+    /// What the call would cost by each row that has `max_usd`. A row is absent if its model has no price.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub costs: Vec<RouteCost>,
 }
 
 /// Which row of an agent's routes decided about a call, and by what.
@@ -167,10 +183,11 @@ impl ModelRoute {
         self.min_prompt_tokens.is_none()
             && self.max_prompt_tokens.is_none()
             && self.input.is_empty()
+            && self.max_usd.is_none()
     }
 
-    /// Why a prompt does not fit; `None` if it does.
-    fn misfit(&self, prompt: &PromptFacts) -> Option<String> {
+    /// Why a prompt does not fit this row, which has this number; `None` if it does.
+    fn misfit(&self, row: u32, prompt: &PromptFacts) -> Option<String> {
         let tokens = prompt.tokens;
         if let Some(min) = self.min_prompt_tokens.filter(|min| tokens < *min) {
             return Some(format!("the prompt has {tokens} tokens, fewer than {min}"));
@@ -179,7 +196,7 @@ impl ModelRoute {
             return Some(format!("the prompt has {tokens} tokens, more than {max}"));
         }
         if self.input.is_empty() || self.input.iter().any(|kind| kind.is_in(prompt)) {
-            return None;
+            return self.too_dear(row, prompt);
         }
         let names = |kinds: &mut dyn Iterator<Item = InputKind>| {
             kinds.map(|kind| kind.to_string()).collect::<Vec<String>>().join(" or ")
@@ -193,13 +210,33 @@ impl ModelRoute {
         Some(format!("the prompt has {found}, not {wanted}"))
     }
 
+    fn too_dear(&self, row: u32, prompt: &PromptFacts) -> Option<String> {
+        let max = self.max_usd?;
+        match prompt.cost(row) {
+            None => Some("its model has no price".to_owned()),
+            Some(most) if most > max => {
+                Some(format!("the call may cost {most} USD, more than {max}"))
+            }
+            Some(_) => None,
+        }
+    }
+
     /// Each row of these, compared with a prompt.
     pub fn compared(routes: &[Self], prompt: &PromptFacts) -> Vec<RouteRow> {
         let row = |(row, route): (u32, &Self)| {
-            let misfit = route.misfit(prompt);
+            let misfit = route.misfit(row, prompt);
             RouteRow { row, route: route.clone(), fits: misfit.is_none(), misfit }
         };
         (1..).zip(routes).map(row).collect()
+    }
+}
+
+// === impl PromptFacts ===
+
+impl PromptFacts {
+    /// The most that the call would cost by this row, if the row has a limit and its model a price.
+    pub fn cost(&self, row: u32) -> Option<MicroUsd> {
+        self.costs.iter().find(|cost| cost.row == row).map(|cost| cost.most)
     }
 }
 
@@ -230,7 +267,8 @@ impl RouteTaken {
     /// What these routes decide about a prompt: the first row that fits.
     pub fn by(routes: &[ModelRoute], prompt: PromptFacts) -> Self {
         let mut rows = (1..).zip(routes);
-        let row = rows.find(|(_, route)| route.misfit(&prompt).is_none()).map(|(row, _)| row);
+        let row =
+            rows.find(|(row, route)| route.misfit(*row, &prompt).is_none()).map(|(row, _)| row);
         Self { row, prompt }
     }
 
@@ -251,11 +289,12 @@ mod tests {
             min_prompt_tokens: min,
             max_prompt_tokens: max,
             input: input.to_vec(),
+            max_usd: None,
         }
     }
 
     fn prompt(tokens: u64, media: &[MediaKind]) -> PromptFacts {
-        PromptFacts { tokens, media: media.to_vec() }
+        PromptFacts { tokens, media: media.to_vec(), costs: Vec::new() }
     }
 
     #[test]
@@ -277,10 +316,31 @@ mod tests {
             (route(None, None, &[Text]), prompt(1, &[picture]), Some("has image, not text")),
             (route(Some(5), None, &[Image]), prompt(4, &[picture]), Some("fewer than 5")),
         ] {
-            let found = route.misfit(&prompt);
+            let found = route.misfit(1, &prompt);
             assert_eq!(found.is_some(), misfit.is_some(), "{route:?} {prompt:?}");
             assert!(found.unwrap_or_default().contains(misfit.unwrap_or_default()));
         }
+    }
+
+    #[test]
+    fn a_row_with_a_limit_fits_calls_that_cost_no_more() {
+        let cheap = ModelRoute { max_usd: Some(MicroUsd(50_000)), ..route(None, None, &[]) };
+        let routes = [route(Some(10), None, &[]), cheap.clone(), cheap];
+        let prompt = |costs: &[(u32, u64)]| {
+            let costs =
+                costs.iter().map(|(row, most)| RouteCost { row: *row, most: MicroUsd(*most) });
+            PromptFacts { tokens: 1, media: Vec::new(), costs: costs.collect() }
+        };
+        let row = |costs: &[(u32, u64)]| RouteTaken::by(&routes, prompt(costs)).row;
+        assert_eq!(row(&[(2, 50_000), (3, 1)]), Some(2));
+        assert_eq!(row(&[(2, 50_001), (3, 50_000)]), Some(3), "each row has its own price");
+        assert_eq!(row(&[(2, 50_001), (3, 50_001)]), None);
+        assert_eq!(row(&[(3, 0)]), Some(3), "what has no price does not fit");
+        let why = ModelRoute::compared(&routes, &prompt(&[(3, 60_000)]));
+        let why: Vec<_> = why.into_iter().filter_map(|row| row.misfit).collect();
+        assert_eq!(why[1], "its model has no price");
+        assert_eq!(why[2], "the call may cost 0.06 USD, more than 0.05");
+        assert!(!routes[1].is_unconditional());
     }
 
     #[test]

@@ -1,7 +1,12 @@
-"""OpenAI's own examples of function calling, for chat completions and for responses, unchanged but for what they
-print: their models are agents of the node.
+"""The requests of OpenAI's own examples of function calling, in their order and with their parameters: their models are
+agents of the node.
 
-Reads OPENAI_BASE_URL and OPENAI_API_KEY, as the client does. Prints one JSON document: the last text of each.
+- https://developers.openai.com/api/docs/guides/function-calling, for chat completions and for responses
+- https://github.com/openai/openai-python/blob/main/examples/responses/tool_call_loop.py: calls of several tools at once,
+  whose results continue the response before
+
+Reads OPENAI_BASE_URL and OPENAI_API_KEY, as the client does. Prints one JSON document: the last text of each, and the
+chat completion of the first as it is read again by its id.
 """
 
 import json
@@ -49,6 +54,48 @@ def chat():
     return completion_2.choices[0].message.content
 
 
+def loop():
+    def function(name, field, about):
+        parameters = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
+        return {"type": "function", "name": name, "description": about, "parameters": parameters}
+
+    tools = [
+        function("get_weather", "city", "Get the current weather for a city."),
+        function("calculate", "expression", "Evaluate a mathematical expression."),
+    ]
+    run = {"get_weather": lambda city: f"clear in {city}", "calculate": lambda expression: f"{expression} = 4233600"}
+    text = "What's the weather like in Tokyo and London? Also, how many seconds are in 7 weeks?"
+    response = client.responses.create(model="gpt-4o-mini", input=text, tools=tools)
+    for _ in range(10):
+        calls = [item for item in response.output if item.type == "function_call"]
+        if not calls:
+            return response.output_text
+        outputs = [
+            {
+                "type": "function_call_output",
+                "call_id": call.call_id,
+                "output": run[call.name](**json.loads(call.arguments)),
+            }
+            for call in calls
+        ]
+        response = client.responses.create(
+            model="gpt-4o-mini", previous_response_id=response.id, input=outputs, tools=tools
+        )
+    raise RuntimeError("the model calls tools without an end")
+
+
+def stored():
+    """A chat completion is stored with its session, and read again by its id."""
+    made = client.chat.completions.create(
+        model="gpt-5",
+        messages=[{"role": "user", "content": "hello there"}],
+        store=True,
+        metadata={"topic": "demo"},
+    )
+    read = client.chat.completions.retrieve(made.id)
+    return [read.choices[0].message.content == made.choices[0].message.content, read.metadata]
+
+
 def responses():
     tools = [
         {
@@ -89,4 +136,4 @@ def responses():
     return response.output_text
 
 
-print(json.dumps({"chat": chat(), "responses": responses()}))
+print(json.dumps({"chat": chat(), "responses": responses(), "loop": loop(), "stored": stored()}))

@@ -1,4 +1,9 @@
-"""Anthropic's example of extended thinking with tools, against a node: a streamed round of two tool calls.
+"""Extended thinking with tools, against a node.
+
+First the requests of Anthropic's own example, in its order and with its parameters, but for the names of models:
+https://github.com/anthropics/claude-cookbooks/blob/main/extended_thinking/extended_thinking_with_tool_use.ipynb
+(one call of a tool, two at once, and one whose thought is left out once). Then a streamed round of two calls, one of
+which fails.
 
 Reads ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY. Prints one JSON document: the types of the blocks of each
 reply, what was thought, and the last text.
@@ -22,6 +27,89 @@ TOOLS = [
 ]
 
 client = anthropic.Anthropic()
+
+
+def schema(field):
+    return {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
+
+
+WEATHER = {
+    "name": "weather",
+    "description": "Get current weather information for a location.",
+    "input_schema": schema("location"),
+}
+NEWS = {
+    "name": "news",
+    "description": "Get latest news headlines for a topic.",
+    "input_schema": schema("topic"),
+}
+RESULTS = {"weather": {"temperature": 65, "condition": "Rainy"}, "news": {"headlines": ["a", "b"]}}
+
+
+def asked(tools, messages):
+    return client.messages.create(
+        model="claude-sonnet-4-5",
+        max_tokens=4000,
+        thinking={"type": "enabled", "budget_tokens": 2000},
+        tools=tools,
+        messages=messages,
+    )
+
+
+def of_kind(reply, *kinds):
+    return [block for block in reply.content if block.type in kinds]
+
+
+def ran(calls):
+    results = [
+        {"type": "tool_result", "tool_use_id": call.id, "content": json.dumps(RESULTS[call.name])}
+        for call in calls
+    ]
+    return {"role": "user", "content": results}
+
+
+def shown(reply):
+    return [block.text if block.type == "text" else block.type for block in reply.content]
+
+
+def one_call():
+    """Only thoughts and the call go back, and the result of the first call."""
+    messages = [{"role": "user", "content": "What's the weather like in Paris today?"}]
+    first = asked([WEATHER], messages)
+    kept = of_kind(first, "thinking", "redacted_thinking", "tool_use")
+    messages.append({"role": "assistant", "content": kept})
+    messages.append(ran(of_kind(first, "tool_use")[:1]))
+    return [shown(first), shown(asked([WEATHER], messages))]
+
+
+def many_calls():
+    """All of a reply goes back, and all results in one message, until the model calls no more."""
+    text = "What's the weather in London, and can you also tell me the latest news about technology?"
+    messages = [{"role": "user", "content": text}]
+    reply = asked([WEATHER, NEWS], messages)
+    replies = [shown(reply)]
+    while reply.stop_reason == "tool_use":
+        messages.append({"role": "assistant", "content": reply.content})
+        messages.append(ran(of_kind(reply, "tool_use")))
+        reply = asked([WEATHER, NEWS], messages)
+        replies.append(shown(reply))
+    return replies
+
+
+def left_out():
+    """The example shows that Anthropic's server wants the thought back. A node has it in the journal."""
+    question = {"role": "user", "content": "What's the weather like in Berlin right now?"}
+    first = asked([WEATHER], [question])
+    calls = of_kind(first, "tool_use")
+    replies = []
+    for kept in (calls, of_kind(first, "thinking") + calls):
+        answer = {"role": "assistant", "content": kept}
+        replies.append(shown(asked([WEATHER], [question, answer, ran(calls[:1])])))
+    return replies
+
+
+example = {"one": one_call(), "many": many_calls(), "left_out": left_out()}
+
 messages = [{"role": "user", "content": "What is the weather in Paris?"}]
 kinds, thoughts, text = [], [], ""
 while True:
@@ -54,4 +142,4 @@ while True:
     ]
     messages.append({"role": "user", "content": results})
 
-print(json.dumps({"kinds": kinds, "thoughts": "".join(thoughts), "text": text, "stop": reply.stop_reason}))
+print(json.dumps({"kinds": kinds, "thoughts": "".join(thoughts), "text": text, "stop": reply.stop_reason, "example": example}))

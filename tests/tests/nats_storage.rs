@@ -233,7 +233,7 @@ async fn a_changed_or_lost_stream_is_named_and_not_made_again() -> Result {
     config["allow_direct"] = json!(true);
     api(&server, "STREAM.UPDATE.CN_JOURNAL", &config).await?;
     let error = refused(options(&server)).await?.to_string();
-    assert!(error.contains("`allow_direct` of `CN_JOURNAL` is true"), "{error}");
+    assert!(error.contains("`allow_direct` in `CN_JOURNAL` is true"), "{error}");
 
     config["allow_direct"] = json!(false);
     api(&server, "STREAM.UPDATE.CN_JOURNAL", &config).await?;

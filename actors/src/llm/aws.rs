@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clawnode_proto::llm::FailureClass;
-use reqwest::header::HeaderMap;
+use reqwest::{Url, header::HeaderMap};
 use secrecy::SecretString;
 
 use super::options::{BaseUrl, Lookup, OptionsError, ProviderOptions, key_text, usable};
@@ -14,6 +14,12 @@ const SECRET_ACCESS_KEY: &str = "AWS_SECRET_ACCESS_KEY";
 const SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
 /// Those with the region, in this order.
 const REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+/// The one with the path of the keys of a container's role.
+const CONTAINER_PATH: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
+/// Where containers ask for keys of their role: the agent of their host.
+const CONTAINER: &str = "http://169.254.170.2";
+/// Where instances ask for those: their metadata.
+const INSTANCE: &str = "http://169.254.169.254";
 /// The one with the profile of a file with keys.
 const PROFILE: &str = "AWS_PROFILE";
 /// The profile where none is named.
@@ -30,6 +36,17 @@ pub(super) struct Aws {
     pub(super) region: Option<String>,
     /// What requests are signed with; absent if they have a key in the usual way, or none.
     pub(super) keys: Option<AwsKeys>,
+    /// Where those of the machine's role are asked for; absent if they are not used.
+    pub(super) role: Option<RolePlace>,
+}
+
+/// Where the keys of a machine's role are asked for: at a fixed link-local address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RolePlace {
+    /// Here.
+    Container(Url),
+    /// Below this address, after a token.
+    Instance(Url),
 }
 
 /// The keys of an account.
@@ -60,22 +77,30 @@ impl Aws {
         lookup: Lookup<'_>,
     ) -> Result<Self, OptionsError> {
         let set = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
-        let has_key = options.api_key.is_some()
-            || options.api_key_file.is_some()
-            || options.key_variable().is_some_and(|name| set(name).is_some());
+        let has_key = !options.machine_role
+            && (options.api_key.is_some()
+                || options.api_key_file.is_some()
+                || options.key_variable().is_some_and(|name| set(name).is_some()));
+        let container = set(CONTAINER_PATH);
+        let role = options.machine_role.then(|| {
+            let place = RolePlace::new(container.as_deref());
+            place.ok_or(OptionsError::ContainerPath(CONTAINER_PATH))
+        });
+        let role = role.transpose()?;
         let keys = match &options.credentials_file {
             Some(path) => {
                 let profile = set(PROFILE);
                 let profile = profile.as_deref().map_or(DEFAULT_PROFILE, str::trim);
                 Some(AwsKeys::of_file(path, profile)?)
             }
-            None if has_key => None,
+            None if has_key || role.is_some() => None,
             None => AwsKeys::of_variables(&set)?,
         };
-        if keys.is_some() && !cfg!(feature = "bedrock") {
+        let signs = keys.is_some() || role.is_some();
+        if signs && !cfg!(feature = "bedrock") {
             return Err(OptionsError::NoSignatures);
         }
-        let is_anonymous = keys.is_none() && !has_key;
+        let is_anonymous = !signs && !has_key;
         let usual = options.wire.key_variable();
         let is_named = options.api_key_env.is_some() && options.api_key_env.as_deref() != usual;
         if is_anonymous && options.base_url.is_none() && !is_named {
@@ -88,8 +113,8 @@ impl Aws {
             Some(region) if region.is_empty() || !region.bytes().all(plain) => {
                 Err(OptionsError::Region)
             }
-            None if keys.is_some() || options.base_url.is_none() => Err(OptionsError::NoRegion),
-            _ => Ok(Self { region, keys }),
+            None if signs || options.base_url.is_none() => Err(OptionsError::NoRegion),
+            _ => Ok(Self { region, keys, role }),
         }
     }
 
@@ -99,12 +124,40 @@ impl Aws {
         format!("https://bedrock-runtime.{region}.amazonaws.com").parse().ok()
     }
 
+    /// Whether requests are signed.
+    pub(super) const fn signs(&self) -> bool {
+        self.keys.is_some() || self.role.is_some()
+    }
+
     /// Where people set the keys; nothing if there are none.
     pub(super) fn key_setting(&self, provider: &str) -> Option<String> {
+        if self.role.is_some() {
+            return Some(format!("providers.{provider}.machine_role"));
+        }
         let is_of_file = self.keys.as_ref()?.is_of_file;
         let file = || format!("providers.{provider}.credentials_file");
         Some(if is_of_file { file() } else { ACCESS_KEY_ID.to_owned() })
     }
+}
+
+// === impl RolePlace ===
+
+impl RolePlace {
+    /// At the agent of a container's host if the environment names the path of its role, else at the metadata of
+    /// the instance.
+    fn new(container_path: Option<&str>) -> Option<Self> {
+        match container_path {
+            Some(path) => below(CONTAINER, path.trim()).map(Self::Container),
+            None => below(INSTANCE, "/").map(Self::Instance),
+        }
+    }
+}
+
+/// An address on this host and no other.
+fn below(host: &str, path: &str) -> Option<Url> {
+    let base: Url = host.parse().ok()?;
+    let url = base.join(path).ok().filter(|_| path.starts_with('/'))?;
+    (url.origin() == base.origin() && url.username().is_empty()).then_some(url)
 }
 
 // === impl AwsKeys ===
@@ -118,6 +171,16 @@ impl AwsKeys {
             session_token: token.map(SecretString::from),
             is_of_file: false,
         }
+    }
+
+    /// Those of a role, which expire.
+    pub(super) fn of_role(
+        id: &str,
+        secret: SecretString,
+        token: SecretString,
+    ) -> Result<Self, OptionsError> {
+        let access_key_id = access_key_id(id, "the answer".to_owned())?;
+        Ok(Self { access_key_id, secret, session_token: Some(token), is_of_file: false })
     }
 
     /// Those of the environment, if it has both halves.
@@ -321,6 +384,26 @@ mod tests {
             let error = read(&json, &[REGION, (PROFILE, profile)]).unwrap_err();
             assert!(error.contains(&format!("`{profile}`")), "{error}");
         }
+    }
+
+    #[test]
+    fn keys_of_the_machines_role_are_used_only_where_the_section_says_so() {
+        let role = r#"{"wire":"bedrock","machine_role":true}"#;
+        let container = (CONTAINER_PATH, "/v2/credentials/1");
+        let aws = read(role, &[REGION, ID, SECRET, BEARER, container]).unwrap();
+        assert!(aws.signs() && aws.keys.is_none(), "the section goes first");
+        let url = |url: &str| url.parse().unwrap();
+        let path = url("http://169.254.170.2/v2/credentials/1");
+        assert_eq!(aws.role, Some(RolePlace::Container(path)));
+        assert_eq!(aws.key_setting("p").unwrap(), "providers.p.machine_role");
+        let aws = read(role, &[REGION]).unwrap();
+        assert_eq!(aws.role, Some(RolePlace::Instance(url("http://169.254.169.254/"))));
+        assert!(read(role, &[]).unwrap_err().contains("AWS_REGION"), "it signs for a region");
+        for elsewhere in ["//evil.example/", "v2/x", "http://evil.example/", "@evil.example/"] {
+            let error = read(role, &[REGION, (CONTAINER_PATH, elsewhere)]).unwrap_err();
+            assert!(error.contains(CONTAINER_PATH), "{elsewhere}: {error}");
+        }
+        assert!(read(PLAIN, &[REGION, container]).unwrap_err().contains("AWS_BEARER_TOKEN"));
     }
 
     #[test]

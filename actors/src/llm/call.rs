@@ -25,6 +25,7 @@ use super::{
     failure_text::{NO_END, ProviderName},
     framing::Framing,
     http::{AttemptFailure, Http, HttpAnswer, Prepared},
+    machine_role::MachineKeys,
     options::{BaseUrl, ProviderOptions},
     profile::{ModelProfile, ModelProfiles},
     prompt::not_sent,
@@ -63,12 +64,12 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         true
     }
     /// The request with a signature of `now`, if the wire wants one.
-    fn signed(
-        &self,
-        _request: &Prepared,
-        _now: Timestamp,
-    ) -> Result<Option<Prepared>, AttemptFailure> {
+    fn signed(&self, _: &Prepared, _: Timestamp) -> Result<Option<Prepared>, AttemptFailure> {
         Ok(None)
+    }
+    /// What has to be asked for keys before a request is signed, if anything has to.
+    fn machine_keys(&self) -> Option<&MachineKeys> {
+        None
     }
     /// A request that costs nothing and that any server of this wire answers; none if there is none.
     fn probe(&self) -> Option<Prepared> {
@@ -346,7 +347,7 @@ impl ProviderParts {
         let mut decoder = (self.reads.decoder)(prepared.offers);
         let (mut pieces, mut argued) = (Vec::new(), 0);
         // A signature holds for some minutes only.
-        let signed = self.dialect.signed(prepared, self.http.now())?;
+        let signed = self.signed(prepared).await?;
         let prepared = signed.as_ref().unwrap_or(prepared);
         let mut events = match self.http.send(prepared, pass).await? {
             HttpAnswer::Stream(response) => {

@@ -116,7 +116,7 @@ impl ProviderParts {
         deadline: Instant,
     ) -> Result<EmbedReply, AttemptFailure> {
         let attempt = async {
-            let signed = self.dialect.signed(prepared, self.http.now())?;
+            let signed = self.signed(prepared).await?;
             let prepared = signed.as_ref().unwrap_or(prepared);
             let HttpAnswer::Whole(body) = self.http.send(prepared, &pass).await? else {
                 return Err(AttemptFailure::broken("answered with events instead of JSON"));

@@ -14,6 +14,7 @@ use super::{
     demo::{self, Demo},
     failure_text::ProviderName,
     http::Http,
+    machine_role::AwsSigner,
     options::{BaseUrl, Lookup, MAX_CALLS, OptionsError, ProviderOptions},
     profile::{ModelProfiles, ProviderPlace},
     wire::Wire,
@@ -222,13 +223,14 @@ fn client(
         };
     };
     let aws = row.is_of_aws.then(|| Aws::read(&options, from.lookup)).transpose()?;
-    let signs = aws.as_ref().and_then(|aws| aws.keys.as_ref());
-    let key = if signs.is_some() { None } else { options.key(from.lookup)? };
+    let signs = aws.as_ref().is_some_and(Aws::signs);
+    let key = if signs { None } else { options.key(from.lookup)? };
     let regional = aws.as_ref().filter(|_| options.base_url.is_none()).and_then(Aws::bedrock);
     let base = regional.unwrap_or(usual);
     let circuit = from.circuits.of(name, &base.to_string(), from.before, from.clock);
     // What no text from outside may show.
-    let sent = key.clone().or_else(|| signs.and_then(|keys| keys.session_token.clone()));
+    let token = || aws.as_ref()?.keys.as_ref()?.session_token.clone();
+    let sent = key.clone().or_else(token);
     let http = Http::new(&options, sent, Arc::clone(from.clock), circuit);
     let profiles = from.profiles.clone();
     let named = ProviderName {
@@ -239,7 +241,12 @@ fn client(
             .and_then(|aws| aws.key_setting(name))
             .unwrap_or_else(|| options.key_setting(name)),
     };
-    let parts = WireParts { base: base.clone(), key, max_tokens: options.max_tokens, aws };
+    let parts = WireParts {
+        base: base.clone(),
+        key,
+        max_tokens: options.max_tokens,
+        aws: aws.map(AwsSigner::new),
+    };
     let embeds = row.embeds.map(|embeds| embeds(parts.clone()));
     let (reads, dialect) = (row.reads, (row.dialect)(parts));
     if options.probe.is_some() && dialect.probe().is_none() {

@@ -66,6 +66,11 @@ pub struct ProviderOptions {
     /// configuration is loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_file: Option<PathBuf>,
+    /// Whether to sign with the keys of the machine's role at Amazon: that of its container if
+    /// `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` is set, else that of its instance. Default: no, because asking for
+    /// them elsewhere waits for an answer that does not come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub machine_role: bool,
     /// How long a connection may take, TLS included. Default `10s`: a reachable host needs one or
     /// two; longer delays the retry, shorter fails on bad mobile links.
     #[serde(default = "connect_timeout", with = "duration")]
@@ -147,7 +152,7 @@ pub enum OptionsError {
     },
     /// Two fields that exclude each other.
     #[error(
-        "only one of `api_key`, `api_key_env`, `api_key_file` and `credentials_file` may be set"
+        "only one of `api_key`, `api_key_env`, `api_key_file`, `credentials_file` and `machine_role` may be set"
     )]
     ManyKeys,
     /// A field that only Amazon's services have.
@@ -161,9 +166,12 @@ pub enum OptionsError {
     /// Bedrock needs keys, and there are none.
     #[error(
         "no key: set `AWS_BEARER_TOKEN_BEDROCK` (a Bedrock API key), or both `AWS_ACCESS_KEY_ID` and \
-         `AWS_SECRET_ACCESS_KEY`, or `credentials_file`"
+         `AWS_SECRET_ACCESS_KEY`, or `credentials_file`, or `machine_role = true`"
     )]
     NoAwsKeys,
+    /// The path of a container's keys leads somewhere else.
+    #[error("the variable `{0}` is not a path such as `/v2/credentials/ID`")]
+    ContainerPath(&'static str),
     /// The file has no keys of this profile.
     #[error(
         "the file `{}` has no `aws_access_key_id` and `aws_secret_access_key` of the profile \
@@ -246,6 +254,7 @@ impl ProviderOptions {
             api_key: None,
             region: None,
             credentials_file: None,
+            machine_role: false,
             connect_timeout: connect_timeout(),
             idle_timeout: idle_timeout(),
             total_timeout: total_timeout(),
@@ -265,7 +274,7 @@ impl ProviderOptions {
             return Ok(self);
         };
         let Some(url) = row.url(lookup)? else { return Ok(self) };
-        let has_key = self.api_key.is_some() || self.api_key_file.is_some();
+        let has_key = self.api_key.is_some() || self.api_key_file.is_some() || self.machine_role;
         if !has_key && self.api_key_env.is_none() && self.credentials_file.is_none() {
             self.api_key_env = row.key_variable.map(str::to_owned);
         }
@@ -286,10 +295,12 @@ impl ProviderOptions {
             self.api_key_env.is_some(),
             self.api_key_file.is_some(),
             self.credentials_file.is_some(),
+            self.machine_role,
         ];
         let of_aws = [
             ("region", self.region.is_some()),
             ("credentials_file", self.credentials_file.is_some()),
+            ("machine_role", self.machine_role),
         ];
         if let Some((field, _)) = of_aws.into_iter().find(|(_, is_set)| *is_set)
             && !self.wire.row().is_some_and(|row| row.is_of_aws)

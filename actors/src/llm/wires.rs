@@ -7,12 +7,12 @@ use secrecy::SecretString;
 
 use super::{
     anthropic::{Anthropic, AnthropicReader},
-    aws::Aws,
     bedrock::{Bedrock, BedrockReader},
     call::{Dialect, ReplyReader},
     embed::EmbedDialect,
     framing::Framing,
     gemini::{Gemini, GeminiReader},
+    machine_role::AwsSigner,
     ollama::{Ollama, OllamaReader, address},
     openai::{OpenAi, OpenAiReader},
     options::{BaseUrl, Lookup, OptionsError, ParseBaseUrlError, ProviderOptions},
@@ -187,7 +187,7 @@ pub(super) struct WireParts {
     /// Tokens of a reply for requests that set no limit.
     pub(super) max_tokens: u32,
     /// For services of Amazon's.
-    pub(super) aws: Option<Aws>,
+    pub(super) aws: Option<AwsSigner>,
 }
 
 // === impl Wire ===

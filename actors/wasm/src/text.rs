@@ -144,7 +144,7 @@ impl PluginText<'_> {
     {import}
     (data (i32.const 1024) "{name}")
     (data (i32.const 1536) "{}")
-    (data (i32.const 2048) "says what it was told")
+    (data (i32.const 2048) "says what it was sent")
     (data (i32.const 4096) "{schema}")
     {more}
     (func $put (param i32 i32) (i32.store (local.get 0) (local.get 1)))

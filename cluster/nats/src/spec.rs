@@ -28,7 +28,7 @@ pub(super) struct ConsumerSpec {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TopologyError {
     /// It was changed, or made by something else.
-    #[error("`{field}` of `{what}` is {found}, but must be {expected}")]
+    #[error("`{field}` in `{what}` is {found}, but must be {expected}")]
     Different {
         /// The stream or consumer.
         what: String,
@@ -255,6 +255,6 @@ mod tests {
         assert!(compare("A", &expected, &same).is_ok());
         let changed = json!({ "name": "A", "allow_direct": true, "sources": [{ "name": "T" }] });
         let error = compare("A", &expected, &changed).map_err(|error| error.to_string());
-        assert_eq!(error, Err("`allow_direct` of `A` is true, but must be false".to_owned()));
+        assert_eq!(error, Err("`allow_direct` in `A` is true, but must be false".to_owned()));
     }
 }

@@ -279,7 +279,7 @@ impl WorldClient {
     ) -> Result<Delivered, StoreError> {
         let _place = self.line_up(store, partition)?;
         let Some(bell) = self.shared.arrivals.get(usize::from(partition.0)) else {
-            let detail = format!("partition {partition} of {}", self.shared.partitions);
+            let detail = format!("partition {partition}, of {} in all", self.shared.partitions);
             return Err(StoreError::Refused { store, detail });
         };
         loop {

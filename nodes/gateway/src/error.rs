@@ -268,10 +268,9 @@ impl OpenAiError {
         Self { body, param: Some("model".to_owned()), code: Some("model_not_found") }
     }
 
-    /// The refusal of a response that there is not.
+    /// The refusal of a response or a chat completion that there is not.
     pub(super) fn no_response(id: &str, param: &str) -> Self {
-        let message =
-            format!("the response `{id}` does not exist, or was deleted with its session");
+        let message = format!("`{id}` does not exist, or was deleted with its session");
         let body = ErrorBody::new(ErrorCode::NotFound, message);
         let code = (param == "previous_response_id").then_some("previous_response_not_found");
         Self { body, param: Some(param.to_owned()), code }

@@ -144,6 +144,11 @@ mod tests {
                 any(),
                 vec![(200, JSON, any()), (200, EVENTS, any())],
             ),
+            (Verb::Get, "/v1/chat/completions/{completion}") => answered(
+                "OpenAI: a chat completion that has ended, with its `metadata`.",
+                any(),
+                vec![(200, JSON, any())],
+            ),
             (Verb::Post, "/v1/embeddings") => answered(
                 "OpenAI: texts as vectors of numbers. Nothing is stored.",
                 any(),

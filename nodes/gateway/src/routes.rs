@@ -76,6 +76,7 @@ static OWN: &[Route] = &[
     own(Get, "/v1/models/{model}", || get(anthropic::model)),
     own(Post, "/v1/chat/completions", || post(openai::completions))
         .with(Object(r#"{"model":"default","messages":[{"role":"user","content":"hi"}]}"#)),
+    own(Get, "/v1/chat/completions/{completion}", || get(openai::stored)),
     own(Post, "/v1/messages", || post(anthropic::messages)).with(Object(
         r#"{"model":"default","max_tokens":1024,"messages":[{"role":"user","content":"hi"}]}"#,
     )),

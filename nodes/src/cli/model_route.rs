@@ -1,10 +1,11 @@
 //! `models route`: which model a call asks, and why.
 
 use clap::Args;
-use clawnode_actors::llm::{discover, ollama_models};
+use clawnode_actors::llm::{discover, ollama_models, profile::LongestReply};
 use clawnode_proto::{
     AgentName,
     api::{SessionParams, calls},
+    llm::Sampling,
     model_route::{InputKind, ModelRoute, PromptFacts, RouteRow, RouteView},
 };
 
@@ -15,6 +16,7 @@ use super::{
 use crate::{
     config::{AgentSection, agents::DEFAULT_AGENT, nearest},
     failure::{Exit, Failure},
+    node::models,
 };
 
 /// `models route`.
@@ -49,7 +51,7 @@ pub(super) async fn run(args: RouteArgs, context: &CliContext) -> Result<Exit, F
         context.call(calls::ModelsRoute, &SessionParams { session }).await?
     } else {
         let media = input.into_iter().filter_map(InputKind::media).collect();
-        configured(agent, PromptFacts { tokens, media }, context).await?
+        configured(agent, PromptFacts { tokens, media, costs: Vec::new() }, context).await?
     };
     let out = context.out;
     out.document(&view, |view| {
@@ -61,7 +63,7 @@ pub(super) async fn run(args: RouteArgs, context: &CliContext) -> Result<Exit, F
 /// By the configuration alone.
 async fn configured(
     agent: Option<AgentName>,
-    prompt: PromptFacts,
+    mut prompt: PromptFacts,
     context: &CliContext,
 ) -> Result<RouteView, Failure> {
     let agents = &context.loaded.config.agents;
@@ -88,6 +90,10 @@ async fn configured(
         discover(&|name: &str| env.get(name).map(str::to_owned), ollama_models).await.model
     };
     let routes: Vec<ModelRoute> = section.routes.iter().cloned().map(Into::into).collect();
+    let profiles = models::profiles(&context.loaded.config)?;
+    let Sampling { max_tokens, .. } = section.sampling.clone().into();
+    let longest = LongestReply { max_tokens, reasoning: section.reasoning };
+    prompt.costs = profiles.route_costs(&routes, prompt.tokens, longest);
     Ok(RouteView::of(name, &own, &section.fallback, &routes, prompt))
 }
 
@@ -104,10 +110,12 @@ fn explained(out: Output, view: &RouteView) -> String {
     } else {
         let taken = view.rows.iter().find(|row| row.fits).map(|row| row.row);
         let row = |it: &RouteRow| {
+            let most = view.prompt.cost(it.row).map(|most| format!(" (at most {most} USD)"));
+            let most = most.unwrap_or_default();
             let fits = match (&it.misfit, taken == Some(it.row)) {
                 (Some(why), _) => clean(why),
-                (None, true) => "fits, and decides".to_owned(),
-                (None, false) => "fits, after one that decides".to_owned(),
+                (None, true) => format!("fits, and decides{most}"),
+                (None, false) => format!("fits, after one that decides{most}"),
             };
             vec![it.row.to_string(), clean(&it.route.model.to_string()), asks(&it.route), fits]
         };
@@ -132,5 +140,6 @@ fn asks(route: &ModelRoute) -> String {
     };
     let input: Vec<String> = route.input.iter().map(ToString::to_string).collect();
     let input = (!input.is_empty()).then(|| input.join(" or "));
-    tokens.into_iter().chain(input).collect::<Vec<String>>().join(", ")
+    let cost = route.max_usd.map(|max| format!("up to {max} USD"));
+    tokens.into_iter().chain(input).chain(cost).collect::<Vec<String>>().join(", ")
 }

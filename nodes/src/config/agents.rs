@@ -57,6 +57,9 @@ pub struct ProviderSection {
     /// The file with the keys of an account at Amazon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_file: Option<PathBuf>,
+    /// Whether to use the keys of the machine's role at Amazon (no).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub machine_role: bool,
     /// To connect (10 s).
     #[serde(with = "units::duration")]
     pub connect_timeout: Duration,
@@ -298,6 +301,7 @@ impl Default for ProviderSection {
             api_key: None,
             region: None,
             credentials_file: None,
+            machine_role: false,
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_mins(1),
             total_timeout: Duration::from_mins(10),

@@ -200,18 +200,8 @@ impl LimitsSection {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-    use crate::config::{ConfigError, Env, LoadedConfig, Sources, load, show};
-
-    fn read(text: &str) -> Result<LoadedConfig, ConfigError> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.toml");
-        fs::write(&file, text).unwrap();
-        let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
-        load(&Sources { env, file: Some(file), flags: Vec::new() })
-    }
+    use crate::config::{load::read_text as read, show};
 
     #[test]
     fn mistakes_are_named_with_their_place_and_what_to_do() {

@@ -210,6 +210,16 @@ impl LoadedConfig {
     }
 }
 
+/// Reads the text of a configuration file, without an environment.
+#[cfg(test)]
+pub(super) fn read_text(text: &str) -> Result<LoadedConfig, ConfigError> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
+    std::fs::write(&file, text).unwrap();
+    let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
+    load(&Sources { env, file: Some(file), flags: Vec::new() })
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

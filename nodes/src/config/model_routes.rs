@@ -3,8 +3,11 @@
 use clawnode_proto::{
     llm::ModelRef,
     model_route::{InputKind, ModelRoute},
+    money::MicroUsd,
 };
 use serde::{Deserialize, Serialize};
+
+use super::usd;
 
 /// Rows of one agent: each call is compared with them.
 const ROUTES: usize = 32;
@@ -25,12 +28,16 @@ pub struct RouteOptions {
     /// (`text`); any if absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input: Vec<InputKind>,
+    /// Calls that cost at most so much if they ask this model, in USD as text; any if absent. The price of the
+    /// model, its prompt and its longest reply count.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "usd")]
+    pub max_usd: Option<MicroUsd>,
 }
 
 impl From<RouteOptions> for ModelRoute {
     fn from(it: RouteOptions) -> Self {
-        let RouteOptions { model, min_prompt_tokens, max_prompt_tokens, input } = it;
-        Self { model, min_prompt_tokens, max_prompt_tokens, input }
+        let RouteOptions { model, min_prompt_tokens, max_prompt_tokens, input, max_usd } = it;
+        Self { model, min_prompt_tokens, max_prompt_tokens, input, max_usd }
     }
 }
 
@@ -46,7 +53,7 @@ pub(super) fn fault(routes: &[RouteOptions]) -> Option<(String, &'static str)> {
             let what = format!("row {number} fits every call, so rows after it never decide");
             return Some((
                 what,
-                "write `min_prompt_tokens`, `max_prompt_tokens` or `input`, or set the agent's `model`",
+                "write `min_prompt_tokens`, `max_prompt_tokens`, `input` or `max_usd`, or set the agent's `model`",
             ));
         }
         if min.zip(max).is_some_and(|(min, max)| min > max) {

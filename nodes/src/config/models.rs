@@ -240,19 +240,9 @@ fn header_fault(name: &str, value: &Secret) -> Option<(&'static str, String, Str
 
 #[cfg(test)]
 mod tests {
-    use clawnode_proto::llm::ModelRef;
-    use std::fs;
-
     use super::*;
-    use crate::config::{ConfigError, Env, LoadedConfig, Sources, load, show};
-
-    fn read(text: &str) -> Result<LoadedConfig, ConfigError> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.toml");
-        fs::write(&file, text).unwrap();
-        let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
-        load(&Sources { env, file: Some(file), flags: Vec::new() })
-    }
+    use crate::config::{load::read_text as read, show};
+    use clawnode_proto::llm::ModelRef;
 
     #[test]
     fn mistakes_are_named_with_their_place_and_what_to_do() {

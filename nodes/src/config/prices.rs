@@ -63,20 +63,10 @@ impl PriceSection {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use clawnode_proto::llm::ModelRef;
 
     use super::*;
-    use crate::config::{ConfigError, Env, LoadedConfig, Sources, load, show};
-
-    fn read(text: &str) -> Result<LoadedConfig, ConfigError> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.toml");
-        fs::write(&file, text).unwrap();
-        let env = Env::from([("HOME", dir.path().to_str().unwrap())]);
-        load(&Sources { env, file: Some(file), flags: Vec::new() })
-    }
+    use crate::config::{load::read_text as read, show};
 
     #[test]
     fn prices_are_text_and_mistakes_say_what_to_write() {

@@ -111,12 +111,12 @@ pub fn check(loaded: &LoadedConfig) -> Result<CheckedConfig, StartError> {
     let (hooks, circuits) = (hooks::open(loaded)?, Circuits::default());
     let answering = resolved(config, env, &clock, choice, plugins, hooks, &circuits)?;
     mcp::check(config, env)?;
-    let warnings = answering.agents.iter().filter_map(|agent| {
+    let warnings = answering.agents.iter().flat_map(|agent| {
         let choices = config.agents.get(&agent.name).map(|it| it.tools.as_slice());
-        let large = count::warning(&agent.profile());
-        Some(without_tools(agent, choices.unwrap_or_default()).into_iter().chain(large))
+        let tools = without_tools(agent, choices.unwrap_or_default());
+        tools.into_iter().chain(count::warning(&agent.profile())).chain(unpriced_route(agent))
     });
-    let warnings = warnings.flatten().collect();
+    let warnings = warnings.collect();
     let tools = answering.agents.into_iter().flat_map(|agent| agent.tools);
     let needs = tools.filter_map(|tool| tool.capability).collect();
     Ok(CheckedConfig { needs, warnings })
@@ -133,6 +133,18 @@ fn without_tools(agent: &AgentOptions, choices: &[ToolChoice]) -> Option<String>
     let name = &agent.name;
     Some(format!(
         "agent `{name}` has tools, and its model `{model}` takes none: with that model it has no tools"
+    ))
+}
+
+/// What an agent has to be told one of whose routes fits no call, because its model has no price.
+fn unpriced_route(agent: &AgentOptions) -> Option<String> {
+    let has_no_price = |model| agent.profiles.call_price(model).known().is_none();
+    let mut limited = (1..).zip(&agent.routes).filter(|(_, row)| row.max_usd.is_some());
+    let (number, row) = limited.find(|(_, row): &(u32, _)| has_no_price(&row.model))?;
+    Some(format!(
+        "agent `{}`: row {number} of its routes fits no call, because `{}` has no price: set \
+         `[prices.\"{}\"]`",
+        agent.name, row.model, row.model
     ))
 }
 
@@ -176,7 +188,8 @@ fn resolved(
     }
     for agent in &agents {
         let choices = config.agents.get(&agent.name).map(|it| it.tools.as_slice());
-        if let Some(warning) = without_tools(agent, choices.unwrap_or_default()) {
+        let tools = without_tools(agent, choices.unwrap_or_default());
+        for warning in tools.into_iter().chain(unpriced_route(agent)) {
             warn!("{warning}");
         }
         let refused = |why: String| {
@@ -247,6 +260,7 @@ fn provider(name: &str, it: &config::ProviderSection) -> Result<llm::ProviderOpt
     options.api_key = it.api_key.as_ref().map(|key| SecretString::from(key.expose().to_owned()));
     options.region.clone_from(&it.region);
     options.credentials_file.clone_from(&it.credentials_file);
+    options.machine_role = it.machine_role;
     options.connect_timeout = it.connect_timeout;
     options.idle_timeout = it.idle_timeout;
     options.total_timeout = it.total_timeout;

@@ -131,6 +131,37 @@ async fn an_agent_whose_model_takes_no_tools_is_warned_of() {
     }
 }
 
+/// The row of a model without a price fits no call; another row says what the call may cost.
+#[tokio::test]
+async fn routes_by_price_are_explained_and_need_a_price() {
+    let home = Home::new();
+    let path = home.write(
+        "config.toml",
+        "[providers.far]\nwire = \"openai\"\nbase_url = \"https://api.example.com/v1\"\napi_key = \"k\"\n\
+         [agents.default]\nmodel = \"demo/echo\"\nsampling = { max_tokens = 10000 }\n\
+         [[agents.default.routes]]\nmodel = \"far/unknown\"\nmax_usd = \"1\"\n\
+         [[agents.default.routes]]\nmodel = \"far/gpt-4o-mini\"\nmax_usd = \"0.021\"\n",
+    );
+    let checked = home.run(&["config", "check", &path, "--json"]).await;
+    let document: Value = serde_json::from_str(&checked.out).unwrap();
+    let warnings = document["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let warning = warnings[0].as_str().unwrap();
+    assert!(warning.contains("row 1") && warning.contains("[prices.\"far/unknown\"]"), "{warning}");
+    // 100,000 tokens in and 10,000 out cost 15,000 + 6,000 micro-dollars.
+    for (tokens, model, says) in [
+        ("100000", "far/gpt-4o-mini", "fits, and decides (at most 0.021 USD)"),
+        ("100100", "demo/echo", "the call may cost 0.021015 USD, more than 0.021"),
+    ] {
+        let args = ["--config", &path, "models", "route", "--explain", "--tokens", tokens];
+        let shown = home.run(&args).await;
+        assert_eq!(shown.code, 0, "{}", shown.err);
+        assert!(shown.out.contains("its model has no price"), "{}", shown.out);
+        assert!(shown.out.contains(says), "{}", shown.out);
+        assert!(shown.out.contains(&format!("model:  {model} ")), "{}", shown.out);
+    }
+}
+
 /// Finding 20: a check passed what a node refused.
 #[tokio::test]
 async fn what_a_node_refuses_at_its_start_the_check_and_doctor_refuse_in_the_same_words() {

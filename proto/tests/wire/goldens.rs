@@ -96,6 +96,12 @@ fn routed() {
     insta::assert_snapshot!(events(&sample::routed_events()));
 }
 
+/// What has no limit has the bytes that it had before there were any.
+#[test]
+fn routed_by_price() {
+    insta::assert_snapshot!(events(&sample::priced_events()));
+}
+
 /// A session under the first rules has the bytes that it had before there were others: the other goldens show it.
 #[test]
 fn context() {

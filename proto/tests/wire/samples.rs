@@ -40,7 +40,8 @@ use clawnode_proto::{
     },
     mcp::McpPins,
     media::{ContentNote, FileRecord, Media, MediaKind, MediaType},
-    model_route::{InputKind, ModelRoute, PromptFacts, RouteTaken},
+    model_route::{InputKind, ModelRoute, PromptFacts, RouteCost, RouteTaken},
+    money::MicroUsd,
     node::{FileState, Hearsay, Heartbeat, Load, NodeReply, NodeRequest, NodeRole, VersionRange},
     plugin::StoreKeys,
     policy::{Approval, Decided, Decision, Policy, Rule, Verdict},
@@ -610,6 +611,7 @@ pub(crate) fn routed_events() -> Vec<SessionEvent> {
         min_prompt_tokens: Some(1),
         max_prompt_tokens: Some(100_000),
         input: vec![InputKind::Image, InputKind::Document, InputKind::Audio],
+        max_usd: None,
     };
     let (min_prompt_tokens, max_prompt_tokens) = (None, None);
     let small = ModelRoute {
@@ -619,7 +621,7 @@ pub(crate) fn routed_events() -> Vec<SessionEvent> {
         ..large.clone()
     };
     let begun = |row, media| {
-        let prompt = PromptFacts { tokens: 1_234, media };
+        let prompt = PromptFacts { tokens: 1_234, media, costs: Vec::new() };
         ModelBegun {
             turn: turn(),
             call: call(),
@@ -635,6 +637,29 @@ pub(crate) fn routed_events() -> Vec<SessionEvent> {
         begun(Some(1), vec![MediaKind::Image, MediaKind::Document, MediaKind::Audio]).into(),
         begun(None, Vec::new()).into(),
     ]
+}
+
+/// A row with a limit, and what the call would cost by it.
+pub(crate) fn priced_events() -> Vec<SessionEvent> {
+    let row = ModelRoute {
+        model: name("gemini/small"),
+        min_prompt_tokens: None,
+        max_prompt_tokens: None,
+        input: Vec::new(),
+        max_usd: Some(MicroUsd(50_000)),
+    };
+    let costs = vec![RouteCost { row: 1, most: MicroUsd(1_234) }];
+    let prompt = PromptFacts { tokens: 1_234, media: Vec::new(), costs };
+    let begun = ModelBegun {
+        turn: turn(),
+        call: call(),
+        attempt: Attempt(1),
+        request: Digest::of(b"request"),
+        dropped_turns: 0,
+        estimate: None,
+        route: Some(RouteTaken { row: Some(1), prompt }),
+    };
+    vec![Profile { routes: vec![row], ..profile() }.into(), begun.into()]
 }
 
 /// What a message and an agent say of the schema of replies, the events of such a reply, and the frames

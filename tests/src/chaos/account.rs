@@ -10,8 +10,8 @@ use super::{
     judge::{Breach, Violation},
 };
 
-/// The beginning of the text that a model gets if it is unknown whether a call happened.
-const UNCERTAIN: &str = "Nobody knows whether the call of ";
+/// What the text says that a model gets if it is unknown whether a call happened.
+const UNCERTAIN: &str = " knows whether the call of ";
 /// The answer of a call that was done, by the counter and by a command.
 const DONE: &str = "done";
 
@@ -141,7 +141,7 @@ impl Account {
             if !is_once {
                 self.blame(Breach::Lost, format!("{name} may run again, and is uncertain"));
             }
-            if !is_error || !text.starts_with(UNCERTAIN) {
+            if !is_error || !text.contains(UNCERTAIN) {
                 self.blame(Breach::Invariant, format!("{name} is uncertain, told as `{text}`"));
             }
         } else if is_error {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_may_be_is_not_blamed() {
-        let unknown = "Nobody knows whether the call of `effect_once` happened";
+        let unknown = "No one knows whether the call of `effect_once` happened";
         for (tool, uncertain, told, count) in [
             ("effect_once", false, (false, "done"), 1),
             ("effect_once", true, (true, unknown), 0),
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_must_not_be_is_blamed() {
-        let unknown = "Nobody knows whether the call of `effect_once` happened";
+        let unknown = "No one knows whether the call of `effect_once` happened";
         for (tool, uncertain, told, count, breach) in [
             ("effect_once", false, (false, "done"), 2, Breach::Repeated),
             ("effect_once", true, (true, unknown), 2, Breach::Repeated),

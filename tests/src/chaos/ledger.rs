@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ChaosError,
-    score::{Score, Scorecard, push, table},
+    scorecard::{Score, Scorecard, push, table},
 };
 
 /// All runs, oldest first.

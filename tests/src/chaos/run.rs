@@ -31,7 +31,7 @@ use super::{
     outage,
     resume::{percentile, resumes},
     scenario::{Needs, Scenario},
-    score::{Score, Scorecard},
+    scorecard::{Score, Scorecard},
     script::{Play, clock_of},
     stage::{Shape, Stage},
     turns::{Planned, Turns},

@@ -49,7 +49,7 @@ pub trait Ground: Send + Sync {
     }
 }
 
-/// Makes a module `$name` with one test per case of the suite, each on a new `$ground`, a backend.
+/// Makes a module `$name` with one test per case of the suite, each on a new backend.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident, $ground:expr) => {

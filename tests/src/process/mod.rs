@@ -2,7 +2,7 @@
 //!
 //! The environment variable `CLAWNODE_BIN` names the binary, or it is beside the test executables,
 //! where `cargo build -p clawnode --features test-util` puts it. A [`Home`] is a data directory
-//! with an environment of its own. A [`Node`] runs on it, alone or on a NATS server ([`Ground`]),
+//! with an environment of its own. A [`Node`] runs on it, alone or on a NATS server,
 //! and is killed when it is dropped. Every crash test ends with [`judge()`]: it compares
 //! transcripts, journals and the model server's log.
 

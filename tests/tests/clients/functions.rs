@@ -1,5 +1,5 @@
-//! OpenAI's own examples of function calling, unchanged: their model is an agent of that name, and a strict server
-//! judges what it is sent of the calls and their results.
+//! OpenAI's own examples of function calling, request by request: their models are agents of those names, and a strict
+//! server judges what it is sent of the calls and their results.
 
 use clawnode_tests::{
     model::{Act, ModelServer, Script},
@@ -13,7 +13,9 @@ use super::python;
 async fn openais_examples_of_function_calling_run_unchanged() -> Result<(), ProcessError> {
     let place = json!({"latitude": 48.85, "longitude": 2.35});
     let sign = json!({"sign": "Aquarius"});
-    let turns: [(&str, [Act; 2]); 2] = [
+    let city = |name: &str| ("get_weather", json!({"city": name}));
+    let weeks = ("calculate", json!({"expression": "7 * 7 * 24 * 3600"}));
+    let turns: [(&str, [Act; 2]); 3] = [
         (
             "What's the weather like in Paris today?",
             [Act::tools([("get_weather", place)]), Act::say("It is 14 degrees.")],
@@ -22,25 +24,37 @@ async fn openais_examples_of_function_calling_run_unchanged() -> Result<(), Proc
             "What is my horoscope? I am an Aquarius.",
             [Act::tools([("get_horoscope", sign)]), Act::say("A baby otter awaits you.")],
         ),
+        (
+            "What's the weather like in Tokyo and London? Also, how many seconds are in 7 weeks?",
+            [Act::tools([city("Tokyo"), city("London"), weeks]), Act::say("Clear, and many.")],
+        ),
     ];
     let turns = turns.map(|(text, acts)| (text.to_owned(), acts.into())).into();
     let server = ModelServer::start(Script { turns, ..Script::default() }).await.unwrap();
     let home = Home::new(Ground::Local)?.openai(&server);
     let settings = home.path().join(".config/clawnode");
     std::fs::create_dir_all(&settings).unwrap();
-    std::fs::write(settings.join("config.toml"), "[agents.gpt-5]\n").unwrap();
+    std::fs::write(settings.join("config.toml"), "[agents.gpt-5]\n[agents.gpt-4o-mini]\n").unwrap();
     let node = Node::up(&home).await?;
     let client = node.client()?;
 
     let said: Value = python(&["call_functions.py"], home.path(), &client).await;
 
-    let expected = json!({"chat": "It is 14 degrees.", "responses": "A baby otter awaits you."});
+    let expected = json!({
+        "chat": "It is 14 degrees.",
+        "responses": "A baby otter awaits you.",
+        "loop": "Clear, and many.",
+        "stored": [true, {"topic": "demo"}],
+    });
     assert_eq!(said, expected);
     assert_eq!(server.take_violations(), Vec::<String>::new(), "calls and results pair");
     let calls = server.calls();
     let results: Vec<&str> = calls.iter().flat_map(|it| &it.results).map(String::as_str).collect();
     let horoscope = r#"{"horoscope": "Aquarius: Next Tuesday you will befriend a baby otter."}"#;
-    assert_eq!(results, ["14 degrees at 48.85 2.35", horoscope]);
-    assert_eq!(server.count(), 4, "two turns of two calls");
+    let loops = ["clear in Tokyo", "clear in London", "7 * 7 * 24 * 3600 = 4233600"];
+    let expected: Vec<&str> =
+        ["14 degrees at 48.85 2.35", horoscope].into_iter().chain(loops).collect();
+    assert_eq!(results, expected);
+    assert_eq!(server.count(), 7, "three turns of two calls, and one of one");
     node.stop().await
 }

@@ -112,7 +112,7 @@ async fn what_its_probe_cannot_tell_is_left_to_a_person() -> Outcome {
     for (files, effects) in [(&["blind"][..], 1), (&["blind", "early"], 0)] {
         let seen = killed(&stage(files).await).await?;
         assert_eq!((seen.effects, seen.uncertain), (effects, true), "{seen:?}");
-        assert!(seen.told.starts_with("Nobody knows whether the call of `publish` happened"));
+        assert!(seen.told.contains(" knows whether the call of `publish` happened"));
         assert!(seen.told.contains("no idea"), "{seen:?}");
     }
     Ok(())

@@ -40,7 +40,7 @@ async fn observe(
 }
 
 /// Fails with the first trace that no world shows.
-fn all_explained(ground: &str, traces: &[Trace], allowed: Allowed) -> Result {
+fn all_explained(backend: &str, traces: &[Trace], allowed: Allowed) -> Result {
     let mut disturbed = 0;
     for trace in traces {
         disturbed += simulated(explain(trace, allowed, Bugs::default()))??;
@@ -52,7 +52,7 @@ fn all_explained(ground: &str, traces: &[Trace], allowed: Allowed) -> Result {
     let (stored, refused) = (seen(&Seen::Stored { above: true }), seen(&Seen::Refused));
     let unknown = seen(&Seen::Unknown);
     println!(
-        "{ground}: {steps} steps, {stored} stored, {refused} refused, {unknown} without an answer; \
+        "{backend}: {steps} steps, {stored} stored, {refused} refused, {unknown} without an answer; \
          {disturbed} only by a fault"
     );
     assert!(stored > steps / 20 && refused > steps / 20, "the sequences exercise too little");

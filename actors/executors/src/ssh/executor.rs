@@ -17,7 +17,7 @@ use clawnode_tool::{CallBack, Executor, ToolRun};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{SshError, SshHostOptions, connect, run, spec};
+use super::{SshError, SshHostOptions, command, connect, spec};
 
 /// How long it is taken for granted that a host lets us in which has just done so: a log of logins
 /// there should not be full of ours.
@@ -96,13 +96,13 @@ impl SshHost {
         run: ToolRun,
         cancelled: &CancellationToken,
     ) -> Result<ToolEnd, ToolOutcome> {
-        let command = run::SshCommand::of(&self.options, run)?;
+        let line = command::SshCommand::of(&self.options, run)?;
         let entered = tokio::select! {
             biased;
-            () = cancelled.cancelled() => return Err(run::nothing_ran()),
+            () = cancelled.cancelled() => return Err(command::nothing_ran()),
             entered = self.enter() => entered?,
         };
-        let end = run::follow(&self.options, &entered, &command, cancelled).await;
+        let end = command::follow(&self.options, &entered, &line, cancelled).await;
         connect::leave(&entered).await;
         end
     }
@@ -117,7 +117,7 @@ impl Executor for SshHost {
     async fn execute(&self, run: ToolRun, cancelled: CancellationToken) -> ToolOutcome {
         match self.end(run, CallBack::default(), cancelled).await {
             ToolEnd::Known { outcome } => outcome,
-            ToolEnd::Uncertain { detail } => run::lost(detail),
+            ToolEnd::Uncertain { detail } => command::lost(detail),
         }
     }
 

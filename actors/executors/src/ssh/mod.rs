@@ -22,6 +22,8 @@ mod options;
 mod spec;
 
 #[cfg(feature = "ssh")]
+mod command;
+#[cfg(feature = "ssh")]
 mod connect;
 #[cfg(feature = "ssh")]
 mod error;
@@ -29,8 +31,6 @@ mod error;
 mod executor;
 #[cfg(feature = "ssh")]
 mod known;
-#[cfg(feature = "ssh")]
-mod run;
 
 #[cfg(feature = "ssh")]
 pub use error::SshError;

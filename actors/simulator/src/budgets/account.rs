@@ -117,7 +117,7 @@ impl Sim {
             return Err(JudgeViolation::new("I5", text));
         }
         self.budget_tally.tells(process, standing);
-        let (name, told) = (self.about(|| format!("hears {standing:?}")), standing.clone());
+        let (name, told) = (self.about(|| format!("learns {standing:?}")), standing.clone());
         let told = PlannedNote::own(name, move |sim| sim.holder_hears(process, told));
         self.world.send(process, told);
         let confirmed = PlannedNote::own(self.about(|| format!("told {process}")), move |sim| {

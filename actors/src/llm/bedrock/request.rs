@@ -24,9 +24,9 @@ use super::{
 };
 use crate::llm::{
     ModelRequest, PlainMedia, PlainMessage, PlainReply, ReplySchema, ToolOffer,
-    aws::Aws,
     call::{Dialect, headers, sensitive},
     http::{AMAZON_EVENTS, AttemptFailure, Prepared},
+    machine_role::{AwsSigner, MachineKeys},
     media::in_words,
     options::BaseUrl,
     parts::Part,
@@ -56,7 +56,7 @@ pub(in crate::llm) struct Bedrock {
     pub(in crate::llm) key: Option<SecretString>,
     /// For requests with a budget of thoughts that set no limit.
     pub(in crate::llm) max_tokens: u32,
-    pub(in crate::llm) aws: Option<Aws>,
+    pub(in crate::llm) aws: Option<AwsSigner>,
 }
 
 /// What a request says about thoughts.
@@ -147,9 +147,12 @@ impl Dialect for Bedrock {
         request: &Prepared,
         now: Timestamp,
     ) -> Result<Option<Prepared>, AttemptFailure> {
-        let aws = self.aws.as_ref();
-        let keys = aws.and_then(|aws| Some((aws.keys.as_ref()?, aws.region.as_ref()?)));
-        keys.map(|(keys, region)| sign(request, keys, region, now)).transpose()
+        let keys = self.aws.as_ref().and_then(|aws| aws.now(now));
+        keys.map(|(keys, region)| sign(request, &keys, region, now)).transpose()
+    }
+
+    fn machine_keys(&self) -> Option<&MachineKeys> {
+        self.aws.as_ref()?.machine()
     }
 
     fn settings(&self) -> &'static [Setting] {

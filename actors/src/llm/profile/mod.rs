@@ -14,6 +14,7 @@ mod table;
 mod tests;
 
 pub use model::{InputKinds, ModelProfile, ThinkingDefault};
-pub use price::{CallPrice, ProviderPlace, price_lines, unpriced};
+pub(crate) use price::unknown_output;
+pub use price::{CallPrice, LongestReply, ProviderPlace, price_lines, unpriced};
 pub use profiles::{BodyError, ModelExtras, ModelOverride, ModelProfiles};
 pub use table::{DATE, WINDOW_DEFAULT};

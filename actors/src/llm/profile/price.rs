@@ -6,7 +6,13 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use clawnode_proto::{llm::ModelRef, model::ModelPrice};
+use clawnode_proto::{
+    llm::ModelRef,
+    model::ModelPrice,
+    model_route::{ModelRoute, RouteCost},
+    money::MicroUsd,
+    reasoning::Reasoning,
+};
 use tracing::warn;
 
 use super::{ModelProfiles, table};
@@ -14,6 +20,10 @@ use crate::llm::Wire;
 
 /// Providers that ask no money.
 const FREE: [&str; 2] = ["demo", "ollama"];
+/// The cap on output where nothing is known of the model, and no setting says one.
+const UNKNOWN_OUTPUT: u32 = 8_192;
+/// The part of a window that such a cap may be: one in so many.
+const UNKNOWN_SHARE: u32 = 4;
 /// Models that are remembered as warned about.
 const WARNED_MAX: usize = 1_000;
 /// Ends of names of machines that no public provider has.
@@ -35,6 +45,15 @@ pub struct ProviderPlace {
     pub wire: Wire,
     /// Whether it is a machine of the user's own: at a loopback or private address, or nowhere.
     pub is_local: bool,
+}
+
+/// What settings say of the longest reply of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LongestReply {
+    /// Tokens of its text at most; absent: as many as its model usually has.
+    pub max_tokens: Option<u32>,
+    /// How much the model thinks beside that.
+    pub reasoning: Option<Reasoning>,
 }
 
 // === impl CallPrice ===
@@ -92,6 +111,39 @@ impl ModelProfiles {
         )
     }
 
+    /// What a call with so many tokens would cost at most by each of these rows that has a limit and whose model
+    /// has a price.
+    pub fn route_costs(
+        &self,
+        routes: &[ModelRoute],
+        tokens: u64,
+        longest: LongestReply,
+    ) -> Vec<RouteCost> {
+        let limited = (1..).zip(routes).filter(|(_, route)| route.max_usd.is_some());
+        let cost = |(row, route): (u32, &ModelRoute)| {
+            let most = self.most_of_call(&route.model, tokens, longest)?;
+            Some(RouteCost { row, most })
+        };
+        limited.filter_map(cost).collect()
+    }
+
+    /// The most that a call of this model with so many tokens costs. Nothing if the model has no price.
+    fn most_of_call(
+        &self,
+        model: &ModelRef,
+        tokens: u64,
+        longest: LongestReply,
+    ) -> Option<MicroUsd> {
+        let price = self.call_price(model).known()?;
+        let window = self.window(model);
+        let reply = longest.max_tokens.or_else(|| self.of(model).reply_in(window));
+        let reply = reply.map_or_else(|| unknown_output(window), u64::from);
+        let thoughts = longest.reasoning.map_or(0, Reasoning::budget);
+        // More than its window holds is left out.
+        let input = tokens.min(u64::from(window));
+        Some(price.most(input, reply.saturating_add(u64::from(thoughts))))
+    }
+
     /// Says once for each model that the dearest price of its wire is taken for it.
     pub fn warn_unpriced(&self, model: &ModelRef) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,6 +153,11 @@ impl ModelProfiles {
         let lines = price_lines(model);
         warn!(%model, "the model has no price, so the dearest one counts; set it in the configuration:\n{lines}");
     }
+}
+
+/// The cap on output of a model of which nothing but its window is known.
+pub(crate) fn unknown_output(window_tokens: u32) -> u64 {
+    u64::from(UNKNOWN_OUTPUT.min(window_tokens / UNKNOWN_SHARE).max(1))
 }
 
 /// What people read of a call that a limit in money refuses, because its model has no price. `limit` is what
@@ -193,6 +250,26 @@ mod tests {
         assert!(of_gemini.output < of_claude.output && of_gemini.output > 0, "{of_gemini:?}");
         assert!(of_all.output >= of_claude.output, "{of_all:?}");
         assert_eq!(price("claude/something").known(), None);
+    }
+
+    #[test]
+    fn a_call_costs_at_most_its_prompt_and_its_longest_reply() {
+        let most = |model: &str, tokens, max_tokens, reasoning| {
+            let model = model.parse().unwrap();
+            let longest = LongestReply { max_tokens, reasoning };
+            profiles().most_of_call(&model, tokens, longest).map(|it| it.0)
+        };
+        let mini = "far/gpt-4o-mini";
+        assert_eq!(
+            most(mini, 1_000_000, Some(1), None).unwrap(),
+            most(mini, 128_000, Some(1), None).unwrap()
+        );
+        assert_eq!(most(mini, 100_000, Some(10_000), None), Some(15_000 + 6_000));
+        let tokens = Some(Reasoning::Tokens(5_000));
+        assert_eq!(most(mini, 100_000, Some(10_000), tokens), Some(15_000 + 9_000));
+        assert!(most(mini, 0, None, None).unwrap() > 0, "its reply has a cap of its own");
+        assert_eq!(most("ollama/llama3.2", 100_000, None, None), Some(0));
+        assert_eq!(most("far/something", 1, None, None), None);
     }
 
     #[test]

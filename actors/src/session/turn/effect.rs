@@ -40,8 +40,8 @@ pub enum Effect {
     Settle {
         /// Which.
         call: CallId,
-        /// Whether the time of its turn or step is over, not only the wait for a node: who runs it is
-        /// told to stop.
+        /// Whether the time of its turn or step is over, not only the wait for a node: its runner is asked to
+        /// stop.
         late: bool,
     },
     /// A tool call that people are asked about.

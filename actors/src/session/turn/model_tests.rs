@@ -7,6 +7,7 @@ use clawnode_proto::{
     llm::{FailureClass, Sampling, Usage},
     media::{Media, MediaType},
     model_route::{InputKind, ModelRoute, RouteReason, RouteTaken},
+    money::MicroUsd,
     reasoning::Reasoning,
     session::{KeptChoice, ModelBegun, SessionEvent, SessionInput, UserMessage},
 };
@@ -265,6 +266,7 @@ fn large(tokens: u64) -> ModelRoute {
         min_prompt_tokens: Some(tokens),
         max_prompt_tokens: None,
         input: Vec::new(),
+        max_usd: None,
     }
 }
 
@@ -320,6 +322,41 @@ fn the_first_route_that_fits_the_whole_conversation_decides() {
     run.replies(&[]);
     assert_eq!(rows(&run), [None, Some(2), Some(2), Some(1), Some(1), None]);
     assert_eq!(replayed(&run), 6, "each choice is what the journal gives");
+}
+
+#[test]
+fn a_route_with_a_limit_is_taken_while_the_call_costs_no_more() {
+    let limited = |model: &str, usd| ModelRoute {
+        model: model.parse().unwrap(),
+        min_prompt_tokens: None,
+        max_usd: Some(MicroUsd(usd)),
+        ..large(0)
+    };
+    // 700 tokens in and 1,000 out of this model cost 105 + 600 micro-dollars.
+    let limits = vec![limited("sim/unpriced", u64::MAX), limited("openai/gpt-4o-mini", 705)];
+    let mut run = routed(limits, &[]);
+    let mut options = (*run.grant.options).clone();
+    options.sampling.max_tokens = Some(1_000);
+    run.grant = Grant::free(options);
+    run.says("short");
+    assert_eq!(asked(&run), "openai/gpt-4o-mini");
+    run.replies(&[]);
+    let long = UserMessage::text("x".repeat(3_000));
+    run.hears("long", &SessionInput::UserMessage(long));
+    assert_eq!(asked(&run), "sim/model", "the prompt alone costs more than before");
+    run.replies(&[]);
+    // The cap on its reply counts, which a message may lower.
+    let sampling = Sampling { max_tokens: Some(100), ..Sampling::default() };
+    let brief = UserMessage { sampling, ..UserMessage::text("in a word") };
+    run.hears("brief", &SessionInput::UserMessage(brief));
+    assert_eq!(asked(&run), "openai/gpt-4o-mini");
+    run.replies(&[]);
+    assert_eq!(rows(&run), [Some(2), None, Some(2)]);
+    assert_eq!(
+        replayed(&run),
+        3,
+        "each choice is what the journal gives, without a table of prices"
+    );
 }
 
 #[test]

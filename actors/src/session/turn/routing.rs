@@ -1,5 +1,5 @@
-//! Which model a call asks first: what its turn chose, else what the agent's routes say of its prompt, else
-//! the agent's own. Pure.
+//! Which model a call asks first: what its turn chose, else what the agent's routes say of its prompt and its
+//! cost, else the agent's own. Pure.
 //!
 //! Routes look at the whole conversation, and not at the request: within a turn it only grows, so the row
 //! changes seldom, and a provider's cache stays useful. What a call was compared with is journaled.
@@ -16,7 +16,7 @@ use super::{
     context::{conversation, tokens_of_system},
     state::{SessionState, Step, Turn},
 };
-use crate::agent::AgentOptions;
+use crate::{agent::AgentOptions, llm::profile::LongestReply};
 
 /// The model that a call asks first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,14 +60,15 @@ impl SessionState {
         if options.routes.is_empty() || turn.plan.is_some() {
             return Routed { first: options.model.clone(), taken: None };
         }
-        let taken = RouteTaken::by(&options.routes, self.prompt(Some(turn), &options.system));
+        let taken = RouteTaken::by(&options.routes, self.prompt(Some(turn), options));
         let first = taken.model(&options.routes).unwrap_or(&options.model).clone();
         Routed { first, taken: Some(taken) }
     }
 
     /// What routes look at: all that was said, and what waits to join this turn.
-    fn prompt(&self, turn: Option<&Turn>, system: &str) -> PromptFacts {
-        let mut facts = PromptFacts { tokens: tokens_of_system(system, turn), media: Vec::new() };
+    fn prompt(&self, turn: Option<&Turn>, options: &AgentOptions) -> PromptFacts {
+        let tokens = tokens_of_system(&options.system, turn);
+        let mut facts = PromptFacts { tokens, ..PromptFacts::default() };
         let mut kinds = Vec::new();
         for (messages, tokens) in conversation(self, turn) {
             facts.tokens = facts.tokens.saturating_add(tokens);
@@ -75,6 +76,11 @@ impl SessionState {
         }
         let all = InputKind::ALL.into_iter().filter_map(InputKind::media);
         facts.media = all.filter(|kind| kinds.contains(kind)).collect();
+        let chosen = turn.map(|turn| &turn.sampling);
+        let max_tokens = chosen.and_then(|it| it.max_tokens).or(options.sampling.max_tokens);
+        let reasoning = chosen.and_then(|it| it.reasoning).or(options.sampling.reasoning);
+        let longest = LongestReply { max_tokens, reasoning };
+        facts.costs = options.profiles.route_costs(&options.routes, facts.tokens, longest);
         facts
     }
 
@@ -82,7 +88,7 @@ impl SessionState {
     pub(in crate::session) fn route_view(&self, options: &AgentOptions) -> RouteView {
         let AgentOptions { name, model, fallback, routes, .. } = options;
         let turn = self.running();
-        let prompt = self.prompt(turn, &options.system);
+        let prompt = self.prompt(turn, options);
         let view = RouteView::of(name.clone(), model, fallback, routes, prompt);
         let Some(turn) = turn else {
             let Some(kept) = self.kept.model.as_ref().filter(|it| options.allows(it)) else {

@@ -39,10 +39,6 @@ use crate::{
 
 /// With less output than this, a call is of no use: its turn ends instead.
 const LEAST_OUTPUT: u64 = 256;
-/// The cap on output where nothing is known of the model, and no setting says one.
-const UNKNOWN_OUTPUT: u64 = 8_192;
-/// The part of a window that such a cap may be: one in so many.
-const UNKNOWN_SHARE: u64 = 4;
 /// Tokens that providers add to a request: what they tell the model of tools and schemas. The most that
 /// one of them documents is 804.
 const REQUEST_MOST: u64 = 1_024;
@@ -247,7 +243,7 @@ fn terms(
 ) -> CallTerms {
     let request = &next.request;
     let thoughts = thoughts(request);
-    let unknown = UNKNOWN_OUTPUT.min(u64::from(next.profile.window_tokens) / UNKNOWN_SHARE).max(1);
+    let unknown = profile::unknown_output(next.profile.window_tokens);
     let reply = request.sampling.max_tokens.map_or(unknown, u64::from);
     CallTerms {
         call: next.call,

@@ -16,7 +16,7 @@ fn a_plugin_says_what_it_has_and_does_it() {
     let text = PluginText { name: "say", class: 2, risk: 1, ..PluginText::default() };
     let plugin = load(&engine(), &text.bytes().unwrap());
     let [tool] = plugin.tools() else { panic!("{plugin:?}") };
-    assert_eq!((tool.name.as_str(), tool.description.as_str()), ("say", "says what it was told"));
+    assert_eq!((tool.name.as_str(), tool.description.as_str()), ("say", "says what it was sent"));
     assert_eq!(tool.input_schema, r#"{"type":"object"}"#);
     assert_eq!((tool.class, tool.risk), (EffectClass::Once, Risk::Write));
     assert_eq!(call(&plugin, r#"{"a":"é"}"#, LONG).unwrap(), r#"{"a":"é"}"#);

@@ -26,6 +26,7 @@ use super::{
     },
     approval::{self, Heard, PersonWait},
     format::SCHEMA,
+    id::ResponseId,
     parts::about,
     repeats::{self, WatchedRequest},
     reply::{FinishReason, Label, OpenAiReply, ReplyStep},
@@ -101,7 +102,7 @@ pub(in super::super) async fn completions(
             Ok(ask) => ask,
             Err(error) => return error.respond(),
         };
-    let sent = Instant::now();
+    let (sent, after) = (Instant::now(), wanted.after());
     let is_held = has_schema || gateway.backend.has_schema(wanted.agent());
     let following = match received.send(&gateway, wanted).await {
         Ok(following) => following,
@@ -111,11 +112,12 @@ pub(in super::super) async fn completions(
         }
         Err(error) => return of_model(error, &model).respond(),
     };
+    let (session, turn) = (session_of(&following), following.accepted.turn);
     let label = Label {
-        turn: following.accepted.turn,
-        session: session_of(&following),
+        id: ResponseId { session, turn, after, is_held: false },
         created: gateway.options.clock.now().0 / 1_000,
         model,
+        metadata: None,
         usage: include_usage,
     };
     if stream {

@@ -1,7 +1,9 @@
 //! Builds a reply out of a turn's events, and says it in OpenAI's words.
 
+use std::collections::BTreeMap;
+
 use clawnode_proto::{
-    EntityId, ErrorBody, ErrorCode, TurnId,
+    ErrorBody, ErrorCode,
     client_tool::{ClientCall, ClientCalls},
     frame::{ApprovalRequest, Notice},
     llm::{StopReason, Usage},
@@ -12,6 +14,7 @@ use serde::{Serialize, de::IgnoredAny};
 
 use super::{
     super::{error::json, turn::lost},
+    id::ResponseId,
     tools::HandedCall,
 };
 
@@ -72,10 +75,11 @@ pub(in super::super) enum FinishReason {
 /// What all chunks of one completion have in common.
 #[derive(Debug)]
 pub(super) struct Label {
-    pub(super) turn: TurnId,
-    pub(super) session: EntityId,
+    pub(super) id: ResponseId,
     pub(super) created: u64,
     pub(super) model: String,
+    /// The pairs that its client keeps with it, in a completion that is read again.
+    pub(super) metadata: Option<BTreeMap<String, String>>,
     /// Whether chunks carry `usage`, `null` but in the last.
     pub(super) usage: bool,
 }
@@ -88,6 +92,8 @@ struct Completion<'a> {
     model: &'a str,
     choices: [CompletionChoice<'a>; 1],
     usage: Tokens,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a BTreeMap<String, String>>,
 }
 
 #[derive(Serialize)]
@@ -341,7 +347,7 @@ impl Label {
 
     /// The whole completion of a reply whose client is to run tools.
     pub(super) fn called(&self, reply: &OpenAiReply, calls: &ClientCalls) -> String {
-        let handed = calls.calls.iter().map(|call| HandedCall::new(call, self.session, None));
+        let handed = calls.calls.iter().map(|call| HandedCall::new(call, self.id.session, None));
         self.whole(reply, FinishReason::ToolCalls, handed.collect())
     }
 
@@ -370,6 +376,7 @@ impl Label {
                 finish_reason,
             }],
             usage: Tokens::from(reply.usage()),
+            metadata: self.metadata.as_ref(),
         })
     }
 
@@ -389,7 +396,7 @@ impl Label {
 
     /// A call that its client is to run, whole.
     pub(super) fn call(&self, call: &ClientCall, index: usize) -> String {
-        let handed = [HandedCall::new(call, self.session, Some(index))];
+        let handed = [HandedCall::new(call, self.id.session, Some(index))];
         self.chunk(ChunkDelta { tool_calls: Some(&handed), ..ChunkDelta::default() }, None)
     }
 
@@ -445,7 +452,7 @@ impl Label {
     }
 
     fn id(&self) -> String {
-        format!("chatcmpl-{}", self.turn)
+        self.id.of_completion()
     }
 }
 
@@ -515,10 +522,15 @@ mod tests {
         let usage = Usage { output_tokens: 9, reasoning_tokens: 7, ..Usage::default() };
         assert_eq!(reply.take(TurnBody::Usage(usage)), ReplyStep::Nothing);
         let label = Label {
-            turn: clawnode_proto::TurnId::from_u128(1),
-            session: EntityId::from_u128(2),
+            id: ResponseId {
+                session: clawnode_proto::EntityId::from_u128(2),
+                turn: clawnode_proto::TurnId::from_u128(1),
+                after: None,
+                is_held: false,
+            },
             created: 1,
             model: "m".to_owned(),
+            metadata: None,
             usage: false,
         };
         let whole: serde_json::Value =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clawnode_proto::{
-    AgentName, IdempotencyKey, SessionKey, Traceparent,
+    AgentName, CallId, IdempotencyKey, SessionKey, Traceparent,
     api::SendMode,
     client_tool::ClientTool,
     id::KeyPart,
@@ -26,6 +26,7 @@ use super::{
         message_of_known_session,
     },
     format::response_format,
+    metadata,
     parts::MessageContent,
     settings,
     tools::{self, short},
@@ -72,7 +73,7 @@ pub(in super::super) struct SaidRequest {
 pub(in super::super) type RefusedParameter = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Parameters that are used.
-const USED: [&str; 19] = [
+const USED: [&str; 21] = [
     "model",
     "messages",
     "user",
@@ -92,11 +93,13 @@ const USED: [&str; 19] = [
     "frequency_penalty",
     "seed",
     "logit_bias",
+    "store",
+    "metadata",
 ];
 
 /// Parameters of other servers of this protocol, and the only values of them that mean what is
 /// done here anyway. Any other parameter is refused: a client relies on what it asks for.
-const REFUSED: [RefusedParameter; 15] = [
+const REFUSED: [RefusedParameter; 13] = [
     ("functions", is_empty_list, "functions are not offered, send `tools`"),
     ("function_call", |it| it == "none" || it == "auto", "it is not offered, send `tool_choice`"),
     ("n", |it| it == 1, "only one choice is offered"),
@@ -111,8 +114,6 @@ const REFUSED: [RefusedParameter; 15] = [
     ("prediction", |_| false, "it is not offered"),
     ("web_search_options", |_| false, "it is not offered"),
     ("verbosity", |it| it == "medium", "it is not passed on"),
-    ("store", |it| it == false, "the session keeps the conversation; nothing else is stored"),
-    ("metadata", |it| it.as_object().is_some_and(Map::is_empty), "it is not kept"),
     ("service_tier", |it| it == "auto" || it == "default", "it is not passed on"),
     // Labels, which change no answer.
     ("safety_identifier", Value::is_string, "it is not a text"),
@@ -134,7 +135,12 @@ impl Ask {
     ) -> Result<Self, OpenAiError> {
         let fields = given(body)?;
         refuse(&fields, &USED, &REFUSED)?;
-        Self::of(&fields, None, key, trace)
+        // The session keeps the conversation either way, as long as it keeps anything.
+        flag(&fields, "store")?;
+        let pairs = metadata::read(&fields)?;
+        let mut ask = Self::of(&fields, None, key, trace)?;
+        ask.wanted.label(pairs);
+        Ok(ask)
     }
 
     /// Reads parameters of which all are offered. `known` is the session that the request goes on with, if
@@ -235,6 +241,14 @@ impl Wanted {
         match self {
             Self::Send(send) => send.message.metadata = metadata,
             Self::Results(results) => results.metadata = metadata,
+        }
+    }
+
+    /// The first call whose result its client brings: what it is answered begins after it.
+    pub(super) fn after(&self) -> Option<CallId> {
+        match self {
+            Self::Send(_) => None,
+            Self::Results(results) => results.results.iter().map(|(call, _)| *call).min(),
         }
     }
 
@@ -544,8 +558,6 @@ mod tests {
             (json!({"n": 2}), "n"),
             (json!({"logprobs": true}), "logprobs"),
             (json!({"top_logprobs": 3}), "top_logprobs"),
-            (json!({"metadata": {"a": "b"}}), "metadata"),
-            (json!({"store": true}), "store"),
             (json!({"max_token": 7}), "max_token"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
             (json!({"messages": video}), "messages[0].content"),
@@ -721,6 +733,8 @@ mod tests {
             (json!({"stream": "yes"}), "stream"),
             (json!({"response_format": {"type": "xml"}}), "response_format.type"),
             (json!({"user": 7}), "user"),
+            (json!({"store": "yes"}), "store"),
+            (json!({"metadata": {"a": 7}}), "metadata"),
             (json!({"model": 7}), "model"),
         ];
         for (body, param) in table {

@@ -66,7 +66,8 @@ async fn a_client_runs_its_tools_and_the_answer_goes_on() {
     let second = complete(&gateway, &with_results(first, message)).await;
     assert_eq!(second["choices"][0]["message"]["content"], "got: result 0, result 1");
     assert_eq!(second["choices"][0]["finish_reason"], "stop");
-    assert_eq!(second["id"], answer["id"], "one turn");
+    let (first, second_id) = (answer["id"].as_str().unwrap(), second["id"].as_str().unwrap());
+    assert!(second_id.len() > first.len() && second_id.starts_with(first), "a part of one turn");
     gateway.stop().await;
 }
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Gateway, TOKEN, http_client, message, patiently};
 
 /// Every route, and some that are none: verb, path, body, status with the token.
-const ROUTES: [(&str, &str, &str, u16); 73] = [
+const ROUTES: [(&str, &str, &str, u16); 74] = [
     ("GET", "/metrics", "", 200),
     ("GET", "/v1/status", "", 200),
     ("GET", "/v1/agents", "", 200),
@@ -82,6 +82,7 @@ const ROUTES: [(&str, &str, &str, u16); 73] = [
     ("GET", "/v1/models/default", "", 200),
     ("POST", "/v1/chat/completions", "{}", 400),
     ("GET", "/v1/chat/completions", "", 405),
+    ("GET", "/v1/chat/completions/nonsense", "", 400),
     ("POST", "/v1/responses", "{}", 400),
     ("GET", "/v1/responses/nonsense", "", 400),
     ("DELETE", "/v1/responses/nonsense", "", 400),

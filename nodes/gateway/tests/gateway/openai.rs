@@ -59,7 +59,43 @@ async fn a_completion_that_is_cut_off_is_gone_on_with_as_events() {
 }
 
 fn last_id(gateway: &Gateway) -> String {
-    format!("chatcmpl-{}", gateway.node.sent.peek(|sent| turn_of(sent.last().unwrap())))
+    let (session, turn) = gateway.node.sent.peek(|sent| {
+        let last = sent.last().unwrap();
+        (last.session.entity(), turn_of(last))
+    });
+    format!("chatcmpl-{:032x}{:032x}", session.as_u128(), turn.as_u128())
+}
+
+#[tokio::test]
+async fn a_completion_is_read_again_with_its_metadata() {
+    let gateway = Gateway::start().await;
+    let get = async |id: &str| {
+        let path = format!("/v1/chat/completions/{id}");
+        let answer = gateway.get(&path).bearer_auth(TOKEN).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let mut labelled = ask("hello");
+    labelled["metadata"] = json!({"topic": "demo"});
+    labelled["store"] = json!(true);
+    let (status, made) = complete(&gateway, &labelled).await;
+    assert_eq!((status, made.get("metadata")), (200, None), "{made}");
+    let id = made["id"].as_str().unwrap();
+    let (status, read) = get(id).await;
+    assert_eq!((status, &read["metadata"]), (200, &labelled["metadata"]), "{read}");
+    assert_eq!((&read["choices"], &read["usage"]), (&made["choices"], &made["usage"]));
+    assert_eq!((&read["id"], &read["model"]), (&made["id"], &made["model"]));
+    let (_, plain) = complete(&gateway, &ask("bare")).await;
+    assert_eq!(get(plain["id"].as_str().unwrap()).await.1["metadata"], json!({}));
+    for (id, status) in [("nonsense", 400), (&*format!("chatcmpl-{:064x}", 7), 404)] {
+        let (found, error) = get(id).await;
+        assert_eq!((found, &error["error"]["param"]), (status, &json!("completion_id")), "{error}");
+    }
+    let running = tokio::spawn(gateway.post("/v1/chat/completions").json(&ask("hold")).send());
+    gateway.node.stored(3).await;
+    let (status, error) = get(&last_id(&gateway)).await;
+    assert_eq!((status, &error["error"]["code"]), (503, &json!("unavailable")), "{error}");
+    running.abort();
+    gateway.stop().await;
 }
 
 #[tokio::test]

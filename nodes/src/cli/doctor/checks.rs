@@ -337,6 +337,9 @@ fn provider(context: &CliContext, name: &str, it: &ProviderSection) -> Check {
     if it.api_key.is_some() {
         return present("key in the configuration".to_owned());
     }
+    if it.machine_role {
+        return present("keys of the machine's role, which the first call asks for".to_owned());
+    }
     let files = [("api_key_file", &it.api_key_file), ("credentials_file", &it.credentials_file)];
     if let Some((setting, path)) =
         files.into_iter().find_map(|(setting, path)| Some((setting, path.as_ref()?)))

@@ -30,12 +30,12 @@ use super::{
         },
         approval::{self, Heard, PersonWait},
         handlers::{Received, of_model, session_of},
+        id::ResponseId,
         parts::about,
         request::{Ask, Wanted},
         stream::Early,
     },
     compose::Events,
-    id::ResponseId,
     number::Number,
     reader::{ResponseReader, ResponseReply, ResponseStep, broken, follow},
     request::{Create, echo},
@@ -79,7 +79,7 @@ pub(in super::super::super) async fn retrieve(
     let read = async {
         let id = ResponseId::read(&id, "response_id")?;
         let asked = Asked::read(asked.as_deref())?;
-        let record = record(&gateway, &id, "response_id").await?;
+        let record = record(&gateway, &id, &id.to_string(), "response_id").await?;
         if asked.is_stream {
             streamed(gateway, id, &record, asked.starting_after).await
         } else {
@@ -97,7 +97,7 @@ pub(in super::super::super) async fn cancel(
 ) -> Response {
     let cancelled = async {
         let id = ResponseId::read(&id, "response_id")?;
-        let mut record = record(&gateway, &id, "response_id").await?;
+        let mut record = record(&gateway, &id, &id.to_string(), "response_id").await?;
         let until = tokio::time::Instant::now() + CANCELLED_WITHIN;
         if record.state != TurnState::Over {
             record = begun(&gateway, &id, record, until).await?;
@@ -120,7 +120,7 @@ pub(in super::super::super) async fn delete(
 ) -> Response {
     let deleted = async {
         let id = ResponseId::read(&id, "response_id")?;
-        let record = record(&gateway, &id, "response_id").await?;
+        let record = record(&gateway, &id, &id.to_string(), "response_id").await?;
         let until = tokio::time::Instant::now() + CANCELLED_WITHIN;
         let record = begun(&gateway, &id, record, until).await?;
         if !record.is_only {
@@ -203,7 +203,9 @@ async fn made(
     let create = Create::read(&received.body)?;
     let previous = match &create.previous {
         None => None,
-        Some(previous) => Some(record(&gateway, previous, "previous_response_id").await?),
+        Some(previous) => {
+            Some(record(&gateway, previous, &previous.to_string(), "previous_response_id").await?)
+        }
     };
     let known = previous.as_ref().map(|it| session_to_go_on_with(it, &create)).transpose()?;
     let ask = create.ask(known, received.key(), trace)?;
@@ -219,10 +221,7 @@ async fn made(
     let is_held = ask.has_schema
         || create.previous.is_some_and(|previous| previous.is_held)
         || gateway.backend.has_schema(ask.wanted.agent());
-    let after = match &ask.wanted {
-        Wanted::Send(_) => None,
-        Wanted::Results(results) => results.results.iter().map(|(call, _)| *call).min(),
-    };
+    let after = ask.wanted.after();
     let Ask { model, has_schema, wanted, .. } = ask;
     let following = match received.send(&gateway, wanted).await {
         Ok(following) => following,
@@ -310,14 +309,15 @@ fn named(body: String, session: &str) -> Response {
 }
 
 /// What is recorded of a response that a client names.
-async fn record(
+pub(in super::super) async fn record(
     gateway: &Gateway,
     id: &ResponseId,
+    named: &str,
     param: &str,
 ) -> Result<TurnRecord, OpenAiError> {
     let found = gateway.backend.turn_record(id.session, id.turn, id.after).await;
     found.map_err(|error| match error.code {
-        ErrorCode::NotFound => OpenAiError::no_response(&id.to_string(), param),
+        ErrorCode::NotFound => OpenAiError::no_response(named, param),
         _ => error.into(),
     })
 }
@@ -331,7 +331,7 @@ async fn begun(
 ) -> Result<TurnRecord, OpenAiError> {
     while record_now.session.is_none() && tokio::time::Instant::now() < until {
         tokio::time::sleep(LOOK_AGAIN).await;
-        record_now = record(gateway, id, "response_id").await?;
+        record_now = record(gateway, id, &id.to_string(), "response_id").await?;
     }
     Ok(record_now)
 }

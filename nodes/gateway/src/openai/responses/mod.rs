@@ -7,13 +7,13 @@
 
 mod compose;
 mod handlers;
-mod id;
 mod input;
-mod metadata;
 mod number;
 mod reader;
 mod request;
 mod shape;
 mod stream;
 
+pub(super) use handlers::record;
 pub(in super::super) use handlers::{QUERY, cancel, create, delete, retrieve};
+pub(super) use reader::follow;

@@ -22,11 +22,11 @@ use super::{
             gateway::Gateway,
             turn::{count, lost},
         },
+        id::ResponseId,
         reply::{FinishReason, OpenAiReply, ReplyStep},
         stream::diverged,
     },
     compose::{Composer, Events},
-    id::ResponseId,
     number::Number,
     shape::{ResponseLabel, Status},
 };
@@ -72,7 +72,10 @@ pub(super) struct ResponseReader {
 }
 
 /// Follows the turn of a response from the response's start.
-pub(super) async fn follow(gateway: &Gateway, id: &ResponseId) -> Result<Following, ErrorBody> {
+pub(in super::super) async fn follow(
+    gateway: &Gateway,
+    id: &ResponseId,
+) -> Result<Following, ErrorBody> {
     match id.after {
         None => gateway.backend.follow(&id.session(), Some(id.turn), None).await,
         Some(call) => gateway.backend.follow_results(id.session, call).await,

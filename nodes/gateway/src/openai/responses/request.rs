@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use super::{
     super::{
         super::error::OpenAiError,
+        id::ResponseId,
+        metadata,
         request::{Ask, RefusedParameter, given, is_empty_list, refuse, text},
         settings::flag_or,
         tools::short,
     },
-    id::ResponseId,
     input::Conversation,
-    metadata,
 };
 
 /// A request, read as far as it says itself.

@@ -3,10 +3,7 @@
 use clawnode_proto::{ErrorBody, ErrorCode, llm::Usage};
 use serde_json::{Map, Value, json};
 
-use super::{
-    super::{reply::FinishReason, tools::handed_id},
-    id::ResponseId,
-};
+use super::super::{id::ResponseId, reply::FinishReason, tools::handed_id};
 
 /// The server of tools that are no MCP server's.
 pub(super) const OWN_SERVER: &str = "clawnode";

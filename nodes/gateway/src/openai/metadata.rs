@@ -1,10 +1,10 @@
-//! The pairs that a client keeps with a response, to find them again.
+//! The pairs that a client keeps with a response or a chat completion.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::super::super::error::OpenAiError;
+use super::super::error::OpenAiError;
 
 /// Pairs at most, as OpenAI has it.
 const PAIRS: usize = 16;

@@ -1,13 +1,14 @@
-//! The id of a response: pure, and all that is known of it.
+//! The id of a response or of a chat completion: pure, and all that is known of it.
 
 use std::{fmt, str::FromStr};
 
 use clawnode_proto::{CallId, EntityId, TurnId};
 
-use super::super::super::{backend::SessionRef, error::OpenAiError};
+use super::super::{backend::SessionRef, error::OpenAiError};
 
-/// What ids begin with.
+/// What ids of responses begin with, and those of chat completions.
 const PREFIX: &str = "resp_";
+const COMPLETION: &str = "chatcmpl-";
 /// Hexadecimal digits of each part.
 const DIGITS: usize = 32;
 /// The last character of an id whose reply the client gets only at the end.
@@ -33,6 +34,25 @@ impl ResponseId {
             let text: String = text.chars().take(2 * DIGITS).collect();
             OpenAiError::invalid(param, format!("`{text}` is no id of a response of this server"))
         })
+    }
+
+    /// The same part of a turn as a chat completion. It is read whole, so it says nothing of a held reply.
+    pub(super) fn of_completion(self) -> String {
+        format!("{COMPLETION}{:032x}{}", self.session.as_u128(), self.parts())
+    }
+
+    /// Reads the id of a chat completion that a client names.
+    pub(super) fn read_completion(text: &str, param: &str) -> Result<Self, OpenAiError> {
+        let id =
+            text.strip_prefix(COMPLETION).map(|rest| format!("{PREFIX}{rest}").parse::<Self>());
+        match id {
+            Some(Ok(id)) if !id.is_held => Ok(id),
+            _ => {
+                let text: String = text.chars().take(2 * DIGITS).collect();
+                let what = format!("`{text}` is no id of a chat completion of this server");
+                Err(OpenAiError::invalid(param, what))
+            }
+        }
     }
 
     pub(super) const fn session(&self) -> SessionRef {
@@ -104,5 +124,20 @@ mod tests {
         }
         assert_eq!(good.to_uppercase().parse::<ResponseId>(), Err(Unreadable));
         assert_eq!("resp_+1".parse::<ResponseId>(), Err(Unreadable));
+    }
+
+    #[test]
+    fn a_completion_has_an_id_of_its_own_kind() {
+        let (session, turn) = (EntityId::from_u128(1), TurnId::from_u128(2));
+        for after in [None, Some(CallId::from_u128(7))] {
+            let id = ResponseId { session, turn, after, is_held: false };
+            let text = id.of_completion();
+            assert!(text.starts_with("chatcmpl-"), "{text}");
+            assert_eq!(ResponseId::read_completion(&text, "p").unwrap(), id);
+            for bad in [id.to_string(), format!("{text}j"), "chatcmpl-".to_owned()] {
+                let error = ResponseId::read_completion(&bad, "p").unwrap_err();
+                assert_eq!(error.param.as_deref(), Some("p"), "{bad}");
+            }
+        }
     }
 }
