@@ -29,7 +29,7 @@ use clawnode_proto::{
     model::{ModelList, ModelParams, ModelTest, ModelView},
     model_route::RouteView,
     overview::{FeedView, NodeList, PartitionList, TreeView},
-    policy::{Approval, Decided, Decision},
+    policy::{Approval, Decision},
     provider::{DiagnoseParams, DiagnoseView, ProvidersView},
     usage::{Day, UsageAudit, UsageCalls, UsageCallsParams, UsageParams, UsageView},
     view::{
@@ -498,15 +498,5 @@ impl Answers for NodeBackend {
 impl NodeBackend {
     async fn order(&self, node: &str, order: NodeOrder) -> HandlerResult<NodeView> {
         orders::give(self.sessions.storage(), &self.overview.nodes().nodes, node, order).await
-    }
-
-    async fn decide(
-        &self,
-        decision: Decision,
-        (call, action, reason): (CallId, Digest, Option<String>),
-    ) -> HandlerResult<Approval> {
-        // The holder of the gateway's token is the operator; where they came in is all that is known.
-        let by = format!("operator at {}", self.overview.node());
-        Ok(self.sessions.decide(call, action, Decided { decision, by, reason }).await?)
     }
 }

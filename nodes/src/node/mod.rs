@@ -29,6 +29,7 @@ pub mod accounts;
 mod actions;
 mod agent_answers;
 mod answers;
+mod approval_answers;
 pub mod archive;
 pub mod backend;
 pub mod backup;
