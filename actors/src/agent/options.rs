@@ -7,6 +7,7 @@ use clawnode_proto::{
     AgentName,
     agents::{AgentLimits, AgentView},
     budget::SpendLimits,
+    context::ContextSettings,
     hook::HookSpec,
     lane::Lane,
     llm::{ModelRef, Sampling},
@@ -29,6 +30,8 @@ pub struct AgentOptions {
     pub model: ModelRef,
     /// The system prompt (the soul's text).
     pub system: String,
+    /// By which rules its requests are assembled (none: those of version 1).
+    pub context: Option<ContextSettings>,
     /// Settings of its calls.
     pub sampling: Sampling,
     /// Models that a message may choose beside `model` (none), as patterns of `PROVIDER/MODEL`.
@@ -90,6 +93,7 @@ impl AgentOptions {
             name,
             model,
             system: String::new(),
+            context: None,
             sampling: Sampling::default(),
             models: Vec::new(),
             routes: Vec::new(),
@@ -169,7 +173,7 @@ impl AgentOptions {
             response_schema: self.response_schema.clone(),
             routes: self.routes.clone(),
             limits: self.spend,
-            context: None,
+            context: self.context,
         }
     }
 

@@ -271,6 +271,7 @@ fn earlier_turns(
 ) -> (Vec<Message>, u32) {
     let mut total = state.closed.iter().filter(|one| one.id != current).count();
     total += usize::from(!state.seed.is_empty());
+    total = total.saturating_add(state.earlier.left_out());
     let turns = state.closed.iter().rev().filter(|one| one.id != current);
     let turns = turns.map(|one| earlier(one, model));
     let seed = (!state.seed.is_empty()).then(|| {
