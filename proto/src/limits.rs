@@ -66,6 +66,11 @@ limits! {
         DEDUP_MIN: usize = 1_024, "keys";
         /// How long an entity remembers an idempotency key.
         DEDUP_AGE: Duration = Duration::from_hours(7 * 24);
+        /// Turns that have ended and that the state of a session keeps, under the rules of context of version 2. Older
+        /// ones are in its archives.
+        KEPT_TURNS: usize = 16, "turns";
+        /// Text of these turns together, unless the last one alone has more. A text in the blob store does not count.
+        KEPT_TURN_BYTES: usize = 256 << 10, "bytes";
         /// Frames of a turn that its owner keeps for clients that reconnect.
         FRAMES_KEPT: usize = 4_096, "frames";
         /// Arguments, or the result, of a tool call in a frame. The rest is cut.

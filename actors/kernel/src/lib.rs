@@ -33,6 +33,8 @@ mod fold_error;
 mod job_io;
 pub mod job_machine;
 pub mod journal_reader;
+#[cfg(feature = "test-util")]
+pub mod kept;
 pub mod kind;
 pub mod machine;
 mod missing_capability;

@@ -30,6 +30,8 @@ pub struct AgentOptions {
     pub model: ModelRef,
     /// The system prompt (the soul's text).
     pub system: String,
+    /// By which rules its requests are assembled (none: those of version 1).
+    pub context: Option<ContextSettings>,
     /// Settings of its calls.
     pub sampling: Sampling,
     /// Models that a message may choose beside `model` (none), as patterns of `PROVIDER/MODEL`.
@@ -93,6 +95,7 @@ impl AgentOptions {
             name,
             model,
             system: String::new(),
+            context: None,
             sampling: Sampling::default(),
             models: Vec::new(),
             routes: Vec::new(),

@@ -14,6 +14,8 @@
 pub mod clients;
 pub mod effect;
 #[cfg(test)]
+mod kept_tests;
+#[cfg(test)]
 pub(crate) mod played;
 #[cfg(test)]
 mod played_budgets;

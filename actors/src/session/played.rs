@@ -10,6 +10,7 @@ use clawnode_proto::{
     Digest, Frame, Grammar as _, Incarnation, Input, InputId, Kind, Position, ProcessId,
     SessionKey, Timestamp,
     block::Blocks,
+    context::ContextSettings,
     event::decode_record,
     hook::{HookPoint, HookSpec, HookTrail, ModelPatch},
     kernel::SnapshotState,
@@ -235,6 +236,11 @@ impl PlayedActivation {
         let step_wait = std::time::Duration::ZERO;
         self.grant =
             Grant::free(AgentOptions { step_limit, step_wait, ..(*self.grant.options).clone() });
+    }
+
+    /// The configuration is read again, and has these rules of context.
+    pub(in crate::session) fn reload_context(&mut self, context: Option<ContextSettings>) {
+        self.grant = Grant::free(AgentOptions { context, ..(*self.grant.options).clone() });
     }
 
     /// The configuration is read again, and has another model.

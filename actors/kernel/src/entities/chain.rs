@@ -13,7 +13,7 @@ use clawnode_proto::{
 
 use super::{Entities, EntityError, known_kinds::Fold};
 use crate::{
-    FoldError, LoadedJournal, Violation,
+    Core, Entity, EntityKind, FoldError, LoadedJournal, Violation,
     archive::{self, snapshot_of},
     core::snapshot_blob,
     journal_reader::readable,
@@ -32,11 +32,17 @@ struct Chain {
 }
 
 /// A past that is played again.
-struct Played {
+struct Played<F> {
     id: EntityId,
-    fold: Box<dyn Fold>,
+    fold: F,
     /// Nothing is played yet.
     is_new: bool,
+}
+
+/// A past that is folded for its state alone: nothing is compared.
+struct PastFold<K: EntityKind> {
+    entity: Entity<K>,
+    begin: fn(&mut K::State),
 }
 
 // === impl Entities ===
@@ -99,11 +105,34 @@ impl Entities {
         let core = played.fold.core();
         Ok((core.key.clone().or(key), core.tail))
     }
+
+    /// Folds a past of this kind from its beginning, for readers who want what a state gives up. `begin` prepares the
+    /// state before the first event; `visit` sees the entity after each segment, until it breaks off.
+    pub async fn fold_past<K: EntityKind>(
+        &self,
+        id: EntityId,
+        begin: fn(&mut K::State),
+        mut visit: impl FnMut(&mut Entity<K>) -> ControlFlow<()> + Send,
+    ) -> Result<Entity<K>, EntityError> {
+        let Chain { archived, newest } = self.chain(id).await?;
+        let mut played = Played { id, fold: PastFold::of(id, begin), is_new: true };
+        for (digest, _) in archived {
+            let segment = self.segment(digest).await?;
+            played.take(segment, &self.storage, &mut 0).await?;
+            if visit(&mut played.fold.entity).is_break() {
+                return Ok(played.fold.entity);
+            }
+        }
+        played.take(newest, &self.storage, &mut 0).await?;
+        // Nothing follows that could be broken off.
+        let _last = visit(&mut played.fold.entity);
+        Ok(played.fold.entity)
+    }
 }
 
 // === impl Played ===
 
-impl Played {
+impl<F: Fold> Played<F> {
     /// Plays one segment: the next one, or the first that there is.
     async fn take(
         &mut self,
@@ -135,6 +164,32 @@ impl Played {
             }
         }
         Ok(())
+    }
+}
+
+// === impl PastFold ===
+
+impl<K: EntityKind> PastFold<K> {
+    fn of(id: EntityId, begin: fn(&mut K::State)) -> Self {
+        let mut entity = Entity::unborn(id);
+        begin(&mut entity.state);
+        Self { entity, begin }
+    }
+}
+
+impl<K: EntityKind> Fold for PastFold<K> {
+    fn load(&mut self, loaded: &LoadedJournal) -> Result<(), FoldError> {
+        self.entity = Entity::of(self.entity.id, loaded)?;
+        (self.begin)(&mut self.entity.state);
+        Ok(())
+    }
+
+    fn play(&mut self, sealed: &Sealed, _: &mut u64) -> Result<(), FoldError> {
+        self.entity.apply(sealed)
+    }
+
+    fn core(&self) -> &Core {
+        &self.entity.core
     }
 }
 

@@ -128,6 +128,20 @@ impl<K> fmt::Debug for KindRow<K> {
     }
 }
 
+impl<F: Fold + ?Sized> Fold for Box<F> {
+    fn load(&mut self, loaded: &LoadedJournal) -> Result<(), FoldError> {
+        (**self).load(loaded)
+    }
+
+    fn play(&mut self, sealed: &Sealed, compared: &mut u64) -> Result<(), FoldError> {
+        (**self).play(sealed, compared)
+    }
+
+    fn core(&self) -> &Core {
+        (**self).core()
+    }
+}
+
 impl<K: EntityKind> Fold for Entity<K> {
     fn load(&mut self, loaded: &LoadedJournal) -> Result<(), FoldError> {
         *self = Self::of(self.id, loaded)?;

@@ -133,7 +133,7 @@ impl Sessions {
         let session = action.session.entity();
         // The inbox first: an input that leaves it meanwhile is in the journal by then.
         let waiting = self.storage().inbox.read(session, Position(0)).await?;
-        let state = self.read(session).await?.state;
+        let state = self.read_with_turn(session, action.turn).await?.state;
         let tools = state.turn(action.turn).map(|turn| turn.steps.iter().flat_map(|it| &it.tools));
         let Some(tool) = tools.and_then(|mut tools| tools.find(|it| it.call == action.call)) else {
             return Ok(None);

@@ -273,7 +273,7 @@ impl Sessions {
             loop {
                 let tail = self.storage().journal.position(session).await.ok();
                 if tail.is_none_or(|tail| seen != Some(tail))
-                    && let Ok(entity) = self.read(session).await
+                    && let Ok(entity) = self.read_with_turn(session, own).await
                 {
                     if let Some(turn) = entity.state.turn(own) {
                         return turn.id;

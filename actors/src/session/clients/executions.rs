@@ -22,7 +22,7 @@ use clawnode_proto::{
 };
 use serde_json::Map;
 
-use super::{client::Sessions, send_error::SendError};
+use super::{client::Sessions, past::Sifted, send_error::SendError};
 use crate::session::turn::{
     kind::Session,
     state::{SessionState, Turn},
@@ -215,7 +215,14 @@ impl Sessions {
         request: Option<&IdempotencyKey>,
     ) -> Result<Option<StoredPlan>, ExecuteError> {
         let session = execution.session();
-        let entity = self.read(session).await?;
+        let mut entity = self.read(session).await?;
+        if entity.state.execution().is_none() && !entity.state.has_all_turns() {
+            let has_plan = |turn: &Turn| match turn.plan {
+                Some(_) => Sifted::Kept,
+                None => Sifted::Skipped,
+            };
+            entity = self.past(session, has_plan).await?;
+        }
         if entity.state.execution().is_some() {
             return Ok(Some(StoredPlan::Taken(Box::new(entity))));
         }

@@ -264,7 +264,9 @@ impl TurnFollower {
             // It cannot be read now.
             Err(None) => return FollowStep::More,
         };
-        let turn = entity.state.turn(self.progress.turn());
+        let own = self.progress.turn();
+        let earlier = self.sessions.earlier_turn(&entity, own, nothing_waits).await;
+        let turn = earlier.as_ref().or_else(|| entity.state.turn(own));
         if let Some(turn) = turn
             && let Some(outcome) = turn.outcome.clone()
         {

@@ -98,7 +98,7 @@ pub(in crate::session) fn row(entity: &Entity<Session>) -> SessionRow {
         key: entity.core.key.clone(),
         title: None,
         state: state_of(entity).to_owned(),
-        turns: (entity.state.closed.len() + entity.state.open.len()) as u64,
+        turns: entity.state.turn_count(),
         events: entity.core.tail.n.0,
         updated: entity.core.tail.ts,
         usage: entity.state.usage,

@@ -18,7 +18,6 @@ use clawnode_proto::{
     api::Method,
     cursor::Pair,
     id::KeyPart,
-    llm::{Role, Text},
     view::{SessionList, SessionRow},
     visible::is_hidden,
 };
@@ -30,7 +29,6 @@ use super::{
     inspect::state_of,
     send_error::SendError,
 };
-use crate::session::turn::state::SessionState;
 
 /// Sessions that one page folds at most, to find those that it shows.
 const ROWS_MAX: usize = 5_000;
@@ -212,21 +210,13 @@ impl Sessions {
     async fn read_row(&self, id: EntityId) -> Result<(Digest, SessionRow), SendError> {
         let entity = self.read(id).await?;
         let mut row = super::inspect::row(&entity);
-        if let Some(text) = opening(&entity.state) {
+        if let Some(text) = entity.state.opening() {
             // The text of a session that is being deleted may be gone.
             row.title = self.text(text).await.ok().and_then(|text| title(&text));
         }
         debug_assert_eq!(row.state, state_of(&entity));
         Ok((entity.core.tail.hash, row))
     }
-}
-
-/// The first message of a session.
-fn opening(state: &SessionState) -> Option<&Text> {
-    let seeded = state.seed.iter().find(|message| message.role == Role::User);
-    let turn = state.closed.first().or_else(|| state.open.front());
-    let said = || turn.and_then(|turn| turn.said.first()).map(|(_, text)| text);
-    seeded.map(|message| &message.content).or_else(said)
 }
 
 /// The first words of a text, in one line, without invisible characters.

@@ -18,6 +18,9 @@ pub(in crate::session) mod inspect;
 pub mod listing;
 pub(in crate::session) mod pages;
 pub(in crate::session) mod parts;
+pub(in crate::session) mod past;
+#[cfg(test)]
+mod past_tests;
 pub(in crate::session) mod progress;
 pub mod record;
 pub(in crate::session) mod repeated;

@@ -42,14 +42,18 @@ impl Sessions {
         turn: TurnId,
         after: Option<CallId>,
     ) -> Result<RecordedTurn, SendError> {
-        let entity = self.read(session).await?;
+        let entity = self.read_with_turn(session, turn).await?;
         if let Some(recorded) = recorded(&entity.state, turn, after) {
             return Ok(recorded);
         }
         drop(entity);
         // Before the journal is read again: what leaves the inbox is in the journal by then.
         let waiting = self.storage().inbox.pending(session).await?;
-        let entity = self.read(session).await?;
+        let mut entity = self.read(session).await?;
+        if waiting == 0 && entity.state.turn(turn).is_none() && !entity.state.has_all_turns() {
+            // It may be so old that its input is forgotten.
+            entity = self.past_turn(session, turn).await?;
+        }
         if let Some(recorded) = recorded(&entity.state, turn, after) {
             return Ok(recorded);
         }
@@ -76,7 +80,7 @@ impl Sessions {
     ) -> Result<SentMessage, SendError> {
         // Before the journal is read, so that nothing that follows is missed.
         let frames = self.shared.ears.listen_together(self.storage(), session).await?;
-        let entity = self.read(session).await?;
+        let entity = self.read_with_call(session, call).await?;
         let place = entity.state.place_of_call(call);
         let from = place.and_then(|(turn, at)| FollowFrom::of(turn, at));
         let from = from.ok_or_else(|| unknown(call))?;
@@ -99,7 +103,7 @@ fn recorded(state: &SessionState, turn: TurnId, after: Option<CallId>) -> Option
     };
     let mut steps = turn.steps.iter().skip(before);
     let asks_client = steps.any(|step| step.client_calls().is_some());
-    let mut all = state.closed.iter().chain(&state.open);
+    let mut all = state.turns();
     let next = all.by_ref().find(|it| it.id == turn.id).and_then(|_| all.next());
     Some(RecordedTurn {
         session: state.key.clone(),
@@ -107,7 +111,7 @@ fn recorded(state: &SessionState, turn: TurnId, after: Option<CallId>) -> Option
         is_accepted: true,
         is_over: turn.outcome.is_some() || asks_client,
         next: next.map(|next| next.id),
-        is_only: state.closed.len() + state.open.len() == 1 && is_whole(turn, after),
+        is_only: state.turn_count() == 1 && is_whole(turn, after),
         metadata: turn.metadata_after(after),
     })
 }

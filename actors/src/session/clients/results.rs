@@ -78,8 +78,15 @@ impl Sessions {
             return Err(SendError::Results("there are no results".to_owned()));
         };
         let looks = async {
+            let mut is_first = true;
             loop {
-                let entity = match self.read(session).await {
+                // What left the session's state does not come back.
+                let read = if std::mem::take(&mut is_first) {
+                    self.read_with_call(session, first).await
+                } else {
+                    self.read(session).await
+                };
+                let entity = match read {
                     Ok(entity) => entity,
                     Err(SendError::NotFound { .. }) => return Err(unknown(first)),
                     Err(failure) => return Err(failure),

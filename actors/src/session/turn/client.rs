@@ -221,14 +221,6 @@ impl SessionState {
         waiting.for_each(|tool| tool.overdue = true);
         true
     }
-
-    /// The turn that has this tool call, and the place of its model call.
-    pub fn place_of_call(&self, call: CallId) -> Option<(&Turn, usize)> {
-        self.open.iter().chain(self.closed.iter().rev()).find_map(|turn| {
-            let has = |step: &Step| step.tools.iter().any(|tool| tool.call == call);
-            Some((turn, turn.steps.iter().position(has)?))
-        })
-    }
 }
 
 #[cfg(test)]

@@ -377,6 +377,7 @@ fn earlier_turns(
 ) -> CutTurns<(PartOf, Vec<Message>)> {
     let mut total = state.closed.iter().filter(|one| one.id != current).count();
     total += usize::from(!state.seed.is_empty());
+    total = total.saturating_add(state.earlier.left_out());
     let turns = state.closed.iter().rev().filter(|one| one.id != current);
     let turns = turns.map(|one| (PartOf::Earlier(one.id), earlier(one, model)));
     let seed = (!state.seed.is_empty()).then(|| {

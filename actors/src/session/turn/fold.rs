@@ -141,6 +141,7 @@ impl SessionState {
         turn.usage = settled.usage;
         turn.lost_attempts = settled.lost_attempts;
         self.spent = self.spent.plus(turn.spending());
+        self.prune();
         Ok(())
     }
 

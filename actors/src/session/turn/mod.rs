@@ -5,8 +5,9 @@
 //! model sees, `tool_frames` what clients see of tools, `prepare` what an effect needs, and `settle` what
 //! becomes of a tool call's job. `measure` says how large a request is, `dropping`, `bounded` and `attachments` how much of
 //! the conversation it shows, `response` whether a reply fits its schema, `routing` which model is asked, `terms` and `held`
-//! what a call may cost, and has cost, and `next_needs` so of one that is not made yet. `begin` says how turns begin. `recorded` tells who looks at a journal from
-//! outside what it says, and `explain` what a model was shown, and why.
+//! what a call may cost, and has cost, and `next_needs` so of one that is not made yet. `begin` says how turns begin,
+//! `kept` which ones a state keeps. `recorded` tells who looks at a journal from outside what it says, and `explain` what
+//! a model was shown, and why.
 
 pub mod approval;
 mod attachments;
@@ -26,6 +27,7 @@ pub(in crate::session) mod fold;
 pub mod give_way;
 pub mod held;
 pub mod hooks;
+pub mod kept;
 pub mod kind;
 pub mod measure;
 #[cfg(test)]

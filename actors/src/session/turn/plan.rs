@@ -100,7 +100,7 @@ impl ToolCall {
 impl SessionState {
     /// The turn of its plan, if it was given one.
     pub fn execution(&self) -> Option<&Turn> {
-        self.closed.iter().chain(&self.open).find(|turn| turn.plan.is_some())
+        self.turns().find(|turn| turn.plan.is_some())
     }
 
     /// Takes note that a step is next (PLAN-1).

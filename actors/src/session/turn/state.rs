@@ -26,6 +26,7 @@ use super::{
     give_way::{GaveWay, RealWindow},
     held::{HeldAttempt, MeasuredPrefix, Spent},
     hooks::ModelJudged,
+    kept::EarlierTurns,
     measure::Measured,
     tools::ToolCall,
 };
@@ -45,6 +46,9 @@ pub struct SessionState {
     pub seed: Vec<Message>,
     /// Turns that have ended, oldest first.
     pub closed: Vec<Turn>,
+    /// What is known of those that are not in `closed` any more.
+    #[serde(default, skip_serializing_if = "EarlierTurns::is_none")]
+    pub earlier: EarlierTurns,
     /// Turns that have not, in order; the first one runs.
     pub open: VecDeque<Turn>,
     /// Turns whose post-turn effects are not confirmed.
@@ -229,12 +233,6 @@ impl SessionState {
         self.open.front()
     }
 
-    /// The turn with this id, or that the input with this turn id joined.
-    pub fn turn(&self, id: TurnId) -> Option<&Turn> {
-        let is = |turn: &&Turn| turn.id == id || turn.joined.contains(&id);
-        self.open.iter().find(is).or_else(|| self.closed.iter().rev().find(is))
-    }
-
     /// Gives back room that only a running turn needs.
     pub(in crate::session) fn slim(&mut self) {
         self.closed.slim();
@@ -307,14 +305,6 @@ impl SessionState {
     fn tools(&mut self) -> impl Iterator<Item = &mut ToolCall> {
         let steps = self.open.iter_mut().flat_map(|turn| &mut turn.steps);
         steps.flat_map(|step| &mut step.tools)
-    }
-
-    /// The only turn of a session of a request that names no user, if it has ended. One that was gone
-    /// on with is a conversation, and stays.
-    pub fn rested(&self) -> Option<TurnId> {
-        self.key.as_ref().filter(|key| key.is_stateless())?;
-        let [only] = self.closed.as_slice() else { return None };
-        self.open.is_empty().then_some(only.id)
     }
 
     fn fired(&mut self, timer: TimerId) {

@@ -1,0 +1,139 @@
+//! What clients see of turns that left the state of their session: what they saw before.
+
+use std::sync::Arc;
+
+use clawnode_cluster::{AppendAnswer, Clock, SystemClock, Write};
+use clawnode_kernel::archive;
+use clawnode_local as local;
+use clawnode_proto::{
+    CallId, Cursor, IdempotencyKey, InputId, Position, TurnId,
+    limits::INLINE_BYTES,
+    session::{SessionInput, UserMessage},
+    turn::TurnBody,
+    view::TurnView,
+};
+use futures_util::StreamExt;
+
+use super::{client::Sessions, listing::SessionQuery, send_error::SendError};
+use crate::session::{
+    kept_tests::{begin, bounded, turn},
+    played::{PlayedActivation, key},
+};
+
+const TURNS: usize = 60;
+
+/// A session of many turns, its archives and its journal stored.
+struct LongSession {
+    _dir: tempfile::TempDir,
+    sessions: Sessions,
+    run: PlayedActivation,
+}
+
+impl LongSession {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = local::LocalOptions::new("cn".parse().unwrap(), Arc::clone(&clock));
+        let (storage, _control) = local::open(dir.path(), options).unwrap();
+        let mut run = begin(bounded(), 25);
+        (0..TURNS).for_each(|n| turn(&mut run, n));
+        assert!(run.archives.len() > 3, "{}", run.archives.len());
+        for (records, state) in &run.archives {
+            storage.blobs.put(archive::pack(records).unwrap()).await.unwrap();
+            assert!(state.len() <= INLINE_BYTES);
+        }
+        let mut expected = Position(0);
+        for record in &run.journal {
+            let write = Write { bytes: record.bytes.clone(), rollup: false };
+            let answer = storage.journal.append(key().entity(), expected, write).await;
+            let AppendAnswer::Stored(position) = answer else { panic!("{answer:?}") };
+            expected = position;
+        }
+        Self { _dir: dir, sessions: Sessions::new(storage, clock), run }
+    }
+
+    /// The ids of all turns.
+    fn ids() -> Vec<TurnId> {
+        let name = |n| format!("message {n:04} of this conversation");
+        (0..TURNS).map(|n| turn_of(&name(n))).collect()
+    }
+}
+
+fn turn_of(name: &str) -> TurnId {
+    let key_of: IdempotencyKey = name.parse().unwrap();
+    TurnId::from(InputId::derive(key().entity(), &key_of))
+}
+
+#[tokio::test]
+async fn a_history_is_whole_and_its_pages_are_its_parts() {
+    let it = LongSession::new().await;
+    let id = key().entity();
+    let history = it.sessions.history(id).await.unwrap();
+    let ids: Vec<TurnId> = history.turns.iter().map(|turn| turn.turn).collect();
+    assert_eq!(ids, LongSession::ids());
+    // The same session under rules that keep all turns shows the same.
+    let mut whole = begin(None, 10_000);
+    (0..TURNS).for_each(|n| turn(&mut whole, n));
+    let state = &whole.machine.settled().unwrap().state;
+    for (shown, turn) in history.turns.iter().zip(&state.closed) {
+        let expected = it.sessions.turn_view(turn).await.unwrap();
+        assert_eq!(serde_json::to_value(shown).unwrap(), serde_json::to_value(expected).unwrap());
+    }
+    for limit in [7, 13, TURNS] {
+        let (mut turns, mut next): (Vec<TurnView>, Option<Cursor>) = (Vec::new(), None);
+        loop {
+            let page = it.sessions.history_page(id, next.as_ref(), limit).await.unwrap();
+            assert!(page.turns.len() <= limit);
+            turns.extend(page.turns);
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        let paged: Vec<TurnId> = turns.iter().map(|turn| turn.turn).collect();
+        assert_eq!(paged, ids, "pages of {limit}");
+    }
+    let newest = SessionQuery { limit: 1, ..SessionQuery::default() };
+    let row = it.sessions.list(&newest).await.unwrap().sessions.remove(0);
+    assert_eq!((row.turns, row.title.as_deref()), (60, Some("message 0000 of this conversation")));
+}
+
+#[tokio::test]
+async fn a_cursor_that_names_no_turn_is_refused() {
+    let it = LongSession::new().await;
+    let id = key().entity();
+    let method = clawnode_proto::api::Method::SessionsHistory;
+    let stray = Cursor::new(method, clawnode_proto::cursor::Pair(id, TurnId::from_u128(7)));
+    let refused = it.sessions.history_page(id, Some(&stray), 5).await.unwrap_err();
+    assert!(matches!(refused, SendError::Cursor(_)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_message_of_long_ago_that_is_repeated_gets_its_answer() {
+    let it = LongSession::new().await;
+    let name = "message 0005 of this conversation";
+    let own = turn_of(name);
+    assert!(it.run.machine.settled().unwrap().state.turn(own).is_none(), "it left the state");
+    let input = SessionInput::UserMessage(UserMessage::text(name));
+    let sent = it.sessions.send(&key(), input, name.parse().unwrap(), None).await.unwrap();
+    assert_eq!(sent.turn, own);
+    let bodies: Vec<TurnBody> = sent.events.map(|event| event.body).collect().await;
+    assert_eq!(bodies[0], TurnBody::Text("so".to_owned()));
+    assert!(matches!(&bodies[2], TurnBody::Done(end) if end.outcome.is_some()), "{bodies:?}");
+
+    let recorded = it.sessions.recorded(key().entity(), own, None).await.unwrap();
+    assert_eq!((recorded.is_over, recorded.is_only), (true, false));
+    assert_eq!(recorded.next, Some(turn_of("message 0006 of this conversation")));
+    let call =
+        CallId::derive_tool(CallId::derive(turn_of("message 0003 of this conversation"), 0), 0);
+    let with_call = it.sessions.read_with_call(key().entity(), call).await.unwrap();
+    assert!(with_call.state.place_of_call(call).is_some());
+}
+
+#[tokio::test]
+async fn a_turn_that_never_was_is_not_found() {
+    let it = LongSession::new().await;
+    let own = TurnId::from_u128(7);
+    let missing = it.sessions.recorded(key().entity(), own, None).await;
+    assert!(matches!(missing, Err(SendError::NotFound { .. })), "{missing:?}");
+}

@@ -1,0 +1,256 @@
+//! Which turns a session's state keeps. Pure.
+//!
+//! Under the rules of context of version 1 a request may show any turn, so the state keeps all of them. Under later
+//! ones a request needs the last turns only, and a session would otherwise cost more the older it is. So older turns
+//! leave the state when a turn is settled: no call is under way then, and each attempt at a call is shown the same.
+//! They are in the journal's archives, where readers find them (`clients/past`). An owner never needs them.
+//!
+//! Turns leave in blocks, so that the requests between two blocks begin alike (CACHE-1).
+
+use clawnode_proto::{
+    CallId, TurnId,
+    block::Blocks,
+    client_tool::ClientTool,
+    limits::{KEPT_TURN_BYTES, KEPT_TURNS},
+    llm::{Role, Text},
+    session::ToolEnd,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    state::{SessionState, Step, StepEnd, Turn},
+    tools::ToolCall,
+};
+
+/// The part of the room that one block frees: one in so many.
+const BLOCK_SHARE: usize = 4;
+/// Bytes of the first message that stay for a title.
+const OPENING_BYTES: usize = 1_024;
+
+/// What a state knows of the turns that left it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EarlierTurns {
+    /// How many they are.
+    pub turns: u64,
+    /// The conversation that the session began with left it, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub seed: bool,
+    /// The beginning of the session's first message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opening: Option<Text>,
+    /// Where a reader of the past collects them. An owner does not.
+    #[serde(skip)]
+    shelf: Option<Vec<Turn>>,
+}
+
+/// How much a state keeps of turns that have ended.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    turns: usize,
+    bytes: usize,
+}
+
+// === impl EarlierTurns ===
+
+impl EarlierTurns {
+    /// Every turn is in the state.
+    pub(super) const fn is_none(&self) -> bool {
+        self.turns == 0
+    }
+
+    /// How many turns a request leaves out because the state does not have them. What the session began with counts
+    /// as one.
+    pub(super) fn left_out(&self) -> usize {
+        usize::try_from(self.turns).unwrap_or(usize::MAX).saturating_add(usize::from(self.seed))
+    }
+
+    fn shelf(&self) -> &[Turn] {
+        self.shelf.as_deref().unwrap_or_default()
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    const MOST: Self = Self { turns: KEPT_TURNS, bytes: KEPT_TURN_BYTES };
+
+    /// What a state may keep.
+    fn most() -> Self {
+        #[cfg(feature = "test-util")]
+        if let Some(turns) = clawnode_kernel::kept::few() {
+            return Self { turns, ..Self::MOST };
+        }
+        Self::MOST
+    }
+
+    /// What stays after a block went.
+    const fn without_block(self) -> Self {
+        let Self { turns, bytes } = self;
+        Self { turns: turns - turns / BLOCK_SHARE, bytes: bytes - bytes / BLOCK_SHARE }
+    }
+
+    /// How many of the newest turns it has room for; the last one always stays.
+    fn holds(self, closed: &[Turn]) -> usize {
+        let mut bytes = 0_usize;
+        let newest = closed.iter().rev().take(self.turns);
+        let fits = newest.take_while(|turn| {
+            bytes = bytes.saturating_add(turn.bytes());
+            bytes <= self.bytes
+        });
+        fits.count().max(1)
+    }
+}
+
+// === impl SessionState ===
+
+impl SessionState {
+    /// All turns that it has, oldest first: also those that it collects for a reader.
+    pub fn turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {
+        self.earlier.shelf().iter().chain(&self.closed).chain(&self.open)
+    }
+
+    /// How many turns there have been.
+    pub fn turn_count(&self) -> u64 {
+        let here = self.closed.len().saturating_add(self.open.len());
+        self.earlier.turns.saturating_add(u64::try_from(here).unwrap_or(u64::MAX))
+    }
+
+    /// Whether [`turns`](Self::turns) are all that there have been.
+    pub fn has_all_turns(&self) -> bool {
+        self.earlier.turns == u64::try_from(self.earlier.shelf().len()).unwrap_or(u64::MAX)
+    }
+
+    /// The turn with this id, or that the input with this turn id joined.
+    pub fn turn(&self, id: TurnId) -> Option<&Turn> {
+        let is = |turn: &&Turn| turn.id == id || turn.joined.contains(&id);
+        self.open.iter().find(is).or_else(|| self.turns().rev().find(is))
+    }
+
+    /// The turn that has this tool call, and the place of its model call.
+    pub fn place_of_call(&self, call: CallId) -> Option<(&Turn, usize)> {
+        self.turns().rev().find_map(|turn| {
+            let has = |step: &Step| step.tools.iter().any(|tool| tool.call == call);
+            Some((turn, turn.steps.iter().position(has)?))
+        })
+    }
+
+    /// The only turn of a session of a request that names no user, if it has ended. One that was gone
+    /// on with is a conversation, and stays.
+    pub fn rested(&self) -> Option<TurnId> {
+        self.key.as_ref().filter(|key| key.is_stateless())?;
+        let [only] = self.closed.as_slice() else { return None };
+        (self.open.is_empty() && self.earlier.is_none()).then_some(only.id)
+    }
+
+    /// The first message of the session, or its beginning.
+    pub(in crate::session) fn opening(&self) -> Option<&Text> {
+        let seeded = self.seed.iter().find(|message| message.role == Role::User);
+        let turn = self.closed.first().or_else(|| self.open.front());
+        let said = || turn.and_then(|turn| turn.said.first()).map(|(_, text)| text);
+        let first = || seeded.map(|message| &message.content).or_else(said);
+        self.earlier.opening.as_ref().or_else(first)
+    }
+
+    /// Collects the turns that leave it from now on, for a reader of the past.
+    pub(in crate::session) fn collect_turns(&mut self) {
+        self.earlier.shelf.get_or_insert_default();
+    }
+
+    /// The turns that were collected, to keep some of them.
+    pub(in crate::session) fn collected(&mut self) -> Option<&mut Vec<Turn>> {
+        self.earlier.shelf.as_mut()
+    }
+
+    /// Lets the oldest turns go that no request needs, if the rules allow it and no call is under way. A turn stays
+    /// until its end is published.
+    pub(super) fn prune(&mut self) {
+        let is_bounded = self.profile.as_ref().is_some_and(|profile| profile.context.is_some());
+        if !is_bounded || self.open.front().is_some_and(Turn::has_begun) {
+            return;
+        }
+        let most = Room::most();
+        if self.closed.len() <= most.holds(&self.closed) {
+            return;
+        }
+        let older = self.closed.len() - most.without_block().holds(&self.closed);
+        let is_over = |turn: &&Turn| !self.unemitted.contains(&turn.id);
+        #[cfg(feature = "test-util")]
+        let is_over = |turn: &&Turn| {
+            is_over(turn) || clawnode_kernel::KernelBug::PrunesUnpublished.is_in_folds()
+        };
+        let going = self.closed.iter().take(older).take_while(is_over).count();
+        if going == 0 {
+            return;
+        }
+        if self.earlier.opening.is_none() {
+            self.earlier.opening = self.opening().map(beginning);
+        }
+        self.earlier.seed |= !std::mem::take(&mut self.seed).is_empty();
+        let gone = self.closed.drain(..going);
+        self.earlier.turns = self.earlier.turns.saturating_add(gone.len() as u64);
+        match &mut self.earlier.shelf {
+            Some(shelf) => shelf.extend(gone),
+            None => drop(gone),
+        }
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Whether its first call was judged, paid for or made.
+    fn has_begun(&self) -> bool {
+        !self.steps.is_empty() || self.judged.is_some() || self.held.is_some()
+    }
+
+    /// Bytes of its text, without what is in the blob store.
+    fn bytes(&self) -> usize {
+        let said: usize = self.said.iter().map(|(_, text)| inline(text)).sum();
+        let steps: usize = self.steps.iter().map(Step::bytes).sum();
+        let offered: usize = self.offer.tools.iter().map(ClientTool::bytes).sum();
+        let schema = self.response_schema.as_ref().map_or(0, |it| it.schema.len());
+        let beside = self.system.iter().chain(&self.structured).map(String::len).sum::<usize>();
+        [said, steps, offered, schema, beside].into_iter().fold(0, usize::saturating_add)
+    }
+}
+
+impl Step {
+    fn bytes(&self) -> usize {
+        let end = match &self.end {
+            Some(StepEnd::Done { content, blocks, .. }) => {
+                let beside = blocks.iter().flat_map(Blocks::texts);
+                inline(content) + beside.map(inline).sum::<usize>()
+            }
+            Some(StepEnd::Failed { partial, .. }) => inline(partial),
+            None => 0,
+        };
+        let refused = self.refused.as_ref().map_or(0, String::len);
+        end + refused + self.tools.iter().map(ToolCall::bytes).sum::<usize>()
+    }
+}
+
+impl ToolCall {
+    fn bytes(&self) -> usize {
+        let result = match &self.end {
+            Some(ToolEnd::Known { outcome }) => inline(&outcome.content),
+            Some(ToolEnd::Uncertain { detail }) => detail.len(),
+            None => 0,
+        };
+        result + self.using.name.len() + self.using.arguments.len()
+    }
+}
+
+fn inline(text: &Text) -> usize {
+    text.inline().map_or(0, str::len)
+}
+
+/// As much of a first message as a title needs.
+fn beginning(text: &Text) -> Text {
+    match text {
+        Text::Inline { text } => {
+            let text = text.trim_start();
+            Text::from(text.get(..text.floor_char_boundary(OPENING_BYTES)).unwrap_or_default())
+        }
+        Text::Blob { .. } => text.clone(),
+    }
+}
